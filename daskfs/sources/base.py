@@ -1,0 +1,78 @@
+"""What a source is: anything whose rows can be read in ranges, any number of times, from any process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+Block = np.ndarray | sp.csr_matrix
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """How the user named the data. JSON-able, so that a worker can open the same source again.
+
+    Parameters
+    ----------
+    source
+        ``"sklearn:digits"``, ``"synthetic:mixture?n_samples=1000"`` or a path.
+    array
+        Member of an ``.npz`` or path inside a Zarr group that holds X; ``None`` picks ``X`` (or the CSR parts).
+    labels
+        A column of a table, a member of an ``.npz`` or Zarr group, or a path (``.npy``, ``.npz``, ``.csv``, ``.txt``;
+        ``"file.npz:member"`` names a member). ``None`` for no labels, except that ``sklearn:`` and ``synthetic:`` sources bring
+        theirs along under the name ``"target"``, which is what ``None`` means there.
+    feature_names
+        A path to a text file with one name a line, or a member of an ``.npz`` or Zarr group. ``None``: what the source says.
+    exclude
+        Table columns that are neither feature nor label.
+    """
+
+    source: str
+    array: str | None = None
+    labels: str | None = None
+    feature_names: str | None = None
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SourceInfo:
+    """What is known of a source without reading its values.
+
+    `dtype` is that of the blocks: float32, float64, or an integer type of at most 16 bits (wider integers are read as
+    float64, booleans as uint8, float16 as float32). `identity` changes when the data change (path, size and
+    modification time for files; parameters for generated data). `row_multiple` is the number of rows that the source
+    reads most cheaply in one go.
+    """
+
+    n_samples: int
+    n_features: int
+    dtype: np.dtype[Any]
+    is_sparse: bool
+    feature_names: tuple[str, ...] | None
+    identity: Mapping[str, Any]
+    nnz: int | None = None
+    row_multiple: int = 1
+    has_labels: bool = field(default=False)
+
+
+class Source(Protocol):
+    """One reader per format behind this protocol."""
+
+    info: SourceInfo
+
+    def read_rows(self, start: int, stop: int) -> Block:
+        """Return rows ``start:stop`` as a C-ordered (stop - start, n_features) array or CSR matrix of ``info.dtype``.
+
+        Values are handed on unchecked (NaN stays NaN). Only the rows asked for, and at most one unit of the format around
+        them (a row group, a chunk), may be held in memory.
+        """
+        ...
+
+    def read_labels(self) -> np.ndarray | None:
+        """Return the labels as the source holds them, shape (n_samples,), or None when there are none."""
+        ...
