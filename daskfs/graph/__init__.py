@@ -1,0 +1,1 @@
+"""Neighbour lists by partition, edges, weights; everything that turns rows into a graph."""

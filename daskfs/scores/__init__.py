@@ -1,0 +1,1 @@
+"""Scoring: one task per slab computes every criterion of the job."""

@@ -1,0 +1,99 @@
+"""Approximate neighbours of all rows of a partition by NN-descent (pynndescent), with exact distances."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.kernels.neighbors import (
+    UNIT_ROW_NOISE,
+    Metric,
+    Rows,
+    metric_distances,
+    prepare_rows,
+    round_ties,
+    squared_distances,
+)
+
+_NUMBA_PARALLEL = threading.Lock()
+"""numba's workqueue layer aborts the process when two threads enter parallel regions, so builds go one at a time."""
+
+PAIRS_AT_ONCE = 2**18
+
+
+def list_length(k: int) -> int:
+    """Return how many neighbours NN-descent keeps, the row itself not counted: it needs more than k to find k well."""
+    return max(15, 2 * k)
+
+
+def descent_neighbors(X: np.ndarray | sp.csr_matrix, metric: Metric, k: int, random_state: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return neighbours found by NN-descent, ordered and cut as :func:`~daskfs.kernels.neighbors.exact_neighbors` does.
+
+    Parameters
+    ----------
+    X
+        Rows of the partition, dense or CSR.
+    metric
+        Under "cosine" the search runs on unit rows. All-zero rows are at distance 1 from everything: they are left out of the
+        search and get the lowest-numbered other rows.
+    k
+        Number of neighbours, less than the number of rows.
+    random_state
+        Seed. The result also depends on the number of numba threads, which is fixed at one.
+
+    Returns
+    -------
+    indices, distances
+        Shape (n_rows, k), int64 and float64; -1 and inf where the search found fewer.
+    """
+    rows = prepare_rows(X, metric)
+    searched = np.arange(rows.n_rows) if rows.is_zero is None else np.flatnonzero(~rows.is_zero)
+    indices = np.full((rows.n_rows, k), -1, dtype=np.int64)
+    distances = np.full((rows.n_rows, k), np.inf)
+    if searched.size > k:
+        found = _search(rows.operand if searched.size == rows.n_rows else rows.operand[searched], k, random_state)
+        for start in range(0, searched.size, max(1, PAIRS_AT_ONCE // found.shape[1])):
+            part = slice(start, start + max(1, PAIRS_AT_ONCE // found.shape[1]))
+            candidates = np.where(found[part] >= 0, searched[found[part]], -1)
+            indices[searched[part]], distances[searched[part]] = _ordered(rows, searched[part], candidates, k)
+    left = np.setdiff1d(np.arange(rows.n_rows), searched) if searched.size > k else np.arange(rows.n_rows)
+    for row in left:
+        others = np.delete(np.arange(min(k + 1, rows.n_rows)), row) if row <= k else np.arange(k)
+        indices[row], distances[row] = _ordered(rows, np.array([row]), others[None, :], k)
+    return indices, distances
+
+
+def _search(operand: np.ndarray | sp.csr_matrix, k: int, random_state: int) -> np.ndarray:
+    from pynndescent import NNDescent
+
+    data = operand.astype(np.float32) if sp.issparse(operand) else np.require(operand, np.float32, ["C", "W"])
+    if sp.issparse(data):
+        data.sort_indices()
+    n_neighbors = min(list_length(k) + 1, data.shape[0])
+    with _NUMBA_PARALLEL, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns of lists it could not fill; the recall estimate says how good they are
+        index = NNDescent(data, metric="euclidean", n_neighbors=n_neighbors, random_state=random_state, n_jobs=1)
+        found, _ = index.neighbor_graph
+    return np.asarray(found, dtype=np.int64)
+
+
+def _ordered(rows: Rows, queries: np.ndarray, candidates: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Measure candidate lists exactly, drop the row itself and what is missing, and keep the k nearest by distance, then number."""
+    width = candidates.shape[1]
+    query = np.repeat(queries, width)
+    flat = candidates.ravel()
+    squares = np.full(flat.size, np.inf)
+    valid = (flat >= 0) & (flat != query)
+    squares[valid] = squared_distances(rows, query[valid], rows, flat[valid])
+    if rows.metric == "cosine":
+        squares[squares < UNIT_ROW_NOISE] = 0.0
+    order = np.lexsort((flat, round_ties(squares), np.repeat(np.arange(queries.size), width)))
+    best = order.reshape(queries.size, width)[:, :k]
+    indices = np.full((queries.size, k), -1, dtype=np.int64)
+    distances = np.full((queries.size, k), np.inf)
+    indices[:, : best.shape[1]] = np.where(np.isfinite(squares[best]), flat[best], -1)
+    distances[:, : best.shape[1]] = metric_distances(squares[best], rows.metric)
+    return indices, distances

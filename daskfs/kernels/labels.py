@@ -1,0 +1,28 @@
+"""Labels as the kernels and the store hold them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+Task = Literal["classification", "regression"]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels of all rows.
+
+    `values` has shape (n_samples,): int32 class codes with -1 for unlabelled rows, or float64 targets with NaN. `classes` are the
+    names behind the codes.
+    """
+
+    task: Task
+    values: np.ndarray
+    classes: tuple[str, ...] = ()
+
+    @property
+    def is_labelled(self) -> np.ndarray:
+        """True where the label is known, shape (n_samples,)."""
+        return self.values >= 0 if self.task == "classification" else ~np.isnan(self.values)

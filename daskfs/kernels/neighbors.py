@@ -1,0 +1,271 @@
+"""Exact nearest neighbours of some rows among others.
+
+One matrix product bounds every distance from below and above; only pairs whose lower bound does not exceed the k-th smallest upper
+bound are then measured directly, in float64, from differences of the rows. So the result is exact whatever the offset of the data,
+while nearly all the work is a float32 product. Neighbours whose squared distances agree to 40 bits count as tied and go by
+the lower row number: round-off, the order of columns or a sparse representation cannot change the graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.kernels.scaling import inverse_or_zero, row_norms
+
+Metric = Literal["euclidean", "cosine"]
+METRICS: tuple[Metric, ...] = ("euclidean", "cosine")
+Matrix = np.ndarray | sp.csr_matrix
+
+TILE_BYTES = 2**25
+PAIR_ELEMENTS = 2**21
+TIE_BITS = 40
+UNIT_ROW_NOISE = 1e-28
+"""Squared distance of two unit rows that point the same way: rounding in the division by their norms, nothing else."""
+MAX_TIES = 1024
+"""Where more rows than this are tied at the k-th distance, only the lowest-numbered ones are measured."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows ready for the distance kernels.
+
+    `values` (n_rows, n_columns) are the rows as the metric sees them: divided by their norm under cosine. `operand` is what goes into
+    the matrix product: for dense Euclidean rows float32, shifted by `center` and multiplied by `scale` so that the product
+    neither overflows nor drowns in a common offset. `squares` (n_rows,) are the operand's squared norms. Under cosine an all-zero
+    row, marked in `is_zero`, has square 1: it is orthogonal to everything, itself included, as in scikit-learn.
+    """
+
+    values: Matrix
+    metric: Metric
+    operand: Matrix
+    squares: np.ndarray
+    center: np.ndarray | None
+    scale: float
+    is_zero: np.ndarray | None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.values.shape[0])
+
+    def part(self, rows: slice) -> Rows:
+        """Return some of the rows, sharing memory where they are dense."""
+        is_zero = None if self.is_zero is None else self.is_zero[rows]
+        return replace(
+            self, values=self.values[rows], operand=self.operand[rows], squares=self.squares[rows], is_zero=is_zero
+        )
+
+
+def as_metric_rows(X: Matrix, metric: Metric) -> tuple[Matrix, np.ndarray | None]:
+    """Return the rows as the metric sees them and, under cosine, which of them are all zero."""
+    if metric == "euclidean":
+        return X, None
+    norms = row_norms(X)
+    inverse = inverse_or_zero(norms)
+    unit = sp.csr_matrix(sp.diags_array(inverse) @ X) if sp.issparse(X) else X * inverse[:, None]
+    return unit, norms == 0
+
+
+def prepare_rows(X: Matrix, metric: Metric, like: Rows | None = None) -> Rows:
+    """Make rows ready for the kernels.
+
+    Parameters
+    ----------
+    X
+        Dense (n_rows, n_columns) array of any real dtype, or CSR matrix; finite.
+    metric
+        "euclidean" or "cosine".
+    like
+        Rows that these will be compared with; gives the shift and scale of the operand.
+    """
+    values, is_zero = as_metric_rows(X, metric)
+    center, scale = None, 1.0
+    if sp.issparse(values):
+        operand: Matrix = values.astype(np.float64)
+        squares = np.asarray(operand.multiply(operand).sum(axis=1)).ravel()
+    else:
+        if like is not None:
+            center, scale = like.center, like.scale
+        elif metric == "euclidean":
+            center = values.mean(axis=0, dtype=np.float64)
+            scale = _operand_scale(values, center)
+        operand = _operand(values, center, scale, np.float32)
+        squares = np.einsum("ij,ij->i", operand, operand, dtype=np.float64)
+    if is_zero is not None:
+        squares = np.where(is_zero, 1.0, squares)
+    return Rows(values, metric, operand, squares, center, scale, is_zero)
+
+
+def _operand_scale(values: np.ndarray, center: np.ndarray) -> float:
+    spread = np.maximum(values.max(axis=0) - center, center - values.min(axis=0)).max(initial=0.0)
+    return 1.0 / float(spread) if spread > 0 else 1.0
+
+
+def _operand(values: np.ndarray, center: np.ndarray | None, scale: float, dtype: type[np.floating[Any]]) -> np.ndarray:
+    operand = np.empty(values.shape, dtype=dtype)
+    for start in range(0, values.shape[0], 4096):
+        block = values[start : start + 4096].astype(np.float64)
+        if center is not None:
+            block -= center
+            block *= scale
+        operand[start : start + 4096] = block
+    return operand
+
+
+def squared_distances(a: Rows, a_index: np.ndarray, b: Rows, b_index: np.ndarray) -> np.ndarray:
+    """Return the squared Euclidean distances of the metric's rows ``a[a_index]`` and ``b[b_index]``, pair by pair, in float64.
+
+    Under cosine half of it is 1 - cos. Computed from differences; shape (n_pairs,).
+    """
+    result = np.empty(a_index.shape[0])
+    sparse = sp.issparse(a.values)
+    per_chunk = 16384 if sparse else max(1, PAIR_ELEMENTS // max(a.values.shape[1], 1))
+    for start in range(0, a_index.shape[0], per_chunk):
+        chunk = slice(start, start + per_chunk)
+        difference = a.values[a_index[chunk]].astype(np.float64) - b.values[b_index[chunk]]
+        if sparse:
+            result[chunk] = np.asarray(difference.multiply(difference).sum(axis=1)).ravel()
+        else:
+            result[chunk] = np.einsum("ij,ij->i", difference, difference)
+    if a.is_zero is not None and b.is_zero is not None:
+        result += a.is_zero[a_index].astype(np.float64) + b.is_zero[b_index]
+    return result
+
+
+def metric_distances(squares: np.ndarray, metric: Metric) -> np.ndarray:
+    """Turn squared Euclidean distances of the metric's rows into distances: their root, or 1 - cos."""
+    return squares / 2 if metric == "cosine" else np.sqrt(squares)
+
+
+def round_ties(values: np.ndarray) -> np.ndarray:
+    """Round to 40 significant bits, so that values which differ by round-off only become equal."""
+    mantissa, exponent = np.frexp(values)
+    return np.ldexp(np.rint(np.ldexp(mantissa, TIE_BITS)), exponent - TIE_BITS)
+
+
+def exact_neighbors(
+    queries: Rows, query_ids: np.ndarray, base: Rows, base_start: int, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the `k` nearest rows of `base` for each query.
+
+    Parameters
+    ----------
+    queries
+        Rows to find neighbours for, prepared ``like`` the base (or a part of it).
+    query_ids
+        Row numbers of the queries, shape (n_queries,). A base row with the same number is not its own neighbour.
+    base
+        Rows to search; row i has the number ``base_start + i``.
+    base_start
+        Number of the first base row.
+    k
+        Number of neighbours wanted.
+
+    Returns
+    -------
+    indices, distances
+        Shape (n_queries, k), int64 and float64, nearest first, ties by row number. Where the base holds fewer than k other rows,
+        the rest is -1 and inf.
+    """
+    indices = np.full((queries.n_rows, k), -1, dtype=np.int64)
+    distances = np.full((queries.n_rows, k), np.inf)
+    per_tile = tile_rows(base.n_rows, int(base.values.shape[1]), sp.issparse(base.values))
+    for start in range(0, queries.n_rows, per_tile):
+        rows = slice(start, min(start + per_tile, queries.n_rows))
+        indices[rows], distances[rows] = _tile_neighbors(queries.part(rows), query_ids[rows], base, base_start, k)
+    return indices, distances
+
+
+def tile_rows(n_base: int, n_columns: int, sparse: bool) -> int:
+    """Return how many queries go through one matrix product, so that its result stays near 32 MiB."""
+    row_bytes = 8 * (n_base + n_columns) if sparse else 4 * n_base
+    return int(np.clip(TILE_BYTES // max(row_bytes, 1), 8, 1024))
+
+
+def _tile_neighbors(
+    queries: Rows, query_ids: np.ndarray, base: Rows, base_start: int, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    own = query_ids - base_start
+    inside = np.flatnonzero((own >= 0) & (own < base.n_rows))
+    k_found = min(k, base.n_rows - (1 if inside.size else 0))
+    indices = np.full((queries.n_rows, k), -1, dtype=np.int64)
+    distances = np.full((queries.n_rows, k), np.inf)
+    if k_found <= 0:
+        return indices, distances
+    query, candidate = _candidates(queries, base, inside, own[inside], k_found, np.float32)
+    if query.size > queries.n_rows * (4 * k_found + 64) and not sp.issparse(base.values):
+        query, candidate = _candidates(queries, base, inside, own[inside], k_found, np.float64)
+    squares = squared_distances(queries, query, base, candidate)
+    if base.metric == "cosine":
+        squares[squares < UNIT_ROW_NOISE] = 0.0
+    order = np.lexsort((candidate, round_ties(squares), query))
+    first = np.searchsorted(query, np.arange(queries.n_rows))
+    best = order[first[:, None] + np.arange(k_found)]
+    indices[:, :k_found] = candidate[best] + base_start
+    distances[:, :k_found] = metric_distances(squares[best], base.metric)
+    return indices, distances
+
+
+def _candidates(
+    queries: Rows, base: Rows, own_rows: np.ndarray, own: np.ndarray, k: int, dtype: type[np.floating[Any]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return pairs (query, base row), sorted by both, that include the k nearest of every query."""
+    lower, sums = _products(queries, base, dtype)
+    precision = np.finfo(lower.dtype).eps * (base.values.shape[1] + 16) * 2
+    lower *= -2
+    lower += sums
+    sums *= precision
+    lower[own_rows, own] = np.inf
+    upper = lower + sums
+    upper.partition(k - 1, axis=1)
+    bound = upper[:, k - 1].copy()
+    del upper
+    lower -= sums
+    mask = lower <= bound[:, None]
+    if (mask.sum(axis=1) > k + MAX_TIES).any():
+        _cap_ties(mask, lower, bound, sums, k)
+    query, candidate = np.nonzero(mask)
+    return query, candidate
+
+
+def _cap_ties(mask: np.ndarray, lower: np.ndarray, bound: np.ndarray, width: np.ndarray, k: int) -> None:
+    """Keep, in rows with very many candidates, those surely nearer than the k-th and the lowest-numbered of the tied rest."""
+    for row in np.flatnonzero(mask.sum(axis=1) > k + MAX_TIES):
+        found = np.flatnonzero(mask[row])
+        sure = found[lower[row, found] + 4 * width[row, found] < bound[row]]
+        if sure.size >= k:  # bounds too loose to tell: take the smallest ones
+            nearest = np.argpartition(lower[row, found], k + MAX_TIES - 1)[: k + MAX_TIES]
+            kept = found[nearest]
+        else:
+            kept = np.concatenate([sure, np.setdiff1d(found, sure, assume_unique=True)[:MAX_TIES]])
+        mask[row] = False
+        mask[row, kept] = True
+
+
+def _products(queries: Rows, base: Rows, dtype: type[np.floating[Any]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return inner products and sums of squared norms of every pair of operand rows."""
+    if sp.issparse(base.operand):
+        products = np.ascontiguousarray((base.operand @ queries.operand.toarray().T).T)
+        return products, queries.squares[:, None] + base.squares[None, :]
+    if dtype is np.float32:
+        sums = queries.squares.astype(np.float32)[:, None] + base.squares.astype(np.float32)[None, :]
+        return queries.operand @ base.operand.T, sums
+    products = np.empty((queries.n_rows, base.n_rows))
+    sums = np.empty_like(products)
+    q, q_squares = _wide_operand(queries)
+    for start in range(0, base.n_rows, 4096):
+        columns = slice(start, start + 4096)
+        b, b_squares = _wide_operand(base.part(columns))
+        products[:, columns] = q @ b.T
+        sums[:, columns] = q_squares[:, None] + b_squares[None, :]
+    return products, sums
+
+
+def _wide_operand(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    operand = _operand(rows.values, rows.center, rows.scale, np.float64)
+    squares = np.einsum("ij,ij->i", operand, operand)
+    return operand, squares if rows.is_zero is None else np.where(rows.is_zero, 1.0, squares)

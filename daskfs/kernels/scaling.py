@@ -1,0 +1,77 @@
+"""The four ways a block of X may be rescaled on the fly: none, z-score, unit rows, log1p."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+Scaling = Literal["zscore", "unit", "log1p"]
+SCALINGS: tuple[Scaling, ...] = ("zscore", "unit", "log1p")
+
+
+@dataclass(frozen=True)
+class ColumnScale:
+    """Mean and population standard deviation of each column, shape (n_features,), float64."""
+
+    mean: np.ndarray
+    std: np.ndarray
+
+    def part(self, start: int, stop: int) -> ColumnScale:
+        """Return the scale of columns ``start:stop``."""
+        return ColumnScale(self.mean[start:stop], self.std[start:stop])
+
+
+def inverse_or_zero(values: np.ndarray) -> np.ndarray:
+    """Return 1 / values, and 0 where a value is 0 (a constant column, an all-zero row)."""
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
+
+
+def row_norms(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
+    """Return the Euclidean norm of each row, shape (n_rows,), float64; scaled so that no square over- or underflows."""
+    if sp.issparse(X):
+        values = X.astype(np.float64)
+        largest = np.asarray(abs(values).max(axis=1).todense()).ravel() if values.nnz else np.zeros(X.shape[0])
+        scaled = sp.diags_array(inverse_or_zero(largest)) @ values
+        return largest * np.sqrt(np.asarray(scaled.multiply(scaled).sum(axis=1)).ravel())
+    values = np.asarray(X, dtype=np.float64)
+    largest = np.abs(values).max(axis=1, initial=0.0)
+    scaled = values * inverse_or_zero(largest)[:, None]
+    return largest * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+
+
+def scale_rows(
+    X: np.ndarray | sp.csr_matrix, scaling: Scaling, columns: ColumnScale | None, norms: np.ndarray | None
+) -> np.ndarray | sp.csr_matrix:
+    """Return a rescaled copy of a block, float64.
+
+    Parameters
+    ----------
+    X
+        Dense (n_rows, n_columns) array or CSR matrix.
+    scaling
+        "zscore" subtracts the column mean and divides by the population standard deviation (constant columns become 0);
+        a sparse block is only divided, which leaves every distance and every score difference the same. "unit" divides rows by their
+        norm (zero rows stay 0). "log1p" is log(1 + x), for values above -1.
+    columns
+        Needed for "zscore": of the columns of this block.
+    norms
+        Needed for "unit": norms of the whole rows, shape (n_rows,).
+    """
+    if scaling == "log1p":
+        values = X.astype(np.float64)
+        if sp.issparse(values):
+            np.log1p(values.data, out=values.data)
+            return values
+        return np.log1p(values, out=values)
+    if scaling == "unit":
+        assert norms is not None
+        inverse = inverse_or_zero(norms)
+        return sp.csr_matrix(sp.diags_array(inverse) @ X) if sp.issparse(X) else X * inverse[:, None]
+    assert columns is not None
+    inverse = inverse_or_zero(columns.std)
+    if sp.issparse(X):
+        return sp.csr_matrix(X.astype(np.float64) @ sp.diags_array(inverse))
+    return (X.astype(np.float64) - columns.mean) * inverse

@@ -1,0 +1,32 @@
+"""Edge weights from edge lengths."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+WeightKind = Literal["heat", "binary", "cosine"]
+WEIGHT_KINDS: tuple[WeightKind, ...] = ("heat", "binary", "cosine")
+
+
+def edge_weights(distances: np.ndarray, kind: WeightKind, t: float, unit_rows: bool) -> np.ndarray:
+    """Return the weight of each edge, same shape as `distances`, float64.
+
+    Parameters
+    ----------
+    distances
+        Edge lengths in the graph's metric.
+    kind
+        "heat": exp(-d**2 / t), He, Cai and Niyogi (2005), section 2.2, step 2. "binary": 1. "cosine": the cosine of the rows,
+        and 0 where it is negative, because negative weights would make the Laplacian indefinite.
+    t
+        Width of the heat kernel, in squared units of distance.
+    unit_rows
+        For "cosine": True when `distances` are Euclidean ones between unit rows, False when they are 1 - cos.
+    """
+    if kind == "binary":
+        return np.ones_like(distances)
+    if kind == "cosine":
+        return np.maximum(1.0 - (distances**2 / 2 if unit_rows else distances), 0.0)
+    return np.exp(-(distances**2) / t)

@@ -1,0 +1,70 @@
+"""Laplacian Score."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from daskfs.graph.spec import GraphSpec, Weighting
+from daskfs.kernels.neighbors import Metric
+from daskfs.kernels.scaling import Scaling
+from daskfs.kernels.weights import WeightKind
+from daskfs.methods.registry import Criterion, Parameters
+from daskfs.methods.statistics import GraphForms, NeedGraphForms, Statistics
+
+
+class GraphParameters(Parameters):
+    """Parameters of every criterion on the x graph. `graph` is "given" when the graph comes from outside."""
+
+    n_neighbors: PositiveInt = 5
+    metric: Metric = "euclidean"
+    weights: WeightKind = "heat"
+    t: PositiveFloat | Literal["mean", "median"] = "mean"
+    self_loops: bool = False
+    graph_scaling: Scaling | None = None
+    graph: Literal["neighbors", "given"] = Field(default="neighbors", exclude=True)
+
+    @model_validator(mode="after")
+    def _cosine_weights_need_cosines(self) -> GraphParameters:
+        if self.weights == "cosine" and self.metric != "cosine" and self.graph_scaling != "unit":
+            msg = "weights 'cosine' need metric 'cosine' or graph_scaling 'unit', so that edge lengths hold the cosines"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def weighting(self) -> Weighting:
+        """The weighted graph these parameters ask for."""
+        name = "given" if self.graph == "given" else GraphSpec(metric=self.metric, scaling=self.graph_scaling).name
+        return Weighting(name, self.n_neighbors, self.weights, self.t, self.self_loops)
+
+
+def _statistics(parameters: GraphParameters) -> tuple[NeedGraphForms]:
+    return (NeedGraphForms(parameters.score_scaling, parameters.weighting),)
+
+
+def laplacian_fields(statistics: Statistics, parameters: GraphParameters) -> Mapping[str, np.ndarray]:
+    """f'Lf over f~'D f~, in [0, 2]; NaN for a feature that is constant on the rows which have an edge."""
+    forms = statistics[_statistics(parameters)[0]]
+    assert isinstance(forms, GraphForms)
+    score = np.full(forms.numerator.shape, np.nan)
+    np.divide(forms.numerator, forms.denominator, out=score, where=~forms.is_constant & (forms.denominator > 0))
+    return {"score": score, "numerator": forms.numerator, "denominator": forms.denominator}
+
+
+CRITERIA = (
+    Criterion(
+        name="LaplacianScore",
+        summary="How little the feature varies along the edges of the neighbor graph, against its variance; small is good.",
+        citation="He, Cai and Niyogi (2005), NIPS 18, Eq. 1",
+        direction="ascending",
+        fields=("score", "numerator", "denominator"),
+        parameters=GraphParameters,
+        statistics=_statistics,
+        score=laplacian_fields,
+        reason="constant on the rows that have an edge",
+        uses_graph=True,
+    ),
+)

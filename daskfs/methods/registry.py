@@ -1,0 +1,126 @@
+"""The table of criteria. Adding one touches its own file, its test, and the list of families at the end of this one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from daskfs.errors import InputError, JobError, nearest
+from daskfs.kernels.order import Direction
+from daskfs.kernels.scaling import Scaling
+from daskfs.kernels.labels import Labels, Task
+from daskfs.methods.statistics import Need, Statistics
+
+
+class Parameters(BaseModel):
+    """Parameters that every method has."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    score_scaling: Scaling | None = None
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One row of the registry.
+
+    `statistics(parameters)` names the statistics of a panel that the criterion needs; `score(statistics, parameters)` turns them into
+    the fields, each of shape (width,), float64, of which "score" is the first. `reason` says why a feature is excluded where its
+    score is NaN.
+    """
+
+    name: str
+    summary: str
+    citation: str
+    direction: Direction
+    fields: tuple[str, ...]
+    parameters: type[Parameters]
+    statistics: Callable[[Any], tuple[Need, ...]]
+    score: Callable[[Statistics, Any], Mapping[str, np.ndarray]]
+    reason: str = "constant feature"
+    needs_labels: bool = False
+    tasks: tuple[Task, ...] = ("classification", "regression")
+    uses_graph: bool = False
+
+    families: ClassVar[tuple[str, ...]] = ("variance", "laplacian", "fisher", "pearson")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A criterion with its parameters, under the label that tables and plots show."""
+
+    label: str
+    criterion: Criterion
+    parameters: Parameters
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """Statistics that the criterion needs."""
+        return self.criterion.statistics(self.parameters)
+
+
+@cache
+def criteria() -> Mapping[str, Criterion]:
+    """Return the registry, by name, in the order of its families."""
+    rows: dict[str, Criterion] = {}
+    for family in Criterion.families:
+        module = import_module(f"daskfs.methods.{family}")
+        for criterion in module.CRITERIA:
+            if criterion.name in rows:
+                msg = f"two criteria are named {criterion.name}"
+                raise RuntimeError(msg)
+            rows[criterion.name] = criterion
+    return rows
+
+
+def criterion_named(name: str) -> Criterion:
+    """Return a row of the registry, or raise :class:`JobError` with the nearest name."""
+    table = criteria()
+    if name not in table:
+        msg = f"unknown method '{name}'.{nearest(name, tuple(table))} Methods: {', '.join(table)}."
+        raise JobError(msg)
+    return table[name]
+
+
+def make_method(name: str, parameters: Mapping[str, Any], label: str | None = None) -> Method:
+    """Check the parameters of a method; :class:`JobError` names an unknown or wrong one."""
+    criterion = criterion_named(name)
+    try:
+        checked = criterion.parameters.model_validate(dict(parameters))
+    except ValidationError as error:
+        raise JobError(_first_problem(error, criterion)) from None
+    return Method(label or name, criterion, checked)
+
+
+def _first_problem(error: ValidationError, criterion: Criterion) -> str:
+    problem = error.errors()[0]
+    key = ".".join(str(part) for part in problem["loc"]) or "parameters"
+    if problem["type"] == "extra_forbidden":
+        valid = tuple(criterion.parameters.model_fields)
+        return f"method {criterion.name} has no parameter '{key}'.{nearest(key, valid)} Parameters: {', '.join(valid)}."
+    return f"method {criterion.name}, parameter '{key}': {problem['msg']} (got {problem['input']!r})."
+
+
+def check_labels(criterion: Criterion, label: str, labels: Labels | None) -> None:
+    """Raise :class:`InputError` when the labels cannot serve a method."""
+    if not criterion.needs_labels:
+        return
+    if labels is None:
+        msg = f"method {label} needs labels, and the data have none: set data.labels."
+        raise InputError(msg)
+    if labels.task not in criterion.tasks:
+        msg = f"method {label} is for {' or '.join(criterion.tasks)}, and data.task is {labels.task}."
+        raise InputError(msg)
+    known = labels.values[labels.is_labelled]
+    if known.size == 0:
+        msg = f"method {label} needs labels, and none of the {labels.values.shape[0]} rows has one."
+        raise InputError(msg)
+    if np.unique(known).size < 2:
+        what = "one class" if labels.task == "classification" else "one value"
+        msg = f"method {label} needs labels that differ, and all {known.size} labelled rows have {what}."
+        raise InputError(msg)

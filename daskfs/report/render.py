@@ -1,0 +1,50 @@
+"""The report of a run: one HTML file that needs nothing else, neither network nor scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from daskfs.report.plots import THEME
+from daskfs.report.values import mapping, plain
+from daskfs.report.view import page
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_TEMPLATE = "template.html.j2"
+
+
+def render_report(summary: Mapping[str, Any]) -> str:
+    """Render the summary of a run as a self-contained HTML page.
+
+    Parameters
+    ----------
+    summary
+        JSON-able description of the run. Every part may be missing or ``None``; the page then says so or
+        leaves the section out. Numbers may be NaN or infinite. Text is escaped wherever it appears.
+
+    Returns
+    -------
+    str
+        The page. The same summary gives the same text.
+    """
+    view = page(mapping(plain(summary)))
+    return _environment().get_template(_TEMPLATE).render(**view, theme=THEME)
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("daskfs.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    # Only for the figures that daskfs.report.plots made, whose text is escaped already.
+    environment.filters["figure"] = Markup
+    return environment

@@ -1,0 +1,213 @@
+"""Turn the loose values of a summary into text, whether they are numbers, NaN, infinite or ``None``."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+MISSING = "\N{EN DASH}"
+MINUS = "\N{MINUS SIGN}"
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+# Control characters are not allowed in HTML, lone surrogates cannot be written as UTF-8, and the overrides of
+# the text direction would reorder whatever stands beside a name.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_LARGEST_PLOTTED = 1e100
+_BYTE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def clean(text: object) -> str:
+    """Text with every character that HTML or UTF-8 cannot carry, or that reverses text, made U+FFFD."""
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", str(text))
+
+
+def plain(value: object) -> Any:
+    """A copy of nested data that holds only what JSON knows, with clean strings and keys.
+
+    NumPy scalars and arrays become their Python counterparts; whatever is left becomes its ``str``.
+    """
+    if value is None or isinstance(value, bool | int | float):
+        # A subclass (an enum member, a NumPy float) would print in its own way.
+        return value if type(value) in (type(None), bool, int, float) else _base_number(value)
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {clean(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    convert = getattr(value, "tolist", None)
+    return plain(convert()) if callable(convert) else clean(value)
+
+
+def _base_number(value: object) -> int | float:
+    return float(value) if isinstance(value, float) else int(value)  # type: ignore[call-overload]
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """The value when it is a dict, an empty dict otherwise."""
+    return value if isinstance(value, dict) else {}
+
+
+def sequence(value: object) -> list[Any]:
+    """The value when it is a list, an empty list otherwise."""
+    return value if isinstance(value, list) else []
+
+
+def mappings(value: object) -> list[dict[str, Any]]:
+    """The dicts in a list; anything else is dropped."""
+    return [item for item in sequence(value) if isinstance(item, dict)]
+
+
+def as_float(value: object) -> float | None:
+    """The value as a float, ``None`` when there is no number in it. ``"NaN"`` and ``"inf"`` are numbers."""
+    if value is None or isinstance(value, bool):
+        return None
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        return math.inf if isinstance(value, int) and value > 0 else -math.inf
+    except (TypeError, ValueError):
+        return None
+
+
+def plottable(value: object) -> float:
+    """The value as a float that an axis can show; NaN for everything else, huge values included."""
+    number = as_float(value)
+    return number if number is not None and abs(number) < _LARGEST_PLOTTED else math.nan
+
+
+def positive(value: object) -> bool:
+    """Whether the value is a finite number above zero."""
+    number = as_float(value)
+    return number is not None and math.isfinite(number) and number > 0
+
+
+def format_number(value: object) -> str:
+    """Four significant digits for a float, all digits for an integer, a word or sign if not finite."""
+    number = as_float(value)
+    if number is None:
+        return MISSING
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "∞" if number > 0 else f"{MINUS}∞"
+    if isinstance(value, int):
+        return _sign(f"{value:,}")
+    size = abs(number)
+    if size == 0:
+        return "0"
+    if not 1e-4 <= size < 1e7:
+        return _sign(f"{number:.3e}")
+    digits = max(0, 3 - math.floor(math.log10(size)))
+    return _sign(f"{number:,.{digits}f}")
+
+
+def _sign(text: str) -> str:
+    return text.replace("-", MINUS)
+
+
+def full_number(value: object) -> str:
+    """All digits of a float, for a tooltip; empty when the short form already shows them."""
+    number = as_float(value)
+    if number is None or isinstance(value, int) or not math.isfinite(number):
+        return ""
+    text = repr(number)
+    return "" if float(f"{number:.4g}") == number else text
+
+
+def format_count(value: object) -> str:
+    """A whole number with thousands separators; counts that arrive as floats lose their fraction."""
+    number = as_float(value)
+    if number is not None and math.isfinite(number):
+        return _sign(f"{int(value) if isinstance(value, int) else round(number):,}")
+    return format_number(value)
+
+
+def format_percent(value: object) -> str:
+    """A fraction as a percentage."""
+    number = as_float(value)
+    if number is None or not math.isfinite(number):
+        return format_number(value)
+    percent = 100 * number
+    if 0 < percent < 0.01:
+        return "< 0.01 %"
+    # All but a few is not all.
+    if 99.95 <= percent < 100:
+        return "> 99.9 %"
+    return f"{_sign(f'{percent:.3g}')} %"
+
+
+def format_spread(center: object, spread: object) -> str:
+    """A standard deviation with as many decimals as :func:`format_number` gives the mean."""
+    mean, std = format_number(center), as_float(spread)
+    if std is None or not math.isfinite(std) or "e" in mean:
+        return format_number(spread)
+    text = f"{std:,.{len(mean.partition('.')[2])}f}"
+    return text if std == 0 or float(text.replace(",", "")) else _sign(f"{std:.2g}")
+
+
+def format_bytes(value: object) -> str:
+    """A size in the binary unit that leaves one to three digits before the point."""
+    number = as_float(value)
+    if number is None or not math.isfinite(number):
+        return format_number(value)
+    if abs(number) < 1024:
+        return f"{_sign(f'{number:.0f}')} B"
+    power = min(int(math.log2(abs(number)) / 10), len(_BYTE_UNITS))
+    number /= 1024**power
+    decimals = 2 if abs(number) < 10 else 1 if abs(number) < 100 else 0
+    return f"{_sign(f'{number:,.{decimals}f}')} {_BYTE_UNITS[power - 1]}"
+
+
+def format_seconds(value: object) -> str:
+    """A duration in milliseconds, seconds, minutes or hours, whichever is easiest to read."""
+    number = as_float(value)
+    if number is None or not math.isfinite(number):
+        return format_number(value)
+    if number <= 0:
+        return "0 s"
+    if number < 1:
+        return f"{number * 1000:.3g} ms" if number >= 0.001 else "< 1 ms"
+    if number < 100:
+        return f"{number:.3g} s"
+    minutes, seconds = divmod(round(number), 60)
+    if minutes < 100:
+        return f"{minutes} min {seconds:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes:02d} min"
+
+
+def format_time(value: object) -> str:
+    """An ISO 8601 time without its ``T`` and fractions of a second; other text is left alone."""
+    if not isinstance(value, str):
+        return MISSING if value is None else str(value)
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return value
+    zone = moment.strftime("%z")
+    suffix = "" if not zone else " UTC" if zone == "+0000" else f" UTC{zone[:3]}:{zone[3:5]}"
+    return f"{moment:%Y-%m-%d %H:%M:%S}{suffix}"
+
+
+def format_text(value: object) -> str:
+    """Any value in a sentence or a table of facts: yes and no, numbers, joined lists."""
+    if value is None or value == "":
+        return MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return format_number(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {format_text(item)}" for key, item in value.items()) or MISSING
+    if isinstance(value, list):
+        return ", ".join(format_text(item) for item in value) or MISSING
+    return str(value)
+
+
+def shorten(text: str, length: int) -> str:
+    """The text, cut with an ellipsis when it is longer than ``length`` characters."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"

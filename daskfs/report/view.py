@@ -1,0 +1,514 @@
+"""From a run's summary to what the template shows: values formatted, optional parts present or ``None``.
+
+The summaries come from finished and from interrupted runs, so nothing in here expects a key to exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+from daskfs.report.plots import evaluation_curves, histogram, score_curve
+from daskfs.report.values import (
+    MISSING,
+    TIMES,
+    as_float,
+    format_bytes,
+    format_count,
+    format_number,
+    format_percent,
+    format_seconds,
+    format_spread,
+    format_text,
+    format_time,
+    full_number,
+    mapping,
+    mappings,
+    plottable,
+    positive,
+    sequence,
+)
+
+LOW_RECALL = 0.9
+"""Recall of the neighbor search below which the report says what to change."""
+
+_LOG_RANKS = 200
+_CLASSES_SHOWN = 40
+
+Fact = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number in a table: short form, all digits for the tooltip, a second line, a bar in percent."""
+
+    text: str
+    full: str = ""
+    below: str = ""
+    bar: tuple[str, str] | None = None
+    best: bool = False
+    heat: str | None = None
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A sentence that asks for attention, and the section that it is about."""
+
+    text: str
+    anchor: str = ""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One neighbor graph."""
+
+    anchor: str
+    name: str
+    facts: list[Fact]
+    weightings: list[dict[str, Any]]
+    figures: list[tuple[str, str]]
+    notices: list[Notice] = field(default_factory=list)
+
+
+def page(summary: dict[str, Any]) -> dict[str, Any]:
+    """All variables of the template. SVGs are plain strings here."""
+    graphs = [_graph(graph, i, summary) for i, graph in enumerate(mappings(summary.get("graphs")), 1)]
+    notices = [Notice(str(text)) for text in sequence(summary.get("warnings")) if text not in (None, "")]
+    view: dict[str, Any] = {
+        "title": format_text(summary.get("title") or "Feature ranking"),
+        "version": summary.get("version"),
+        "created": format_time(summary.get("created")),
+        "created_iso": summary.get("created"),
+        "command": summary.get("command"),
+        "tiles": _tiles(summary),
+        "data": _data(mapping(summary.get("data"))),
+        "methods": _methods(summary),
+        "agreement": _agreement(mapping(summary.get("agreement"))),
+        "evaluation": _evaluation(mapping(summary.get("evaluation"))),
+        "graphs": graphs,
+        "excluded": _excluded(mapping(summary.get("excluded"))),
+        "all_ranked": bool(summary.get("excluded")),
+        "stages": _stages(mappings(summary.get("stages"))),
+        "job": _job(summary.get("job")),
+        "versions": [(key, format_text(value)) for key, value in mapping(summary.get("versions")).items()],
+        "notices": notices + [notice for graph in graphs for notice in graph.notices],
+    }
+    view["contents"] = _contents(view)
+    return view
+
+
+def _contents(view: dict[str, Any]) -> list[tuple[str, str, list[tuple[str, str]]]]:
+    methods = [(method["anchor"], method["label"]) for method in view["methods"]]
+    sections = [
+        ("notices", "Notices", bool(view["notices"])),
+        ("data", "Data", True),
+        ("ranking", "Rankings", True),
+        ("agreement", "Agreement", view["agreement"] is not None),
+        ("evaluation", "Evaluation", True),
+        ("graphs", "Neighbor graphs", True),
+        ("excluded", "Excluded features", True),
+        ("stages", "Execution", True),
+        ("job", "Job", True),
+    ]
+    return [(key, name, methods if key == "ranking" else []) for key, name, shown in sections if shown]
+
+
+def _tiles(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """The essential numbers: name, value, remark."""
+    data = mapping(summary.get("data"))
+    seconds = [as_float(stage.get("seconds")) for stage in mappings(summary.get("stages"))]
+    known = [value for value in seconds if value is not None and value >= 0]
+    n_classes = len(mapping(data.get("classes")))
+    labelled, rows = as_float(data.get("n_labelled")), as_float(data.get("n_samples"))
+    share = f"{format_percent(labelled / rows)} of the rows" if labelled is not None and rows else ""
+    size = f"{format_bytes(data.get('bytes'))}, {_storage(data)}" if data.get("bytes") is not None else ""
+    return [
+        (
+            f"Rows {TIMES} features",
+            f"{format_count(data.get('n_samples'))} {TIMES} {format_count(data.get('n_features'))}",
+            size,
+        ),
+        ("Labeled rows", format_count(data.get("n_labelled")), share),
+        (
+            "Task",
+            format_text(data.get("task") or ("unsupervised" if data else None)),
+            f"{n_classes:,} classes" if n_classes else "",
+        ),
+        ("Run time", format_seconds(sum(known)) if known else MISSING, "sum over stages" if known else ""),
+    ]
+
+
+def _storage(data: dict[str, Any]) -> str:
+    sparse = data.get("sparse")
+    return "storage unknown" if sparse is None else "sparse" if sparse else "dense"
+
+
+def _data(data: dict[str, Any]) -> dict[str, Any] | None:
+    if not data:
+        return None
+    tile = f" {TIMES} ".join(format_count(size) for size in sequence(data.get("tile_shape"))) or MISSING
+    constant = data.get("n_constant")
+    facts = [
+        ("Source", format_text(data.get("source"))),
+        ("Rows", format_count(data.get("n_samples"))),
+        ("Features", format_count(data.get("n_features"))),
+        ("Constant features", format_count(constant)),
+        ("Labeled rows", format_count(data.get("n_labelled"))),
+        ("Task", format_text(data.get("task") or "none (no labels)")),
+        ("Storage", _storage(data)),
+        ("Value type", format_text(data.get("dtype"))),
+        ("Tiles", tile),
+        ("Size", format_bytes(data.get("bytes"))),
+    ]
+    if data.get("density") is not None:
+        facts.insert(7, ("Density", format_percent(data.get("density"))))
+    target = mapping(data.get("target"))
+    if target:
+        text = f"{format_number(target.get('min'))} to {format_number(target.get('max'))}"
+        facts.append(("Target", f"{text}, mean {format_number(target.get('mean'))}"))
+    return {"source": format_text(data.get("source")), "facts": facts, **_classes(data)}
+
+
+def _classes(data: dict[str, Any]) -> dict[str, Any]:
+    counts = mapping(data.get("classes"))
+    total = sum(number for value in counts.values() if (number := plottable(value)) > 0)
+    shown = list(counts.items())[:_CLASSES_SHOWN]
+    rows = []
+    for (name, value), bar in zip(shown, bars([value for _, value in shown]), strict=True):
+        number = plottable(value)
+        share = number / total if number > 0 else 0.0
+        rows.append((name, Cell(format_count(value), bar=bar), format_percent(share)))
+    return {"classes": rows, "n_more_classes": max(0, len(counts) - _CLASSES_SHOWN)}
+
+
+def _methods(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    n_features = as_float(mapping(summary.get("data")).get("n_features"))
+    return [_method(method, i, n_features) for i, method in enumerate(mappings(summary.get("methods")), 1)]
+
+
+def _method(method: dict[str, Any], index: int, n_features: float | None) -> dict[str, Any]:
+    label = format_text(method.get("label") or method.get("method") or f"method {index}")
+    curve = mapping(method.get("curve"))
+    direction = str(method.get("direction"))
+    if n_features is None:
+        n_features = float(len(sequence(curve.get("rank"))))
+    figure = score_curve(
+        curve, prefix=f"score{index}", label=label, direction=direction, log_rank=n_features > _LOG_RANKS
+    )
+    orders = {"ascending": "small scores are good", "descending": "large scores are good"}
+    return {
+        "anchor": f"method-{index}",
+        "label": label,
+        "facts": [
+            ("Criterion", format_text(method.get("method"))),
+            ("Order", orders.get(direction, MISSING)),
+            ("Ranked", format_count(method.get("n_ranked"))),
+            ("Excluded", format_count(method.get("n_excluded"))),
+        ],
+        "parameters": [(key, format_text(value)) for key, value in mapping(method.get("parameters")).items()],
+        "citation": method.get("citation"),
+        "figure": figure,
+        **_top(method),
+    }
+
+
+def _top(method: dict[str, Any]) -> dict[str, Any]:
+    """The table of a method's best features. The first column is the score, which gets the bars."""
+    entries = mappings(method.get("top"))
+    names = [format_text(name) for name in sequence(method.get("columns"))]
+    width = max([len(names), *(len(sequence(entry.get("values"))) for entry in entries)])
+    columns = names + [f"value {i}" for i in range(len(names) + 1, width + 1)]
+    scores = [(sequence(entry.get("values")) or [None])[0] for entry in entries]
+    rows = []
+    for entry, bar in zip(entries, bars(scores), strict=True):
+        padded = [value for value, _ in zip_longest(sequence(entry.get("values")), columns)]
+        cells = [
+            Cell(format_number(value), full_number(value), bar=bar if column == 0 else None)
+            for column, value in enumerate(padded)
+        ]
+        rows.append(
+            {
+                "rank": format_count(entry.get("rank")),
+                "feature": format_count(entry.get("feature")),
+                "name": feature_name(entry),
+                "cells": cells,
+            }
+        )
+    return {"columns": columns, "rows": rows}
+
+
+def feature_name(entry: dict[str, Any]) -> str:
+    """The name of a feature; empty when there is none, which the template words."""
+    name = entry.get("name")
+    return "" if name is None else str(name)
+
+
+def bars(scores: list[Any]) -> list[tuple[str, str] | None]:
+    """Start and length of a bar for each score, in percent of the range of the scores and zero.
+
+    Scores that are no finite number get no bar.
+    """
+    values = [plottable(score) for score in scores]
+    finite = [value for value in values if value == value]
+    low, high = min([0.0, *finite]), max([0.0, *finite])
+    if high <= low:
+        return [None] * len(values)
+    scale = 100 / (high - low)
+    return [
+        (f"{(min(value, 0.0) - low) * scale:.2f}", f"{abs(value) * scale:.2f}") if value == value else None
+        for value in values
+    ]
+
+
+def _agreement(agreement: dict[str, Any]) -> dict[str, Any] | None:
+    labels = [format_text(label) for label in sequence(agreement.get("labels"))]
+    matrix = [sequence(row) for row in sequence(agreement.get("jaccard"))]
+    if len(labels) < 2 or not matrix:
+        return None
+    rows = []
+    for label, values in zip(labels, matrix, strict=False):
+        cells = []
+        for value in values[: len(labels)]:
+            number = plottable(value)
+            heat = f"{min(max(number, 0.0), 1.0):.3f}" if number == number else None
+            cells.append(Cell(f"{number:.2f}" if number == number else format_number(value), heat=heat))
+        cells += [Cell(MISSING)] * (len(labels) - len(cells))
+        rows.append((label, cells))
+    return {"labels": labels, "rows": rows, "top_k": format_count(agreement.get("top_k"))}
+
+
+def _evaluation(evaluation: dict[str, Any]) -> dict[str, Any] | None:
+    if not evaluation:
+        return None
+    metric = format_text(evaluation.get("metric") or "score")
+    higher = bool(evaluation.get("higher_is_better", True))
+    curves = mappings(evaluation.get("curves"))
+    return {
+        "metric": metric,
+        "better": "higher" if higher else "lower",
+        "model": format_text(evaluation.get("model")),
+        "setting": format_text(evaluation.get("setting")),
+        "transductive": evaluation.get("setting") == "transductive",
+        "facts": [
+            ("Model", format_text(evaluation.get("model"))),
+            ("Metric", f"{metric} ({'higher' if higher else 'lower'} is better)"),
+            (
+                f"Splits {TIMES} repeats",
+                f" {TIMES} ".join(format_count(evaluation.get(key)) for key in ("n_splits", "n_repeats")),
+            ),
+            (
+                "Rows used",
+                f"{format_count(evaluation.get('n_rows'))} of {format_count(evaluation.get('n_rows_total'))}",
+            ),
+            ("Setting", format_text(evaluation.get("setting"))),
+            ("Seed", format_text(evaluation.get("seed"))),
+        ],
+        "figure": evaluation_curves(curves, prefix="evaluation", metric=metric, higher_is_better=higher),
+        **_evaluation_table(curves, higher=higher),
+    }
+
+
+def _evaluation_table(curves: list[dict[str, Any]], *, higher: bool) -> dict[str, Any]:
+    """Mean and standard deviation by method and number of features; the best of each column is marked."""
+    found: list[dict[float, tuple[Any, Any]]] = []
+    for curve in curves:
+        cells: dict[float, tuple[Any, Any]] = {}
+        parts = (sequence(curve.get(key)) for key in ("n_selected", "mean", "std"))
+        for n, mean, std in zip_longest(*parts):
+            if (place := as_float(n)) is not None and place == place:
+                cells[place] = (mean, std)
+        found.append(cells)
+    columns = sorted({n for cells in found for n in cells})
+    best = {}
+    for n in columns:
+        means = [value for cells in found if n in cells and (value := plottable(cells[n][0])) == value]
+        best[n] = (max(means) if higher else min(means)) if means else None
+    rows = []
+    for curve, cells in zip(curves, found, strict=True):
+        row = []
+        for n in columns:
+            mean, std = cells.get(n, (None, None))
+            below = "" if std is None else f"± {format_spread(mean, std)}"
+            is_best = best[n] is not None and plottable(mean) == best[n]
+            row.append(Cell(format_number(mean), full_number(mean), below, best=is_best))
+        rows.append((format_text(curve.get("label")), row))
+    return {"columns": [format_count(n) for n in columns], "rows": rows}
+
+
+def _graph(graph: dict[str, Any], index: int, summary: dict[str, Any]) -> Graph:
+    name = format_text(graph.get("name") or f"graph {index}")
+    lengths = histogram(
+        mapping(graph.get("length_histogram")),
+        prefix=f"length{index}",
+        name=f"Edge lengths of {name}",
+        x_name="edge length",
+    )
+    degrees = histogram(
+        mapping(graph.get("degree_histogram")),
+        prefix=f"degree{index}",
+        name=f"Node degrees of {name}",
+        x_name="degree",
+    )
+    figures = [("Edge lengths", lengths), ("Node degrees", degrees)]
+    return Graph(
+        anchor=f"graph-{index}",
+        name=name,
+        facts=_graph_facts(graph, summary),
+        weightings=[_weighting(weighting) for weighting in mappings(graph.get("weightings"))],
+        figures=[(caption, svg) for caption, svg in figures if svg is not None],
+        notices=_graph_notices(graph, name, f"graph-{index}"),
+    )
+
+
+def _graph_facts(graph: dict[str, Any], summary: dict[str, Any]) -> list[Fact]:
+    return [
+        ("Metric", format_text(graph.get("metric"))),
+        ("Scaling", format_text(graph.get("scaling") or "none")),
+        ("Neighbors", format_count(graph.get("n_neighbors"))),
+        ("Search", format_text(graph.get("engine"))),
+        ("Recall", _recall(mapping(graph.get("recall")), exact=graph.get("engine") == "exact")),
+        ("Edges", format_count(graph.get("n_edges"))),
+        ("Mean degree", format_number(graph.get("mean_degree"))),
+        ("Largest degree", format_count(graph.get("max_degree"))),
+        ("Components", format_count(graph.get("n_components"))),
+        ("Largest component", _largest(graph, summary)),
+        ("Isolated nodes", format_count(graph.get("n_isolated"))),
+    ]
+
+
+def _recall(recall: dict[str, Any], *, exact: bool) -> str:
+    if not recall:
+        return "1 (exact search)" if exact else "not measured"
+    rows, k = format_count(recall.get("n_rows")), format_count(recall.get("k"))
+    return f"{format_number(recall.get('value'))} ({rows} rows, k = {k})"
+
+
+def _largest(graph: dict[str, Any], summary: dict[str, Any]) -> str:
+    size, rows = (
+        as_float(graph.get("largest_component")),
+        as_float(mapping(summary.get("data")).get("n_samples")),
+    )
+    text = format_count(graph.get("largest_component"))
+    return text if size is None or not rows else f"{text} ({format_percent(size / rows)} of rows)"
+
+
+def _weighting(weighting: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "kind": format_text(weighting.get("kind")),
+        "t": Cell(format_number(weighting.get("t")), full_number(weighting.get("t"))),
+        "t_rule": format_text(weighting.get("t_rule")),
+        "self_loops": format_text(weighting.get("self_loops")),
+        "n_underflow": format_count(weighting.get("n_underflow")),
+        "n_isolated": format_count(weighting.get("n_isolated")),
+        "used_by": format_text(weighting.get("used_by")),
+    }
+
+
+def _graph_notices(graph: dict[str, Any], name: str, anchor: str) -> list[Notice]:
+    texts = []
+    recall = as_float(mapping(graph.get("recall")).get("value"))
+    if recall is not None and recall < LOW_RECALL:
+        texts.append(
+            f"The approximate neighbor search of graph “{name}” found only {format_percent(recall)} of the "
+            f"true neighbors (recall below {LOW_RECALL}). Scores that use this graph may change with a "
+            "better search: raise graph.n_neighbors, or raise graph.exact_below above the number of rows, which "
+            "makes the search exact."
+        )
+    isolated = graph.get("n_isolated")
+    if positive(isolated):
+        texts.append(
+            f"Graph “{name}” has isolated nodes ({format_count(isolated)}): rows without any neighbor do not "
+            "influence the scores. Raise graph.n_neighbors to connect them."
+        )
+    for weighting in mappings(graph.get("weightings")):
+        texts += _weighting_notices(weighting, name, plottable(isolated) if positive(isolated) else 0.0)
+    return [Notice(text, anchor) for text in texts]
+
+
+def _weighting_notices(weighting: dict[str, Any], name: str, isolated: float) -> list[str]:
+    texts = []
+    kind, t = format_text(weighting.get("kind")), format_number(weighting.get("t"))
+    lost, alone = weighting.get("n_underflow"), weighting.get("n_isolated")
+    if positive(lost):
+        texts.append(
+            f"On graph “{name}”, {kind} weights underflow to zero ({format_count(lost)} edges at t = {t}): "
+            "these edges are lost. Choose a larger t."
+        )
+    # Nodes that have no edges at all are isolated in every weighting; the graph's own notice counts them.
+    if plottable(alone) > isolated:
+        texts.append(
+            f"On graph “{name}”, {kind} weighting leaves nodes isolated ({format_count(alone)} have no edge "
+            "of positive weight)."
+        )
+    return texts
+
+
+def _excluded(excluded: dict[str, Any]) -> dict[str, Any] | None:
+    rows = [
+        {
+            "feature": format_count(row.get("feature")),
+            "name": feature_name(row),
+            "note": format_text(row.get("note")),
+            "methods": format_text(row.get("methods")),
+        }
+        for row in mappings(excluded.get("rows"))
+    ]
+    total = excluded.get("total", len(rows))
+    if not rows and not positive(total):
+        return None
+    return {
+        "total": format_count(total),
+        "shown": len(rows),
+        "all": as_float(total) == len(rows),
+        "rows": rows,
+    }
+
+
+def _stages(stages: list[dict[str, Any]]) -> dict[str, Any] | None:
+    if not stages:
+        return None
+    rows, over = [], []
+    for stage, bar in zip(stages, bars([stage.get("seconds") for stage in stages]), strict=True):
+        name = format_text(stage.get("name"))
+        peak, planned = stage.get("peak_bytes"), stage.get("planned_peak_bytes")
+        exceeds = plottable(peak) > plottable(planned)
+        if exceeds:
+            over.append(f"{name} peaked at {format_bytes(peak)} where {format_bytes(planned)} were planned")
+        rows.append(
+            {
+                "name": name,
+                "units": format_count(stage.get("units")),
+                "recomputed": format_count(stage.get("recomputed")),
+                "seconds": Cell(
+                    format_seconds(stage.get("seconds")), full_number(stage.get("seconds")), bar=bar
+                ),
+                "read": format_bytes(stage.get("bytes_read")),
+                "written": format_bytes(stage.get("bytes_written")),
+                "peak": Cell(format_bytes(peak), best=exceeds),
+                "planned": format_bytes(planned),
+            }
+        )
+    return {"rows": rows, "over": over, "total": _stage_totals(stages)}
+
+
+def _stage_totals(stages: list[dict[str, Any]]) -> dict[str, str]:
+    def total(key: str) -> float | None:
+        found = [number for stage in stages if (number := plottable(stage.get(key))) == number]
+        return sum(found) if found else None
+
+    return {
+        "units": format_count(total("units")),
+        "recomputed": format_count(total("recomputed")),
+        "seconds": format_seconds(total("seconds")),
+        "read": format_bytes(total("bytes_read")),
+        "written": format_bytes(total("bytes_written")),
+    }
+
+
+def _job(job: object) -> str | None:
+    if not isinstance(job, dict) or not job:
+        return None
+    import yaml
+
+    return yaml.safe_dump(job, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)

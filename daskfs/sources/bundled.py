@@ -1,0 +1,59 @@
+"""The data sets that scikit-learn ships with its code, so that nothing is downloaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError, nearest
+from daskfs.sources.base import Block, SourceInfo, SourceSpec
+from daskfs.sources.checks import block_dtype, check_range, check_shape, listed, refuse_options
+from daskfs.sources.resolve import resolve_feature_names, resolve_labels
+
+SCHEME = "sklearn:"
+BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
+
+
+class BundledSource:
+    """``sklearn:digits`` and the like, held in memory. Their labels are class numbers or the target."""
+
+    def __init__(self, spec: SourceSpec) -> None:
+        refuse_options(spec)
+        name = spec.source.removeprefix(SCHEME)
+        if name not in BUNDLED:
+            raise InputError(
+                f"scikit-learn ships no data set {name!r} that daskfs knows; there are {listed(BUNDLED)}."
+                f"{nearest(name, BUNDLED)}"
+            )
+        import sklearn.datasets
+
+        bunch: Any = getattr(sklearn.datasets, f"load_{name}")()
+        self._X: np.ndarray = np.ascontiguousarray(bunch.data)
+        self._target: np.ndarray = np.asarray(bunch.target)
+        self._labels = resolve_labels(spec, ("target",), "column", default="target")
+        n_samples, n_features = check_shape(self._X.shape, spec.source)
+        self.info = SourceInfo(
+            n_samples=n_samples,
+            n_features=n_features,
+            dtype=block_dtype(self._X.dtype, spec.source),
+            is_sparse=False,
+            feature_names=resolve_feature_names(
+                spec, n_features, own=[str(feature) for feature in bunch.feature_names]
+            ),
+            identity={"kind": "sklearn", "name": name},
+            has_labels=True,
+        )
+
+    def read_rows(self, start: int, stop: int) -> Block:
+        """Return rows ``start:stop``, shape (stop - start, n_features)."""
+        check_range(start, stop, self.info.n_samples)
+        return self._X[start:stop].astype(self.info.dtype)
+
+    def read_labels(self) -> np.ndarray | None:
+        """Return the labels, shape (n_samples,)."""
+        return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_target)
+
+    def _read_target(self, name: str) -> np.ndarray:
+        del name
+        return self._target

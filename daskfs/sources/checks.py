@@ -1,0 +1,118 @@
+"""Checks that every source makes: the type and shape of X, row ranges, and names that the user gave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError, nearest
+from daskfs.sources.base import SourceSpec
+
+LISTED_NAMES = 20
+
+
+def block_dtype(dtype: np.dtype[Any], where: str) -> np.dtype[Any]:
+    """Return the dtype in which blocks of values of `dtype` are handed on.
+
+    float32, float64 and integers of at most 16 bits stay; wider integers and floats become float64, float16
+    becomes float32, booleans become uint8. Anything else is refused in the name of `where`.
+    """
+    if dtype.kind == "b":
+        return np.dtype(np.uint8)
+    if dtype.kind in "iu":
+        return np.dtype(np.float64) if dtype.itemsize > 2 else dtype.newbyteorder("=")
+    if dtype.kind == "f":
+        return np.dtype(np.float32) if dtype.itemsize <= 4 else np.dtype(np.float64)
+    if dtype.hasobject:
+        raise InputError(
+            f"{where} holds Python objects (dtype object), which are never unpickled; save numbers."
+        )
+    raise InputError(f"{where} has dtype {dtype}; X must hold real numbers.")
+
+
+def check_shape(shape: Sequence[int], where: str) -> tuple[int, int]:
+    """Return `shape` as (n_samples, n_features), refusing anything that is not a matrix with values in it."""
+    shape = tuple(int(size) for size in shape)
+    if len(shape) != 2:
+        raise InputError(f"{where} has shape {shape}; X must have two dimensions, (n_samples, n_features).")
+    if 0 in shape:
+        raise InputError(f"{where} has shape {shape}: there is nothing in it.")
+    return shape[0], shape[1]
+
+
+def check_range(start: int, stop: int, n_samples: int) -> None:
+    """Raise ``ValueError`` unless ``0 <= start <= stop <= n_samples``."""
+    if not 0 <= start <= stop <= n_samples:
+        raise ValueError(f"rows {start}:{stop} are not a range within 0:{n_samples}")
+
+
+def check_label_column(values: np.ndarray, where: str) -> np.ndarray:
+    """Return `values`, shape (n,) or (n, 1), as a vector of a type that labels can have."""
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1:
+        raise InputError(f"{where} has shape {values.shape}; labels need one value for each row.")
+    if values.dtype.kind not in "biufUSTO":
+        raise InputError(f"{where} has dtype {values.dtype}; labels must be numbers or text.")
+    return values
+
+
+def check_label_count(n_labels: int, n_samples: int, where: str | None = None) -> None:
+    """Raise unless there is one label for each row of X."""
+    if n_labels != n_samples:
+        origin = f" (labels from {where})" if where else ""
+        raise InputError(f"labels have {n_labels} values, X has {n_samples} rows{origin}.")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return up to twenty of `names`, separated by commas, and how many are left out."""
+    shown = ", ".join(repr(name) for name in names[:LISTED_NAMES])
+    left_out = len(names) - LISTED_NAMES
+    return f"{shown} and {left_out} more" if left_out > 0 else shown or "none"
+
+
+def unknown_name(name: str, kind: str, valid: Sequence[str], where: str) -> InputError:
+    """Return the error for a `name` that is none of the `valid` ones of a `kind`, such as ``"column"``."""
+    return InputError(f"{where} has no {kind} {name!r}; it has {listed(valid)}.{nearest(name, tuple(valid))}")
+
+
+def refuse_options(spec: SourceSpec, *, array: bool = False, exclude: bool = False) -> None:
+    """Raise when the spec sets an option that means nothing for its kind of source.
+
+    Parameters
+    ----------
+    spec
+        How the user named the data.
+    array, exclude
+        Whether the option has a meaning for this source.
+    """
+    if spec.array is not None and not array:
+        raise InputError(
+            f"data.array is {spec.array!r}, but {spec.source} holds a single matrix; "
+            "only .npz files and Zarr groups have members."
+        )
+    if spec.exclude and not exclude:
+        raise InputError(
+            f"data.exclude names {listed(spec.exclude)}, but {spec.source} is not a table with named columns."
+        )
+
+
+def file_identity(kind: str, path: Path, **selection: object) -> dict[str, Any]:
+    """Return what tells one state of a file from another, and what was selected from it."""
+    status = path.stat()
+    return {
+        "kind": kind,
+        "path": str(path.resolve()),
+        "size": status.st_size,
+        "mtime_ns": status.st_mtime_ns,
+        **selection,
+    }
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of another library's message, which may run over many."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,163 @@
+"""Columns of a scanned text table, parsed by Arrow one byte range at a time."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.sources.checks import first_line
+from daskfs.sources.columns import MISSING_CELLS, text_to_labels
+from daskfs.sources.csvscan import CsvScan, scan
+
+TRUE_CELLS, FALSE_CELLS = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+
+
+class CsvTable:
+    """A ``.csv``, ``.tsv`` or ``.txt`` table with a header line, whose row ranges can be parsed on their own.
+
+    Attributes
+    ----------
+    layout
+        What the scan of the file found.
+    """
+
+    def __init__(self, path: Path, delimiter: str | None) -> None:
+        self.path = path
+        status = path.stat()
+        self.layout: CsvScan = scan(path, status.st_size, status.st_mtime_ns, delimiter)
+        # Columns of true/false in the ranges read so far, which need not be parsed as numbers first.
+        self._boolean: set[int] = set()
+
+    def fill(self, columns: Sequence[int], start: int, out: np.ndarray) -> None:
+        """Parse rows from `start` on into `out`, shape (n_rows, len(columns))."""
+        stop = start + len(out)
+        for first, last, data in self._ranges(start, stop):
+            table = self._parse_numbers(columns, first, last, data)
+            begin, end = max(start, first), min(stop, last)
+            for position, column in enumerate(table):
+                out[begin - start : end - start, position] = column[begin - first : end - first]
+
+    def read_text_labels(self, column: int) -> np.ndarray:
+        """Return one column as integers, floats or text, whichever fits all of it, shape (n_rows,)."""
+        import pyarrow as pa
+
+        parts = [
+            self._parse([column], {column: pa.string()}, first, last, data).column(0)
+            for first, last, data in self._ranges(0, self.layout.n_rows)
+        ]
+        chunks = [chunk for part in parts for chunk in part.chunks]
+        return text_to_labels(pa.chunked_array(chunks, type=pa.string()))
+
+    def _ranges(self, start: int, stop: int) -> Iterator[tuple[int, int, bytes]]:
+        layout = self.layout
+        if start == stop:
+            return
+        with self.path.open("rb", buffering=0) as file:
+            for index in range(start // layout.stride, (stop - 1) // layout.stride + 1):
+                begin, end = int(layout.starts[index]), int(layout.starts[index + 1])
+                data = os.pread(file.fileno(), end - begin, begin)
+                if len(data) < end - begin:
+                    raise InputError(f"{self.path} became shorter while it was being read.")
+                first = index * layout.stride
+                yield first, min(first + layout.stride, layout.n_rows), data
+
+    def _parse_numbers(self, columns: Sequence[int], first: int, last: int, data: bytes) -> list[np.ndarray]:
+        import pyarrow as pa
+
+        types = {column: pa.bool_() if column in self._boolean else pa.float64() for column in columns}
+        try:
+            table = self._parse(columns, types, first, last, data)
+        except _CellError:
+            # Some cell is no number: read the range as text and see which columns hold true/false.
+            text = self._parse(columns, dict.fromkeys(columns, pa.string()), first, last, data)
+            return [
+                self._to_numbers(text.column(position), column, first, last)
+                for position, column in enumerate(columns)
+            ]
+        return [np.asarray(column.cast(pa.float64()).to_numpy()) for column in table.columns]
+
+    def _to_numbers(self, cells: Any, column: int, first: int, last: int) -> np.ndarray:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        trimmed = pc.utf8_trim_whitespace(cells)
+        truth = pc.is_in(trimmed, value_set=pa.array([*TRUE_CELLS, *FALSE_CELLS]))
+        if pc.any(truth).as_py():
+            if pc.all(pc.or_(truth, trimmed.is_null())).as_py():
+                self._boolean.add(column)
+            is_true = pc.is_in(trimmed, value_set=pa.array(TRUE_CELLS))
+            trimmed = pc.if_else(truth, pc.if_else(is_true, "1", "0"), trimmed)
+        try:
+            return np.asarray(trimmed.cast(pa.float64()).to_numpy())
+        except pa.ArrowInvalid:
+            wrong = ((row, cell) for row, cell in enumerate(trimmed.to_pylist()) if not _is_cell(cell))
+            row, value = next(wrong, (0, "?"))
+        raise InputError(
+            f"{self.path}: column {self.layout.columns[column]!r} has text in rows {first}:{last}, such as "
+            f"{value[:40]!r} in row {first + row}. Put the column in data.exclude, or encode it as numbers."
+        )
+
+    def _parse(
+        self, columns: Sequence[int], types: dict[int, Any], first: int, last: int, data: bytes
+    ) -> Any:
+        import pyarrow as pa
+        import pyarrow.csv
+
+        # Arrow finds columns by name, and the names in a file need not differ.
+        names = [str(index) for index in range(len(self.layout.columns))]
+        try:
+            table = pyarrow.csv.read_csv(
+                pa.BufferReader(data),
+                read_options=pyarrow.csv.ReadOptions(
+                    column_names=names, use_threads=False, block_size=max(1024, len(data) + 1)
+                ),
+                parse_options=pyarrow.csv.ParseOptions(
+                    delimiter=self.layout.delimiter, newlines_in_values=True, ignore_empty_lines=False
+                ),
+                convert_options=pyarrow.csv.ConvertOptions(
+                    include_columns=[str(column) for column in columns],
+                    column_types={str(column): kind for column, kind in types.items()},
+                    null_values=list(MISSING_CELLS),
+                    strings_can_be_null=True,
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            raise self._explained(error, first) from error
+        if table.num_rows != last - first:
+            raise InputError(
+                f"{self.path}: rows {first}:{last} were read as {table.num_rows} rows; look for stray "
+                "double quotes or carriage returns there."
+            )
+        return table
+
+    def _explained(self, error: Exception, first: int) -> Exception:
+        message = first_line(error)
+        if cells := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message):
+            row, expected, found = (int(number) for number in cells.groups())
+            return InputError(
+                f"{self.path}: row {first + row - 1} (the first below the header is 0) has {found} cells, the "
+                f"header has {expected}."
+            )
+        if "invalid UTF8" in message:
+            return InputError(f"{self.path} is not in UTF-8: {message}")
+        if "conversion error" in message:
+            return _CellError(message)
+        return InputError(f"{self.path} cannot be read from row {first} on: {message}")
+
+
+class _CellError(Exception):
+    """A cell could not be converted to the type asked for."""
+
+
+def _is_cell(cell: str | None) -> bool:
+    try:
+        float(cell or "nan")
+    except ValueError:
+        return False
+    return "_" not in (cell or "")

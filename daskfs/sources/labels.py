@@ -1,0 +1,286 @@
+"""Labels: read from a file of their own, and turned into class codes or regression targets."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError, JobError, nearest
+from daskfs.sources.checks import check_label_column, check_label_count, listed, unknown_name
+
+TASKS = ("auto", "classification", "regression")
+# Under task "auto", more classes than this, with fewer rows for each than that, look like a quantity.
+MANY_CLASSES = 50
+ROWS_PER_CLASS = 5
+LINES_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Labels as the criteria use them.
+
+    Attributes
+    ----------
+    task
+        ``"classification"`` or ``"regression"``.
+    values
+        Shape (n_samples,): int32 class codes, -1 for unlabelled rows, or float64 targets, NaN for those.
+    classes
+        The name of each code; empty for regression.
+    """
+
+    task: str
+    values: np.ndarray
+    classes: tuple[str, ...]
+
+
+def read_labels_file(ref: str, n_samples: int) -> np.ndarray:
+    """Return the labels in a file, shape (n_samples,).
+
+    Parameters
+    ----------
+    ref
+        Path of an ``.npy`` file, an ``.npz`` file with one member or a member ``y`` (or
+        ``"file.npz:member"``), a ``.csv`` or ``.tsv`` table with one column (or ``"file.csv:column"``), or a ``.txt`` file with one
+        value a line, where a blank line stands for an unlabelled row.
+    n_samples
+        Number of rows of X.
+    """
+    from daskfs.sources.resolve import split_reference
+
+    found = split_reference(ref)
+    if found is None:
+        raise InputError(f"data.labels is {ref!r}: there is no such file.")
+    path, member = found
+    suffix = path.suffix.lower()
+    readers = {".npz": _from_npz, ".csv": _from_table, ".tsv": _from_table}
+    if suffix in readers:
+        values = readers[suffix](path, member, n_samples)
+    elif member is not None:
+        raise InputError(f"{path} has no members, so {ref!r} means nothing.")
+    elif suffix == ".npy":
+        from daskfs.sources.npyfile import NpyFile, whole_file
+
+        values = NpyFile(whole_file(path), str(path)).read_all()
+    elif suffix == ".txt":
+        values = _from_lines(path, n_samples)
+    else:
+        raise InputError(f"{path} cannot be read as labels; use .npy, .npz, .csv, .tsv or .txt.")
+    values = check_label_column(values, ref)
+    check_label_count(len(values), n_samples, ref)
+    return values
+
+
+def _from_npz(path: Path, member: str | None, n_samples: int) -> np.ndarray:
+    from daskfs.sources.zipped import NpzFile
+
+    del n_samples
+    npz = NpzFile(path)
+    if member is None:
+        member = npz.members[0] if len(npz.members) == 1 else "y"
+        if member not in npz.members:
+            raise InputError(
+                f"{path} has members {listed(npz.members)}, none of which is 'y'; "
+                f"name one as '{path}:member'."
+            )
+    return npz.open(member).read_all()
+
+
+def _from_table(path: Path, column: str | None, n_samples: int) -> np.ndarray:
+    from daskfs.sources.csvtable import CsvTable
+
+    table = CsvTable(path, "\t" if path.suffix.lower() == ".tsv" else ",")
+    columns = table.layout.columns
+    if column is None:
+        if len(columns) > 1:
+            raise InputError(f"{path} has columns {listed(columns)}; name one as '{path}:column'.")
+        column = columns[0]
+    if column not in columns:
+        raise unknown_name(column, "column", columns, str(path))
+    values = table.read_text_labels(columns.index(column))
+    blank = table.layout.trailing_blank if len(columns) == 1 else 0
+    return _with_trailing_blank(values, blank, n_samples)
+
+
+def _from_lines(path: Path, n_samples: int) -> np.ndarray:
+    try:
+        values, n_blank = _parse_lines(path)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not text in UTF-8 with one label a line.") from error
+    return _with_trailing_blank(values[: len(values) - n_blank], n_blank, n_samples)
+
+
+def _parse_lines(path: Path) -> tuple[np.ndarray, int]:
+    """Return one value for each line, and how many lines at the end are blank."""
+    import pyarrow as pa
+
+    from daskfs.sources.columns import MISSING_CELLS, text_to_labels
+
+    parts = []
+    n_blank = 0
+    with path.open(encoding="utf-8-sig") as lines:
+        while batch := [line.strip() for line in itertools.islice(lines, LINES_AT_ONCE)]:
+            written = [row for row, cell in enumerate(batch) if cell]
+            n_blank = len(batch) - 1 - written[-1] if written else n_blank + len(batch)
+            parts.append(
+                pa.array([None if cell in MISSING_CELLS else cell for cell in batch], type=pa.string())
+            )
+    return text_to_labels(pa.chunked_array(parts, type=pa.string())), n_blank
+
+
+def _with_trailing_blank(values: np.ndarray, n_blank: int, n_samples: int) -> np.ndarray:
+    """Count blank lines at the end as unlabelled rows, but no more of them than there are rows missing."""
+    missing = min(n_samples - len(values), n_blank)
+    if missing <= 0:
+        return values
+    if values.dtype.kind == "f":
+        return np.concatenate((values, np.full(missing, np.nan)))
+    return np.concatenate((values.astype(object), np.full(missing, None, dtype=object)))
+
+
+def encode_labels(raw: np.ndarray, n_samples: int, task: str) -> Labels:
+    """Turn labels as a source holds them into class codes or targets.
+
+    Parameters
+    ----------
+    raw
+        Shape (n_samples,). Among classes, -1, NaN, ``None`` and empty text mean an unlabelled row; among
+        targets, NaN, ``None`` and empty text do.
+    n_samples
+        Number of rows of X.
+    task
+        ``"classification"``, ``"regression"``, or ``"auto"``: classification for integers, booleans and text,
+        regression for floats.
+    """
+    if task not in TASKS:
+        raise JobError(f"data.task is {task!r}; it can be {listed(TASKS)}.{nearest(task, TASKS)}")
+    raw = check_label_column(np.asarray(raw), "y")
+    check_label_count(len(raw), n_samples)
+    if task == "regression" or (task == "auto" and _holds_floats(raw)):
+        return Labels("regression", _targets(raw), ())
+    if raw.dtype.kind in "USTO":
+        values, classes = _codes_of_objects(raw)
+    else:
+        values, classes = _codes_of_numbers(raw)
+    _check_classes(raw, values, classes, task)
+    return Labels("classification", values, classes)
+
+
+def _check_classes(raw: np.ndarray, values: np.ndarray, classes: tuple[str, ...], task: str) -> None:
+    labelled = int(np.count_nonzero(values >= 0))
+    if labelled == 0:
+        raise InputError("labels are empty: no row has a class.")
+    if len(classes) == 1 and raw.dtype.kind in "if" and bool(np.any(raw == -1)):
+        raise InputError(
+            f"labels hold -1 and one class, {classes[0]!r}; -1 means an unlabelled row, so "
+            "number two classes 0 and 1."
+        )
+    if task == "auto" and len(classes) > max(MANY_CLASSES, labelled / ROWS_PER_CLASS):
+        raise InputError(
+            f"labels hold {len(classes)} different values in {labelled} rows; set data.task to "
+            "'classification' or 'regression'."
+        )
+
+
+def _holds_floats(raw: np.ndarray) -> bool:
+    if raw.dtype.kind != "O":
+        return raw.dtype.kind == "f"
+    values = [value for value in raw if not _is_missing(value)]
+    numbers = all(isinstance(value, (int, float, np.number)) for value in values)
+    return numbers and any(isinstance(value, (float, np.floating)) for value in values)
+
+
+def _is_missing(value: Any) -> bool:
+    if isinstance(value, (str, bytes)):
+        return not value.strip()
+    return value is None or value != value
+
+
+def _codes_of_numbers(raw: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+    labelled = np.ones(len(raw), dtype=bool)
+    if raw.dtype.kind == "f":
+        _refuse_infinity(raw)
+        labelled = ~np.isnan(raw)
+        whole = raw[labelled]
+        if bool(np.all(whole == np.floor(whole))) and bool(np.all(np.abs(whole) < 2**53)):
+            raw = np.where(labelled, raw, -1).astype(np.int64)
+    if raw.dtype.kind == "i":
+        labelled &= raw != -1
+    classes, codes = np.unique(raw[labelled], return_inverse=True)
+    values = np.full(len(raw), -1, dtype=np.int32)
+    values[labelled] = codes
+    return values, tuple(str(name) for name in classes.tolist())
+
+
+def _codes_of_objects(raw: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+    seen: dict[str, int] = {}
+    found = np.empty(len(raw), dtype=np.int32)
+    for row, value in enumerate(raw):
+        name = _class_name(value)
+        found[row] = -1 if name is None else seen.setdefault(name, len(seen))
+    numbers = [_number(name) for name in seen]
+    if None in numbers:
+        classes = sorted(seen)
+    else:
+        classes = [name for _, name in sorted(zip(numbers, seen, strict=True))]
+    # The last place stands for code -1, which stays as it is.
+    order = np.full(len(seen) + 1, -1, dtype=np.int32)
+    for code, name in enumerate(classes):
+        order[seen[name]] = code
+    return order[found], tuple(classes)
+
+
+def _class_name(value: Any) -> str | None:
+    if _is_missing(value):
+        return None
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace").strip()
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, (bool, np.bool_)):
+        return str(bool(value))
+    if isinstance(value, (int, float, np.number)):
+        number = float(value)
+        if number == -1:
+            return None
+        return str(int(value)) if number.is_integer() else repr(number)
+    raise InputError(f"labels hold a value of type {type(value).__name__}; they must be numbers or text.")
+
+
+def _number(name: str) -> float | None:
+    try:
+        number = float(name)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _targets(raw: np.ndarray) -> np.ndarray:
+    if raw.dtype.kind in "USTO":
+        values = np.fromiter((_target(value, row) for row, value in enumerate(raw)), np.float64, len(raw))
+    else:
+        values = raw.astype(np.float64)
+    _refuse_infinity(values)
+    if bool(np.isnan(values).all()):
+        raise InputError("labels are empty: no row has a target.")
+    return values
+
+
+def _target(value: Any, row: int) -> float:
+    if _is_missing(value):
+        return math.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"labels hold {value!r} in row {row}; regression needs numbers.") from None
+
+
+def _refuse_infinity(values: np.ndarray) -> None:
+    rows = np.flatnonzero(np.isinf(values))
+    if len(rows):
+        raise InputError(f"labels hold {values[rows[0]]} in row {int(rows[0])}; they must be finite.")

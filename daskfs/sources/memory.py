@@ -1,0 +1,84 @@
+"""X that is already in memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.errors import InputError
+from daskfs.sources.base import Block, SourceInfo
+from daskfs.sources.checks import block_dtype, check_label_column, check_label_count, check_range, check_shape
+from daskfs.sources.csr import canonical
+
+HASHED_ROWS_BYTES = 16 << 20
+
+
+class ArraySource:
+    """An array or CSR matrix as a source.
+
+    Parameters
+    ----------
+    X
+        Real numbers, shape (n_samples, n_features). Not copied; other sparse formats become CSR.
+    y
+        Labels, shape (n_samples,).
+    feature_names
+        One for each column.
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> None:
+        sparse = bool(sp.issparse(X))
+        self._X: Block = canonical(sp.csr_matrix(X), "X") if sparse else np.asarray(X)
+        n_samples, n_features = check_shape(self._X.shape, "X")
+        self._y = None if y is None else check_label_column(np.asarray(y), "y")
+        if self._y is not None:
+            check_label_count(len(self._y), n_samples, "y")
+        if feature_names is not None and len(feature_names) != n_features:
+            raise InputError(f"feature_names has {len(feature_names)} names, X has {n_features} columns.")
+        self.info = SourceInfo(
+            n_samples=n_samples,
+            n_features=n_features,
+            dtype=block_dtype(self._X.dtype, "X"),
+            is_sparse=sparse,
+            feature_names=None if feature_names is None else tuple(str(name) for name in feature_names),
+            identity={
+                "kind": "memory",
+                "shape": [n_samples, n_features],
+                "dtype": str(self._X.dtype),
+                "digest": _digest(self._X),
+            },
+            nnz=None if isinstance(self._X, np.ndarray) else int(self._X.nnz),
+            has_labels=self._y is not None,
+        )
+
+    def read_rows(self, start: int, stop: int) -> Block:
+        """Return rows ``start:stop``, shape (stop - start, n_features); may share memory with X."""
+        check_range(start, stop, self.info.n_samples)
+        if isinstance(self._X, np.ndarray):
+            return np.ascontiguousarray(self._X[start:stop], dtype=self.info.dtype)
+        return sp.csr_matrix(self._X[start:stop].astype(self.info.dtype, copy=False))
+
+    def read_labels(self) -> np.ndarray | None:
+        """Return the labels, shape (n_samples,)."""
+        return self._y
+
+
+def _digest(X: Block) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    if isinstance(X, np.ndarray):
+        step = max(1, HASHED_ROWS_BYTES // max(1, X.shape[1] * X.itemsize))
+        for first in range(0, len(X), step):
+            digest.update(np.ascontiguousarray(X[first : first + step]).reshape(-1).view(np.uint8).data)
+    else:
+        for part in (X.indptr, X.indices, X.data):
+            digest.update(np.ascontiguousarray(part).view(np.uint8).data)
+    return digest.hexdigest()

@@ -1,0 +1,58 @@
+"""X as one ``.npy`` file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from daskfs.sources.base import Block, SourceInfo, SourceSpec
+from daskfs.sources.checks import (
+    block_dtype,
+    check_range,
+    check_shape,
+    file_identity,
+    refuse_options,
+    unknown_name,
+)
+from daskfs.sources.npyfile import NpyFile, whole_file
+from daskfs.sources.resolve import resolve_feature_names, resolve_labels
+
+PAGE_BYTES = 4096
+
+
+def cheap_rows(array: NpyFile) -> int:
+    """Return how many rows one read should cover: any number, or a page of each column in Fortran order."""
+    return max(1, PAGE_BYTES // array.dtype.itemsize) if array.fortran_order else 1
+
+
+class NpySource:
+    """A dense matrix in an ``.npy`` file. Labels and feature names can only come from other files."""
+
+    def __init__(self, spec: SourceSpec, path: Path) -> None:
+        refuse_options(spec)
+        self._array = NpyFile(whole_file(path), str(path))
+        n_samples, n_features = check_shape(self._array.shape, str(path))
+        self._labels = resolve_labels(spec, (), "member")
+        self.info = SourceInfo(
+            n_samples=n_samples,
+            n_features=n_features,
+            dtype=block_dtype(self._array.dtype, str(path)),
+            is_sparse=False,
+            feature_names=resolve_feature_names(spec, n_features),
+            identity=file_identity("npy", path),
+            row_multiple=cheap_rows(self._array),
+            has_labels=self._labels is not None,
+        )
+
+    def read_rows(self, start: int, stop: int) -> Block:
+        """Return rows ``start:stop``, shape (stop - start, n_features)."""
+        check_range(start, stop, self.info.n_samples)
+        return self._array.read(start, stop, self.info.dtype)
+
+    def read_labels(self) -> np.ndarray | None:
+        """Return the labels, shape (n_samples,), from the file that ``spec.labels`` names."""
+        return None if self._labels is None else self._labels.read(self.info.n_samples, self._no_member)
+
+    def _no_member(self, name: str) -> np.ndarray:
+        raise unknown_name(name, "member", (), self._array.where)

@@ -1,0 +1,175 @@
+"""Rows of an ``.npy`` payload by positioned reads.
+
+The file is not mapped into memory: mapped pages would count as a worker's own and could get it killed for
+data that the kernel is free to drop.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.sources.checks import first_line
+
+BUFFER_BYTES = 4 << 20
+# NumPy refuses headers of more than 10 000 characters, so whatever is valid lies within this.
+HEADER_BYTES = 16 << 10
+
+
+class Location(Protocol):
+    """Where the bytes of an ``.npy`` payload lie: in a file, from an offset on."""
+
+    offset: int
+    size: int
+
+    @contextmanager
+    def descriptor(self) -> Iterator[int]:
+        """Lend a file descriptor for positioned reads."""
+        ...
+
+
+class FileRange:
+    """Bytes ``offset:offset + size`` of the file at `path`, which is opened for each read."""
+
+    def __init__(self, path: Path, offset: int, size: int) -> None:
+        self.path = path
+        self.offset = offset
+        self.size = size
+
+    @contextmanager
+    def descriptor(self) -> Iterator[int]:
+        """Lend a descriptor of the file, closed on return."""
+        fd = os.open(self.path, os.O_RDONLY)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+
+def whole_file(path: Path) -> FileRange:
+    """Return the location of a plain ``.npy`` file."""
+    return FileRange(path, 0, path.stat().st_size)
+
+
+class NpyFile:
+    """An array in ``.npy`` format, read by ranges along its first axis.
+
+    Parameters
+    ----------
+    location
+        Where the payload lies, header included.
+    where
+        How messages call it, for example ``"X.npz:data"``.
+
+    Attributes
+    ----------
+    shape, dtype, fortran_order
+        As the header states them.
+    """
+
+    def __init__(self, location: Location, where: str) -> None:
+        self._location = location
+        self.where = where
+        with location.descriptor() as fd:
+            head = os.pread(fd, min(HEADER_BYTES, location.size), location.offset)
+        self.shape, self.fortran_order, self.dtype, header_size = _parse_header(head, where)
+        self._data_offset = location.offset + header_size
+        needed = int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+        present = location.size - header_size
+        if present < needed:
+            raise InputError(
+                f"{where} is truncated: an array of shape {self.shape} and dtype {self.dtype} takes {needed} "
+                f"bytes, there are {present}."
+            )
+
+    def read(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> np.ndarray:
+        """Return ``array[start:stop]`` in C order, converted to `dtype` (by default the file's, native)."""
+        target = dtype if dtype is not None else self.dtype.newbyteorder("=")
+        out = np.empty((stop - start, *self.shape[1:]), dtype=target)
+        with self._location.descriptor() as fd:
+            if self.fortran_order and len(self.shape) > 1:
+                self._fill_by_columns(fd, start, out)
+            else:
+                self._fill_by_rows(fd, start, out)
+        return out
+
+    def read_all(self) -> np.ndarray:
+        """Return the whole array, for small members such as labels and names; a scalar gets shape (1,)."""
+        if self.shape:
+            return self.read(0, self.shape[0])
+        out = np.empty(1, dtype=self.dtype.newbyteorder("="))
+        with self._location.descriptor() as fd:
+            self._fill_by_rows(fd, 0, out)
+        return out
+
+    def _fill_by_rows(self, fd: int, start: int, out: np.ndarray) -> None:
+        flat = out.reshape(-1)
+        offset = (
+            self._data_offset + start * int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
+        )
+        if flat.dtype == self.dtype:
+            self._read_into(fd, flat, offset)
+            return
+        step = max(1, BUFFER_BYTES // max(1, self.dtype.itemsize))
+        buffer = np.empty(min(step, flat.size), dtype=self.dtype)
+        for first in range(0, flat.size, step):
+            part = buffer[: min(step, flat.size - first)]
+            self._read_into(fd, part, offset + first * self.dtype.itemsize)
+            flat[first : first + part.size] = part
+
+    def _fill_by_columns(self, fd: int, start: int, out: np.ndarray) -> None:
+        if len(self.shape) != 2:
+            raise InputError(
+                f"{self.where} has shape {self.shape} in Fortran order; only matrices can be read so."
+            )
+        n_rows, n_columns = out.shape
+        # Several columns are turned over at once: writing a single one touches a cache line for each row.
+        group = max(1, min(n_columns, BUFFER_BYTES // max(1, n_rows * self.dtype.itemsize)))
+        buffer = np.empty((group, n_rows), dtype=self.dtype)
+        for first in range(0, n_columns, group):
+            part = buffer[: min(group, n_columns - first)]
+            for row, column in zip(part, range(first, n_columns), strict=False):
+                item = column * self.shape[0] + start
+                self._read_into(fd, row, self._data_offset + item * self.dtype.itemsize)
+            out[:, first : first + len(part)] = part.T
+
+    def _read_into(self, fd: int, values: np.ndarray, offset: int) -> None:
+        if values.nbytes == 0:
+            return
+        view = values.view(np.uint8).data
+        while len(view):
+            count = os.preadv(fd, [view], offset)
+            if count == 0:
+                raise InputError(f"{self.where} is truncated: it ended while it was being read.")
+            view = view[count:]
+            offset += count
+
+
+def _parse_header(head: bytes, where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    stream = io.BytesIO(head)
+    try:
+        version = np.lib.format.read_magic(stream)
+        if version == (1, 0):
+            shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
+        elif version == (2, 0):
+            shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(stream)
+        else:
+            raise InputError(
+                f"{where} is in .npy version {version}, which only structured arrays need; save numbers."
+            )
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{where} is truncated or not in .npy format: {first_line(error)}") from error
+    if dtype.hasobject:
+        raise InputError(
+            f"{where} holds Python objects (dtype object), which are never unpickled; save plain values."
+        )
+    return tuple(int(size) for size in shape), bool(fortran_order), dtype, stream.tell()

@@ -1,0 +1,69 @@
+"""X as a member of an ``.npz`` file, or as the CSR parts in one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.sources.base import Block, SourceInfo, SourceSpec
+from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, listed, refuse_options
+from daskfs.sources.csr import CSR_PARTS, CsrParts
+from daskfs.sources.npy import cheap_rows
+from daskfs.sources.npyfile import NpyFile
+from daskfs.sources.resolve import resolve_feature_names, resolve_labels
+from daskfs.sources.zipped import NpzFile
+
+
+class NpzSource:
+    """A dense member, ``X`` or the one that ``spec.array`` names, or else the parts of a CSR matrix."""
+
+    def __init__(self, spec: SourceSpec, path: Path) -> None:
+        refuse_options(spec, array=True)
+        self._npz = NpzFile(path)
+        self._labels = resolve_labels(spec, self._npz.members, "member")
+        self._matrix, member = self._open_matrix(spec)
+        matrix = self._matrix
+        n_samples, n_features = check_shape(matrix.shape, f"{path}:{member}")
+        sparse = isinstance(matrix, CsrParts)
+        self.info = SourceInfo(
+            n_samples=n_samples,
+            n_features=n_features,
+            dtype=block_dtype(matrix.dtype, f"{path}:{member}"),
+            is_sparse=sparse,
+            feature_names=resolve_feature_names(
+                spec, n_features, members=self._npz.members, read_member=self._read_member
+            ),
+            identity=file_identity("npz", path, array=member),
+            nnz=matrix.nnz if isinstance(matrix, CsrParts) else None,
+            row_multiple=1 if isinstance(matrix, CsrParts) else cheap_rows(matrix),
+            has_labels=self._labels is not None,
+        )
+
+    def _open_matrix(self, spec: SourceSpec) -> tuple[NpyFile | CsrParts, str]:
+        members = self._npz.members
+        if spec.array is not None:
+            return self._npz.open(spec.array), spec.array
+        if "X" in members:
+            return self._npz.open("X"), "X"
+        if "format" in members or all(part in members for part in CSR_PARTS):
+            return CsrParts(self._npz), "csr"
+        raise InputError(
+            f"{self._npz.path} has neither a member 'X' nor the CSR parts {', '.join(CSR_PARTS)}; it has "
+            f"{listed(members)}. Name the matrix by data.array."
+        )
+
+    def read_rows(self, start: int, stop: int) -> Block:
+        """Return rows ``start:stop`` as an array or CSR matrix of shape (stop - start, n_features)."""
+        check_range(start, stop, self.info.n_samples)
+        if isinstance(self._matrix, CsrParts):
+            return self._matrix.read_rows(start, stop)
+        return self._matrix.read(start, stop, self.info.dtype)
+
+    def read_labels(self) -> np.ndarray | None:
+        """Return the labels, shape (n_samples,), from the member or file that ``spec.labels`` names."""
+        return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_member)
+
+    def _read_member(self, name: str) -> np.ndarray:
+        return self._npz.open(name).read_all()

@@ -1,0 +1,154 @@
+"""What the user's names for labels, feature names and excluded columns stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from daskfs.errors import InputError, nearest
+from daskfs.sources.base import SourceSpec
+from daskfs.sources.checks import check_label_column, check_label_count, listed, unknown_name
+
+MemberReader = Callable[[str], np.ndarray]
+
+
+@dataclass(frozen=True)
+class LabelRef:
+    """Labels found by name: a column or member of the source itself, or a file beside it."""
+
+    name: str
+    inside: bool
+    where: str
+
+    def read(self, n_samples: int, read_member: MemberReader) -> np.ndarray:
+        """Return the labels, shape (n_samples,); `read_member` reads what lies inside the source."""
+        if not self.inside:
+            from daskfs.sources.labels import read_labels_file
+
+            return read_labels_file(self.name, n_samples)
+        where = f"{self.where}:{self.name}"
+        values = check_label_column(read_member(self.name), where)
+        check_label_count(len(values), n_samples, where)
+        return values
+
+
+def split_reference(reference: str) -> tuple[Path, str | None] | None:
+    """Split ``"file.npz:member"`` into path and member; ``None`` when there is no such file."""
+    path = Path(reference).expanduser()
+    if path.is_file():
+        return path, None
+    head, colon, member = reference.rpartition(":")
+    if colon and head and Path(head).expanduser().is_file():
+        return Path(head).expanduser(), member
+    return None
+
+
+def resolve_labels(
+    spec: SourceSpec, own: Sequence[str], kind: str, default: str | None = None
+) -> LabelRef | None:
+    """Find the labels of `spec`, first among the source's `own` names, then among files.
+
+    Parameters
+    ----------
+    spec
+        How the user named the data.
+    own
+        Columns or members of the source.
+    kind
+        What messages call one of `own`: ``"column"`` or ``"member"``.
+    default
+        The name that ``labels=None`` stands for; ``None`` for no labels.
+    """
+    name = spec.labels if spec.labels is not None else default
+    if name is None:
+        return None
+    if name in own:
+        if list(own).count(name) > 1:
+            raise InputError(
+                f"{spec.source} has more than one {kind} {name!r}; labels need a name of their own."
+            )
+        return LabelRef(name, True, spec.source)
+    if split_reference(name) is not None:
+        return LabelRef(name, False, name)
+    if own:
+        raise InputError(f"data.labels: no such file, and {unknown_name(name, kind, own, spec.source)}")
+    raise InputError(f"data.labels is {name!r}: there is no such file, and {spec.source} has no {kind}s.")
+
+
+def resolve_columns(spec: SourceSpec, columns: Sequence[str], label: LabelRef | None) -> list[int]:
+    """Return the positions of the feature columns: all but the label's and the excluded ones."""
+    label_name = label.name if label is not None and label.inside else None
+    if label_name is not None and label_name in spec.exclude:
+        raise InputError(f"{spec.source}: column {label_name!r} is both data.labels and in data.exclude.")
+    unknown = [name for name in spec.exclude if name not in columns]
+    if unknown:
+        raise InputError(
+            f"data.exclude names {listed(unknown)}, which {spec.source} does not have; "
+            f"its columns are {listed(columns)}.{nearest(unknown[0], tuple(columns))}"
+        )
+    left_out = {*spec.exclude, label_name}
+    features = [index for index, name in enumerate(columns) if name not in left_out]
+    if not features:
+        raise InputError(f"{spec.source} has no feature column left besides the label and the excluded ones.")
+    return features
+
+
+def resolve_feature_names(
+    spec: SourceSpec,
+    n_features: int,
+    own: Sequence[str] | None = None,
+    members: Sequence[str] = (),
+    read_member: MemberReader | None = None,
+) -> tuple[str, ...] | None:
+    """Return one name for each column of X, or ``None`` when there are no names.
+
+    Parameters
+    ----------
+    spec
+        How the user named the data.
+    n_features
+        Number of columns of X.
+    own
+        Names that come with the source, used unless the user named others.
+    members
+        Members of the source that could hold names.
+    read_member
+        Reads one of `members`.
+    """
+    reference = spec.feature_names
+    if reference is None:
+        return tuple(own) if own is not None else None
+    if read_member is not None and reference in members:
+        names = _names_of_member(read_member(reference), f"{spec.source}:{reference}")
+    elif Path(reference).expanduser().is_file():
+        names = _names_of_file(Path(reference).expanduser())
+    elif members:
+        raise InputError(
+            f"data.feature_names: no such file, and {unknown_name(reference, 'member', members, spec.source)}"
+        )
+    else:
+        raise InputError(f"data.feature_names is {reference!r}: there is no such file.")
+    if len(names) != n_features:
+        raise InputError(f"{reference} has {len(names)} names, X has {n_features} columns.")
+    return names
+
+
+def _names_of_member(values: np.ndarray, where: str) -> tuple[str, ...]:
+    if values.ndim != 1 or values.dtype.kind not in "USTO":
+        raise InputError(
+            f"{where} has shape {values.shape} and dtype {values.dtype}; feature names are a list of text."
+        )
+    if values.dtype.kind == "S":
+        values = np.char.decode(values, "utf-8")
+    return tuple(str(value) for value in values)
+
+
+def _names_of_file(path: Path) -> tuple[str, ...]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text file in UTF-8 with one feature name a line.") from error
+    return tuple(line.strip() for line in text.rstrip().split("\n")) if text.strip() else ()

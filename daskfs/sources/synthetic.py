@@ -1,0 +1,95 @@
+"""Generated data of any size, for trials and tests: ``synthetic:mixture?n_samples=300000&n_features=64``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.errors import InputError, nearest
+from daskfs.sources.base import Block, SourceInfo, SourceSpec
+from daskfs.sources.checks import check_range, listed, refuse_options
+from daskfs.sources.models import BLOCK_ROWS, LowRank, Mixture, Model, SparseCounts
+from daskfs.sources.parameters import parse_parameters
+from daskfs.sources.resolve import resolve_feature_names, resolve_labels
+
+SCHEME = "synthetic:"
+MODELS: dict[str, type[Mixture] | type[LowRank] | type[SparseCounts]] = {
+    "mixture": Mixture,
+    "lowrank": LowRank,
+    "sparse": SparseCounts,
+}
+
+
+class SyntheticSource:
+    """Rows drawn when they are read, always the same for the same parameters.
+
+    Parameters
+    ----------
+    spec
+        ``source`` is ``synthetic:`` and one of
+
+        - ``mixture?n_samples=10000&n_features=64&n_classes=8&n_informative=16&seed=0``
+        - ``lowrank?n_samples=10000&n_features=64&rank=10&noise=0.1&seed=0``
+        - ``sparse?n_samples=10000&n_features=10000&density=0.002&n_classes=4&n_informative=64&seed=0``
+
+        where the parameters shown are the defaults.
+    """
+
+    def __init__(self, spec: SourceSpec) -> None:
+        refuse_options(spec)
+        kind, _, text = spec.source.removeprefix(SCHEME).partition("?")
+        where = f"{SCHEME}{kind}"
+        if kind not in MODELS:
+            raise InputError(
+                f"there is no {where!r}; there are {listed(tuple(MODELS))}.{nearest(kind, tuple(MODELS))}"
+            )
+        values = parse_parameters(text, MODELS[kind].parameters, where)
+        self._model: Model = MODELS[kind](values, where)
+        self._labels = resolve_labels(spec, ("target",), "column", default="target")
+        n_features = int(values["n_features"])
+        self.info = SourceInfo(
+            n_samples=int(values["n_samples"]),
+            n_features=n_features,
+            dtype=np.dtype(np.float32),
+            is_sparse=self._model.is_sparse,
+            feature_names=resolve_feature_names(spec, n_features, own=self._model.feature_names),
+            identity={"kind": where, "version": 1, **values},
+            row_multiple=BLOCK_ROWS,
+            has_labels=True,
+        )
+
+    def read_rows(self, start: int, stop: int) -> Block:
+        """Return rows ``start:stop``, shape (stop - start, n_features)."""
+        check_range(start, stop, self.info.n_samples)
+        if self.info.is_sparse:
+            parts: list[Any] = [self._model.rows(*block) for block in _blocks(start, stop)]
+            empty = sp.csr_matrix((0, self.info.n_features), dtype=self.info.dtype)
+            return sp.csr_matrix(sp.vstack(parts, format="csr")) if parts else empty
+        out = np.empty((stop - start, self.info.n_features), dtype=self.info.dtype)
+        row = 0
+        for block, first, last in _blocks(start, stop):
+            out[row : row + last - first] = self._model.rows(block, first, last)
+            row += last - first
+        return out
+
+    def read_labels(self) -> np.ndarray | None:
+        """Return the labels, shape (n_samples,)."""
+        return None if self._labels is None else self._labels.read(self.info.n_samples, self._draw_labels)
+
+    def _draw_labels(self, name: str) -> np.ndarray:
+        del name
+        return np.concatenate(
+            [self._model.labels(block)[first:last] for block, first, last in _blocks(0, self.info.n_samples)]
+        )
+
+
+def _blocks(start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (block, first row, last row) within each block that rows ``start:stop`` touch."""
+    for block in range(start // BLOCK_ROWS, -(-stop // BLOCK_ROWS)):
+        first = max(start - block * BLOCK_ROWS, 0)
+        last = min(stop - block * BLOCK_ROWS, BLOCK_ROWS)
+        if first < last:
+            yield block, first, last

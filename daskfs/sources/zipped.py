@@ -1,0 +1,118 @@
+"""Members of an ``.npz`` file as row-readable arrays, whether stored or deflated."""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+import threading
+import weakref
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import IO
+
+from daskfs.errors import InputError
+from daskfs.sources.checks import first_line, unknown_name
+from daskfs.sources.npyfile import BUFFER_BYTES, FileRange, Location, NpyFile
+
+# What precedes a member's name and extra field in the file; the last two numbers are the lengths of these.
+LOCAL_HEADER = struct.Struct("<4s22xHH")
+UNPACKED_MEMBERS = 8
+
+_unpacking = threading.Lock()
+
+
+class NpzFile:
+    """The members of the ``.npz`` file at `path`.
+
+    Attributes
+    ----------
+    members
+        Names without the ``.npy`` ending, in the order of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with zipfile.ZipFile(path) as archive:
+                entries = archive.infolist()
+        except (zipfile.BadZipFile, OSError) as error:
+            raise InputError(f"{path} is truncated or not an .npz file: {first_line(error)}") from error
+        self._entries = {entry.filename.removesuffix(".npy"): entry for entry in entries}
+        self.members = tuple(self._entries)
+
+    def open(self, member: str) -> NpyFile:
+        """Return a reader of one member. A deflated one is unpacked on its first use in this process."""
+        if member not in self._entries:
+            raise unknown_name(member, "member", self.members, str(self.path))
+        entry = self._entries[member]
+        where = f"{self.path}:{member}"
+        if entry.flag_bits & 1:
+            raise InputError(f"{where} is encrypted.")
+        location: Location
+        if entry.compress_type == zipfile.ZIP_STORED:
+            location = self._stored(entry, where)
+        elif entry.compress_type == zipfile.ZIP_DEFLATED:
+            status = self.path.stat()
+            # Without the lock, the threads of a worker would each unpack the same member.
+            with _unpacking:
+                location = _unpack(self.path, status.st_size, status.st_mtime_ns, entry.filename)
+        else:
+            raise InputError(
+                f"{where} is compressed by zip method {entry.compress_type}; "
+                "write it with numpy.savez or numpy.savez_compressed."
+            )
+        return NpyFile(location, where)
+
+    def _stored(self, entry: zipfile.ZipInfo, where: str) -> FileRange:
+        with self.path.open("rb") as file:
+            file.seek(entry.header_offset)
+            head = file.read(LOCAL_HEADER.size)
+        if len(head) < LOCAL_HEADER.size or head[:4] != b"PK\x03\x04":
+            raise InputError(f"{where} cannot be found in the file, which is damaged.")
+        _, name_size, extra_size = LOCAL_HEADER.unpack(head)
+        offset = entry.header_offset + LOCAL_HEADER.size + name_size + extra_size
+        return FileRange(self.path, offset, min(entry.file_size, self.path.stat().st_size - offset))
+
+
+class Unpacked:
+    """A member unpacked into a temporary file without a name, which goes away with this object."""
+
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self.offset = 0
+        self.size = size
+        self._file = file
+        weakref.finalize(self, file.close)
+
+    @contextmanager
+    def descriptor(self) -> Iterator[int]:
+        """Lend the descriptor; positioned reads leave nothing behind for other threads to trip over."""
+        yield self._file.fileno()
+
+
+@lru_cache(maxsize=UNPACKED_MEMBERS)
+def _unpack(path: Path, size: int, mtime_ns: int, filename: str) -> Unpacked:
+    # size and mtime_ns are there for the cache: a file written anew is unpacked anew.
+    del size, mtime_ns
+    file = tempfile.TemporaryFile(prefix="daskfs-", buffering=0)  # noqa: SIM115
+    written = 0
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(filename) as member:
+            while block := member.read(BUFFER_BYTES):
+                view = memoryview(block)
+                while view:
+                    view = view[file.write(view) :]
+                written += len(block)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        file.close()
+        raise InputError(f"{path}:{filename.removesuffix('.npy')} is damaged: {first_line(error)}") from error
+    except OSError as error:
+        file.close()
+        raise InputError(
+            f"{path}:{filename.removesuffix('.npy')} could not be unpacked into {tempfile.gettempdir()}: "
+            f"{error}. Point TMPDIR to a larger disk, or write the file with numpy.savez."
+        ) from error
+    return Unpacked(file, written)

@@ -1,0 +1,108 @@
+"""Arrays of a store: Zarr on disk, plain NumPy in memory, one interface.
+
+Zarr reads a missing chunk as its fill value. Here reading one is an error, and chunks carry a CRC-32C, so that a deleted, truncated or
+altered chunk is found when it is read, and named.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from daskfs.errors import StoreError
+
+
+class Array(Protocol):
+    """What units may do with an array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __getitem__(self, selection: Any) -> np.ndarray: ...
+
+    def __setitem__(self, selection: Any, value: Any) -> None: ...
+
+
+class ChunkedArray:
+    """A Zarr array under a directory, read and written by slices.
+
+    Parameters
+    ----------
+    root
+        Directory of the array.
+    array
+        The open ``zarr.Array``.
+    on_write
+        Called with the paths of the chunks that a write touched.
+    """
+
+    def __init__(self, root: Path, array: Any, on_write: Callable[[list[Path]], None] | None = None) -> None:
+        self._root = root
+        self._array = array
+        self._on_write = on_write
+        self.shape: tuple[int, ...] = array.shape
+        self.dtype: np.dtype[Any] = array.dtype
+        shards = getattr(array, "shards", None)
+        self.chunks: tuple[int, ...] = shards or array.chunks
+
+    def _touched(self, selection: Any) -> list[Path]:
+        selection = selection if isinstance(selection, tuple) else (selection,)
+        ranges = []
+        for axis, size in enumerate(self.shape):
+            index = selection[axis] if axis < len(selection) else slice(None)
+            start, stop, _ = (index if isinstance(index, slice) else slice(index, index + 1)).indices(size)
+            ranges.append(range(start // self.chunks[axis], -(-stop // self.chunks[axis])) if stop > start else range(0))
+        encode = self._array.metadata.encode_chunk_key
+        return [self._root / encode(position) for position in itertools.product(*ranges)]
+
+    def __getitem__(self, selection: Any) -> np.ndarray:
+        touched = self._touched(selection)
+        for path in touched:
+            if not path.exists():
+                msg = f"chunk {path} is missing. If daskfs wrote it, the same command recomputes it; else restore the source."
+                raise StoreError(msg)
+        try:
+            return np.asarray(self._array[selection])
+        except (ValueError, RuntimeError, OSError) as error:
+            names = ", ".join(str(path) for path in touched[:3])
+            msg = f"cannot decode chunk {names}{' ...' if len(touched) > 3 else ''}: {error}"
+            raise StoreError(msg) from error
+
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        self._array[selection] = value
+        if self._on_write is not None:
+            self._on_write(self._touched(selection))
+
+
+def create_zarr(root: Path, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> Any:
+    """Create a Zarr v3 array: blosc lz4 with shuffle, a CRC-32C for each chunk, every chunk written."""
+    import zarr
+    from zarr.codecs import BloscCodec, Crc32cCodec
+
+    return zarr.create_array(
+        store=str(root),
+        shape=shape,
+        dtype=dtype,
+        chunks=tuple(max(1, min(c, s)) for c, s in zip(chunks, shape, strict=True)),
+        compressors=[BloscCodec(cname="lz4", clevel=5, shuffle="shuffle"), Crc32cCodec()],
+        fill_value=0,
+        overwrite=True,
+        config={"write_empty_chunks": True},
+    )
+
+
+def open_zarr(root: Path, *, mode: str = "r+") -> Any:
+    """Open the Zarr array at `root`; :class:`StoreError` when there is none that can be read."""
+    import zarr
+    from zarr.errors import ArrayNotFoundError, MetadataValidationError
+
+    problems = (ArrayNotFoundError, FileNotFoundError, MetadataValidationError, ValueError, KeyError, TypeError)
+    try:
+        return zarr.open_array(store=str(root), mode=mode, config={"write_empty_chunks": True})  # type: ignore[arg-type]
+    except problems as error:
+        msg = f"no readable Zarr array at {root}: {error}"
+        raise StoreError(msg) from error

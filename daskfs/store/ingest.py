@@ -1,0 +1,121 @@
+"""Turning a source into tiles: one unit per band of rows, then one that closes the store.
+
+The pass over the rows checks every value, takes the moments of the columns and the norms of the rows, and writes the tiles unless the
+source serves where it lies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.kernels.moments import Moments, column_moments, merge_moments
+from daskfs.kernels.scaling import row_norms
+from daskfs.sources import Source, SourceSpec, open_source
+from daskfs.sources.labels import encode_labels
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.store import Store
+from daskfs.store.tiles import Shape, TileInfo, check_finite
+
+CHUNK_ROWS = 2**20
+
+
+@lru_cache(maxsize=4)
+def source_of(spec: SourceSpec) -> Source:
+    """Open a source once per process."""
+    return open_source(spec)
+
+
+def spec_from(raw: Mapping[str, Any]) -> SourceSpec:
+    """Rebuild a source's spec from JSON."""
+    return SourceSpec(**{**raw, "exclude": tuple(raw["exclude"])})
+
+
+def create_tile_arrays(store: Store, shape: Shape, write_x: bool) -> None:
+    """Create the arrays that all bands share."""
+    if write_x and not shape.is_sparse:
+        tile = (shape.tile_rows, shape.tile_columns)
+        store.create(layout.X.name, (shape.n_samples, shape.n_features), shape.dtype, tile)
+    moments = (shape.n_bands, len(layout.PARTIAL_ROWS), shape.n_features)
+    store.create(layout.PARTIALS.name, moments, np.float64, (1, *moments[1:]))
+    store.create(layout.ROW_NORMS.name, (shape.n_samples,), np.float64, (shape.tile_rows,))
+
+
+def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Check one band, take its moments and norms, and write its tiles."""
+    shape = Shape(**parameters["shape"])
+    source = source_of(spec_from(parameters["source"]))
+    band = shape.band(unit)
+    block = source.read_rows(band.start, band.stop)
+    check_finite(block, band.start, source.info.feature_names, parameters["source"]["source"])
+    if parameters["write_x"]:
+        _write_band(context.store, shape, unit, block)
+    moments = column_moments(block)
+    nonzero = np.asarray(block.getnnz(axis=0) if sp.issparse(block) else np.count_nonzero(block, axis=0))
+    rows = [np.full(shape.n_features, moments.count), moments.mean, moments.m2, moments.minimum, moments.maximum, nonzero]
+    context.store.open(layout.PARTIALS.name)[unit : unit + 1] = np.stack(rows).astype(np.float64)[None]
+    context.store.open(layout.ROW_NORMS.name)[band] = row_norms(block)
+    size = block.data.nbytes + block.indices.nbytes if sp.issparse(block) else block.nbytes
+    return {"source_bytes": int(size)}
+
+
+def _write_band(store: Store, shape: Shape, index: int, block: np.ndarray | sp.csr_matrix) -> None:
+    if not sp.issparse(block):
+        store.open(layout.X.name)[shape.band(index), :] = block
+        return
+    columns = block.tocsc()
+    columns.sort_indices()
+    per_chunk = int(np.clip(columns.nnz * 256 // max(shape.n_features, 1), 2**14, CHUNK_ROWS))
+    store.put_array(layout.SPARSE_DATA.at(index), columns.data.astype(shape.dtype), (per_chunk,))
+    store.put_array(layout.SPARSE_INDICES.at(index), columns.indices.astype(np.int32), (per_chunk,))
+    store.put_array(layout.SPARSE_INDPTR.at(index), columns.indptr.astype(np.int64))
+
+
+def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Merge the bands' moments in order, store labels and names, and write ``tiles.json`` last."""
+    del unit
+    store, shape = context.store, Shape(**parameters["shape"])
+    source = source_of(spec_from(parameters["source"]))
+    moments, nonzero = _merged(store, shape)
+    table = np.stack([moments.mean, moments.variance, moments.minimum, moments.maximum, nonzero])
+    store.put_array(layout.COLUMNS.name, table)
+    if source.info.feature_names is not None:
+        store.write_json(layout.FEATURE_NAMES, list(source.info.feature_names))
+    raw = source.read_labels()
+    labels = None if raw is None else encode_labels(raw, shape.n_samples, parameters["task"])
+    if labels is not None:
+        store.put_array(layout.LABELS.name, labels.values, (CHUNK_ROWS,))
+    info = TileInfo(
+        shape=shape,
+        fingerprint=parameters["fingerprint"],
+        source=parameters["source"]["source"],
+        x_path=parameters["x_path"],
+        task=labels.task if labels else None,
+        classes=labels.classes if labels else (),
+        facts={
+            "n_constant": int(moments.is_constant.sum()),
+            "n_labelled": int(labels.is_labelled.sum()) if labels else 0,
+            "identity": dict(source.info.identity),
+        },
+    )
+    store.write_json(layout.TILES_JSON, dataclasses.asdict(info))
+    return {}
+
+
+def _merged(store: Store, shape: Shape) -> tuple[Moments, np.ndarray]:
+    partials = store.open(layout.PARTIALS.name)
+    merged: Moments | None = None
+    nonzero = np.zeros(shape.n_features)
+    for index in range(shape.n_bands):
+        part = dict(zip(layout.PARTIAL_ROWS, partials[index : index + 1][0], strict=True))
+        moments = Moments(int(part["count"][0]), part["mean"], part["m2"], part["minimum"], part["maximum"])
+        merged = moments if merged is None else merge_moments(merged, moments)
+        nonzero += part["nonzero"]
+    assert merged is not None
+    return merged, nonzero

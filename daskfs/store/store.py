@@ -1,0 +1,181 @@
+"""A store: named arrays and small objects under one root, on disk or in memory, and the records of finished units."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import StoreError
+from daskfs.store import layout
+from daskfs.store.arrays import Array, ChunkedArray, create_zarr, open_zarr
+
+
+class Store:
+    """Arrays, small objects and records under one root.
+
+    Parameters
+    ----------
+    root
+        Directory, or None for a store that lives in this process only; its arrays are NumPy arrays and nothing is written.
+    """
+
+    def __init__(self, root: Path | None) -> None:
+        self.root = root
+        self._memory: dict[str, np.ndarray] = {}
+        self._objects: dict[str, bytes] = {}
+        self._opened: dict[str, ChunkedArray] = {}
+        self._written = threading.local()
+
+    @property
+    def url(self) -> str:
+        """Where the store lies, for messages and for opening it elsewhere."""
+        return str(self.root) if self.root is not None else "memory"
+
+    def path(self, name: str) -> Path:
+        """Return the path of a name; only for stores on disk."""
+        assert self.root is not None
+        return self.root / name
+
+    # ------------------------------------------------------------------ arrays
+    def create(self, name: str, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> None:
+        """Make sure that an array with this shape, dtype and chunk shape exists, replacing one that differs."""
+        if self.root is None:
+            self._memory[name] = np.zeros(shape, dtype)
+            return
+        path = self.path(name)
+        clipped = tuple(max(1, min(c, s)) for c, s in zip(chunks, shape, strict=True))
+        if (path / "zarr.json").exists():
+            array = open_zarr(path)
+            if array.shape == shape and array.dtype == np.dtype(dtype) and array.chunks == clipped:
+                return
+        self._opened.pop(name, None)
+        create_zarr(path, shape, dtype, clipped)
+
+    def open(self, name: str) -> Array:
+        """Return an array of the store; :class:`StoreError` when it is not there."""
+        if self.root is None:
+            return self._memory[name]
+        if name not in self._opened:
+            self._opened[name] = ChunkedArray(self.path(name), open_zarr(self.path(name)), self._note)
+        return self._opened[name]
+
+    def put_array(self, name: str, values: np.ndarray, chunks: tuple[int, ...] | None = None) -> None:
+        """Store a whole array that one unit owns."""
+        self.create(name, values.shape, values.dtype, chunks or values.shape)
+        if values.size:
+            self.open(name)[...] = values
+
+    # ----------------------------------------------------------------- objects
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Write a small object so that readers see the old one or the new one, never a part."""
+        if self.root is None:
+            self._objects[name] = data
+            return
+        path = self.path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        self._note([path])
+
+    def read_bytes(self, name: str) -> bytes | None:
+        """Return a small object, or None when it is not there."""
+        if self.root is None:
+            return self._objects.get(name)
+        try:
+            return self.path(name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write an object as JSON with sorted keys."""
+        self.write_bytes(name, json.dumps(value, indent=1, sort_keys=True, allow_nan=False).encode())
+
+    def read_json(self, name: str) -> Any:
+        """Return a JSON object, None when it is not there; :class:`StoreError` when it is damaged."""
+        data = self.read_bytes(name)
+        if data is None:
+            return None
+        try:
+            return json.loads(data)
+        except ValueError as error:
+            msg = f"{self.url}/{name} is damaged: {error}"
+            raise StoreError(msg) from error
+
+    def delete(self, name: str) -> None:
+        """Delete an object or an array; nothing happens when it is not there."""
+        if self.root is None:
+            self._objects.pop(name, None)
+            self._memory.pop(name, None)
+            return
+        self._opened.pop(name, None)
+        path = self.path(name)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+    # ----------------------------------------------------------------- records
+    def _note(self, paths: list[Path]) -> None:
+        written = getattr(self._written, "paths", None)
+        if written is not None:
+            written.update(paths)
+
+    @contextmanager
+    def noting_outputs(self) -> Iterator[set[Path]]:
+        """Collect the paths that this thread writes."""
+        self._written.paths = set()
+        try:
+            yield self._written.paths
+        finally:
+            self._written.paths = None
+
+    def write_record(self, stage: str, unit: int, fingerprint: str, outputs: set[Path], facts: dict[str, Any]) -> None:
+        """Record a finished unit; called after everything it wrote is in place."""
+        root = self.root
+        sizes = {} if root is None else {str(path.relative_to(root)): path.stat().st_size for path in sorted(outputs)}
+        self.write_json(layout.record_name(stage, unit), {"fingerprint": fingerprint, "outputs": sizes, **facts})
+
+    def read_record(self, stage: str, unit: int) -> dict[str, Any] | None:
+        """Return a unit's record, None when there is none or it is damaged."""
+        try:
+            record = self.read_json(layout.record_name(stage, unit))
+        except StoreError:
+            return None
+        return record if isinstance(record, dict) else None
+
+    def is_done(self, stage: str, unit: int, fingerprint: str) -> bool:
+        """Return whether a unit has a record of the same inputs and everything it wrote is there in the size recorded.
+
+        Contents are not read here: chunks carry checksums, and reading a damaged one fails.
+        """
+        record = self.read_record(stage, unit)
+        if record is None or record.get("fingerprint") != fingerprint:
+            return False
+        if self.root is None:
+            return True
+        for name, size in record.get("outputs", {}).items():
+            try:
+                if (self.root / name).stat().st_size != size:
+                    return False
+            except FileNotFoundError:
+                return False
+        return True
+
+
+@lru_cache(maxsize=16)
+def open_store(url: str) -> Store:
+    """Return the store at `url`, opened once per process."""
+    return Store(Path(url))

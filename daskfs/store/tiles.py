@@ -1,0 +1,255 @@
+"""Reading X: rows for the graph, columns for the scores, whatever holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.errors import InputError, StoreError
+from daskfs.kernels.labels import Labels, Task
+from daskfs.kernels.moments import row_blocks
+from daskfs.kernels.scaling import ColumnScale, Scaling, scale_rows
+from daskfs.store import layout
+from daskfs.store.arrays import Array, ChunkedArray, open_zarr
+from daskfs.store.store import Store
+
+PANEL_WIDTH = 64
+"""Columns that are scored together; 64 float64 values are eight cache lines, the unit of one gather."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Shape of X and of its tiles. `tile_columns` of sparse X is the width of a slab; its bands hold all columns."""
+
+    n_samples: int
+    n_features: int
+    dtype: str
+    is_sparse: bool
+    nnz: int | None
+    tile_rows: int
+    tile_columns: int
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one value."""
+        return int(np.dtype(self.dtype).itemsize)
+
+    @property
+    def n_bands(self) -> int:
+        """Number of tile rows."""
+        return -(-self.n_samples // self.tile_rows)
+
+    @property
+    def x_bytes(self) -> int:
+        """Bytes of X as stored, before compression."""
+        if self.is_sparse:
+            return (self.nnz or 0) * (self.itemsize + 4) + self.n_bands * (self.n_features + 1) * 8
+        return self.n_samples * self.n_features * self.itemsize
+
+    def band(self, index: int) -> slice:
+        """Rows of one band."""
+        return slice(index * self.tile_rows, min((index + 1) * self.tile_rows, self.n_samples))
+
+
+@dataclass(frozen=True)
+class TileInfo:
+    """What ``tiles.json`` says. `x_path` is set when X is a Zarr array that is used where it lies."""
+
+    shape: Shape
+    fingerprint: str
+    source: str
+    x_path: str | None = None
+    task: Task | None = None
+    classes: tuple[str, ...] = ()
+    format_version: int = layout.FORMAT_VERSION
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Tiles:
+    """X with its columns' moments, its rows' norms and its labels.
+
+    Parameters
+    ----------
+    store
+        The tile store. Of an in-memory matrix, a store in memory that holds moments and norms.
+    info
+        Shape and identity.
+    matrix
+        X itself when it lives in memory, (n_samples, n_features) array or CSR matrix; it is never written to.
+    """
+
+    def __init__(self, store: Store, info: TileInfo, matrix: np.ndarray | sp.csr_matrix | None = None) -> None:
+        self.store = store
+        self.info = info
+        self.shape = info.shape
+        self._matrix = matrix
+        self._columns_of_matrix = matrix.tocsc() if sp.issparse(matrix) else None
+        self._x: Array | None = None
+
+    # ------------------------------------------------------------- what is known
+    def column_moments(self) -> dict[str, np.ndarray]:
+        """Return mean, variance, minimum, maximum and number of non-zeros of each column, each (n_features,)."""
+        table = self.store.open(layout.COLUMNS.name)[...]
+        return dict(zip(layout.COLUMN_ROWS, table, strict=True))
+
+    def column_scale(self) -> ColumnScale:
+        """Return mean and population standard deviation of each column."""
+        moments = self.column_moments()
+        return ColumnScale(moments["mean"], np.sqrt(moments["variance"]))
+
+    def row_norms(self, rows: slice) -> np.ndarray:
+        """Return Euclidean norms of some rows."""
+        return self.store.open(layout.ROW_NORMS.name)[rows]
+
+    def labels(self) -> Labels | None:
+        """Return the labels of all rows, None when the data have none."""
+        if self.info.task is None:
+            return None
+        return Labels(self.info.task, self.store.open(layout.LABELS.name)[...], self.info.classes)
+
+    def feature_names(self) -> list[str]:
+        """Return the names of the features; ``x0, x1, ...`` where the source has none."""
+        names = self.store.read_json(layout.FEATURE_NAMES)
+        return names if names is not None else [f"x{i}" for i in range(self.shape.n_features)]
+
+    # ------------------------------------------------------------------- reading
+    def read_rows(self, rows: slice, scaling: Scaling | None = None) -> np.ndarray | sp.csr_matrix:
+        """Return rows with all features, dense in C order or CSR; float64 when scaled, else as stored."""
+        if self.shape.is_sparse:
+            block: np.ndarray | sp.csr_matrix = sp.vstack(list(self._sparse_rows(rows)), format="csr")
+        else:
+            block = np.ascontiguousarray(self._dense()[rows, :])
+        return self._scaled(block, rows, slice(0, self.shape.n_features), scaling)
+
+    def read_panels(self, start: int, stop: int) -> list[np.ndarray]:
+        """Return columns ``start:stop`` of all rows, as stored, in C-ordered panels of at most 64 columns.
+
+        A sparse X is densified here, one slab and never more. The need beyond the panels, shapes (n_samples, width), is one tile.
+        """
+        cuts = [(p, min(p + PANEL_WIDTH, stop)) for p in range(start, stop, PANEL_WIDTH)]
+        panels = [np.empty((self.shape.n_samples, q - p), self.shape.dtype) for p, q in cuts]
+        for band in row_blocks(self.shape.n_samples, self.shape.tile_rows):
+            for first in range(start, stop, self.shape.tile_columns):
+                last = min(first + self.shape.tile_columns, stop)
+                block = self._column_block(band, first, last)
+                for (p, q), panel in zip(cuts, panels, strict=True):
+                    low, high = max(p, first), min(q, last)
+                    if low < high:
+                        panel[band, low - p : high - p] = block[:, low - first : high - first]
+        return panels
+
+    def scaled_panels(self, panels: list[np.ndarray], start: int, scaling: Scaling | None) -> list[np.ndarray]:
+        """Return rescaled float64 copies of panels that begin at column `start`; the panels themselves for no scaling."""
+        rows = slice(0, self.shape.n_samples)
+        cuts = [start + PANEL_WIDTH * i for i in range(len(panels))]
+        return [
+            self._scaled(panel, rows, slice(p, p + panel.shape[1]), scaling) for p, panel in zip(cuts, panels, strict=True)
+        ]
+
+    def read_columns(self, columns: np.ndarray, rows: np.ndarray, start: int, stop: int) -> np.ndarray:
+        """Return some columns, all within ``start:stop``, of some sorted rows; shape (rows, columns), dense."""
+        result = np.empty((rows.size, columns.size), self.shape.dtype)
+        for band in row_blocks(self.shape.n_samples, self.shape.tile_rows):
+            low, high = np.searchsorted(rows, [band.start, band.stop])
+            if low < high:
+                block = self._column_block(band, start, stop)
+                result[low:high] = block[(rows[low:high] - band.start)[:, None], (columns - start)[None, :]]
+        return result
+
+    def _scaled(self, block: Any, rows: slice, columns: slice, scaling: Scaling | None) -> Any:
+        if scaling is None:
+            return block
+        scale = self.column_scale().part(columns.start, columns.stop) if scaling == "zscore" else None
+        norms = self.row_norms(rows) if scaling == "unit" else None
+        return scale_rows(block, scaling, scale, norms)
+
+    def _dense(self) -> Array:
+        if self._matrix is not None:
+            return self._matrix
+        if self._x is None:
+            if self.info.x_path is None:
+                self._x = self.store.open(layout.X.name)
+            else:
+                path = Path(self.info.x_path)
+                self._x = ChunkedArray(path, open_zarr(path, mode="r"))
+        return self._x
+
+    def _column_block(self, band: slice, start: int, stop: int) -> np.ndarray:
+        """Return one band of columns ``start:stop``, dense."""
+        if not self.shape.is_sparse:
+            return self._dense()[band, start:stop]
+        if self._columns_of_matrix is not None:
+            return np.asarray(self._columns_of_matrix[:, start:stop][band].toarray())
+        return self._sparse_band(band.start // self.shape.tile_rows, start, stop).toarray()
+
+    def _sparse_rows(self, rows: slice) -> Iterator[sp.csr_matrix]:
+        if self._matrix is not None:
+            yield self._matrix[rows]
+            return
+        first, last = rows.start // self.shape.tile_rows, -(-rows.stop // self.shape.tile_rows)
+        for index in range(first, last):
+            band = self.shape.band(index)
+            matrix = self._sparse_band(index, 0, self.shape.n_features).tocsr()
+            yield matrix[max(rows.start - band.start, 0) : rows.stop - band.start]
+
+    def _sparse_band(self, index: int, start: int, stop: int) -> sp.csc_matrix:
+        band = self.shape.band(index)
+        indptr = self.store.open(layout.SPARSE_INDPTR.at(index))[start : stop + 1]
+        entries = slice(int(indptr[0]), int(indptr[-1]))
+        if entries.start == entries.stop:
+            return sp.csc_matrix((band.stop - band.start, stop - start), dtype=self.shape.dtype)
+        data = self.store.open(layout.SPARSE_DATA.at(index))[entries]
+        rows = self.store.open(layout.SPARSE_INDICES.at(index))[entries]
+        return sp.csc_matrix((data, rows, indptr - indptr[0]), shape=(band.stop - band.start, stop - start))
+
+
+def read_tile_info(store: Store) -> TileInfo | None:
+    """Return what ``tiles.json`` says, None when there is none; :class:`StoreError` for another format version."""
+    raw = store.read_json(layout.TILES_JSON)
+    if raw is None:
+        return None
+    version = raw.get("format_version") if isinstance(raw, dict) else None
+    if version != layout.FORMAT_VERSION:
+        msg = (
+            f"{store.url}/{layout.TILES_JSON} has format version {version!r}, this daskfs reads version {layout.FORMAT_VERSION}: "
+            "convert the source again into a new store."
+        )
+        raise StoreError(msg)
+    try:
+        return TileInfo(**{**raw, "shape": Shape(**raw["shape"]), "classes": tuple(raw["classes"])})
+    except (TypeError, KeyError) as error:
+        msg = f"{store.url}/{layout.TILES_JSON} is damaged: {error}"
+        raise StoreError(msg) from error
+
+
+def check_finite(block: np.ndarray | sp.csr_matrix, first_row: int, names: tuple[str, ...] | None, origin: str) -> None:
+    """Raise :class:`InputError` naming the first column with a NaN or infinite value, its first row, and how many there are."""
+    values = block.data if sp.issparse(block) else block
+    if values.dtype.kind != "f":
+        return
+    with np.errstate(all="ignore"):
+        if np.isfinite(values.sum()) or np.isfinite(values).all():
+            return
+    if sp.issparse(block):
+        entries = block.tocoo()
+        bad_entry = ~np.isfinite(entries.data)
+        rows, columns, bad = entries.row[bad_entry], entries.col[bad_entry], entries.data[bad_entry]
+    else:
+        rows, columns = np.nonzero(~np.isfinite(block))
+        bad = block[rows, columns]
+    column = int(columns.min())
+    here = columns == column
+    row = int(rows[here].min())
+    value = "NaN" if np.isnan(bad[here][rows[here].argmin()]) else "an infinite value"
+    name = f" ('{names[column]}')" if names is not None else ""
+    msg = (
+        f"column {column}{name} of {origin} has {value} in row {row + first_row}; rows {first_row}:{first_row + block.shape[0]} hold "
+        f"{bad.size} missing or infinite values in {np.unique(columns).size} columns. Remove or impute them first "
+        "('daskfs inspect' counts them per column)."
+    )
+    raise InputError(msg)

@@ -1,0 +1,119 @@
+"""Neighbor graphs as in section 2 of He, Cai, Niyogi, "Laplacian Score for Feature Selection" (NIPS 2005).
+
+An edge joins rows i and j if i is among the k nearest rows of j or j among those of i, and its weight is
+S_ij = exp(-||x_i - x_j||^2 / t). The paper leaves two things open, which are settled here: a row is never its
+own neighbor (told apart by its index, so an identical row is an ordinary neighbor at distance 0), and of two
+rows that are equally far away the one with the lower index comes first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Weight = Callable[[float], float]
+Metric = Literal["euclidean", "cosine"]
+Statistic = Literal["mean", "median"]
+
+TIE_TOLERANCE = 1e-12
+"""Two distances that differ by less than this share of the smaller one are the same distance."""
+
+COSINE_RESOLUTION = 1e-15
+"""1 - cos cannot be told from 0 below this in float64, so such a cosine distance is 0."""
+
+
+def knn_lists(X: ArrayLike, k: int, metric: Metric = "euclidean") -> tuple[IntArray, FloatArray]:
+    """Indices and distances, both (n, k) and nearest first, of the k nearest other rows of each row.
+
+    The cosine distance is 1 - cos, with cos = 0 between a row of zeros and any other row.
+    """
+    rows = np.asarray(X, dtype=np.float64)
+    n = rows.shape[0]
+    if not 1 <= k <= n - 1:
+        raise ValueError(f"k must be between 1 and n - 1 = {n - 1}, not {k}")
+    distances_from = {"euclidean": _euclidean_distances_from, "cosine": _cosine_distances_from}[metric]
+
+    indices = np.zeros((n, k), dtype=np.int64)
+    distances = np.zeros((n, k))
+    for i in range(n):
+        from_i = distances_from(rows, i)
+        indices[i] = _nearest_first(from_i, own_index=i, k=k)
+        distances[i] = from_i[indices[i]]
+    return indices, distances
+
+
+def _euclidean_distances_from(rows: FloatArray, i: int) -> FloatArray:
+    squared: FloatArray = ((rows - rows[i]) ** 2).sum(axis=1)
+    return np.sqrt(squared)
+
+
+def _cosine_distances_from(rows: FloatArray, i: int) -> FloatArray:
+    """1 - cos = ||u - v||^2 / 2 for u, v of unit length; as a difference it keeps its digits near 0."""
+    lengths = np.sqrt((rows**2).sum(axis=1))
+    nonzero = lengths > 0
+    distances = np.ones(rows.shape[0])
+    if nonzero[i]:
+        unit = rows[nonzero] / lengths[nonzero, np.newaxis]
+        distances[nonzero] = ((unit - rows[i] / lengths[i]) ** 2).sum(axis=1) / 2
+    distances[distances < COSINE_RESOLUTION] = 0.0
+    return distances
+
+
+def _nearest_first(distances: FloatArray, own_index: int, k: int) -> list[int]:
+    """The k nearest indices without the own one; those tied with the nearest that remains go by index."""
+    remaining = sorted((j for j in range(len(distances)) if j != own_index), key=lambda j: distances[j])
+    ordered: list[int] = []
+    while len(ordered) < k:
+        limit = distances[remaining[0]] * (1 + TIE_TOLERANCE)
+        tied = [j for j in remaining if distances[j] <= limit]
+        ordered.extend(sorted(tied))
+        remaining = remaining[len(tied) :]
+    return ordered[:k]
+
+
+def union_adjacency(
+    indices: IntArray, distances: FloatArray, weight: Weight, self_loops: bool = False
+) -> FloatArray:
+    """The symmetric (n, n) weights S: an edge where either row lists the other, loops only if asked for."""
+    n, k = indices.shape
+    S = np.zeros((n, n))
+    for i in range(n):
+        for position in range(k):
+            j = indices[i, position]
+            S[i, j] = S[j, i] = weight(float(distances[i, position]))
+        if self_loops:
+            S[i, i] = weight(0.0)
+    return S
+
+
+def heat(t: float) -> Weight:
+    """exp(-d^2 / t), with the square that the plain text of the paper lost."""
+    return lambda distance: math.exp(-(distance**2) / t)
+
+
+def binary() -> Weight:
+    """1 on every edge, also at distance 0."""
+    return lambda _distance: 1.0
+
+
+def cosine() -> Weight:
+    """1 - d, which is the cosine itself if d is the cosine distance; negative beyond a right angle."""
+    return lambda distance: 1.0 - distance
+
+
+def heat_t(indices: IntArray, distances: FloatArray, statistic: Statistic) -> float:
+    """Mean or median of the squared edge lengths; an edge found from both of its ends counts once."""
+    squared_lengths: dict[tuple[int, int], float] = {}
+    n, k = indices.shape
+    for i in range(n):
+        for position in range(k):
+            j = int(indices[i, position])
+            squared_lengths[min(i, j), max(i, j)] = float(distances[i, position]) ** 2
+    lengths = np.array(list(squared_lengths.values()))
+    return float(np.mean(lengths) if statistic == "mean" else np.median(lengths))

@@ -1,0 +1,212 @@
+"""Summaries to render: one with everything in it, as a run of moderate size would give it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+HOSTILE_NAMES = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "</style></title></svg><iframe>",
+    r"$\frac{1}{2$",
+    "{{ 7 * 7 }}{% raw %}",
+    "&lt;already&amp;escaped&gt;",
+    "名前 ünïcode 🧬 \u202eright to left",
+    "control \x00\x08\x1b characters \ud800",
+    "a very long name " * 40,
+    "",
+)
+
+METHODS: tuple[tuple[str, str, str, str], ...] = (
+    ("laplacian", "laplacian_score", "ascending", "He, Cai and Niyogi (2005)"),
+    ("trace ratio", "trace_ratio", "descending", "Nie et al. (2008)"),
+    ("fisher", "fisher_score", "descending", "Duda, Hart and Stork (2001)"),
+    ("relief-f, 10 neighbors", "relieff", "descending", "Kononenko (1994)"),
+)
+
+
+def full_summary(n_methods: int = 4, n_top: int = 50, n_features: int = 4096) -> dict[str, Any]:
+    """A summary with every part filled in."""
+    rng = np.random.default_rng(7)
+    labels = [METHODS[i][0] if i < 4 else f"{METHODS[i % 4][0]} ({i})" for i in range(n_methods)]
+    return {
+        "title": "Digits of handwritten forms",
+        "version": "0.1.0",
+        "created": "2026-02-03T14:05:09.123456+00:00",
+        "command": "daskfs run job.yaml --set graph.n_neighbors=10",
+        "data": _data(n_features),
+        "methods": [_method(i, label, rng, n_top, n_features) for i, label in enumerate(labels)],
+        "agreement": _agreement(labels, rng),
+        "evaluation": _evaluation(labels, rng),
+        "graphs": [_graph(labels, rng)],
+        "excluded": {
+            "total": 37,
+            "rows": [
+                {"feature": 64 * i, "name": f"pixel_{i:02d}_00", "note": "constant", "methods": labels[:2]}
+                for i in range(12)
+            ],
+        },
+        "stages": _stages(),
+        "job": {
+            "data": {"source": "digits.zarr", "labels": "target", "exclude": []},
+            "graph": {"n_neighbors": 10, "metric": "euclidean", "exact_below": 20000},
+            "methods": [{"method": METHODS[i % 4][1], "parameters": {"t": None}} for i in range(n_methods)],
+        },
+        "versions": {
+            "daskfs": "0.1.0",
+            "python": "3.12.4",
+            "numpy": "2.1.3",
+            "dask": "2026.3.0",
+            "zarr": "3.1.0",
+        },
+        "warnings": ["2 of 70,000 rows have no label and were left out of the supervised methods."],
+    }
+
+
+def _data(n_features: int) -> dict[str, Any]:
+    return {
+        "source": "digits.zarr",
+        "n_samples": 70_000,
+        "n_features": n_features,
+        "task": "classification",
+        "n_labelled": 69_998,
+        "classes": {str(i): 6313 + 137 * ((i * 7) % 10) for i in range(10)},
+        "target": None,
+        "sparse": True,
+        "density": 0.19123,
+        "dtype": "float32",
+        "tile_shape": [8192, 1024],
+        "bytes": 1_146_880_000,
+        "n_constant": 25,
+    }
+
+
+def _method(i: int, label: str, rng: np.random.Generator, n_top: int, n_features: int) -> dict[str, Any]:
+    _, method, direction, citation = METHODS[i % 4]
+    rank = np.unique(np.geomspace(1, n_features, 300).astype(int))
+    share = np.log(rank) / np.log(n_features)
+    score = 0.62 + 0.37 * share**1.7 if direction == "ascending" else (3 + i) * (1 - share) ** 1.5 - 0.01 * i
+    top = [
+        {
+            "rank": int(position),
+            "feature": int(feature),
+            "name": f"pixel_{feature // 64:02d}_{feature % 64:02d}",
+            "values": [float(np.interp(position, rank, score)), *map(float, rng.gamma(2, 3e4, 2))],
+        }
+        for position, feature in enumerate(rng.permutation(n_features)[:n_top], 1)
+    ]
+    return {
+        "label": label,
+        "method": method,
+        "parameters": {"graph": "knn", "weights": "heat", "t": 12.25, "self_loops": False},
+        "direction": direction,
+        "citation": f"{citation}. A criterion for the selection of features. Proceedings, 1 to 8.",
+        "n_ranked": n_features - 37,
+        "n_excluded": 37,
+        "curve": {"rank": rank.tolist(), "score": score.tolist()},
+        "columns": ["score", "numerator", "denominator"],
+        "top": top,
+    }
+
+
+def _agreement(labels: list[str], rng: np.random.Generator) -> dict[str, Any]:
+    n = len(labels)
+    matrix = np.eye(n)
+    upper = np.triu_indices(n, 1)
+    matrix[upper] = rng.beta(2, 3, len(upper[0]))
+    return {"labels": labels, "top_k": 50, "jaccard": np.maximum(matrix, matrix.T).tolist()}
+
+
+def _evaluation(labels: list[str], rng: np.random.Generator) -> dict[str, Any]:
+    selected = [5, 10, 20, 50, 100, 200, 500]
+    curves = []
+    for i, label in enumerate(labels):
+        mean = 0.95 - (0.62 - 0.03 * i) * np.exp(-np.array(selected) / (18 + 9 * i))
+        values = mean[:, None] + rng.normal(0, 0.012, (len(selected), 15))
+        curves.append(
+            {
+                "label": label,
+                "n_selected": selected,
+                "mean": values.mean(axis=1).tolist(),
+                "std": values.std(axis=1).tolist(),
+                "values": values.tolist(),
+            }
+        )
+    return {
+        "metric": "accuracy",
+        "higher_is_better": True,
+        "model": "1-nearest-neighbor classifier",
+        "setting": "transductive",
+        "n_splits": 5,
+        "n_repeats": 3,
+        "n_rows": 10_000,
+        "n_rows_total": 70_000,
+        "seed": 0,
+        "curves": curves,
+    }
+
+
+def _graph(labels: list[str], rng: np.random.Generator) -> dict[str, Any]:
+    lengths, length_edges = np.histogram(rng.gamma(9, 0.8, 20_000), bins=50)
+    degrees, degree_edges = np.histogram(10 + rng.gamma(1.2, 8, 20_000), bins=np.arange(10, 90, 2))
+    return {
+        "name": "knn",
+        "metric": "euclidean",
+        "scaling": "standard",
+        "n_neighbors": 10,
+        "engine": "pynndescent",
+        "recall": {"value": 0.9871, "n_rows": 1000, "k": 10},
+        "length_histogram": {"edges": length_edges.tolist(), "counts": lengths.tolist()},
+        "degree_histogram": {"edges": degree_edges.tolist(), "counts": degrees.tolist()},
+        "n_edges": 481_223,
+        "n_components": 3,
+        "largest_component": 69_981,
+        "n_isolated": 0,
+        "max_degree": 163,
+        "mean_degree": 13.749,
+        "weightings": [
+            {
+                "kind": "heat",
+                "t": 12.2534871,
+                "t_rule": "mean",
+                "self_loops": False,
+                "n_underflow": 0,
+                "n_isolated": 0,
+                "used_by": labels[:2],
+            },
+            {
+                "kind": "binary",
+                "t": None,
+                "t_rule": None,
+                "self_loops": True,
+                "n_underflow": 0,
+                "n_isolated": 0,
+                "used_by": labels[2:4],
+            },
+        ],
+    }
+
+
+def _stages() -> list[dict[str, Any]]:
+    rows = [
+        ("ingest", 36, 0, 21.42, 1_146_880_000, 203_423_744, 412_000_000, 500_000_000),
+        ("moments", 36, 0, 3.118, 203_423_744, 131_072, 210_000_000, 260_000_000),
+        ("neighbors", 9, 2, 184.9, 1_830_813_696, 11_200_000, 900_000_000, 850_000_000),
+        ("weights", 9, 0, 0.412, 11_200_000, 22_400_000, None, 64_000_000),
+        ("scores", 36, 0, 12.8, 225_823_744, 524_288, 300_000_000, 310_000_000),
+        ("evaluate", 420, 0, 66.03, 81_920_000, 65_536, 180_000_000, 200_000_000),
+    ]
+    keys = (
+        "name",
+        "units",
+        "recomputed",
+        "seconds",
+        "bytes_read",
+        "bytes_written",
+        "peak_bytes",
+        "planned_peak_bytes",
+    )
+    return [dict(zip(keys, row, strict=True)) for row in rows]
