@@ -1,0 +1,56 @@
+"""Feature ranking on Dask for data that does not fit one machine.
+
+Seven words have one meaning each throughout: a *tile* is one Zarr chunk of X (rows x features), a *band* one row of tiles (some rows, all
+features), a *slab* one column of tiles (all rows, one block of features), a *block* an array handed to a kernel, a *partition* the
+rows that are searched together for neighbors, a *unit* one task of a stage and the grain of resume, a *stage* all units of one step.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from daskfs.estimators import FisherScore, LaplacianScore, PearsonScore, VarianceScore
+    from daskfs.graph.api import KNNGraph, knn_graph
+    from daskfs.job import load_job, make_job
+    from daskfs.pipeline import run_job
+    from daskfs.version import __version__
+
+_HOME = {
+    "FisherScore": "daskfs.estimators",
+    "LaplacianScore": "daskfs.estimators",
+    "PearsonScore": "daskfs.estimators",
+    "VarianceScore": "daskfs.estimators",
+    "KNNGraph": "daskfs.graph.api",
+    "knn_graph": "daskfs.graph.api",
+    "load_job": "daskfs.job",
+    "make_job": "daskfs.job",
+    "run_job": "daskfs.pipeline",
+    "__version__": "daskfs.version",
+}
+
+__all__ = [
+    "FisherScore",
+    "KNNGraph",
+    "LaplacianScore",
+    "PearsonScore",
+    "VarianceScore",
+    "__version__",
+    "knn_graph",
+    "load_job",
+    "make_job",
+    "run_job",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # imports wait for their first use, so that "daskfs --help" does not pay for Dask and scikit-learn
+    if name not in _HOME:
+        msg = f"module 'daskfs' has no attribute '{name}'"
+        raise AttributeError(msg)
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,1 @@
+"""How good a ranking is: cross-validated models on its first features."""

@@ -41,6 +41,11 @@ def column_sums(A: np.ndarray) -> np.ndarray:
     return weighted_column_sums(np.ones(A.shape[0]), A)
 
 
+def rows_at_once(width: int) -> int:
+    """Return how many rows to convert at a time: 8192 up to 512 columns (so for every panel), fewer in wide bands."""
+    return max(16, ROW_BLOCK * 512 // max(width, 512))
+
+
 def row_blocks(n_rows: int, size: int = ROW_BLOCK) -> Iterator[slice]:
     """Cut ``range(n_rows)`` into slices of at most `size` rows."""
     for start in range(0, n_rows, size):
@@ -80,7 +85,7 @@ def column_moments(F: np.ndarray | sp.csr_matrix) -> Moments:
     total = np.zeros(width)
     minimum = np.full(width, np.inf)
     maximum = np.full(width, -np.inf)
-    for rows in row_blocks(n_rows):
+    for rows in row_blocks(n_rows, rows_at_once(width)):
         block = np.ascontiguousarray(F[rows], dtype=np.float64)
         total += column_sums(block)
         np.minimum(minimum, block.min(axis=0), out=minimum)
@@ -88,7 +93,7 @@ def column_moments(F: np.ndarray | sp.csr_matrix) -> Moments:
     mean = total / max(n_rows, 1)
     residual = np.zeros(width)
     m2 = np.zeros(width)
-    for rows in row_blocks(n_rows):
+    for rows in row_blocks(n_rows, rows_at_once(width)):
         deviation = F[rows].astype(np.float64) - mean
         residual += column_sums(deviation)
         np.multiply(deviation, deviation, out=deviation)

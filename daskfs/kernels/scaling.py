@@ -8,6 +8,8 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 
+from daskfs.kernels.moments import row_blocks, rows_at_once
+
 Scaling = Literal["zscore", "unit", "log1p"]
 SCALINGS: tuple[Scaling, ...] = ("zscore", "unit", "log1p")
 
@@ -36,10 +38,13 @@ def row_norms(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
         largest = np.asarray(abs(values).max(axis=1).todense()).ravel() if values.nnz else np.zeros(X.shape[0])
         scaled = sp.diags_array(inverse_or_zero(largest)) @ values
         return largest * np.sqrt(np.asarray(scaled.multiply(scaled).sum(axis=1)).ravel())
-    values = np.asarray(X, dtype=np.float64)
-    largest = np.abs(values).max(axis=1, initial=0.0)
-    scaled = values * inverse_or_zero(largest)[:, None]
-    return largest * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+    norms = np.empty(X.shape[0])
+    for rows in row_blocks(X.shape[0], rows_at_once(X.shape[1])):
+        values = X[rows].astype(np.float64)
+        largest = np.maximum(values.max(axis=1, initial=0.0), -values.min(axis=1, initial=0.0))
+        values *= inverse_or_zero(largest)[:, None]
+        norms[rows] = largest * np.sqrt(np.einsum("ij,ij->i", values, values))
+    return norms
 
 
 def scale_rows(

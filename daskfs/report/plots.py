@@ -122,9 +122,9 @@ def score_curve(
         single: dict[str, Any] = {"marker": "o", "markersize": 5} if rank.size == 1 else {}
         axes.plot(rank, score, color=SERIES[0][0], linewidth=1.8, solid_capstyle="round", **single)
         good = {"ascending": " (small is good)", "descending": " (large is good)"}.get(direction or "", "")
-        _axis_names(axes, "rank", f"score{good}")
+        texts = _axis_names(axes, "rank", f"score{good}")
         ends = " to ".join(f"{score[i]:.4g} at rank {rank[i]:,.0f}" for i in (0, -1))
-        return _svg(figure, prefix=prefix, description=f"Score by rank of {label}, from {ends}")
+        return _svg(figure, prefix=prefix, description=f"Score by rank of {label}, from {ends}", texts=texts)
 
 
 def histogram(data: Mapping[str, Any], *, prefix: str, name: str, x_name: str) -> str | None:
@@ -153,9 +153,9 @@ def histogram(data: Mapping[str, Any], *, prefix: str, name: str, x_name: str) -
             linewidth=0.8 if few else 0.0,
         )
         _plain_ticks(axes.xaxis)
-        _axis_names(axes, x_name, "count")
+        texts = _axis_names(axes, x_name, "count")
         text = f"{name}: {counts.sum():,.0f} values from {edges[0]:.4g} to {edges[-1]:.4g}"
-        return _svg(figure, prefix=prefix, description=text)
+        return _svg(figure, prefix=prefix, description=text, texts=texts)
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def evaluation_curves(curves: object, *, prefix: str, metric: str, higher_is_bet
             )
         texts = _direct_labels(axes, series, height)
         better = "higher" if higher_is_better else "lower"
-        _axis_names(axes, "number of selected features", f"{metric} ({better} is better)")
+        texts |= _axis_names(axes, "number of selected features", f"{metric} ({better} is better)")
         names = ", ".join(one.label for one in series)
         text = f"{metric} by number of selected features for {names}"
         return _svg(figure, prefix=prefix, description=text, texts=texts)
@@ -399,17 +399,18 @@ def _spaced(axes: Axes, values: Vector) -> list[float]:
     return [float(values[i]) for i in reversed(kept)]
 
 
-def _axis_names(axes: Axes, x_name: str, y_name: str) -> None:
-    """The x name below the axis at the right, the y name above the plot, not turned."""
+def _axis_names(axes: Axes, x_name: str, y_name: str) -> dict[str, str]:
+    """Room for the x name below the axis and the y name above the plot; returns both by text gid."""
     from matplotlib.transforms import IdentityTransform
 
     box = axes.bbox
     style: dict[str, Any] = {"color": INK[0], "parse_math": False, "clip_on": False, "va": "bottom"}
-    axes.text(box.x1, box.y0 - 40, x_name, ha="right", transform=IdentityTransform(), **style)
-    axes.text(box.x0 - 46, box.y1 + 9, y_name, ha="left", transform=IdentityTransform(), **style)
+    axes.text(box.x1, box.y0 - 40, "-", ha="right", gid="x-name", transform=IdentityTransform(), **style)
+    axes.text(box.x0 - 46, box.y1 + 9, "-", ha="left", gid="y-name", transform=IdentityTransform(), **style)
+    return {"x-name": x_name, "y-name": y_name}
 
 
-def _svg(figure: Figure, *, prefix: str, description: str, texts: Mapping[str, str] | None = None) -> str:
+def _svg(figure: Figure, *, prefix: str, description: str, texts: Mapping[str, str]) -> str:
     """The figure as an ``<svg>`` element for an HTML page.
 
     Parameters
@@ -432,7 +433,7 @@ def _svg(figure: Figure, *, prefix: str, description: str, texts: Mapping[str, s
     for element in list(root.iter()):
         _tidy(element)
     for group in root.iter("g"):
-        name = (texts or {}).get(group.get("id", ""))
+        name = texts.get(group.get("id", ""))
         if name is not None:
             for text in group.iter("text"):
                 text.text = clean(name)

@@ -74,9 +74,11 @@ def as_float(value: object) -> float | None:
 
 
 def plottable(value: object) -> float:
-    """The value as a float that an axis can show; NaN for everything else, huge values included."""
+    """The value as a float that an axis can show: 0 if tiny, NaN if huge or no finite number."""
     number = as_float(value)
-    return number if number is not None and abs(number) < _LARGEST_PLOTTED else math.nan
+    if number is None or not abs(number) < _LARGEST_PLOTTED:
+        return math.nan
+    return number if abs(number) > 1 / _LARGEST_PLOTTED else 0.0
 
 
 def positive(value: object) -> bool:

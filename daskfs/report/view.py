@@ -412,14 +412,14 @@ def _graph_notices(graph: dict[str, Any], name: str, anchor: str) -> list[Notice
         texts.append(
             f"The approximate neighbor search of graph “{name}” found only {format_percent(recall)} of the "
             f"true neighbors (recall below {LOW_RECALL}). Scores that use this graph may change with a "
-            "better search: raise graph.n_neighbors, or raise graph.exact_below above the number of rows, which "
-            "makes the search exact."
+            "better search: raise graph.n_neighbors, or raise graph.exact_below above the number of rows "
+            "to make the search exact."
         )
     isolated = graph.get("n_isolated")
     if positive(isolated):
         texts.append(
-            f"Graph “{name}” has isolated nodes ({format_count(isolated)}): rows without any neighbor do not "
-            "influence the scores. Raise graph.n_neighbors to connect them."
+            f"Graph “{name}” has isolated nodes ({format_count(isolated)}): rows without any edge, of which "
+            "the graph says nothing. Raise graph.n_neighbors to connect them."
         )
     for weighting in mappings(graph.get("weightings")):
         texts += _weighting_notices(weighting, name, plottable(isolated) if positive(isolated) else 0.0)

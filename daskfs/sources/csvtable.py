@@ -141,8 +141,8 @@ class CsvTable:
         if cells := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", message):
             row, expected, found = (int(number) for number in cells.groups())
             return InputError(
-                f"{self.path}: row {first + row - 1} (the first below the header is 0) has {found} cells, the "
-                f"header has {expected}."
+                f"{self.path}: row {first + row - 1} (the first below the header is 0) has {found} cells, "
+                f"the header has {expected}."
             )
         if "invalid UTF8" in message:
             return InputError(f"{self.path} is not in UTF-8: {message}")

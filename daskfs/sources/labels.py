@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from daskfs.errors import InputError, JobError, nearest
+from daskfs.kernels.labels import Labels, Task
 from daskfs.sources.checks import check_label_column, check_label_count, listed, unknown_name
 
 TASKS = ("auto", "classification", "regression")
@@ -20,25 +20,6 @@ ROWS_PER_CLASS = 5
 LINES_AT_ONCE = 1 << 16
 
 
-@dataclass(frozen=True, eq=False)
-class Labels:
-    """Labels as the criteria use them.
-
-    Attributes
-    ----------
-    task
-        ``"classification"`` or ``"regression"``.
-    values
-        Shape (n_samples,): int32 class codes, -1 for unlabelled rows, or float64 targets, NaN for those.
-    classes
-        The name of each code; empty for regression.
-    """
-
-    task: str
-    values: np.ndarray
-    classes: tuple[str, ...]
-
-
 def read_labels_file(ref: str, n_samples: int) -> np.ndarray:
     """Return the labels in a file, shape (n_samples,).
 
@@ -46,8 +27,8 @@ def read_labels_file(ref: str, n_samples: int) -> np.ndarray:
     ----------
     ref
         Path of an ``.npy`` file, an ``.npz`` file with one member or a member ``y`` (or
-        ``"file.npz:member"``), a ``.csv`` or ``.tsv`` table with one column (or ``"file.csv:column"``), or a ``.txt`` file with one
-        value a line, where a blank line stands for an unlabelled row.
+        ``"file.npz:member"``), a ``.csv`` or ``.tsv`` table with one column (or ``"file.csv:column"``), or a
+        ``.txt`` file with one value a line, where a blank line stands for an unlabelled row.
     n_samples
         Number of rows of X.
     """
@@ -112,11 +93,11 @@ def _from_lines(path: Path, n_samples: int) -> np.ndarray:
         values, n_blank = _parse_lines(path)
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text in UTF-8 with one label a line.") from error
-    return _with_trailing_blank(values[: len(values) - n_blank], n_blank, n_samples)
+    return _with_trailing_blank(values, n_blank, n_samples)
 
 
 def _parse_lines(path: Path) -> tuple[np.ndarray, int]:
-    """Return one value for each line, and how many lines at the end are blank."""
+    """Return one value for each line up to the blank ones at the end, and how many of these there are."""
     import pyarrow as pa
 
     from daskfs.sources.columns import MISSING_CELLS, text_to_labels
@@ -130,7 +111,8 @@ def _parse_lines(path: Path) -> tuple[np.ndarray, int]:
             parts.append(
                 pa.array([None if cell in MISSING_CELLS else cell for cell in batch], type=pa.string())
             )
-    return text_to_labels(pa.chunked_array(parts, type=pa.string())), n_blank
+    cells = pa.chunked_array(parts, type=pa.string())
+    return text_to_labels(cells.slice(0, len(cells) - n_blank)), n_blank
 
 
 def _with_trailing_blank(values: np.ndarray, n_blank: int, n_samples: int) -> np.ndarray:
@@ -277,7 +259,7 @@ def _target(value: Any, row: int) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise InputError(f"labels hold {value!r} in row {row}; regression needs numbers.") from None
+        raise InputError(f"labels hold {str(value)!r} in row {row}; regression needs numbers.") from None
 
 
 def _refuse_infinity(values: np.ndarray) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import tokenize
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,8 @@ from daskfs.sources.checks import first_line
 BUFFER_BYTES = 4 << 20
 # NumPy refuses headers of more than 10 000 characters, so whatever is valid lies within this.
 HEADER_BYTES = 16 << 10
+# What NumPy lets through when the text of a header is damaged.
+HEADER_ERRORS = (ValueError, TypeError, SyntaxError, tokenize.TokenError)
 
 
 class Location(Protocol):
@@ -166,7 +169,7 @@ def _parse_header(head: bytes, where: str) -> tuple[tuple[int, ...], bool, np.dt
             )
     except InputError:
         raise
-    except ValueError as error:
+    except HEADER_ERRORS as error:
         raise InputError(f"{where} is truncated or not in .npy format: {first_line(error)}") from error
     if dtype.hasobject:
         raise InputError(

@@ -94,7 +94,7 @@ class ParquetSource:
 
         try:
             return pyarrow.parquet.ParquetFile(self._path)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise InputError(
                 f"{self._path} is truncated or not a Parquet file: {first_line(error)}"
             ) from error
@@ -116,7 +116,7 @@ class ParquetSource:
                         first += batch.num_rows
                         if first >= stop:
                             break
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise InputError(f"{self._path} is damaged: {first_line(error)}") from error
 
     def _pick(self, batch: Any, columns: Sequence[int]) -> list[Any]:

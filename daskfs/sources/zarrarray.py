@@ -21,14 +21,16 @@ from daskfs.sources.checks import (
     unknown_name,
 )
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
+from daskfs.sources.zarrchunks import check_blosc, chunk_files, ends_in_blosc, sampled_chunk_files
 
 if TYPE_CHECKING:
     import zarr
 
 METADATA_FILES = ("zarr.json", ".zarray", ".zgroup")
+# A directory keeps its time when files deeper down change, so the identity looks at some of these too.
 SAMPLED_CHUNKS = 16
 # What Zarr and its codecs are known to raise for metadata or chunks that make no sense.
-ZARR_ERRORS = (ValueError, TypeError, KeyError, RuntimeError, OSError, EOFError, zlib.error)
+ZARR_ERRORS = (ValueError, TypeError, KeyError, RuntimeError, OSError, EOFError, SystemError, zlib.error)
 
 
 def zarr_metadata(path: Path) -> Path | None:
@@ -58,6 +60,7 @@ class ZarrSource:
         n_samples, n_features = check_shape(self._array.shape, str(self.array_path))
         self.chunks: tuple[int, ...] = tuple(self._array.chunks)
         self.shards: tuple[int, ...] | None = tuple(self._array.shards) if self._array.shards else None
+        self.stored_dtype = np.dtype(self._array.dtype)
         self._labels = resolve_labels(spec, self._members, "member")
         self.info = SourceInfo(
             n_samples=n_samples,
@@ -118,16 +121,10 @@ class ZarrSource:
             "shape": [int(size) for size in self._array.shape],
             "dtype": str(self._array.dtype),
             "metadata": states,
-            "chunks": [_state(path) for path in self._sampled_chunks()],
+            "chunks": [
+                _state(file) for file in sampled_chunk_files(self._array, self.array_path, SAMPLED_CHUNKS)
+            ],
         }
-
-    def _sampled_chunks(self) -> list[Path]:
-        """Return the files of a few chunks: the array's directory keeps its time when deeper ones change."""
-        unit = self.shards or self.chunks
-        grid = [-(-size // step) for size, step in zip(self._array.shape, unit, strict=True)]
-        flat = np.unique(np.linspace(0, grid[0] * grid[1] - 1, SAMPLED_CHUNKS).astype(np.int64))
-        keys = [divmod(int(index), grid[1]) for index in flat]
-        return [self.array_path / self._array.metadata.encode_chunk_key(key) for key in keys]
 
 
 def _state(path: Path) -> list[int]:
@@ -185,6 +182,9 @@ def _open_array(path: Path) -> zarr.Array[Any]:
 
 
 def _read(array: zarr.Array[Any], start: int, stop: int, path: Path) -> np.ndarray:
+    if ends_in_blosc(_document(path)):
+        for file in chunk_files(array, path, start, stop):
+            check_blosc(file)
     try:
         return np.asarray(array[start:stop])
     except ZARR_ERRORS as error:

@@ -21,6 +21,8 @@ from daskfs.sources.npyfile import BUFFER_BYTES, FileRange, Location, NpyFile
 # What precedes a member's name and extra field in the file; the last two numbers are the lengths of these.
 LOCAL_HEADER = struct.Struct("<4s22xHH")
 UNPACKED_MEMBERS = 8
+# NotImplementedError: damaged flags look like features of other zip versions.
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError)
 
 _unpacking = threading.Lock()
 
@@ -39,7 +41,7 @@ class NpzFile:
         try:
             with zipfile.ZipFile(path) as archive:
                 entries = archive.infolist()
-        except (zipfile.BadZipFile, OSError) as error:
+        except (*ZIP_ERRORS, OSError) as error:
             raise InputError(f"{path} is truncated or not an .npz file: {first_line(error)}") from error
         self._entries = {entry.filename.removesuffix(".npy"): entry for entry in entries}
         self.members = tuple(self._entries)
@@ -68,22 +70,26 @@ class NpzFile:
         return NpyFile(location, where)
 
     def _stored(self, entry: zipfile.ZipInfo, where: str) -> FileRange:
-        with self.path.open("rb") as file:
-            file.seek(entry.header_offset)
-            head = file.read(LOCAL_HEADER.size)
+        head = b""
+        # A zip file that lost its beginning gives offsets before that.
+        if entry.header_offset >= 0:
+            with self.path.open("rb") as file:
+                file.seek(entry.header_offset)
+                head = file.read(LOCAL_HEADER.size)
         if len(head) < LOCAL_HEADER.size or head[:4] != b"PK\x03\x04":
             raise InputError(f"{where} cannot be found in the file, which is damaged.")
         _, name_size, extra_size = LOCAL_HEADER.unpack(head)
         offset = entry.header_offset + LOCAL_HEADER.size + name_size + extra_size
-        return FileRange(self.path, offset, min(entry.file_size, self.path.stat().st_size - offset))
+        present = max(0, self.path.stat().st_size - offset)
+        return FileRange(self.path, offset, min(entry.file_size, present))
 
 
 class Unpacked:
     """A member unpacked into a temporary file without a name, which goes away with this object."""
 
-    def __init__(self, file: IO[bytes], size: int) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self.offset = 0
-        self.size = size
+        self.size = 0
         self._file = file
         weakref.finalize(self, file.close)
 
@@ -97,22 +103,19 @@ class Unpacked:
 def _unpack(path: Path, size: int, mtime_ns: int, filename: str) -> Unpacked:
     # size and mtime_ns are there for the cache: a file written anew is unpacked anew.
     del size, mtime_ns
-    file = tempfile.TemporaryFile(prefix="daskfs-", buffering=0)  # noqa: SIM115
-    written = 0
+    where = f"{path}:{filename.removesuffix('.npy')}"
+    file: IO[bytes] = tempfile.TemporaryFile(prefix="daskfs-")  # noqa: SIM115
+    unpacked = Unpacked(file)
     try:
         with zipfile.ZipFile(path) as archive, archive.open(filename) as member:
             while block := member.read(BUFFER_BYTES):
-                view = memoryview(block)
-                while view:
-                    view = view[file.write(view) :]
-                written += len(block)
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        file.close()
-        raise InputError(f"{path}:{filename.removesuffix('.npy')} is damaged: {first_line(error)}") from error
+                unpacked.size += file.write(block)
+        file.flush()
+    except ZIP_ERRORS as error:
+        raise InputError(f"{where} is damaged: {first_line(error)}") from error
     except OSError as error:
-        file.close()
         raise InputError(
-            f"{path}:{filename.removesuffix('.npy')} could not be unpacked into {tempfile.gettempdir()}: "
-            f"{error}. Point TMPDIR to a larger disk, or write the file with numpy.savez."
+            f"{where} could not be unpacked into {tempfile.gettempdir()}: {error}. Point TMPDIR to a "
+            "larger disk, or write the file with numpy.savez."
         ) from error
-    return Unpacked(file, written)
+    return unpacked

@@ -7,13 +7,38 @@ altered chunk is found when it is read, and named.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from daskfs.errors import StoreError
+
+
+@dataclass
+class ByteCount:
+    """Bytes of decoded chunks that a thread read and wrote."""
+
+    read: int = 0
+    written: int = 0
+
+
+_counts = threading.local()
+
+
+@contextmanager
+def counted_bytes() -> Iterator[ByteCount]:
+    """Count the bytes of all chunks that this thread touches, whole chunks even where a part was asked for."""
+    _counts.current = ByteCount()
+    try:
+        yield _counts.current
+    finally:
+        _counts.current = None
 
 
 class Array(Protocol):
@@ -48,9 +73,10 @@ class ChunkedArray:
         self.dtype: np.dtype[Any] = array.dtype
         shards = getattr(array, "shards", None)
         self.chunks: tuple[int, ...] = shards or array.chunks
+        self._chunk_bytes = math.prod(min(c, s) for c, s in zip(self.chunks, self.shape, strict=True)) * self.dtype.itemsize
 
     def _touched(self, selection: Any) -> list[Path]:
-        selection = selection if isinstance(selection, tuple) else (selection,)
+        selection = () if selection is Ellipsis else selection if isinstance(selection, tuple) else (selection,)
         ranges = []
         for axis, size in enumerate(self.shape):
             index = selection[axis] if axis < len(selection) else slice(None)
@@ -61,6 +87,9 @@ class ChunkedArray:
 
     def __getitem__(self, selection: Any) -> np.ndarray:
         touched = self._touched(selection)
+        count = getattr(_counts, "current", None)
+        if count is not None:
+            count.read += len(touched) * self._chunk_bytes
         for path in touched:
             if not path.exists():
                 msg = f"chunk {path} is missing. If daskfs wrote it, the same command recomputes it; else restore the source."
@@ -74,8 +103,12 @@ class ChunkedArray:
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         self._array[selection] = value
+        touched = self._touched(selection)
+        count = getattr(_counts, "current", None)
+        if count is not None:
+            count.written += len(touched) * self._chunk_bytes
         if self._on_write is not None:
-            self._on_write(self._touched(selection))
+            self._on_write(touched)
 
 
 def create_zarr(root: Path, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from daskfs.errors import StoreError
 from daskfs.store import layout
-from daskfs.store.store import Store, open_store
+from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles, read_tile_info
 
 
@@ -33,7 +34,7 @@ UnitFunction = Callable[[Context, Mapping[str, Any], int], dict[str, Any] | None
 
 def open_tiles(url: str) -> Tiles:
     """Open a finished tile store; :class:`StoreError` when it is not there, unfinished or of another version."""
-    store = open_store(url)
+    store = Store(Path(url))
     info = read_tile_info(store)
     if info is None:
         msg = f"{url} is not a finished tile store: it has no {layout.TILES_JSON}."

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.kernels.moments import Moments, column_moments, merge_moments
+from daskfs.kernels.moments import Moments, column_moments, merge_moments, row_blocks
 from daskfs.kernels.scaling import row_norms
 from daskfs.sources import Source, SourceSpec, open_source
 from daskfs.sources.labels import encode_labels
@@ -67,7 +67,9 @@ def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> d
 
 def _write_band(store: Store, shape: Shape, index: int, block: np.ndarray | sp.csr_matrix) -> None:
     if not sp.issparse(block):
-        store.open(layout.X.name)[shape.band(index), :] = block
+        X = store.open(layout.X.name)
+        for tile in row_blocks(shape.n_features, shape.tile_columns):
+            X[shape.band(index), tile] = block[:, tile]
         return
     columns = block.tocsc()
     columns.sort_indices()

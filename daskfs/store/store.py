@@ -8,7 +8,6 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -173,9 +172,3 @@ class Store:
             except FileNotFoundError:
                 return False
         return True
-
-
-@lru_cache(maxsize=16)
-def open_store(url: str) -> Store:
-    """Return the store at `url`, opened once per process."""
-    return Store(Path(url))

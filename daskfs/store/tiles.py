@@ -123,7 +123,7 @@ class Tiles:
         if self.shape.is_sparse:
             block: np.ndarray | sp.csr_matrix = sp.vstack(list(self._sparse_rows(rows)), format="csr")
         else:
-            block = np.ascontiguousarray(self._dense()[rows, :])
+            block = self._dense_rows(rows)
         return self._scaled(block, rows, slice(0, self.shape.n_features), scaling)
 
     def read_panels(self, start: int, stop: int) -> list[np.ndarray]:
@@ -167,6 +167,16 @@ class Tiles:
         scale = self.column_scale().part(columns.start, columns.stop) if scaling == "zscore" else None
         norms = self.row_norms(rows) if scaling == "unit" else None
         return scale_rows(block, scaling, scale, norms)
+
+    def _dense_rows(self, rows: slice) -> np.ndarray:
+        X = self._dense()
+        if self._matrix is not None:
+            return np.ascontiguousarray(X[rows])
+        block = np.empty((rows.stop - rows.start, self.shape.n_features), self.shape.dtype)
+        # one tile after the other: Zarr would decode ten at a time, and each needs room of its own
+        for columns in row_blocks(self.shape.n_features, self.shape.tile_columns):
+            block[:, columns] = X[rows, columns]
+        return block
 
     def _dense(self) -> Array:
         if self._matrix is not None:

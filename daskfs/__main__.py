@@ -1,0 +1,5 @@
+"""``python -m daskfs``."""
+
+from daskfs.cli import main
+
+main()

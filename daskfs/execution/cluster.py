@@ -1,0 +1,133 @@
+"""Where units run: a local cluster started for the run, one that exists, or this process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskfs.errors import ClusterError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+DASK_SETTINGS: dict[str, Any] = {
+    # worker deaths are counted per task: on nodes that may be taken away, three would condemn healthy units
+    "distributed.scheduler.allowed-failures": 10,
+    "distributed.comm.retry.count": 3,
+    "distributed.comm.timeouts.connect": "60s",
+    # the batch job must end, not hang, when nothing comes back
+    "distributed.scheduler.no-workers-timeout": "1h",
+    "distributed.admin.tick.limit": "30s",
+}
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """What the job says about its cluster, as plain values. `memory_limit` is in bytes; None shares what the machine has."""
+
+    workers: int = 2
+    threads: int = 1
+    memory_limit: int | None = None
+    address: str | None = None
+    scheduler_file: str | None = None
+    wait_seconds: float = 120.0
+    dashboard: bool = False
+    local_directory: str | None = None
+
+
+def machine_memory() -> int:
+    """Return the memory this machine may use, in bytes, with control-group limits honored."""
+    from distributed.system import memory_limit
+
+    return int(memory_limit())
+
+
+def memory_per_worker(settings: ClusterSettings) -> int | None:
+    """Return the limit of one worker process; None when it is only known once the workers are."""
+    if settings.memory_limit is not None:
+        return settings.memory_limit
+    if settings.address or settings.scheduler_file:
+        return None
+    return machine_memory() // max(settings.workers, 1)
+
+
+@contextmanager
+def connected(settings: ClusterSettings) -> Iterator[Client | None]:
+    """Yield a client with at least one worker; None means that units run in this process.
+
+    Raises
+    ------
+    ClusterError
+        When the scheduler cannot be reached or no worker comes within ``wait_seconds``.
+    """
+    if settings.workers == 0 and not (settings.address or settings.scheduler_file):
+        yield None
+        return
+    import dask
+
+    with dask.config.set(DASK_SETTINGS):
+        if settings.address or settings.scheduler_file:
+            with _joined(settings) as client:
+                yield client
+        else:
+            with _local(settings) as client:
+                yield client
+
+
+@contextmanager
+def _local(settings: ClusterSettings) -> Iterator[Client]:
+    from distributed import Client, LocalCluster
+
+    limit = memory_per_worker(settings)
+    with (
+        LocalCluster(
+            n_workers=settings.workers,
+            threads_per_worker=settings.threads,
+            processes=True,
+            host="127.0.0.1",
+            memory_limit=limit,
+            silence_logs=logging.CRITICAL,  # a failed unit is reported once, by the driver
+            dashboard_address="127.0.0.1:0" if settings.dashboard else None,
+            local_directory=settings.local_directory,
+            env={"NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def _joined(settings: ClusterSettings) -> Iterator[Client]:
+    from distributed import Client
+
+    if settings.scheduler_file and not Path(settings.scheduler_file).exists():
+        msg = f"cluster.scheduler_file {settings.scheduler_file} does not exist: is the scheduler running?"
+        raise ClusterError(msg)
+    where = settings.address or settings.scheduler_file
+    try:
+        client = Client(settings.address, scheduler_file=settings.scheduler_file, timeout=settings.wait_seconds)
+    except (OSError, TimeoutError, ValueError) as error:
+        msg = f"cannot reach the Dask scheduler at {where} within {settings.wait_seconds:g} s: {error}"
+        raise ClusterError(msg) from error
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=settings.wait_seconds)
+        except TimeoutError as error:
+            msg = f"the scheduler at {where} had no worker within {settings.wait_seconds:g} s."
+            raise ClusterError(msg) from error
+        yield client
+
+
+def smallest_limit(client: Client) -> int | None:
+    """Return the smallest memory limit among the workers, None when they have none."""
+    limits = [w.get("memory_limit") or 0 for w in client.scheduler_info(n_workers=-1)["workers"].values()]
+    return min((limit for limit in limits if limit > 0), default=None)
+
+
+def total_threads(client: Client) -> int:
+    """Return the number of units that can run at once."""
+    return max(1, sum(client.nthreads().values()))

@@ -1,0 +1,158 @@
+"""Telling how far a run is: a live display on a terminal, one plain line every 30 seconds in a batch log. All of it on stderr."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import Any, Protocol
+
+from daskfs.plan import MiB, Stage
+
+LINE_SECONDS = 30.0
+
+
+class Progress(Protocol):
+    """What a run tells."""
+
+    def start_stage(self, stage: Stage, n_pending: int) -> None:
+        """Begin a stage with so many units left."""
+        ...
+
+    def unit_done(self, stage: Stage, facts: dict[str, Any]) -> None:
+        """Count a finished unit."""
+        ...
+
+    def message(self, text: str) -> None:
+        """Say one line."""
+        ...
+
+    def close(self) -> None:
+        """End the display."""
+        ...
+
+
+class Silent:
+    """Says nothing."""
+
+    def start_stage(self, stage: Stage, n_pending: int) -> None:
+        """Ignore."""
+
+    def unit_done(self, stage: Stage, facts: dict[str, Any]) -> None:
+        """Ignore."""
+
+    def message(self, text: str) -> None:
+        """Ignore."""
+
+    def close(self) -> None:
+        """Ignore."""
+
+
+class StageClock:
+    """Counts the units and bytes of the stage that runs."""
+
+    def __init__(self) -> None:
+        self.restart("", 0)
+
+    def restart(self, name: str, n_units: int) -> None:
+        """Begin to count for another stage."""
+        self.name, self.n_units, self.done, self.bytes = name, n_units, 0, 0
+        self.started = time.monotonic()
+
+    def count(self, facts: dict[str, Any]) -> None:
+        """Count one unit."""
+        self.done += 1
+        self.bytes += int(facts.get("bytes_read", 0)) + int(facts.get("bytes_written", 0))
+
+    def describe(self) -> str:
+        """Return units done, throughput and time left in words."""
+        seconds = max(time.monotonic() - self.started, 1e-9)
+        text = f"stage {self.name}: {self.done}/{self.n_units} units, {self.bytes / seconds / MiB:.0f} MiB/s"
+        if 0 < self.done < self.n_units:
+            text += f", about {seconds / self.done * (self.n_units - self.done):.0f} s left in this stage"
+        return text
+
+
+class PlainProgress:
+    """One line when a stage begins, and one every 30 seconds, also while a long unit runs."""
+
+    def __init__(self, seconds: float = LINE_SECONDS) -> None:
+        self._clock = StageClock()
+        self._closed = threading.Event()
+        self._seconds = seconds
+        self._thread = threading.Thread(target=self._repeat, name="daskfs-progress", daemon=True)
+        self._thread.start()
+
+    def _repeat(self) -> None:
+        while not self._closed.wait(self._seconds):
+            if self._clock.name:
+                self.message(self._clock.describe())
+
+    def start_stage(self, stage: Stage, n_pending: int) -> None:
+        """Say that a stage begins."""
+        self._clock.restart(stage.name, n_pending)
+        self.message(f"stage {stage.name}: {n_pending} of {stage.n_units} units to run")
+
+    def unit_done(self, stage: Stage, facts: dict[str, Any]) -> None:
+        """Count a unit."""
+        del stage
+        self._clock.count(facts)
+
+    def message(self, text: str) -> None:
+        """Write one line to stderr."""
+        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """Stop the lines."""
+        self._closed.set()
+        self._thread.join()
+
+
+class LiveProgress:
+    """A bar for each stage, on a terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bars
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        self._bars = Bars(*columns, console=Console(stderr=True))
+        self._clock = StageClock()
+        self._task: Any = None
+        self._bars.start()
+
+    def start_stage(self, stage: Stage, n_pending: int) -> None:
+        """Add a bar."""
+        self._clock.restart(stage.name, n_pending)
+        done = stage.n_units - n_pending
+        self._task = self._bars.add_task(stage.name, total=stage.n_units, completed=done, rate="")
+
+    def unit_done(self, stage: Stage, facts: dict[str, Any]) -> None:
+        """Advance the bar."""
+        del stage
+        self._clock.count(facts)
+        seconds = max(time.monotonic() - self._clock.started, 1e-9)
+        self._bars.update(self._task, advance=1, rate=f"{self._clock.bytes / seconds / MiB:.0f} MiB/s")
+
+    def message(self, text: str) -> None:
+        """Write one line above the bars."""
+        self._bars.console.print(text, markup=False, highlight=False)
+
+    def close(self) -> None:
+        """Leave the bars as they are."""
+        self._bars.stop()
+
+
+def default_progress() -> Progress:
+    """Return the live display when stderr is a terminal, else the plain lines."""
+    return LiveProgress() if sys.stderr.isatty() else PlainProgress()

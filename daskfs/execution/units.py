@@ -1,0 +1,107 @@
+"""One unit, from its name to its record. The same call runs on a Dask worker, in the driver and in a test."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+from daskfs.errors import DaskfsError, UnitError
+from daskfs.execution.memory import peak_bytes, reset_peak
+from daskfs.plan import MiB, Plan, Stage
+from daskfs.store import layout
+from daskfs.store.arrays import counted_bytes
+from daskfs.store.context import Context, UnitFunction
+from daskfs.store.store import Store
+
+FUNCTIONS: Mapping[str, str] = {
+    "ingest": "daskfs.store.ingest:ingest_band",
+    "columns": "daskfs.store.ingest:close_tiles",
+    "neighbors": "daskfs.graph.neighbors:find_neighbors",
+    "recall": "daskfs.graph.neighbors:check_band",
+    "recall-merge": "daskfs.graph.neighbors:close_recall",
+    "edges": "daskfs.graph.edges:mark_edges",
+    "weights": "daskfs.graph.edges:weight_edges",
+    "score": "daskfs.scores.slab:score_slab",
+    "rank": "daskfs.ranking.tables:rank_features",
+    "design": "daskfs.evaluation.design:design_evaluation",
+    "gather": "daskfs.evaluation.design:gather_columns",
+    "evaluate": "daskfs.evaluation.models:evaluate_selection",
+    "evaluation-tables": "daskfs.evaluation.models:write_tables",
+}
+ATTEMPTS = 3
+
+
+def unit_function(name: str) -> UnitFunction:
+    """Return the function behind a stage."""
+    module, _, function = FUNCTIONS[name].partition(":")
+    return cast(UnitFunction, getattr(import_module(module), function))
+
+
+@lru_cache(maxsize=4)
+def _plan_of(url: str, identity: str) -> Plan:
+    del identity  # part of the cache key: a run that starts over in the same place has another one
+    return Plan.from_json(Store(Path(url)).read_json(layout.PLAN_JSON), url)
+
+
+@lru_cache(maxsize=4)
+def _context_of(url: str, identity: str) -> Context:
+    del identity
+    return Context(Store(Path(url)))
+
+
+def run_stored_unit(url: str, identity: str, stage_name: str, unit: int) -> dict[str, Any]:
+    """Run one unit of the plan stored at `url`; this is what is submitted to a cluster."""
+    return run_unit(_context_of(url, identity), _plan_of(url, identity).stage(stage_name), unit)
+
+
+def run_unit(context: Context, stage: Stage, unit: int) -> dict[str, Any]:
+    """Run one unit, write its record last, and return its facts: seconds, bytes, measured peak.
+
+    Raises
+    ------
+    DaskfsError
+        As the unit raised it, with a note that names the unit.
+    UnitError
+        For anything else, naming stage and unit; a failed read or write is tried three times first.
+    """
+    function = unit_function(stage.function)
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return _attempt(context, stage, unit, function)
+        except DaskfsError as error:
+            error.add_note(f"(in unit {unit} of stage {stage.name})")
+            raise
+        except OSError as error:
+            if attempt == ATTEMPTS:
+                raise UnitError(_failed(stage, unit, error)) from error
+        except MemoryError as error:
+            raise UnitError(f"{_failed(stage, unit, error)} It was planned at {stage.peak_bytes // MiB} MiB.") from error
+        except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
+            raise UnitError(_failed(stage, unit, error)) from error
+    raise AssertionError
+
+
+def _failed(stage: Stage, unit: int, error: BaseException) -> str:
+    return f"unit {unit} of stage {stage.name} failed: {type(error).__name__}: {error}"
+
+
+def _attempt(context: Context, stage: Stage, unit: int, function: UnitFunction) -> dict[str, Any]:
+    reset_peak()
+    started = time.perf_counter()
+    with context.store.noting_outputs() as outputs, counted_bytes() as counted:
+        facts = function(context, stage.parameters, unit) or {}
+        measured = {
+            "seconds": round(time.perf_counter() - started, 4),
+            "peak_bytes": peak_bytes(),
+            "bytes_read": counted.read,
+            "bytes_written": counted.written,
+            "process": os.getpid(),
+        }
+        written = set(outputs)
+    context.store.write_record(stage.name, unit, stage.fingerprint, written, {"facts": facts, **measured})
+    return measured

@@ -1,0 +1,94 @@
+"""Running the units of a stage that are not done: in bounded waves on a cluster, or one after the other here."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from daskfs.errors import ClusterError, UnitError
+from daskfs.execution.cluster import total_threads
+from daskfs.execution.units import run_stored_unit, run_unit
+from daskfs.plan import MiB, Stage
+from daskfs.store.context import Context
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+Report = Callable[[Stage, int, dict[str, Any]], None]
+"""Called in the driver for every unit that finishes: stage, unit, facts."""
+
+PER_THREAD = 2
+"""Units in flight per thread: one runs while the next one waits, and a lost scheduler costs no more than these."""
+
+
+def pending_units(context: Context, stage: Stage) -> list[int]:
+    """Return the units without a record that verifies."""
+    return [unit for unit in range(stage.n_units) if not context.store.is_done(stage.name, unit, stage.fingerprint)]
+
+
+def run_stage(context: Context, stage: Stage, units: Iterable[int], client: Client | None, identity: str, report: Report) -> None:
+    """Run some units of a stage.
+
+    Parameters
+    ----------
+    context
+        Run store; on disk when there is a client.
+    stage
+        The stage, with its fingerprint.
+    units
+        Unit numbers.
+    client
+        Runs the units on its cluster; None runs them here.
+    identity
+        Identity of the plan, so that workers do not use one they remember.
+    report
+        Told of every finished unit.
+    """
+    if client is None:
+        for unit in units:
+            report(stage, unit, run_unit(context, stage, unit))
+        return
+    _run_on_cluster(context, stage, iter(units), client, identity, report)
+
+
+def _run_on_cluster(
+    context: Context, stage: Stage, units: Iterable[int], client: Client, identity: str, report: Report
+) -> None:
+    from distributed import CancelledError, KilledWorker, as_completed
+
+    remaining = iter(units)
+    numbers: dict[str, int] = {}
+
+    def submit(unit: int) -> Any:
+        # pure=False: a key must not find a result that an earlier, since damaged, run of the unit left on the cluster
+        future = client.submit(
+            run_stored_unit, context.store.url, identity, stage.name, unit, pure=False, key=f"{stage.name}-{unit}-{identity}"
+        )
+        numbers[future.key] = unit
+        return future
+
+    first = [submit(unit) for unit in itertools.islice(remaining, PER_THREAD * total_threads(client))]
+    running = as_completed(first)
+    try:
+        for future in running:
+            unit = numbers.pop(future.key)
+            try:
+                facts = future.result()
+            except KilledWorker as error:
+                raise UnitError(_killed(stage, unit)) from error
+            except CancelledError as error:
+                msg = f"the cluster dropped unit {unit} of stage {stage.name}: the scheduler went away or the client lost it."
+                raise ClusterError(msg) from error
+            report(stage, unit, facts)
+            for following in itertools.islice(remaining, 1):
+                running.add(submit(following))
+    finally:
+        client.cancel(list(running.futures))
+
+
+def _killed(stage: Stage, unit: int) -> str:
+    return (
+        f"unit {unit} of stage {stage.name} was running each time its worker died. It was planned at {stage.peak_bytes // MiB} MiB; "
+        "if workers ran out of memory, raise cluster.memory_limit or start fewer workers."
+    )

@@ -1,0 +1,82 @@
+"""Looking at data without running anything: shape, missing values, constant features, labels."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.job import DataBlock
+from daskfs.pipeline import describe_tiles
+from daskfs.plan import plan_shape
+from daskfs.planning import source_spec
+from daskfs.sources import open_source
+from daskfs.sources.labels import encode_labels
+from daskfs.store import layout
+
+LISTED = 20
+
+
+def inspect_data(data: DataBlock) -> dict[str, Any]:
+    """Describe a tile store, or any source, in one streaming pass; missing and infinite values are counted per column.
+
+    Returns
+    -------
+    dict
+        Shape, dtype, tiles, labels, `missing` and `infinite` (name to count, the first 20 columns), constant features.
+    """
+    spec = source_spec(data)
+    if (Path(spec.source) / layout.TILES_JSON).is_file():
+        return describe_tiles(spec.source)
+    source = open_source(spec)
+    info = source.info
+    shape = plan_shape(
+        info.n_samples, info.n_features, info.dtype.name, info.nnz if info.is_sparse else None, None, info.row_multiple
+    )
+    names = list(info.feature_names or [f"x{i}" for i in range(info.n_features)])
+    missing, infinite, constant = _scan(source, shape.n_bands, shape)
+    raw = source.read_labels()
+    labels = None if raw is None else encode_labels(raw, info.n_samples, data.task)
+    result: dict[str, Any] = {
+        "source": data.source,
+        **dataclasses.asdict(shape),
+        "task": labels.task if labels else None,
+        "n_labelled": int(labels.is_labelled.sum()) if labels else 0,
+        "n_missing": int(missing.sum()),
+        "missing": _listed(names, missing),
+        "n_infinite": int(infinite.sum()),
+        "infinite": _listed(names, infinite),
+        "n_constant": int(constant.sum()),
+        "constant": [names[i] for i in np.flatnonzero(constant)[:LISTED]],
+    }
+    if labels is not None and labels.task == "classification":
+        result["classes"] = {name: int((labels.values == code).sum()) for code, name in enumerate(labels.classes)}
+    return result
+
+
+def _listed(names: list[str], counts: np.ndarray) -> dict[str, int]:
+    return {names[i]: int(counts[i]) for i in np.flatnonzero(counts)[:LISTED]}
+
+
+def _scan(source: Any, n_bands: int, shape: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    missing = np.zeros(shape.n_features, dtype=np.int64)
+    infinite = np.zeros_like(missing)
+    low, high = np.full(shape.n_features, np.inf), np.full(shape.n_features, -np.inf)
+    for index in range(n_bands):
+        band = shape.band(index)
+        block = source.read_rows(band.start, band.stop)
+        if sp.issparse(block):
+            missing += np.bincount(block.indices[np.isnan(block.data)], minlength=shape.n_features)
+            infinite += np.bincount(block.indices[np.isinf(block.data)], minlength=shape.n_features)
+            low = np.fmin(low, block.min(axis=0).toarray().ravel())
+            high = np.fmax(high, block.max(axis=0).toarray().ravel())
+            continue
+        if block.dtype.kind == "f":
+            missing += np.isnan(block).sum(axis=0)
+            infinite += np.isinf(block).sum(axis=0)
+        low = np.fmin(low, np.fmin.reduce(block, axis=0))
+        high = np.fmax(high, np.fmax.reduce(block, axis=0))
+    return missing, infinite, (low == high) & (missing == 0)

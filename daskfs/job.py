@@ -1,0 +1,332 @@
+"""The job file: what a user writes, checked key by key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, field_validator
+
+from daskfs.errors import JobError, nearest
+from daskfs.graph.spec import GraphSpec
+from daskfs.kernels.labels import Task
+from daskfs.kernels.neighbors import Metric
+from daskfs.kernels.scaling import Scaling
+from daskfs.kernels.weights import WeightKind
+from daskfs.methods.registry import Method, criterion_named, make_method
+
+_BYTES = re.compile(r"^\s*([0-9.]+)\s*([kmgt]?i?b?)\s*$", re.IGNORECASE)
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def parse_bytes(text: str | int) -> int:
+    """Return a number of bytes from ``"2GiB"``, ``"500 MB"`` or an integer."""
+    if isinstance(text, int):
+        return text
+    match = _BYTES.match(text)
+    if match is None:
+        msg = f"'{text}' is not a size: write for example 2GiB, 500MB or a number of bytes"
+        raise ValueError(msg)
+    return int(float(match[1]) * _UNITS[match[2].lower().removesuffix("b")])
+
+
+class Block(BaseModel):
+    """Base of all blocks: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataBlock(Block):
+    """Where the data are."""
+
+    source: str = Field(description="A path (.npy, .npz, .csv, .tsv, .parquet, Zarr, tiles), sklearn:NAME or synthetic:...")
+    array: str | None = Field(None, description="Member of an .npz or path in a Zarr group that holds X.")
+    labels: str | None = Field(None, description="A column, a member, or a path; sklearn: and synthetic: bring their own.")
+    feature_names: str | None = Field(None, description="A member, or a path to a text file with one name a line.")
+    exclude: tuple[str, ...] = Field((), description="Table columns that are neither feature nor label.")
+    task: Literal["auto", "classification", "regression"] = "auto"
+
+
+class TransformBlock(Block):
+    """Scaling on the fly, separately for the graph and for the scores."""
+
+    graph: Scaling | None = None
+    score: Scaling | None = None
+
+
+class GraphBlock(Block):
+    """Defaults of every method that uses the neighbor graph."""
+
+    n_neighbors: PositiveInt = 5
+    metric: Metric = "euclidean"
+    weights: WeightKind = "heat"
+    t: PositiveFloat | Literal["mean", "median"] = "mean"
+    self_loops: bool = False
+    engine: Literal["auto", "exact", "pynndescent"] = "auto"
+    exact_below: NonNegativeInt = Field(20_000, description="With engine auto: up to so many rows the search is exact.")
+    random_state: NonNegativeInt = 0
+
+
+class SelectBlock(Block):
+    """How many features count as selected."""
+
+    n_features: PositiveInt | None = Field(None, description="None: half of them.")
+
+
+class EvaluateBlock(Block):
+    """Cross-validated nearest-neighbor prediction on the first features of each ranking."""
+
+    n_selected: tuple[PositiveInt, ...] = Field((5, 10, 20, 50, 100), min_length=1)
+    n_neighbors: PositiveInt = 5
+    n_splits: int = Field(5, ge=2)
+    n_repeats: PositiveInt = 1
+    scaling: Literal["zscore"] | None = "zscore"
+    max_samples: PositiveInt = Field(10_000, description="At most so many labelled rows, thinned within classes.")
+    random_state: NonNegativeInt = 0
+
+    @field_validator("n_selected", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, int) else value
+
+    @field_validator("n_selected")
+    @classmethod
+    def _sorted(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(set(value)))
+
+
+class ClusterBlock(Block):
+    """A local cluster by default; an address or a scheduler file joins one that runs. workers: 0 runs in this process."""
+
+    workers: NonNegativeInt = 2
+    threads: PositiveInt = 1
+    memory_limit: str | int | None = Field(None, description="Of one worker, for example 2GiB. None shares the machine's.")
+    address: str | None = None
+    scheduler_file: str | None = None
+    wait_seconds: PositiveFloat = 120.0
+    dashboard: bool = False
+    local_directory: str | None = None
+
+    @field_validator("memory_limit")
+    @classmethod
+    def _in_bytes(cls, value: str | int | None) -> int | None:
+        return None if value is None else parse_bytes(value)
+
+
+class OutputBlock(Block):
+    """Where the run lies."""
+
+    path: str
+    title: str | None = None
+
+
+class MethodBlock(Block):
+    """One method: its name in the registry, an optional label, and its parameters."""
+
+    name: str
+    label: str | None = None
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class Job(Block):
+    """A whole job."""
+
+    data: DataBlock
+    transform: TransformBlock = TransformBlock()
+    graph: GraphBlock = GraphBlock()
+    methods: tuple[MethodBlock, ...] = Field(min_length=1)
+    select: SelectBlock = SelectBlock()
+    evaluate: EvaluateBlock | None = EvaluateBlock()
+    cluster: ClusterBlock = ClusterBlock()
+    output: OutputBlock
+
+    @field_validator("methods", mode="before")
+    @classmethod
+    def _short_forms(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            msg = "methods is a list, for example [VarianceScore, {name: LaplacianScore, n_neighbors: 10}]"
+            raise ValueError(msg)
+        return [_method_block(entry) for entry in value]
+
+    def graph_spec(self, metric: Metric, scaling: Scaling | None) -> GraphSpec:
+        """Return the spec of the neighbour lists for a metric and scaling."""
+        g = self.graph
+        return GraphSpec(metric, scaling, g.engine, g.exact_below, g.random_state)
+
+    def make_methods(self, task: Task | None) -> list[Method]:
+        """Return the methods with the job's defaults filled in; :class:`JobError` for an unknown name or parameter."""
+        methods = []
+        for entry in self.methods:
+            fields = criterion_named(entry.name).parameters.model_fields
+            defaults: dict[str, Any] = {
+                **self.graph.model_dump(),
+                "graph_scaling": self.transform.graph,
+                "score_scaling": self.transform.score,
+                "task": task or "regression",
+            }
+            given = {key: value for key, value in defaults.items() if key in fields}
+            methods.append(make_method(entry.name, {**given, **entry.parameters}, entry.label))
+        labels = [method.label for method in methods]
+        for label in labels:
+            if labels.count(label) > 1:
+                msg = f"two methods are called '{label}': give one of them a label."
+                raise JobError(msg)
+            if not re.fullmatch(r"[\w.+=() -]+", label) or label.startswith("."):
+                msg = f"method label '{label}': use letters, digits, spaces and . + = ( ) - _ only."
+                raise JobError(msg)
+        return methods
+
+    def identity(self) -> dict[str, Any]:
+        """Return what decides the results: everything but where and on what the job runs."""
+        return self.model_dump(mode="json", exclude={"cluster": True, "output": True})
+
+
+def _method_block(entry: Any) -> Any:
+    if isinstance(entry, str):
+        return {"name": entry}
+    if isinstance(entry, Mapping) and "name" in entry and "parameters" not in entry:
+        known = {key: entry[key] for key in ("name", "label") if key in entry}
+        return {**known, "parameters": {key: value for key, value in entry.items() if key not in ("name", "label")}}
+    return entry
+
+
+def load_job(path: str | Path, overrides: Sequence[str] = ()) -> Job:
+    """Read a job file.
+
+    Parameters
+    ----------
+    path
+        YAML file.
+    overrides
+        ``"graph.n_neighbors=10"``: dotted key and a YAML value; list items by number (``methods.0.n_neighbors=7``).
+
+    Raises
+    ------
+    JobError
+        Naming the file and the key.
+    """
+    file = Path(path)
+    try:
+        raw = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        msg = f"cannot read the job file {file}: {error.strerror}."
+        raise JobError(msg) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        msg = f"{file} is not YAML: {error}"
+        raise JobError(msg) from error
+    if not isinstance(raw, dict):
+        msg = f"{file} must hold keys such as data, methods and output; it holds {type(raw).__name__}."
+        raise JobError(msg)
+    for override in overrides:
+        _apply(raw, override)
+    return make_job(raw, str(file))
+
+
+def make_job(raw: Mapping[str, Any], where: str = "job") -> Job:
+    """Check a job given as nested dictionaries; :class:`JobError` names the key and, for an unknown one, the nearest valid one."""
+    try:
+        job = Job.model_validate(raw)
+    except ValidationError as error:
+        raise JobError(f"{where}: {_explain(error)}") from None
+    try:
+        job.make_methods(None)
+    except JobError as error:
+        raise JobError(f"{where}: {error}") from None
+    return job
+
+
+def make_data(raw: Mapping[str, Any]) -> DataBlock:
+    """Check a data block given by command-line options."""
+    return cast(DataBlock, _checked(DataBlock, raw))
+
+
+def make_cluster(raw: Mapping[str, Any]) -> ClusterBlock:
+    """Check a cluster block given by command-line options."""
+    return cast(ClusterBlock, _checked(ClusterBlock, raw))
+
+
+def _checked(block: type[Block], raw: Mapping[str, Any]) -> Block:
+    try:
+        return block.model_validate(raw)
+    except ValidationError as error:
+        raise JobError(_explain(error)) from None
+
+
+def _apply(raw: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    if not separator or not key:
+        msg = f"--set {override}: write key=value, for example --set graph.n_neighbors=10."
+        raise JobError(msg)
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        msg = f"--set {override}: {text!r} is not a YAML value."
+        raise JobError(msg) from error
+    parts = key.split(".")
+    target: Any = raw
+    for position, part in enumerate(parts):
+        last = position == len(parts) - 1
+        if isinstance(target, list):
+            if not part.isdigit() or int(part) >= len(target):
+                msg = f"--set {override}: '{'.'.join(parts[:position])}' is a list of {len(target)}; '{part}' is not one of its numbers."
+                raise JobError(msg)
+            if isinstance(target[int(part)], str) and not last:
+                target[int(part)] = {"name": target[int(part)]}
+            if last:
+                target[int(part)] = value
+            target = target[int(part)]
+        elif isinstance(target, dict):
+            if last:
+                target[part] = value
+            elif not isinstance(target.get(part), dict | list):
+                target[part] = {}
+            target = target[part]
+        else:
+            msg = f"--set {override}: '{'.'.join(parts[:position])}' holds a value, not keys."
+            raise JobError(msg)
+
+
+def _explain(error: ValidationError) -> str:
+    problems = error.errors()
+    problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
+    location = [part for part in problem["loc"] if not (isinstance(part, str) and part.startswith(("function-", "literal", "constrained")))]
+    key = ".".join(str(part) for part in location)
+    if problem["type"] == "extra_forbidden":
+        valid = _valid_keys(location[:-1])
+        return f"unknown key '{key}'.{nearest(str(location[-1]), valid)} Valid keys here: {', '.join(valid)}."
+    if problem["type"] == "missing":
+        return f"key '{key}' is missing."
+    message = problem["msg"].removeprefix("Value error, ")
+    shown = repr(problem["input"])
+    return f"key '{key}': {message} (got {shown if len(shown) < 80 else shown[:77] + '...'})."
+
+
+def _valid_keys(location: Sequence[Any]) -> tuple[str, ...]:
+    model: type[BaseModel] = Job
+    for part in location:
+        if isinstance(part, int):
+            continue
+        annotation = model.model_fields[part].annotation if part in model.model_fields else None
+        candidates = [annotation, *getattr(annotation, "__args__", ())]
+        blocks = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
+        if blocks:
+            model = cast(type[BaseModel], blocks[0])
+    return tuple(model.model_fields)
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of job files, with the method names and their parameters."""
+    from daskfs.methods.registry import criteria
+
+    schema = Job.model_json_schema()
+    entries: list[dict[str, Any]] = [{"enum": list(criteria())}]
+    for name, criterion in criteria().items():
+        parameters = criterion.parameters.model_json_schema()
+        properties = {"name": {"const": name}, "label": {"type": "string"}, **parameters["properties"]}
+        entries.append({"type": "object", "properties": properties, "required": ["name"], "additionalProperties": False})
+    schema["properties"]["methods"] = {"type": "array", "minItems": 1, "items": {"anyOf": entries}}
+    schema["$defs"].pop("MethodBlock", None)
+    return schema

@@ -1,0 +1,234 @@
+"""From a job and its data to a plan: which stages, with which parameters, at which size. Reads metadata, never values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError, JobError
+from daskfs.graph.partition import resolved_engine
+from daskfs.graph.spec import GraphSpec
+from daskfs.job import DataBlock, EvaluateBlock, Job
+from daskfs.kernels.labels import Task
+from daskfs.methods.laplacian import GraphParameters
+from daskfs.methods.registry import Method
+from daskfs.plan import (
+    DESCENT_BYTES,
+    PROCESS_BYTES,
+    Plan,
+    Stage,
+    digest,
+    fingerprinted,
+    plan_edges,
+    plan_graph,
+    plan_ingest,
+    plan_scores,
+    plan_shape,
+    plan_weights,
+    serves_in_place,
+    slab_columns,
+)
+from daskfs.scores.slab import graph_needs, method_to_json
+from daskfs.sources import Source, SourceSpec, open_source
+from daskfs.store import layout
+from daskfs.store.store import Store
+from daskfs.store.tiles import Shape, TileInfo, read_tile_info
+from daskfs.version import __version__
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """How X becomes tiles: nothing to do for a finished tile store, else the stages that fill one."""
+
+    url: str
+    shape: Shape
+    fingerprint: str
+    has_labels: bool
+    task: Task | None = None
+    write_x: bool = False
+    stages: tuple[Stage, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON-able values; :meth:`from_json` is the inverse."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> TilePlan:
+        """Rebuild from JSON."""
+        return cls(**{**raw, "shape": Shape(**raw["shape"]), "stages": tuple(Stage(**stage) for stage in raw["stages"])})
+
+
+def source_spec(data: DataBlock) -> SourceSpec:
+    """Return the part of the data block that says how to open the source; paths become absolute, as workers need them."""
+    source = data.source
+    if not source.startswith(("sklearn:", "synthetic:")) and "://" not in source:
+        source = str(Path(source).expanduser().absolute())
+    return SourceSpec(source, data.array, data.labels, data.feature_names, tuple(data.exclude))
+
+
+def plan_tiles(data: DataBlock, tiles_url: str, memory_limit: int | None) -> TilePlan:
+    """Decide how a source becomes tiles: it is a tile store, it serves in place, or it is converted into `tiles_url`."""
+    spec = source_spec(data)
+    if (Path(spec.source) / layout.TILES_JSON).is_file():
+        return _finished_tiles(data, spec)
+    source = open_source(spec)
+    info = source.info
+    shape = plan_shape(
+        info.n_samples, info.n_features, info.dtype.name, info.nnz if info.is_sparse else None, memory_limit, info.row_multiple
+    )
+    x_path = _path_in_place(source, memory_limit)
+    if x_path is not None:
+        rows, columns = source.chunks  # type: ignore[attr-defined]
+        rows, columns = min(rows, info.n_samples), min(columns, info.n_features)
+        shape = dataclasses.replace(shape, tile_rows=rows, tile_columns=columns)
+    raw = dataclasses.asdict(spec)
+    fingerprint = digest(dict(info.identity), raw, data.task, layout.FORMAT_VERSION, __version__)
+    parameters = {
+        "source": raw,
+        "shape": dataclasses.asdict(shape),
+        "task": data.task,
+        "write_x": x_path is None,
+        "x_path": x_path,
+        "fingerprint": fingerprint,
+    }
+    stages = plan_ingest(shape, parameters, x_path is None, min(info.row_multiple, info.n_samples))
+    return TilePlan(tiles_url, shape, fingerprint, info.has_labels, None, x_path is None, stages)
+
+
+def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
+    given = [key for key in ("array", "labels", "feature_names") if getattr(data, key) is not None]
+    if given or data.exclude:
+        key = given[0] if given else "exclude"
+        msg = f"data.{key} was settled when {spec.source} was converted: leave it out, or convert again with it."
+        raise JobError(msg)
+    info: TileInfo | None = read_tile_info(Store(Path(spec.source)))
+    assert info is not None
+    if data.task not in ("auto", info.task):
+        msg = f"data.task is {data.task}, and {spec.source} was converted with task {info.task}."
+        raise JobError(msg)
+    return TilePlan(spec.source, info.shape, info.fingerprint, info.task is not None, info.task)
+
+
+def _path_in_place(source: Source, memory_limit: int | None) -> str | None:
+    path, chunks = getattr(source, "array_path", None), getattr(source, "chunks", None)
+    info = source.info
+    if path is None or chunks is None or np.dtype(getattr(source, "stored_dtype", info.dtype)) != info.dtype:
+        return None
+    if not serves_in_place(info.n_samples, tuple(chunks), info.n_features, info.dtype.name, memory_limit):
+        return None
+    return str(path)
+
+
+def graph_specs(job: Job, methods: list[Method]) -> dict[str, tuple[GraphSpec, int]]:
+    """Return the neighbour lists that the methods stand on, with the largest number of neighbours, by name."""
+    specs: dict[str, tuple[GraphSpec, int]] = {}
+    for method in methods:
+        parameters = method.parameters
+        if isinstance(parameters, GraphParameters) and parameters.graph != "given":
+            spec = job.graph_spec(parameters.metric, parameters.graph_scaling)
+            known = specs.get(spec.name, (spec, 0))[1]
+            specs[spec.name] = (spec, max(known, parameters.n_neighbors))
+    return specs
+
+
+def plan_run(job: Job, tiles: TilePlan, task: Task | None, memory_limit: int | None) -> Plan:
+    """Plan everything after the tiles.
+
+    Parameters
+    ----------
+    job
+        The job.
+    tiles
+        Shape of the data.
+    task
+        Task of the labels; None when there are none, or not known yet.
+    memory_limit
+        Of one worker, bytes.
+
+    Raises
+    ------
+    InputError, JobError
+        Where the data cannot serve the job: as many neighbours as rows, more features selected than there are.
+    """
+    shape = tiles.shape
+    methods = job.make_methods(task)
+    weightings = graph_needs(methods)
+    specs = graph_specs(job, methods)
+    for spec, k in specs.values():
+        check_neighbors(k, shape.n_samples)
+    process = PROCESS_BYTES + _descent_bytes(specs, shape.n_samples)
+    stages: list[Stage] = []
+    for spec, k in specs.values():
+        stages += plan_graph(shape, spec, k)
+    for name, k in dict.fromkeys((w.graph, w.n_neighbors) for w in weightings):
+        stages.append(plan_edges(shape.n_samples, name, k, process))
+    stages += [plan_weights(shape.n_samples, w, process) for w in weightings]
+    scaled = any(need.scaling is not None for method in methods for need in method.needs)
+    columns = slab_columns(shape, scaled, memory_limit)
+    raw_methods = [method_to_json(m) for m in methods]
+    stages.append(plan_scores(shape, raw_methods, weightings, scaled, columns, process))
+    n_selected = selected_count(job, shape.n_features)
+    table = process + 600 * shape.n_features * len(methods)
+    stages.append(Stage("rank", "rank", 1, {"methods": raw_methods, "n_features": n_selected}, table))
+    if (evaluate := wanted_evaluation(job, tiles.has_labels)) is not None:
+        stages += _plan_evaluation(evaluate, shape, raw_methods, columns, process)
+    start = digest(tiles.fingerprint, dataclasses.asdict(shape), __version__)
+    facts = {"n_selected": n_selected, "memory_limit": memory_limit, "shape": dataclasses.asdict(shape)}
+    return Plan(tiles.url, fingerprinted(stages, start), digest(start, job.identity()), facts=facts)
+
+
+def _descent_bytes(specs: Mapping[str, tuple[GraphSpec, int]], n_samples: int) -> int:
+    approximate = any(resolved_engine(spec, n_samples) == "pynndescent" for spec, _ in specs.values())
+    return DESCENT_BYTES if approximate else 0
+
+
+def check_neighbors(k: int, n_samples: int) -> None:
+    """Raise :class:`InputError` unless every row has k others."""
+    if k >= n_samples:
+        msg = f"n_neighbors is {k}, and X has n_samples={n_samples} rows: at most {n_samples - 1} neighbors exist."
+        raise InputError(msg)
+
+
+def selected_count(job: Job, n_features: int) -> int:
+    """Return how many features count as selected; :class:`JobError` when there are not so many."""
+    wanted = job.select.n_features
+    if wanted is not None and wanted > n_features:
+        msg = f"select.n_features is {wanted}, and the data have {n_features} features."
+        raise JobError(msg)
+    return wanted if wanted is not None else max(1, n_features // 2)
+
+
+def wanted_evaluation(job: Job, has_labels: bool) -> EvaluateBlock | None:
+    """Return the evaluation to do: none without labels, unless the job asks for it in so many words."""
+    if job.evaluate is None or has_labels:
+        return job.evaluate
+    if "evaluate" in job.model_fields_set:
+        msg = "evaluate needs labels, and the data have none: set data.labels, or evaluate: null."
+        raise InputError(msg)
+    return None
+
+
+def _plan_evaluation(
+    evaluate: EvaluateBlock, shape: Shape, methods: list[dict[str, Any]], slab: int, process: int
+) -> list[Stage]:
+    sizes = [n for n in evaluate.n_selected if n <= shape.n_features] or [shape.n_features]
+    rows = min(evaluate.max_samples, shape.n_samples)
+    common = {**evaluate.model_dump(), "n_selected": sizes, "slab_columns": slab}
+    n_slabs = -(-shape.n_features // slab)
+    n_tasks = len(methods) * len(sizes) * evaluate.n_repeats
+    used = min(len(methods) * max(sizes), shape.n_features)
+    band = 3 * shape.tile_rows * slab * shape.itemsize + 40 * shape.n_samples
+    gather = process + band + 3 * rows * min(used, slab) * shape.itemsize
+    model = process + 8 * rows * (10 * max(sizes) + used) + 40 * shape.n_samples + 64 * 2**20
+    labels = [method["label"] for method in methods]
+    return [
+        Stage("design", "design", 1, {**common, "methods": methods}, process + 60 * shape.n_samples + 200 * shape.n_features),
+        Stage("gather", "gather", n_slabs, common, gather, shape.x_bytes, rows * used * shape.itemsize),
+        Stage("evaluate", "evaluate", n_tasks, {**common, "labels": labels}, model, n_tasks * rows * used * shape.itemsize),
+        Stage("evaluation-tables", "evaluation-tables", 1, {"n_tasks": n_tasks}, process + 2000 * n_tasks * evaluate.n_splits),
+    ]

@@ -1,0 +1,82 @@
+"""Stage "rank": the global ranking of every method, as CSV and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.kernels.order import rank_order
+from daskfs.methods.registry import Method
+from daskfs.scores.slab import methods_from
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.store import Store
+
+RANKING_COLUMNS = ("method", "rank", "feature", "name", "score", "note")
+
+
+def method_scores(store: Store, method: Method) -> np.ndarray:
+    """Return a method's fields over all features, shape (n_fields, n_features); row 0 is the score."""
+    return store.open(layout.SCORES.at(method.label))[...]
+
+
+def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Write ``ranking.csv``, ``ranking.parquet`` and ``selected_features.csv``."""
+    del unit
+    store, names = context.store, context.tiles.feature_names()
+    constant = _constant(context)
+    rows: list[tuple[Any, ...]] = []
+    selected: list[tuple[Any, ...]] = []
+    for method in methods_from(parameters["methods"]):
+        scores = method_scores(store, method)[0]
+        order = rank_order(scores, method.criterion.direction)
+        if np.isnan(scores).all():
+            msg = f"method {method.label} can rank none of the {scores.size} features: each is {method.criterion.reason}."
+            raise InputError(msg)
+        table = [_row(method, rank, int(feature), names, scores, constant) for rank, feature in enumerate(order, start=1)]
+        rows += table
+        selected += [row for row in table[: int(parameters["n_features"])] if row[4] is not None]
+    store.write_bytes(layout.RANKING_CSV, csv_bytes(RANKING_COLUMNS, rows))
+    store.write_bytes(layout.RANKING_PARQUET, parquet_bytes(RANKING_COLUMNS, rows))
+    store.write_bytes(layout.SELECTED_CSV, csv_bytes(RANKING_COLUMNS[:-1], (row[:-1] for row in selected)))
+    return {"n_features": len(names)}
+
+
+def _constant(context: Context) -> np.ndarray:
+    moments = context.tiles.column_moments()
+    return moments["minimum"] == moments["maximum"]
+
+
+def _row(
+    method: Method, rank: int, feature: int, names: Sequence[str], scores: np.ndarray, constant: np.ndarray
+) -> tuple[Any, ...]:
+    score = float(scores[feature])
+    if np.isnan(score):
+        note = "constant feature" if constant[feature] else method.criterion.reason
+        return (method.label, rank, feature, names[feature], None, note)
+    return (method.label, rank, feature, names[feature], score, "")
+
+
+def csv_bytes(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
+    """Return rows as CSV; floats in their shortest exact form, None as an empty cell."""
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([repr(v) if isinstance(v, float) else v for v in row] for row in rows)
+    return buffer.getvalue().encode()
+
+
+def parquet_bytes(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
+    """Return rows as a Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    values = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({name: pa.array(list(v)) for name, v in zip(columns, values, strict=True)}), sink)
+    return bytes(sink.getvalue().to_pybytes())

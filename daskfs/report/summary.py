@@ -1,0 +1,273 @@
+"""What a finished run has to say, collected from its store."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskfs.evaluation.models import results
+from daskfs.kernels.order import rank_order
+from daskfs.methods.registry import Method
+from daskfs.plan import Plan, Stage
+from daskfs.planning import TilePlan
+from daskfs.ranking.tables import method_scores
+from daskfs.scores.slab import methods_from
+from daskfs.store import layout
+from daskfs.store.context import Context, open_tiles
+from daskfs.store.store import Store
+from daskfs.store.tiles import Tiles
+from daskfs.version import __version__
+
+LIBRARIES = ("dask", "distributed", "numpy", "scipy", "scikit-learn", "pynndescent", "zarr")
+CURVE_POINTS = 1500
+TOP = 30
+EXCLUDED = 200
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of everything that has a say in the result."""
+    found = {"daskfs": __version__, "python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def stage_facts(context: Context, stage: Stage) -> dict[str, Any]:
+    """Sum up the records of a stage: seconds, bytes, and measured against planned peak."""
+    records = [context.store.read_record(stage.name, unit) or {} for unit in range(stage.n_units)]
+    return {
+        "name": stage.name,
+        "units": stage.n_units,
+        "seconds": round(sum(float(r.get("seconds", 0.0)) for r in records), 3),
+        "bytes_read": sum(int(r.get("bytes_read", 0)) for r in records),
+        "bytes_written": sum(int(r.get("bytes_written", 0)) for r in records),
+        "planned_bytes_read": stage.bytes_read,
+        "planned_bytes_written": stage.bytes_written,
+        "peak_bytes": max((int(r.get("peak_bytes", 0)) for r in records), default=0),
+        "planned_peak_bytes": stage.peak_bytes,
+    }
+
+
+def run_facts(store: Store, plan: Plan, tiles: TilePlan) -> dict[str, Any]:
+    """Return what ``run.json`` says of a finished run: versions, parameters, stages, recall."""
+    stages = [stage_facts(Context(Store(Path(tiles.url))), stage) for stage in tiles.stages]
+    stages += [stage_facts(Context(store), stage) for stage in plan.stages]
+    return {
+        "versions": versions(),
+        "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "data": _data(open_tiles(tiles.url)),
+        "methods": [stage_method for stage_method in plan.stage("score").parameters["methods"]],
+        "stages": stages,
+        "graphs": _graphs(store, plan),
+        "n_selected": plan.facts["n_selected"],
+        "planned_peak_bytes": max(s["planned_peak_bytes"] for s in stages),
+        "peak_bytes": max(s["peak_bytes"] for s in stages),
+        "ranking": str(store.path(layout.RANKING_CSV)),
+        "report": str(store.path(layout.REPORT_HTML)),
+    }
+
+
+def _data(tiles: Tiles) -> dict[str, Any]:
+    shape, labels = tiles.shape, tiles.labels()
+    facts: dict[str, Any] = {
+        "source": tiles.info.source,
+        "n_samples": shape.n_samples,
+        "n_features": shape.n_features,
+        "task": tiles.info.task,
+        "n_labelled": int(labels.is_labelled.sum()) if labels is not None else 0,
+        "classes": None,
+        "target": None,
+        "sparse": shape.is_sparse,
+        "density": (shape.nnz or 0) / (shape.n_samples * shape.n_features) if shape.is_sparse else None,
+        "dtype": shape.dtype,
+        "tile_shape": [shape.tile_rows, shape.n_features if shape.is_sparse else shape.tile_columns],
+        "bytes": shape.x_bytes,
+        "n_constant": tiles.info.facts["n_constant"],
+        "in_place": tiles.info.x_path,
+    }
+    if labels is not None and labels.task == "classification":
+        facts["classes"] = {name: int((labels.values == code).sum()) for code, name in enumerate(labels.classes)}
+    elif labels is not None and facts["n_labelled"]:
+        known = labels.values[labels.is_labelled]
+        facts["target"] = {"min": float(known.min()), "max": float(known.max()), "mean": float(known.mean())}
+    return facts
+
+
+def _graphs(store: Store, plan: Plan) -> list[dict[str, Any]]:
+    methods = methods_from(plan.stage("score").parameters["methods"])
+    found = []
+    for stage in plan.stages:
+        if stage.function != "edges":
+            continue
+        name, k = stage.parameters["name"], stage.parameters["n_neighbors"]
+        search = plan.stage(f"neighbors-{name}")
+        record = store.read_record(search.name, 0) or {}
+        found.append(
+            {
+                "name": f"{name}, k = {k}",
+                "metric": search.parameters["graph"]["metric"],
+                "scaling": search.parameters["graph"]["scaling"],
+                "n_neighbors": k,
+                "engine": record.get("facts", {}).get("engine", "exact"),
+                "recall": store.read_json(layout.RECALL_SUMMARY.format(name)),
+                **store.read_json(layout.GRAPH_SUMMARY.format(name, k)),
+                "weightings": list(_weightings(store, plan, methods, name, k)),
+            }
+        )
+    return found
+
+
+def _weightings(store: Store, plan: Plan, methods: list[Method], name: str, k: int) -> Iterable[dict[str, Any]]:
+    for stage in plan.stages:
+        weighting = stage.parameters.get("weighting")
+        if stage.function != "weights" or (weighting["graph"], weighting["n_neighbors"]) != (name, k):
+            continue
+        key = stage.name.removeprefix("weights-")
+        used = [m.label for m in methods if any(getattr(n, "weighting", None) and n.weighting.key == key for n in m.needs)]
+        summary = store.read_json(layout.WEIGHT_SUMMARY.format(key))
+        yield {
+            "kind": weighting["weights"],
+            "t": summary["t"] if weighting["weights"] == "heat" else None,
+            "t_rule": weighting["t"] if isinstance(weighting["t"], str) else "given",
+            "self_loops": weighting["self_loops"],
+            "n_underflow": summary["n_underflow"],
+            "n_isolated": summary["n_isolated"],
+            "used_by": used,
+        }
+
+
+# ------------------------------------------------------------------------ the report
+def write_report(store: Store, manifest: Mapping[str, Any]) -> Path:
+    """Write ``report.html`` of a finished run and return its path."""
+    from daskfs.report.render import render_report
+
+    html = render_report(report_summary(store, manifest))
+    store.write_bytes(layout.REPORT_HTML, html.encode())
+    return store.path(layout.REPORT_HTML)
+
+
+def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what :func:`daskfs.report.render.render_report` shows."""
+    plan = Plan.from_json(store.read_json(layout.PLAN_JSON), store.url)
+    tiles = open_tiles(plan.tiles_url)
+    names = tiles.feature_names()
+    methods = methods_from(plan.stage("score").parameters["methods"])
+    tables = {method.label: method_scores(store, method) for method in methods}
+    recomputed = manifest.get("recomputed", {})
+    evaluation = _evaluation(store, plan)
+    return {
+        "title": manifest.get("title") or f"Feature ranking of {manifest['data']['source']}",
+        "version": __version__,
+        "created": manifest["created"],
+        "command": manifest.get("command"),
+        "seconds": manifest.get("seconds"),
+        "data": manifest["data"],
+        "methods": [_method(m, tables[m.label], names) for m in methods],
+        "agreement": _agreement(methods, tables, int(manifest["n_selected"])),
+        "evaluation": evaluation,
+        "graphs": manifest["graphs"],
+        "excluded": _excluded(methods, tables, names, tiles),
+        "stages": [{**s, "recomputed": recomputed.get(s["name"], 0)} for s in manifest["stages"]],
+        "job": manifest["job"],
+        "versions": manifest["versions"],
+        "warnings": [evaluation["warning"]] if evaluation and evaluation["warning"] else [],
+    }
+
+
+def _method(method: Method, table: np.ndarray, names: list[str]) -> dict[str, Any]:
+    scores = table[0]
+    order = rank_order(scores, method.criterion.direction)
+    ranked = order[: int((~np.isnan(scores)).sum())]
+    places = np.unique(np.linspace(0, ranked.size - 1, min(CURVE_POINTS, ranked.size)).astype(int))
+    return {
+        "label": method.label,
+        "method": method.criterion.name,
+        "parameters": method.parameters.model_dump(mode="json"),
+        "direction": method.criterion.direction,
+        "citation": method.criterion.citation,
+        "n_ranked": int(ranked.size),
+        "n_excluded": int(scores.size - ranked.size),
+        "curve": {"rank": [int(p) + 1 for p in places], "score": [float(s) for s in scores[ranked[places]]]},
+        "columns": list(method.criterion.fields),
+        "top": [
+            {"rank": rank, "feature": int(f), "name": names[f], "values": [float(v) for v in table[:, f]]}
+            for rank, f in enumerate(ranked[:TOP], start=1)
+        ],
+    }
+
+
+def _agreement(methods: list[Method], tables: Mapping[str, np.ndarray], top_k: int) -> dict[str, Any] | None:
+    if len(methods) < 2:
+        return None
+    tops = []
+    for method in methods:
+        scores = tables[method.label][0]
+        order = rank_order(scores, method.criterion.direction)
+        tops.append(set(order[: min(top_k, int((~np.isnan(scores)).sum()))].tolist()))
+    jaccard = [[len(a & b) / max(len(a | b), 1) for b in tops] for a in tops]
+    return {"labels": [m.label for m in methods], "top_k": top_k, "jaccard": jaccard}
+
+
+def _excluded(methods: list[Method], tables: Mapping[str, np.ndarray], names: list[str], tiles: Tiles) -> dict[str, Any]:
+    moments = tiles.column_moments()
+    constant = moments["minimum"] == moments["maximum"]
+    by_feature: dict[tuple[int, str], list[str]] = {}
+    for method in methods:
+        for feature in np.flatnonzero(np.isnan(tables[method.label][0])):
+            note = "constant feature" if constant[feature] else method.criterion.reason
+            by_feature.setdefault((int(feature), note), []).append(method.label)
+    rows = [
+        {"feature": feature, "name": names[feature], "note": note, "methods": labels}
+        for (feature, note), labels in sorted(by_feature.items())
+    ]
+    return {"total": len({feature for feature, _ in by_feature}), "rows": rows[:EXCLUDED]}
+
+
+def _evaluation(store: Store, plan: Plan) -> dict[str, Any] | None:
+    stage = next((s for s in plan.stages if s.function == "evaluate"), None)
+    if stage is None:
+        return None
+    p = stage.parameters
+    design = store.read_json(layout.EVALUATION_DESIGN)
+    found = results(store, stage.n_units)
+    metric = found[0]["metric"]
+    curves = []
+    for label in p["labels"]:
+        by_size: dict[int, list[float]] = {}
+        for result in found:
+            if result["method"] == label and result["values"]:
+                by_size.setdefault(result["n_selected"], []).extend(result["values"])
+        sizes = sorted(by_size)
+        curves.append(
+            {
+                "label": label,
+                "n_selected": sizes,
+                "mean": [float(np.mean(by_size[n])) for n in sizes],
+                "std": [float(np.std(by_size[n])) for n in sizes],
+                "values": [by_size[n] for n in sizes],
+            }
+        )
+    kind = "classifier" if metric == "accuracy" else "regressor"
+    scaling = ", on z-scores of the training fold" if p["scaling"] else ""
+    return {
+        "metric": metric,
+        "higher_is_better": metric == "accuracy",
+        "model": f"{p['n_neighbors']}-nearest-neighbor {kind}{scaling}",
+        "setting": "transductive",
+        "n_splits": p["n_splits"],
+        "n_repeats": p["n_repeats"],
+        "n_rows": design["n_rows"],
+        "n_rows_total": design["n_rows_total"],
+        "seed": p["random_state"],
+        "warning": design["warning"],
+        "curves": curves,
+    }

@@ -1,0 +1,151 @@
+"""The figures: what they draw, and that drawing leaves matplotlib as it was."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+from daskfs.report.plots import THEME, evaluation_curves, histogram, score_curve, spread
+from tests.report.example import full_summary
+
+# So that a fresh interpreter finds the tests package.
+ROOT = Path(__file__).parents[2]
+
+
+def draw_curve(ranks: list[Any], scores: list[Any], *, log_rank: bool = False) -> str | None:
+    return score_curve(
+        {"rank": ranks, "score": scores}, prefix="p", label="m", direction="ascending", log_rank=log_rank
+    )
+
+
+def labels(svg: str | None) -> list[str]:
+    assert svg is not None
+    return [str(text.text) for text in ET.fromstring(svg).iter("text")]
+
+
+def test_score_curve_scales() -> None:
+    ranks = np.unique(np.geomspace(1, 5000, 200).astype(int)).tolist()
+    scores = np.linspace(0, 1, len(ranks)).tolist()
+    assert "1,000" in labels(draw_curve(ranks, scores, log_rank=True))
+    assert "4000" in labels(draw_curve(ranks, scores))
+
+
+@pytest.mark.parametrize("log_rank", [False, True])
+@pytest.mark.parametrize(
+    "scores", [[1.0], [0.0, 0.0], [1.0, 1.0 + 1e-16], [1e-300, 2e-300], [-9e99, 9e99], [1e99]]
+)
+def test_score_curve_degenerate_ranges(scores: list[float], *, log_rank: bool) -> None:
+    assert labels(draw_curve(list(range(1, len(scores) + 1)), scores, log_rank=log_rank))
+
+
+def test_score_curve_without_finite_points() -> None:
+    assert draw_curve([1, 2], [math.nan, None]) is None
+    assert draw_curve([0, None], [1.0, 1.0]) is None
+    assert draw_curve([], []) is None
+    assert score_curve({}, prefix="p", label="m", direction=None, log_rank=True) is None
+
+
+def test_histogram_needs_one_edge_more() -> None:
+    def draw(edges: list[Any], counts: list[Any]) -> str | None:
+        return histogram({"edges": edges, "counts": counts}, prefix="h", name="n", x_name="x")
+
+    assert "x" in labels(draw([0, 1, 2], [3, 4]))
+    assert labels(draw([0, 1, 2], [math.nan, 0]))
+    assert labels(draw([2.0, 2.0], [7]))
+    assert draw([0, 1], [3, 4]) is None
+    assert draw([0, math.inf, 2], [3, 4]) is None
+    assert draw([2, 1, 0], [3, 4]) is None
+    assert draw([], []) is None
+
+
+def test_evaluation_labels_every_curve() -> None:
+    curves = full_summary(10)["evaluation"]["curves"]
+    svg = evaluation_curves(curves, prefix="e", metric="accuracy", higher_is_better=True)
+    assert {curve["label"] for curve in curves} <= set(labels(svg))
+    assert "accuracy (higher is better)" in labels(svg)
+
+
+def test_evaluation_with_ragged_curves() -> None:
+    curves = [
+        {"label": "no std", "n_selected": [1, 2, 4], "mean": [0.1, 0.2, 0.3]},
+        {"label": "unsorted", "n_selected": [4, 1], "mean": [0.5, 0.25], "std": [0.1], "values": [[0.5], []]},
+        {"label": "nothing", "n_selected": [1], "mean": [None]},
+        {"label": "x" * 90, "n_selected": [3], "mean": [0.4], "std": [None], "values": [[None]]},
+    ]
+    found = labels(evaluation_curves(curves, prefix="e", metric="m", higher_is_better=False))
+    assert {"no std", "unsorted", "x" * 25 + "…"} <= set(found)
+    assert "nothing" not in found
+    assert evaluation_curves([], prefix="e", metric="m", higher_is_better=True) is None
+    assert evaluation_curves(None, prefix="e", metric="m", higher_is_better=True) is None
+
+
+def test_colors_follow_the_theme() -> None:
+    svg = draw_curve([1, 2, 3], [1.0, 2.0, 3.0])
+    assert svg is not None
+    for name in ("series-0", "plot-ink", "plot-grid", "plot-line"):
+        assert f"var(--{name}, {THEME[name][0]})" in svg
+    assert "font-family" not in svg
+    assert "xmlns" not in svg
+
+
+def test_ids_carry_the_prefix() -> None:
+    svg = draw_curve([1, 2, 3], [1.0, 2.0, 3.0])
+    assert svg is not None
+    ids = [found for element in ET.fromstring(svg).iter() if (found := element.get("id")) is not None]
+    assert ids
+    assert all(name.startswith("p-") for name in ids)
+
+
+def test_settings_neither_leak_nor_matter() -> None:
+    import matplotlib as mpl
+
+    expected = draw_curve([1, 2], [1.0, 2.0])
+    changes: Any = {
+        "lines.linewidth": 9.0,
+        "font.size": 30,
+        "svg.fonttype": "path",
+        "axes.formatter.use_mathtext": True,
+    }
+    with mpl.rc_context(changes):
+        before = dict(mpl.rcParams)
+        assert draw_curve([1, 2], [1.0, 2.0]) == expected
+        assert dict(mpl.rcParams) == before
+
+
+def test_pyplot_is_not_imported() -> None:
+    code = (
+        "import sys; from tests.report.example import full_summary;"
+        "from daskfs.report.render import render_report;"
+        "render_report(full_summary(2, 2)); assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_threads_draw_the_same() -> None:
+    expected = draw_curve([1, 2, 9], [1.0, 2.0, 3.0])
+    with ThreadPoolExecutor(4) as pool:
+        drawn = list(pool.map(lambda _: draw_curve([1, 2, 9], [1.0, 2.0, 3.0]), range(12)))
+    assert drawn == [expected] * 12
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ([], []),
+        ([50.0], [50.0]),
+        ([120.0], [100.0]),
+        ([80.0, 20.0], [80.0, 20.0]),
+        ([50.0, 50.0, 50.0], [50.0, 40.0, 30.0]),
+        ([5.0, 5.0, 1.0], [20.0, 10.0, 0.0]),
+    ],
+)
+def test_spread(places: list[float], expected: list[float]) -> None:
+    assert spread(places, gap=10, low=0, high=100) == expected

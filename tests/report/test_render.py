@@ -1,0 +1,406 @@
+"""The report as a page: well-formed, self-contained, reproducible, safe with any text and any number."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daskfs.report.render import render_report
+from daskfs.report.values import MISSING, TIMES
+from tests.report.example import HOSTILE_NAMES, full_summary
+
+# So that a fresh interpreter finds the tests package.
+ROOT = Path(__file__).parents[2]
+VOID = {"meta", "link", "br", "hr", "img", "input", "source", "col", "wbr", "base", "area", "embed", "track"}
+LOADING = {"src", "srcset", "href", "xlink:href", "data", "action", "poster", "background"}
+FORBIDDEN = {"script", "link", "iframe", "img", "object", "embed", "base", "form", "foreignobject", "image"}
+
+
+class Page(HTMLParser):
+    """What the tests need to know of a page; fails on tags that do not match."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len(attrs) == len({name for name, _ in attrs}), f"an attribute twice in {tag}"
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert "svg" in self.open, f"{tag} closes itself outside of SVG"
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"{tag} closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append((self.open[-1] if self.open else "", data))
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def values(self, attribute: str) -> list[str]:
+        return [str(found[attribute]) for _, found in self.elements if attribute in found]
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(data for tag, data in self.texts if tag != "style").split())
+
+
+def assert_sound(html: str) -> Page:
+    """Check all that holds for every report, and return the parsed page."""
+    page = Page(html)
+    ids = page.values("id")
+    assert [name for name, count in Counter(ids).items() if count > 1] == []
+    assert {tag for tag, _ in page.elements}.isdisjoint(FORBIDDEN)
+    for tag, attributes in page.elements:
+        assert not [name for name in attributes if name.startswith("on")], tag
+        for name in LOADING & set(attributes):
+            target = str(attributes[name])
+            assert target.startswith("#"), (tag, name, target)
+            assert target[1:] in ids
+    styles = [data for tag, data in page.texts if tag == "style"] + page.values("style")
+    for style in styles:
+        assert "@import" not in style
+        assert "url(" not in style
+    for value in page.values("clip-path"):
+        match = re.fullmatch(r"url\(#([^)]+)\)", value)
+        assert match is not None
+        assert match.group(1) in ids
+    for label in page.values("aria-labelledby"):
+        assert label in ids
+    tags = Counter(tag for tag, _ in page.elements)
+    assert tags["table"] == tags["caption"]
+    assert all(found.get("scope") in ("row", "col") for found in page.named("th"))
+    assert all(found.get("role") == "img" and found.get("aria-label") for found in page.named("svg"))
+    html.encode("utf-8")
+    return page
+
+
+@pytest.fixture(scope="module")
+def summary() -> dict[str, Any]:
+    return full_summary()
+
+
+@pytest.fixture(scope="module")
+def html(summary: dict[str, Any]) -> str:
+    return render_report(summary)
+
+
+def test_full_summary(html: str) -> None:
+    page = assert_sound(html)
+    assert html.startswith("<!DOCTYPE html>")
+    # Four score curves, one evaluation, two histograms.
+    assert len(page.named("svg")) == 7
+    for text in (
+        f"70,000 {TIMES} 4,096",
+        "laplacian",
+        "pixel_",
+        "1.07 GiB",
+        "Kononenko (1994)",
+        "n_neighbors: 10",
+    ):
+        assert text in page.text
+    assert "This evaluation is transductive." in page.text
+    assert "neighbors peaked at 858 MiB where 811 MiB were planned" in page.text
+
+
+def test_no_address_outside_of_text(html: str) -> None:
+    assert "http://" not in html
+    assert "https://" not in html
+    assert "default-src 'none'" in html
+
+
+def test_nothing_is_changed(summary: dict[str, Any]) -> None:
+    before = copy.deepcopy(summary)
+    render_report(summary)
+    assert summary == before
+
+
+@pytest.mark.parametrize(
+    "minimal",
+    [
+        {},
+        {"title": "Nothing"},
+        dict.fromkeys(full_summary(1, 1)),
+        {"methods": [{}], "graphs": [{}], "stages": [{}], "excluded": {}, "evaluation": {"curves": [{}]}},
+        {
+            "methods": [None],
+            "graphs": [{"weightings": [{}]}],
+            "excluded": {"rows": [{}]},
+            "data": {"classes": {}},
+        },
+        {"agreement": {"labels": ["a", "b"], "jaccard": [[1.0]]}, "evaluation": {"metric": None}},
+        {"methods": "no list", "data": 3, "job": [], "warnings": None, "versions": 0, "stages": {"a": 1}},
+    ],
+)
+def test_minimal_summaries(minimal: dict[str, Any]) -> None:
+    page = assert_sound(render_report(minimal))
+    assert "None" not in page.text
+    assert "Undefined" not in page.text
+
+
+def test_absent_parts_are_said() -> None:
+    text = assert_sound(render_report({"title": "Nothing", "data": None})).text
+    assert "The rankings were not evaluated with a model." in text
+    assert "No method of this run used a neighbor graph." in text
+    assert "The run has not ranked the features by any method." in text
+    assert "Agreement" not in text
+    assert "transductive" not in text
+
+
+def test_same_bytes(summary: dict[str, Any], html: str) -> None:
+    assert render_report(copy.deepcopy(summary)) == html
+    assert render_report(json.loads(json.dumps(summary))) == html
+
+
+def test_same_bytes_in_another_process(html: str) -> None:
+    code = (
+        "import sys; from tests.report.example import full_summary;"
+        "from daskfs.report.render import render_report;"
+        "sys.stdout.buffer.write(render_report(full_summary()).encode())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.decode() == html
+
+
+def test_heavy_imports_are_deferred() -> None:
+    code = (
+        "import sys; import daskfs.report.render;"
+        "print([name for name in ('matplotlib', 'jinja2', 'yaml') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+def hostile_summary(name: str) -> dict[str, Any]:
+    """A summary with the name in every place where text can stand."""
+
+    def replaced(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            out = {inner: replaced(item, inner) for inner, item in value.items()}
+            if key in ("classes", "parameters", "versions", "job"):
+                out[name] = 3
+            return out
+        if isinstance(value, list):
+            return [replaced(item, key) for item in value]
+        # Words that choose a branch stay, so that all branches run.
+        if isinstance(value, str) and key not in ("direction", "setting", "engine", "created"):
+            return name
+        return value
+
+    out: dict[str, Any] = replaced(full_summary(4, 3))
+    out["graphs"][0]["recall"]["value"] = 0.5
+    out["graphs"][0]["weightings"][0]["n_underflow"] = 2
+    return out
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES, ids=range(len(HOSTILE_NAMES)))
+def test_hostile_text_everywhere(name: str) -> None:
+    html = render_report(hostile_summary(name))
+    page = assert_sound(html)
+    if name in (
+        "<script>alert(1)</script>",
+        r"$\frac{1}{2$",
+        "{{ 7 * 7 }}{% raw %}",
+        "a very long name " * 40,
+    ):
+        # In titles and cells, in full; the evaluation's labels are cut.
+        assert name in page.values("title")
+        assert any(name == data for _, data in page.texts)
+    if "<" in name or '"' in name:
+        assert name not in html
+
+
+def test_hostile_text_reaches_the_figures_unparsed() -> None:
+    svgs = render_report(hostile_summary("$x_1$ <b>")).split("<svg")[1:]
+    texts = [svg.split("</svg>")[0] for svg in svgs]
+    assert sum(text.count("$x_1$ &lt;b&gt;</text>") for text in texts) == 4
+    assert not any("<b>" in text for text in texts)
+
+
+def test_hostile_created_and_branch_words() -> None:
+    name = '"><script>alert(1)</script>'
+    summary = full_summary(2, 2)
+    summary["created"] = name
+    summary["methods"][0]["direction"] = name
+    summary["evaluation"]["setting"] = name
+    summary["graphs"][0]["engine"] = name
+    html = render_report(summary)
+    assert_sound(html)
+    assert "<script" not in html
+
+
+def test_text_that_cannot_be_written() -> None:
+    html = render_report({"title": "a\x00b\x1bc\ud800d\u202ee"})
+    assert "a\ufffdb\ufffdc\ufffdd\ufffde" in html
+    assert assert_sound(html)
+
+
+def test_empty_names_are_worded() -> None:
+    summary = full_summary(1, 2)
+    summary["methods"][0]["top"][0]["name"] = ""
+    summary["methods"][0]["top"][1]["name"] = None
+    # Once in the header, twice in the table.
+    assert render_report(summary).count("(no name)") == 3
+
+
+def test_low_recall_warns() -> None:
+    summary = full_summary()
+    summary["graphs"][0]["recall"]["value"] = 0.5
+    text = assert_sound(render_report(summary)).text
+    assert "found only 50 % of the true neighbors" in text
+    assert "raise graph.n_neighbors" in text
+    assert "raise graph.exact_below" in text
+
+
+@pytest.mark.parametrize("recall", [{"value": 0.99, "n_rows": 10, "k": 5}, {"value": None}, None])
+def test_other_recall_does_not_warn(recall: dict[str, Any] | None) -> None:
+    summary = full_summary()
+    summary["graphs"][0]["recall"] = recall
+    summary["warnings"] = []
+    html = render_report(summary)
+    assert 'class="notice"' not in html
+    assert 'id="notices"' not in html
+
+
+def test_exact_graph_has_recall_one() -> None:
+    summary = full_summary()
+    summary["graphs"][0] |= {"engine": "exact", "recall": None}
+    assert "1 (exact search)" in render_report(summary)
+
+
+def test_isolated_nodes_and_underflow_warn() -> None:
+    summary = full_summary()
+    summary["graphs"][0]["n_isolated"] = 12
+    summary["graphs"][0]["weightings"][0] |= {"n_underflow": 34, "n_isolated": 56}
+    # No more than the graph itself isolates: said once.
+    summary["graphs"][0]["weightings"][1] |= {"n_isolated": 12}
+    html = render_report(summary)
+    text = assert_sound(html).text
+    assert "has isolated nodes (12)" in text
+    assert "heat weights underflow to zero (34 edges at t = 12.25)" in text
+    assert "heat weighting leaves nodes isolated (56" in text
+    assert "binary weighting leaves" not in text
+    # Each one among the notices and at the graph; the run's own warning once.
+    assert html.count('class="notice"') == 7
+
+
+def test_graph_ids_differ() -> None:
+    summary = full_summary()
+    summary["graphs"] = [copy.deepcopy(summary["graphs"][0]) for _ in range(3)]
+    summary["methods"] = [copy.deepcopy(summary["methods"][0]) for _ in range(3)]
+    assert_sound(render_report(summary))
+
+
+BAD_NUMBERS = (
+    float("nan"),
+    float("inf"),
+    float("-inf"),
+    None,
+    1e308,
+    -1e308,
+    5e-324,
+    10**400,
+    "NaN",
+    "text",
+    True,
+)
+
+
+@pytest.mark.parametrize("bad", BAD_NUMBERS, ids=[str(bad)[:9] for bad in BAD_NUMBERS])
+def test_bad_numbers_everywhere(bad: object) -> None:
+    def replaced(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: replaced(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [replaced(item) for item in value]
+        return bad if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+    assert_sound(render_report(replaced(full_summary(2, 3))))
+
+
+@pytest.mark.parametrize("bad", BAD_NUMBERS, ids=[str(bad)[:9] for bad in BAD_NUMBERS])
+def test_bad_numbers_here_and_there(bad: object) -> None:
+    def replaced(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: replaced(item) for key, item in value.items()}
+        if isinstance(value, list) and value and isinstance(value[0], int | float):
+            return [bad if i % 3 == 1 else item for i, item in enumerate(value)]
+        if isinstance(value, list):
+            return [replaced(item) for item in value]
+        return value
+
+    page = assert_sound(render_report(replaced(full_summary(2, 3))))
+    assert len(page.named("svg")) >= 3
+
+
+def test_nan_scores_have_no_bar() -> None:
+    summary = full_summary(1, 4)
+    for row, score in zip(summary["methods"][0]["top"], [float("nan"), float("inf"), None, 2.0], strict=True):
+        row["values"][0] = score
+    html = render_report(summary)
+    table = html[html.index('aria-label="Top features of laplacian"') :].split("</table>")[0]
+    assert table.count('class="bar"') == 1
+    for text in ("NaN", "∞", MISSING, "2.000"):
+        assert f'<span class="v">{text}</span>' in table
+
+
+def test_columns_that_do_not_match() -> None:
+    summary = full_summary(1, 3)
+    method = summary["methods"][0]
+    method["columns"] = ["score"]
+    method["top"][0]["values"] = []
+    method["top"][1]["values"] = [1.0]
+    page = assert_sound(render_report(summary))
+    assert "value 3" in page.text
+
+
+def test_transductive_only_when_it_says_so() -> None:
+    summary = full_summary()
+    summary["evaluation"]["setting"] = "inductive"
+    text = assert_sound(render_report(summary)).text
+    assert "transductive" not in text
+    assert "inductive" in text
+
+
+def test_rmse_marks_the_smallest() -> None:
+    summary = full_summary(2, 1)
+    summary["evaluation"] |= {"metric": "rmse", "higher_is_better": False}
+    for curve, mean in zip(summary["evaluation"]["curves"], (3.5, 2.25), strict=True):
+        curve |= {"n_selected": [10], "mean": [mean], "std": [0.125], "values": [[mean, mean + 1]]}
+    html = render_report(summary)
+    assert 'best"><span class="v">2.250</span><span class="below">± 0.125</span>' in html
+    assert 'best"><span class="v">3.500' not in html
+    assert "lower is better" in html
+
+
+def test_fast_enough() -> None:
+    summary = full_summary(10, 50)
+    render_report(full_summary(1, 1))
+    start = time.perf_counter()
+    html = render_report(summary)
+    assert time.perf_counter() - start < 2
+    assert len(html) < 1_000_000
+    assert_sound(html)

@@ -1,0 +1,192 @@
+"""What every source promises, checked on the same matrix in every format."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from daskfs.sources import Source, SourceInfo, SourceSpec, csvscan, open_source
+
+from .writers import COLUMNS, KINDS, N_FEATURES, N_SAMPLES, Kind, labels, matrix, open_memory
+
+PARTITIONS = (
+    [0, N_SAMPLES],
+    [0, 1, 2, 9, N_SAMPLES],
+    [0, 4, 8, 12, 16, 20, N_SAMPLES],
+    [0, 7, 7, 14, 21, N_SAMPLES],
+    list(range(N_SAMPLES + 1)),
+)
+
+
+@pytest.fixture(autouse=True)
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    # So that tables of a few hundred bytes come in many ranges and the scan in many blocks.
+    monkeypatch.setattr(csvscan, "RANGE_BYTES", 150)
+    monkeypatch.setattr(csvscan, "SCAN_BYTES", 37)
+    csvscan.scan.cache_clear()
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]
+
+
+def read_in_parts(source: Source, bounds: list[int]) -> np.ndarray:
+    blocks = [source.read_rows(start, stop) for start, stop in itertools.pairwise(bounds)]
+    for block, (start, stop) in zip(blocks, itertools.pairwise(bounds), strict=True):
+        check_block(block, source.info, stop - start)
+    return np.vstack([block.toarray() if sp.issparse(block) else block for block in blocks])
+
+
+def check_block(block: object, info: SourceInfo, n_rows: int) -> None:
+    assert block.shape == (n_rows, info.n_features)
+    assert block.dtype == info.dtype
+    assert block.dtype.isnative
+    if info.is_sparse:
+        assert isinstance(block, sp.csr_matrix)
+        assert block.has_canonical_format
+        # The flag may be remembered wrongly; the indices themselves may not.
+        again = sp.csr_matrix((block.data, block.indices, block.indptr), shape=block.shape)
+        assert again.has_canonical_format
+    else:
+        assert isinstance(block, np.ndarray)
+        assert block.flags.c_contiguous
+
+
+@pytest.mark.parametrize("bounds", PARTITIONS, ids=lambda bounds: f"{len(bounds) - 1}-parts")
+def test_any_partition_gives_the_same_matrix(kind: Kind, bounds: list[int], tmp_path: Path) -> None:
+    source = kind.open(tmp_path, kind.write(tmp_path, matrix(), labels()))
+    np.testing.assert_array_equal(read_in_parts(source, bounds), matrix())
+
+
+def test_info(kind: Kind, tmp_path: Path) -> None:
+    source = kind.open(tmp_path, kind.write(tmp_path, matrix(), labels()))
+    info = source.info
+    assert (info.n_samples, info.n_features) == (N_SAMPLES, N_FEATURES)
+    assert info.dtype == np.dtype(kind.dtype)
+    assert info.is_sparse == kind.is_sparse
+    assert info.feature_names == kind.names
+    assert info.has_labels
+    assert info.row_multiple >= 1
+    json.dumps(dict(info.identity))
+
+
+def test_labels(kind: Kind, tmp_path: Path) -> None:
+    source = kind.open(tmp_path, kind.write(tmp_path, matrix(), labels()))
+    y = source.read_labels()
+    assert y is not None
+    assert y.shape == (N_SAMPLES,)
+    assert y.dtype.kind == "i"
+    np.testing.assert_array_equal(y, labels())
+
+
+def test_no_labels_unless_asked_for(kind: Kind, tmp_path: Path) -> None:
+    name = kind.write(tmp_path, matrix(), labels())
+    is_table = Path(name).suffix in (".csv", ".tsv", ".txt", ".parquet", ".pq")
+    exclude = (*kind.spec.get("exclude", ()), "y") if is_table else ()
+    source = open_source(SourceSpec(str(tmp_path / name), array=kind.spec.get("array"), exclude=exclude))
+    assert not source.info.has_labels
+    assert source.read_labels() is None
+    assert source.info.n_features == N_FEATURES
+
+
+def test_identity_is_that_of_the_data(kind: Kind, tmp_path: Path) -> None:
+    name = kind.write(tmp_path, matrix(), labels())
+    identity = kind.open(tmp_path, name).info.identity
+    assert kind.open(tmp_path, name).info.identity == identity
+    path = tmp_path / name
+    before = path.stat().st_mtime_ns
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+    kind.write(tmp_path, matrix(offset=1.0), labels())
+    if path.is_file():
+        # Clocks of file systems may be too coarse to tell two writes in a row apart.
+        os.utime(path, ns=(before, before + 1_000_000))
+    source = kind.open(tmp_path, name)
+    assert source.info.identity != identity
+    np.testing.assert_array_equal(read_in_parts(source, [0, 11, N_SAMPLES]), matrix(offset=1.0))
+
+
+@pytest.mark.parametrize("bounds", [(-1, 2), (3, 2), (0, N_SAMPLES + 1)])
+def test_ranges_out_of_bounds_are_programming_errors(
+    kind: Kind, bounds: tuple[int, int], tmp_path: Path
+) -> None:
+    source = kind.open(tmp_path, kind.write(tmp_path, matrix(), labels()))
+    with pytest.raises(ValueError, match="not a range") as caught:
+        source.read_rows(*bounds)
+    assert type(caught.value) is ValueError
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("bounds", PARTITIONS, ids=lambda bounds: f"{len(bounds) - 1}-parts")
+def test_memory_source(sparse: bool, bounds: list[int]) -> None:
+    source = open_memory(matrix(), labels(), sparse)
+    assert source.info.is_sparse == sparse
+    assert source.info.feature_names == COLUMNS
+    np.testing.assert_array_equal(read_in_parts(source, bounds), matrix())
+    np.testing.assert_array_equal(source.read_labels(), labels())
+    assert open_memory(matrix(), labels(), sparse).info.identity == source.info.identity
+    assert open_memory(matrix(1.0), labels(), sparse).info.identity != source.info.identity
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "task"),
+    [
+        ("iris", (150, 4), "i"),
+        ("wine", (178, 13), "i"),
+        ("breast_cancer", (569, 30), "i"),
+        ("digits", (1797, 64), "i"),
+        ("diabetes", (442, 10), "f"),
+    ],
+)
+def test_bundled_source(name: str, shape: tuple[int, int], task: str) -> None:
+    source = open_source(SourceSpec(f"sklearn:{name}"))
+    assert (source.info.n_samples, source.info.n_features) == shape
+    assert source.info.feature_names is not None
+    assert len(source.info.feature_names) == shape[1]
+    whole = source.read_rows(0, shape[0])
+    np.testing.assert_array_equal(read_in_parts(source, [0, 50, 51, shape[0]]), whole)
+    y = open_source(SourceSpec(f"sklearn:{name}", labels="target")).read_labels()
+    assert y is not None
+    assert y.dtype.kind == task
+    np.testing.assert_array_equal(y, source.read_labels())
+
+
+@pytest.mark.parametrize(
+    ("stored", "handed_on"),
+    [
+        ("int8", "int8"),
+        ("uint16", "uint16"),
+        ("int32", "float64"),
+        ("int64", "float64"),
+        ("bool", "uint8"),
+        ("float16", "float32"),
+        ("longdouble", "float64"),
+    ],
+)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_types_are_converted_in_pieces(
+    stored: str, handed_on: str, order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daskfs.sources.npyfile.BUFFER_BYTES", 64)
+    X = np.arange(60).reshape(12, 5).astype(stored)
+    np.save(tmp_path / "X.npy", np.asarray(X, order=order))
+    source = open_source(SourceSpec(str(tmp_path / "X.npy")))
+    assert source.info.dtype == np.dtype(handed_on)
+    np.testing.assert_array_equal(read_in_parts(source, [0, 5, 12]), X.astype(handed_on))
+
+
+def test_feature_names_from_a_file(kind: Kind, tmp_path: Path) -> None:
+    name = kind.write(tmp_path, matrix(), labels())
+    (tmp_path / "names.txt").write_text("v\nw\nx y\nv\nz\n")
+    renamed = Kind(kind.write, {**kind.spec, "feature_names": "@/names.txt"})
+    assert renamed.open(tmp_path, name).info.feature_names == ("v", "w", "x y", "v", "z")

@@ -1,0 +1,150 @@
+"""Labels from files, and as class codes or targets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daskfs.errors import InputError, JobError
+from daskfs.sources.labels import encode_labels, read_labels_file
+
+NAN = np.nan
+
+
+def objects(*values: object) -> np.ndarray:
+    return np.array(values, dtype=object)
+
+
+@pytest.mark.parametrize(
+    ("raw", "task", "codes", "classes"),
+    [
+        (np.array([10, 9, 10, 2]), "auto", [2, 1, 2, 0], ("2", "9", "10")),
+        (np.array([3, -1, 4], dtype=np.int8), "auto", [0, -1, 1], ("3", "4")),
+        (np.array([3, 255], dtype=np.uint8), "auto", [0, 1], ("3", "255")),
+        (np.array([True, False]), "auto", [1, 0], ("False", "True")),
+        (np.array([2.0, NAN, 1.0, -1.0]), "classification", [1, -1, 0, -1], ("1", "2")),
+        (np.array([0.5, 1.0, -1.0]), "classification", [1, 2, 0], ("-1.0", "0.5", "1.0")),
+        (np.array(["b", "a", "", "b"]), "auto", [1, 0, -1, 1], ("a", "b")),
+        (np.array([b"b", b"a", b""]), "auto", [1, 0, -1], ("a", "b")),
+        (np.array(["10", "9", "-2"]), "auto", [2, 1, 0], ("-2", "9", "10")),
+        (np.array(["b", "a"], dtype=np.dtypes.StringDType()), "auto", [1, 0], ("a", "b")),
+        (objects("b", None, "a", NAN), "auto", [1, -1, 0, -1], ("a", "b")),
+        (objects(10, None, 9, -1), "auto", [1, -1, 0, -1], ("9", "10")),
+        (objects(1.5, None, 2.0), "classification", [0, -1, 1], ("1.5", "2")),
+        (np.array([[1], [0]]), "auto", [1, 0], ("0", "1")),
+    ],
+)
+def test_classes(raw: np.ndarray, task: str, codes: list[int], classes: tuple[str, ...]) -> None:
+    labels = encode_labels(raw, len(codes), task)
+    assert labels.task == "classification"
+    assert labels.classes == classes
+    assert labels.values.dtype == np.int32
+    np.testing.assert_array_equal(labels.values, codes)
+
+
+@pytest.mark.parametrize(
+    ("raw", "task", "targets"),
+    [
+        (np.array([1.0, NAN, -1.0]), "auto", [1, NAN, -1]),
+        (np.array([1, 2, -1]), "regression", [1, 2, -1]),
+        (np.array([1, 2], dtype=np.float32), "auto", [1, 2]),
+        (np.array(["1.5", "", "2"]), "regression", [1.5, NAN, 2]),
+        (objects(1, None, 2.5), "auto", [1, NAN, 2.5]),
+        (objects(1, None, 2), "regression", [1, NAN, 2]),
+    ],
+)
+def test_targets(raw: np.ndarray, task: str, targets: list[float]) -> None:
+    labels = encode_labels(raw, len(targets), task)
+    assert labels.task == "regression"
+    assert labels.classes == ()
+    assert labels.values.dtype == np.float64
+    np.testing.assert_array_equal(labels.values, targets)
+
+
+@pytest.mark.parametrize(
+    ("raw", "n_samples", "task", "parts"),
+    [
+        (np.zeros(149, dtype=int), 150, "auto", ["labels have 149 values, X has 150 rows"]),
+        (np.zeros(151, dtype=int), 150, "auto", ["labels have 151 values, X has 150 rows"]),
+        (np.zeros((3, 2)), 3, "auto", ["(3, 2)", "one value for each row"]),
+        (np.array([1.0, 2, np.inf]), 3, "auto", ["inf in row 2"]),
+        (np.array([1.0, -np.inf, 2]), 3, "classification", ["-inf in row 1"]),
+        (np.array(["1", "many"]), 2, "regression", ["'many' in row 1", "regression needs numbers"]),
+        (objects(1.0, {}), 2, "classification", ["type dict"]),
+        (np.array([-1, -1]), 2, "auto", ["no row has a class"]),
+        (np.array([NAN, NAN]), 2, "auto", ["no row has a target"]),
+        (np.array([-1, 1, 1]), 3, "auto", ["-1 and one class, '1'", "unlabelled"]),
+        (np.arange(100), 100, "auto", ["100 different values in 100 rows", "data.task"]),
+        (np.arange(408) % 51, 408, "auto", []),
+        (np.arange(204) % 51, 204, "auto", ["51 different values", "data.task"]),
+        (np.arange(50), 50, "auto", []),
+        (np.arange(100), 100, "classification", []),
+        (np.zeros(3, dtype="M8[s]"), 3, "auto", ["datetime64", "numbers or text"]),
+    ],
+)
+def test_refused(raw: np.ndarray, n_samples: int, task: str, parts: list[str]) -> None:
+    if not parts:
+        assert encode_labels(raw, n_samples, task).task == "classification"
+        return
+    with pytest.raises(InputError) as caught:
+        encode_labels(raw, n_samples, task)
+    assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
+
+
+def test_unknown_task() -> None:
+    with pytest.raises(JobError, match=r"data\.task is 'classify'.*Did you mean 'classification'"):
+        encode_labels(np.arange(3), 3, "classify")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "n_samples", "expected"),
+    [
+        ("y.txt", "3\n1\n2\n", 3, np.array([3, 1, 2])),
+        ("y.txt", "3\n1\n2", 3, np.array([3, 1, 2])),
+        ("y.txt", "3\n1\n2\n\n\n", 3, np.array([3, 1, 2])),
+        ("y.txt", "3\n\n2\n\n", 4, objects(3, None, 2, None)),
+        ("y.txt", "3.5\n\n2\n\n\n", 4, np.array([3.5, NAN, 2, NAN])),
+        ("y.txt", "big cat\r\n\r\ndog\r\n", 3, objects("big cat", None, "dog")),
+        ("y.csv", "class\n3\n1\n2\n\n", 3, np.array([3, 1, 2])),
+        ("y.csv", "class\n3\n\n2\n\n", 4, objects(3, None, 2, None)),
+        ("y.csv", "class\n\n\n\n1\n", 4, objects(None, None, None, 1)),
+        ("y.csv:v", "u,v\n3,a\n1,b\n", 2, objects("a", "b")),
+        ("y.tsv:v", "u\tv\n3\t7\n1\t8\n", 2, np.array([7, 8])),
+    ],
+)
+def test_text_files(name: str, content: str, n_samples: int, expected: np.ndarray, tmp_path: Path) -> None:
+    (tmp_path / name.partition(":")[0]).write_bytes(content.encode())
+    values = read_labels_file(str(tmp_path / name), n_samples)
+    assert values.dtype == expected.dtype
+    np.testing.assert_array_equal(values, expected)
+
+
+def test_array_files(tmp_path: Path) -> None:
+    y = np.array(["u", "v", "ä"])
+    np.save(tmp_path / "y.npy", y)
+    np.savez(tmp_path / "one.npz", anything=y)
+    np.savez_compressed(tmp_path / "many.npz", x=np.zeros(7), y=y, z=y[::-1])
+    for ref, expected in [("y.npy", y), ("one.npz", y), ("many.npz", y), ("many.npz:z", y[::-1])]:
+        np.testing.assert_array_equal(read_labels_file(str(tmp_path / ref), 3), expected)
+
+
+@pytest.mark.parametrize(
+    ("ref", "n_samples", "parts"),
+    [
+        ("gone.npy", 3, ["gone.npy", "no such file"]),
+        ("many.npz", 3, ["'x', 'z'", "many.npz:member"]),
+        ("many.npz:yy", 3, ["no member 'yy'", "'x', 'z'"]),
+        ("many.npz:x", 4, ["labels have 3 values, X has 4 rows", "many.npz:x"]),
+        ("short.txt", 4, ["labels have 2 values, X has 4 rows"]),
+        ("latin.txt", 1, ["latin.txt", "UTF-8"]),
+    ],
+)
+def test_files_refused(ref: str, n_samples: int, parts: list[str], tmp_path: Path) -> None:
+    np.savez(tmp_path / "many.npz", x=np.zeros(3), z=np.zeros(3))
+    (tmp_path / "short.txt").write_text("1\n2\n")
+    (tmp_path / "latin.txt").write_bytes(b"\xe4\n")
+    with pytest.raises(InputError) as caught:
+        read_labels_file(str(tmp_path / ref), n_samples)
+    assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)

@@ -1,0 +1,142 @@
+"""What tables may look like: text tables and Parquet files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from daskfs.sources import SourceSpec, csvscan, open_source
+
+
+def read_csv(folder: Path, content: str, **fields: object) -> np.ndarray:
+    (folder / "X.csv").write_bytes(content.encode())
+    source = open_source(SourceSpec(str(folder / "X.csv"), **fields))
+    whole = source.read_rows(0, source.info.n_samples)
+    rows = [source.read_rows(row, row + 1) for row in range(source.info.n_samples)]
+    np.testing.assert_array_equal(np.vstack(rows), whole)
+    return whole
+
+
+NAN = np.nan
+
+
+@pytest.mark.parametrize(
+    ("content", "values"),
+    [
+        ("a,b\n1,2\n3,4", [[1, 2], [3, 4]]),
+        ("a,b\n1,2\n3,4\n\n\n", [[1, 2], [3, 4]]),
+        ("a,b\r\n1,2\r\n3,4\r\n\r\n", [[1, 2], [3, 4]]),
+        ("a,b\n1,\nNA,4\nnan,NaN\n", [[1, NAN], [NAN, 4], [NAN, NAN]]),
+        ('a,b\n"1"," 2"\n 3 ,-4e-3\n', [[1, 2], [3, -0.004]]),
+        ("a,b\ntrue,1\nFalse,0\n,1\n", [[1, 1], [0, 0], [NAN, 1]]),
+        ("a,b\n1,0.5\ntrue,2\n", [[1, 0.5], [1, 2]]),
+        ("a,b\n1,inf\n2,-inf\n", [[1, np.inf], [2, -np.inf]]),
+        ("a\n1\n\n3\n", [[1], [NAN], [3]]),
+        ("a\r\n1\r\n\r\n3", [[1], [NAN], [3]]),
+        ('"a\nb",c\n1,2\n', [[1, 2]]),
+        ("a,2\n1,2\n", [[1, 2]]),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 4096])
+def test_text_tables(
+    content: str, values: list[list[float]], size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csvscan, "RANGE_BYTES", size)
+    monkeypatch.setattr(csvscan, "SCAN_BYTES", size)
+    csvscan.scan.cache_clear()
+    np.testing.assert_array_equal(read_csv(tmp_path, content), np.array(values, dtype=float))
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["3", "-1", "7"], np.array([3, -1, 7])),
+        (["3", "", "7"], np.array([3, None, 7], dtype=object)),
+        (["3", "0.5", "7"], np.array([3, 0.5, 7])),
+        (["3", "NA", "0.5"], np.array([3, NAN, 0.5])),
+        (["u", "", "u"], np.array(["u", None, "u"], dtype=object)),
+        (["3", '"x, ""y"""', " z "], np.array(["3", 'x, "y"', "z"], dtype=object)),
+        (["0x10", "0x11", "0x12"], np.array(["0x10", "0x11", "0x12"], dtype=object)),
+        (["", "", ""], np.array([None, None, None], dtype=object)),
+    ],
+)
+def test_label_columns(
+    cells: list[str], expected: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One row a range: the type of the labels must not depend on the range that a value is in.
+    monkeypatch.setattr(csvscan, "RANGE_BYTES", 1)
+    csvscan.scan.cache_clear()
+    (tmp_path / "X.csv").write_text("a,y\n" + "".join(f"1,{cell}\n" for cell in cells))
+    y = open_source(SourceSpec(str(tmp_path / "X.csv"), labels="y")).read_labels()
+    assert y is not None
+    assert y.dtype == expected.dtype
+    np.testing.assert_array_equal(y, expected)
+
+
+def test_a_table_is_scanned_once(tmp_path: Path) -> None:
+    csvscan.scan.cache_clear()
+    (tmp_path / "X.csv").write_text("a,b\n1,2\n")
+    for _ in range(3):
+        open_source(SourceSpec(str(tmp_path / "X.csv"))).read_rows(0, 1)
+    assert csvscan.scan.cache_info().misses == 1
+
+
+def test_columns_of_true_and_false_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csvscan, "RANGE_BYTES", 1)
+    csvscan.scan.cache_clear()
+    values = read_csv(tmp_path, "a,b\ntrue,1\nfalse,2\n0.5,3\n")
+    np.testing.assert_array_equal(values, [[1, 1], [0, 2], [0.5, 3]])
+
+
+def parquet(folder: Path, table: pa.Table, **fields: object) -> tuple[np.ndarray, np.ndarray | None]:
+    pq.write_table(table, folder / "X.parquet", row_group_size=2)
+    source = open_source(SourceSpec(str(folder / "X.parquet"), **fields))
+    block = source.read_rows(0, source.info.n_samples)
+    assert block.dtype == source.info.dtype
+    return block, source.read_labels()
+
+
+@pytest.mark.parametrize(
+    ("columns", "dtype"),
+    [
+        ({"a": pa.array([1, 2, 3], pa.int8()), "b": pa.array([4, 5, 6], pa.uint8())}, "int16"),
+        ({"a": pa.array([1, 2, 3], pa.int8()), "b": pa.array([True, False, True])}, "int16"),
+        ({"a": pa.array([1, 2, 3], pa.int8()), "b": pa.array([4, 5, 6], pa.uint16())}, "float64"),
+        ({"a": pa.array([1, 2, 3], pa.int8()), "b": pa.array([4, None, 6], pa.int8())}, "float64"),
+        ({"a": pa.array([1, 2, 3], pa.int64())}, "float64"),
+        ({"a": pa.array([2**60, None, 3], pa.int64())}, "float64"),
+        ({"a": pa.array([1, 2, 3], pa.float32()), "b": pa.array([4, 5, None], pa.float32())}, "float32"),
+        ({"a": pa.array([1, 2, 3], pa.float32()), "b": pa.array([4, 5, 6], pa.float64())}, "float64"),
+        ({"a": pa.array([True, None, False])}, "float64"),
+        ({"a": pa.array([None, None, None]), "b": pa.array([1.0, 2, 3])}, "float64"),
+    ],
+)
+def test_parquet_types(columns: dict[str, pa.Array], dtype: str, tmp_path: Path) -> None:
+    block, _ = parquet(tmp_path, pa.table(columns))
+    assert block.dtype == np.dtype(dtype)
+    for position, column in enumerate(columns.values()):
+        expected = [NAN if value is None else float(value) for value in column.to_pylist()]
+        np.testing.assert_array_equal(block[:, position].astype(float), expected)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (pa.array([2, 0, 1]), np.array([2, 0, 1])),
+        (pa.array([2, None, 1]), np.array([2, None, 1], dtype=object)),
+        (pa.array([0.5, None, 1]), np.array([0.5, NAN, 1])),
+        (pa.array(["u", None, "v"]), np.array(["u", None, "v"], dtype=object)),
+        (pa.array(["u", "v", "u"]).dictionary_encode(), np.array(["u", "v", "u"], dtype=object)),
+        (pa.array([True, False, True]), np.array([True, False, True])),
+    ],
+)
+def test_parquet_labels(labels: pa.Array, expected: np.ndarray, tmp_path: Path) -> None:
+    block, y = parquet(tmp_path, pa.table({"a": [1.0, 2, 3], "y": labels}), labels="y")
+    assert y is not None
+    assert y.dtype == expected.dtype
+    np.testing.assert_array_equal(y, expected)
+    np.testing.assert_array_equal(block, [[1], [2], [3]])

@@ -1,0 +1,193 @@
+"""One small matrix written in every format that a source can read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import scipy.sparse as sp
+import zarr
+
+from daskfs.sources import Source, SourceSpec, open_source
+from daskfs.sources.memory import ArraySource
+
+N_SAMPLES, N_FEATURES = 23, 5
+COLUMNS = ("a", "b", "c d", "a", "e.f")
+
+
+def matrix(offset: float = 0.0) -> np.ndarray:
+    """Return the matrix of the contract tests, with zeros, shape (23, 5), float64."""
+    rng = np.random.default_rng(3)
+    X = rng.integers(-40, 40, size=(N_SAMPLES, N_FEATURES)) / 8 + offset
+    X[rng.random(X.shape) < 0.3] = 0
+    return X
+
+
+def labels() -> np.ndarray:
+    """Return class numbers, shape (23,)."""
+    return np.arange(N_SAMPLES) % 3
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one kind of source is written and opened.
+
+    `write` puts X and y below a directory and returns the name of what it wrote; `spec` holds the other
+    fields of the spec; `names` are the feature names to expect.
+    """
+
+    write: Callable[[Path, np.ndarray, np.ndarray], str]
+    spec: dict[str, object]
+    dtype: str = "float64"
+    is_sparse: bool = False
+    names: tuple[str, ...] | None = None
+
+    def open(self, folder: Path, name: str) -> Source:
+        """Open what was written in `folder`."""
+        values = {
+            key: value.replace("@", str(folder)) if isinstance(value, str) else value
+            for key, value in self.spec.items()
+        }
+        return open_source(SourceSpec(str(folder / name), **values))
+
+
+def write_npy(folder: Path, X: np.ndarray, y: np.ndarray) -> str:
+    np.save(folder / "X.npy", X)
+    np.save(folder / "y.npy", y)
+    return "X.npy"
+
+
+def write_npy_fortran(folder: Path, X: np.ndarray, y: np.ndarray) -> str:
+    return write_npy(folder, np.asfortranarray(X), y)
+
+
+def write_npy_big_endian(folder: Path, X: np.ndarray, y: np.ndarray) -> str:
+    return write_npy(folder, X.astype(">f4"), y)
+
+
+def write_npz(folder: Path, X: np.ndarray, y: np.ndarray) -> str:
+    np.savez(folder / "X.npz", other=X[:3], X=X.astype(np.float32), y=y, names=np.array(COLUMNS))
+    return "X.npz"
+
+
+def write_npz_deflated(folder: Path, X: np.ndarray, y: np.ndarray) -> str:
+    np.savez_compressed(folder / "X.npz", values=np.asfortranarray(X), y=y[:, None])
+    return "X.npz"
+
+
+def write_csr_parts(folder: Path, X: np.ndarray, y: np.ndarray) -> str:
+    # Indices of each row in reverse, and every value split in two that have to be added up.
+    csr = sp.csr_matrix(X)
+    rows = zip(csr.indptr, csr.indptr[1:], strict=False)
+    twice = np.concatenate([np.repeat(np.arange(first, last)[::-1], 2) for first, last in rows])
+    np.savez_compressed(
+        folder / "X.npz",
+        data=csr.data[twice] / 2,
+        indices=csr.indices[twice],
+        indptr=csr.indptr * 2,
+        shape=np.array(X.shape),
+        y=y,
+    )
+    return "X.npz"
+
+
+def write_csr_scipy(folder: Path, X: np.ndarray, y: np.ndarray) -> str:
+    sp.save_npz(folder / "X.npz", sp.csr_array(X.astype(np.float32)))
+    np.savez(folder / "y.npz", y=y, z=y + 1)
+    return "X.npz"
+
+
+def _table(X: np.ndarray, y: np.ndarray, delimiter: str, newline: str) -> str:
+    lines = [delimiter.join(["id", *(f'"{name}"' if " " in name else name for name in COLUMNS), "y"])]
+    for number, (row, label) in enumerate(zip(X, y, strict=True)):
+        # A quoted cell with a line break, a delimiter and a doubled quote in a column that is left out.
+        note = f'"n{number}{newline}{delimiter}""x"""'
+        lines.append(delimiter.join([note, *(repr(float(value)) for value in row), str(label)]))
+    return newline.join(lines)
+
+
+def write_csv(folder: Path, X: np.ndarray, y: np.ndarray) -> str:
+    (folder / "X.csv").write_bytes((_table(X, y, ",", "\n") + "\n\n\n").encode())
+    return "X.csv"
+
+
+def write_tsv(folder: Path, X: np.ndarray, y: np.ndarray) -> str:
+    # A byte order mark at the start and no newline at the end.
+    (folder / "X.tsv").write_bytes(_table(X, y, "\t", "\r\n").encode("utf-8-sig"))
+    return "X.tsv"
+
+
+def write_txt(folder: Path, X: np.ndarray, y: np.ndarray) -> str:
+    (folder / "X.txt").write_bytes(_table(X, y, "\t", "\n").encode())
+    return "X.txt"
+
+
+def write_parquet(folder: Path, X: np.ndarray, y: np.ndarray) -> str:
+    arrays = [pa.array(column) for column in X.T]
+    table = pa.Table.from_arrays([*arrays, pa.array(y), pa.array(["t"] * len(y))], names=[*COLUMNS, "y", "e"])
+    pq.write_table(table, folder / "X.parquet", row_group_size=7)
+    return "X.parquet"
+
+
+def write_parquet_float32(folder: Path, X: np.ndarray, y: np.ndarray) -> str:
+    names = [f"f{index}" for index in range(X.shape[1])]
+    columns = dict(zip(names, (pa.array(column.astype(np.float32)) for column in X.T), strict=True))
+    pq.write_table(pa.table({"y": y, **columns}), folder / "X.pq", row_group_size=50)
+    return "X.pq"
+
+
+def _write_zarr(folder: Path, X: np.ndarray, y: np.ndarray, version: int, **options: object) -> str:
+    group = zarr.open_group(folder / "X.zarr", mode="w", zarr_format=version)
+    group.create_array("X", data=X, chunks=(4, 2), **options)
+    group.create_array("small", data=X[:2])
+    group.create_array("y", data=y)
+    return "X.zarr"
+
+
+def write_zarr2(folder: Path, X: np.ndarray, y: np.ndarray) -> str:
+    return _write_zarr(folder, X.astype(np.float32), y, 2, order="F")
+
+
+def write_zarr3(folder: Path, X: np.ndarray, y: np.ndarray) -> str:
+    return _write_zarr(folder, X, y, 3)
+
+
+def write_zarr3_shards(folder: Path, X: np.ndarray, y: np.ndarray) -> str:
+    return _write_zarr(folder, X, y, 3, shards=(8, 4))
+
+
+def write_zarr_array(folder: Path, X: np.ndarray, y: np.ndarray) -> str:
+    zarr.create_array(folder / "X.zarr", data=X, chunks=(10, 5))
+    (folder / "y.csv").write_text("class\n" + "\n".join(str(label) for label in y))
+    return "X.zarr"
+
+
+KINDS = {
+    "npy": Kind(write_npy, {"labels": "@/y.npy"}),
+    "npy-fortran": Kind(write_npy_fortran, {"labels": "@/y.npy"}),
+    "npy-big-endian": Kind(write_npy_big_endian, {"labels": "@/y.npy"}, "float32"),
+    "npz": Kind(write_npz, {"labels": "y", "feature_names": "names"}, "float32", names=COLUMNS),
+    "npz-deflated": Kind(write_npz_deflated, {"labels": "y", "array": "values"}),
+    "csr-parts": Kind(write_csr_parts, {"labels": "y"}, is_sparse=True),
+    "csr-scipy": Kind(write_csr_scipy, {"labels": "@/y.npz:y"}, "float32", is_sparse=True),
+    "csv": Kind(write_csv, {"labels": "y", "exclude": ("id",)}, names=COLUMNS),
+    "tsv": Kind(write_tsv, {"labels": "y", "exclude": ("id",)}, names=COLUMNS),
+    "txt": Kind(write_txt, {"labels": "y", "exclude": ("id",)}, names=COLUMNS),
+    "parquet": Kind(write_parquet, {"labels": "y", "exclude": ("e",)}, names=COLUMNS),
+    "parquet-float32": Kind(
+        write_parquet_float32, {"labels": "y"}, "float32", names=("f0", "f1", "f2", "f3", "f4")
+    ),
+    "zarr2": Kind(write_zarr2, {"labels": "y"}, "float32"),
+    "zarr3": Kind(write_zarr3, {"labels": "y"}),
+    "zarr3-shards": Kind(write_zarr3_shards, {"labels": "y", "array": "X"}),
+    "zarr-array": Kind(write_zarr_array, {"labels": "@/y.csv"}),
+}
+
+
+def open_memory(X: np.ndarray, y: np.ndarray, sparse: bool) -> ArraySource:
+    """Return the matrix as a source in memory."""
+    return ArraySource(sp.csr_matrix(X) if sparse else np.asfortranarray(X), y, COLUMNS)
