@@ -90,6 +90,7 @@ class Tiles:
         self._matrix = matrix
         self._columns_of_matrix = matrix.tocsc() if sp.issparse(matrix) else None
         self._x: Array | None = None
+        self._labels: Labels | None = None
 
     # ------------------------------------------------------------- what is known
     def column_moments(self) -> dict[str, np.ndarray]:
@@ -108,6 +109,8 @@ class Tiles:
 
     def labels(self) -> Labels | None:
         """Return the labels of all rows, None when the data have none."""
+        if self._labels is not None:
+            return self._labels
         if self.info.task is None:
             return None
         return Labels(self.info.task, self.store.open(layout.LABELS.name)[...], self.info.classes)

@@ -1,0 +1,403 @@
+"""Scikit-learn selectors. Each is a shell round the stages of a job; no criterion is written twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator
+from sklearn.feature_selection import SelectorMixin
+from sklearn.utils import check_array, column_or_1d
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from daskfs.errors import InputError, JobError
+from daskfs.graph.api import KNNGraph
+from daskfs.graph.spec import GraphSpec, WidthRule
+from daskfs.kernels.labels import Labels
+from daskfs.kernels.neighbors import METRICS, Metric
+from daskfs.kernels.order import rank_order, ranks
+from daskfs.kernels.scaling import SCALINGS, Scaling
+from daskfs.kernels.weights import WEIGHT_KINDS, WeightKind
+from daskfs.methods.registry import Method, make_method
+from daskfs.planning import check_neighbors
+from daskfs.scoring import GivenGraph, is_stored, loaded_if_small, opened, score_features
+from daskfs.sources.labels import encode_labels
+
+
+class _ScoreSelector(SelectorMixin, BaseEstimator):
+    """What all selectors share: reading X and y, scoring, ranking, choosing.
+
+    Attributes
+    ----------
+    scores_
+        Shape (n_features,), float64: the criterion's value in its paper's sense and direction; NaN = excluded.
+    ranking_
+        Shape (n_features,), int64: 1 is best; ties by feature number, excluded features last.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+    """
+
+    _criterion: ClassVar[str]
+    _task: ClassVar[str | None] = None
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_features_to_select": [Interval(Integral, 1, None, closed="left"), Interval(Real, 0, 1, closed="right"), None],
+    }
+
+    def __init__(self, n_features_to_select: float | None = None) -> None:
+        self.n_features_to_select = n_features_to_select
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Score and rank the features.
+
+        Parameters
+        ----------
+        X
+            Array, CSR or CSC matrix, DataFrame, dask array or DataFrame, Zarr array, or the path of any source that ``daskfs convert``
+            reads; shape (n_samples, n_features), finite.
+        y
+            Labels, shape (n_samples,): class labels with -1 for unlabelled rows, or a float target with NaN for those. Ignored by
+            criteria that use none.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            For NaN or infinite values (naming column and row), labels that cannot serve, or too few rows.
+        """
+        self._validate_params()
+        X = loaded_if_small(X)
+        stored = is_stored(X)
+        if not stored:
+            X, y = self._validated(X, y)
+        elif y is not None:
+            y = column_or_1d(y, warn=True)
+        labels = self._labels(y)
+        with opened(X, labels) as (context, names, client):
+            shape = context.tiles.shape
+            if labels is not None and labels.values.shape[0] != shape.n_samples:
+                msg = f"y has {labels.values.shape[0]} values, and X has {shape.n_samples} rows."
+                raise InputError(msg)
+            if stored:
+                self.n_features_in_ = shape.n_features
+                if names is not None:
+                    self.feature_names_in_ = np.array(names, dtype=object)
+            method, specs, given = self._method(shape.n_samples, labels)
+            table = score_features(context, [method], specs, labels, given, client)[method.label]
+        self._keep(method, table)
+        return self
+
+    def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
+        if not self.__sklearn_tags__().target_tags.required:
+            return validate_data(self, X, accept_sparse="csr", dtype="numeric", order="C"), None
+        partly = sp.issparse(y) or np.asarray(y).dtype.kind != "f"
+        if y is None or partly:
+            return validate_data(self, X, y, accept_sparse="csr", dtype="numeric", order="C", y_numeric=False)
+        # a float y may hold NaN for unlabelled rows, which validate_data refuses
+        X = validate_data(self, X, accept_sparse="csr", dtype="numeric", order="C")
+        y = column_or_1d(y, warn=True)
+        if np.isinf(y).any():
+            msg = "Input y contains infinity."
+            raise InputError(msg)
+        if y.shape[0] != X.shape[0]:
+            msg = f"y has {y.shape[0]} values, and X has {X.shape[0]} rows."
+            raise InputError(msg)
+        return X, y
+
+    def _labels(self, y: Any) -> Labels | None:
+        if y is None or not self.__sklearn_tags__().target_tags.required:
+            return None
+        values = np.asarray(y)
+        task = self._target_task(values)
+        if task == "classification":
+            known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+            check_classification_targets(known)
+        return encode_labels(values, values.shape[0], task)
+
+    def _target_task(self, y: np.ndarray) -> str:
+        del y
+        return self._task or "auto"
+
+    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
+        del labels
+        return {}
+
+    def _method(
+        self, n_samples: int, labels: Labels | None
+    ) -> tuple[Method, dict[str, tuple[GraphSpec, int]], GivenGraph | None]:
+        del n_samples
+        return make_method(self._criterion, self._parameters(labels)), {}, None
+
+    def _keep(self, method: Method, table: np.ndarray) -> None:
+        self.scores_ = table[0].copy()
+        self.ranking_ = ranks(rank_order(self.scores_, method.criterion.direction))
+        self.score_fields_ = dict(zip(method.criterion.fields, table.copy(), strict=True))
+
+    def _n_selected(self) -> int:
+        wanted, n_features = self.n_features_to_select, self.scores_.shape[0]
+        if wanted is None:
+            return max(1, n_features // 2)
+        if isinstance(wanted, Integral):
+            return min(int(wanted), n_features)
+        return max(1, int(wanted * n_features))
+
+    def _get_support_mask(self) -> np.ndarray:
+        check_is_fitted(self)
+        return (self.ranking_ <= self._n_selected()) & ~np.isnan(self.scores_)
+
+    def transform(self, X: Any) -> Any:
+        """Return the selected columns of X; a dask array stays lazy."""
+        if type(X).__module__.startswith("dask.array"):
+            return X[:, self.get_support(indices=True)]
+        return super().transform(X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class VarianceScore(_ScoreSelector):
+    """Population variance of each feature; large is good.
+
+    A constant feature is excluded. Two-pass in float64, so an offset of 1e8 costs nothing. Labels are ignored.
+
+    Parameters
+    ----------
+    n_features_to_select
+        Number of features, or a share of them in (0, 1]; None selects half.
+
+    References
+    ----------
+    He, Cai and Niyogi (2005), "Laplacian Score for Feature Selection", NIPS 18, section 4 (the baseline).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from daskfs import VarianceScore
+    >>> VarianceScore(n_features_to_select=2).fit(load_iris().data).get_support(indices=True).tolist()
+    [0, 2]
+    """
+
+    _criterion = "VarianceScore"
+
+
+class FisherScore(_ScoreSelector):
+    """Fisher score: scatter between classes over scatter within, on the labelled rows; large is good.
+
+    ``sum_c n_c (mean_c - mean)**2 / sum_c n_c var_c`` with population variances. +inf where every class is constant and they differ; NaN
+    (excluded) where the feature is constant on the labelled rows. Fewer than two classes: :class:`ValueError`.
+
+    Parameters
+    ----------
+    n_features_to_select
+        Number of features, or a share of them in (0, 1]; None selects half.
+
+    References
+    ----------
+    He, Cai and Niyogi (2005), NIPS 18, Eq. 4.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from daskfs import FisherScore
+    >>> X, y = load_iris(return_X_y=True)
+    >>> FisherScore().fit(X, y).scores_.round(3).tolist()
+    [1.623, 0.669, 16.057, 13.061]
+    """
+
+    _criterion = "FisherScore"
+    _task = "classification"
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+class PearsonScore(_ScoreSelector):
+    """Absolute Pearson correlation with the target on the labelled rows; large is good.
+
+    With classes, the largest absolute correlation with the indicator of one class against the rest. NaN (excluded) where the feature is
+    constant on the labelled rows; a constant target is a :class:`ValueError`.
+
+    Parameters
+    ----------
+    n_features_to_select
+        Number of features, or a share of them in (0, 1]; None selects half.
+    task
+        "auto": a float y is a target, any other y holds classes. "regression" or "classification" settles it.
+
+    References
+    ----------
+    Doquire and Verleysen (2011), section 4 (the baseline).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from daskfs import PearsonScore
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> PearsonScore(n_features_to_select=2).fit(X, y).get_support(indices=True).tolist()
+    [2, 8]
+    """
+
+    _criterion = "PearsonScore"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_ScoreSelector._parameter_constraints,
+        "task": [StrOptions({"auto", "regression", "classification"})],
+    }
+
+    def __init__(
+        self, n_features_to_select: float | None = None, *, task: Literal["auto", "regression", "classification"] = "auto"
+    ) -> None:
+        super().__init__(n_features_to_select)
+        self.task = task
+
+    def _target_task(self, y: np.ndarray) -> str:
+        if self.task != "auto":
+            return self.task
+        return "regression" if y.dtype.kind == "f" else "classification"
+
+    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
+        return {} if labels is None else {"task": labels.task}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+class LaplacianScore(_ScoreSelector):
+    """Laplacian Score: how little a feature varies along the edges of the neighbor graph, against its variance; small is good.
+
+    ``f'Lf / f~'D f~`` with ``f~ = f - (f'D1 / 1'D1) 1``, in [0, 2]. The numerator is a sum over edges of squared differences: no
+    cancellation, whatever the offset. NaN (excluded) for a feature that is constant on the rows which have an edge. Labels are ignored.
+
+    Parameters
+    ----------
+    n_features_to_select
+        Number of features, or a share of them in (0, 1]; None selects half.
+    n_neighbors
+        Neighbors of each row, itself left out, at most n_samples - 1. An edge joins two rows when either lists the other.
+    metric
+        "euclidean" or "cosine".
+    weights
+        "heat": exp(-d**2 / t). "binary": 1. "cosine": the cosine of the rows (needs metric="cosine" or graph_scaling="unit").
+    t
+        Width of the heat kernel: a number, or the "mean" or "median" of the squared edge lengths. Where every weight underflows to 0:
+        :class:`ValueError`. scikit-feature's exp(-d**2 / (2 t**2)) is ``t = 2 * t**2`` here.
+    self_loops
+        Give every row an edge of weight 1 to itself, which changes D but not the numerator; scikit-feature and Cai's MATLAB code do.
+    graph
+        None to find the graph; a :class:`KNNGraph` of the same rows (its metric counts, and it must have at least `n_neighbors`); or a
+        symmetric (n_samples, n_samples) matrix of weights, dense or sparse, whose diagonal counts as self-loops. An asymmetric one is
+        symmetrized by the larger of both entries.
+    graph_scaling, score_scaling
+        None, "zscore", "unit" (rows) or "log1p", on the fly, for the graph and for the scored values. Without it both see X as it is.
+
+    References
+    ----------
+    He, Cai and Niyogi (2005), "Laplacian Score for Feature Selection", NIPS 18, Eq. 1. The paper gives no t.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from daskfs import LaplacianScore
+    >>> LaplacianScore(metric="cosine", weights="binary").fit(load_iris().data).ranking_.tolist()
+    [3, 4, 2, 1]
+    """
+
+    _criterion = "LaplacianScore"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_ScoreSelector._parameter_constraints,
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "metric": [StrOptions(set(METRICS))],
+        "weights": [StrOptions(set(WEIGHT_KINDS))],
+        "t": [Interval(Real, 0, None, closed="neither"), StrOptions({"mean", "median"})],
+        "self_loops": ["boolean"],
+        "graph": [KNNGraph, "array-like", "sparse matrix", None],
+        "graph_scaling": [StrOptions(set(SCALINGS)), None],
+        "score_scaling": [StrOptions(set(SCALINGS)), None],
+    }
+
+    def __init__(
+        self,
+        n_features_to_select: float | None = None,
+        *,
+        n_neighbors: int = 5,
+        metric: Metric = "euclidean",
+        weights: WeightKind = "heat",
+        t: WidthRule = "mean",
+        self_loops: bool = False,
+        graph: Any = None,
+        graph_scaling: Scaling | None = None,
+        score_scaling: Scaling | None = None,
+    ) -> None:
+        super().__init__(n_features_to_select)
+        self.n_neighbors = n_neighbors
+        self.metric = metric
+        self.weights = weights
+        self.t = t
+        self.self_loops = self_loops
+        self.graph = graph
+        self.graph_scaling = graph_scaling
+        self.score_scaling = score_scaling
+
+    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
+        del labels
+        keys = ("n_neighbors", "metric", "weights", "t", "self_loops", "graph_scaling", "score_scaling")
+        return {key: getattr(self, key) for key in keys}
+
+    def _method(
+        self, n_samples: int, labels: Labels | None
+    ) -> tuple[Method, dict[str, tuple[GraphSpec, int]], GivenGraph | None]:
+        parameters = dict(self._parameters(labels))
+        graph = self.graph
+        if isinstance(graph, KNNGraph):
+            parameters |= {"metric": graph.metric, "graph_scaling": graph.graph_scaling}
+            _check_lists(graph, self.n_neighbors, n_samples)
+        elif graph is not None:
+            parameters["graph"] = "given"
+        try:
+            method = make_method(self._criterion, parameters)
+        except JobError as error:
+            raise InputError(str(error)) from None
+        if graph is None:
+            check_neighbors(self.n_neighbors, n_samples)
+            spec = GraphSpec(self.metric, self.graph_scaling)
+            return method, {spec.name: (spec, self.n_neighbors)}, None
+        if isinstance(graph, KNNGraph):
+            name = GraphSpec(graph.metric, graph.graph_scaling).name
+            return method, {}, GivenGraph(lists=(name, graph.indices, graph.distances))
+        return method, {}, GivenGraph(matrix=_weight_matrix(graph, n_samples))
+
+
+def _check_lists(graph: KNNGraph, n_neighbors: int, n_samples: int) -> None:
+    if graph.indices.shape[0] != n_samples:
+        msg = f"graph has {graph.indices.shape[0]} rows, and X has n_samples={n_samples}."
+        raise InputError(msg)
+    if graph.n_neighbors < n_neighbors:
+        msg = f"n_neighbors is {n_neighbors}, and graph has {graph.n_neighbors} neighbors a row."
+        raise InputError(msg)
+
+
+def _weight_matrix(graph: Any, n_samples: int) -> sp.csr_matrix:
+    matrix = sp.csr_matrix(check_array(graph, accept_sparse="csr", dtype=np.float64, input_name="graph"))
+    if matrix.shape != (n_samples, n_samples):
+        msg = f"graph has shape {matrix.shape}, and X has n_samples={n_samples}: a weight for every pair of rows is needed."
+        raise InputError(msg)
+    if matrix.nnz and matrix.data.min() < 0:
+        msg = "graph has negative weights."
+        raise InputError(msg)
+    symmetric: sp.csr_matrix = matrix.maximum(matrix.T).tocsr()
+    symmetric.eliminate_zeros()
+    return symmetric
+

@@ -1,0 +1,269 @@
+"""Scoring a matrix from Python: the same stages as a job's, on a store in memory, or on disk when X is not in memory."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.graph.edges import store_given_graph
+from daskfs.graph.neighbors import create_graph_arrays
+from daskfs.graph.partition import block_rows
+from daskfs.graph.spec import GraphSpec
+from daskfs.kernels.labels import Labels
+from daskfs.kernels.moments import column_moments
+from daskfs.kernels.scaling import row_norms
+from daskfs.methods.registry import Method, check_labels
+from daskfs.plan import (
+    Plan,
+    Stage,
+    digest,
+    fingerprinted,
+    plan_edges,
+    plan_graph,
+    plan_scores,
+    plan_weights,
+    slab_columns,
+)
+from daskfs.scores.slab import create_score_arrays, graph_needs, method_to_json
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.store import Store
+from daskfs.store.tiles import Shape, TileInfo, Tiles
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+@dataclass(frozen=True)
+class GivenGraph:
+    """A graph from outside: neighbour lists under the name of a spec, or a symmetric matrix of weights."""
+
+    lists: tuple[str, np.ndarray, np.ndarray] | None = None
+    matrix: sp.csr_matrix | None = None
+
+
+def memory_context(X: np.ndarray | sp.csr_matrix, labels: Labels | None) -> Context:
+    """Return a context whose tiles are a matrix in memory; nothing is copied or written."""
+    n_samples, n_features = X.shape
+    sparse = sp.issparse(X)
+    shape = Shape(n_samples, n_features, X.dtype.name, sparse, int(X.nnz) if sparse else None, n_samples, n_features)
+    store = _LazyMoments(X)
+    task, classes = (labels.task, labels.classes) if labels is not None else (None, ())
+    if labels is not None:
+        store.put_array(layout.LABELS.name, labels.values)
+    return Context(store, Tiles(store, TileInfo(shape, "memory", "memory", None, task, classes), X))
+
+
+class _LazyMoments(Store):
+    """A store in memory that takes moments and norms of a matrix only when a scaling asks for them."""
+
+    def __init__(self, X: np.ndarray | sp.csr_matrix) -> None:
+        super().__init__(None)
+        self._X = X
+
+    def open(self, name: str) -> Any:
+        """Return an array, computing moments or norms at the first call."""
+        if name == layout.COLUMNS.name and name not in self._memory:
+            m = column_moments(self._X)
+            self.put_array(name, np.stack([m.mean, m.variance, m.minimum, m.maximum, np.full_like(m.mean, np.nan)]))
+        elif name == layout.ROW_NORMS.name and name not in self._memory:
+            self.put_array(name, row_norms(self._X))
+        return super().open(name)
+
+
+def score_features(
+    context: Context,
+    methods: Sequence[Method],
+    specs: Mapping[str, tuple[GraphSpec, int]],
+    labels: Labels | None,
+    given: GivenGraph | None = None,
+    client: Client | None = None,
+) -> dict[str, np.ndarray]:
+    """Return the fields of each method over all features, shape (n_fields, n_features), by label.
+
+    Parameters
+    ----------
+    context
+        Tiles and a store for what follows from them.
+    methods
+        Methods to score.
+    specs
+        Neighbour lists to find, with the number of neighbours, by name.
+    labels
+        Labels, checked against what the methods need.
+    given
+        A graph that is not to be found.
+    client
+        Runs the units; needs a store on disk.
+    """
+    for method in methods:
+        check_labels(method.criterion, method.label, labels)
+    shape = context.tiles.shape
+    weightings = graph_needs(list(methods))
+    scaled = any(need.scaling is not None for method in methods for need in method.needs)
+    columns = slab_columns(shape, scaled, None)
+    stages: list[Stage] = [stage for spec, k in specs.values() for stage in plan_graph(shape, spec, k)]
+    lists = dict.fromkeys((w.graph, w.n_neighbors) for w in weightings if w.graph != "given")
+    stages += [plan_edges(shape.n_samples, name, k, 0) for name, k in lists]
+    stages += [plan_weights(shape.n_samples, w, 0) for w in weightings]
+    stages.append(plan_scores(shape, [method_to_json(m) for m in methods], weightings, scaled, columns, 0))
+    for spec, k in specs.values():
+        _create_lists(context.store, spec.name, shape, k)
+    _store_given(context, given)
+    create_score_arrays(context.store, list(methods), shape.n_features, columns)
+    run_all(context, stages, client)
+    return {m.label: context.store.open(layout.SCORES.at(m.label))[...] for m in methods}
+
+
+def _create_lists(store: Store, name: str, shape: Shape, k: int) -> None:
+    create_graph_arrays(store, name, shape.n_samples, k, block_rows(shape.n_samples))
+    n_queries = min(500, shape.n_samples)
+    store.create(layout.KNN_RECALL.at(name), (shape.n_bands, n_queries, k), np.float64, (1, n_queries, k))
+
+
+def _store_given(context: Context, given: GivenGraph | None) -> None:
+    if given is None:
+        return
+    if given.matrix is not None:
+        store_given_graph(context.store, given.matrix)
+    if given.lists is not None:
+        name, indices, distances = given.lists
+        rows = block_rows(indices.shape[0])
+        context.store.put_array(layout.KNN_INDICES.at(name), indices, (rows, indices.shape[1]))
+        context.store.put_array(layout.KNN_DISTANCES.at(name), distances, (rows, distances.shape[1]))
+
+
+def find_lists(
+    context: Context, spec: GraphSpec, k: int, client: Client | None = None
+) -> tuple[np.ndarray, np.ndarray, float | None]:
+    """Return neighbour lists (indices, distances), each (n_samples, k), and the estimated recall, None for an exact search."""
+    _create_lists(context.store, spec.name, context.tiles.shape, k)
+    run_all(context, plan_graph(context.tiles.shape, spec, k), client)
+    store = context.store
+    recall = store.read_json(layout.RECALL_SUMMARY.format(spec.name))
+    indices, distances = store.open(layout.KNN_INDICES.at(spec.name))[...], store.open(layout.KNN_DISTANCES.at(spec.name))[...]
+    return indices, distances, recall["value"] if recall else None
+
+
+def run_all(context: Context, stages: Sequence[Stage], client: Client | None) -> None:
+    """Run all units of some stages: on a cluster, or in this process."""
+    from daskfs.execution.waves import run_stage
+
+    stages = fingerprinted(stages, context.tiles.info.fingerprint)
+    identity = digest(stages[-1].fingerprint, context.store.url)
+    if context.store.root is not None:
+        plan = Plan(context.tiles.store.url, tuple(stages), identity)
+        context.store.write_json(layout.PLAN_JSON, plan.to_json())
+    for stage in stages:
+        run_stage(context, stage, range(stage.n_units), client, identity, _ignore)
+
+
+def _ignore(stage: Stage, unit: int, facts: dict[str, Any]) -> None:
+    del stage, unit, facts
+
+
+# --------------------------------------------------------------- X that is not in memory
+def current_client() -> Client | None:
+    """Return the client that this thread would use, None when there is none."""
+    import sys
+
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import get_client
+
+    try:
+        return get_client()
+    except ValueError:
+        return None
+
+
+def is_stored(X: Any) -> bool:
+    """Return whether X is a path, a Zarr array or group member, or a dask collection."""
+    return isinstance(X, str | Path) or _kind(X) in ("zarr", "dask")
+
+
+def _kind(X: Any) -> str:
+    return type(X).__module__.split(".", 1)[0]
+
+
+@contextmanager
+def stored_context(X: Any) -> Iterator[tuple[Context, tuple[str, ...] | None, Client | None]]:
+    """Yield a context for X that is not in memory, its feature names, and the client to use.
+
+    Tiles and results lie in a temporary directory (Dask's ``temporary-directory``, which workers must share) that is deleted at the end;
+    a Zarr array whose chunks serve is not copied.
+    """
+    import dask
+
+    from daskfs.job import DataBlock
+    from daskfs.pipeline import fill_tiles
+    from daskfs.planning import plan_tiles
+    from daskfs.execution.progress import Silent
+    from daskfs.store.context import open_tiles
+
+    client = current_client()
+    with tempfile.TemporaryDirectory(prefix="daskfs-", dir=dask.config.get("temporary-directory", None)) as scratch:
+        source, member = _as_path(X, Path(scratch))
+        tiles_plan = plan_tiles(DataBlock(source=source, array=member), f"{scratch}/tiles", None)
+        if tiles_plan.stages:
+            fill_tiles(tiles_plan, client, None, _ignore, Silent(), {})
+        tiles = open_tiles(tiles_plan.url)
+        names = tiles.store.read_json(layout.FEATURE_NAMES)
+        yield Context(Store(Path(scratch) / "run"), tiles), tuple(names) if names else None, client
+
+
+def _as_path(X: Any, scratch: Path) -> tuple[str, str | None]:
+    if isinstance(X, str | Path):
+        return str(X), None
+    if _kind(X) == "zarr":
+        root = getattr(X.store, "root", None)
+        if root is None:
+            msg = f"the Zarr array lies in a {type(X.store).__name__}; pass one in a local directory, or X[...]."
+            raise TypeError(msg)
+        return str(Path(root) / X.path), None
+    array = X if hasattr(X, "rechunk") else X.to_dask_array(lengths=True)
+    if any(np.isnan(size) for sizes in array.chunks for size in sizes):
+        array = array.compute_chunk_sizes()
+    path = scratch / "source.zarr"
+    array.rechunk({0: "auto", 1: -1} if array.shape[1] < 2**14 else "auto").to_zarr(str(path))
+    return str(path), None
+
+
+SMALL_BYTES = 2**26
+
+
+def loaded_if_small(X: Any) -> Any:
+    """Return a dask collection that fits one block as an array, anything else as it is."""
+    if _kind(X) != "dask":
+        return X
+    array = X if hasattr(X, "rechunk") else X.to_dask_array(lengths=True)
+    return array.compute() if array.nbytes <= SMALL_BYTES else array
+
+
+@contextmanager
+def opened(
+    X: Any, labels: Labels | None
+) -> Iterator[tuple[Context, tuple[str, ...] | None, Client | None]]:
+    """Yield a context for X, feature names where X brings some, and the client to use.
+
+    Parameters
+    ----------
+    X
+        A finite array or CSR matrix in memory, or anything that :func:`is_stored`.
+    labels
+        Labels of its rows.
+    """
+    if not is_stored(X):
+        yield memory_context(X, labels), None, None
+        return
+    with stored_context(X) as (context, names, client):
+        if labels is not None:
+            context.tiles.use_labels(labels)
+        yield context, names, client
