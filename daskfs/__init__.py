@@ -1,8 +1,10 @@
 """Feature ranking on Dask for data that does not fit one machine.
 
-Seven words have one meaning each throughout: a *tile* is one Zarr chunk of X (rows x features), a *band* one row of tiles (some rows, all
-features), a *slab* one column of tiles (all rows, one block of features), a *block* an array handed to a kernel, a *partition* the
-rows that are searched together for neighbors, a *unit* one task of a stage and the grain of resume, a *stage* all units of one step.
+Seven words have one meaning each throughout: a *tile* is one Zarr chunk of X (rows x features), a *band* one row of
+tiles (some rows, all features), a *slab* one column of tiles (all rows, one block of features), a *block* an array
+handed to a kernel, a
+*partition* the rows that are searched together for neighbors, a *unit* one task of a stage and the grain of resume, a
+*stage* all units of one step.
 """
 
 from __future__ import annotations

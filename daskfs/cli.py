@@ -1,6 +1,7 @@
 """The ``daskfs`` command: parses arguments, calls one function, prints its result.
 
-Results go to stdout, everything else to stderr. Heavy imports wait until a verb needs them, so that ``--help`` is quick.
+Results go to stdout, everything else to stderr. Heavy imports wait until a verb needs them, so that ``--help`` is
+quick.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import typer
 
 from daskfs.errors import DaskfsError, ExitCode
 
-EPILOG = "Exit codes: 0 done, 1 failed, 2 usage or job file, 3 bad input or store, 4 cluster, 75 interrupted but resumable."
+EPILOG = (
+    "Exit codes: 0 done, 1 failed, 2 usage or job file, 3 bad input or store, 4 cluster, 75 interrupted but resumable."
+)
 MiB = 2**20
 
 app = typer.Typer(
@@ -27,7 +30,9 @@ app = typer.Typer(
 )
 
 JobFile = Annotated[str, typer.Argument(metavar="JOB", help="Job file (YAML).")]
-Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. graph.n_neighbors=10.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. graph.n_neighbors=10.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
@@ -47,7 +52,9 @@ def _progress(quiet: bool) -> Any:
 def run(
     job: JobFile,
     overrides: Overrides = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete another job's run in output.path first.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Delete another job's run in output.path first.")
+    ] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -66,7 +73,9 @@ def run(
 
 def _run_lines(result: dict[str, Any]) -> list[str]:
     data = result["data"]
-    lines = [f"{data['source']}: {data['n_samples']} rows x {data['n_features']} features, {data['n_labelled']} labelled"]
+    lines = [
+        f"{data['source']}: {data['n_samples']} rows x {data['n_features']} features, {data['n_labelled']} labelled"
+    ]
     for graph in result["graphs"]:
         recall = graph["recall"]
         quality = "exact" if recall is None else f"recall {recall['value']:.3f} on {recall['n_rows']} rows"
@@ -141,11 +150,20 @@ Task = Annotated[str, typer.Option(help="auto, classification or regression.")]
 Names = Annotated[str | None, typer.Option(help="Member or text file with the feature names.")]
 
 
-def _data_block(source: str, array: str | None, labels: str | None, exclude: list[str] | None, task: str, names: str | None) -> Any:
+def _data_block(
+    source: str, array: str | None, labels: str | None, exclude: list[str] | None, task: str, names: str | None
+) -> Any:
     from daskfs.job import make_data
 
     return make_data(
-        {"source": source, "array": array, "labels": labels, "exclude": exclude or [], "task": task, "feature_names": names}
+        {
+            "source": source,
+            "array": array,
+            "labels": labels,
+            "exclude": exclude or [],
+            "task": task,
+            "feature_names": names,
+        }
     )
 
 
@@ -195,7 +213,9 @@ def inspect(
 
 
 def _description_lines(result: dict[str, Any]) -> list[str]:
-    return [f"{key}: {', '.join(map(str, v)) if isinstance(v, list) else v}" for key, v in result.items() if v is not None]
+    return [
+        f"{key}: {', '.join(map(str, v)) if isinstance(v, list) else v}" for key, v in result.items() if v is not None
+    ]
 
 
 @app.command(epilog=EPILOG)
@@ -216,7 +236,11 @@ def methods(as_json: AsJson = False) -> None:
         }
         for c in criteria().values()
     ]
-    _emit(rows, as_json, lambda table: [f"{r['name']:<20} {r['direction']:<11} {r['summary']} [{r['citation']}]" for r in table])
+    _emit(
+        rows,
+        as_json,
+        lambda table: [f"{r['name']:<20} {r['direction']:<11} {r['summary']} [{r['citation']}]" for r in table],
+    )
 
 
 @app.command(epilog=EPILOG)

@@ -62,7 +62,7 @@ class UnitError(DaskfsError):
     exit_code = ExitCode.FAILED
 
 
-class InterruptedRun(DaskfsError):
+class RunStoppedError(DaskfsError):
     """The run was asked to stop. What is finished is recorded; the same command goes on from there."""
 
     exit_code = ExitCode.INTERRUPTED

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from daskfs.errors import InputError, JobError
 from daskfs.graph.api import KNNGraph
 from daskfs.graph.spec import GraphSpec, WidthRule
+from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.neighbors import METRICS, Metric
 from daskfs.kernels.order import rank_order, ranks
@@ -46,7 +47,11 @@ class _ScoreSelector(SelectorMixin, BaseEstimator):
     _task: ClassVar[str | None] = None
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_features_to_select": [Interval(Integral, 1, None, closed="left"), Interval(Real, 0, 1, closed="right"), None],
+        "n_features_to_select": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Real, 0, 1, closed="right"),
+            None,
+        ],
     }
 
     def __init__(self, n_features_to_select: float | None = None) -> None:
@@ -58,11 +63,11 @@ class _ScoreSelector(SelectorMixin, BaseEstimator):
         Parameters
         ----------
         X
-            Array, CSR or CSC matrix, DataFrame, dask array or DataFrame, Zarr array, or the path of any source that ``daskfs convert``
-            reads; shape (n_samples, n_features), finite.
+            Array, CSR or CSC matrix, DataFrame, dask array or DataFrame, Zarr array, or the path of any source that
+            ``daskfs convert`` reads; shape (n_samples, n_features), finite.
         y
-            Labels, shape (n_samples,): class labels with -1 for unlabelled rows, or a float target with NaN for those. Ignored by
-            criteria that use none.
+            Labels, shape (n_samples,): class labels with -1 for unlabelled rows, or a float target with NaN for those.
+            Ignored by criteria that use none.
 
         Returns
         -------
@@ -98,7 +103,7 @@ class _ScoreSelector(SelectorMixin, BaseEstimator):
     def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
         if not self.__sklearn_tags__().target_tags.required:
             return validate_data(self, X, accept_sparse="csr", dtype="numeric", order="C"), None
-        partly = sp.issparse(y) or np.asarray(y).dtype.kind != "f"
+        partly = is_sparse(y) or np.asarray(y).dtype.kind != "f"
         if y is None or partly:
             return validate_data(self, X, y, accept_sparse="csr", dtype="numeric", order="C", y_numeric=False)
         # a float y may hold NaN for unlabelled rows, which validate_data refuses
@@ -193,8 +198,9 @@ class VarianceScore(_ScoreSelector):
 class FisherScore(_ScoreSelector):
     """Fisher score: scatter between classes over scatter within, on the labelled rows; large is good.
 
-    ``sum_c n_c (mean_c - mean)**2 / sum_c n_c var_c`` with population variances. +inf where every class is constant and they differ; NaN
-    (excluded) where the feature is constant on the labelled rows. Fewer than two classes: :class:`ValueError`.
+    ``sum_c n_c (mean_c - mean)**2 / sum_c n_c var_c`` with population variances. +inf where every class is constant and
+    they differ; NaN (excluded) where the feature is constant on the labelled rows. Fewer than two classes:
+    :class:`ValueError`.
 
     Parameters
     ----------
@@ -226,8 +232,8 @@ class FisherScore(_ScoreSelector):
 class PearsonScore(_ScoreSelector):
     """Absolute Pearson correlation with the target on the labelled rows; large is good.
 
-    With classes, the largest absolute correlation with the indicator of one class against the rest. NaN (excluded) where the feature is
-    constant on the labelled rows; a constant target is a :class:`ValueError`.
+    With classes, the largest absolute correlation with the indicator of one class against the rest. NaN (excluded)
+    where the feature is constant on the labelled rows; a constant target is a :class:`ValueError`.
 
     Parameters
     ----------
@@ -256,7 +262,10 @@ class PearsonScore(_ScoreSelector):
     }
 
     def __init__(
-        self, n_features_to_select: float | None = None, *, task: Literal["auto", "regression", "classification"] = "auto"
+        self,
+        n_features_to_select: float | None = None,
+        *,
+        task: Literal["auto", "regression", "classification"] = "auto",
     ) -> None:
         super().__init__(n_features_to_select)
         self.task = task
@@ -276,32 +285,38 @@ class PearsonScore(_ScoreSelector):
 
 
 class LaplacianScore(_ScoreSelector):
-    """Laplacian Score: how little a feature varies along the edges of the neighbor graph, against its variance; small is good.
+    """Laplacian Score: how little a feature varies along the edges of the neighbor graph, against its variance; small
+    is good.
 
-    ``f'Lf / f~'D f~`` with ``f~ = f - (f'D1 / 1'D1) 1``, in [0, 2]. The numerator is a sum over edges of squared differences: no
-    cancellation, whatever the offset. NaN (excluded) for a feature that is constant on the rows which have an edge. Labels are ignored.
+    ``f'Lf / f~'D f~`` with ``f~ = f - (f'D1 / 1'D1) 1``, in [0, 2]. The numerator is a sum over edges of squared
+    differences: no cancellation, whatever the offset. NaN (excluded) for a feature that is constant on the rows which
+    have an edge. Labels are ignored.
 
     Parameters
     ----------
     n_features_to_select
         Number of features, or a share of them in (0, 1]; None selects half.
     n_neighbors
-        Neighbors of each row, itself left out, at most n_samples - 1. An edge joins two rows when either lists the other.
+        Neighbors of each row, itself left out, at most n_samples - 1. An edge joins two rows when either lists the
+        other.
     metric
         "euclidean" or "cosine".
     weights
-        "heat": exp(-d**2 / t). "binary": 1. "cosine": the cosine of the rows (needs metric="cosine" or graph_scaling="unit").
+        "heat": exp(-d**2 / t). "binary": 1. "cosine": the cosine of the rows (needs metric="cosine" or
+        graph_scaling="unit").
     t
-        Width of the heat kernel: a number, or the "mean" or "median" of the squared edge lengths. Where every weight underflows to 0:
-        :class:`ValueError`. scikit-feature's exp(-d**2 / (2 t**2)) is ``t = 2 * t**2`` here.
+        Width of the heat kernel: a number, or the "mean" or "median" of the squared edge lengths. Where every weight
+        underflows to 0: :class:`ValueError`. scikit-feature's exp(-d**2 / (2 t**2)) is ``t = 2 * t**2`` here.
     self_loops
-        Give every row an edge of weight 1 to itself, which changes D but not the numerator; scikit-feature and Cai's MATLAB code do.
+        Give every row an edge of weight 1 to itself, which changes D but not the numerator; scikit-feature and Cai's
+        MATLAB code do.
     graph
-        None to find the graph; a :class:`KNNGraph` of the same rows (its metric counts, and it must have at least `n_neighbors`); or a
-        symmetric (n_samples, n_samples) matrix of weights, dense or sparse, whose diagonal counts as self-loops. An asymmetric one is
-        symmetrized by the larger of both entries.
+        None to find the graph; a :class:`KNNGraph` of the same rows (its metric counts, and it must have at least
+        `n_neighbors`); or a symmetric (n_samples, n_samples) matrix of weights, dense or sparse, whose diagonal counts
+        as self-loops. An asymmetric one is symmetrized by the larger of both entries.
     graph_scaling, score_scaling
-        None, "zscore", "unit" (rows) or "log1p", on the fly, for the graph and for the scored values. Without it both see X as it is.
+        None, "zscore", "unit" (rows) or "log1p", on the fly, for the graph and for the scored values. Without it
+        both see X as it is.
 
     References
     ----------
@@ -392,7 +407,10 @@ def _check_lists(graph: KNNGraph, n_neighbors: int, n_samples: int) -> None:
 def _weight_matrix(graph: Any, n_samples: int) -> sp.csr_matrix:
     matrix = sp.csr_matrix(check_array(graph, accept_sparse="csr", dtype=np.float64, input_name="graph"))
     if matrix.shape != (n_samples, n_samples):
-        msg = f"graph has shape {matrix.shape}, and X has n_samples={n_samples}: a weight for every pair of rows is needed."
+        msg = (
+            f"graph has shape {matrix.shape}, and X has n_samples={n_samples}: a weight for every pair of rows "
+            "is needed."
+        )
         raise InputError(msg)
     if matrix.nnz and matrix.data.min() < 0:
         msg = "graph has negative weights."
@@ -400,4 +418,3 @@ def _weight_matrix(graph: Any, n_samples: int) -> sp.csr_matrix:
     symmetric: sp.csr_matrix = matrix.maximum(matrix.T).tocsr()
     symmetric.eliminate_zeros()
     return symmetric
-

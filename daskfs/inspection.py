@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from daskfs.job import DataBlock
+from daskfs.kernels.blocks import is_sparse
 from daskfs.pipeline import describe_tiles
 from daskfs.plan import plan_shape
 from daskfs.planning import source_spec
@@ -68,7 +68,7 @@ def _scan(source: Any, n_bands: int, shape: Any) -> tuple[np.ndarray, np.ndarray
     for index in range(n_bands):
         band = shape.band(index)
         block = source.read_rows(band.start, band.stop)
-        if sp.issparse(block):
+        if is_sparse(block):
             missing += np.bincount(block.indices[np.isnan(block.data)], minlength=shape.n_features)
             infinite += np.bincount(block.indices[np.isinf(block.data)], minlength=shape.n_features)
             low = np.fmin(low, block.min(axis=0).toarray().ravel())

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+)
 
 from daskfs.errors import JobError, nearest
 from daskfs.graph.spec import GraphSpec
@@ -42,9 +51,13 @@ class Block(BaseModel):
 class DataBlock(Block):
     """Where the data are."""
 
-    source: str = Field(description="A path (.npy, .npz, .csv, .tsv, .parquet, Zarr, tiles), sklearn:NAME or synthetic:...")
+    source: str = Field(
+        description="A path (.npy, .npz, .csv, .tsv, .parquet, Zarr, tiles), sklearn:NAME or synthetic:..."
+    )
     array: str | None = Field(None, description="Member of an .npz or path in a Zarr group that holds X.")
-    labels: str | None = Field(None, description="A column, a member, or a path; sklearn: and synthetic: bring their own.")
+    labels: str | None = Field(
+        None, description="A column, a member, or a path; sklearn: and synthetic: bring their own."
+    )
     feature_names: str | None = Field(None, description="A member, or a path to a text file with one name a line.")
     exclude: tuple[str, ...] = Field((), description="Table columns that are neither feature nor label.")
     task: Literal["auto", "classification", "regression"] = "auto"
@@ -99,11 +112,15 @@ class EvaluateBlock(Block):
 
 
 class ClusterBlock(Block):
-    """A local cluster by default; an address or a scheduler file joins one that runs. workers: 0 runs in this process."""
+    """A local cluster by default; an address or a scheduler file joins one that runs. workers: 0 runs in this
+    process.
+    """
 
     workers: NonNegativeInt = 2
     threads: PositiveInt = 1
-    memory_limit: str | int | None = Field(None, description="Of one worker, for example 2GiB. None shares the machine's.")
+    memory_limit: str | int | None = Field(
+        None, description="Of one worker, for example 2GiB. None shares the machine's."
+    )
     address: str | None = None
     scheduler_file: str | None = None
     wait_seconds: PositiveFloat = 120.0
@@ -226,7 +243,9 @@ def load_job(path: str | Path, overrides: Sequence[str] = ()) -> Job:
 
 
 def make_job(raw: Mapping[str, Any], where: str = "job") -> Job:
-    """Check a job given as nested dictionaries; :class:`JobError` names the key and, for an unknown one, the nearest valid one."""
+    """Check a job given as nested dictionaries; :class:`JobError` names the key and, for an unknown one, the nearest
+    valid one.
+    """
     try:
         job = Job.model_validate(raw)
     except ValidationError as error:
@@ -240,12 +259,12 @@ def make_job(raw: Mapping[str, Any], where: str = "job") -> Job:
 
 def make_data(raw: Mapping[str, Any]) -> DataBlock:
     """Check a data block given by command-line options."""
-    return cast(DataBlock, _checked(DataBlock, raw))
+    return cast("DataBlock", _checked(DataBlock, raw))
 
 
 def make_cluster(raw: Mapping[str, Any]) -> ClusterBlock:
     """Check a cluster block given by command-line options."""
-    return cast(ClusterBlock, _checked(ClusterBlock, raw))
+    return cast("ClusterBlock", _checked(ClusterBlock, raw))
 
 
 def _checked(block: type[Block], raw: Mapping[str, Any]) -> Block:
@@ -271,7 +290,10 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         last = position == len(parts) - 1
         if isinstance(target, list):
             if not part.isdigit() or int(part) >= len(target):
-                msg = f"--set {override}: '{'.'.join(parts[:position])}' is a list of {len(target)}; '{part}' is not one of its numbers."
+                msg = (
+                    f"--set {override}: '{'.'.join(parts[:position])}' is a list of {len(target)}; '{part}' is "
+                    "not one of its numbers."
+                )
                 raise JobError(msg)
             if isinstance(target[int(part)], str) and not last:
                 target[int(part)] = {"name": target[int(part)]}
@@ -292,7 +314,11 @@ def _apply(raw: dict[str, Any], override: str) -> None:
 def _explain(error: ValidationError) -> str:
     problems = error.errors()
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
-    location = [part for part in problem["loc"] if not (isinstance(part, str) and part.startswith(("function-", "literal", "constrained")))]
+    location = [
+        part
+        for part in problem["loc"]
+        if not (isinstance(part, str) and part.startswith(("function-", "literal", "constrained")))
+    ]
     key = ".".join(str(part) for part in location)
     if problem["type"] == "extra_forbidden":
         valid = _valid_keys(location[:-1])
@@ -313,7 +339,7 @@ def _valid_keys(location: Sequence[Any]) -> tuple[str, ...]:
         candidates = [annotation, *getattr(annotation, "__args__", ())]
         blocks = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
         if blocks:
-            model = cast(type[BaseModel], blocks[0])
+            model = cast("type[BaseModel]", blocks[0])
     return tuple(model.model_fields)
 
 
@@ -326,7 +352,9 @@ def json_schema() -> dict[str, Any]:
     for name, criterion in criteria().items():
         parameters = criterion.parameters.model_json_schema()
         properties = {"name": {"const": name}, "label": {"type": "string"}, **parameters["properties"]}
-        entries.append({"type": "object", "properties": properties, "required": ["name"], "additionalProperties": False})
+        entries.append(
+            {"type": "object", "properties": properties, "required": ["name"], "additionalProperties": False}
+        )
     schema["properties"]["methods"] = {"type": "array", "minItems": 1, "items": {"anyOf": entries}}
     schema["$defs"].pop("MethodBlock", None)
     return schema

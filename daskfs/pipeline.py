@@ -1,4 +1,6 @@
-"""A job from its file to its report: the order in which things happen. What a unit does, and what a plan holds, lies elsewhere."""
+"""A job from its file to its report: the order in which things happen. What a unit does, and what a plan holds, lies
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from daskfs.errors import InputError, InterruptedRun, StoreError
+from daskfs.errors import InputError, RunStoppedError, StoreError
 from daskfs.execution.cluster import ClusterSettings, connected, memory_per_worker, smallest_limit
 from daskfs.execution.progress import Progress, Silent
 from daskfs.execution.waves import pending_units, run_stage
@@ -39,7 +41,9 @@ if TYPE_CHECKING:
 
 
 # ------------------------------------------------------------------------- one run
-def run_job(job: Job, progress: Progress | None = None, *, overwrite: bool = False, command: str | None = None) -> dict[str, Any]:
+def run_job(
+    job: Job, progress: Progress | None = None, *, overwrite: bool = False, command: str | None = None
+) -> dict[str, Any]:
     """Run a job, or what is left of it.
 
     Parameters
@@ -74,7 +78,9 @@ def run_job(job: Job, progress: Progress | None = None, *, overwrite: bool = Fal
 class _Run:
     """State of one call of :func:`run_job`."""
 
-    def __init__(self, store: Store, job: Job, manifest: dict[str, Any], progress: Progress, command: str | None) -> None:
+    def __init__(
+        self, store: Store, job: Job, manifest: dict[str, Any], progress: Progress, command: str | None
+    ) -> None:
         self.store, self.job, self.manifest, self.progress, self.command = store, job, manifest, progress, command
         self.started = time.time()
         self.recomputed: dict[str, int] = {}
@@ -108,7 +114,8 @@ class _Run:
         known = TilePlan.from_json(stored)
         if known.fingerprint != current.fingerprint:
             msg = (
-                f"{self.job.data.source} changed since the run in {self.store.url} began: restore it, choose another output.path, or "
+                f"{self.job.data.source} changed since the run in {self.store.url} began: restore it, "
+                "choose another output.path, or "
                 "start over with --overwrite."
             )
             raise StoreError(msg)
@@ -186,7 +193,12 @@ def run_pending(
 
 
 def fill_tiles(
-    tiles: TilePlan, client: Client | None, limit: int | None, report: Any, progress: Progress, recomputed: dict[str, int]
+    tiles: TilePlan,
+    client: Client | None,
+    limit: int | None,
+    report: Any,
+    progress: Progress,
+    recomputed: dict[str, int],
 ) -> None:
     """Fill a tile store, or what is missing of it."""
     check_memory(tiles.stages, limit)
@@ -213,7 +225,9 @@ def create_run_arrays(store: Store, plan: Plan) -> None:
             n_queries = min(500, n_samples)
             store.create(layout.KNN_RECALL.at(name), (stage.n_units, n_queries, k), np.float64, (1, n_queries, k))
         elif stage.function == "score":
-            create_score_arrays(store, methods_from(stage.parameters["methods"]), n_features, int(stage.parameters["slab_columns"]))
+            create_score_arrays(
+                store, methods_from(stage.parameters["methods"]), n_features, int(stage.parameters["slab_columns"])
+            )
 
 
 def check_labels_of(plan: Plan, context: Context) -> None:
@@ -228,20 +242,24 @@ def check_labels_of(plan: Plan, context: Context) -> None:
 
 # ------------------------------------------------------------------- the output's owner
 def _claim(store: Store, job: Job, overwrite: bool) -> dict[str, Any]:
-    """Return the manifest of the run in the output directory, or begin one; :class:`StoreError` when it belongs to another job."""
+    """Return the manifest of the run in the output directory, or begin one; :class:`StoreError` when it belongs to
+    another job.
+    """
     identity = job.identity()
     manifest = _readable_manifest(store, overwrite)
     if manifest is not None and not overwrite:
         if manifest.get("daskfs_version") != __version__:
             msg = (
-                f"{store.url} was begun by daskfs {manifest.get('daskfs_version')}, this is {__version__}: choose another output.path, or "
+                f"{store.url} was begun by daskfs {manifest.get('daskfs_version')}, this is {__version__}: "
+                "choose another output.path, or "
                 "start over with --overwrite."
             )
             raise StoreError(msg)
         if manifest["job"] != identity:
             differing = ", ".join(_differences(manifest["job"], identity)[:5])
             msg = (
-                f"{store.url} holds a run of another job; these keys differ: {differing}. Choose another output.path, or start over "
+                f"{store.url} holds a run of another job; these keys differ: {differing}. Choose another "
+                "output.path, or start over "
                 "with --overwrite."
             )
             raise StoreError(msg)
@@ -265,12 +283,16 @@ def _readable_manifest(store: Store, overwrite: bool) -> dict[str, Any] | None:
     if manifest is None:
         foreign = sorted(p.name for p in root.iterdir() if p.name != layout.LOCK)
         if foreign:
-            msg = f"{store.url} exists and is not a daskfs run (it holds {', '.join(foreign[:3])}): choose another output.path."
+            msg = (
+                f"{store.url} exists and is not a daskfs run (it holds {', '.join(foreign[:3])}): choose "
+                "another output.path."
+            )
             raise StoreError(msg)
         return None
     if manifest.get("format_version") != layout.FORMAT_VERSION and not overwrite:
         msg = (
-            f"{store.url} holds a run in format version {manifest.get('format_version')!r}, this daskfs writes {layout.FORMAT_VERSION}: "
+            f"{store.url} holds a run in format version {manifest.get('format_version')!r}, this daskfs "
+            f"writes {layout.FORMAT_VERSION}: "
             "choose another output.path, or start over with --overwrite."
         )
         raise StoreError(msg)
@@ -313,15 +335,20 @@ def _locked(store: Store) -> Iterator[None]:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Turn SIGTERM, SIGINT and SIGUSR1 into :class:`InterruptedRun`, so that what is finished stays and the exit code is 75."""
+    """Turn SIGTERM, SIGINT and SIGUSR1 into :class:`RunStoppedError`, so that what is finished stays and the exit code
+    is 75.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
         del frame
-        msg = f"stopped by {signal.Signals(number).name}; the same command goes on from the {layout.RUN_JSON} in the output directory."
-        raise InterruptedRun(msg)
+        msg = (
+            f"stopped by {signal.Signals(number).name}; the same command goes on from the {layout.RUN_JSON} in "
+            "the output directory."
+        )
+        raise RunStoppedError(msg)
 
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
     before = [signal.signal(number, stop) for number in numbers]
@@ -333,7 +360,9 @@ def _stoppable() -> Iterator[None]:
 
 
 # ------------------------------------------------------------------- other verbs
-def convert(data: DataBlock, target: str, settings: ClusterSettings, progress: Progress | None = None) -> dict[str, Any]:
+def convert(
+    data: DataBlock, target: str, settings: ClusterSettings, progress: Progress | None = None
+) -> dict[str, Any]:
     """Turn a source into a tile store, or finish one that was begun.
 
     Returns
@@ -360,7 +389,9 @@ def convert(data: DataBlock, target: str, settings: ClusterSettings, progress: P
             raise StoreError(msg)
         recomputed: dict[str, int] = {}
         with connected(settings) as client:
-            fill_tiles(tiles, client, limit, lambda stage, unit, facts: progress.unit_done(stage, facts), progress, recomputed)
+            fill_tiles(
+                tiles, client, limit, lambda stage, _unit, facts: progress.unit_done(stage, facts), progress, recomputed
+            )
     return {**describe_tiles(store.url), "recomputed": recomputed}
 
 
@@ -388,7 +419,9 @@ def describe_tiles(url: str) -> dict[str, Any]:
 
 
 def plan_job(job: Job) -> dict[str, Any]:
-    """Return what a run would do: stages, units, bytes, memory, and what is recorded already. Starts nothing and writes nothing."""
+    """Return what a run would do: stages, units, bytes, memory, and what is recorded already. Starts nothing and writes
+    nothing.
+    """
     settings = ClusterSettings(**job.cluster.model_dump())
     limit = memory_per_worker(settings)
     store = Store(Path(job.output.path).expanduser().absolute())
@@ -452,7 +485,10 @@ def read_manifest(store: Store) -> dict[str, Any]:
         msg = f"{store.url} is not a daskfs run: it has no {layout.RUN_JSON}."
         raise StoreError(msg)
     if manifest.get("format_version") != layout.FORMAT_VERSION:
-        msg = f"{store.url} holds a run in format version {manifest.get('format_version')!r}, this daskfs reads {layout.FORMAT_VERSION}."
+        msg = (
+            f"{store.url} holds a run in format version {manifest.get('format_version')!r}, this daskfs reads "
+            f"{layout.FORMAT_VERSION}."
+        )
         raise StoreError(msg)
     return manifest
 
@@ -473,9 +509,20 @@ def run_status(url: str) -> dict[str, Any]:
 
 def _status_row(context: Context, stage: Stage) -> dict[str, Any]:
     done = done_units(context, stage)
-    seconds = [
-        float((context.store.read_record(stage.name, unit) or {}).get("seconds", 0.0)) for unit in range(stage.n_units)
-    ] if done else []
+    seconds = (
+        [
+            float((context.store.read_record(stage.name, unit) or {}).get("seconds", 0.0))
+            for unit in range(stage.n_units)
+        ]
+        if done
+        else []
+    )
     mean = sum(seconds) / done if done else None
     left = mean * (stage.n_units - done) if mean is not None else None
-    return {"stage": stage.name, "units": stage.n_units, "done": done, "seconds": round(sum(seconds), 3), "seconds_left": left}
+    return {
+        "stage": stage.name,
+        "units": stage.n_units,
+        "done": done,
+        "seconds": round(sum(seconds), 3),
+        "seconds_left": left,
+    }

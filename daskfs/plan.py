@@ -1,7 +1,7 @@
 """A plan is data: the stages of a run, their units, bytes and peak memory, worked out before anything runs.
 
-Nothing here reads or writes. Sizes are in bytes. The planned peak of a unit is that of its whole worker process: the interpreter with what it has
-imported, plus every array that the unit holds at once.
+Nothing here reads or writes. Sizes are in bytes. The planned peak of a unit is that of its whole worker process: the
+interpreter with what it has imported, plus every array that the unit holds at once.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ class Plan:
     def from_json(cls, raw: Mapping[str, Any], where: str) -> Plan:
         """Rebuild a plan; :class:`StoreError` when it is of another version."""
         if raw.get("format_version") != layout.FORMAT_VERSION:
-            msg = f"{where} was written in format version {raw.get('format_version')!r}, this daskfs reads {layout.FORMAT_VERSION}."
+            msg = (
+                f"{where} was written in format version {raw.get('format_version')!r}, this daskfs reads "
+                f"{layout.FORMAT_VERSION}."
+            )
             raise StoreError(msg)
         return cls(**{**raw, "stages": tuple(Stage(**stage) for stage in raw["stages"])})
 
@@ -88,7 +91,9 @@ def digest(*values: Any) -> str:
 
 
 def fingerprinted(stages: Sequence[Stage], start: str) -> tuple[Stage, ...]:
-    """Give each stage a fingerprint of everything that its results depend on: its parameters and all that came before."""
+    """Give each stage a fingerprint of everything that its results depend on: its parameters and all that came
+    before.
+    """
     result, current = [], start
     for stage in stages:
         current = digest(current, stage.name, stage.function, stage.n_units, dict(stage.parameters))
@@ -104,8 +109,10 @@ def check_memory(stages: Sequence[Stage], memory_limit: int | None) -> None:
         if stage.peak_bytes > USABLE * memory_limit:
             needed = int(np.ceil(stage.peak_bytes / USABLE / MiB))
             msg = (
-                f"stage {stage.name} needs {stage.peak_bytes / MiB:.0f} MiB in a worker process, and cluster.memory_limit is "
-                f"{memory_limit / MiB:.0f} MiB, of which {USABLE:.0%} may be filled. Set cluster.memory_limit to {needed} MiB or more"
+                f"stage {stage.name} needs {stage.peak_bytes / MiB:.0f} MiB in a worker process, and "
+                "cluster.memory_limit is "
+                f"{memory_limit / MiB:.0f} MiB, of which {USABLE:.0%} may be filled. Set "
+                f"cluster.memory_limit to {needed} MiB or more"
                 f"{', or start fewer workers' if needed > 1024 else ''}."
             )
             raise MemoryPlanError(msg)
@@ -150,11 +157,13 @@ def plan_shape(
     return Shape(n_samples, n_features, dtype, False, None, rows, columns)
 
 
-def serves_in_place(n_samples: int, chunks: tuple[int, int], n_features: int, dtype: str, memory_limit: int | None) -> bool:
+def serves_in_place(
+    n_samples: int, chunks: tuple[int, int], n_features: int, dtype: str, memory_limit: int | None
+) -> bool:
     """Return whether a Zarr array can be read where it lies.
 
-    A slab of one chunk column and a band of one chunk row must fit the slab budget, one chunk must not exceed two tiles, and chunks
-    must not be so small that opening them dominates.
+    A slab of one chunk column and a band of one chunk row must fit the slab budget, one chunk must not exceed two
+    tiles, and chunks must not be so small that opening them dominates.
     """
     itemsize = np.dtype(dtype).itemsize
     budget = slab_budget(memory_limit)
@@ -200,7 +209,9 @@ def plan_ingest(shape: Shape, parameters: Mapping[str, Any], write_x: bool, sour
     written = (shape.x_bytes if write_x else 0) + moments + 8 * shape.n_samples
     stages = (
         Stage("ingest", "ingest", shape.n_bands, parameters, peak, shape.x_bytes, written),
-        Stage("columns", "columns", 1, parameters, PROCESS_BYTES + 400 * shape.n_features + 60 * shape.n_samples, moments),
+        Stage(
+            "columns", "columns", 1, parameters, PROCESS_BYTES + 400 * shape.n_features + 60 * shape.n_samples, moments
+        ),
     )
     return fingerprinted(stages, str(parameters["fingerprint"]))
 
@@ -221,12 +232,16 @@ def plan_graph(shape: Shape, spec: GraphSpec, k: int) -> list[Stage]:
     if engine == "exact":
         return stages
     queries = 500 * shape.n_features * 8
-    check = PROCESS_BYTES + DESCENT_BYTES + 3 * _members_bytes(shape, spec, shape.tile_rows) + 2 * queries + 12 * TILE_BYTES
+    check = (
+        PROCESS_BYTES + DESCENT_BYTES + 3 * _members_bytes(shape, spec, shape.tile_rows) + 2 * queries + 12 * TILE_BYTES
+    )
     exact = shape.n_bands * 500 * k * 8
     return [
         *stages,
         Stage(f"recall-{spec.name}", "recall", shape.n_bands, parameters, check, shape.x_bytes, exact),
-        Stage(f"recall-merge-{spec.name}", "recall-merge", 1, parameters, PROCESS_BYTES + DESCENT_BYTES + 4 * exact, exact),
+        Stage(
+            f"recall-merge-{spec.name}", "recall-merge", 1, parameters, PROCESS_BYTES + DESCENT_BYTES + 4 * exact, exact
+        ),
     ]
 
 
@@ -268,7 +283,11 @@ def slab_columns(shape: Shape, scaled: bool, memory_limit: int | None) -> int:
     """Return how many columns one scoring unit holds: whole tile columns, as many as the slab budget takes."""
     per_column = shape.n_samples * (shape.itemsize + (8 if scaled else 0))
     fitting = max(1, slab_budget(memory_limit) // per_column)
-    wanted = max(shape.tile_columns, -(-shape.n_features // MIN_PARALLEL)) if shape.x_bytes > MIN_TILE_BYTES else shape.n_features
+    wanted = (
+        max(shape.tile_columns, -(-shape.n_features // MIN_PARALLEL))
+        if shape.x_bytes > MIN_TILE_BYTES
+        else shape.n_features
+    )
     columns = min(fitting, wanted)
     if columns > shape.tile_columns:
         columns -= columns % shape.tile_columns
@@ -276,7 +295,12 @@ def slab_columns(shape: Shape, scaled: bool, memory_limit: int | None) -> int:
 
 
 def plan_scores(
-    shape: Shape, methods: list[dict[str, Any]], weightings: Sequence[Weighting], scaled: bool, columns: int, process_bytes: int
+    shape: Shape,
+    methods: list[dict[str, Any]],
+    weightings: Sequence[Weighting],
+    scaled: bool,
+    columns: int,
+    process_bytes: int,
 ) -> Stage:
     """Stage that scores the slabs."""
     n_units = -(-shape.n_features // columns)
@@ -285,7 +309,12 @@ def plan_scores(
     largest_k = max((w.n_neighbors for w in weightings), default=0)
     block = 120 * largest_k * min(block_rows(shape.n_samples), shape.n_samples)
     peak = (
-        process_bytes + slab + panel * shape.itemsize + 4 * tile_bytes(shape) + block + 40 * shape.n_samples
+        process_bytes
+        + slab
+        + panel * shape.itemsize
+        + 4 * tile_bytes(shape)
+        + block
+        + 40 * shape.n_samples
         + conversion_bytes(PANEL_WIDTH)
     )
     graph_bytes = 17 * shape.n_samples * sum(w.n_neighbors for w in weightings)

@@ -1,4 +1,6 @@
-"""From a job and its data to a plan: which stages, with which parameters, at which size. Reads metadata, never values."""
+"""From a job and its data to a plan: which stages, with which parameters, at which size. Reads metadata, never
+values.
+"""
 
 from __future__ import annotations
 
@@ -60,11 +62,15 @@ class TilePlan:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> TilePlan:
         """Rebuild from JSON."""
-        return cls(**{**raw, "shape": Shape(**raw["shape"]), "stages": tuple(Stage(**stage) for stage in raw["stages"])})
+        return cls(
+            **{**raw, "shape": Shape(**raw["shape"]), "stages": tuple(Stage(**stage) for stage in raw["stages"])}
+        )
 
 
 def source_spec(data: DataBlock) -> SourceSpec:
-    """Return the part of the data block that says how to open the source; paths become absolute, as workers need them."""
+    """Return the part of the data block that says how to open the source; paths become absolute, as workers need
+    them.
+    """
     source = data.source
     if not source.startswith(("sklearn:", "synthetic:")) and "://" not in source:
         source = str(Path(source).expanduser().absolute())
@@ -72,14 +78,21 @@ def source_spec(data: DataBlock) -> SourceSpec:
 
 
 def plan_tiles(data: DataBlock, tiles_url: str, memory_limit: int | None) -> TilePlan:
-    """Decide how a source becomes tiles: it is a tile store, it serves in place, or it is converted into `tiles_url`."""
+    """Decide how a source becomes tiles: it is a tile store, it serves in place, or it is converted into
+    `tiles_url`.
+    """
     spec = source_spec(data)
     if (Path(spec.source) / layout.TILES_JSON).is_file():
         return _finished_tiles(data, spec)
     source = open_source(spec)
     info = source.info
     shape = plan_shape(
-        info.n_samples, info.n_features, info.dtype.name, info.nnz if info.is_sparse else None, memory_limit, info.row_multiple
+        info.n_samples,
+        info.n_features,
+        info.dtype.name,
+        info.nnz if info.is_sparse else None,
+        memory_limit,
+        info.row_multiple,
     )
     x_path = _path_in_place(source, memory_limit)
     if x_path is not None:
@@ -159,7 +172,7 @@ def plan_run(job: Job, tiles: TilePlan, task: Task | None, memory_limit: int | N
     methods = job.make_methods(task)
     weightings = graph_needs(methods)
     specs = graph_specs(job, methods)
-    for spec, k in specs.values():
+    for _, k in specs.values():
         check_neighbors(k, shape.n_samples)
     process = PROCESS_BYTES + _descent_bytes(specs, shape.n_samples)
     stages: list[Stage] = []
@@ -227,8 +240,22 @@ def _plan_evaluation(
     model = process + 8 * rows * (10 * max(sizes) + used) + 40 * shape.n_samples + 64 * 2**20
     labels = [method["label"] for method in methods]
     return [
-        Stage("design", "design", 1, {**common, "methods": methods}, process + 60 * shape.n_samples + 200 * shape.n_features),
+        Stage(
+            "design",
+            "design",
+            1,
+            {**common, "methods": methods},
+            process + 60 * shape.n_samples + 200 * shape.n_features,
+        ),
         Stage("gather", "gather", n_slabs, common, gather, shape.x_bytes, rows * used * shape.itemsize),
-        Stage("evaluate", "evaluate", n_tasks, {**common, "labels": labels}, model, n_tasks * rows * used * shape.itemsize),
-        Stage("evaluation-tables", "evaluation-tables", 1, {"n_tasks": n_tasks}, process + 2000 * n_tasks * evaluate.n_splits),
+        Stage(
+            "evaluate", "evaluate", n_tasks, {**common, "labels": labels}, model, n_tasks * rows * used * shape.itemsize
+        ),
+        Stage(
+            "evaluation-tables",
+            "evaluation-tables",
+            1,
+            {"n_tasks": n_tasks},
+            process + 2000 * n_tasks * evaluate.n_splits,
+        ),
     ]

@@ -1,4 +1,6 @@
-"""Scoring a matrix from Python: the same stages as a job's, on a store in memory, or on disk when X is not in memory."""
+"""Scoring a matrix from Python: the same stages as a job's, on a store in memory, or on disk when X is not in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ from daskfs.graph.edges import store_given_graph
 from daskfs.graph.neighbors import create_graph_arrays
 from daskfs.graph.partition import block_rows
 from daskfs.graph.spec import GraphSpec
+from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.moments import column_moments
 from daskfs.kernels.scaling import row_norms
@@ -52,7 +55,7 @@ class GivenGraph:
 def memory_context(X: np.ndarray | sp.csr_matrix, labels: Labels | None) -> Context:
     """Return a context whose tiles are a matrix in memory; nothing is copied or written."""
     n_samples, n_features = X.shape
-    sparse = sp.issparse(X)
+    sparse = is_sparse(X)
     shape = Shape(n_samples, n_features, X.dtype.name, sparse, int(X.nnz) if sparse else None, n_samples, n_features)
     store = _LazyMoments(X)
     task, classes = (labels.task, labels.classes) if labels is not None else (None, ())
@@ -143,12 +146,17 @@ def _store_given(context: Context, given: GivenGraph | None) -> None:
 def find_lists(
     context: Context, spec: GraphSpec, k: int, client: Client | None = None
 ) -> tuple[np.ndarray, np.ndarray, float | None]:
-    """Return neighbour lists (indices, distances), each (n_samples, k), and the estimated recall, None for an exact search."""
+    """Return neighbour lists (indices, distances), each (n_samples, k), and the estimated recall, None for an exact
+    search.
+    """
     _create_lists(context.store, spec.name, context.tiles.shape, k)
     run_all(context, plan_graph(context.tiles.shape, spec, k), client)
     store = context.store
     recall = store.read_json(layout.RECALL_SUMMARY.format(spec.name))
-    indices, distances = store.open(layout.KNN_INDICES.at(spec.name))[...], store.open(layout.KNN_DISTANCES.at(spec.name))[...]
+    indices, distances = (
+        store.open(layout.KNN_INDICES.at(spec.name))[...],
+        store.open(layout.KNN_DISTANCES.at(spec.name))[...],
+    )
     return indices, distances, recall["value"] if recall else None
 
 
@@ -197,15 +205,15 @@ def _kind(X: Any) -> str:
 def stored_context(X: Any) -> Iterator[tuple[Context, tuple[str, ...] | None, Client | None]]:
     """Yield a context for X that is not in memory, its feature names, and the client to use.
 
-    Tiles and results lie in a temporary directory (Dask's ``temporary-directory``, which workers must share) that is deleted at the end;
-    a Zarr array whose chunks serve is not copied.
+    Tiles and results lie in a temporary directory (Dask's ``temporary-directory``, which workers must share) that is
+    deleted at the end; a Zarr array whose chunks serve is not copied.
     """
     import dask
 
+    from daskfs.execution.progress import Silent
     from daskfs.job import DataBlock
     from daskfs.pipeline import fill_tiles
     from daskfs.planning import plan_tiles
-    from daskfs.execution.progress import Silent
     from daskfs.store.context import open_tiles
 
     client = current_client()
@@ -248,9 +256,7 @@ def loaded_if_small(X: Any) -> Any:
 
 
 @contextmanager
-def opened(
-    X: Any, labels: Labels | None
-) -> Iterator[tuple[Context, tuple[str, ...] | None, Client | None]]:
+def opened(X: Any, labels: Labels | None) -> Iterator[tuple[Context, tuple[str, ...] | None, Client | None]]:
     """Yield a context for X, feature names where X brings some, and the client to use.
 
     Parameters

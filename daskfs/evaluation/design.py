@@ -1,7 +1,7 @@
 """Stages "design" and "gather": which rows and folds the evaluation uses, and the columns it needs, read once.
 
-The design is transductive, as in the papers: the ranking saw the rows that the models are tested on. Folds depend on the rows and the seed
-alone, so they are the same for every method and number of features.
+The design is transductive, as in the papers: the ranking saw the rows that the models are tested on. Folds depend on
+the rows and the seed alone, so they are the same for every method and number of features.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int
     used: set[int] = set()
     for method in methods_from(parameters["methods"]):
         scores = method_scores(store, method)[0]
-        order = rank_order(scores, method.criterion.direction)[: min(largest, int(np.isfinite(scores).sum() + np.isinf(scores).sum()))]
+        order = rank_order(scores, method.criterion.direction)[
+            : min(largest, int(np.isfinite(scores).sum() + np.isinf(scores).sum()))
+        ]
         store.put_array(ORDER.format(method.label), order)
         used.update(int(feature) for feature in order)
     store.put_array(ROWS, rows)
@@ -78,7 +80,10 @@ def check_rows(labels: Labels, rows: np.ndarray, parameters: Mapping[str, Any]) 
         raise InputError(msg)
     smallest = rows.size - -(-rows.size // n_splits)
     if n_neighbors > smallest:
-        msg = f"evaluate.n_neighbors is {n_neighbors}, and a training fold has {smallest} rows: lower it, or label more rows."
+        msg = (
+            f"evaluate.n_neighbors is {n_neighbors}, and a training fold has {smallest} rows: lower it, or "
+            "label more rows."
+        )
         raise InputError(msg)
     if labels.task == "classification" and np.unique(labels.values[rows]).size < 2:
         msg = "evaluate needs at least two classes among the labelled rows."
@@ -86,7 +91,9 @@ def check_rows(labels: Labels, rows: np.ndarray, parameters: Mapping[str, Any]) 
 
 
 def cut_folds(labels: Labels, rows: np.ndarray, parameters: Mapping[str, Any]) -> tuple[np.ndarray, str]:
-    """Return the fold of each row in each repeat, shape (n_repeats, n_rows), int64, and a warning or an empty string."""
+    """Return the fold of each row in each repeat, shape (n_repeats, n_rows), int64, and a warning or an empty
+    string.
+    """
     from sklearn.model_selection import KFold, StratifiedKFold
 
     n_splits, seed = int(parameters["n_splits"]), int(parameters["random_state"])

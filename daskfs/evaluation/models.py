@@ -34,13 +34,21 @@ def evaluate_selection(context: Context, parameters: Mapping[str, Any], unit: in
     rows = store.open(ROWS)[...]
     order = store.open(ORDER.format(label))[...]
     metric = "accuracy" if labels.task == "classification" else "rmse"
-    result = {"method": label, "n_selected": n_selected, "n_labelled": int(rows.size), "repeat": repeat, "metric": metric}
+    result = {
+        "method": label,
+        "n_selected": n_selected,
+        "n_labelled": int(rows.size),
+        "repeat": repeat,
+        "metric": metric,
+    }
     if order.size < n_selected:
         store.write_json(layout.EVALUATION_RESULT.format(unit), {**result, "values": []})
         return {}
     X = _columns(context, order[:n_selected], int(parameters["slab_columns"]))
     folds = store.open(FOLDS)[repeat : repeat + 1][0]
-    values = cross_validate(X, labels, labels.values[rows], folds, int(parameters["n_neighbors"]), parameters["scaling"])
+    values = cross_validate(
+        X, labels, labels.values[rows], folds, int(parameters["n_neighbors"]), parameters["scaling"]
+    )
     store.write_json(layout.EVALUATION_RESULT.format(unit), {**result, "values": values})
     return {}
 

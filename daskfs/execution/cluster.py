@@ -27,7 +27,9 @@ DASK_SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """What the job says about its cluster, as plain values. `memory_limit` is in bytes; None shares what the machine has."""
+    """What the job says about its cluster, as plain values. `memory_limit` is in bytes; None shares what the machine
+    has.
+    """
 
     workers: int = 2
     threads: int = 1

@@ -1,4 +1,6 @@
-"""Telling how far a run is: a live display on a terminal, one plain line every 30 seconds in a batch log. All of it on stderr."""
+"""Telling how far a run is: a live display on a terminal, one plain line every 30 seconds in a batch log. All of it on
+stderr.
+"""
 
 from __future__ import annotations
 

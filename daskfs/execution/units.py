@@ -39,7 +39,7 @@ ATTEMPTS = 3
 def unit_function(name: str) -> UnitFunction:
     """Return the function behind a stage."""
     module, _, function = FUNCTIONS[name].partition(":")
-    return cast(UnitFunction, getattr(import_module(module), function))
+    return cast("UnitFunction", getattr(import_module(module), function))
 
 
 @lru_cache(maxsize=4)
@@ -80,8 +80,18 @@ def run_unit(context: Context, stage: Stage, unit: int) -> dict[str, Any]:
             if attempt == ATTEMPTS:
                 raise UnitError(_failed(stage, unit, error)) from error
         except MemoryError as error:
-            raise UnitError(f"{_failed(stage, unit, error)} It was planned at {stage.peak_bytes // MiB} MiB.") from error
-        except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
+            raise UnitError(
+                f"{_failed(stage, unit, error)} It was planned at {stage.peak_bytes // MiB} MiB."
+            ) from error
+        except (
+            ArithmeticError,
+            AssertionError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+            RuntimeError,
+        ) as error:
             raise UnitError(_failed(stage, unit, error)) from error
     raise AssertionError
 

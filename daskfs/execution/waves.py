@@ -27,7 +27,9 @@ def pending_units(context: Context, stage: Stage) -> list[int]:
     return [unit for unit in range(stage.n_units) if not context.store.is_done(stage.name, unit, stage.fingerprint)]
 
 
-def run_stage(context: Context, stage: Stage, units: Iterable[int], client: Client | None, identity: str, report: Report) -> None:
+def run_stage(
+    context: Context, stage: Stage, units: Iterable[int], client: Client | None, identity: str, report: Report
+) -> None:
     """Run some units of a stage.
 
     Parameters
@@ -63,7 +65,13 @@ def _run_on_cluster(
     def submit(unit: int) -> Any:
         # pure=False: a key must not find a result that an earlier, since damaged, run of the unit left on the cluster
         future = client.submit(
-            run_stored_unit, context.store.url, identity, stage.name, unit, pure=False, key=f"{stage.name}-{unit}-{identity}"
+            run_stored_unit,
+            context.store.url,
+            identity,
+            stage.name,
+            unit,
+            pure=False,
+            key=f"{stage.name}-{unit}-{identity}",
         )
         numbers[future.key] = unit
         return future
@@ -78,7 +86,10 @@ def _run_on_cluster(
             except KilledWorker as error:
                 raise UnitError(_killed(stage, unit)) from error
             except CancelledError as error:
-                msg = f"the cluster dropped unit {unit} of stage {stage.name}: the scheduler went away or the client lost it."
+                msg = (
+                    f"the cluster dropped unit {unit} of stage {stage.name}: the scheduler went away or the "
+                    "client lost it."
+                )
                 raise ClusterError(msg) from error
             report(stage, unit, facts)
             for following in itertools.islice(remaining, 1):
@@ -89,6 +100,7 @@ def _run_on_cluster(
 
 def _killed(stage: Stage, unit: int) -> str:
     return (
-        f"unit {unit} of stage {stage.name} was running each time its worker died. It was planned at {stage.peak_bytes // MiB} MiB; "
+        f"unit {unit} of stage {stage.name} was running each time its worker died. It was planned at "
+        f"{stage.peak_bytes // MiB} MiB; "
         "if workers ran out of memory, raise cluster.memory_limit or start fewer workers."
     )

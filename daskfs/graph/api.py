@@ -20,7 +20,8 @@ class KNNGraph:
     Attributes
     ----------
     indices
-        Shape (n_samples, n_neighbors), int64: neighbors, nearest first, the row itself left out; -1 where there is none.
+        Shape (n_samples, n_neighbors), int64: neighbors, nearest first, the row itself left out; -1 where there is
+        none.
     distances
         Same shape, float64: Euclidean distance, or 1 - cos; inf where there is no neighbor.
     metric
@@ -28,7 +29,8 @@ class KNNGraph:
     graph_scaling
         Scaling of X that the distances refer to.
     recall
-        Share of the true neighbors found, estimated on at most 500 rows by exhaustive search; None when the search was exact.
+        Share of the true neighbors found, estimated on at most 500 rows by exhaustive search; None when the search was
+        exact.
     """
 
     indices: np.ndarray
@@ -43,7 +45,9 @@ class KNNGraph:
         return int(self.indices.shape[1])
 
     def to_csr(self, mode: Literal["distance", "connectivity"] = "distance") -> sp.csr_matrix:
-        """Return the lists as an (n_samples, n_samples) CSR matrix, one row a list, as scikit-learn's ``kneighbors_graph`` does."""
+        """Return the lists as an (n_samples, n_samples) CSR matrix, one row a list, as scikit-learn's
+        ``kneighbors_graph`` does.
+        """
         n_samples = self.indices.shape[0]
         found = self.indices >= 0
         indptr = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
@@ -103,7 +107,7 @@ def knn_graph(
     from sklearn.utils import check_array
 
     from daskfs.planning import check_neighbors
-    from daskfs.scoring import find_lists, loaded_if_small, opened, is_stored
+    from daskfs.scoring import find_lists, is_stored, loaded_if_small, opened
 
     spec = GraphSpec(metric, graph_scaling, engine, exact_below, random_state)
     _check_options(spec, n_neighbors)

@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import scipy.sparse as sp
 
+from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.neighbors import (
     UNIT_ROW_NOISE,
     Metric,
@@ -29,7 +30,9 @@ def list_length(k: int) -> int:
     return max(15, 2 * k)
 
 
-def descent_neighbors(X: np.ndarray | sp.csr_matrix, metric: Metric, k: int, random_state: int) -> tuple[np.ndarray, np.ndarray]:
+def descent_neighbors(
+    X: np.ndarray | sp.csr_matrix, metric: Metric, k: int, random_state: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Return neighbours found by NN-descent, ordered and cut as :func:`~daskfs.kernels.neighbors.exact_neighbors` does.
 
     Parameters
@@ -37,8 +40,8 @@ def descent_neighbors(X: np.ndarray | sp.csr_matrix, metric: Metric, k: int, ran
     X
         Rows of the partition, dense or CSR.
     metric
-        Under "cosine" the search runs on unit rows. All-zero rows are at distance 1 from everything: they are left out of the
-        search and get the lowest-numbered other rows.
+        Under "cosine" the search runs on unit rows. All-zero rows are at distance 1 from everything: they are left out
+        of the search and get the lowest-numbered other rows.
     k
         Number of neighbours, less than the number of rows.
     random_state
@@ -69,19 +72,23 @@ def descent_neighbors(X: np.ndarray | sp.csr_matrix, metric: Metric, k: int, ran
 def _search(operand: np.ndarray | sp.csr_matrix, k: int, random_state: int) -> np.ndarray:
     from pynndescent import NNDescent
 
-    data = operand.astype(np.float32) if sp.issparse(operand) else np.require(operand, np.float32, ["C", "W"])
-    if sp.issparse(data):
+    data = operand.astype(np.float32) if is_sparse(operand) else np.require(operand, np.float32, ["C", "W"])
+    if is_sparse(data):
         data.sort_indices()
     n_neighbors = min(list_length(k) + 1, data.shape[0])
     with _NUMBA_PARALLEL, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns of lists it could not fill; the recall estimate says how good they are
+        warnings.simplefilter(
+            "ignore"
+        )  # it warns of lists it could not fill; the recall estimate says how good they are
         index = NNDescent(data, metric="euclidean", n_neighbors=n_neighbors, random_state=random_state, n_jobs=1)
         found, _ = index.neighbor_graph
     return np.asarray(found, dtype=np.int64)
 
 
 def _ordered(rows: Rows, queries: np.ndarray, candidates: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Measure candidate lists exactly, drop the row itself and what is missing, and keep the k nearest by distance, then number."""
+    """Measure candidate lists exactly, drop the row itself and what is missing, and keep the k nearest by distance,
+    then number.
+    """
     width = candidates.shape[1]
     query = np.repeat(queries, width)
     flat = candidates.ravel()

@@ -1,8 +1,8 @@
 """Stages "edges" and "weights": from neighbour lists to a symmetric weighted graph that can be streamed.
 
-The graph is the union of the lists: an edge joins i and j when either lists the other (He, Cai and Niyogi 2005, section 2.2, step 1). It is not
-stored again. One bit per list entry says whether the entry stands for its edge, so that streaming the lists meets every edge once; the
-weight is computed from the length on the way.
+The graph is the union of the lists: an edge joins i and j when either lists the other (He, Cai and Niyogi 2005, section
+2.2, step 1). It is not stored again. One bit per list entry says whether the entry stands for its edge, so that
+streaming the lists meets every edge once; the weight is computed from the length on the way.
 """
 
 from __future__ import annotations

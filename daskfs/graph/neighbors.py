@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from daskfs.graph.descent import descent_neighbors
 from daskfs.graph.partition import read_members, resolved_engine, search_units
 from daskfs.graph.spec import GraphSpec
+from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.neighbors import exact_neighbors, prepare_rows
 from daskfs.store import layout
 from daskfs.store.context import Context
@@ -61,7 +62,7 @@ def _store_queries(store: Store, spec: GraphSpec, X: np.ndarray | sp.csr_matrix,
     numbers = query_rows(members.stop - members.start, spec.random_state)
     rows = X[numbers]
     store.put_array(QUERY_ROWS.format(spec.name), numbers + members.start)
-    store.put_array(QUERIES.format(spec.name), rows.toarray() if sp.issparse(rows) else rows)
+    store.put_array(QUERIES.format(spec.name), rows.toarray() if is_sparse(rows) else rows)
 
 
 def check_band(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
@@ -72,7 +73,7 @@ def check_band(context: Context, parameters: Mapping[str, Any], unit: int) -> No
     base = prepare_rows(X, spec.metric)
     queries: np.ndarray | sp.csr_matrix = context.store.open(QUERIES.format(spec.name))[...]
     numbers = context.store.open(QUERY_ROWS.format(spec.name))[...]
-    if sp.issparse(X):
+    if is_sparse(X):
         queries = sp.csr_matrix(queries)
     _, distances = exact_neighbors(prepare_rows(queries, spec.metric, like=base), numbers, base, band.start, k)
     context.store.open(layout.KNN_RECALL.at(spec.name))[unit : unit + 1] = distances[None]

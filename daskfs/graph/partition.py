@@ -1,7 +1,8 @@
 """Which rows are searched together.
 
-A partition is a set of rows whose neighbours are sought among themselves. Its queries are cut into blocks, each a unit that owns whole
-chunks of the output. What fits one worker is one partition of all rows; everything here takes a list of partitions.
+A partition is a set of rows whose neighbours are sought among themselves. Its queries are cut into blocks, each a unit
+that owns whole chunks of the output. What fits one worker is one partition of all rows; everything here takes a list of
+partitions.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ MAX_BLOCK_ROWS = 2**18
 def block_rows(n_samples: int) -> int:
     """Rows of one chunk of the graph's arrays, and of one step when edges stream by.
 
-    It follows from the number of rows alone: sums over edges are taken block by block, so this must not depend on workers or memory.
+    It follows from the number of rows alone: sums over edges are taken block by block, so this must not depend on
+    workers or memory.
     """
     wanted = 1 << max(0, (n_samples // 16 - 1).bit_length())
     return int(np.clip(wanted, MIN_BLOCK_ROWS, MAX_BLOCK_ROWS))
@@ -44,7 +46,9 @@ def resolved_engine(spec: GraphSpec, n_rows: int) -> str:
 
 
 def search_units(spec: GraphSpec, partitions: list[slice], n_samples: int) -> list[SearchUnit]:
-    """Cut partitions into units: blocks of queries for exact search, whole partitions for NN-descent, which finds all lists at once."""
+    """Cut partitions into units: blocks of queries for exact search, whole partitions for NN-descent, which finds all
+    lists at once.
+    """
     size = block_rows(n_samples)
     units = []
     for members in partitions:
@@ -57,7 +61,9 @@ def search_units(spec: GraphSpec, partitions: list[slice], n_samples: int) -> li
 
 
 def graph_dtype(stored: np.dtype[np.generic], scaling: Scaling | None) -> np.dtype[np.generic]:
-    """Type of rescaled rows in graph space: data stored in 32 bits or fewer stay in float32, which halves the partition."""
+    """Type of rescaled rows in graph space: data stored in 32 bits or fewer stay in float32, which halves the
+    partition.
+    """
     if scaling is None:
         return stored
     return np.dtype(np.float64 if stored.itemsize > 4 else np.float32)

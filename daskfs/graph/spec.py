@@ -35,7 +35,9 @@ class GraphSpec:
 
 @dataclass(frozen=True)
 class Weighting:
-    """Weights on a graph. `graph` names the neighbour lists: a :attr:`GraphSpec.name`, or "given" for a graph from outside."""
+    """Weights on a graph. `graph` names the neighbour lists: a :attr:`GraphSpec.name`, or "given" for a graph from
+    outside.
+    """
 
     graph: str
     n_neighbors: int

@@ -12,9 +12,9 @@ EDGE_BLOCK = 1024
 def edge_sums(F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return, for each weighting and column, the sum over edges of ``w * (f[source] - f[target])**2``.
 
-    With every undirected edge given once this is f'Lf, the numerator of He, Cai and Niyogi (2005), Eq. 1. It is computed from
-    differences, so it is never negative, exactly 0 for a column that is constant on every component, and as exact for a column
-    with mean 1e8 as for a centered one.
+    With every undirected edge given once this is f'Lf, the numerator of He, Cai and Niyogi (2005), Eq. 1. It is
+    computed from differences, so it is never negative, exactly 0 for a column that is constant on every component, and
+    as exact for a column with mean 1e8 as for a centered one.
 
     Parameters
     ----------
@@ -32,8 +32,8 @@ def edge_sums(F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np
 
     Notes
     -----
-    Edges are taken in blocks of 1024, small enough for both gathered blocks to stay in cache. One gathered difference serves
-    all weightings, so a further weighting costs one multiply-add per edge and column, not another gather.
+    Edges are taken in blocks of 1024, small enough for both gathered blocks to stay in cache. One gathered difference
+    serves all weightings, so a further weighting costs one multiply-add per edge and column, not another gather.
     """
     sums = np.zeros((weights.shape[0], F.shape[1]))
     for start in range(0, source.shape[0], EDGE_BLOCK):

@@ -14,8 +14,8 @@ Task = Literal["classification", "regression"]
 class Labels:
     """Labels of all rows.
 
-    `values` has shape (n_samples,): int32 class codes with -1 for unlabelled rows, or float64 targets with NaN. `classes` are the
-    names behind the codes.
+    `values` has shape (n_samples,): int32 class codes with -1 for unlabelled rows, or float64 targets with NaN.
+    `classes` are the names behind the codes.
     """
 
     task: Task

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from daskfs.kernels.blocks import is_sparse
+
 ROW_BLOCK = 8192
 
 
@@ -28,8 +30,9 @@ def weighted_column_sums(weights: np.ndarray, A: np.ndarray) -> np.ndarray:
 
     Notes
     -----
-    BLAS and NumPy's pairwise summation would choose the order of additions by the width of the array. This form gives each
-    column the same additions in the same order for every width, which is what makes scores independent of the blocking.
+    BLAS and NumPy's pairwise summation would choose the order of additions by the width of the array. This form gives
+    each column the same additions in the same order for every width, which is what makes scores independent of the
+    blocking.
     """
     if A.shape[1] == 1:  # einsum folds a single column into one pairwise sum
         return np.einsum("e,ec->c", weights, np.repeat(A, 2, axis=1))[:1]
@@ -56,8 +59,8 @@ def row_blocks(n_rows: int, size: int = ROW_BLOCK) -> Iterator[slice]:
 class Moments:
     """Column moments of some rows.
 
-    `count` is a number of rows or an array of them; `mean`, `m2` (sum of squared deviations from the mean), `minimum` and
-    `maximum` have shape (width,), float64.
+    `count` is a number of rows or an array of them; `mean`, `m2` (sum of squared deviations from the mean), `minimum`
+    and `maximum` have shape (width,), float64.
     """
 
     count: int
@@ -78,8 +81,10 @@ class Moments:
 
 
 def column_moments(F: np.ndarray | sp.csr_matrix) -> Moments:
-    """Two-pass moments of a dense (n_rows, width) array of any real dtype, or of a CSR matrix, without densifying it."""
-    if sp.issparse(F):
+    """Two-pass moments of a dense (n_rows, width) array of any real dtype, or of a CSR matrix, without densifying
+    it.
+    """
+    if is_sparse(F):
         return _sparse_moments(F)
     n_rows, width = F.shape
     total = np.zeros(width)
@@ -138,8 +143,8 @@ def merge_moments(a: Moments, b: Moments) -> Moments:
 def weighted_deviation(F: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the weighted mean and the weighted sum of squared deviations from it.
 
-    For weights d this is (f'D1 / 1'D1, f~'D f~) of He, Cai and Niyogi (2005, section 3), computed from deviations, never as a
-    difference of squares.
+    For weights d this is (f'D1 / 1'D1, f~'D f~) of He, Cai and Niyogi (2005, section 3), computed from deviations,
+    never as a difference of squares.
 
     Parameters
     ----------
@@ -194,7 +199,9 @@ def class_moments(F: np.ndarray, codes: np.ndarray, n_classes: int) -> ClassMome
 
 @dataclass(frozen=True)
 class TargetMoments:
-    """Joint moments of each column with one target: m2 of the columns, of the target, and their co-moment, shape (width,)."""
+    """Joint moments of each column with one target: m2 of the columns, of the target, and their co-moment, shape
+    (width,).
+    """
 
     m2: np.ndarray
     target_m2: float

@@ -1,9 +1,10 @@
 """Exact nearest neighbours of some rows among others.
 
-One matrix product bounds every distance from below and above; only pairs whose lower bound does not exceed the k-th smallest upper
-bound are then measured directly, in float64, from differences of the rows. So the result is exact whatever the offset of the data,
-while nearly all the work is a float32 product. Neighbours whose squared distances agree to 40 bits count as tied and go by
-the lower row number: round-off, the order of columns or a sparse representation cannot change the graph.
+One matrix product bounds every distance from below and above; only pairs whose lower bound does not exceed the k-th
+smallest upper bound are then measured directly, in float64, from differences of the rows. So the result is exact
+whatever the offset of the data, while nearly all the work is a float32 product. Neighbours whose squared distances
+agree to 40 bits count as tied and go by the lower row number: round-off, the order of columns or a sparse
+representation cannot change the graph.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 
+from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.scaling import inverse_or_zero, row_norms
 
 Metric = Literal["euclidean", "cosine"]
@@ -33,10 +35,11 @@ MAX_TIES = 1024
 class Rows:
     """Rows ready for the distance kernels.
 
-    `values` (n_rows, n_columns) are the rows as the metric sees them: divided by their norm under cosine. `operand` is what goes into
-    the matrix product: for dense Euclidean rows float32, shifted by `center` and multiplied by `scale` so that the product
-    neither overflows nor drowns in a common offset. `squares` (n_rows,) are the operand's squared norms. Under cosine an all-zero
-    row, marked in `is_zero`, has square 1: it is orthogonal to everything, itself included, as in scikit-learn.
+    `values` (n_rows, n_columns) are the rows as the metric sees them: divided by their norm under cosine. `operand` is
+    what goes into the matrix product: for dense Euclidean rows float32, shifted by `center` and multiplied by `scale`
+    so that the product neither overflows nor drowns in a common offset. `squares` (n_rows,) are the operand's squared
+    norms. Under cosine an all-zero row, marked in `is_zero`, has square 1: it is orthogonal to everything, itself
+    included, as in scikit-learn.
     """
 
     values: Matrix
@@ -66,7 +69,7 @@ def as_metric_rows(X: Matrix, metric: Metric) -> tuple[Matrix, np.ndarray | None
         return X, None
     norms = row_norms(X)
     inverse = inverse_or_zero(norms)
-    unit = sp.csr_matrix(sp.diags_array(inverse) @ X) if sp.issparse(X) else X * inverse[:, None]
+    unit = sp.csr_matrix(sp.diags_array(inverse) @ X) if is_sparse(X) else X * inverse[:, None]
     return unit, norms == 0
 
 
@@ -84,7 +87,7 @@ def prepare_rows(X: Matrix, metric: Metric, like: Rows | None = None) -> Rows:
     """
     values, is_zero = as_metric_rows(X, metric)
     center, scale = None, 1.0
-    if sp.issparse(values):
+    if is_sparse(values):
         operand: Matrix = values.astype(np.float64)
         squares = np.asarray(operand.multiply(operand).sum(axis=1)).ravel()
     else:
@@ -117,12 +120,13 @@ def _operand(values: np.ndarray, center: np.ndarray | None, scale: float, dtype:
 
 
 def squared_distances(a: Rows, a_index: np.ndarray, b: Rows, b_index: np.ndarray) -> np.ndarray:
-    """Return the squared Euclidean distances of the metric's rows ``a[a_index]`` and ``b[b_index]``, pair by pair, in float64.
+    """Return the squared Euclidean distances of the metric's rows ``a[a_index]`` and ``b[b_index]``, pair by pair, in
+    float64.
 
     Under cosine half of it is 1 - cos. Computed from differences; shape (n_pairs,).
     """
     result = np.empty(a_index.shape[0])
-    sparse = sp.issparse(a.values)
+    sparse = is_sparse(a.values)
     per_chunk = 16384 if sparse else max(1, PAIR_ELEMENTS // max(a.values.shape[1], 1))
     for start in range(0, a_index.shape[0], per_chunk):
         chunk = slice(start, start + per_chunk)
@@ -168,12 +172,12 @@ def exact_neighbors(
     Returns
     -------
     indices, distances
-        Shape (n_queries, k), int64 and float64, nearest first, ties by row number. Where the base holds fewer than k other rows,
-        the rest is -1 and inf.
+        Shape (n_queries, k), int64 and float64, nearest first, ties by row number. Where the base holds fewer than k
+        other rows, the rest is -1 and inf.
     """
     indices = np.full((queries.n_rows, k), -1, dtype=np.int64)
     distances = np.full((queries.n_rows, k), np.inf)
-    per_tile = tile_rows(base.n_rows, int(base.values.shape[1]), sp.issparse(base.values))
+    per_tile = tile_rows(base.n_rows, int(base.values.shape[1]), is_sparse(base.values))
     for start in range(0, queries.n_rows, per_tile):
         rows = slice(start, min(start + per_tile, queries.n_rows))
         indices[rows], distances[rows] = _tile_neighbors(queries.part(rows), query_ids[rows], base, base_start, k)
@@ -197,7 +201,7 @@ def _tile_neighbors(
     if k_found <= 0:
         return indices, distances
     query, candidate = _candidates(queries, base, inside, own[inside], k_found, np.float32)
-    if query.size > queries.n_rows * (4 * k_found + 64) and not sp.issparse(base.values):
+    if query.size > queries.n_rows * (4 * k_found + 64) and not is_sparse(base.values):
         query, candidate = _candidates(queries, base, inside, own[inside], k_found, np.float64)
     squares = squared_distances(queries, query, base, candidate)
     if base.metric == "cosine":
@@ -233,7 +237,9 @@ def _candidates(
 
 
 def _cap_ties(mask: np.ndarray, lower: np.ndarray, bound: np.ndarray, width: np.ndarray, k: int) -> None:
-    """Keep, in rows with very many candidates, those surely nearer than the k-th and the lowest-numbered of the tied rest."""
+    """Keep, in rows with very many candidates, those surely nearer than the k-th and the lowest-numbered of the tied
+    rest.
+    """
     for row in np.flatnonzero(mask.sum(axis=1) > k + MAX_TIES):
         found = np.flatnonzero(mask[row])
         sure = found[lower[row, found] + 4 * width[row, found] < bound[row]]
@@ -248,7 +254,7 @@ def _cap_ties(mask: np.ndarray, lower: np.ndarray, bound: np.ndarray, width: np.
 
 def _products(queries: Rows, base: Rows, dtype: type[np.floating[Any]]) -> tuple[np.ndarray, np.ndarray]:
     """Return inner products and sums of squared norms of every pair of operand rows."""
-    if sp.issparse(base.operand):
+    if is_sparse(base.operand):
         products = np.ascontiguousarray((base.operand @ queries.operand.toarray().T).T)
         return products, queries.squares[:, None] + base.squares[None, :]
     if dtype is np.float32:

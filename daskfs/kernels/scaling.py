@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 
+from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.moments import row_blocks, rows_at_once
 
 Scaling = Literal["zscore", "unit", "log1p"]
@@ -33,7 +34,7 @@ def inverse_or_zero(values: np.ndarray) -> np.ndarray:
 
 def row_norms(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
     """Return the Euclidean norm of each row, shape (n_rows,), float64; scaled so that no square over- or underflows."""
-    if sp.issparse(X):
+    if is_sparse(X):
         values = X.astype(np.float64)
         largest = np.asarray(abs(values).max(axis=1).todense()).ravel() if values.nnz else np.zeros(X.shape[0])
         scaled = sp.diags_array(inverse_or_zero(largest)) @ values
@@ -58,8 +59,8 @@ def scale_rows(
         Dense (n_rows, n_columns) array or CSR matrix.
     scaling
         "zscore" subtracts the column mean and divides by the population standard deviation (constant columns become 0);
-        a sparse block is only divided, which leaves every distance and every score difference the same. "unit" divides rows by their
-        norm (zero rows stay 0). "log1p" is log(1 + x), for values above -1.
+        a sparse block is only divided, which leaves every distance and every score difference the same. "unit" divides
+        rows by their norm (zero rows stay 0). "log1p" is log(1 + x), for values above -1.
     columns
         Needed for "zscore": of the columns of this block.
     norms
@@ -67,16 +68,16 @@ def scale_rows(
     """
     if scaling == "log1p":
         values = X.astype(np.float64)
-        if sp.issparse(values):
+        if is_sparse(values):
             np.log1p(values.data, out=values.data)
             return values
         return np.log1p(values, out=values)
     if scaling == "unit":
         assert norms is not None
         inverse = inverse_or_zero(norms)
-        return sp.csr_matrix(sp.diags_array(inverse) @ X) if sp.issparse(X) else X * inverse[:, None]
+        return sp.csr_matrix(sp.diags_array(inverse) @ X) if is_sparse(X) else X * inverse[:, None]
     assert columns is not None
     inverse = inverse_or_zero(columns.std)
-    if sp.issparse(X):
+    if is_sparse(X):
         return sp.csr_matrix(X.astype(np.float64) @ sp.diags_array(inverse))
     return (X.astype(np.float64) - columns.mean) * inverse

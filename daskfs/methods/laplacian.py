@@ -57,7 +57,9 @@ def laplacian_fields(statistics: Statistics, parameters: GraphParameters) -> Map
 CRITERIA = (
     Criterion(
         name="LaplacianScore",
-        summary="How little the feature varies along the edges of the neighbor graph, against its variance; small is good.",
+        summary=(
+            "How little the feature varies along the edges of the neighbor graph, against its variance; small is good."
+        ),
         citation="He, Cai and Niyogi (2005), NIPS 18, Eq. 1",
         direction="ascending",
         fields=("score", "numerator", "denominator"),

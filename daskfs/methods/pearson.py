@@ -45,7 +45,9 @@ def pearson_fields(statistics: Statistics, parameters: PearsonParameters) -> Map
 
 
 def _indicator_correlations(moments: ClassMoments) -> np.ndarray:
-    """Correlations with the indicator of each class that has rows, shape (n_classes, width), from class means and scatters."""
+    """Correlations with the indicator of each class that has rows, shape (n_classes, width), from class means and
+    scatters.
+    """
     present = moments.counts > 0
     counts = moments.counts[:, None].astype(np.float64)
     total = counts.sum()
@@ -63,7 +65,10 @@ def _indicator_correlations(moments: ClassMoments) -> np.ndarray:
 CRITERIA = (
     Criterion(
         name="PearsonScore",
-        summary="Absolute correlation with the target, or the largest with a one-against-the-rest class indicator; large is good.",
+        summary=(
+            "Absolute correlation with the target, or the largest with a one-against-the-rest class indicator; "
+            "large is good."
+        ),
         citation="Doquire and Verleysen (2011), section 4 (the baseline); classes: one against the rest",
         direction="descending",
         fields=("score", "correlation", "class_code"),

@@ -12,9 +12,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from daskfs.errors import InputError, JobError, nearest
+from daskfs.kernels.labels import Labels, Task
 from daskfs.kernels.order import Direction
 from daskfs.kernels.scaling import Scaling
-from daskfs.kernels.labels import Labels, Task
 from daskfs.methods.statistics import Need, Statistics
 
 
@@ -29,9 +29,9 @@ class Parameters(BaseModel):
 class Criterion:
     """One row of the registry.
 
-    `statistics(parameters)` names the statistics of a panel that the criterion needs; `score(statistics, parameters)` turns them into
-    the fields, each of shape (width,), float64, of which "score" is the first. `reason` says why a feature is excluded where its
-    score is NaN.
+    `statistics(parameters)` names the statistics of a panel that the criterion needs; `score(statistics, parameters)`
+    turns them into the fields, each of shape (width,), float64, of which "score" is the first. `reason` says why a
+    feature is excluded where its score is NaN.
     """
 
     name: str

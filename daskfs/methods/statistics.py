@@ -1,7 +1,7 @@
 """The statistics of a panel that criteria are made of.
 
-A criterion names the statistics it needs. All methods of a job that score the same slab name theirs, duplicates fall together, each is
-computed once per panel, and every criterion then turns a few short arrays into scores.
+A criterion names the statistics it needs. All methods of a job that score the same slab name theirs, duplicates fall
+together, each is computed once per panel, and every criterion then turns a few short arrays into scores.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from daskfs.graph.spec import Weighting
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.moments import ClassMoments, Moments, TargetMoments, class_moments, column_moments, target_moments
 from daskfs.kernels.scaling import Scaling
+
 
 @dataclass(frozen=True)
 class GraphForms:

@@ -36,9 +36,13 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
         scores = method_scores(store, method)[0]
         order = rank_order(scores, method.criterion.direction)
         if np.isnan(scores).all():
-            msg = f"method {method.label} can rank none of the {scores.size} features: each is {method.criterion.reason}."
+            msg = (
+                f"method {method.label} can rank none of the {scores.size} features: each is {method.criterion.reason}."
+            )
             raise InputError(msg)
-        table = [_row(method, rank, int(feature), names, scores, constant) for rank, feature in enumerate(order, start=1)]
+        table = [
+            _row(method, rank, int(feature), names, scores, constant) for rank, feature in enumerate(order, start=1)
+        ]
         rows += table
         selected += [row for row in table[: int(parameters["n_features"])] if row[4] is not None]
     store.write_bytes(layout.RANKING_CSV, csv_bytes(RANKING_COLUMNS, rows))

@@ -211,9 +211,7 @@ def evaluation_curves(curves: object, *, prefix: str, metric: str, higher_is_bet
         axes.set_ylim(*_padded(np.concatenate(spans + extremes), 0.04))
         step = 2.2 if len(series) <= 6 else 12.0 / len(series)
         for i, one in enumerate(series):
-            _draw_series(
-                axes, one, i, (i - (len(series) - 1) / 2) * step, band=0.13 if len(series) <= 4 else 0.07
-            )
+            _draw_series(axes, one, i, (i - (len(series) - 1) / 2) * step, band=0.13 if len(series) <= 4 else 0.07)
         texts = _direct_labels(axes, series, height)
         better = "higher" if higher_is_better else "lower"
         texts |= _axis_names(axes, "number of selected features", f"{metric} ({better} is better)")

@@ -132,7 +132,9 @@ def _weightings(store: Store, plan: Plan, methods: list[Method], name: str, k: i
         if stage.function != "weights" or (weighting["graph"], weighting["n_neighbors"]) != (name, k):
             continue
         key = stage.name.removeprefix("weights-")
-        used = [m.label for m in methods if any(getattr(n, "weighting", None) and n.weighting.key == key for n in m.needs)]
+        used = [
+            m.label for m in methods if any(getattr(n, "weighting", None) and n.weighting.key == key for n in m.needs)
+        ]
         summary = store.read_json(layout.WEIGHT_SUMMARY.format(key))
         yield {
             "kind": weighting["weights"],
@@ -217,7 +219,9 @@ def _agreement(methods: list[Method], tables: Mapping[str, np.ndarray], top_k: i
     return {"labels": [m.label for m in methods], "top_k": top_k, "jaccard": jaccard}
 
 
-def _excluded(methods: list[Method], tables: Mapping[str, np.ndarray], names: list[str], tiles: Tiles) -> dict[str, Any]:
+def _excluded(
+    methods: list[Method], tables: Mapping[str, np.ndarray], names: list[str], tiles: Tiles
+) -> dict[str, Any]:
     moments = tiles.column_moments()
     constant = moments["minimum"] == moments["maximum"]
     by_feature: dict[tuple[int, str], list[str]] = {}

@@ -480,9 +480,7 @@ def _stages(stages: list[dict[str, Any]]) -> dict[str, Any] | None:
                 "name": name,
                 "units": format_count(stage.get("units")),
                 "recomputed": format_count(stage.get("recomputed")),
-                "seconds": Cell(
-                    format_seconds(stage.get("seconds")), full_number(stage.get("seconds")), bar=bar
-                ),
+                "seconds": Cell(format_seconds(stage.get("seconds")), full_number(stage.get("seconds")), bar=bar),
                 "read": format_bytes(stage.get("bytes_read")),
                 "written": format_bytes(stage.get("bytes_written")),
                 "peak": Cell(format_bytes(peak), best=exceeds),

@@ -1,8 +1,9 @@
-"""Stage "score": all rows of one block of features in memory, the graph streaming by, every criterion of the job from one read.
+"""Stage "score": all rows of one block of features in memory, the graph streaming by, every criterion of the job from
+one read.
 
-When a slab of b columns is held whole, each feature's score is complete inside one task, and nothing needs merging across tasks. A single
-column of 10^8 float32 rows takes 0.4 GB, so a worker that holds the degrees of the graph can hold a slab; there is no second route that
-cuts slabs into row tiles.
+When a slab of b columns is held whole, each feature's score is complete inside one task, and nothing needs merging
+across tasks. A single column of 10^8 float32 rows takes 0.4 GB, so a worker that holds the degrees of the graph can
+hold a slab; there is no second route that cuts slabs into row tiles.
 """
 
 from __future__ import annotations
@@ -103,4 +104,3 @@ def method_to_json(method: Method) -> dict[str, Any]:
     if hasattr(method.parameters, "graph"):
         parameters["graph"] = method.parameters.graph
     return {"name": method.criterion.name, "label": method.label, "parameters": parameters}
-

@@ -39,9 +39,7 @@ def open_source(spec: SourceSpec) -> Source:
 
         return SyntheticSource(spec)
     if "://" in spec.source:
-        raise InputError(
-            f"{spec.source} is not a local path; mount or copy the data. Supported: {SUPPORTED}."
-        )
+        raise InputError(f"{spec.source} is not a local path; mount or copy the data. Supported: {SUPPORTED}.")
     path = Path(spec.source).expanduser()
     try:
         return _open_path(spec, path)
@@ -81,7 +79,6 @@ def _open_directory(spec: SourceSpec, path: Path) -> Source:
 
     if zarr_metadata(path) is None:
         raise InputError(
-            f"{path} is a directory without zarr.json, .zarray or .zgroup, so no Zarr array. "
-            f"Supported: {SUPPORTED}."
+            f"{path} is a directory without zarr.json, .zarray or .zgroup, so no Zarr array. Supported: {SUPPORTED}."
         )
     return ZarrSource(spec, path)

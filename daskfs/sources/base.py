@@ -24,10 +24,11 @@ class SourceSpec:
         Member of an ``.npz`` or path inside a Zarr group that holds X; ``None`` picks ``X`` (or the CSR parts).
     labels
         A column of a table, a member of an ``.npz`` or Zarr group, or a path (``.npy``, ``.npz``, ``.csv``, ``.txt``;
-        ``"file.npz:member"`` names a member). ``None`` for no labels, except that ``sklearn:`` and ``synthetic:`` sources bring
-        theirs along under the name ``"target"``, which is what ``None`` means there.
+        ``"file.npz:member"`` names a member). ``None`` for no labels, except that ``sklearn:`` and ``synthetic:``
+        sources bring theirs along under the name ``"target"``, which is what ``None`` means there.
     feature_names
-        A path to a text file with one name a line, or a member of an ``.npz`` or Zarr group. ``None``: what the source says.
+        A path to a text file with one name a line, or a member of an ``.npz`` or Zarr group. ``None``: what the source
+        says.
     exclude
         Table columns that are neither feature nor label.
     """
@@ -68,8 +69,8 @@ class Source(Protocol):
     def read_rows(self, start: int, stop: int) -> Block:
         """Return rows ``start:stop`` as a C-ordered (stop - start, n_features) array or CSR matrix of ``info.dtype``.
 
-        Values are handed on unchecked (NaN stays NaN). Only the rows asked for, and at most one unit of the format around
-        them (a row group, a chunk), may be held in memory.
+        Values are handed on unchecked (NaN stays NaN). Only the rows asked for, and at most one unit of the format
+        around them (a row group, a chunk), may be held in memory.
         """
         ...
 

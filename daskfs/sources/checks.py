@@ -27,9 +27,7 @@ def block_dtype(dtype: np.dtype[Any], where: str) -> np.dtype[Any]:
     if dtype.kind == "f":
         return np.dtype(np.float32) if dtype.itemsize <= 4 else np.dtype(np.float64)
     if dtype.hasobject:
-        raise InputError(
-            f"{where} holds Python objects (dtype object), which are never unpickled; save numbers."
-        )
+        raise InputError(f"{where} holds Python objects (dtype object), which are never unpickled; save numbers.")
     raise InputError(f"{where} has dtype {dtype}; X must hold real numbers.")
 
 

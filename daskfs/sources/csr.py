@@ -40,9 +40,7 @@ class CsrParts:
                 raise InputError(f"{part.where} has dtype {part.dtype}; a CSR matrix needs integers there.")
         for part in (self._data, self._indices, self._indptr):
             if len(part.shape) != 1:
-                raise InputError(
-                    f"{part.where} has shape {part.shape}; the parts of a CSR matrix have one dimension."
-                )
+                raise InputError(f"{part.where} has shape {part.shape}; the parts of a CSR matrix have one dimension.")
         self.nnz = self._data.shape[0]
         self._check_lengths()
 
@@ -59,8 +57,7 @@ class CsrParts:
         n_samples = self.shape[0]
         if self._indptr.shape[0] != n_samples + 1:
             raise InputError(
-                f"{self._path}: indptr has {self._indptr.shape[0]} values, but {n_samples} rows "
-                f"need {n_samples + 1}."
+                f"{self._path}: indptr has {self._indptr.shape[0]} values, but {n_samples} rows need {n_samples + 1}."
             )
         ends = [int(self._indptr.read(row, row + 1)[0]) for row in (0, n_samples)]
         if ends != [0, self.nnz] or self._indices.shape[0] != self.nnz:
@@ -74,9 +71,7 @@ class CsrParts:
         indptr = self._indptr.read(start, stop + 1, np.dtype(np.int64))
         first, last = int(indptr[0]), int(indptr[-1])
         if np.any(np.diff(indptr) < 0) or first < 0 or last > self.nnz:
-            raise InputError(
-                f"{self._path}: indptr does not increase within rows {start}:{stop}; the file is damaged."
-            )
+            raise InputError(f"{self._path}: indptr does not increase within rows {start}:{stop}; the file is damaged.")
         indices = self._indices.read(first, last)
         indptr -= first
         self._check_indices(indices, indptr, start)

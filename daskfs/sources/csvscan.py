@@ -148,9 +148,7 @@ class _Scanner:
         else:
             n_rows, end = self._newlines - self._newlines_after_last + 1, self._last_value + 1
         if len(columns) > 1 and self._first_blank is not None and self._first_blank < n_rows:
-            raise InputError(
-                f"{path}: row {self._first_blank} (the first below the header is 0) is a blank line."
-            )
+            raise InputError(f"{path}: row {self._first_blank} (the first below the header is 0) is a blank line.")
         starts = np.concatenate(([self.data_start], *self._starts)).astype(np.int64)
         starts = np.append(starts[starts < end], end)
         starts.flags.writeable = False
@@ -161,9 +159,7 @@ class _Scanner:
 
 def _refuse_other_encodings(head: bytes, path: Path) -> None:
     if head[:2] == b"\x1f\x8b":
-        raise InputError(
-            f"{path} is compressed; decompress it first, because rows of it cannot be found otherwise."
-        )
+        raise InputError(f"{path} is compressed; decompress it first, because rows of it cannot be found otherwise.")
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise InputError(f"{path} is in UTF-16; convert it to UTF-8.")
 
@@ -183,9 +179,7 @@ def _parse_header(header: bytes, delimiter: str | None, path: Path) -> tuple[str
     if not columns:
         raise InputError(f"{path} starts with a blank line; the first line must hold the column names.")
     if all(_is_number(name) for name in columns):
-        raise InputError(
-            f"{path}: the first line holds only numbers; a header line with column names is needed."
-        )
+        raise InputError(f"{path}: the first line holds only numbers; a header line with column names is needed.")
     return delimiter, columns
 
 

@@ -77,8 +77,7 @@ class CsvTable:
             # Some cell is no number: read the range as text and see which columns hold true/false.
             text = self._parse(columns, dict.fromkeys(columns, pa.string()), first, last, data)
             return [
-                self._to_numbers(text.column(position), column, first, last)
-                for position, column in enumerate(columns)
+                self._to_numbers(text.column(position), column, first, last) for position, column in enumerate(columns)
             ]
         return [np.asarray(column.cast(pa.float64()).to_numpy()) for column in table.columns]
 
@@ -103,9 +102,7 @@ class CsvTable:
             f"{value[:40]!r} in row {first + row}. Put the column in data.exclude, or encode it as numbers."
         )
 
-    def _parse(
-        self, columns: Sequence[int], types: dict[int, Any], first: int, last: int, data: bytes
-    ) -> Any:
+    def _parse(self, columns: Sequence[int], types: dict[int, Any], first: int, last: int, data: bytes) -> Any:
         import pyarrow as pa
         import pyarrow.csv
 

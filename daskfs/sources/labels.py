@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError, JobError, nearest
-from daskfs.kernels.labels import Labels, Task
+from daskfs.kernels.labels import Labels
 from daskfs.sources.checks import check_label_column, check_label_count, listed, unknown_name
 
 TASKS = ("auto", "classification", "regression")
@@ -66,8 +66,7 @@ def _from_npz(path: Path, member: str | None, n_samples: int) -> np.ndarray:
         member = npz.members[0] if len(npz.members) == 1 else "y"
         if member not in npz.members:
             raise InputError(
-                f"{path} has members {listed(npz.members)}, none of which is 'y'; "
-                f"name one as '{path}:member'."
+                f"{path} has members {listed(npz.members)}, none of which is 'y'; name one as '{path}:member'."
             )
     return npz.open(member).read_all()
 
@@ -108,9 +107,7 @@ def _parse_lines(path: Path) -> tuple[np.ndarray, int]:
         while batch := [line.strip() for line in itertools.islice(lines, LINES_AT_ONCE)]:
             written = [row for row, cell in enumerate(batch) if cell]
             n_blank = len(batch) - 1 - written[-1] if written else n_blank + len(batch)
-            parts.append(
-                pa.array([None if cell in MISSING_CELLS else cell for cell in batch], type=pa.string())
-            )
+            parts.append(pa.array([None if cell in MISSING_CELLS else cell for cell in batch], type=pa.string()))
     cells = pa.chunked_array(parts, type=pa.string())
     return text_to_labels(cells.slice(0, len(cells) - n_blank)), n_blank
 
@@ -159,8 +156,7 @@ def _check_classes(raw: np.ndarray, values: np.ndarray, classes: tuple[str, ...]
         raise InputError("labels are empty: no row has a class.")
     if len(classes) == 1 and raw.dtype.kind in "if" and bool(np.any(raw == -1)):
         raise InputError(
-            f"labels hold -1 and one class, {classes[0]!r}; -1 means an unlabelled row, so "
-            "number two classes 0 and 1."
+            f"labels hold -1 and one class, {classes[0]!r}; -1 means an unlabelled row, so number two classes 0 and 1."
         )
     if task == "auto" and len(classes) > max(MANY_CLASSES, labelled / ROWS_PER_CLASS):
         raise InputError(

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
+from daskfs.kernels.blocks import is_sparse
 from daskfs.sources.base import Block, SourceInfo
 from daskfs.sources.checks import block_dtype, check_label_column, check_label_count, check_range, check_shape
 from daskfs.sources.csr import canonical
@@ -36,7 +37,7 @@ class ArraySource:
         y: Any = None,
         feature_names: Sequence[str] | None = None,
     ) -> None:
-        sparse = bool(sp.issparse(X))
+        sparse = bool(is_sparse(X))
         self._X: Block = canonical(sp.csr_matrix(X), "X") if sparse else np.asarray(X)
         n_samples, n_features = check_shape(self._X.shape, "X")
         self._y = None if y is None else check_label_column(np.asarray(y), "y")

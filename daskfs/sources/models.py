@@ -200,6 +200,4 @@ def _noise(rng: np.random.Generator, n_features: int, first: int, last: int) -> 
 def _names(n_features: int, informative: np.ndarray, others: str) -> tuple[str, ...]:
     width = max(3, len(str(n_features - 1)))
     chosen = set(informative.tolist())
-    return tuple(
-        f"{'informative' if index in chosen else others}_{index:0{width}d}" for index in range(n_features)
-    )
+    return tuple(f"{'informative' if index in chosen else others}_{index:0{width}d}" for index in range(n_features))

@@ -114,9 +114,7 @@ class NpyFile:
 
     def _fill_by_rows(self, fd: int, start: int, out: np.ndarray) -> None:
         flat = out.reshape(-1)
-        offset = (
-            self._data_offset + start * int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
-        )
+        offset = self._data_offset + start * int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
         if flat.dtype == self.dtype:
             self._read_into(fd, flat, offset)
             return
@@ -129,9 +127,7 @@ class NpyFile:
 
     def _fill_by_columns(self, fd: int, start: int, out: np.ndarray) -> None:
         if len(self.shape) != 2:
-            raise InputError(
-                f"{self.where} has shape {self.shape} in Fortran order; only matrices can be read so."
-            )
+            raise InputError(f"{self.where} has shape {self.shape} in Fortran order; only matrices can be read so.")
         n_rows, n_columns = out.shape
         # Several columns are turned over at once: writing a single one touches a cache line for each row.
         group = max(1, min(n_columns, BUFFER_BYTES // max(1, n_rows * self.dtype.itemsize)))
@@ -164,15 +160,11 @@ def _parse_header(head: bytes, where: str) -> tuple[tuple[int, ...], bool, np.dt
         elif version == (2, 0):
             shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(stream)
         else:
-            raise InputError(
-                f"{where} is in .npy version {version}, which only structured arrays need; save numbers."
-            )
+            raise InputError(f"{where} is in .npy version {version}, which only structured arrays need; save numbers.")
     except InputError:
         raise
     except HEADER_ERRORS as error:
         raise InputError(f"{where} is truncated or not in .npy format: {first_line(error)}") from error
     if dtype.hasobject:
-        raise InputError(
-            f"{where} holds Python objects (dtype object), which are never unpickled; save plain values."
-        )
+        raise InputError(f"{where} holds Python objects (dtype object), which are never unpickled; save plain values.")
     return tuple(int(size) for size in shape), bool(fortran_order), dtype, stream.tell()

@@ -30,8 +30,7 @@ def parse_parameters(text: str, known: Mapping[str, Parameter], where: str) -> d
     for name, value in pairs:
         if name not in known:
             raise InputError(
-                f"{where} has no parameter {name!r}; it has {listed(tuple(known))}."
-                f"{nearest(name, tuple(known))}"
+                f"{where} has no parameter {name!r}; it has {listed(tuple(known))}.{nearest(name, tuple(known))}"
             )
         if name in seen:
             raise InputError(f"{where} gives {name} twice.")

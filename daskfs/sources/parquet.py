@@ -71,9 +71,7 @@ class ParquetSource:
             last = first + len(columns[0])
             begin, end = max(start, first), min(stop, last)
             for position, column in enumerate(columns):
-                out[begin - start : end - start, position] = self._numbers(
-                    column[begin - first : end - first]
-                )
+                out[begin - start : end - start, position] = self._numbers(column[begin - first : end - first])
         return out
 
     def read_labels(self) -> np.ndarray | None:
@@ -84,9 +82,7 @@ class ParquetSource:
         import pyarrow as pa
 
         batches = self._batches([self._columns.index(name)], 0, self.info.n_samples, LABEL_BATCH_ROWS)
-        return arrow_to_labels(
-            pa.chunked_array([columns[0] for _, columns in batches]), f"{self._path}:{name}"
-        )
+        return arrow_to_labels(pa.chunked_array([columns[0] for _, columns in batches]), f"{self._path}:{name}")
 
     def _open(self) -> Any:
         import pyarrow as pa
@@ -95,9 +91,7 @@ class ParquetSource:
         try:
             return pyarrow.parquet.ParquetFile(self._path)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise InputError(
-                f"{self._path} is truncated or not a Parquet file: {first_line(error)}"
-            ) from error
+            raise InputError(f"{self._path} is truncated or not a Parquet file: {first_line(error)}") from error
 
     def _batches(self, columns: Sequence[int], start: int, stop: int, batch_rows: int) -> Any:
         """Yield (first row, columns) for the batches that reach into rows ``start:stop``."""
@@ -122,8 +116,7 @@ class ParquetSource:
     def _pick(self, batch: Any, columns: Sequence[int]) -> list[Any]:
         # Arrow selects by name: a name that occurs twice brings both columns, and "a" also brings "a.b".
         places = {
-            name: batch.schema.get_all_field_indices(name)
-            for name in {self._columns[column] for column in columns}
+            name: batch.schema.get_all_field_indices(name) for name in {self._columns[column] for column in columns}
         }
         picked = []
         for column in columns:
@@ -166,9 +159,7 @@ class ParquetSource:
 
     def _may_have_nulls(self, file: Any) -> bool:
         schema, metadata = file.schema_arrow, file.metadata
-        nullable = {
-            name for name in schema.names if schema.field(schema.get_all_field_indices(name)[0]).nullable
-        }
+        nullable = {name for name in schema.names if schema.field(schema.get_all_field_indices(name)[0]).nullable}
         wanted = {self._columns[index] for index in self._features} & nullable
         for group in range(metadata.num_row_groups):
             for index in range(metadata.num_columns):

@@ -46,9 +46,7 @@ def split_reference(reference: str) -> tuple[Path, str | None] | None:
     return None
 
 
-def resolve_labels(
-    spec: SourceSpec, own: Sequence[str], kind: str, default: str | None = None
-) -> LabelRef | None:
+def resolve_labels(spec: SourceSpec, own: Sequence[str], kind: str, default: str | None = None) -> LabelRef | None:
     """Find the labels of `spec`, first among the source's `own` names, then among files.
 
     Parameters
@@ -67,9 +65,7 @@ def resolve_labels(
         return None
     if name in own:
         if list(own).count(name) > 1:
-            raise InputError(
-                f"{spec.source} has more than one {kind} {name!r}; labels need a name of their own."
-            )
+            raise InputError(f"{spec.source} has more than one {kind} {name!r}; labels need a name of their own.")
         return LabelRef(name, True, spec.source)
     if split_reference(name) is not None:
         return LabelRef(name, False, name)

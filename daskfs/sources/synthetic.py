@@ -43,9 +43,7 @@ class SyntheticSource:
         kind, _, text = spec.source.removeprefix(SCHEME).partition("?")
         where = f"{SCHEME}{kind}"
         if kind not in MODELS:
-            raise InputError(
-                f"there is no {where!r}; there are {listed(tuple(MODELS))}.{nearest(kind, tuple(MODELS))}"
-            )
+            raise InputError(f"there is no {where!r}; there are {listed(tuple(MODELS))}.{nearest(kind, tuple(MODELS))}")
         values = parse_parameters(text, MODELS[kind].parameters, where)
         self._model: Model = MODELS[kind](values, where)
         self._labels = resolve_labels(spec, ("target",), "column", default="target")

@@ -67,9 +67,7 @@ class ZarrSource:
             n_features=n_features,
             dtype=block_dtype(np.dtype(self._array.dtype), str(self.array_path)),
             is_sparse=False,
-            feature_names=resolve_feature_names(
-                spec, n_features, members=self._members, read_member=self._read_member
-            ),
+            feature_names=resolve_feature_names(spec, n_features, members=self._members, read_member=self._read_member),
             identity=self._identity(),
             row_multiple=max(1, self.chunks[0]),
             has_labels=self._labels is not None,
@@ -121,9 +119,7 @@ class ZarrSource:
             "shape": [int(size) for size in self._array.shape],
             "dtype": str(self._array.dtype),
             "metadata": states,
-            "chunks": [
-                _state(file) for file in sampled_chunk_files(self._array, self.array_path, SAMPLED_CHUNKS)
-            ],
+            "chunks": [_state(file) for file in sampled_chunk_files(self._array, self.array_path, SAMPLED_CHUNKS)],
         }
 
 
@@ -171,9 +167,7 @@ def _open_array(path: Path) -> zarr.Array[Any]:
     import zarr
 
     if "pickle" in json.dumps(_document(path)).lower():
-        raise InputError(
-            f"{path} is encoded with pickle, which is never loaded; write it with another codec."
-        )
+        raise InputError(f"{path} is encoded with pickle, which is never loaded; write it with another codec.")
     version = 3 if (path / "zarr.json").is_file() else 2
     try:
         return zarr.open_array(path, mode="r", zarr_format=version)  # type: ignore[arg-type]

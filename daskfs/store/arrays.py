@@ -1,7 +1,7 @@
 """Arrays of a store: Zarr on disk, plain NumPy in memory, one interface.
 
-Zarr reads a missing chunk as its fill value. Here reading one is an error, and chunks carry a CRC-32C, so that a deleted, truncated or
-altered chunk is found when it is read, and named.
+Zarr reads a missing chunk as its fill value. Here reading one is an error, and chunks carry a CRC-32C, so that a
+deleted, truncated or altered chunk is found when it is read, and named.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class ChunkedArray:
         self.dtype: np.dtype[Any] = array.dtype
         shards = getattr(array, "shards", None)
         self.chunks: tuple[int, ...] = shards or array.chunks
-        self._chunk_bytes = math.prod(min(c, s) for c, s in zip(self.chunks, self.shape, strict=True)) * self.dtype.itemsize
+        self._chunk_bytes = (
+            math.prod(min(c, s) for c, s in zip(self.chunks, self.shape, strict=True)) * self.dtype.itemsize
+        )
 
     def _touched(self, selection: Any) -> list[Path]:
         selection = () if selection is Ellipsis else selection if isinstance(selection, tuple) else (selection,)
@@ -81,7 +83,9 @@ class ChunkedArray:
         for axis, size in enumerate(self.shape):
             index = selection[axis] if axis < len(selection) else slice(None)
             start, stop, _ = (index if isinstance(index, slice) else slice(index, index + 1)).indices(size)
-            ranges.append(range(start // self.chunks[axis], -(-stop // self.chunks[axis])) if stop > start else range(0))
+            ranges.append(
+                range(start // self.chunks[axis], -(-stop // self.chunks[axis])) if stop > start else range(0)
+            )
         encode = self._array.metadata.encode_chunk_key
         return [self._root / encode(position) for position in itertools.product(*ranges)]
 
@@ -92,7 +96,10 @@ class ChunkedArray:
             count.read += len(touched) * self._chunk_bytes
         for path in touched:
             if not path.exists():
-                msg = f"chunk {path} is missing. If daskfs wrote it, the same command recomputes it; else restore the source."
+                msg = (
+                    f"chunk {path} is missing. If daskfs wrote it, the same command recomputes it; else restore "
+                    "the source."
+                )
                 raise StoreError(msg)
         try:
             return np.asarray(self._array[selection])

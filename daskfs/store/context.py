@@ -29,7 +29,9 @@ class Context:
 
 
 UnitFunction = Callable[[Context, Mapping[str, Any], int], dict[str, Any] | None]
-"""``function(context, parameters, unit)`` writes whole chunks that the unit alone owns and returns facts for its record."""
+"""``function(context, parameters, unit)`` writes whole chunks that the unit alone owns and returns facts for its
+record.
+"""
 
 
 def open_tiles(url: str) -> Tiles:

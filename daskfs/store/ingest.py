@@ -1,7 +1,7 @@
 """Turning a source into tiles: one unit per band of rows, then one that closes the store.
 
-The pass over the rows checks every value, takes the moments of the columns and the norms of the rows, and writes the tiles unless the
-source serves where it lies.
+The pass over the rows checks every value, takes the moments of the columns and the norms of the rows, and writes the
+tiles unless the source serves where it lies.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.moments import Moments, column_moments, merge_moments, row_blocks
 from daskfs.kernels.scaling import row_norms
 from daskfs.sources import Source, SourceSpec, open_source
@@ -57,16 +58,23 @@ def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     if parameters["write_x"]:
         _write_band(context.store, shape, unit, block)
     moments = column_moments(block)
-    nonzero = np.asarray(block.getnnz(axis=0) if sp.issparse(block) else np.count_nonzero(block, axis=0))
-    rows = [np.full(shape.n_features, moments.count), moments.mean, moments.m2, moments.minimum, moments.maximum, nonzero]
+    nonzero = np.asarray(block.getnnz(axis=0) if is_sparse(block) else np.count_nonzero(block, axis=0))
+    rows = [
+        np.full(shape.n_features, moments.count),
+        moments.mean,
+        moments.m2,
+        moments.minimum,
+        moments.maximum,
+        nonzero,
+    ]
     context.store.open(layout.PARTIALS.name)[unit : unit + 1] = np.stack(rows).astype(np.float64)[None]
     context.store.open(layout.ROW_NORMS.name)[band] = row_norms(block)
-    size = block.data.nbytes + block.indices.nbytes if sp.issparse(block) else block.nbytes
+    size = block.data.nbytes + block.indices.nbytes if is_sparse(block) else block.nbytes
     return {"source_bytes": int(size)}
 
 
 def _write_band(store: Store, shape: Shape, index: int, block: np.ndarray | sp.csr_matrix) -> None:
-    if not sp.issparse(block):
+    if not is_sparse(block):
         X = store.open(layout.X.name)
         for tile in row_blocks(shape.n_features, shape.tile_columns):
             X[shape.band(index), tile] = block[:, tile]

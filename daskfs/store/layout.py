@@ -1,7 +1,8 @@
 """The only place that spells a name inside a store.
 
-A *tile store* holds X once, with what is known of its columns, rows and labels. A *run store* holds everything that follows from it. In
-a run directory the tile store lies under ``tiles/``, unless the source already is one or serves in place.
+A *tile store* holds X once, with what is known of its columns, rows and labels. A *run store* holds everything that
+follows from it. In a run directory the tile store lies under ``tiles/``, unless the source already is one or serves in
+place.
 """
 
 from __future__ import annotations
@@ -43,16 +44,25 @@ X = ArraySpec("X", ("n_samples", "n_features"), "X", "Dense data, tiles of rows 
 SPARSE_DATA = ArraySpec("bands/{}/data", ("nnz",), "X", "Sparse data of one band, column by column (CSC).")
 SPARSE_INDICES = ArraySpec("bands/{}/indices", ("nnz",), "int32", "Row in the band of each entry.")
 SPARSE_INDPTR = ArraySpec("bands/{}/indptr", ("n_features + 1",), "int64", "Where each column starts.")
-LABELS = ArraySpec("labels", ("n_samples",), "int32 or float64", "Class codes (-1 unlabelled) or target (NaN unlabelled).")
+LABELS = ArraySpec(
+    "labels", ("n_samples",), "int32 or float64", "Class codes (-1 unlabelled) or target (NaN unlabelled)."
+)
 ROW_NORMS = ArraySpec("row_norms", ("n_samples",), "float64", "Euclidean norm of each row.")
-PARTIALS = ArraySpec("partials", ("n_bands", "6", "n_features"), "float64", "Moments of each band: rows of PARTIAL_ROWS.")
+PARTIALS = ArraySpec(
+    "partials", ("n_bands", "6", "n_features"), "float64", "Moments of each band: rows of PARTIAL_ROWS."
+)
 COLUMNS = ArraySpec("columns", ("5", "n_features"), "float64", "Moments over all rows: rows of COLUMN_ROWS.")
 
 KNN_INDICES = ArraySpec("knn/{}/indices", ("n_samples", "k"), "int64", "Neighbours, nearest first; -1 = missing.")
 KNN_DISTANCES = ArraySpec("knn/{}/distances", ("n_samples", "k"), "float64", "Distance to each; inf = missing.")
-KNN_RECALL = ArraySpec("knn/{}/recall", ("n_bands", "n_queries", "k"), "float64", "Exact distances from sampled rows, by band.")
+KNN_RECALL = ArraySpec(
+    "knn/{}/recall", ("n_bands", "n_queries", "k"), "float64", "Exact distances from sampled rows, by band."
+)
 EDGE_ONCE = ArraySpec(
-    "edges/{}-{}/once", ("n_samples", "k"), "uint8", "1 where a list entry stands for its undirected edge, so that each counts once."
+    "edges/{}-{}/once",
+    ("n_samples", "k"),
+    "uint8",
+    "1 where a list entry stands for its undirected edge, so that each counts once.",
 )
 DEGREES = ArraySpec("weights/{}/degrees", ("n_samples",), "float64", "Row sums of the symmetric weight matrix.")
 

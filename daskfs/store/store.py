@@ -24,7 +24,8 @@ class Store:
     Parameters
     ----------
     root
-        Directory, or None for a store that lives in this process only; its arrays are NumPy arrays and nothing is written.
+        Directory, or None for a store that lives in this process only; its arrays are NumPy arrays and nothing is
+        written.
     """
 
     def __init__(self, root: Path | None) -> None:

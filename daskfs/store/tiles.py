@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError, StoreError
+from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels, Task
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.scaling import ColumnScale, Scaling, scale_rows
@@ -88,7 +89,7 @@ class Tiles:
         self.info = info
         self.shape = info.shape
         self._matrix = matrix
-        self._columns_of_matrix = matrix.tocsc() if sp.issparse(matrix) else None
+        self._columns_of_matrix = matrix.tocsc() if is_sparse(matrix) else None
         self._x: Array | None = None
         self._labels: Labels | None = None
 
@@ -115,6 +116,10 @@ class Tiles:
             return None
         return Labels(self.info.task, self.store.open(layout.LABELS.name)[...], self.info.classes)
 
+    def use_labels(self, labels: Labels) -> None:
+        """Let these labels take the place of the store's, in this process only."""
+        self._labels = labels
+
     def feature_names(self) -> list[str]:
         """Return the names of the features; ``x0, x1, ...`` where the source has none."""
         names = self.store.read_json(layout.FEATURE_NAMES)
@@ -132,7 +137,8 @@ class Tiles:
     def read_panels(self, start: int, stop: int) -> list[np.ndarray]:
         """Return columns ``start:stop`` of all rows, as stored, in C-ordered panels of at most 64 columns.
 
-        A sparse X is densified here, one slab and never more. The need beyond the panels, shapes (n_samples, width), is one tile.
+        A sparse X is densified here, one slab and never more. The need beyond the panels, shapes (n_samples, width), is
+        one tile.
         """
         cuts = [(p, min(p + PANEL_WIDTH, stop)) for p in range(start, stop, PANEL_WIDTH)]
         panels = [np.empty((self.shape.n_samples, q - p), self.shape.dtype) for p, q in cuts]
@@ -147,11 +153,14 @@ class Tiles:
         return panels
 
     def scaled_panels(self, panels: list[np.ndarray], start: int, scaling: Scaling | None) -> list[np.ndarray]:
-        """Return rescaled float64 copies of panels that begin at column `start`; the panels themselves for no scaling."""
+        """Return rescaled float64 copies of panels that begin at column `start`; the panels themselves for no
+        scaling.
+        """
         rows = slice(0, self.shape.n_samples)
         cuts = [start + PANEL_WIDTH * i for i in range(len(panels))]
         return [
-            self._scaled(panel, rows, slice(p, p + panel.shape[1]), scaling) for p, panel in zip(cuts, panels, strict=True)
+            self._scaled(panel, rows, slice(p, p + panel.shape[1]), scaling)
+            for p, panel in zip(cuts, panels, strict=True)
         ]
 
     def read_columns(self, columns: np.ndarray, rows: np.ndarray, start: int, stop: int) -> np.ndarray:
@@ -229,7 +238,8 @@ def read_tile_info(store: Store) -> TileInfo | None:
     version = raw.get("format_version") if isinstance(raw, dict) else None
     if version != layout.FORMAT_VERSION:
         msg = (
-            f"{store.url}/{layout.TILES_JSON} has format version {version!r}, this daskfs reads version {layout.FORMAT_VERSION}: "
+            f"{store.url}/{layout.TILES_JSON} has format version {version!r}, this daskfs reads version "
+            f"{layout.FORMAT_VERSION}: "
             "convert the source again into a new store."
         )
         raise StoreError(msg)
@@ -241,14 +251,16 @@ def read_tile_info(store: Store) -> TileInfo | None:
 
 
 def check_finite(block: np.ndarray | sp.csr_matrix, first_row: int, names: tuple[str, ...] | None, origin: str) -> None:
-    """Raise :class:`InputError` naming the first column with a NaN or infinite value, its first row, and how many there are."""
-    values = block.data if sp.issparse(block) else block
+    """Raise :class:`InputError` naming the first column with a NaN or infinite value, its first row, and how many there
+    are.
+    """
+    values = block.data if is_sparse(block) else block
     if values.dtype.kind != "f":
         return
     with np.errstate(all="ignore"):
         if np.isfinite(values.sum()) or np.isfinite(values).all():
             return
-    if sp.issparse(block):
+    if is_sparse(block):
         entries = block.tocoo()
         bad_entry = ~np.isfinite(entries.data)
         rows, columns, bad = entries.row[bad_entry], entries.col[bad_entry], entries.data[bad_entry]
@@ -261,7 +273,8 @@ def check_finite(block: np.ndarray | sp.csr_matrix, first_row: int, names: tuple
     value = "NaN" if np.isnan(bad[here][rows[here].argmin()]) else "an infinite value"
     name = f" ('{names[column]}')" if names is not None else ""
     msg = (
-        f"column {column}{name} of {origin} has {value} in row {row + first_row}; rows {first_row}:{first_row + block.shape[0]} hold "
+        f"column {column}{name} of {origin} has {value} in row {row + first_row}; rows "
+        f"{first_row}:{first_row + block.shape[0]} hold "
         f"{bad.size} missing or infinite values in {np.unique(columns).size} columns. Remove or impute them first "
         "('daskfs inspect' counts them per column)."
     )

@@ -77,9 +77,7 @@ def _nearest_first(distances: FloatArray, own_index: int, k: int) -> list[int]:
     return ordered[:k]
 
 
-def union_adjacency(
-    indices: IntArray, distances: FloatArray, weight: Weight, self_loops: bool = False
-) -> FloatArray:
+def union_adjacency(indices: IntArray, distances: FloatArray, weight: Weight, self_loops: bool = False) -> FloatArray:
     """The symmetric (n, n) weights S: an edge where either row lists the other, loops only if asked for."""
     n, k = indices.shape
     S = np.zeros((n, n))

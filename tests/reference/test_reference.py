@@ -138,9 +138,7 @@ class TestUciIrisLaplacianScore:
         ],
         ids=["binary", "binary-cosine-metric", "cosine", "heat-0.1", "heat-1"],
     )
-    def test_order_for_each_number_of_neighbors(
-        self, metric: Metric, weight: Weight, self_loops: bool
-    ) -> None:
+    def test_order_for_each_number_of_neighbors(self, metric: Metric, weight: Weight, self_loops: bool) -> None:
         X = uci_iris()[0]
         rows = X if metric == "cosine" else unit_rows(X)
         indices, distances = knn_lists(rows, 40, metric)

@@ -39,9 +39,7 @@ def test_score_curve_scales() -> None:
 
 
 @pytest.mark.parametrize("log_rank", [False, True])
-@pytest.mark.parametrize(
-    "scores", [[1.0], [0.0, 0.0], [1.0, 1.0 + 1e-16], [1e-300, 2e-300], [-9e99, 9e99], [1e99]]
-)
+@pytest.mark.parametrize("scores", [[1.0], [0.0, 0.0], [1.0, 1.0 + 1e-16], [1e-300, 2e-300], [-9e99, 9e99], [1e99]])
 def test_score_curve_degenerate_ranges(scores: list[float], *, log_rank: bool) -> None:
     assert labels(draw_curve(list(range(1, len(scores) + 1)), scores, log_rank=log_rank))
 

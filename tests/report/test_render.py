@@ -179,9 +179,7 @@ def test_same_bytes_in_another_process(html: str) -> None:
         "from daskfs.report.render import render_report;"
         "sys.stdout.buffer.write(render_report(full_summary()).encode())"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, check=True, cwd=ROOT
-    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, check=True, cwd=ROOT)
     assert done.stdout.decode() == html
 
 

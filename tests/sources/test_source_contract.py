@@ -117,9 +117,7 @@ def test_identity_is_that_of_the_data(kind: Kind, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bounds", [(-1, 2), (3, 2), (0, N_SAMPLES + 1)])
-def test_ranges_out_of_bounds_are_programming_errors(
-    kind: Kind, bounds: tuple[int, int], tmp_path: Path
-) -> None:
+def test_ranges_out_of_bounds_are_programming_errors(kind: Kind, bounds: tuple[int, int], tmp_path: Path) -> None:
     source = kind.open(tmp_path, kind.write(tmp_path, matrix(), labels()))
     with pytest.raises(ValueError, match="not a range") as caught:
         source.read_rows(*bounds)

@@ -64,9 +64,7 @@ def test_text_tables(
         (["", "", ""], np.array([None, None, None], dtype=object)),
     ],
 )
-def test_label_columns(
-    cells: list[str], expected: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_label_columns(cells: list[str], expected: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # One row a range: the type of the labels must not depend on the range that a value is in.
     monkeypatch.setattr(csvscan, "RANGE_BYTES", 1)
     csvscan.scan.cache_clear()

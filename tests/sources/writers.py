@@ -178,9 +178,7 @@ KINDS = {
     "tsv": Kind(write_tsv, {"labels": "y", "exclude": ("id",)}, names=COLUMNS),
     "txt": Kind(write_txt, {"labels": "y", "exclude": ("id",)}, names=COLUMNS),
     "parquet": Kind(write_parquet, {"labels": "y", "exclude": ("e",)}, names=COLUMNS),
-    "parquet-float32": Kind(
-        write_parquet_float32, {"labels": "y"}, "float32", names=("f0", "f1", "f2", "f3", "f4")
-    ),
+    "parquet-float32": Kind(write_parquet_float32, {"labels": "y"}, "float32", names=("f0", "f1", "f2", "f3", "f4")),
     "zarr2": Kind(write_zarr2, {"labels": "y"}, "float32"),
     "zarr3": Kind(write_zarr3, {"labels": "y"}),
     "zarr3-shards": Kind(write_zarr3_shards, {"labels": "y", "array": "X"}),
