@@ -105,7 +105,8 @@ class _ScoreSelector(SelectorMixin, BaseEstimator):
             return validate_data(self, X, accept_sparse="csr", dtype="numeric", order="C"), None
         partly = is_sparse(y) or np.asarray(y).dtype.kind != "f"
         if y is None or partly:
-            return validate_data(self, X, y, accept_sparse="csr", dtype="numeric", order="C", y_numeric=False)
+            X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", order="C", y_numeric=False)
+            return X, y
         # a float y may hold NaN for unlabelled rows, which validate_data refuses
         X = validate_data(self, X, accept_sparse="csr", dtype="numeric", order="C")
         y = column_or_1d(y, warn=True)
@@ -147,7 +148,8 @@ class _ScoreSelector(SelectorMixin, BaseEstimator):
         self.score_fields_ = dict(zip(method.criterion.fields, table.copy(), strict=True))
 
     def _n_selected(self) -> int:
-        wanted, n_features = self.n_features_to_select, self.scores_.shape[0]
+        n_features = int(self.scores_.shape[0])
+        wanted: Any = self.n_features_to_select
         if wanted is None:
             return max(1, n_features // 2)
         if isinstance(wanted, Integral):
@@ -156,7 +158,7 @@ class _ScoreSelector(SelectorMixin, BaseEstimator):
 
     def _get_support_mask(self) -> np.ndarray:
         check_is_fitted(self)
-        return (self.ranking_ <= self._n_selected()) & ~np.isnan(self.scores_)
+        return np.logical_and(self.ranking_ <= self._n_selected(), ~np.isnan(self.scores_))
 
     def transform(self, X: Any) -> Any:
         """Return the selected columns of X; a dask array stays lazy."""

@@ -339,7 +339,7 @@ def _valid_keys(location: Sequence[Any]) -> tuple[str, ...]:
         candidates = [annotation, *getattr(annotation, "__args__", ())]
         blocks = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
         if blocks:
-            model = cast("type[BaseModel]", blocks[0])
+            model = blocks[0]
     return tuple(model.model_fields)
 
 

@@ -432,7 +432,7 @@ def plan_job(job: Job) -> dict[str, Any]:
         tiles = TilePlan.from_json(manifest["tiles"])
     stored = store.read_json(layout.PLAN_JSON) if mine else None
     task = tiles.task or (job.data.task if job.data.task != "auto" else None)
-    plan = Plan.from_json(stored, store.url) if stored else plan_run(job, tiles, task, limit)  # type: ignore[arg-type]
+    plan = Plan.from_json(stored, store.url) if stored else plan_run(job, tiles, task, limit)
     check_memory((*tiles.stages, *plan.stages), limit)
     rows = [_plan_row(Context(Store(Path(tiles.url))), stage) for stage in tiles.stages]
     rows += [_plan_row(Context(store), stage) for stage in plan.stages]

@@ -100,7 +100,8 @@ def plan_tiles(data: DataBlock, tiles_url: str, memory_limit: int | None) -> Til
         rows, columns = min(rows, info.n_samples), min(columns, info.n_features)
         shape = dataclasses.replace(shape, tile_rows=rows, tile_columns=columns)
     raw = dataclasses.asdict(spec)
-    fingerprint = digest(dict(info.identity), raw, data.task, layout.FORMAT_VERSION, __version__)
+    beside = [_file_identity(ref) for ref in (data.labels, data.feature_names) if ref is not None]
+    fingerprint = digest(dict(info.identity), raw, beside, data.task, layout.FORMAT_VERSION, __version__)
     parameters = {
         "source": raw,
         "shape": dataclasses.asdict(shape),
@@ -111,6 +112,14 @@ def plan_tiles(data: DataBlock, tiles_url: str, memory_limit: int | None) -> Til
     }
     stages = plan_ingest(shape, parameters, x_path is None, min(info.row_multiple, info.n_samples))
     return TilePlan(tiles_url, shape, fingerprint, info.has_labels, None, x_path is None, stages)
+
+
+def _file_identity(reference: str) -> tuple[int, int] | None:
+    """Return size and time of a file that holds labels or names beside the source, None when there is no such file."""
+    for path in (Path(reference), Path(reference.rpartition(":")[0] or reference)):
+        if path.is_file():
+            return path.stat().st_size, path.stat().st_mtime_ns
+    return None
 
 
 def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:

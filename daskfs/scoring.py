@@ -56,7 +56,9 @@ def memory_context(X: np.ndarray | sp.csr_matrix, labels: Labels | None) -> Cont
     """Return a context whose tiles are a matrix in memory; nothing is copied or written."""
     n_samples, n_features = X.shape
     sparse = is_sparse(X)
-    shape = Shape(n_samples, n_features, X.dtype.name, sparse, int(X.nnz) if sparse else None, n_samples, n_features)
+    shape = Shape(
+        n_samples, n_features, X.dtype.name, sparse, int(X.nnz) if is_sparse(X) else None, n_samples, n_features
+    )
     store = _LazyMoments(X)
     task, classes = (labels.task, labels.classes) if labels is not None else (None, ())
     if labels is not None:

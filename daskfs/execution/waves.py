@@ -63,24 +63,22 @@ def _run_on_cluster(
     numbers: dict[str, int] = {}
 
     def submit(unit: int) -> Any:
-        # pure=False: a key must not find a result that an earlier, since damaged, run of the unit left on the cluster
         future = client.submit(
             run_stored_unit,
             context.store.url,
             identity,
             stage.name,
             unit,
-            pure=False,
             key=f"{stage.name}-{unit}-{identity}",
         )
-        numbers[future.key] = unit
+        numbers[str(future.key)] = unit
         return future
 
     first = [submit(unit) for unit in itertools.islice(remaining, PER_THREAD * total_threads(client))]
     running = as_completed(first)
     try:
         for future in running:
-            unit = numbers.pop(future.key)
+            unit = numbers.pop(str(future.key))
             try:
                 facts = future.result()
             except KilledWorker as error:

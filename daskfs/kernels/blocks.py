@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,7 +10,7 @@ import scipy.sparse as sp
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-Block = np.ndarray | sp.csr_matrix
+Block: TypeAlias = np.ndarray | sp.csr_matrix
 
 
 def is_sparse(X: object) -> TypeIs[sp.csr_matrix]:

@@ -15,12 +15,11 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.kernels.scaling import inverse_or_zero, row_norms
 
 Metric = Literal["euclidean", "cosine"]
 METRICS: tuple[Metric, ...] = ("euclidean", "cosine")
-Matrix = np.ndarray | sp.csr_matrix
 
 TILE_BYTES = 2**25
 PAIR_ELEMENTS = 2**21
@@ -42,9 +41,9 @@ class Rows:
     included, as in scikit-learn.
     """
 
-    values: Matrix
+    values: Block
     metric: Metric
-    operand: Matrix
+    operand: Any
     squares: np.ndarray
     center: np.ndarray | None
     scale: float
@@ -63,7 +62,7 @@ class Rows:
         )
 
 
-def as_metric_rows(X: Matrix, metric: Metric) -> tuple[Matrix, np.ndarray | None]:
+def as_metric_rows(X: Block, metric: Metric) -> tuple[Block, np.ndarray | None]:
     """Return the rows as the metric sees them and, under cosine, which of them are all zero."""
     if metric == "euclidean":
         return X, None
@@ -73,7 +72,7 @@ def as_metric_rows(X: Matrix, metric: Metric) -> tuple[Matrix, np.ndarray | None
     return unit, norms == 0
 
 
-def prepare_rows(X: Matrix, metric: Metric, like: Rows | None = None) -> Rows:
+def prepare_rows(X: Block, metric: Metric, like: Rows | None = None) -> Rows:
     """Make rows ready for the kernels.
 
     Parameters
@@ -88,7 +87,7 @@ def prepare_rows(X: Matrix, metric: Metric, like: Rows | None = None) -> Rows:
     values, is_zero = as_metric_rows(X, metric)
     center, scale = None, 1.0
     if is_sparse(values):
-        operand: Matrix = values.astype(np.float64)
+        operand: Any = values.astype(np.float64)
         squares = np.asarray(operand.multiply(operand).sum(axis=1)).ravel()
     else:
         if like is not None:

@@ -53,7 +53,7 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
 
 def _constant(context: Context) -> np.ndarray:
     moments = context.tiles.column_moments()
-    return moments["minimum"] == moments["maximum"]
+    return np.equal(moments["minimum"], moments["maximum"])
 
 
 def _row(

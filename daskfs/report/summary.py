@@ -17,7 +17,7 @@ from daskfs.methods.registry import Method
 from daskfs.plan import Plan, Stage
 from daskfs.planning import TilePlan
 from daskfs.ranking.tables import method_scores
-from daskfs.scores.slab import methods_from
+from daskfs.scores.slab import graph_needs, methods_from
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.store import Store
@@ -128,13 +128,11 @@ def _graphs(store: Store, plan: Plan) -> list[dict[str, Any]]:
 
 def _weightings(store: Store, plan: Plan, methods: list[Method], name: str, k: int) -> Iterable[dict[str, Any]]:
     for stage in plan.stages:
-        weighting = stage.parameters.get("weighting")
+        weighting = stage.parameters.get("weighting", {})
         if stage.function != "weights" or (weighting["graph"], weighting["n_neighbors"]) != (name, k):
             continue
         key = stage.name.removeprefix("weights-")
-        used = [
-            m.label for m in methods if any(getattr(n, "weighting", None) and n.weighting.key == key for n in m.needs)
-        ]
+        used = [m.label for m in methods if any(w.key == key for w in graph_needs([m]))]
         summary = store.read_json(layout.WEIGHT_SUMMARY.format(key))
         yield {
             "kind": weighting["weights"],

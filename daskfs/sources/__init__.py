@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from daskfs.errors import InputError
-from daskfs.sources.base import Block, Source, SourceInfo, SourceSpec
+from daskfs.kernels.blocks import Block
+from daskfs.sources.base import Source, SourceInfo, SourceSpec
 
 __all__ = ["Block", "Source", "SourceInfo", "SourceSpec", "open_source"]
 

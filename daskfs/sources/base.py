@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import scipy.sparse as sp
 
-Block = np.ndarray | sp.csr_matrix
+from daskfs.kernels.blocks import Block
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError, nearest
-from daskfs.sources.base import Block, SourceInfo, SourceSpec
+from daskfs.kernels.blocks import Block
+from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import block_dtype, check_range, check_shape, listed, refuse_options
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
 

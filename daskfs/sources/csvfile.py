@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.base import Block, SourceInfo, SourceSpec
+from daskfs.kernels.blocks import Block
+from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import check_range, file_identity, refuse_options
 from daskfs.sources.csvtable import CsvTable
 from daskfs.sources.resolve import resolve_columns, resolve_feature_names, resolve_labels

@@ -202,10 +202,7 @@ def _codes_of_objects(raw: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
         name = _class_name(value)
         found[row] = -1 if name is None else seen.setdefault(name, len(seen))
     numbers = [_number(name) for name in seen]
-    if None in numbers:
-        classes = sorted(seen)
-    else:
-        classes = [name for _, name in sorted(zip(numbers, seen, strict=True))]
+    classes = sorted(seen) if None in numbers else [name for _, name in sorted(zip(numbers, seen, strict=True))]
     # The last place stands for code -1, which stays as it is.
     order = np.full(len(seen) + 1, -1, dtype=np.int32)
     for code, name in enumerate(classes):

@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
-from daskfs.kernels.blocks import is_sparse
-from daskfs.sources.base import Block, SourceInfo
+from daskfs.kernels.blocks import Block, is_sparse
+from daskfs.sources.base import SourceInfo
 from daskfs.sources.checks import block_dtype, check_label_column, check_label_count, check_range, check_shape
 from daskfs.sources.csr import canonical
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.sources.base import Block
+from daskfs.kernels.blocks import Block
 from daskfs.sources.parameters import Parameter, check_bounds
 
 BLOCK_ROWS = 4096

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from daskfs.sources.base import Block, SourceInfo, SourceSpec
+from daskfs.kernels.blocks import Block
+from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import (
     block_dtype,
     check_range,

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.base import Block, SourceInfo, SourceSpec
+from daskfs.kernels.blocks import Block
+from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, listed, refuse_options
 from daskfs.sources.csr import CSR_PARTS, CsrParts
 from daskfs.sources.npy import cheap_rows

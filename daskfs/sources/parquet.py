@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.base import Block, SourceInfo, SourceSpec
+from daskfs.kernels.blocks import Block
+from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import (
     block_dtype,
     check_range,

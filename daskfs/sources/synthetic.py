@@ -9,7 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError, nearest
-from daskfs.sources.base import Block, SourceInfo, SourceSpec
+from daskfs.kernels.blocks import Block
+from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import check_range, listed, refuse_options
 from daskfs.sources.models import BLOCK_ROWS, LowRank, Mixture, Model, SparseCounts
 from daskfs.sources.parameters import parse_parameters

@@ -44,8 +44,11 @@ def counted_bytes() -> Iterator[ByteCount]:
 class Array(Protocol):
     """What units may do with an array."""
 
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
 
     def __getitem__(self, selection: Any) -> np.ndarray: ...
 
@@ -142,7 +145,7 @@ def open_zarr(root: Path, *, mode: str = "r+") -> Any:
 
     problems = (ArrayNotFoundError, FileNotFoundError, MetadataValidationError, ValueError, KeyError, TypeError)
     try:
-        return zarr.open_array(store=str(root), mode=mode, config={"write_empty_chunks": True})  # type: ignore[arg-type]
+        return zarr.open_array(store=str(root), mode=mode, config={"write_empty_chunks": True})
     except problems as error:
         msg = f"no readable Zarr array at {root}: {error}"
         raise StoreError(msg) from error
