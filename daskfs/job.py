@@ -79,7 +79,6 @@ class GraphBlock(Block):
     t: PositiveFloat | Literal["mean", "median"] = "mean"
     self_loops: bool = False
     engine: Literal["auto", "exact", "pynndescent"] = "auto"
-    exact_below: NonNegativeInt = Field(20_000, description="With engine auto: up to so many rows the search is exact.")
     random_state: NonNegativeInt = 0
 
 
@@ -171,7 +170,7 @@ class Job(Block):
     def graph_spec(self, metric: Metric, scaling: Scaling | None) -> GraphSpec:
         """Return the spec of the neighbour lists for a metric and scaling."""
         g = self.graph
-        return GraphSpec(metric, scaling, g.engine, g.exact_below, g.random_state)
+        return GraphSpec(metric, scaling, g.engine, g.random_state)
 
     def make_methods(self, task: Task | None) -> list[Method]:
         """Return the methods with the job's defaults filled in; :class:`JobError` for an unknown name or parameter."""

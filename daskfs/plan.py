@@ -16,7 +16,7 @@ import numpy as np
 
 from daskfs.errors import MemoryPlanError, StoreError
 from daskfs.graph.descent import list_length
-from daskfs.graph.partition import block_rows, graph_dtype, resolved_engine, search_units
+from daskfs.graph.partition import block_rows, graph_dtype, resolved, search_units
 from daskfs.graph.spec import GraphSpec, Weighting
 from daskfs.kernels.neighbors import PAIR_ELEMENTS, TILE_BYTES
 from daskfs.store import layout
@@ -219,10 +219,11 @@ def plan_ingest(shape: Shape, parameters: Mapping[str, Any], write_x: bool, sour
 # ---------------------------------------------------------------------------- graph and scores
 def plan_graph(shape: Shape, spec: GraphSpec, k: int) -> list[Stage]:
     """Stages that find the neighbour lists of one graph and, for an approximate one, check them."""
+    spec = resolved(spec, shape)
     partitions = [[0, shape.n_samples]]
     units = search_units(spec, [slice(*p) for p in partitions], shape.n_samples)
     parameters = {"graph": asdict(spec), "k": k, "partitions": partitions}
-    engine = resolved_engine(spec, shape.n_samples)
+    engine = spec.engine
     rows = shape.n_samples
     lists = 16 * rows * k
     x_bytes = _members_bytes(shape, spec, rows)
@@ -257,7 +258,8 @@ def _members_bytes(shape: Shape, spec: GraphSpec, rows: int) -> int:
 
 def _search_bytes(rows: int, k: int, engine: str) -> int:
     if engine == "exact":
-        return 10 * TILE_BYTES + 4 * 8 * PAIR_ELEMENTS
+        # bounds from below and above and a mask, in float64 where float32 cannot tell neighbors apart
+        return 7 * min(TILE_BYTES, 4 * rows * 1024) + 4 * 8 * PAIR_ELEMENTS
     length = list_length(k) + 1
     return DESCENT_BYTES + 33 * length * rows + 18 * length**2 * 16384 + 32 * rows * k + 4 * 8 * PAIR_ELEMENTS
 

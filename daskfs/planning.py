@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError, JobError
-from daskfs.graph.partition import resolved_engine
+from daskfs.graph.partition import resolved
 from daskfs.graph.spec import GraphSpec
 from daskfs.job import DataBlock, EvaluateBlock, Job
 from daskfs.kernels.labels import Task
@@ -183,7 +183,7 @@ def plan_run(job: Job, tiles: TilePlan, task: Task | None, memory_limit: int | N
     specs = graph_specs(job, methods)
     for _, k in specs.values():
         check_neighbors(k, shape.n_samples)
-    process = PROCESS_BYTES + _descent_bytes(specs, shape.n_samples)
+    process = PROCESS_BYTES + _descent_bytes(specs, shape)
     stages: list[Stage] = []
     for spec, k in specs.values():
         stages += plan_graph(shape, spec, k)
@@ -204,8 +204,8 @@ def plan_run(job: Job, tiles: TilePlan, task: Task | None, memory_limit: int | N
     return Plan(tiles.url, fingerprinted(stages, start), digest(start, job.identity()), facts=facts)
 
 
-def _descent_bytes(specs: Mapping[str, tuple[GraphSpec, int]], n_samples: int) -> int:
-    approximate = any(resolved_engine(spec, n_samples) == "pynndescent" for spec, _ in specs.values())
+def _descent_bytes(specs: Mapping[str, tuple[GraphSpec, int]], shape: Shape) -> int:
+    approximate = any(resolved(spec, shape).engine == "pynndescent" for spec, _ in specs.values())
     return DESCENT_BYTES if approximate else 0
 
 

@@ -62,7 +62,6 @@ def knn_graph(
     metric: Metric = "euclidean",
     graph_scaling: Scaling | None = None,
     engine: Engine = "auto",
-    exact_below: int = 20_000,
     random_state: int = 0,
 ) -> KNNGraph:
     """Find the nearest neighbors of every row.
@@ -78,9 +77,8 @@ def knn_graph(
     graph_scaling
         None, "zscore", "unit" or "log1p", applied on the fly.
     engine
-        "exact", "pynndescent" (NN-descent), or "auto": exact up to `exact_below` rows.
-    exact_below
-        See `engine`.
+        "exact", "pynndescent" (NN-descent), or "auto": whichever is expected to be quicker, which up to some 10,000 rows
+        is the exact search.
     random_state
         Seed of the approximate search.
 
@@ -109,7 +107,7 @@ def knn_graph(
     from daskfs.planning import check_neighbors
     from daskfs.scoring import find_lists, is_stored, loaded_if_small, opened
 
-    spec = GraphSpec(metric, graph_scaling, engine, exact_below, random_state)
+    spec = GraphSpec(metric, graph_scaling, engine, random_state)
     _check_options(spec, n_neighbors)
     X = loaded_if_small(X)
     if not is_stored(X):

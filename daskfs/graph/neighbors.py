@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.graph.descent import descent_neighbors
-from daskfs.graph.partition import read_members, resolved_engine, search_units
+from daskfs.graph.partition import read_members, search_units
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.neighbors import exact_neighbors, prepare_rows
@@ -35,8 +35,7 @@ def find_neighbors(context: Context, parameters: Mapping[str, Any], unit: int) -
     partitions = [slice(*bounds) for bounds in parameters["partitions"]]
     search = search_units(spec, partitions, context.tiles.shape.n_samples)[unit]
     X = read_members(context.tiles, search.members, spec.scaling)
-    engine = resolved_engine(spec, X.shape[0])
-    if engine == "exact":
+    if spec.engine == "exact":
         base = prepare_rows(X, spec.metric)
         asked = slice(search.queries.start - search.members.start, search.queries.stop - search.members.start)
         numbers = np.arange(search.queries.start, search.queries.stop)
@@ -47,9 +46,9 @@ def find_neighbors(context: Context, parameters: Mapping[str, Any], unit: int) -
     store = context.store
     store.open(layout.KNN_INDICES.at(spec.name))[search.queries] = indices
     store.open(layout.KNN_DISTANCES.at(spec.name))[search.queries] = distances
-    if engine != "exact":
+    if spec.engine != "exact":
         _store_queries(store, spec, X, search.members)
-    return {"engine": engine}
+    return {"engine": spec.engine}
 
 
 def query_rows(n_samples: int, random_state: int) -> np.ndarray:

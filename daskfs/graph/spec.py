@@ -24,7 +24,6 @@ class GraphSpec:
     metric: Metric = "euclidean"
     scaling: Scaling | None = None
     engine: Engine = "auto"
-    exact_below: int = 20_000
     random_state: int = 0
 
     @property

@@ -412,7 +412,7 @@ def _graph_notices(graph: dict[str, Any], name: str, anchor: str) -> list[Notice
         texts.append(
             f"The approximate neighbor search of graph “{name}” found only {format_percent(recall)} of the "
             f"true neighbors (recall below {LOW_RECALL}). Scores that use this graph may change with a "
-            "better search: raise graph.n_neighbors, or raise graph.exact_below above the number of rows "
+            "better search: raise graph.n_neighbors, or set graph.engine to exact "
             "to make the search exact."
         )
     isolated = graph.get("n_isolated")

@@ -52,7 +52,7 @@ def full_summary(n_methods: int = 4, n_top: int = 50, n_features: int = 4096) ->
         "stages": _stages(),
         "job": {
             "data": {"source": "digits.zarr", "labels": "target", "exclude": []},
-            "graph": {"n_neighbors": 10, "metric": "euclidean", "exact_below": 20000},
+            "graph": {"n_neighbors": 10, "metric": "euclidean", "engine": "auto"},
             "methods": [{"method": METHODS[i % 4][1], "parameters": {"t": None}} for i in range(n_methods)],
         },
         "versions": {

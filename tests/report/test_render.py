@@ -270,7 +270,7 @@ def test_low_recall_warns() -> None:
     text = assert_sound(render_report(summary)).text
     assert "found only 50 % of the true neighbors" in text
     assert "raise graph.n_neighbors" in text
-    assert "raise graph.exact_below" in text
+    assert "set graph.engine to exact" in text
 
 
 @pytest.mark.parametrize("recall", [{"value": 0.99, "n_rows": 10, "k": 5}, {"value": None}, None])
