@@ -10,7 +10,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -20,6 +20,8 @@ EPILOG = (
     "Exit codes: 0 done, 1 failed, 2 usage or job file, 3 bad input or store, 4 cluster, 75 interrupted but resumable."
 )
 MiB = 2**20
+TYPER_INTERRUPTED = 130
+"""What typer makes of Ctrl-C."""
 
 app = typer.Typer(
     help="Feature ranking on Dask for data that does not fit one machine.",
@@ -35,6 +37,7 @@ Overrides = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="One line for every unit.")]
 
 
 def _emit(result: Any, as_json: bool, lines: Callable[[Any], list[str]]) -> None:
@@ -42,10 +45,10 @@ def _emit(result: Any, as_json: bool, lines: Callable[[Any], list[str]]) -> None
     sys.stdout.write(text + "\n")
 
 
-def _progress(quiet: bool) -> Any:
+def _progress(quiet: bool, verbose: bool) -> Any:
     from daskfs.execution.progress import Silent, default_progress
 
-    return Silent() if quiet else default_progress()
+    return Silent() if quiet else default_progress(verbose)
 
 
 @app.command(epilog=EPILOG)
@@ -56,6 +59,7 @@ def run(
         bool, typer.Option("--overwrite", help="Delete another job's run in output.path first.")
     ] = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
     """Start a job, go on with it, or say that there is nothing to do."""
@@ -63,7 +67,7 @@ def run(
     from daskfs.pipeline import run_job
 
     loaded = load_job(job, overrides or [])
-    progress = _progress(quiet)
+    progress = _progress(quiet, verbose)
     try:
         result = run_job(loaded, progress, overwrite=overwrite, command=shlex.join(["daskfs", *sys.argv[1:]]))
     finally:
@@ -179,6 +183,7 @@ def convert(
     workers: Annotated[int, typer.Option(min=0, help="Worker processes; 0 works in this one.")] = 2,
     memory_limit: Annotated[str | None, typer.Option(help="Of one worker, e.g. 2GiB.")] = None,
     quiet: Quiet = False,
+    verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
     """Turn any source into tiles, or finish a conversion that was begun."""
@@ -188,7 +193,7 @@ def convert(
 
     data = _data_block(source, array, labels, exclude, task, feature_names)
     cluster = make_cluster({"workers": workers, "memory_limit": memory_limit})
-    progress = _progress(quiet)
+    progress = _progress(quiet, verbose)
     try:
         result = convert_source(data, target, ClusterSettings(**cluster.model_dump()), progress)
     finally:
@@ -221,6 +226,7 @@ def _description_lines(result: dict[str, Any]) -> list[str]:
 @app.command(epilog=EPILOG)
 def methods(as_json: AsJson = False) -> None:
     """List the criteria, with direction and citation."""
+    from daskfs.job import FILLED_IN
     from daskfs.methods.registry import criteria
 
     rows = [
@@ -230,16 +236,16 @@ def methods(as_json: AsJson = False) -> None:
             "tasks": list(c.tasks),
             "needs_labels": c.needs_labels,
             "uses_graph": c.uses_graph,
-            "parameters": {key: field.default for key, field in c.parameters.model_fields.items()},
+            "parameters": {k: f.default for k, f in c.parameters.model_fields.items() if k not in FILLED_IN},
             "summary": c.summary,
             "citation": c.citation,
         }
         for c in criteria().values()
     ]
     _emit(
-        rows,
+        {"methods": rows},
         as_json,
-        lambda table: [f"{r['name']:<20} {r['direction']:<11} {r['summary']} [{r['citation']}]" for r in table],
+        lambda _: [f"{r['name']:<20} {r['direction']:<11} {r['summary']} [{r['citation']}]" for r in rows],
     )
 
 
@@ -253,16 +259,25 @@ def schema(as_json: AsJson = False) -> None:
 
 
 def main() -> None:
-    """Run the command line; expected errors become one message and an exit code."""
+    """Run the command line; expected errors become one line and an exit code."""
     try:
         app(standalone_mode=True)
     except DaskfsError as error:
         notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
-        sys.stderr.write(f"daskfs: {error}{notes}\n")
-        sys.exit(int(error.exit_code))
-    except KeyboardInterrupt:
-        sys.stderr.write("daskfs: interrupted\n")
-        sys.exit(int(ExitCode.INTERRUPTED))
+        _fail(f"{error}{notes}", error.exit_code)
+    except OSError as error:
+        _fail(str(error), ExitCode.FAILED)
+    except SystemExit as stop:
+        if stop.code == TYPER_INTERRUPTED:
+            _fail("interrupted", ExitCode.INTERRUPTED)
+        raise
+
+
+def _fail(message: str, code: ExitCode) -> NoReturn:
+    # names from the data may hold line breaks and terminal escapes
+    line = "".join(c if c.isprintable() else " " for c in message)
+    sys.stderr.write(f"daskfs: {line}\n")
+    sys.exit(int(code))
 
 
 if __name__ == "__main__":

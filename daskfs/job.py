@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from types import NoneType
+from typing import Any, Literal, cast, get_args
 
 import yaml
 from pydantic import (
@@ -16,8 +17,10 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     ValidationError,
+    ValidationInfo,
     field_validator,
 )
+from pydantic_core import ErrorDetails
 
 from daskfs.errors import JobError, nearest
 from daskfs.graph.spec import GraphSpec
@@ -27,25 +30,40 @@ from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.weights import WeightKind
 from daskfs.methods.registry import Method, criterion_named, make_method
 
-_BYTES = re.compile(r"^\s*([0-9.]+)\s*([kmgt]?i?b?)\s*$", re.IGNORECASE)
+_BYTES = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*((?:[kmgt]i?)?)b?\s*", re.IGNORECASE)
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+LABEL_BYTES = 200
+FILLED_IN = {
+    "task": "it follows from the labels, or from data.task",
+    "graph": "the graph is built from the data",
+}
+"""Parameters of criteria that a job does not set."""
 
 
 def parse_bytes(text: str | int) -> int:
     """Return a number of bytes from ``"2GiB"``, ``"500 MB"`` or an integer."""
-    if isinstance(text, int):
-        return text
-    match = _BYTES.match(text)
-    if match is None:
+    match = _BYTES.fullmatch(str(text))
+    size = int(float(match[1]) * _UNITS[match[2].lower()]) if match else 0
+    if size <= 0:
         msg = f"'{text}' is not a size: write for example 2GiB, 500MB or a number of bytes"
         raise ValueError(msg)
-    return int(float(match[1]) * _UNITS[match[2].lower().removesuffix("b")])
+    return size
 
 
 class Block(BaseModel):
-    """Base of all blocks: unknown keys are refused."""
+    """Base of all blocks: unknown keys are refused, and so is what pydantic would bend into a number."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _switch_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        field = cls.model_fields[str(info.field_name)]
+        if isinstance(value, bool) and field.annotation is not bool:
+            hint = "; null stands for none" if NoneType in get_args(field.annotation) else ""
+            msg = f"true and false mean nothing here{hint}"
+            raise ValueError(msg)
+        return value
 
 
 class DataBlock(Block):
@@ -102,7 +120,7 @@ class EvaluateBlock(Block):
     @field_validator("n_selected", mode="before")
     @classmethod
     def _one_is_a_list(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, int) else value
+        return (value,) if isinstance(value, int) and not isinstance(value, bool) else value
 
     @field_validator("n_selected")
     @classmethod
@@ -177,6 +195,9 @@ class Job(Block):
         methods = []
         for entry in self.methods:
             fields = criterion_named(entry.name).parameters.model_fields
+            for key in FILLED_IN.keys() & entry.parameters.keys() & fields.keys():
+                msg = f"method {entry.name} has no parameter '{key}': {FILLED_IN[key]}."
+                raise JobError(msg)
             defaults: dict[str, Any] = {
                 **self.graph.model_dump(),
                 "graph_scaling": self.transform.graph,
@@ -190,8 +211,11 @@ class Job(Block):
             if labels.count(label) > 1:
                 msg = f"two methods are called '{label}': give one of them a label."
                 raise JobError(msg)
-            if not re.fullmatch(r"[\w.+=() -]+", label) or label.startswith("."):
-                msg = f"method label '{label}': use letters, digits, spaces and . + = ( ) - _ only."
+            if not re.fullmatch(r"[\w.+=() -]+", label) or label.startswith(".") or label != label.strip():
+                msg = f"method label '{label}': use letters, digits, spaces and . + = ( ) - _ only, no dot first."
+                raise JobError(msg)
+            if len(label.encode()) > LABEL_BYTES:
+                msg = f"method label '{label[:40]}...' is too long: it names directories, {LABEL_BYTES} bytes at most."
                 raise JobError(msg)
         return methods
 
@@ -226,19 +250,49 @@ def load_job(path: str | Path, overrides: Sequence[str] = ()) -> Job:
     """
     file = Path(path)
     try:
-        raw = yaml.safe_load(file.read_text(encoding="utf-8"))
+        raw = _parse_yaml(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         msg = f"cannot read the job file {file}: {error.strerror}."
         raise JobError(msg) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        msg = f"{file} is not YAML: {error}"
+    except ValueError as error:
+        msg = f"{file} is not YAML: {error}."
         raise JobError(msg) from error
     if not isinstance(raw, dict):
-        msg = f"{file} must hold keys such as data, methods and output; it holds {type(raw).__name__}."
+        holds = "is empty" if raw is None else f"holds {'a list' if isinstance(raw, list) else repr(raw)[:40]}"
+        msg = f"{file} must hold keys such as data, methods and output; it {holds}."
         raise JobError(msg)
     for override in overrides:
         _apply(raw, override)
     return make_job(raw, str(file))
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain values only, and no key twice: PyYAML would keep the last one and say nothing."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Read a mapping, refusing a key that was there."""
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if str(key.value) in seen:
+                raise yaml.composer.ComposerError(None, None, f"key '{key.value}' is there twice", key.start_mark)
+            seen.add(str(key.value))
+        return node
+
+
+def _parse_yaml(text: str) -> Any:
+    """Return what YAML holds; ``ValueError`` in one line for anything that is none.
+
+    Besides its own errors, PyYAML lets through what the constructors of dates and numbers raise.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506, a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ValueError(f"{error.problem or error.context}{where}") from error
+    except (yaml.YAMLError, ValueError, AttributeError, LookupError, RecursionError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
 
 
 def make_job(raw: Mapping[str, Any], where: str = "job") -> Job:
@@ -248,7 +302,7 @@ def make_job(raw: Mapping[str, Any], where: str = "job") -> Job:
     try:
         job = Job.model_validate(raw)
     except ValidationError as error:
-        raise JobError(f"{where}: {_explain(error)}") from None
+        raise JobError(f"{where}: {_explain(error, Job)}") from None
     try:
         job.make_methods(None)
     except JobError as error:
@@ -270,7 +324,7 @@ def _checked(block: type[Block], raw: Mapping[str, Any]) -> Block:
     try:
         return block.model_validate(raw)
     except ValidationError as error:
-        raise JobError(_explain(error)) from None
+        raise JobError(_explain(error, block)) from None
 
 
 def _apply(raw: dict[str, Any], override: str) -> None:
@@ -279,16 +333,16 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         msg = f"--set {override}: write key=value, for example --set graph.n_neighbors=10."
         raise JobError(msg)
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        msg = f"--set {override}: {text!r} is not a YAML value."
+        value = _parse_yaml(text)
+    except ValueError as error:
+        msg = f"--set {override}: {text!r} is not a YAML value: {error}."
         raise JobError(msg) from error
     parts = key.split(".")
     target: Any = raw
     for position, part in enumerate(parts):
         last = position == len(parts) - 1
         if isinstance(target, list):
-            if not part.isdigit() or int(part) >= len(target):
+            if not (part.isascii() and part.isdigit()) or int(part) >= len(target):
                 msg = (
                     f"--set {override}: '{'.'.join(parts[:position])}' is a list of {len(target)}; '{part}' is "
                     "not one of its numbers."
@@ -302,7 +356,7 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         elif isinstance(target, dict):
             if last:
                 target[part] = value
-            elif not isinstance(target.get(part), dict | list):
+            elif target.get(part) is None:
                 target[part] = {}
             target = target[part]
         else:
@@ -310,27 +364,45 @@ def _apply(raw: dict[str, Any], override: str) -> None:
             raise JobError(msg)
 
 
-def _explain(error: ValidationError) -> str:
+def _explain(error: ValidationError, block: type[BaseModel]) -> str:
     problems = error.errors()
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
-    location = [
-        part
-        for part in problem["loc"]
-        if not (isinstance(part, str) and part.startswith(("function-", "literal", "constrained")))
-    ]
-    key = ".".join(str(part) for part in location)
     if problem["type"] == "extra_forbidden":
-        valid = _valid_keys(location[:-1])
-        return f"unknown key '{key}'.{nearest(str(location[-1]), valid)} Valid keys here: {', '.join(valid)}."
+        *parents, name = problem["loc"]
+        valid = _valid_keys(parents, block)
+        return (
+            f"unknown key '{_key((*parents, name))}'.{nearest(str(name), valid)} Valid keys here: {', '.join(valid)}."
+        )
+    key = _key(_field_of(problem["loc"], block))
     if problem["type"] == "missing":
         return f"key '{key}' is missing."
-    message = problem["msg"].removeprefix("Value error, ")
+    # a field of several types has one problem for each of them
+    same = [p for p in problems if _key(_field_of(p["loc"], block)) == key]
+    messages = dict.fromkeys(_message(p, block) for p in same)
     shown = repr(problem["input"])
-    return f"key '{key}': {message} (got {shown if len(shown) < 80 else shown[:77] + '...'})."
+    return f"key '{key}': {'; or: '.join(messages)} (got {shown if len(shown) < 80 else shown[:77] + '...'})."
 
 
-def _valid_keys(location: Sequence[Any]) -> tuple[str, ...]:
-    model: type[BaseModel] = Job
+def _message(problem: ErrorDetails, block: type[BaseModel]) -> str:
+    if problem["type"] in ("model_type", "model_attributes_type"):
+        return f"Keys should stand here, such as {', '.join(_valid_keys(problem['loc'], block)[:3])}"
+    return problem["msg"].removeprefix("Value error, ")
+
+
+def _key(location: Sequence[Any]) -> str:
+    return ".".join(str(part) for part in location)
+
+
+def _field_of(location: Sequence[Any], block: type[BaseModel]) -> list[Any]:
+    """Return the location without what pydantic adds to name one type of several."""
+    return [
+        part
+        for position, part in enumerate(location)
+        if isinstance(part, int) or part in _valid_keys(location[:position], block)
+    ]
+
+
+def _valid_keys(location: Sequence[Any], model: type[BaseModel]) -> tuple[str, ...]:
     for part in location:
         if isinstance(part, int):
             continue
@@ -350,10 +422,18 @@ def json_schema() -> dict[str, Any]:
     entries: list[dict[str, Any]] = [{"enum": list(criteria())}]
     for name, criterion in criteria().items():
         parameters = criterion.parameters.model_json_schema()
-        properties = {"name": {"const": name}, "label": {"type": "string"}, **parameters["properties"]}
-        entries.append(
-            {"type": "object", "properties": properties, "required": ["name"], "additionalProperties": False}
-        )
+        own = {key: value for key, value in parameters["properties"].items() if key not in FILLED_IN}
+        nested = {"type": "object", "properties": own, "additionalProperties": False}
+        for keys in (own, {"parameters": nested}):
+            properties = {"name": {"const": name}, "label": {"type": ["string", "null"]}, **keys}
+            entries.append(
+                {"type": "object", "properties": properties, "required": ["name"], "additionalProperties": False}
+            )
     schema["properties"]["methods"] = {"type": "array", "minItems": 1, "items": {"anyOf": entries}}
+    sizes = schema["$defs"]["EvaluateBlock"]["properties"]["n_selected"]
+    schema["$defs"]["EvaluateBlock"]["properties"]["n_selected"] = {
+        "anyOf": [sizes, sizes["items"]],
+        "default": sizes["default"],
+    }
     schema["$defs"].pop("MethodBlock", None)
     return schema

@@ -154,7 +154,7 @@ class _Run:
         run_pending(context, stage, client, identity, self._report, self.progress, self.recomputed)
 
     def _report(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
-        self.progress.unit_done(stage, facts)
+        self.progress.unit_done(stage, unit, facts)
         event = {"time": round(time.time(), 3), "stage": stage.name, "unit": unit, **facts}
         with self.store.path(layout.EVENTS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(event) + "\n")
@@ -389,9 +389,7 @@ def convert(
             raise StoreError(msg)
         recomputed: dict[str, int] = {}
         with connected(settings) as client:
-            fill_tiles(
-                tiles, client, limit, lambda stage, _unit, facts: progress.unit_done(stage, facts), progress, recomputed
-            )
+            fill_tiles(tiles, client, limit, progress.unit_done, progress, recomputed)
     return {**describe_tiles(store.url), "recomputed": recomputed}
 
 

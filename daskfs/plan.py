@@ -227,7 +227,7 @@ def plan_graph(shape: Shape, spec: GraphSpec, k: int) -> list[Stage]:
     rows = shape.n_samples
     lists = 16 * rows * k
     x_bytes = _members_bytes(shape, spec, rows)
-    peak = PROCESS_BYTES + x_bytes + 2 * band_bytes(shape) + _search_bytes(rows, k, engine)
+    peak = PROCESS_BYTES + x_bytes + 2 * band_bytes(shape) + _search_bytes(rows, shape.n_features, k, engine)
     read = len(units) * shape.x_bytes
     stages = [Stage(f"neighbors-{spec.name}", "neighbors", len(units), parameters, peak, read, lists)]
     if engine == "exact":
@@ -256,10 +256,10 @@ def _members_bytes(shape: Shape, spec: GraphSpec, rows: int) -> int:
     return rows * shape.n_features * ((itemsize if copies == 1 else itemsize + 8) + 4)
 
 
-def _search_bytes(rows: int, k: int, engine: str) -> int:
+def _search_bytes(rows: int, n_columns: int, k: int, engine: str) -> int:
     if engine == "exact":
         # bounds from below and above and a mask, in float64 where float32 cannot tell neighbors apart
-        return 7 * min(TILE_BYTES, 4 * rows * 1024) + 4 * 8 * PAIR_ELEMENTS
+        return 7 * min(TILE_BYTES, 4 * rows * 1024) + 4 * 8 * PAIR_ELEMENTS + 2 * conversion_bytes(n_columns)
     length = list_length(k) + 1
     return DESCENT_BYTES + 33 * length * rows + 18 * length**2 * 16384 + 32 * rows * k + 4 * 8 * PAIR_ELEMENTS
 

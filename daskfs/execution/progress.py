@@ -21,7 +21,7 @@ class Progress(Protocol):
         """Begin a stage with so many units left."""
         ...
 
-    def unit_done(self, stage: Stage, facts: dict[str, Any]) -> None:
+    def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         """Count a finished unit."""
         ...
 
@@ -40,7 +40,7 @@ class Silent:
     def start_stage(self, stage: Stage, n_pending: int) -> None:
         """Ignore."""
 
-    def unit_done(self, stage: Stage, facts: dict[str, Any]) -> None:
+    def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         """Ignore."""
 
     def message(self, text: str) -> None:
@@ -76,9 +76,18 @@ class StageClock:
 
 
 class PlainProgress:
-    """One line when a stage begins, and one every 30 seconds, also while a long unit runs."""
+    """One line when a stage begins, and one every 30 seconds, also while a long unit runs.
 
-    def __init__(self, seconds: float = LINE_SECONDS) -> None:
+    Parameters
+    ----------
+    verbose
+        One line for every unit as well.
+    seconds
+        Time between lines.
+    """
+
+    def __init__(self, verbose: bool = False, seconds: float = LINE_SECONDS) -> None:
+        self._verbose = verbose
         self._clock = StageClock()
         self._closed = threading.Event()
         self._seconds = seconds
@@ -95,10 +104,14 @@ class PlainProgress:
         self._clock.restart(stage.name, n_pending)
         self.message(f"stage {stage.name}: {n_pending} of {stage.n_units} units to run")
 
-    def unit_done(self, stage: Stage, facts: dict[str, Any]) -> None:
+    def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         """Count a unit."""
-        del stage
         self._clock.count(facts)
+        if self._verbose:
+            peak = int(facts.get("peak_bytes", 0)) / MiB
+            self.message(
+                f"unit {unit} of stage {stage.name} done in {facts.get('seconds', 0.0):.2f} s, peak {peak:.0f} MiB"
+            )
 
     def message(self, text: str) -> None:
         """Write one line to stderr."""
@@ -139,9 +152,9 @@ class LiveProgress:
         done = stage.n_units - n_pending
         self._task = self._bars.add_task(stage.name, total=stage.n_units, completed=done, rate="")
 
-    def unit_done(self, stage: Stage, facts: dict[str, Any]) -> None:
+    def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         """Advance the bar."""
-        del stage
+        del stage, unit
         self._clock.count(facts)
         seconds = max(time.monotonic() - self._clock.started, 1e-9)
         self._bars.update(self._task, advance=1, rate=f"{self._clock.bytes / seconds / MiB:.0f} MiB/s")
@@ -155,6 +168,6 @@ class LiveProgress:
         self._bars.stop()
 
 
-def default_progress() -> Progress:
-    """Return the live display when stderr is a terminal, else the plain lines."""
-    return LiveProgress() if sys.stderr.isatty() else PlainProgress()
+def default_progress(verbose: bool = False) -> Progress:
+    """Return the live display when stderr is a terminal, else the plain lines; `verbose` asks for a line per unit."""
+    return LiveProgress() if sys.stderr.isatty() and not verbose else PlainProgress(verbose)

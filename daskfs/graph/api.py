@@ -77,8 +77,8 @@ def knn_graph(
     graph_scaling
         None, "zscore", "unit" or "log1p", applied on the fly.
     engine
-        "exact", "pynndescent" (NN-descent), or "auto": whichever is expected to be quicker, which up to some 10,000 rows
-        is the exact search.
+        "exact", "pynndescent" (NN-descent), or "auto": whichever is expected to be quicker, which up to some 10,000
+        rows is the exact search.
     random_state
         Seed of the approximate search.
 

@@ -32,13 +32,22 @@ def edge_sums(F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np
 
     Notes
     -----
-    Edges are taken in blocks of 1024, small enough for both gathered blocks to stay in cache. One gathered difference
-    serves all weightings, so a further weighting costs one multiply-add per edge and column, not another gather.
+    Edges are taken in blocks of 1024, small enough for the gathered blocks to stay in cache; their buffers are made
+    once, because Dask's nannies make glibc return every freed block, and faulting it in again costs more than the sums.
+    One gathered difference serves all weightings, so a further weighting costs one multiply-add per edge and column,
+    not another gather.
     """
     sums = np.zeros((weights.shape[0], F.shape[1]))
+    tails = np.empty((EDGE_BLOCK, F.shape[1]), F.dtype)
+    heads = np.empty_like(tails)
+    differences = np.empty((EDGE_BLOCK, F.shape[1]))
     for start in range(0, source.shape[0], EDGE_BLOCK):
-        edges = slice(start, start + EDGE_BLOCK)
-        difference = np.subtract(F.take(source[edges], axis=0), F.take(target[edges], axis=0), dtype=np.float64)
+        edges = slice(start, min(start + EDGE_BLOCK, source.shape[0]))
+        n_edges = edges.stop - edges.start
+        tail, head, difference = tails[:n_edges], heads[:n_edges], differences[:n_edges]
+        F.take(source[edges], axis=0, out=tail, mode="clip")  # mode "raise" would go through a copy
+        F.take(target[edges], axis=0, out=head, mode="clip")
+        np.subtract(tail, head, out=difference, dtype=np.float64)
         np.multiply(difference, difference, out=difference)
         for row, weight in enumerate(weights[:, edges]):
             sums[row] += weighted_column_sums(weight, difference)

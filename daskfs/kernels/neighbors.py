@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.kernels.blocks import Block, is_sparse
+from daskfs.kernels.moments import row_blocks, rows_at_once
 from daskfs.kernels.scaling import inverse_or_zero, row_norms
 
 Metric = Literal["euclidean", "cosine"]
@@ -109,12 +110,12 @@ def _operand_scale(values: np.ndarray, center: np.ndarray) -> float:
 
 def _operand(values: np.ndarray, center: np.ndarray | None, scale: float, dtype: type[np.floating[Any]]) -> np.ndarray:
     operand = np.empty(values.shape, dtype=dtype)
-    for start in range(0, values.shape[0], 4096):
-        block = values[start : start + 4096].astype(np.float64)
+    for rows in row_blocks(values.shape[0], rows_at_once(values.shape[1])):
+        block = values[rows].astype(np.float64)
         if center is not None:
             block -= center
             block *= scale
-        operand[start : start + 4096] = block
+        operand[rows] = block
     return operand
 
 
@@ -194,11 +195,9 @@ def _tile_neighbors(
 ) -> tuple[np.ndarray, np.ndarray]:
     own = query_ids - base_start
     inside = np.flatnonzero((own >= 0) & (own < base.n_rows))
-    k_found = min(k, base.n_rows - (1 if inside.size else 0))
+    k_found = min(k, base.n_rows)
     indices = np.full((queries.n_rows, k), -1, dtype=np.int64)
     distances = np.full((queries.n_rows, k), np.inf)
-    if k_found <= 0:
-        return indices, distances
     query, candidate = _candidates(queries, base, inside, own[inside], k_found, np.float32)
     if query.size > queries.n_rows * (4 * k_found + 64) and not is_sparse(base.values):
         query, candidate = _candidates(queries, base, inside, own[inside], k_found, np.float64)
@@ -206,19 +205,24 @@ def _tile_neighbors(
     if base.metric == "cosine":
         squares[squares < UNIT_ROW_NOISE] = 0.0
     order = np.lexsort((candidate, round_ties(squares), query))
-    first = np.searchsorted(query, np.arange(queries.n_rows))
-    best = order[first[:, None] + np.arange(k_found)]
-    indices[:, :k_found] = candidate[best] + base_start
-    distances[:, :k_found] = metric_distances(squares[best], base.metric)
+    found = np.bincount(query, minlength=queries.n_rows)[:, None]
+    place = np.arange(k_found)[None, :]
+    row, column = np.nonzero(place < found)
+    best = order[(np.cumsum(found) - found[:, 0])[row] + column]
+    indices[row, column] = candidate[best] + base_start
+    distances[row, column] = metric_distances(squares[best], base.metric)
     return indices, distances
 
 
 def _candidates(
     queries: Rows, base: Rows, own_rows: np.ndarray, own: np.ndarray, k: int, dtype: type[np.floating[Any]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return pairs (query, base row), sorted by both, that include the k nearest of every query."""
+    """Return pairs (query, base row), sorted by both, that include the k nearest other rows of every query."""
     lower, sums = _products(queries, base, dtype)
-    precision = np.finfo(lower.dtype).eps * (base.values.shape[1] + 16) * 2
+    # Rounding grows with the square root of the number of terms. The largest error seen, on offset, integer and
+    # Gaussian # data of 2 to 40,000 columns, is 7 eps of the sum of squares; the bound is four times that at 100
+    # columns, more # above.
+    precision = np.finfo(lower.dtype).eps * (16 + 2 * np.sqrt(base.values.shape[1]))
     lower *= -2
     lower += sums
     sums *= precision
@@ -229,6 +233,7 @@ def _candidates(
     del upper
     lower -= sums
     mask = lower <= bound[:, None]
+    mask[own_rows, own] = False
     if (mask.sum(axis=1) > k + MAX_TIES).any():
         _cap_ties(mask, lower, bound, sums, k)
     query, candidate = np.nonzero(mask)
@@ -262,8 +267,7 @@ def _products(queries: Rows, base: Rows, dtype: type[np.floating[Any]]) -> tuple
     products = np.empty((queries.n_rows, base.n_rows))
     sums = np.empty_like(products)
     q, q_squares = _wide_operand(queries)
-    for start in range(0, base.n_rows, 4096):
-        columns = slice(start, start + 4096)
+    for columns in row_blocks(base.n_rows, rows_at_once(int(base.values.shape[1]))):
         b, b_squares = _wide_operand(base.part(columns))
         products[:, columns] = q @ b.T
         sums[:, columns] = q_squares[:, None] + b_squares[None, :]

@@ -45,8 +45,8 @@ class SourceInfo:
 
     `dtype` is that of the blocks: float32, float64, or an integer type of at most 16 bits (wider integers are read as
     float64, booleans as uint8, float16 as float32). `identity` changes when the data change (path, size and
-    modification time for files; parameters for generated data). `row_multiple` is the number of rows that the source
-    reads most cheaply in one go.
+    modification time for files; parameters for generated data). `nnz` is the number of values that a sparse source
+    stores, or an estimate of it. `row_multiple` is the number of rows that the source reads most cheaply in one go.
     """
 
     n_samples: int

@@ -157,6 +157,7 @@ class SparseCounts:
         self._owner = rng.permutation(np.arange(n_informative) % self._n_classes)
         self._chance = rng.permutation(np.linspace(0.05, 0.5, n_informative))
         self.feature_names = _names(n_features, self._informative, "noise")
+        self.values_per_row = n_features * self._density + float(self._chance.sum()) / self._n_classes
 
     def labels(self, block: int) -> np.ndarray:
         """Return class numbers."""

@@ -49,6 +49,7 @@ class SyntheticSource:
         self._model: Model = MODELS[kind](values, where)
         self._labels = resolve_labels(spec, ("target",), "column", default="target")
         n_features = int(values["n_features"])
+        per_row = getattr(self._model, "values_per_row", None)
         self.info = SourceInfo(
             n_samples=int(values["n_samples"]),
             n_features=n_features,
@@ -56,6 +57,7 @@ class SyntheticSource:
             is_sparse=self._model.is_sparse,
             feature_names=resolve_feature_names(spec, n_features, own=self._model.feature_names),
             identity={"kind": where, "version": 1, **values},
+            nnz=None if per_row is None else round(int(values["n_samples"]) * per_row),
             row_multiple=BLOCK_ROWS,
             has_labels=True,
         )

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from daskfs.errors import StoreError
+from daskfs.sources.zarrchunks import check_blosc, ends_in_blosc
 
 
 @dataclass
@@ -66,12 +67,19 @@ class ChunkedArray:
         The open ``zarr.Array``.
     on_write
         Called with the paths of the chunks that a write touched.
+    foreign
+        The array is a source used in place: other writers leave out chunks that hold nothing but the fill value, and
+        their Blosc chunks carry no checksum, so at least their length is checked.
     """
 
-    def __init__(self, root: Path, array: Any, on_write: Callable[[list[Path]], None] | None = None) -> None:
+    def __init__(
+        self, root: Path, array: Any, on_write: Callable[[list[Path]], None] | None = None, *, foreign: bool = False
+    ) -> None:
         self._root = root
         self._array = array
         self._on_write = on_write
+        self._foreign = foreign
+        self._is_blosc = foreign and ends_in_blosc(array.metadata.to_dict())
         self.shape: tuple[int, ...] = array.shape
         self.dtype: np.dtype[Any] = array.dtype
         shards = getattr(array, "shards", None)
@@ -98,7 +106,9 @@ class ChunkedArray:
         if count is not None:
             count.read += len(touched) * self._chunk_bytes
         for path in touched:
-            if not path.exists():
+            if self._is_blosc:
+                check_blosc(path)
+            elif not self._foreign and not path.exists():
                 msg = (
                     f"chunk {path} is missing. If daskfs wrote it, the same command recomputes it; else restore "
                     "the source."

@@ -198,7 +198,7 @@ class Tiles:
                 self._x = self.store.open(layout.X.name)
             else:
                 path = Path(self.info.x_path)
-                self._x = ChunkedArray(path, open_zarr(path, mode="r"))
+                self._x = ChunkedArray(path, open_zarr(path, mode="r"), foreign=True)
         return self._x
 
     def _column_block(self, band: slice, start: int, stop: int) -> np.ndarray:

@@ -1,0 +1,98 @@
+"""Calling the ``daskfs`` command in this process, on data small enough that no cluster starts."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import yaml
+
+from daskfs.cli import main
+
+N_SAMPLES, N_FEATURES = 30, 4
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one JSON object on stdout."""
+        return json.loads(self.out)
+
+
+def daskfs(*arguments: object) -> Outcome:
+    """Call the command; warnings and unexpected errors fail the test that called it."""
+    out, err = io.StringIO(), io.StringIO()
+    argv = ["daskfs", *(str(argument) for argument in arguments)]
+    code = 0
+    with mock.patch.object(sys, "argv", argv), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+    return Outcome(code, out.getvalue(), err.getvalue())
+
+
+def matrix() -> np.ndarray:
+    """Return X, shape (30, 4), with zeros, float64; feature 3 is constant."""
+    rng = np.random.default_rng(5)
+    X = rng.integers(-32, 33, size=(N_SAMPLES, N_FEATURES)) / 8
+    X[:, 1] += labels()
+    X[rng.random(X.shape) < 0.2] = 0
+    X[:, 3] = 2.5
+    return X
+
+
+def labels() -> np.ndarray:
+    """Return classes, shape (30,)."""
+    return np.arange(N_SAMPLES) % 3
+
+
+def basic_job(folder: Path, **blocks: Any) -> dict[str, Any]:
+    """Write X.npy and y.npy, and return a job on them that runs in this process, without evaluation."""
+    np.save(folder / "X.npy", matrix())
+    np.save(folder / "y.npy", labels())
+    job = {
+        "data": {"source": str(folder / "X.npy"), "labels": str(folder / "y.npy")},
+        "methods": ["VarianceScore", "FisherScore"],
+        "evaluate": None,
+        "cluster": {"workers": 0},
+        "output": {"path": str(folder / "run")},
+    }
+    return {**job, **blocks}
+
+
+def write_job(folder: Path, job: dict[str, Any]) -> Path:
+    """Write a job file."""
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump(job, allow_unicode=True), encoding="utf-8")
+    return path
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file, every cell as text."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def refused(outcome: Outcome, code: int, *parts: str) -> None:
+    """Check that a call ended with an exit code and one line on stderr that holds `parts`, and nothing on stdout."""
+    assert outcome.err.startswith("daskfs: "), outcome.err
+    assert outcome.err.count("\n") == 1, outcome.err
+    assert outcome.err.endswith("\n")
+    assert [part for part in parts if part not in outcome.err] == [], outcome.err
+    assert (outcome.code, outcome.out) == (code, "")

@@ -1,0 +1,345 @@
+"""Every verb on a tiny data set: what it prints for people, and for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from daskfs.methods.registry import criteria
+
+from .command import N_FEATURES, N_SAMPLES, basic_job, daskfs, labels, matrix, refused, rows_of, write_job
+
+METHODS = ["LaplacianScore", "FisherScore", "PearsonScore", "VarianceScore"]
+STAGES = ["ingest", "columns", "neighbors", "edges", "weights", "score", "rank", "design", "gather", "evaluate"]
+
+
+def full_job(folder: Path, **blocks: Any) -> dict[str, Any]:
+    evaluate = {"n_selected": [1, 2], "n_splits": 3, "n_repeats": 2, "n_neighbors": 3}
+    return basic_job(folder, **{"methods": METHODS, "evaluate": evaluate, "select": {"n_features": 2}, **blocks})
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a finished run, with its job file; nothing may change it."""
+    folder = tmp_path_factory.mktemp("done")
+    outcome = daskfs("run", write_job(folder, full_job(folder)), "--quiet")
+    assert (outcome.code, outcome.err) == (0, "")
+    (folder / "stdout.txt").write_text(outcome.out, encoding="utf-8")
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+# ---------------------------------------------------------------------------------- run
+def test_run_says_where_ranking_and_report_are(done: Path) -> None:
+    lines = (done / "stdout.txt").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == f"{done / 'X.npy'}: {N_SAMPLES} rows x {N_FEATURES} features, {N_SAMPLES} labelled"
+    assert lines[1].startswith("graph euclidean, k = 5: exact, exact, ")
+    assert [line.split()[1].split("-")[0].rstrip(":") for line in lines if line.startswith("stage ")][:10] == STAGES
+    assert lines[-2:] == [f"ranking: {done / 'run' / 'ranking.csv'}", f"report:  {done / 'run' / 'report.html'}"]
+    assert " units ran; " in lines[-3]
+    assert all(Path(line.split()[1]).is_file() for line in lines[-2:])
+
+
+def test_second_run_has_nothing_to_do(done: Path) -> None:
+    before = contents(done / "run")
+    again = daskfs("run", done / "job.yaml")
+    assert again.code == 0
+    assert "nothing to do" in again.out.splitlines()
+    assert again.err.count("\n") == 1
+    assert "nothing to do: every unit is recorded" in again.err
+    assert contents(done / "run") == before
+
+
+def test_run_tells_progress_on_stderr_only(tmp_path: Path) -> None:
+    outcome = daskfs("run", write_job(tmp_path, basic_job(tmp_path)), "--json")
+    assert outcome.code == 0
+    assert {"ingest", "columns", "score", "rank"} == {
+        line.split("stage ")[1].split(":")[0] for line in outcome.err.splitlines()
+    }
+    assert outcome.json["status"] == "done"
+    assert outcome.json["recomputed"] == {"ingest": 1, "columns": 1, "score": 1, "rank": 1}
+    again = daskfs("run", tmp_path / "job.yaml", "--json", "-q")
+    assert (again.json["recomputed"], again.err) == ({}, "")
+
+
+def test_run_makes_up_for_a_deleted_table(tmp_path: Path) -> None:
+    job = write_job(tmp_path, basic_job(tmp_path))
+    assert daskfs("run", job, "-q").code == 0
+    table = tmp_path / "run" / "ranking.csv"
+    before = table.read_bytes()
+    table.unlink()
+    assert daskfs("run", job, "-q", "--json").json["recomputed"] == {"rank": 1}
+    assert table.read_bytes() == before
+
+
+def test_overwrite_starts_over(tmp_path: Path) -> None:
+    job = write_job(tmp_path, basic_job(tmp_path))
+    assert daskfs("run", job, "-q").code == 0
+    other = daskfs("run", job, "-q", "--overwrite", "--json", "--set", "methods=[VarianceScore]")
+    assert other.code == 0
+    assert other.json["recomputed"] == {"ingest": 1, "columns": 1, "score": 1, "rank": 1}
+    assert {row["method"] for row in rows_of(tmp_path / "run" / "ranking.csv")} == {"VarianceScore"}
+    assert not (tmp_path / "run" / "scores" / "FisherScore").exists()
+
+
+def test_overwrite_reads_the_data_as_they_are_now(tmp_path: Path) -> None:
+    job = write_job(tmp_path, basic_job(tmp_path))
+    assert daskfs("run", job, "-q").code == 0
+    np.save(tmp_path / "X.npy", np.hstack([matrix(), matrix()[:, ::-1] * 3]))
+    assert daskfs("run", job, "-q", "--overwrite").code == 0
+    rows = [row for row in rows_of(tmp_path / "run" / "ranking.csv") if row["method"] == "VarianceScore"]
+    assert len(rows) == 2 * N_FEATURES
+    X = np.hstack([matrix(), matrix()[:, ::-1] * 3])
+    assert int(rows[0]["feature"]) == int(np.argmax(X.var(axis=0)))
+
+
+def test_paths_are_relative_to_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = basic_job(tmp_path, data={"source": "X.npy", "labels": "y.npy"}, output={"path": "deep/run"})
+    write_job(tmp_path, job)
+    monkeypatch.chdir(tmp_path)
+    outcome = daskfs("run", "job.yaml", "-q", "--json")
+    assert outcome.code == 0
+    assert outcome.json["ranking"] == str(tmp_path / "deep" / "run" / "ranking.csv")
+
+
+# --------------------------------------------------------------------------------- plan
+def test_plan_writes_nothing_and_shows_what_would_run(tmp_path: Path) -> None:
+    job = write_job(tmp_path, full_job(tmp_path))
+    before = contents(tmp_path)
+    outcome = daskfs("plan", job)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert contents(tmp_path) == before
+    assert not (tmp_path / "run").exists()
+    lines = outcome.out.splitlines()
+    assert lines[0].startswith(f"{N_SAMPLES} rows x {N_FEATURES} features, dense float64")
+    assert lines[-1] == f"output: {tmp_path / 'run'}"
+    plan = daskfs("plan", job, "--json").json
+    assert [stage["stage"].split("-")[0] for stage in plan["stages"]][:10] == STAGES
+    assert all(stage["done"] == 0 and stage["units"] >= 1 for stage in plan["stages"])
+    assert plan["peak_bytes"] == max(stage["peak_bytes"] for stage in plan["stages"])
+    assert plan["shape"]["n_samples"] == N_SAMPLES
+
+
+def test_plan_of_a_finished_run_shows_every_unit_done(done: Path) -> None:
+    before = contents(done)
+    plan = daskfs("plan", done / "job.yaml", "--json").json
+    assert [stage["done"] for stage in plan["stages"]] == [stage["units"] for stage in plan["stages"]]
+    assert next(stage for stage in plan["stages"] if stage["stage"] == "evaluate")["units"] == len(METHODS) * 2 * 2
+    assert contents(done) == before
+
+
+def test_plan_of_another_job_counts_nothing_of_this_one_as_done(done: Path) -> None:
+    plan = daskfs("plan", done / "job.yaml", "--json", "--set", "methods=[VarianceScore]").json
+    by_name = {stage["stage"]: stage["done"] for stage in plan["stages"]}
+    assert by_name["score"] == by_name["rank"] == 0
+
+
+def test_memory_limit_of_the_plan(tmp_path: Path) -> None:
+    job = write_job(tmp_path, basic_job(tmp_path))
+    plan = daskfs("plan", job, "--json", "--set", "cluster.memory_limit=3GiB").json
+    assert plan["memory_limit"] == 3 * 2**30
+    assert "its limit: 3072 MiB" in daskfs("plan", job, "--set", "cluster.memory_limit=3GiB").out
+
+
+# ------------------------------------------------------------------------------- status
+def test_status_of_a_finished_run(done: Path) -> None:
+    outcome = daskfs("status", done / "run")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.splitlines()[0] == f"{done / 'run'}: done"
+    status = daskfs("status", done / "run", "--json").json
+    assert status["status"] == "done"
+    assert all(stage["done"] == stage["units"] and stage["seconds_left"] == 0 for stage in status["stages"])
+
+
+def test_status_of_a_half_done_run(tmp_path: Path) -> None:
+    # log1p of a negative value is found when the scores are taken, after the tiles are there
+    job = full_job(tmp_path, evaluate={"n_splits": 29, "n_neighbors": 29, "n_selected": [1]})
+    assert daskfs("run", write_job(tmp_path, job), "-q").code == 3
+    status = daskfs("status", tmp_path / "run", "--json").json
+    by_name = {stage["stage"]: stage for stage in status["stages"]}
+    assert status["status"] == "running"
+    assert by_name["ingest"]["done"] == by_name["columns"]["done"] == 1
+    assert by_name["evaluate"]["done"] == 0
+    assert by_name["evaluate"]["units"] == len(METHODS)
+    lines = daskfs("status", tmp_path / "run").out.splitlines()
+    assert lines[0] == f"{tmp_path / 'run'}: running"
+    assert ["evaluate", "0", "of", "4"] in [line.split() for line in lines]
+    refused(daskfs("report", tmp_path / "run"), 3, "is not finished", "daskfs status")
+
+
+# ------------------------------------------------------------------------------- report
+def test_report_is_written_again(done: Path) -> None:
+    report = done / "run" / "report.html"
+    report.unlink()
+    outcome = daskfs("report", done / "run")
+    assert (outcome.code, outcome.out, outcome.err) == (0, f"{report}\n", "")
+    assert report.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert daskfs("report", done / "run", "--json").json == {"report": str(report)}
+
+
+# ------------------------------------------------------------------- convert and inspect
+def test_convert_describes_what_it_wrote_and_goes_on(tmp_path: Path) -> None:
+    basic_job(tmp_path)
+    arguments = ("convert", tmp_path / "X.npy", tmp_path / "t.zarr", "--labels", tmp_path / "y.npy", "--workers", 0)
+    first = daskfs(*arguments, "--json")
+    assert first.code == 0
+    assert first.json["recomputed"] == {"ingest": 1, "columns": 1}
+    assert (first.json["n_samples"], first.json["n_labelled"]) == (N_SAMPLES, N_SAMPLES)
+    assert first.json["classes"] == {"0": 10, "1": 10, "2": 10}
+    assert (first.json["n_constant"], first.json["constant"]) == (1, ["x3"])
+    assert "stage ingest" in first.err
+    again = daskfs(*arguments, "--json", "--quiet")
+    assert (again.json["recomputed"], again.err) == ({}, "")
+    lines = daskfs(*arguments, "-q").out.splitlines()
+    assert f"store: {tmp_path / 't.zarr'}" in lines
+    assert "classes: {'0': 10, '1': 10, '2': 10}" in lines
+
+
+def test_convert_resumes_where_a_record_is_missing(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(9000, 40))
+    np.save(tmp_path / "X.npy", X)
+    arguments = ("convert", tmp_path / "X.npy", tmp_path / "t.zarr", "--workers", 0, "--json", "-q")
+    units = daskfs(*arguments).json["recomputed"]["ingest"]
+    assert units > 1
+    before = contents(tmp_path / "t.zarr" / "X")
+    (tmp_path / "t.zarr" / "tiles.json").unlink()
+    next(iter(sorted((tmp_path / "t.zarr" / "X").rglob("c/0/0")))).unlink()
+    assert daskfs(*arguments).json["recomputed"] == {"ingest": 1, "columns": 1}
+    assert contents(tmp_path / "t.zarr" / "X") == before
+
+
+def test_a_converted_store_ranks_as_its_source(tmp_path: Path) -> None:
+    job = full_job(tmp_path)
+    assert daskfs("run", write_job(tmp_path, job), "-q").code == 0
+    source = ("convert", tmp_path / "X.npy", tmp_path / "t.zarr", "--labels", tmp_path / "y.npy", "--workers", 0, "-q")
+    assert daskfs(*source).code == 0
+    job["data"], job["output"] = {"source": str(tmp_path / "t.zarr")}, {"path": str(tmp_path / "second")}
+    assert daskfs("run", write_job(tmp_path, job), "-q").code == 0
+    for name in ("ranking.csv", "selected_features.csv", "evaluation.csv"):
+        assert (tmp_path / "second" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
+    assert not (tmp_path / "second" / "tiles").exists()
+
+
+def test_inspect_of_a_source_counts_what_is_wrong_with_it(tmp_path: Path) -> None:
+    X = matrix()
+    X[[3, 4], 0], X[5, 2] = np.nan, -np.inf
+    names = ["a", "b", "c", "d"]
+    text = [",".join([*names, "y"]), *(",".join([*map(str, row), f"c{y}"]) for row, y in zip(X, labels(), strict=True))]
+    (tmp_path / "X.csv").write_text("\n".join(text), encoding="utf-8")
+    before = contents(tmp_path)
+    found = daskfs("inspect", tmp_path / "X.csv", "--labels", "y", "--json").json
+    assert contents(tmp_path) == before
+    assert (found["n_samples"], found["n_features"], found["task"]) == (N_SAMPLES, N_FEATURES, "classification")
+    assert (found["n_missing"], found["missing"]) == (2, {"a": 2})
+    assert (found["n_infinite"], found["infinite"]) == (1, {"c": 1})
+    assert (found["n_constant"], found["constant"]) == (1, ["d"])
+    assert found["classes"] == {"c0": 10, "c1": 10, "c2": 10}
+    lines = daskfs("inspect", tmp_path / "X.csv", "--labels", "y").out.splitlines()
+    assert "missing: {'a': 2}" in lines
+    without = daskfs("inspect", tmp_path / "X.csv", "--exclude", "y", "--exclude", "a", "--json").json
+    assert (without["n_features"], without["n_missing"], without["n_labelled"]) == (3, 0, 0)
+
+
+def test_inspect_of_sparse_data(tmp_path: Path) -> None:
+    import scipy.sparse as sp
+
+    X = np.zeros((6, 4))
+    X[0, 0], X[1:3, 1], X[:, 3] = np.nan, np.inf, 7.0
+    sp.save_npz(tmp_path / "X.npz", sp.csr_array(X))
+    found = daskfs("inspect", tmp_path / "X.npz", "--json").json
+    assert (found["is_sparse"], found["missing"], found["infinite"]) == (True, {"x0": 1}, {"x1": 2})
+    assert found["constant"] == ["x2", "x3"]
+
+
+def test_inspect_of_a_tile_store(tmp_path: Path) -> None:
+    basic_job(tmp_path)
+    assert daskfs("convert", tmp_path / "X.npy", tmp_path / "t.zarr", "--workers", 0, "-q").code == 0
+    found = daskfs("inspect", tmp_path / "t.zarr", "--json").json
+    assert (found["store"], found["n_features"]) == (str(tmp_path / "t.zarr"), N_FEATURES)
+    assert (found["task"], found["n_labelled"]) == (None, 0)
+
+
+# --------------------------------------------------------------- methods, schema, usage
+def test_methods_lists_the_registry() -> None:
+    found = daskfs("methods", "--json").json["methods"]
+    assert [row["name"] for row in found] == list(criteria())
+    laplacian = next(row for row in found if row["name"] == "LaplacianScore")
+    assert (laplacian["direction"], laplacian["uses_graph"], laplacian["needs_labels"]) == ("ascending", True, False)
+    assert laplacian["parameters"]["n_neighbors"] == 5
+    assert "graph" not in laplacian["parameters"]
+    lines = daskfs("methods").out.splitlines()
+    assert [line.split()[0] for line in lines] == list(criteria())
+    assert all(row["citation"] in line for row, line in zip(found, lines, strict=True))
+
+
+def test_schema_is_json_either_way() -> None:
+    assert daskfs("schema").out == daskfs("schema", "--json").out
+    assert daskfs("schema").json["properties"].keys() >= {"data", "methods", "output"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("rank",),
+        ("run",),
+        ("run", "a.yaml", "b.yaml"),
+        ("run", "a.yaml", "--workers", "2"),
+        ("convert", "X.npy"),
+        ("convert", "X.npy", "t.zarr", "--workers", "-1"),
+        ("convert", "X.npy", "t.zarr", "--workers", "two"),
+        ("status",),
+    ],
+)
+def test_usage_errors(arguments: tuple[str, ...]) -> None:
+    assert daskfs(*arguments).code == 2
+
+
+@pytest.mark.parametrize("verb", ["run", "plan", "status", "report", "convert", "inspect", "methods", "schema"])
+def test_every_verb_has_help_and_json(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    outcome = daskfs(verb, "--help")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "--json" in outcome.out
+    assert "75 interrupted but resumable" in outcome.out
+
+
+def test_control_c_is_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    basic_job(tmp_path)
+    monkeypatch.setattr("daskfs.inspection.inspect_data", interrupt)
+    refused(daskfs("inspect", tmp_path / "X.npy"), 75, "interrupted")
+
+
+def test_failures_of_the_system_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, os.strerror(28), "disk")
+
+    basic_job(tmp_path)
+    monkeypatch.setattr("daskfs.inspection.inspect_data", fail)
+    refused(daskfs("inspect", tmp_path / "X.npy"), 1, os.strerror(28))
+
+
+def test_json_of_every_verb_is_one_object(done: Path, tmp_path: Path) -> None:
+    calls = [
+        ("run", done / "job.yaml"),
+        ("plan", done / "job.yaml"),
+        ("status", done / "run"),
+        ("report", done / "run"),
+        ("inspect", done / "X.npy"),
+        ("convert", done / "X.npy", tmp_path / "t.zarr", "--workers", 0),
+        ("methods",),
+        ("schema",),
+    ]
+    for call in calls:
+        assert isinstance(json.loads(daskfs(*call, "--json").out), dict), call

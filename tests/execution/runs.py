@@ -1,0 +1,107 @@
+"""Running the command line as a user does, and killing it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+UNIT_DONE = re.compile(r"unit (\d+) of stage (\S+) done")
+
+
+def write_job(folder: Path, source: str, **blocks: Any) -> Path:
+    """Write a job file and return its path; the run goes to ``folder / "run"``."""
+    job = {
+        "data": {"source": source},
+        "methods": ["LaplacianScore", "VarianceScore"],
+        "cluster": {"workers": 2, "memory_limit": "1GiB"},
+        "output": {"path": str(folder / "run")},
+        **blocks,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump(job))
+    return path
+
+
+def command(*arguments: object) -> list[str]:
+    """Return the command line of daskfs under this interpreter."""
+    return [sys.executable, "-m", "daskfs", *map(str, arguments)]
+
+
+def run(job: Path, *arguments: object) -> dict[str, Any]:
+    """Run a job to its end and return what ``--json`` prints."""
+    done = subprocess.run(command("run", job, "--json", "-q", *arguments), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+@contextlib.contextmanager
+def started(job: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start a job whose stderr tells every unit; whatever is left of it afterwards is ended, workers too."""
+    process = subprocess.Popen(command("run", job, "-v"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            for child in psutil.Process(process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+            process.kill()
+        process.communicate()
+
+
+def wait_for_units(process: subprocess.Popen[str], stage: str, n_units: int) -> None:
+    """Read the process's stderr until so many units of a stage are done."""
+    assert process.stderr is not None
+    seen = []
+    for line in process.stderr:
+        seen.append(line)
+        if (match := UNIT_DONE.search(line)) and match[2].startswith(stage):
+            n_units -= 1
+            if n_units == 0:
+                return
+    raise AssertionError(f"the run ended before its stage {stage} got that far:\n{''.join(seen)}")
+
+
+def worker_processes(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Return the worker processes of a local cluster: the driver's children that take up a worker's memory."""
+    children = psutil.Process(process.pid).children(recursive=True)
+    return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+
+
+def wait_for_end(workers: list[psutil.Process]) -> None:
+    """Wait until the workers of a killed driver have noticed and ended."""
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    assert not alive
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """SIGKILL a driver and wait until its workers are gone."""
+    workers = worker_processes(process)
+    assert workers
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    wait_for_end(workers)
+
+
+def records(run_directory: Path) -> dict[str, bytes]:
+    """Return the records of all finished units by name."""
+    found = [*run_directory.glob("records/*/*.json"), *run_directory.glob("tiles/records/*/*.json")]
+    return {str(path.relative_to(run_directory)): path.read_bytes() for path in found}
+
+
+def n_planned_units(run_directory: Path) -> int:
+    """Return the number of units of a whole run."""
+    manifest = json.loads((run_directory / "run.json").read_text())
+    return sum(stage["units"] for stage in manifest["stages"])

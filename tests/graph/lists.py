@@ -1,0 +1,54 @@
+"""Neighbor lists in a store in memory, as the graph stages find them there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskfs.graph.edges import edge_blocks, mark_edges, weight_edges
+from daskfs.graph.spec import Weighting
+from daskfs.scoring import memory_context
+from daskfs.store import layout
+from daskfs.store.context import Context
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+NAME = "euclidean"
+
+
+def listed_context(indices: IntArray, distances: FloatArray) -> Context:
+    """A context of rows without features of interest, whose lists are these."""
+    context = memory_context(np.zeros((len(indices), 1)), None)
+    context.store.put_array(layout.KNN_INDICES.at(NAME), indices)
+    context.store.put_array(layout.KNN_DISTANCES.at(NAME), distances)
+    return context
+
+
+def marked(context: Context, k: int) -> dict[str, Any]:
+    return mark_edges(context, {"name": NAME, "n_neighbors": k}, 0)
+
+
+def weighted(context: Context, weighting: Weighting) -> tuple[dict[str, Any], FloatArray]:
+    """Facts of the stage, and the degrees."""
+    parameters = {
+        "weighting": {
+            "graph": weighting.graph,
+            "n_neighbors": weighting.n_neighbors,
+            "weights": weighting.weights,
+            "t": weighting.t,
+            "self_loops": weighting.self_loops,
+        }
+    }
+    facts = weight_edges(context, parameters, 0)
+    return facts, context.store.open(layout.DEGREES.at(weighting.key))[...]
+
+
+def edges_of(context: Context, k: int) -> list[tuple[int, int, float]]:
+    """Every edge that streams by, with the lower row first."""
+    found = []
+    for source, target, length in edge_blocks(context.store, NAME, k):
+        pairs = zip(source.tolist(), target.tolist(), length.tolist(), strict=True)
+        found += [(min(i, j), max(i, j), d) for i, j, d in pairs]
+    return found

@@ -1,0 +1,265 @@
+"""Moments against NumPy in extended precision, and the claims on order and merging that scoring rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import DTypeLike, NDArray
+
+from daskfs.kernels.moments import (
+    ROW_BLOCK,
+    Moments,
+    class_moments,
+    column_moments,
+    column_sums,
+    merge_moments,
+    row_blocks,
+    rows_at_once,
+    target_moments,
+    weighted_column_sums,
+    weighted_deviation,
+)
+
+FloatArray = NDArray[np.float64]
+
+
+def extended_moments(F: NDArray[np.generic]) -> tuple[FloatArray, FloatArray]:
+    """Mean and sum of squared deviations by column, in 80-bit arithmetic."""
+    exact = np.asarray(F).astype(np.longdouble)
+    mean = exact.mean(axis=0)
+    return mean.astype(np.float64), ((exact - mean) ** 2).sum(axis=0).astype(np.float64)
+
+
+def offset_columns(n: int = 3000, offset: float = 1e8) -> FloatArray:
+    return np.random.default_rng(0).normal(size=(n, 5)) * [1.0, 1.0, 10.0, 0.1, 100.0] + offset
+
+
+class TestColumnMoments:
+    @pytest.mark.parametrize("offset", [0.0, 1e4, 1e8, -1e8])
+    def test_an_offset_costs_no_digit(self, offset: float) -> None:
+        F = offset_columns(offset=offset)
+        moments = column_moments(F)
+        mean, m2 = extended_moments(F)
+        np.testing.assert_allclose(moments.mean, mean, rtol=4e-16, atol=1e-14)
+        np.testing.assert_allclose(moments.m2, m2, rtol=1e-12)
+        np.testing.assert_allclose(moments.variance, m2 / len(F), rtol=1e-12)
+
+    def test_one_pass_would_fail_on_the_same_data(self) -> None:
+        """So the test above can fail: the textbook formula has no digit left at an offset of 1e8."""
+        F = offset_columns()
+        naive = (F**2).mean(axis=0) - F.mean(axis=0) ** 2
+        assert (np.abs(naive / column_moments(F).variance - 1) > 1e-4).all()
+
+    def test_more_rows_than_one_block(self) -> None:
+        F = offset_columns(n=2 * ROW_BLOCK + 17)
+        mean, m2 = extended_moments(F)
+        moments = column_moments(F)
+        np.testing.assert_allclose(moments.mean, mean, rtol=4e-16)
+        np.testing.assert_allclose(moments.m2, m2, rtol=1e-12)
+        np.testing.assert_array_equal([moments.minimum, moments.maximum], [F.min(axis=0), F.max(axis=0)])
+
+    def test_wide_band_is_cut_into_fewer_rows_with_the_same_moments(self) -> None:
+        F = np.random.default_rng(1).normal(size=(100, 200_000 // 100)) + 1e6
+        assert rows_at_once(10**6) < 100
+        mean, m2 = extended_moments(F)
+        moments = column_moments(F)
+        np.testing.assert_allclose(moments.mean, mean, rtol=4e-16)
+        np.testing.assert_allclose(moments.m2, m2, rtol=1e-12)
+
+    @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.uint16, np.int64, np.bool_, np.float16, np.float32])
+    def test_narrow_types_never_wrap(self, dtype: DTypeLike) -> None:
+        """Sums and deviations leave the range of each type many times over."""
+        values = np.random.default_rng(2).integers(0, 2 if dtype is np.bool_ else 128, size=(5000, 3))
+        F = values.astype(dtype)
+        moments = column_moments(F)
+        mean, m2 = extended_moments(values)
+        np.testing.assert_allclose(moments.mean, mean, rtol=1e-15)
+        np.testing.assert_allclose(moments.m2, m2, rtol=1e-12)
+        sparse = column_moments(sp.csr_matrix(F if dtype is not np.float16 else F.astype(np.float32)))
+        np.testing.assert_allclose(sparse.m2, m2, rtol=1e-12)
+
+    @pytest.mark.parametrize("value", [0.1, 1e8 + 0.1, -1e-30, 1e30])
+    @pytest.mark.parametrize("n", [1, 3, 7, 1000])
+    def test_constant_column(self, value: float, n: int) -> None:
+        moments = column_moments(np.full((n, 2), value))
+        assert moments.is_constant.all()
+        np.testing.assert_array_equal(moments.variance, 0.0)
+        np.testing.assert_array_equal(moments.mean, value)
+
+    def test_nearly_constant_column_is_not_constant(self) -> None:
+        F = np.full((100, 1), 1e8)
+        F[3] = np.nextafter(1e8, np.inf)
+        moments = column_moments(F)
+        assert not moments.is_constant[0]
+        np.testing.assert_allclose(moments.m2, 0.99 * 2.0**-52, rtol=1e-12)
+
+    def test_read_only_input(self) -> None:
+        F = offset_columns(50)
+        expected = column_moments(F)
+        F.setflags(write=False)
+        np.testing.assert_array_equal(column_moments(F).m2, expected.m2)
+
+    def test_fortran_order_and_views(self) -> None:
+        F = offset_columns(500)
+        expected = extended_moments(F)[1]
+        for view in (np.asfortranarray(F), np.repeat(F, 2, axis=0)[::2], np.repeat(F, 2, axis=1)[:, ::2]):
+            np.testing.assert_allclose(column_moments(view).m2, expected, rtol=1e-12)
+
+
+class TestSparseMoments:
+    def test_equals_dense(self) -> None:
+        rng = np.random.default_rng(3)
+        F = rng.normal(size=(400, 30)) * (rng.uniform(size=(400, 30)) < 0.2)
+        sparse, dense = column_moments(sp.csr_matrix(F)), column_moments(F)
+        for name in ("mean", "m2", "minimum", "maximum"):
+            np.testing.assert_allclose(getattr(sparse, name), getattr(dense, name), rtol=1e-12, atol=1e-15)
+
+    def test_full_columns_with_an_offset(self) -> None:
+        F = offset_columns()
+        moments = column_moments(sp.csr_matrix(F))
+        np.testing.assert_allclose(moments.m2, extended_moments(F)[1], rtol=1e-9)
+
+    def test_implicit_zeros_count_for_minimum_maximum_and_constancy(self) -> None:
+        F = np.array([[0.0, 5.0, -2.0, 3.0, 0.0], [0.0, 5.0, -1.0, 3.0, 7.0], [0.0, 5.0, -3.0, 0.0, 7.0]])
+        moments = column_moments(sp.csr_matrix(F))
+        np.testing.assert_array_equal(moments.minimum, F.min(axis=0))
+        np.testing.assert_array_equal(moments.maximum, F.max(axis=0))
+        np.testing.assert_array_equal(moments.is_constant, [True, True, False, False, False])
+
+    def test_stored_zeros_are_values_like_others(self) -> None:
+        F = sp.csr_matrix((np.array([0.0, 4.0, 0.0]), ([0, 1, 2], [0, 0, 1])), shape=(3, 2))
+        moments = column_moments(F)
+        np.testing.assert_array_equal([moments.minimum, moments.maximum], [[0.0, 0.0], [4.0, 0.0]])
+        np.testing.assert_array_equal(moments.is_constant, [False, True])
+
+    def test_the_matrix_is_not_changed(self) -> None:
+        F = sp.csr_matrix((np.array([3.0, 1.0]), np.array([1, 0]), np.array([0, 2])), shape=(1, 2))
+        column_moments(F)
+        np.testing.assert_array_equal(F.indices, [1, 0])
+
+
+def assert_close(a: Moments, b: Moments) -> None:
+    assert a.count == b.count
+    np.testing.assert_allclose(a.mean, b.mean, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(a.m2, b.m2, rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(a.minimum, b.minimum)
+    np.testing.assert_array_equal(a.maximum, b.maximum)
+
+
+class TestMerge:
+    values = hnp.arrays(np.float64, st.tuples(st.integers(3, 40), st.just(2)), elements=st.floats(-100, 100, width=32))
+
+    @given(values, st.data())
+    def test_parts_in_any_grouping_give_the_whole(self, F: FloatArray, data: st.DataObject) -> None:
+        first = data.draw(st.integers(0, len(F)))
+        second = data.draw(st.integers(first, len(F)))
+        a, b, c = (column_moments(part) for part in (F[:first], F[first:second], F[second:]))
+        whole = column_moments(F)
+        assert_close(merge_moments(merge_moments(a, b), c), whole)
+        assert_close(merge_moments(a, merge_moments(b, c)), whole)
+        assert_close(merge_moments(c, merge_moments(b, a)), whole)
+
+    def test_empty_part_is_the_identity_to_the_last_bit(self) -> None:
+        part, empty = column_moments(offset_columns(100)), column_moments(np.empty((0, 5)))
+        for merged in (merge_moments(part, empty), merge_moments(empty, part)):
+            for name in ("count", "mean", "m2", "minimum", "maximum"):
+                np.testing.assert_array_equal(getattr(merged, name), getattr(part, name))
+        assert merge_moments(empty, empty).count == 0
+
+    def test_many_small_parts_with_an_offset(self) -> None:
+        F = offset_columns()
+        merged = column_moments(F[:0])
+        for rows in row_blocks(len(F), 37):
+            merged = merge_moments(merged, column_moments(F[rows]))
+        np.testing.assert_allclose(merged.m2, extended_moments(F)[1], rtol=1e-6)
+        np.testing.assert_allclose(merged.variance[0], 1.0, rtol=0.1)
+
+
+class TestWeightedColumnSums:
+    @pytest.mark.parametrize("n", [1, 2, 3, 8, 1024, 1500])
+    def test_bits_do_not_depend_on_width_or_position(self, n: int) -> None:
+        rng = np.random.default_rng(4)
+        column, weights, others = rng.normal(size=n), rng.uniform(size=n), rng.normal(size=(n, 64))
+        expected = weighted_column_sums(weights, np.ascontiguousarray(np.stack([column, column], axis=1)))[0]
+        for width in range(1, 65):
+            for position in {0, width // 2, width - 1}:
+                panel = np.ascontiguousarray(others[:, :width])
+                panel[:, position] = column
+                assert weighted_column_sums(weights, panel)[position] == expected, (width, position)
+
+    def test_value(self) -> None:
+        rng = np.random.default_rng(5)
+        A, weights = rng.normal(size=(1000, 7)), rng.normal(size=1000)
+        np.testing.assert_allclose(weighted_column_sums(weights, A), weights @ A, rtol=1e-11)
+        np.testing.assert_allclose(column_sums(A), A.sum(axis=0), rtol=1e-11)
+
+    @pytest.mark.parametrize("function", [column_moments, lambda F: weighted_deviation(F, np.linspace(0, 1, len(F)))])
+    def test_bits_of_what_is_built_on_it(self, function: Callable[[FloatArray], object]) -> None:
+        F = offset_columns(2000, offset=3.0)
+
+        def bits(result: object) -> FloatArray:
+            parts = (result.mean, result.m2) if isinstance(result, Moments) else result
+            return np.stack(parts)  # type: ignore[arg-type]
+
+        whole = bits(function(F))
+        for start in range(5):
+            for stop in range(start + 1, 6):
+                panel = np.ascontiguousarray(F[:, start:stop])
+                np.testing.assert_array_equal(bits(function(panel)), whole[:, start:stop])
+
+
+class TestWeightedDeviation:
+    @pytest.mark.parametrize("offset", [0.0, 1e8])
+    def test_extended_precision(self, offset: float) -> None:
+        F, weights = offset_columns(offset=offset), np.random.default_rng(6).uniform(size=3000)
+        weights[::7] = 0.0
+        exact, w = F.astype(np.longdouble), weights.astype(np.longdouble)
+        mean = w @ exact / w.sum()
+        squares = w @ (exact - mean) ** 2
+        found_mean, found = weighted_deviation(F, weights)
+        np.testing.assert_allclose(found_mean, mean.astype(np.float64), rtol=4e-16, atol=1e-14)
+        np.testing.assert_allclose(found, squares.astype(np.float64), rtol=1e-12)
+
+    def test_unit_weights_are_the_moments(self) -> None:
+        F = offset_columns(200)
+        mean, squares = weighted_deviation(F, np.ones(200))
+        np.testing.assert_allclose(squares, column_moments(F).m2, rtol=1e-13)
+        np.testing.assert_allclose(mean, column_moments(F).mean, rtol=1e-15)
+
+    def test_unsigned_and_read_only(self) -> None:
+        F = np.random.default_rng(7).integers(0, 256, size=(300, 4)).astype(np.uint8)
+        F.setflags(write=False)
+        weights = np.linspace(1, 2, 300)
+        weights.setflags(write=False)
+        np.testing.assert_array_equal(weighted_deviation(F, weights), weighted_deviation(F.astype(float), weights))
+
+
+class TestClassAndTargetMoments:
+    def test_each_class_alone(self) -> None:
+        F, codes = offset_columns(300), np.random.default_rng(8).integers(-1, 3, size=300)
+        moments = class_moments(F, codes, 4)
+        np.testing.assert_array_equal(moments.counts, [(codes == c).sum() for c in range(4)])
+        for code in range(3):
+            mean, m2 = extended_moments(F[codes == code])
+            np.testing.assert_allclose(moments.means[code], mean, rtol=4e-16)
+            np.testing.assert_allclose(moments.m2[code], m2, rtol=1e-12)
+
+    def test_class_constant_scatter_is_exactly_zero(self) -> None:
+        moments = class_moments(np.repeat([[0.1], [0.7]], 7, axis=0), np.repeat([0, 1], 7), 2)
+        np.testing.assert_array_equal(moments.m2, 0.0)
+
+    @pytest.mark.parametrize("offset", [0.0, 1e8])
+    def test_comoment(self, offset: float) -> None:
+        F, target = offset_columns(2000, offset), np.random.default_rng(9).normal(size=2000) + offset
+        exact, y = F.astype(np.longdouble), target.astype(np.longdouble)
+        expected = (y - y.mean()) @ (exact - exact.mean(axis=0))
+        moments = target_moments(F, target)
+        scale = np.sqrt(moments.m2 * moments.target_m2)
+        np.testing.assert_allclose(moments.comoment / scale, (expected / scale).astype(float), atol=1e-9)
+        np.testing.assert_allclose(moments.target_m2, float(((y - y.mean()) ** 2).sum()), rtol=1e-9)

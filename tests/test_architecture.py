@@ -1,0 +1,97 @@
+"""Imports go one way, and the package is light to import."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "daskfs"
+ALLOWED = {
+    "errors": set(),
+    "version": set(),
+    "kernels": {"errors"},
+    "sources": {"errors", "kernels"},
+    "graph.spec": {"kernels"},
+    "methods": {"errors", "kernels", "graph.spec"},
+    "store": {"errors", "kernels", "sources"},
+    "graph": {"errors", "kernels", "store", "graph.spec"},
+    "scores": {"errors", "kernels", "methods", "store", "graph", "graph.spec"},
+    "ranking": {"errors", "kernels", "methods", "store", "scores"},
+    "evaluation": {"errors", "kernels", "store", "scores", "ranking"},
+    "plan": {"errors", "kernels", "store", "graph", "graph.spec"},
+    "execution": {"errors", "plan", "store"},
+}
+EDGE = {"report", "job", "planning", "pipeline", "inspection", "scoring", "estimators", "cli", "__init__", "__main__"}
+API = {"graph.api": {"scoring", "planning"}}
+"""The graph's front door calls the edge, as the estimators do."""
+
+
+def part_of(module: str) -> str:
+    """Return the layer of a module inside the package: its folder, or its own name; graph.spec and graph.api count by themselves."""
+    pieces = module.split(".")
+    name = ".".join(pieces[:2])
+    return name if name in {"graph.spec", "graph.api"} else pieces[0]
+
+
+def imports_of(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("daskfs."):
+            found.add(part_of(node.module.removeprefix("daskfs.")))
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_one_way(path: Path) -> None:
+    module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+    part = part_of(module)
+    if part in EDGE:
+        return
+    allowed = ALLOWED["graph"] | API["graph.api"] if part == "graph.api" else ALLOWED[part]
+    assert imports_of(path) - {part} <= allowed
+
+
+def test_only_the_layout_spells_names_of_run_files() -> None:
+    names = ("ranking.csv", "run.json", "report.html", "plan.json", "tiles.json")
+    for path in PACKAGE.rglob("*.py"):
+        if path.name == "layout.py":
+            continue
+        strings = {
+            n.value
+            for n in ast.walk(ast.parse(path.read_text()))
+            if isinstance(n, ast.Constant) and isinstance(n.value, str)
+        }
+        assert not strings & set(names), path
+
+
+def test_kernels_know_nothing_of_dask_or_zarr() -> None:
+    for path in (PACKAGE / "kernels").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = (
+                [a.name for a in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", None) or ""]
+            )
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                assert not {m.split(".")[0] for m in modules} & {
+                    "dask",
+                    "distributed",
+                    "zarr",
+                    "logging",
+                    "pydantic",
+                }, path
+
+
+def test_help_needs_no_heavy_import() -> None:
+    code = (
+        "import sys; sys.argv = ['daskfs', '--help']\n"
+        "from daskfs.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'numpy', 'scipy', 'sklearn', 'dask', 'distributed', 'zarr', 'pydantic', 'matplotlib'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
