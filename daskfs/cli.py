@@ -72,6 +72,8 @@ def run(
         result = run_job(loaded, progress, overwrite=overwrite, command=shlex.join(["daskfs", *sys.argv[1:]]))
     finally:
         progress.close()
+    for warning in result["warnings"]:
+        sys.stderr.write(f"daskfs: warning: {warning}.\n")
     _emit(result, as_json, _run_lines)
 
 

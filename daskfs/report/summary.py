@@ -17,6 +17,7 @@ from daskfs.methods.registry import Method
 from daskfs.plan import Plan, Stage
 from daskfs.planning import TilePlan
 from daskfs.ranking.tables import method_scores
+from daskfs.report.view import LOW_RECALL
 from daskfs.scores.slab import graph_needs, methods_from
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
@@ -61,13 +62,15 @@ def run_facts(store: Store, plan: Plan, tiles: TilePlan) -> dict[str, Any]:
     """Return what ``run.json`` says of a finished run: versions, parameters, stages, recall."""
     stages = [stage_facts(Context(Store(Path(tiles.url))), stage) for stage in tiles.stages]
     stages += [stage_facts(Context(store), stage) for stage in plan.stages]
+    graphs = _graphs(store, plan)
     return {
         "versions": versions(),
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "data": _data(open_tiles(tiles.url)),
         "methods": [stage_method for stage_method in plan.stage("score").parameters["methods"]],
         "stages": stages,
-        "graphs": _graphs(store, plan),
+        "graphs": graphs,
+        "warnings": graph_warnings(graphs),
         "n_selected": plan.facts["n_selected"],
         "planned_peak_bytes": max(s["planned_peak_bytes"] for s in stages),
         "peak_bytes": max(s["peak_bytes"] for s in stages),
@@ -143,6 +146,25 @@ def _weightings(store: Store, plan: Plan, methods: list[Method], name: str, k: i
             "n_isolated": summary["n_isolated"],
             "used_by": used,
         }
+
+
+def graph_warnings(graphs: list[dict[str, Any]]) -> list[str]:
+    """Return what is wrong with a run's graphs, a sentence each with what to change."""
+    found = []
+    for graph in graphs:
+        name, recall = graph["name"], graph["recall"]
+        if recall is not None and recall["value"] < LOW_RECALL:
+            found.append(
+                f"graph {name}: NN-descent found {recall['value']:.1%} of the true neighbors; raise graph.n_neighbors, "
+                "or set graph.engine to exact"
+            )
+        found += [
+            f"graph {name}, weights {w['kind']}: {w['n_underflow']} of {graph['n_edges']} weights are 0 and "
+            f"{w['n_isolated']} rows have no edge left; raise t or scale the data"
+            for w in graph["weightings"]
+            if w["n_underflow"] or w["n_isolated"]
+        ]
+    return found
 
 
 # ------------------------------------------------------------------------ the report
