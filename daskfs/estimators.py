@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
@@ -26,8 +27,19 @@ from daskfs.kernels.scaling import SCALINGS, Scaling
 from daskfs.kernels.weights import WEIGHT_KINDS, WeightKind
 from daskfs.methods.registry import Method, make_method
 from daskfs.planning import check_neighbors
+from daskfs.scores.slab import graph_needs
 from daskfs.scoring import GivenGraph, is_stored, loaded_if_small, opened, score_features
 from daskfs.sources.labels import encode_labels
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.tiles import check_finite
+
+_AS_ROWS: Mapping[str, Any] = {
+    "accept_sparse": "csr",
+    "dtype": "numeric",
+    "order": "C",
+    "ensure_all_finite": False,  # check_finite names the column
+}
 
 
 class _ScoreSelector(SelectorMixin, BaseEstimator):
@@ -95,20 +107,23 @@ class _ScoreSelector(SelectorMixin, BaseEstimator):
                 self.n_features_in_ = shape.n_features
                 if names is not None:
                     self.feature_names_in_ = np.array(names, dtype=object)
+                elif hasattr(self, "feature_names_in_"):  # of an earlier fit
+                    del self.feature_names_in_
             method, specs, given = self._method(shape.n_samples, labels)
             table = score_features(context, [method], specs, labels, given, client)[method.label]
+            _warn_of_isolated_rows(context, method)
         self._keep(method, table)
         return self
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
         if not self.__sklearn_tags__().target_tags.required:
-            return validate_data(self, X, accept_sparse="csr", dtype="numeric", order="C"), None
+            return self._finite(validate_data(self, X, **_AS_ROWS)), None
         partly = is_sparse(y) or np.asarray(y).dtype.kind != "f"
         if y is None or partly:
-            X, y = validate_data(self, X, y, accept_sparse="csr", dtype="numeric", order="C", y_numeric=False)
-            return X, y
+            X, y = validate_data(self, X, y, **_AS_ROWS)
+            return self._finite(X), y
         # a float y may hold NaN for unlabelled rows, which validate_data refuses
-        X = validate_data(self, X, accept_sparse="csr", dtype="numeric", order="C")
+        X = self._finite(validate_data(self, X, **_AS_ROWS))
         y = column_or_1d(y, warn=True)
         if np.isinf(y).any():
             msg = "Input y contains infinity."
@@ -117,6 +132,11 @@ class _ScoreSelector(SelectorMixin, BaseEstimator):
             msg = f"y has {y.shape[0]} values, and X has {X.shape[0]} rows."
             raise InputError(msg)
         return X, y
+
+    def _finite(self, X: Any) -> Any:
+        names = getattr(self, "feature_names_in_", None)
+        check_finite(X, 0, None if names is None else tuple(names), "X")
+        return X
 
     def _labels(self, y: Any) -> Labels | None:
         if y is None or not self.__sklearn_tags__().target_tags.required:
@@ -395,6 +415,18 @@ class LaplacianScore(_ScoreSelector):
             name = GraphSpec(graph.metric, graph.graph_scaling).name
             return method, {}, GivenGraph(lists=(name, graph.indices, graph.distances))
         return method, {}, GivenGraph(matrix=_weight_matrix(graph, n_samples))
+
+
+def _warn_of_isolated_rows(context: Context, method: Method) -> None:
+    for weighting in graph_needs([method]):
+        summary = context.store.read_json(layout.WEIGHT_SUMMARY.format(weighting.key))
+        if summary["n_isolated"]:
+            remedy = "" if weighting.graph == "given" else " Raise t, use t='mean' or 'median', or scale the data."
+            msg = (
+                f"{summary['n_isolated']} of {context.tiles.shape.n_samples} rows have no edge of non-zero weight and "
+                f"take no part in the score.{remedy}"
+            )
+            warnings.warn(msg, UserWarning, stacklevel=3)
 
 
 def _check_lists(graph: KNNGraph, n_neighbors: int, n_samples: int) -> None:

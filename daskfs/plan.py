@@ -33,6 +33,8 @@ MAX_TILE_BYTES = 64 * MiB
 MIN_TILE_BYTES = 1 * MiB
 MAX_SLAB_BYTES = 256 * MiB
 MIN_PARALLEL = 8
+MIN_SLAB_COLUMNS = 32
+"""Narrower slabs would stream the graph, and compute its weights, more often than parallel work is worth."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def plan_shape(
     total = n_samples * n_features * itemsize
     columns = n_features
     if total > MIN_TILE_BYTES:
-        n_slabs = min(MIN_PARALLEL, max(1, n_features // 16))
+        n_slabs = min(MIN_PARALLEL, max(1, n_features // MIN_SLAB_COLUMNS))
         columns = -(-n_features // n_slabs)
     columns = max(1, min(columns, budget // (n_samples * itemsize)))
     if columns > 8:

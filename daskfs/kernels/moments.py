@@ -111,7 +111,7 @@ def column_moments(F: np.ndarray | sp.csr_matrix) -> Moments:
 def _sparse_moments(F: sp.csr_matrix) -> Moments:
     n_rows, width = F.shape
     columns = F.tocsc()
-    columns.sort_indices()
+    columns.sum_duplicates()  # of the copy: entries stored twice are one value
     stored = np.diff(columns.indptr)
     owner = np.repeat(np.arange(width), stored)
     values = columns.data.astype(np.float64)

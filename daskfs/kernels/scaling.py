@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 
+from daskfs.errors import InputError
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.moments import row_blocks, rows_at_once
 
@@ -60,7 +61,8 @@ def scale_rows(
     scaling
         "zscore" subtracts the column mean and divides by the population standard deviation (constant columns become 0);
         a sparse block is only divided, which leaves every distance and every score difference the same. "unit" divides
-        rows by their norm (zero rows stay 0). "log1p" is log(1 + x), for values above -1.
+        rows by their norm (zero rows stay 0). "log1p" is log(1 + x), for values above -1; :class:`InputError` for
+        others.
     columns
         Needed for "zscore": of the columns of this block.
     norms
@@ -68,6 +70,7 @@ def scale_rows(
     """
     if scaling == "log1p":
         values = X.astype(np.float64)
+        _refuse_without_logarithm(values)
         if is_sparse(values):
             np.log1p(values.data, out=values.data)
             return values
@@ -81,3 +84,10 @@ def scale_rows(
     if is_sparse(X):
         return sp.csr_matrix(X.astype(np.float64) @ sp.diags_array(inverse))
     return (X.astype(np.float64) - columns.mean) * inverse
+
+
+def _refuse_without_logarithm(X: np.ndarray | sp.csr_matrix) -> None:
+    smallest = X.min() if X.shape[0] and X.shape[1] else 0.0
+    if smallest <= -1:
+        msg = f"scaling 'log1p' is log(1 + x) and needs values above -1; X has {float(smallest):g}."
+        raise InputError(msg)

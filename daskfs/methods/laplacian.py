@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from daskfs.graph.spec import GraphSpec, Weighting
 from daskfs.kernels.neighbors import Metric
@@ -15,6 +15,8 @@ from daskfs.kernels.weights import WeightKind
 from daskfs.methods.registry import Criterion, Parameters
 from daskfs.methods.statistics import GraphForms, NeedGraphForms, Statistics
 
+FiniteWidth = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
 
 class GraphParameters(Parameters):
     """Parameters of every criterion on the x graph. `graph` is "given" when the graph comes from outside."""
@@ -22,7 +24,7 @@ class GraphParameters(Parameters):
     n_neighbors: PositiveInt = 5
     metric: Metric = "euclidean"
     weights: WeightKind = "heat"
-    t: PositiveFloat | Literal["mean", "median"] = "mean"
+    t: FiniteWidth | Literal["mean", "median"] = "mean"
     self_loops: bool = False
     graph_scaling: Scaling | None = None
     graph: Literal["neighbors", "given"] = Field(default="neighbors", exclude=True)

@@ -97,7 +97,7 @@ def test_damaged_outputs_are_made_again(undisturbed: Path, tmp_path: Path) -> No
     run(job)
     folder = tmp_path / "run"
     (folder / "tiles/X/c/0/3").unlink()
-    chunk = folder / "scores/LaplacianScore/c/0/5"
+    chunk = folder / "scores/LaplacianScore/c/0/2"
     chunk.write_bytes(chunk.read_bytes()[:-20])
     (folder / "evaluation/results/4.json").unlink()
     result = run(job)
