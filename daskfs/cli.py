@@ -100,7 +100,7 @@ def _run_lines(result: dict[str, Any]) -> list[str]:
 def plan(job: JobFile, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Show what would run: stages, units, bytes, memory, what is done."""
     from daskfs.job import load_job
-    from daskfs.pipeline import plan_job
+    from daskfs.status import plan_job
 
     _emit(plan_job(load_job(job, overrides or [])), as_json, _plan_lines)
 
@@ -127,7 +127,7 @@ def _plan_lines(result: dict[str, Any]) -> list[str]:
 @app.command(epilog=EPILOG)
 def status(run_directory: Annotated[str, typer.Argument(metavar="RUN")], as_json: AsJson = False) -> None:
     """Show the stages of a run, units done, and time left."""
-    from daskfs.pipeline import run_status
+    from daskfs.status import run_status
 
     _emit(run_status(run_directory), as_json, _status_lines)
 
@@ -143,7 +143,7 @@ def _status_lines(result: dict[str, Any]) -> list[str]:
 @app.command(epilog=EPILOG)
 def report(run_directory: Annotated[str, typer.Argument(metavar="RUN")], as_json: AsJson = False) -> None:
     """Write the report of a finished run again and print where it is."""
-    from daskfs.pipeline import rewrite_report
+    from daskfs.status import rewrite_report
 
     _emit(rewrite_report(run_directory), as_json, lambda result: [result["report"]])
 
@@ -192,15 +192,16 @@ def convert(
     from daskfs.execution.cluster import ClusterSettings
     from daskfs.job import make_cluster
     from daskfs.pipeline import convert as convert_source
+    from daskfs.status import describe_tiles
 
     data = _data_block(source, array, labels, exclude, task, feature_names)
     cluster = make_cluster({"workers": workers, "memory_limit": memory_limit})
     progress = _progress(quiet, verbose)
     try:
-        result = convert_source(data, target, ClusterSettings(**cluster.model_dump()), progress)
+        recomputed = convert_source(data, target, ClusterSettings(**cluster.model_dump()), progress)
     finally:
         progress.close()
-    _emit(result, as_json, _description_lines)
+    _emit({**describe_tiles(target), "recomputed": recomputed}, as_json, _description_lines)
 
 
 @app.command(epilog=EPILOG)
@@ -228,7 +229,6 @@ def _description_lines(result: dict[str, Any]) -> list[str]:
 @app.command(epilog=EPILOG)
 def methods(as_json: AsJson = False) -> None:
     """List the criteria, with direction and citation."""
-    from daskfs.job import FILLED_IN
     from daskfs.methods.registry import criteria
 
     rows = [
@@ -238,7 +238,7 @@ def methods(as_json: AsJson = False) -> None:
             "tasks": list(c.tasks),
             "needs_labels": c.needs_labels,
             "uses_graph": c.uses_graph,
-            "parameters": {k: f.default for k, f in c.parameters.model_fields.items() if k not in FILLED_IN},
+            "parameters": {key: c.parameters.model_fields[key].default for key in c.parameters.public_fields()},
             "summary": c.summary,
             "citation": c.citation,
         }

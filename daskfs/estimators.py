@@ -91,6 +91,7 @@ class _ScoreSelector(SelectorMixin, BaseEstimator):
             For NaN or infinite values (naming column and row), labels that cannot serve, or too few rows.
         """
         self._validate_params()
+        columns = getattr(X, "columns", None)
         X = loaded_if_small(X)
         stored = is_stored(X)
         if not stored:
@@ -105,6 +106,7 @@ class _ScoreSelector(SelectorMixin, BaseEstimator):
                 raise InputError(msg)
             if stored:
                 self.n_features_in_ = shape.n_features
+                names = columns if names is None else names  # of a dask DataFrame
                 if names is not None:
                     self.feature_names_in_ = np.array(names, dtype=object)
                 elif hasattr(self, "feature_names_in_"):  # of an earlier fit
@@ -125,9 +127,6 @@ class _ScoreSelector(SelectorMixin, BaseEstimator):
         # a float y may hold NaN for unlabelled rows, which validate_data refuses
         X = self._finite(validate_data(self, X, **_AS_ROWS))
         y = column_or_1d(y, warn=True)
-        if np.isinf(y).any():
-            msg = "Input y contains infinity."
-            raise InputError(msg)
         if y.shape[0] != X.shape[0]:
             msg = f"y has {y.shape[0]} values, and X has {X.shape[0]} rows."
             raise InputError(msg)
@@ -142,6 +141,9 @@ class _ScoreSelector(SelectorMixin, BaseEstimator):
         if y is None or not self.__sklearn_tags__().target_tags.required:
             return None
         values = np.asarray(y)
+        if values.dtype.kind == "f" and np.isinf(values).any():
+            msg = "Input y contains infinity."
+            raise InputError(msg)
         task = self._target_task(values)
         if task == "classification":
             known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
@@ -177,7 +179,7 @@ class _ScoreSelector(SelectorMixin, BaseEstimator):
         return max(1, int(wanted * n_features))
 
     def _get_support_mask(self) -> np.ndarray:
-        check_is_fitted(self)
+        check_is_fitted(self, "ranking_")
         return np.logical_and(self.ranking_ <= self._n_selected(), ~np.isnan(self.scores_))
 
     def transform(self, X: Any) -> Any:

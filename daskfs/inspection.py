@@ -10,11 +10,11 @@ import numpy as np
 
 from daskfs.job import DataBlock
 from daskfs.kernels.blocks import is_sparse
-from daskfs.pipeline import describe_tiles
 from daskfs.plan import plan_shape
 from daskfs.planning import source_spec
 from daskfs.sources import open_source
 from daskfs.sources.labels import encode_labels
+from daskfs.status import describe_tiles
 from daskfs.store import layout
 
 LISTED = 20

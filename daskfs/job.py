@@ -28,16 +28,11 @@ from daskfs.kernels.labels import Task
 from daskfs.kernels.neighbors import Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.weights import WeightKind
-from daskfs.methods.registry import Method, criterion_named, make_method
+from daskfs.methods.registry import FILLED_IN, Method, criterion_named, make_method
 
 _BYTES = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*((?:[kmgt]i?)?)b?\s*", re.IGNORECASE)
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 LABEL_BYTES = 200
-FILLED_IN = {
-    "task": "it follows from the labels, or from data.task",
-    "graph": "the graph is built from the data",
-}
-"""Parameters of criteria that a job does not set."""
 
 
 def parse_bytes(text: str | int) -> int:
@@ -422,7 +417,7 @@ def json_schema() -> dict[str, Any]:
     entries: list[dict[str, Any]] = [{"enum": list(criteria())}]
     for name, criterion in criteria().items():
         parameters = criterion.parameters.model_json_schema()
-        own = {key: value for key, value in parameters["properties"].items() if key not in FILLED_IN}
+        own = {key: parameters["properties"][key] for key in criterion.parameters.public_fields()}
         nested = {"type": "object", "properties": own, "additionalProperties": False}
         for keys in (own, {"parameters": nested}):
             properties = {"name": {"const": name}, "label": {"type": ["string", "null"]}, **keys}

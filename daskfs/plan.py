@@ -31,7 +31,7 @@ USABLE = 0.9
 """Share of a worker's limit that a unit may fill; the nanny ends a process at 0.95."""
 MAX_TILE_BYTES = 64 * MiB
 MIN_TILE_BYTES = 1 * MiB
-MAX_SLAB_BYTES = 256 * MiB
+SLAB_BYTES = 256 * MiB
 MIN_PARALLEL = 8
 MIN_SLAB_COLUMNS = 32
 """Narrower slabs would stream the graph, and compute its weights, more often than parallel work is worth."""
@@ -122,10 +122,10 @@ def check_memory(stages: Sequence[Stage], memory_limit: int | None) -> None:
 
 # ---------------------------------------------------------------------------- tiles
 def slab_budget(memory_limit: int | None) -> int:
-    """Return the bytes that one slab may fill: a third of what a worker has beyond its process, at most 256 MiB."""
+    """Return the bytes that one slab or band may fill: a third of what a worker has beyond its process."""
     if memory_limit is None:
-        return MAX_SLAB_BYTES
-    return int(np.clip((USABLE * memory_limit - PROCESS_BYTES) / 3, MiB, MAX_SLAB_BYTES))
+        return SLAB_BYTES
+    return max(int((USABLE * memory_limit - PROCESS_BYTES) / 3), MiB)
 
 
 def plan_shape(
@@ -143,7 +143,7 @@ def plan_shape(
         target = int(np.clip(nnz * (itemsize + 4) // 16, MIN_TILE_BYTES, min(MAX_TILE_BYTES, budget)))
         rows = int(np.clip(target // per_row, 1, n_samples))
         columns = min(n_features, max(1, min(budget // (n_samples * itemsize), -(-n_features // MIN_PARALLEL))))
-        return Shape(n_samples, n_features, dtype, True, nnz, rows, max(columns, min(n_features, 1)))
+        return Shape(n_samples, n_features, dtype, True, nnz, rows, columns)
     total = n_samples * n_features * itemsize
     columns = n_features
     if total > MIN_TILE_BYTES:
@@ -151,7 +151,7 @@ def plan_shape(
         columns = -(-n_features // n_slabs)
     columns = max(1, min(columns, budget // (n_samples * itemsize)))
     if columns > 8:
-        columns = min(n_features, -(-columns // 8) * 8)
+        columns -= columns % 8
     target = int(np.clip(total // 64, MIN_TILE_BYTES, MAX_TILE_BYTES))
     rows = max(1, min(n_samples, target // (columns * itemsize), budget // (n_features * itemsize)))
     if rows > row_multiple > 1:
@@ -209,7 +209,9 @@ def plan_ingest(shape: Shape, parameters: Mapping[str, Any], write_x: bool, sour
     peak = PROCESS_BYTES + 2 * band + 2 * source + transient + conversion_bytes(shape.n_features)
     moments = shape.n_bands * 6 * shape.n_features * 8
     written = (shape.x_bytes if write_x else 0) + moments + 8 * shape.n_samples
+    labels = PROCESS_BYTES + 400 * shape.n_features + 60 * shape.n_samples
     stages = (
+        Stage("labels", "labels", 1, parameters, labels, 0, 8 * shape.n_samples),
         Stage("ingest", "ingest", shape.n_bands, parameters, peak, shape.x_bytes, written),
         Stage(
             "columns", "columns", 1, parameters, PROCESS_BYTES + 400 * shape.n_features + 60 * shape.n_samples, moments
@@ -239,12 +241,11 @@ def plan_graph(shape: Shape, spec: GraphSpec, k: int) -> list[Stage]:
         PROCESS_BYTES + DESCENT_BYTES + 3 * _members_bytes(shape, spec, shape.tile_rows) + 2 * queries + 12 * TILE_BYTES
     )
     exact = shape.n_bands * 500 * k * 8
+    merge = PROCESS_BYTES + DESCENT_BYTES + 4 * exact + 16 * min(block_rows(rows), rows) * k
     return [
         *stages,
         Stage(f"recall-{spec.name}", "recall", shape.n_bands, parameters, check, shape.x_bytes, exact),
-        Stage(
-            f"recall-merge-{spec.name}", "recall-merge", 1, parameters, PROCESS_BYTES + DESCENT_BYTES + 4 * exact, exact
-        ),
+        Stage(f"recall-merge-{spec.name}", "recall-merge", 1, parameters, merge, exact + lists // 2),
     ]
 
 

@@ -74,7 +74,20 @@ def source_spec(data: DataBlock) -> SourceSpec:
     source = data.source
     if not source.startswith(("sklearn:", "synthetic:")) and "://" not in source:
         source = str(Path(source).expanduser().absolute())
-    return SourceSpec(source, data.array, data.labels, data.feature_names, tuple(data.exclude))
+    return SourceSpec(source, data.array, _absolute(data.labels), _absolute(data.feature_names), tuple(data.exclude))
+
+
+def _absolute(reference: str | None) -> str | None:
+    """Make a reference to a file (``file`` or ``file:member``) absolute, and leave names of columns and members
+    alone.
+    """
+    if reference is None:
+        return None
+    path, colon, member = reference.rpartition(":")
+    for file, rest in ((reference, ""), (path, colon + member)):
+        if file and Path(file).expanduser().is_file():
+            return str(Path(file).expanduser().absolute()) + rest
+    return reference
 
 
 def plan_tiles(data: DataBlock, tiles_url: str, memory_limit: int | None) -> TilePlan:

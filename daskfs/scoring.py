@@ -38,7 +38,7 @@ from daskfs.scores.slab import create_score_arrays, graph_needs, method_to_json
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
-from daskfs.store.tiles import Shape, TileInfo, Tiles
+from daskfs.store.tiles import Shape, TileInfo, Tiles, check_finite
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -54,6 +54,7 @@ class GivenGraph:
 
 def memory_context(X: np.ndarray | sp.csr_matrix, labels: Labels | None) -> Context:
     """Return a context whose tiles are a matrix in memory; nothing is copied or written."""
+    check_finite(X, 0, None, "X")
     n_samples, n_features = X.shape
     sparse = is_sparse(X)
     shape = Shape(
@@ -254,7 +255,7 @@ def loaded_if_small(X: Any) -> Any:
     if _kind(X) != "dask":
         return X
     array = X if hasattr(X, "rechunk") else X.to_dask_array(lengths=True)
-    return array.compute() if array.nbytes <= SMALL_BYTES else array
+    return X.compute() if array.nbytes <= SMALL_BYTES else array
 
 
 @contextmanager

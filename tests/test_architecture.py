@@ -25,7 +25,20 @@ ALLOWED = {
     "plan": {"errors", "kernels", "store", "graph", "graph.spec"},
     "execution": {"errors", "plan", "store"},
 }
-EDGE = {"report", "job", "planning", "pipeline", "inspection", "scoring", "estimators", "cli", "__init__", "__main__"}
+EDGE = {
+    "report",
+    "job",
+    "planning",
+    "pipeline",
+    "rundir",
+    "status",
+    "inspection",
+    "scoring",
+    "estimators",
+    "cli",
+    "__init__",
+    "__main__",
+}
 API = {"graph.api": {"scoring", "planning"}}
 """The graph's front door calls the edge, as the estimators do."""
 

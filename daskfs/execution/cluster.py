@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -94,6 +95,9 @@ def _local(settings: ClusterSettings) -> Iterator[Client]:
             memory_limit=limit,
             silence_logs=logging.CRITICAL,  # a failed unit is reported once, by the driver
             dashboard_address="127.0.0.1:0" if settings.dashboard else None,
+            # without an address of its own a scheduler that shows no dashboard would still ask for port 8787
+            scheduler_kwargs={"dashboard": settings.dashboard, "dashboard_address": "127.0.0.1:0"},
+            preload="daskfs.execution.worker",
             local_directory=settings.local_directory,
             env={"NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
         ) as cluster,
@@ -109,6 +113,8 @@ def _joined(settings: ClusterSettings) -> Iterator[Client]:
     if settings.scheduler_file and not Path(settings.scheduler_file).exists():
         msg = f"cluster.scheduler_file {settings.scheduler_file} does not exist: is the scheduler running?"
         raise ClusterError(msg)
+    if settings.scheduler_file:
+        _check_scheduler_file(Path(settings.scheduler_file))
     where = settings.address or settings.scheduler_file
     try:
         client = Client(settings.address, scheduler_file=settings.scheduler_file, timeout=settings.wait_seconds)
@@ -122,6 +128,17 @@ def _joined(settings: ClusterSettings) -> Iterator[Client]:
             msg = f"the scheduler at {where} had no worker within {settings.wait_seconds:g} s."
             raise ClusterError(msg) from error
         yield client
+
+
+def _check_scheduler_file(path: Path) -> None:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        msg = f"cluster.scheduler_file {path} is not what a Dask scheduler writes: {error}"
+        raise ClusterError(msg) from error
+    if not isinstance(content, dict) or not isinstance(content.get("address"), str):
+        msg = f"cluster.scheduler_file {path} is not what a Dask scheduler writes: it has no address."
+        raise ClusterError(msg)
 
 
 def smallest_limit(client: Client) -> int | None:

@@ -19,6 +19,7 @@ from daskfs.store.context import Context, UnitFunction
 from daskfs.store.store import Store
 
 FUNCTIONS: Mapping[str, str] = {
+    "labels": "daskfs.store.ingest:store_labels",
     "ingest": "daskfs.store.ingest:ingest_band",
     "columns": "daskfs.store.ingest:close_tiles",
     "neighbors": "daskfs.graph.neighbors:find_neighbors",

@@ -14,8 +14,8 @@ from daskfs.kernels.neighbors import (
     Metric,
     Rows,
     metric_distances,
+    order_with_ties,
     prepare_rows,
-    round_ties,
     squared_distances,
 )
 
@@ -97,7 +97,7 @@ def _ordered(rows: Rows, queries: np.ndarray, candidates: np.ndarray, k: int) ->
     squares[valid] = squared_distances(rows, query[valid], rows, flat[valid])
     if rows.metric == "cosine":
         squares[squares < UNIT_ROW_NOISE] = 0.0
-    order = np.lexsort((flat, round_ties(squares), np.repeat(np.arange(queries.size), width)))
+    order = order_with_ties(np.repeat(np.arange(queries.size), width), squares, flat)
     best = order.reshape(queries.size, width)[:, :k]
     indices = np.full((queries.size, k), -1, dtype=np.int64)
     distances = np.full((queries.size, k), np.inf)

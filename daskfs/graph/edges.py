@@ -118,7 +118,7 @@ def weight_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> 
         degrees += 1.0
     elif weighting.graph == GIVEN:
         degrees += store.open("given/diagonal")[...]
-    if n_edges == n_underflow and not weighting.self_loops:
+    if n_edges == n_underflow:
         raise InputError(_all_zero(weighting, t, n_edges))
     store.put_array(layout.DEGREES.at(weighting.key), degrees, (block_rows(n_samples),))
     summary = {"t": t, "n_underflow": n_underflow, "n_isolated": int((degrees == 0).sum()), "n_edges": n_edges}
@@ -162,7 +162,7 @@ def weighted_blocks(
 def _weights_of(value: np.ndarray, weighting: Weighting, t: float) -> np.ndarray:
     if weighting.graph == GIVEN:
         return value
-    return edge_weights(value, weighting.weights, t, unit_rows=not weighting.graph.startswith("cosine"))
+    return edge_weights(value, weighting.weights, t)
 
 
 def store_given_graph(store: Store, graph: sp.csr_matrix) -> None:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from daskfs.errors import InputError
 from daskfs.graph.descent import descent_neighbors
-from daskfs.graph.partition import read_members, search_units
+from daskfs.graph.partition import block_rows, read_members, search_units
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.neighbors import exact_neighbors, prepare_rows
 from daskfs.store import layout
 from daskfs.store.context import Context
@@ -35,6 +37,9 @@ def find_neighbors(context: Context, parameters: Mapping[str, Any], unit: int) -
     partitions = [slice(*bounds) for bounds in parameters["partitions"]]
     search = search_units(spec, partitions, context.tiles.shape.n_samples)[unit]
     X = read_members(context.tiles, search.members, spec.scaling)
+    if is_sparse(X) and (spec.metric, spec.scaling) == ("cosine", "zscore"):
+        msg = "metric 'cosine' with scaling 'zscore' needs dense X: sparse rows cannot be centered."
+        raise InputError(msg)
     if spec.engine == "exact":
         base = prepare_rows(X, spec.metric)
         asked = slice(search.queries.start - search.members.start, search.queries.stop - search.members.start)
@@ -86,7 +91,11 @@ def close_recall(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     numbers = store.open(QUERY_ROWS.format(name))[...]
     exact = np.sort(np.concatenate(list(by_band), axis=1), axis=1)[:, :k]
     lists = store.open(layout.KNN_DISTANCES.at(name))
-    found = np.stack([lists[int(number) : int(number) + 1][0] for number in numbers])
+    found = np.empty((numbers.size, k))
+    for rows in row_blocks(lists.shape[0], block_rows(lists.shape[0])):
+        low, high = np.searchsorted(numbers, [rows.start, rows.stop])
+        if low < high:
+            found[low:high] = lists[rows][numbers[low:high] - rows.start]
     reached = found <= exact[:, k - 1 : k] * (1 + DISTANCE_TOLERANCE) + 1e-12
     summary = {"value": float(reached.mean()), "n_rows": int(numbers.size), "k": k}
     store.write_json(layout.RECALL_SUMMARY.format(name), summary)

@@ -74,12 +74,10 @@ def search_units(spec: GraphSpec, partitions: list[slice], n_samples: int) -> li
 
 
 def graph_dtype(stored: np.dtype[np.generic], scaling: Scaling | None) -> np.dtype[np.generic]:
-    """Type of rescaled rows in graph space: data stored in 32 bits or fewer stay in float32, which halves the
-    partition.
+    """Type of rows in graph space: as stored, and float64 once rescaled, so that ties survive the rescaling whatever
+    the type of the data.
     """
-    if scaling is None:
-        return stored
-    return np.dtype(np.float64 if stored.itemsize > 4 else np.float32)
+    return stored if scaling is None else np.dtype(np.float64)
 
 
 def read_members(tiles: Tiles, members: slice, scaling: Scaling | None) -> np.ndarray | sp.csr_matrix:

@@ -27,6 +27,8 @@ PAIR_ELEMENTS = 2**21
 TIE_BITS = 40
 UNIT_ROW_NOISE = 1e-28
 """Squared distance of two unit rows that point the same way: rounding in the division by their norms, nothing else."""
+CLOSE_BOUNDS = 1e-9
+"""In a crowd of candidates, squared distances whose bounds agree to this share of them count as tied."""
 MAX_TIES = 1024
 """Where more rows than this are tied at the k-th distance, only the lowest-numbered ones are measured."""
 
@@ -55,7 +57,7 @@ class Rows:
         """Number of rows."""
         return int(self.values.shape[0])
 
-    def part(self, rows: slice) -> Rows:
+    def part(self, rows: slice | np.ndarray) -> Rows:
         """Return some of the rows, sharing memory where they are dense."""
         is_zero = None if self.is_zero is None else self.is_zero[rows]
         return replace(
@@ -115,7 +117,8 @@ def _operand(values: np.ndarray, center: np.ndarray | None, scale: float, dtype:
         if center is not None:
             block -= center
             block *= scale
-        operand[rows] = block
+        with np.errstate(over="ignore"):  # queries far from a base of tiny spread: float64 will serve them
+            operand[rows] = block
     return operand
 
 
@@ -145,10 +148,18 @@ def metric_distances(squares: np.ndarray, metric: Metric) -> np.ndarray:
     return squares / 2 if metric == "cosine" else np.sqrt(squares)
 
 
-def round_ties(values: np.ndarray) -> np.ndarray:
-    """Round to 40 significant bits, so that values which differ by round-off only become equal."""
-    mantissa, exponent = np.frexp(values)
-    return np.ldexp(np.rint(np.ldexp(mantissa, TIE_BITS)), exponent - TIE_BITS)
+def order_with_ties(query: np.ndarray, squares: np.ndarray, candidate: np.ndarray) -> np.ndarray:
+    """Return the order of pairs by query, then squared distance, then candidate.
+
+    Squared distances of one query that follow each other within 2**-40 are tied, so that values which differ by
+    round-off only never decide. Rounding each of them to 40 bits would not do: two such values can lie on either side
+    of a rounding boundary.
+    """
+    order = np.lexsort((squares, query))
+    lengths, owners = squares[order], query[order]
+    starts = np.ones(order.size, dtype=bool)
+    starts[1:] = (owners[1:] != owners[:-1]) | (lengths[1:] > lengths[:-1] * (1 + 2.0**-TIE_BITS))
+    return order[np.lexsort((candidate[order], np.cumsum(starts)))]
 
 
 def exact_neighbors(
@@ -194,17 +205,14 @@ def _tile_neighbors(
     queries: Rows, query_ids: np.ndarray, base: Rows, base_start: int, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     own = query_ids - base_start
-    inside = np.flatnonzero((own >= 0) & (own < base.n_rows))
     k_found = min(k, base.n_rows)
     indices = np.full((queries.n_rows, k), -1, dtype=np.int64)
     distances = np.full((queries.n_rows, k), np.inf)
-    query, candidate = _candidates(queries, base, inside, own[inside], k_found, np.float32)
-    if query.size > queries.n_rows * (4 * k_found + 64) and not is_sparse(base.values):
-        query, candidate = _candidates(queries, base, inside, own[inside], k_found, np.float64)
+    query, candidate = _candidates(queries, base, own, k_found)
     squares = squared_distances(queries, query, base, candidate)
     if base.metric == "cosine":
         squares[squares < UNIT_ROW_NOISE] = 0.0
-    order = np.lexsort((candidate, round_ties(squares), query))
+    order = order_with_ties(query, squares, candidate)
     found = np.bincount(query, minlength=queries.n_rows)[:, None]
     place = np.arange(k_found)[None, :]
     row, column = np.nonzero(place < found)
@@ -214,13 +222,35 @@ def _tile_neighbors(
     return indices, distances
 
 
-def _candidates(
-    queries: Rows, base: Rows, own_rows: np.ndarray, own: np.ndarray, k: int, dtype: type[np.floating[Any]]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return pairs (query, base row), sorted by both, that include the k nearest other rows of every query."""
+def _candidates(queries: Rows, base: Rows, own: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return pairs (query, base row), sorted by both, that include the k nearest other rows of every query.
+
+    Queries to which float32 leaves too many candidates are bounded again in float64, those alone.
+    """
+    if is_sparse(base.values) or not (_float32_serves(queries) and _float32_serves(base)):
+        mask = _bounded(queries, base, own, k, np.float64)
+    else:
+        mask = _bounded(queries, base, own, k, np.float32)
+        loose = np.flatnonzero(mask.sum(axis=1) > 4 * k + 64)
+        if loose.size:
+            mask[loose] = _bounded(queries.part(loose), base, own[loose], k, np.float64)
+    query, candidate = np.nonzero(mask)
+    return query, candidate
+
+
+def _float32_serves(rows: Rows) -> bool:
+    """Return whether squares of the operand stay far from where float32 overflows or loses digits to subnormals."""
+    positive = rows.squares[rows.squares > 0]
+    return positive.size == 0 or bool(positive.min() > 1e-30 and positive.max() < 1e30)
+
+
+def _bounded(queries: Rows, base: Rows, own: np.ndarray, k: int, dtype: type[np.floating[Any]]) -> np.ndarray:
+    """Return which base rows may be among the k nearest others of each query, shape (n_queries, n_base)."""
+    own_rows = np.flatnonzero((own >= 0) & (own < base.n_rows))
+    own = own[own_rows]
     lower, sums = _products(queries, base, dtype)
     # Rounding grows with the square root of the number of terms. The largest error seen, on offset, integer and
-    # Gaussian # data of 2 to 40,000 columns, is 7 eps of the sum of squares; the bound is four times that at 100
+    # Gaussian data of 2 to 40,000 columns, is 7 eps of the sum of squares; the bound is four times that at 100
     # columns, more # above.
     precision = np.finfo(lower.dtype).eps * (16 + 2 * np.sqrt(base.values.shape[1]))
     lower *= -2
@@ -234,26 +264,39 @@ def _candidates(
     lower -= sums
     mask = lower <= bound[:, None]
     mask[own_rows, own] = False
-    if (mask.sum(axis=1) > k + MAX_TIES).any():
-        _cap_ties(mask, lower, bound, sums, k)
-    query, candidate = np.nonzero(mask)
-    return query, candidate
+    if lower.dtype == np.float64:  # in float32 these rows are not settled yet
+        for row in np.flatnonzero(mask.sum(axis=1) > k + MAX_TIES):
+            found = np.flatnonzero(mask[row])
+            kept = _thinned(queries, int(row), base, found, lower[row, found], sums[row, found], bound[row], k)
+            mask[row] = False
+            mask[row, kept] = True
+    return mask
 
 
-def _cap_ties(mask: np.ndarray, lower: np.ndarray, bound: np.ndarray, width: np.ndarray, k: int) -> None:
-    """Keep, in rows with very many candidates, those surely nearer than the k-th and the lowest-numbered of the tied
-    rest.
+def _thinned(
+    queries: Rows, row: int, base: Rows, found: np.ndarray, lower: np.ndarray, width: np.ndarray, bound: float, k: int
+) -> np.ndarray:
+    """Return, of very many candidates, those surely nearer than the k-th and the lowest-numbered of the tied rest.
+
+    Where the bounds are too loose to show a tie, the candidates are measured.
     """
-    for row in np.flatnonzero(mask.sum(axis=1) > k + MAX_TIES):
-        found = np.flatnonzero(mask[row])
-        sure = found[lower[row, found] + 4 * width[row, found] < bound[row]]
-        if sure.size >= k:  # bounds too loose to tell: take the smallest ones
-            nearest = np.argpartition(lower[row, found], k + MAX_TIES - 1)[: k + MAX_TIES]
-            kept = found[nearest]
-        else:
-            kept = np.concatenate([sure, np.setdiff1d(found, sure, assume_unique=True)[:MAX_TIES]])
-        mask[row] = False
-        mask[row, kept] = True
+    if 4 * width.max() > CLOSE_BOUNDS * bound:
+        found, lower = _measured(queries, row, base, found, k)
+        bound = float(np.partition(lower, k - 1)[k - 1])
+        width = np.full(found.size, bound * 2.0**-TIE_BITS)
+    nearer = lower + 4 * width < bound
+    tied = ~nearer & (lower <= bound + width)
+    return np.concatenate([found[nearer], found[tied][:MAX_TIES]])
+
+
+def _measured(queries: Rows, row: int, base: Rows, found: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return candidates with their squared distances, no further than needed to see k of them at distance 0."""
+    zero = UNIT_ROW_NOISE if base.metric == "cosine" else 0.0
+    squares = np.empty(0)
+    while squares.size < found.size and np.count_nonzero(squares <= zero) < k:
+        part = found[squares.size : squares.size + 4 * MAX_TIES]
+        squares = np.concatenate([squares, squared_distances(queries, np.full(part.size, row), base, part)])
+    return found[: squares.size], squares
 
 
 def _products(queries: Rows, base: Rows, dtype: type[np.floating[Any]]) -> tuple[np.ndarray, np.ndarray]:

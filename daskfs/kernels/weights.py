@@ -10,7 +10,7 @@ WeightKind = Literal["heat", "binary", "cosine"]
 WEIGHT_KINDS: tuple[WeightKind, ...] = ("heat", "binary", "cosine")
 
 
-def edge_weights(distances: np.ndarray, kind: WeightKind, t: float, unit_rows: bool) -> np.ndarray:
+def edge_weights(distances: np.ndarray, kind: WeightKind, t: float) -> np.ndarray:
     """Return the weight of each edge, same shape as `distances`, float64.
 
     Parameters
@@ -23,11 +23,10 @@ def edge_weights(distances: np.ndarray, kind: WeightKind, t: float, unit_rows: b
         and 0 where it is negative, because negative weights would make the Laplacian indefinite.
     t
         Width of the heat kernel, in squared units of distance.
-    unit_rows
-        For "cosine": True when `distances` are Euclidean ones between unit rows, False when they are 1 - cos.
     """
     if kind == "binary":
         return np.ones_like(distances)
     if kind == "cosine":
-        return np.maximum(1.0 - (distances**2 / 2 if unit_rows else distances), 0.0)
-    return np.exp(-(distances**2) / t)
+        return np.maximum(1.0 - distances, 0.0)
+    with np.errstate(over="ignore"):  # a quotient beyond float64 is a weight of 0
+        return np.exp(-(distances**2) / t)

@@ -31,8 +31,8 @@ class GraphParameters(Parameters):
 
     @model_validator(mode="after")
     def _cosine_weights_need_cosines(self) -> GraphParameters:
-        if self.weights == "cosine" and self.metric != "cosine" and self.graph_scaling != "unit":
-            msg = "weights 'cosine' need metric 'cosine' or graph_scaling 'unit', so that edge lengths hold the cosines"
+        if self.weights == "cosine" and self.metric != "cosine":
+            msg = "weights 'cosine' need metric 'cosine', whose edge lengths hold the cosines"
             raise ValueError(msg)
         return self
 

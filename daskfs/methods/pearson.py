@@ -11,6 +11,9 @@ from daskfs.kernels.moments import ClassMoments, TargetMoments
 from daskfs.methods.registry import Criterion, Parameters
 from daskfs.methods.statistics import Need, NeedClassMoments, NeedTargetMoments, Statistics
 
+ROUND_OFF = 1e-12
+"""Correlations that differ by less than this share are equal."""
+
 
 class PearsonParameters(Parameters):
     """`task` is filled in from the data."""
@@ -39,7 +42,9 @@ def pearson_fields(statistics: Statistics, parameters: PearsonParameters) -> Map
     assert isinstance(moments, ClassMoments)
     by_class = _indicator_correlations(moments)
     # the last of equal classes: with two classes this gives the sign of the correlation with the class code
-    best = by_class.shape[0] - 1 - np.argmax(np.abs(by_class)[::-1], axis=0)
+    size = np.abs(by_class)
+    is_largest = size >= size.max(axis=0) * (1 - ROUND_OFF)
+    best = by_class.shape[0] - 1 - np.argmax(is_largest[::-1], axis=0)
     correlation = np.take_along_axis(by_class, best[None, :], axis=0)[0]
     return {"score": np.abs(correlation), "correlation": correlation, "class_code": best.astype(np.float64)}
 

@@ -17,12 +17,23 @@ from daskfs.kernels.order import Direction
 from daskfs.kernels.scaling import Scaling
 from daskfs.methods.statistics import Need, Statistics
 
+FILLED_IN = {
+    "task": "it follows from the labels, or from data.task",
+    "graph": "the graph is built from the data",
+}
+"""Parameters of criteria that a job does not set, and why."""
+
 
 class Parameters(BaseModel):
     """Parameters that every method has."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     score_scaling: Scaling | None = None
+
+    @classmethod
+    def public_fields(cls) -> tuple[str, ...]:
+        """Return the names that a user may set."""
+        return tuple(name for name in cls.model_fields if name not in FILLED_IN)
 
 
 @dataclass(frozen=True)
@@ -99,11 +110,15 @@ def make_method(name: str, parameters: Mapping[str, Any], label: str | None = No
 
 def _first_problem(error: ValidationError, criterion: Criterion) -> str:
     problem = error.errors()[0]
-    key = ".".join(str(part) for part in problem["loc"]) or "parameters"
+    key = str(problem["loc"][0]) if problem["loc"] else ""
     if problem["type"] == "extra_forbidden":
-        valid = tuple(criterion.parameters.model_fields)
+        valid = criterion.parameters.public_fields()
         return f"method {criterion.name} has no parameter '{key}'.{nearest(key, valid)} Parameters: {', '.join(valid)}."
-    return f"method {criterion.name}, parameter '{key}': {problem['msg']} (got {problem['input']!r})."
+    if not key:
+        return f"method {criterion.name}: {problem['msg'].removeprefix('Value error, ')}."
+    # a parameter of several types has one problem for each of them
+    messages = dict.fromkeys(p["msg"] for p in error.errors() if p["loc"] and p["loc"][0] == key)
+    return f"method {criterion.name}, parameter '{key}': {'; or: '.join(messages)} (got {problem['input']!r})."
 
 
 def check_labels(criterion: Criterion, label: str, labels: Labels | None) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -36,9 +35,8 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
         scores = method_scores(store, method)[0]
         order = rank_order(scores, method.criterion.direction)
         if np.isnan(scores).all():
-            msg = (
-                f"method {method.label} can rank none of the {scores.size} features: each is {method.criterion.reason}."
-            )
+            why = f"every one is excluded ({method.criterion.reason})"
+            msg = f"method {method.label} can rank none of the {scores.size} features: {why}."
             raise InputError(msg)
         table = [
             _row(method, rank, int(feature), names, scores, constant) for rank, feature in enumerate(order, start=1)
@@ -68,11 +66,16 @@ def _row(
 
 def csv_bytes(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
     """Return rows as CSV; floats in their shortest exact form, None as an empty cell."""
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([repr(v) if isinstance(v, float) else v for v in row] for row in rows)
-    return buffer.getvalue().encode()
+    lines = (",".join(_cell(value) for value in row) + "\n" for row in itertools.chain([columns], rows))
+    return "".join(lines).encode()
+
+
+def _cell(value: Any) -> str:
+    # the csv module of Python 3.11 leaves a lone carriage return without quotes, which breaks the row for its readers
+    if value is None:
+        return ""
+    text = repr(value) if isinstance(value, float) else str(value)
+    return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\r\n') else text
 
 
 def parquet_bytes(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:

@@ -110,7 +110,8 @@ class ChunkedArray:
                 check_blosc(path)
             elif not self._foreign and not path.exists():
                 msg = (
-                    f"chunk {path} is missing. If daskfs wrote it, the same command recomputes it; else restore "
+                    f"chunk {path} is missing: 'daskfs run', or 'daskfs convert' for a converted store, "
+                    "makes it again from "
                     "the source."
                 )
                 raise StoreError(msg)
@@ -155,7 +156,8 @@ def open_zarr(root: Path, *, mode: str = "r+") -> Any:
 
     problems = (ArrayNotFoundError, FileNotFoundError, MetadataValidationError, ValueError, KeyError, TypeError)
     try:
-        return zarr.open_array(store=str(root), mode=mode, config={"write_empty_chunks": True})
+        # open_array of Zarr 3.1 takes a config and forgets it
+        return zarr.open_array(store=str(root), mode=mode).with_config({"write_empty_chunks": True})
     except problems as error:
         msg = f"no readable Zarr array at {root}: {error}"
         raise StoreError(msg) from error

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from daskfs.errors import InputError
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.moments import Moments, column_moments, merge_moments, row_blocks
 from daskfs.kernels.scaling import row_norms
@@ -28,9 +29,14 @@ CHUNK_ROWS = 2**20
 
 
 @lru_cache(maxsize=4)
-def source_of(spec: SourceSpec) -> Source:
-    """Open a source once per process."""
+def _opened(spec: SourceSpec, fingerprint: str) -> Source:
+    del fingerprint  # part of the cache key: the same name may stand for other data by now
     return open_source(spec)
+
+
+def source_of(parameters: Mapping[str, Any]) -> Source:
+    """Open the source of a stage, once per process and state of the data."""
+    return _opened(spec_from(parameters["source"]), str(parameters["fingerprint"]))
 
 
 def spec_from(raw: Mapping[str, Any]) -> SourceSpec:
@@ -51,7 +57,7 @@ def create_tile_arrays(store: Store, shape: Shape, write_x: bool) -> None:
 def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
     """Check one band, take its moments and norms, and write its tiles."""
     shape = Shape(**parameters["shape"])
-    source = source_of(spec_from(parameters["source"]))
+    source = source_of(parameters)
     band = shape.band(unit)
     block = source.read_rows(band.start, band.stop)
     check_finite(block, band.start, source.info.feature_names, parameters["source"]["source"])
@@ -87,30 +93,52 @@ def _write_band(store: Store, shape: Shape, index: int, block: np.ndarray | sp.c
     store.put_array(layout.SPARSE_INDPTR.at(index), columns.indptr.astype(np.int64))
 
 
-def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Merge the bands' moments in order, store labels and names, and write ``tiles.json`` last."""
+def store_labels(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Read, check and store labels and feature names, before anything costly begins."""
     del unit
     store, shape = context.store, Shape(**parameters["shape"])
-    source = source_of(spec_from(parameters["source"]))
-    moments, nonzero = _merged(store, shape)
-    table = np.stack([moments.mean, moments.variance, moments.minimum, moments.maximum, nonzero])
-    store.put_array(layout.COLUMNS.name, table)
+    source = source_of(parameters)
     if source.info.feature_names is not None:
+        _check_names(source.info.feature_names)
         store.write_json(layout.FEATURE_NAMES, list(source.info.feature_names))
     raw = source.read_labels()
     labels = None if raw is None else encode_labels(raw, shape.n_samples, parameters["task"])
     if labels is not None:
         store.put_array(layout.LABELS.name, labels.values, (CHUNK_ROWS,))
+    n_labelled = int(labels.is_labelled.sum()) if labels else 0
+    found = {"task": labels.task if labels else None, "classes": list(labels.classes) if labels else []}
+    store.write_json(layout.LABELS_JSON, {**found, "n_labelled": n_labelled})
+    return {"n_labelled": n_labelled}
+
+
+def _check_names(names: tuple[str, ...]) -> None:
+    for column, name in enumerate(names):
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            msg = f"the name of column {column}, {name!r}, is not valid Unicode: {error.reason}."
+            raise InputError(msg) from error
+
+
+def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Merge the bands' moments in order, and write ``tiles.json`` last."""
+    del unit
+    store, shape = context.store, Shape(**parameters["shape"])
+    source = source_of(parameters)
+    labels = store.read_json(layout.LABELS_JSON)
+    moments, nonzero = _merged(store, shape)
+    table = np.stack([moments.mean, moments.variance, moments.minimum, moments.maximum, nonzero])
+    store.put_array(layout.COLUMNS.name, table)
     info = TileInfo(
         shape=shape,
         fingerprint=parameters["fingerprint"],
         source=parameters["source"]["source"],
         x_path=parameters["x_path"],
-        task=labels.task if labels else None,
-        classes=labels.classes if labels else (),
+        task=labels["task"],
+        classes=tuple(labels["classes"]),
         facts={
             "n_constant": int(moments.is_constant.sum()),
-            "n_labelled": int(labels.is_labelled.sum()) if labels else 0,
+            "n_labelled": labels["n_labelled"],
             "identity": dict(source.info.identity),
         },
     )

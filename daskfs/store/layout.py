@@ -13,6 +13,7 @@ FORMAT_VERSION = 1
 
 TILES_DIR = "tiles"
 TILES_JSON = "tiles.json"
+LABELS_JSON = "labels.json"
 FEATURE_NAMES = "feature_names.json"
 PLAN_JSON = "plan.json"
 RUN_JSON = "run.json"
@@ -68,6 +69,28 @@ DEGREES = ArraySpec("weights/{}/degrees", ("n_samples",), "float64", "Row sums o
 
 SCORES = ArraySpec("scores/{}", ("n_fields", "n_features"), "float64", "Fields of one method; field 0 is the score.")
 EVALUATION_X = ArraySpec("evaluation/X", ("n_rows", "n_columns"), "X", "Sampled rows of every selected feature.")
+
+RUN_NAMES = (
+    TILES_DIR,
+    "knn",
+    "edges",
+    "weights",
+    "scores",
+    "evaluation",
+    "records",
+    PLAN_JSON,
+    EVENTS,
+    RANKING_CSV,
+    RANKING_PARQUET,
+    SELECTED_CSV,
+    EVALUATION_CSV,
+    EVALUATION_PARQUET,
+    REPORT_HTML,
+    RUN_JSON,
+)
+"""Everything that a run writes into its directory; the manifest last, so that a half-deleted run is still known as
+one.
+"""
 
 PARTIAL_ROWS = ("count", "mean", "m2", "minimum", "maximum", "nonzero")
 COLUMN_ROWS = ("mean", "variance", "minimum", "maximum", "nonzero")

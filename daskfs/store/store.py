@@ -96,7 +96,7 @@ class Store:
             return self._objects.get(name)
         try:
             return self.path(name).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def write_json(self, name: str, value: Any) -> None:

@@ -19,6 +19,7 @@ from daskfs.store import layout
 from daskfs.store.arrays import Array, ChunkedArray, open_zarr
 from daskfs.store.store import Store
 
+MAX_MAGNITUDE = 1e150
 PANEL_WIDTH = 64
 """Columns that are scored together; 64 float64 values are eight cache lines, the unit of one gather."""
 
@@ -251,15 +252,25 @@ def read_tile_info(store: Store) -> TileInfo | None:
 
 
 def check_finite(block: np.ndarray | sp.csr_matrix, first_row: int, names: tuple[str, ...] | None, origin: str) -> None:
-    """Raise :class:`InputError` naming the first column with a NaN or infinite value, its first row, and how many there
-    are.
+    """Check that every value is finite, and small enough for its square to be.
+
+    Raises
+    ------
+    InputError
+        Naming the first column with a NaN or infinite value, its first row, and how many there are.
     """
     values = block.data if is_sparse(block) else block
-    if values.dtype.kind != "f":
+    if values.dtype.kind != "f" or values.size == 0:
         return
-    with np.errstate(all="ignore"):
-        if np.isfinite(values.sum()) or np.isfinite(values).all():
-            return
+    largest = max(float(values.max()), -float(values.min()))  # NaN if any value is
+    if largest <= MAX_MAGNITUDE:
+        return
+    if np.isfinite(values).all():
+        msg = (
+            f"{origin} has values up to {largest:.3g} in rows {first_row}:{first_row + block.shape[0]}; above "
+            f"{MAX_MAGNITUDE:g} squares overflow. Rescale the data."
+        )
+        raise InputError(msg)
     if is_sparse(block):
         entries = block.tocoo()
         bad_entry = ~np.isfinite(entries.data)

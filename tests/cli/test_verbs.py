@@ -10,12 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 
+from daskfs.errors import RunStoppedError
 from daskfs.methods.registry import criteria
 
 from .command import N_FEATURES, N_SAMPLES, basic_job, daskfs, labels, matrix, refused, rows_of, write_job
 
 METHODS = ["LaplacianScore", "FisherScore", "PearsonScore", "VarianceScore"]
-STAGES = ["ingest", "columns", "neighbors", "edges", "weights", "score", "rank", "design", "gather", "evaluate"]
+STAGES = [
+    "labels",
+    "ingest",
+    "columns",
+    "neighbors",
+    "edges",
+    "weights",
+    "score",
+    "rank",
+    "design",
+    "gather",
+    "evaluate",
+]
 
 
 def full_job(folder: Path, **blocks: Any) -> dict[str, Any]:
@@ -42,7 +55,9 @@ def test_run_says_where_ranking_and_report_are(done: Path) -> None:
     lines = (done / "stdout.txt").read_text(encoding="utf-8").splitlines()
     assert lines[0] == f"{done / 'X.npy'}: {N_SAMPLES} rows x {N_FEATURES} features, {N_SAMPLES} labelled"
     assert lines[1].startswith("graph euclidean, k = 5: exact, exact, ")
-    assert [line.split()[1].split("-")[0].rstrip(":") for line in lines if line.startswith("stage ")][:10] == STAGES
+    assert [line.split()[1].split("-")[0].rstrip(":") for line in lines if line.startswith("stage ")][
+        : len(STAGES)
+    ] == STAGES
     assert lines[-2:] == [f"ranking: {done / 'run' / 'ranking.csv'}", f"report:  {done / 'run' / 'report.html'}"]
     assert " units ran; " in lines[-3]
     assert all(Path(line.split()[1]).is_file() for line in lines[-2:])
@@ -61,11 +76,11 @@ def test_second_run_has_nothing_to_do(done: Path) -> None:
 def test_run_tells_progress_on_stderr_only(tmp_path: Path) -> None:
     outcome = daskfs("run", write_job(tmp_path, basic_job(tmp_path)), "--json")
     assert outcome.code == 0
-    assert {"ingest", "columns", "score", "rank"} == {
+    assert {"labels", "ingest", "columns", "score", "rank"} == {
         line.split("stage ")[1].split(":")[0] for line in outcome.err.splitlines()
     }
     assert outcome.json["status"] == "done"
-    assert outcome.json["recomputed"] == {"ingest": 1, "columns": 1, "score": 1, "rank": 1}
+    assert outcome.json["recomputed"] == {"labels": 1, "ingest": 1, "columns": 1, "score": 1, "rank": 1}
     again = daskfs("run", tmp_path / "job.yaml", "--json", "-q")
     assert (again.json["recomputed"], again.err) == ({}, "")
 
@@ -85,7 +100,7 @@ def test_overwrite_starts_over(tmp_path: Path) -> None:
     assert daskfs("run", job, "-q").code == 0
     other = daskfs("run", job, "-q", "--overwrite", "--json", "--set", "methods=[VarianceScore]")
     assert other.code == 0
-    assert other.json["recomputed"] == {"ingest": 1, "columns": 1, "score": 1, "rank": 1}
+    assert other.json["recomputed"] == {"labels": 1, "ingest": 1, "columns": 1, "score": 1, "rank": 1}
     assert {row["method"] for row in rows_of(tmp_path / "run" / "ranking.csv")} == {"VarianceScore"}
     assert not (tmp_path / "run" / "scores" / "FisherScore").exists()
 
@@ -122,7 +137,7 @@ def test_plan_writes_nothing_and_shows_what_would_run(tmp_path: Path) -> None:
     assert lines[0].startswith(f"{N_SAMPLES} rows x {N_FEATURES} features, dense float64")
     assert lines[-1] == f"output: {tmp_path / 'run'}"
     plan = daskfs("plan", job, "--json").json
-    assert [stage["stage"].split("-")[0] for stage in plan["stages"]][:10] == STAGES
+    assert [stage["stage"].split("-")[0] for stage in plan["stages"]][: len(STAGES)] == STAGES
     assert all(stage["done"] == 0 and stage["units"] >= 1 for stage in plan["stages"])
     assert plan["peak_bytes"] == max(stage["peak_bytes"] for stage in plan["stages"])
     assert plan["shape"]["n_samples"] == N_SAMPLES
@@ -159,20 +174,29 @@ def test_status_of_a_finished_run(done: Path) -> None:
     assert all(stage["done"] == stage["units"] and stage["seconds_left"] == 0 for stage in status["stages"])
 
 
-def test_status_of_a_half_done_run(tmp_path: Path) -> None:
-    # log1p of a negative value is found when the scores are taken, after the tiles are there
-    job = full_job(tmp_path, evaluate={"n_splits": 29, "n_neighbors": 29, "n_selected": [1]})
-    assert daskfs("run", write_job(tmp_path, job), "-q").code == 3
+def test_status_of_a_half_done_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise RunStoppedError("stopped by a test")
+
+    job = write_job(tmp_path, full_job(tmp_path))
+    with monkeypatch.context() as patched:
+        patched.setattr("daskfs.evaluation.models.evaluate_selection", stop)
+        refused(daskfs("run", job, "-q"), 75, "stopped by a test", "unit 0 of stage evaluate")
     status = daskfs("status", tmp_path / "run", "--json").json
     by_name = {stage["stage"]: stage for stage in status["stages"]}
     assert status["status"] == "running"
     assert by_name["ingest"]["done"] == by_name["columns"]["done"] == 1
     assert by_name["evaluate"]["done"] == 0
-    assert by_name["evaluate"]["units"] == len(METHODS)
+    assert by_name["evaluate"]["units"] == 16
     lines = daskfs("status", tmp_path / "run").out.splitlines()
     assert lines[0] == f"{tmp_path / 'run'}: running"
-    assert ["evaluate", "0", "of", "4"] in [line.split() for line in lines]
+    assert ["evaluate", "0", "of", "16"] in [line.split() for line in lines]
     refused(daskfs("report", tmp_path / "run"), 3, "is not finished", "daskfs status")
+    planned = {stage["stage"]: stage["done"] for stage in daskfs("plan", job, "--json").json["stages"]}
+    assert planned == {name: stage["done"] for name, stage in by_name.items()}
+    rest = daskfs("run", job, "-q", "--json")
+    assert rest.json["recomputed"] == {"evaluate": 16, "evaluation-tables": 1}
+    assert daskfs("status", tmp_path / "run", "--json").json["status"] == "done"
 
 
 # ------------------------------------------------------------------------------- report
@@ -191,7 +215,7 @@ def test_convert_describes_what_it_wrote_and_goes_on(tmp_path: Path) -> None:
     arguments = ("convert", tmp_path / "X.npy", tmp_path / "t.zarr", "--labels", tmp_path / "y.npy", "--workers", 0)
     first = daskfs(*arguments, "--json")
     assert first.code == 0
-    assert first.json["recomputed"] == {"ingest": 1, "columns": 1}
+    assert first.json["recomputed"] == {"labels": 1, "ingest": 1, "columns": 1}
     assert (first.json["n_samples"], first.json["n_labelled"]) == (N_SAMPLES, N_SAMPLES)
     assert first.json["classes"] == {"0": 10, "1": 10, "2": 10}
     assert (first.json["n_constant"], first.json["constant"]) == (1, ["x3"])

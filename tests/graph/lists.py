@@ -18,16 +18,16 @@ IntArray = NDArray[np.int64]
 NAME = "euclidean"
 
 
-def listed_context(indices: IntArray, distances: FloatArray) -> Context:
+def listed_context(indices: IntArray, distances: FloatArray, name: str = NAME) -> Context:
     """A context of rows without features of interest, whose lists are these."""
     context = memory_context(np.zeros((len(indices), 1)), None)
-    context.store.put_array(layout.KNN_INDICES.at(NAME), indices)
-    context.store.put_array(layout.KNN_DISTANCES.at(NAME), distances)
+    context.store.put_array(layout.KNN_INDICES.at(name), indices)
+    context.store.put_array(layout.KNN_DISTANCES.at(name), distances)
     return context
 
 
-def marked(context: Context, k: int) -> dict[str, Any]:
-    return mark_edges(context, {"name": NAME, "n_neighbors": k}, 0)
+def marked(context: Context, k: int, name: str = NAME) -> dict[str, Any]:
+    return mark_edges(context, {"name": name, "n_neighbors": k}, 0)
 
 
 def weighted(context: Context, weighting: Weighting) -> tuple[dict[str, Any], FloatArray]:

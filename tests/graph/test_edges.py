@@ -131,12 +131,8 @@ class TestWeights:
     @pytest.mark.parametrize(("kind", "weight"), [("binary", binary()), ("cosine", cosine())])
     def test_other_weights(self, kind: WeightKind, weight: Weight) -> None:
         indices, distances = knn_lists(np.abs(DATA["random"]), 5, "cosine")
-        context = listed_context(indices, distances)
-        for part in ("indices", "distances"):
-            values = indices if part == "indices" else distances
-            context.store.put_array(f"knn/cosine/{part}", values)
-        marked(context, 5)
-        context.store.put_array("edges/cosine-5/once", context.store.open(f"edges/{NAME}-5/once")[...])
+        context = listed_context(indices, distances, "cosine")
+        marked(context, 5, "cosine")
         _, degrees = weighted(context, Weighting("cosine", 5, kind, "mean", False))
         np.testing.assert_allclose(degrees, union_adjacency(indices, distances, weight).sum(axis=1), rtol=1e-12)
 

@@ -72,7 +72,9 @@ class TestColumnMoments:
         np.testing.assert_allclose(moments.mean, mean, rtol=4e-16)
         np.testing.assert_allclose(moments.m2, m2, rtol=1e-12)
 
-    @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.uint16, np.int64, np.bool_, np.float16, np.float32])
+    @pytest.mark.parametrize(
+        "dtype", [np.uint8, np.int8, np.int16, np.uint16, np.int64, np.bool_, np.float16, np.float32]
+    )
     def test_narrow_types_never_wrap(self, dtype: DTypeLike) -> None:
         """Sums and deviations leave the range of each type many times over."""
         values = np.random.default_rng(2).integers(0, 2 if dtype is np.bool_ else 128, size=(5000, 3))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -16,25 +14,18 @@ LENGTHS = np.array([0.0, 1e-8, 0.3, 1.0, 1.7, 2.0])
 @pytest.mark.parametrize("t", [1e-3, 0.7, 2.0, 1e6])
 def test_heat(t: float) -> None:
     expected = [heat(t)(float(length)) for length in LENGTHS]
-    np.testing.assert_allclose(edge_weights(LENGTHS, "heat", t, unit_rows=False), expected, rtol=1e-15)
+    np.testing.assert_allclose(edge_weights(LENGTHS, "heat", t), expected, rtol=1e-15)
 
 
 def test_heat_of_a_missing_neighbor_is_zero() -> None:
-    assert edge_weights(np.array([np.inf]), "heat", 1.0, unit_rows=False)[0] == 0.0
+    assert edge_weights(np.array([np.inf]), "heat", 1.0)[0] == 0.0
 
 
 def test_binary() -> None:
     expected = [binary()(float(length)) for length in LENGTHS]
-    np.testing.assert_array_equal(edge_weights(LENGTHS, "binary", 1.0, unit_rows=False), expected)
+    np.testing.assert_array_equal(edge_weights(LENGTHS, "binary", 1.0), expected)
 
 
 def test_cosine_and_zero_beyond_a_right_angle() -> None:
     expected = [max(cosine()(float(length)), 0.0) for length in LENGTHS]
-    np.testing.assert_array_equal(edge_weights(LENGTHS, "cosine", 1.0, unit_rows=False), expected)
-
-
-def test_cosine_from_chords_of_the_unit_circle() -> None:
-    angles = np.linspace(0, math.pi, 50)
-    chords = 2 * np.sin(angles / 2)
-    weights = edge_weights(chords, "cosine", 1.0, unit_rows=True)
-    np.testing.assert_allclose(weights, np.maximum(np.cos(angles), 0.0), atol=1e-15)
+    np.testing.assert_array_equal(edge_weights(LENGTHS, "cosine", 1.0), expected)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from daskfs.job import load_job
-from daskfs.pipeline import plan_job
+from daskfs.status import plan_job
 from tests.execution.runs import command, run
 
 ROOT = Path(__file__).parents[2]

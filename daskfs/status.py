@@ -1,0 +1,137 @@
+"""Looking at plans, runs and tiles without running anything."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from daskfs.errors import StoreError
+from daskfs.execution.cluster import ClusterSettings, memory_per_worker
+from daskfs.execution.waves import pending_units
+from daskfs.job import Job
+from daskfs.plan import Plan, Stage, check_memory
+from daskfs.planning import TilePlan, plan_run, plan_tiles
+from daskfs.rundir import read_manifest, refuse_foreign
+from daskfs.store import layout
+from daskfs.store.context import Context, open_tiles
+from daskfs.store.store import Store
+
+
+def describe_tiles(url: str) -> dict[str, Any]:
+    """Return shape, tiles, labels and constant features of a finished tile store."""
+    tiles = open_tiles(str(Path(url).expanduser().absolute()))
+    moments = tiles.column_moments()
+    names = tiles.feature_names()
+    constant = [i for i in range(len(names)) if moments["minimum"][i] == moments["maximum"][i]]
+    labels = tiles.labels()
+    counts: dict[str, Any] = {"n_labelled": int(labels.is_labelled.sum()) if labels else 0}
+    if labels is not None and labels.task == "classification":
+        counts["classes"] = {name: int((labels.values == code).sum()) for code, name in enumerate(labels.classes)}
+    shape = dataclasses.asdict(tiles.shape)
+    return {
+        "store": url,
+        "source": tiles.info.source,
+        **shape,
+        "x_in_place": tiles.info.x_path,
+        "task": tiles.info.task,
+        **counts,
+        "n_constant": len(constant),
+        "constant": [names[i] for i in constant[:20]],
+    }
+
+
+def plan_job(job: Job) -> dict[str, Any]:
+    """Return what a run would do: stages, units, bytes, memory, and what is recorded already. Starts nothing and writes
+    nothing.
+    """
+    settings = ClusterSettings(**job.cluster.model_dump())
+    limit = memory_per_worker(settings)
+    store = Store(Path(job.output.path).expanduser().absolute())
+    refuse_foreign(store, layout.RUN_JSON, "daskfs run", "output.path")
+    manifest = store.read_json(layout.RUN_JSON)
+    mine = manifest is not None and manifest.get("job") == job.identity()
+    tiles = plan_tiles(job.data, f"{store.url}/{layout.TILES_DIR}", limit)
+    if mine and manifest is not None and manifest.get("tiles"):
+        tiles = TilePlan.from_json(manifest["tiles"])
+    stored = store.read_json(layout.PLAN_JSON) if mine else None
+    task = tiles.task or (job.data.task if job.data.task != "auto" else None)
+    plan = Plan.from_json(stored, store.url) if stored else plan_run(job, tiles, task, limit)
+    check_memory((*tiles.stages, *plan.stages), limit)
+    rows = [_plan_row(Context(Store(Path(tiles.url))), stage) for stage in tiles.stages]
+    rows += [_plan_row(Context(store), stage) for stage in plan.stages]
+    return {
+        "output": store.url,
+        "shape": dataclasses.asdict(tiles.shape),
+        "memory_limit": limit,
+        "peak_bytes": max(row["peak_bytes"] for row in rows),
+        "bytes_read": sum(row["bytes_read"] for row in rows),
+        "bytes_written": sum(row["bytes_written"] for row in rows),
+        "stages": rows,
+    }
+
+
+def _plan_row(context: Context, stage: Stage) -> dict[str, Any]:
+    return {
+        "stage": stage.name,
+        "units": stage.n_units,
+        "done": done_units(context, stage),
+        "bytes_read": stage.bytes_read,
+        "bytes_written": stage.bytes_written,
+        "peak_bytes": stage.peak_bytes,
+    }
+
+
+def done_units(context: Context, stage: Stage) -> int:
+    """Return how many units of a stage are recorded."""
+    records = context.store.path(layout.records_of(stage.name))
+    if not records.is_dir():
+        return 0
+    return stage.n_units - len(pending_units(context, stage))
+
+
+def rewrite_report(url: str) -> dict[str, Any]:
+    """Write the report of a finished run again; :class:`StoreError` when there is no finished run."""
+    from daskfs.report.summary import write_report
+
+    store = Store(Path(url).expanduser().absolute())
+    manifest = read_manifest(store)
+    if manifest["status"] != "done":
+        msg = f"the run in {store.url} is not finished: 'daskfs status {url}' shows how far it is."
+        raise StoreError(msg)
+    return {"report": str(write_report(store, manifest))}
+
+
+def run_status(url: str) -> dict[str, Any]:
+    """Return how far a run is: stages, units done, and the time left in the stages that have begun."""
+    store = Store(Path(url).expanduser().absolute())
+    manifest = read_manifest(store)
+    rows: list[dict[str, Any]] = []
+    if manifest.get("tiles"):
+        tiles = TilePlan.from_json(manifest["tiles"])
+        rows += [_status_row(Context(Store(Path(tiles.url))), stage) for stage in tiles.stages]
+    raw = store.read_json(layout.PLAN_JSON)
+    if raw is not None:
+        rows += [_status_row(Context(store), stage) for stage in Plan.from_json(raw, store.url).stages]
+    return {"run": store.url, "status": manifest["status"], "stages": rows}
+
+
+def _status_row(context: Context, stage: Stage) -> dict[str, Any]:
+    done = done_units(context, stage)
+    seconds = (
+        [
+            float((context.store.read_record(stage.name, unit) or {}).get("seconds", 0.0))
+            for unit in range(stage.n_units)
+        ]
+        if done
+        else []
+    )
+    mean = sum(seconds) / done if done else None
+    left = mean * (stage.n_units - done) if mean is not None else None
+    return {
+        "stage": stage.name,
+        "units": stage.n_units,
+        "done": done,
+        "seconds": round(sum(seconds), 3),
+        "seconds_left": left,
+    }

@@ -1,0 +1,175 @@
+"""Messages that name what is wrong: column, row, counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import load_iris
+
+from daskfs import FisherScore, LaplacianScore, PearsonScore, VarianceScore
+
+X, Y = load_iris(return_X_y=True)
+ESTIMATORS: list[Callable[..., Any]] = [VarianceScore, LaplacianScore, FisherScore, PearsonScore]
+LABELLED: list[Callable[..., Any]] = [FisherScore, PearsonScore]
+
+
+def saved(X: Any, folder: Path) -> Path:
+    np.save(folder / "X.npy", X)
+    return folder / "X.npy"
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+class TestValuesOfX:
+    @pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (np.inf, "infinite"), (-np.inf, "infinite")])
+    @pytest.mark.parametrize("form", ["array", "float32", "csr", "path"])
+    def test_column_and_row(
+        self, estimator: Callable[..., Any], form: str, value: float, name: str, tmp_path: Path
+    ) -> None:
+        bad = X.copy()
+        bad[[7, 30], 3] = value
+        given: Any = {
+            "array": lambda: bad,
+            "float32": lambda: bad.astype(np.float32),
+            "csr": lambda: sp.csr_matrix(bad),
+            "path": lambda: saved(bad, tmp_path),
+        }[form]()
+        with pytest.raises(ValueError, match=rf"column 3 .*{name}.* row 7\b"):
+            estimator().fit(given, Y)
+
+    def test_name_of_the_column(self, estimator: Callable[..., Any]) -> None:
+        frame = pd.DataFrame(X, columns=["a", "b", "c", "d"])
+        frame.loc[12, "c"] = np.nan
+        with pytest.raises(ValueError, match=r"column 2 \('c'\).*NaN in row 12"):
+            estimator().fit(frame, Y)
+
+    def test_sums_that_overflow_are_not_missing_values(self, estimator: Callable[..., Any]) -> None:
+        large = X.astype(np.float32) * np.float32(1e37)
+        assert np.isfinite(estimator().fit(large, Y).scores_).all()
+
+    @pytest.mark.parametrize(
+        ("bad", "message"),
+        [
+            (X[:, 0], "Expected 2D array, got 1D"),
+            (np.empty((0, 4)), "0 sample"),
+            (np.empty((150, 0)), r"0 feature"),
+            (X.astype(complex), "Complex data not supported"),
+            (np.array([["a", "b"], ["c", "d"]]), "could not convert string to float|dtype='numeric'"),
+        ],
+        ids=["one dimension", "no rows", "no columns", "complex", "text"],
+    )
+    def test_shape_and_type(self, estimator: Callable[..., Any], bad: Any, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            estimator().fit(bad, Y[: len(bad)])
+
+
+class TestNeighbors:
+    @pytest.mark.parametrize("k", [10, 11, 500])
+    @pytest.mark.parametrize("stored", [False, True])
+    def test_not_fewer_than_rows(self, k: int, stored: bool, tmp_path: Path) -> None:
+        given: Any = saved(X[:10], tmp_path) if stored else X[:10]
+        with pytest.raises(ValueError, match=rf"n_neighbors is {k}, and X has n_samples=10 rows: at most 9"):
+            LaplacianScore(n_neighbors=k).fit(given)
+
+    @pytest.mark.parametrize(
+        "parameters",
+        [
+            {"n_neighbors": 0},
+            {"n_neighbors": 2.5},
+            {"metric": "manhattan"},
+            {"weights": "gauss"},
+            {"t": 0},
+            {"t": -1.0},
+            {"t": np.inf},
+            {"t": np.nan},
+            {"t": "mode"},
+            {"self_loops": "yes"},
+            {"graph_scaling": "minmax"},
+            {"score_scaling": "l2"},
+            {"graph": "neighbors"},
+        ],
+        ids=str,
+    )
+    def test_parameters_are_named(self, parameters: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match=f"The '{next(iter(parameters))}' parameter of LaplacianScore must be"):
+            LaplacianScore(**parameters).fit(X)
+
+    def test_cosine_weights(self) -> None:
+        with pytest.raises(ValueError, match="weights 'cosine' need metric 'cosine'"):
+            LaplacianScore(weights="cosine").fit(X)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("estimator", LABELLED)
+class TestLabels:
+    def fit(self, estimator: Callable[..., Any], y: Any, stored: bool, folder: Path) -> None:
+        estimator().fit(saved(X, folder) if stored else X, y)
+
+    @pytest.mark.parametrize("kind", [np.int64, np.float64])
+    @pytest.mark.parametrize("change", [-1, 1])
+    def test_wrong_length(
+        self, estimator: Callable[..., Any], stored: bool, tmp_path: Path, change: int, kind: type[np.generic]
+    ) -> None:
+        y = np.resize(Y, 150 + change).astype(kind)
+        with pytest.raises(ValueError, match=rf"(?s)(?=.*\b150\b)(?=.*\b{150 + change}\b)"):
+            self.fit(estimator, y, stored, tmp_path)
+
+    def test_none(self, estimator: Callable[..., Any], stored: bool, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"requires y to be passed|needs labels"):
+            self.fit(estimator, None, stored, tmp_path)
+
+    def test_one_class(self, estimator: Callable[..., Any], stored: bool, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="all 150 labelled rows have one class"):
+            self.fit(estimator, np.zeros(150, dtype=int), stored, tmp_path)
+
+    def test_none_labelled(self, estimator: Callable[..., Any], stored: bool, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="no row has a class"):
+            self.fit(estimator, np.full(150, -1), stored, tmp_path)
+        with pytest.raises(ValueError, match=r"no row has a (class|target)"):
+            self.fit(estimator, np.full(150, np.nan), stored, tmp_path)
+
+    def test_minus_one_and_one_is_not_two_classes(
+        self, estimator: Callable[..., Any], stored: bool, tmp_path: Path
+    ) -> None:
+        with pytest.raises(ValueError, match="-1 means an unlabelled row, so number two classes 0 and 1"):
+            self.fit(estimator, np.where(Y == 0, -1, 1), stored, tmp_path)
+
+    @pytest.mark.parametrize("value", [np.inf, -np.inf])
+    def test_infinite(self, estimator: Callable[..., Any], stored: bool, tmp_path: Path, value: float) -> None:
+        y = Y.astype(np.float64)
+        y[3] = value
+        with pytest.raises(ValueError, match=r"infinity|inf in row 3"):
+            self.fit(estimator, y, stored, tmp_path)
+
+    def test_two_columns(self, estimator: Callable[..., Any], stored: bool, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"\(150, 2\)"):
+            self.fit(estimator, np.stack([Y, Y], axis=1), stored, tmp_path)
+
+
+def test_fisher_refuses_a_continuous_target() -> None:
+    with pytest.raises(ValueError, match="Unknown label type: continuous"):
+        FisherScore().fit(X, X[:, 0] * 1.1)
+
+
+def test_pearson_refuses_a_constant_target() -> None:
+    with pytest.raises(ValueError, match="all 150 labelled rows have one value"):
+        PearsonScore().fit(X, np.full(150, 0.3))
+
+
+def test_a_path_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"missing\.npy"):
+        VarianceScore().fit(tmp_path / "missing.npy")
+
+
+def test_a_failed_fit_leaves_no_scores() -> None:
+    selector = LaplacianScore(n_neighbors=500)
+    with pytest.raises(ValueError, match="n_neighbors"):
+        selector.fit(X)
+    assert not hasattr(selector, "scores_")
+    with pytest.raises(ValueError, match="not fitted"):
+        selector.transform(X)

@@ -1,0 +1,48 @@
+"""A small fit is a small thing: nothing heavy is imported, nothing compiled, nothing written. Examples hold."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SMALL_FITS = """
+import sys
+import numpy as np
+from daskfs import FisherScore, LaplacianScore, PearsonScore, VarianceScore, knn_graph
+X = np.random.default_rng(0).normal(size=(300, 20))
+y = np.arange(300) % 3
+for selector in (VarianceScore(), LaplacianScore(), FisherScore(), PearsonScore()):
+    selector.fit(X, y).transform(X)
+LaplacianScore(graph=knn_graph(X, 5)).fit(X)
+heavy = {"zarr", "distributed", "numba", "pynndescent", "matplotlib", "bokeh"}
+print(sorted(heavy & {name.split(".")[0] for name in sys.modules}))
+"""
+
+
+def test_fit_on_300_rows_imports_nothing_heavy(tmp_path: Path) -> None:
+    """pandas and pyarrow do not count: scikit-learn imports them by itself where they are installed."""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SMALL_FITS], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip() == "[]"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("module", ["daskfs.estimators", "daskfs.graph.api"])
+def test_docstring_examples(module: str) -> None:
+    results = doctest.testmod(importlib.import_module(module))
+    assert results.attempted >= 4
+    assert results.failed == 0
+
+
+def test_every_public_class_has_an_example() -> None:
+    import daskfs
+
+    for name in ("VarianceScore", "LaplacianScore", "FisherScore", "PearsonScore", "knn_graph"):
+        assert ">>> " in (getattr(daskfs, name).__doc__ or "")

@@ -1,0 +1,146 @@
+"""The command as its users start it: processes, signals, a real cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .command import basic_job, matrix, rows_of, write_job
+
+HEAVY = (
+    "numpy",
+    "scipy",
+    "dask",
+    "distributed",
+    "sklearn",
+    "zarr",
+    "pydantic",
+    "pyarrow",
+    "matplotlib",
+    "numba",
+    "yaml",
+)
+N_TASKS = 200
+PYTHON = (sys.executable, "-m", "daskfs")
+
+
+def finish(*command: object, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=120, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def test_building_the_command_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, typer\n"
+        "from daskfs.cli import app\n"
+        "command = typer.main.get_command(app)\n"
+        "assert set(command.commands) >= {'run', 'plan', 'status', 'report', 'convert', 'inspect'}\n"
+        f"print(sorted(set({HEAVY!r}) & set(sys.modules)))\n"
+    )
+    done = finish(sys.executable, "-c", code)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+    assert all(importlib.util.find_spec(name) for name in HEAVY)
+
+
+def test_help_loads_nothing_heavy() -> None:
+    done = finish(sys.executable, "-X", "importtime", "-m", "daskfs", "--help")
+    assert done.returncode == 0
+    assert "Exit codes: 0 done" in " ".join(done.stdout.split())
+    imported = {line.rsplit("|", 1)[1].strip().split(".")[0] for line in done.stderr.splitlines() if "|" in line}
+    assert "typer" in imported
+    assert imported.isdisjoint(HEAVY)
+
+
+def test_module_and_script_are_the_same_command(tmp_path: Path) -> None:
+    script = Path(sys.executable).with_name("daskfs")
+    gone = tmp_path / "gone.yaml"
+    results = {
+        (done.returncode, done.stdout, done.stderr)
+        for done in (finish(*PYTHON, "plan", gone), finish(script, "plan", gone))
+    }
+    assert results == {(2, "", f"daskfs: cannot read the job file {gone}: No such file or directory.\n")}
+
+
+@pytest.mark.cluster
+def test_a_local_cluster_gives_the_tables_of_one_process(tmp_path: Path) -> None:
+    job = basic_job(tmp_path, methods=["LaplacianScore", "FisherScore"], evaluate={"n_selected": 2, "n_splits": 3})
+    tables = []
+    for workers in (0, 2):
+        job["cluster"], job["output"] = {"workers": workers}, {"path": str(tmp_path / f"run {workers}")}
+        done = finish(*PYTHON, "run", write_job(tmp_path, job), "--json")
+        assert done.returncode == 0
+        assert json.loads(done.stdout)["status"] == "done"
+        assert "stage score: 1 of 1 units to run" in done.stderr
+        tables.append([(tmp_path / f"run {workers}" / name).read_bytes() for name in ("ranking.csv", "evaluation.csv")])
+    assert tables[0] == tables[1]
+
+
+@pytest.mark.cluster
+def test_an_error_on_a_worker_is_one_line(tmp_path: Path) -> None:
+    X = matrix()
+    X[7, 2] = np.nan
+    job = basic_job(tmp_path, cluster={"workers": 1})
+    np.save(tmp_path / "X.npy", X)
+    done = finish(*PYTHON, "run", write_job(tmp_path, job), "-q")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.splitlines()[-1].startswith(f"daskfs: column 2 of {tmp_path / 'X.npy'} has NaN in row 7; ")
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run" / "ranking.csv").exists()
+
+
+@pytest.mark.cluster
+def test_a_local_cluster_does_not_mind_another_one(tmp_path: Path) -> None:
+    job = write_job(tmp_path, basic_job(tmp_path, cluster={"workers": 1}))
+    with socket.socket() as taken:
+        with contextlib.suppress(OSError):  # another process that has it is as good
+            taken.bind(("", 8787))
+            taken.listen()
+        done = finish(*PYTHON, "run", job, "-q")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1], ids=lambda number: number.name)
+def test_a_stopped_run_can_be_resumed(tmp_path: Path, number: signal.Signals) -> None:
+    # the evaluation has so many tasks that it is nowhere near its end when its first line is read
+    evaluate = {"n_selected": 2, "n_splits": 5, "n_repeats": N_TASKS, "n_neighbors": 3}
+    job = basic_job(tmp_path, methods=["VarianceScore"], evaluate=evaluate)
+    path = write_job(tmp_path, job)
+    with subprocess.Popen(
+        [*PYTHON, "run", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stderr is not None
+        assert run.stdout is not None
+        seen = []
+        for line in run.stderr:
+            seen.append(line)
+            if "stage evaluate:" in line:
+                break
+        run.send_signal(number)
+        rest = run.stderr.read()
+        assert run.stdout.read() == ""
+    assert run.returncode == 75, (seen, rest)
+    message = rest.splitlines()[-1]
+    assert message.startswith(f"daskfs: stopped by {number.name}; the same command goes on")
+    assert "Traceback" not in rest
+    assert not (tmp_path / "run" / "evaluation.csv").exists()
+    status = json.loads(finish(*PYTHON, "status", tmp_path / "run", "--json").stdout)
+    assert status["status"] == "running"
+    done = {stage["stage"]: stage["done"] for stage in status["stages"]}
+    assert done["rank"] == done["gather"] == 1
+    assert done["evaluate"] < N_TASKS
+    if number == signal.SIGTERM:
+        ranking = (tmp_path / "run" / "ranking.csv").read_bytes()
+        again = finish(*PYTHON, "run", path, "--json", "-q")
+        assert (again.returncode, again.stderr) == (0, "")
+        left = {"evaluate": N_TASKS - done["evaluate"], "evaluation-tables": 1}
+        assert json.loads(again.stdout)["recomputed"] == left
+        assert len(rows_of(tmp_path / "run" / "evaluation.csv")) == N_TASKS * 5
+        assert (tmp_path / "run" / "ranking.csv").read_bytes() == ranking

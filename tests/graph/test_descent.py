@@ -1,0 +1,88 @@
+"""The approximate engine: its lists are exact in what they say, and nearly complete. Compiles for about a minute."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+
+from daskfs import LaplacianScore, knn_graph
+from daskfs.graph.api import KNNGraph
+from daskfs.kernels.neighbors import Metric
+
+pytestmark = pytest.mark.long
+
+FloatArray = NDArray[np.float64]
+
+
+def digits() -> FloatArray:
+    return np.asarray(load_digits().data[:1500], dtype=np.float64)
+
+
+def approximate(X: FloatArray | sp.csr_matrix, metric: Metric = "euclidean", seed: int = 0) -> KNNGraph:
+    return knn_graph(X, 10, metric=metric, engine="pynndescent", random_state=seed)
+
+
+def assert_sound(graph: KNNGraph, X: FloatArray, metric: Metric) -> None:
+    """Exact distances, nearest first with ties by number, no row in its own list, none twice."""
+    for row in range(0, len(X), 7):
+        listed = graph.indices[row]
+        assert row not in listed
+        assert np.unique(listed).size == listed.size
+        if metric == "euclidean":
+            expected = np.sqrt(((X[listed] - X[row]) ** 2).sum(axis=1))
+        else:
+            cosines = X[listed] @ X[row] / np.linalg.norm(X[listed], axis=1) / np.linalg.norm(X[row])
+            expected = 1 - cosines
+        np.testing.assert_allclose(graph.distances[row], expected, rtol=1e-9, atol=1e-14)
+        rounded = np.round(graph.distances[row], 11)
+        assert np.lexsort((listed, rounded)).tolist() == list(range(10))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_recall_and_soundness_on_digits(metric: Metric, sparse: bool) -> None:
+    X = digits()
+    graph = approximate(sp.csr_matrix(X) if sparse else X, metric)
+    exact = knn_graph(X, 10, metric=metric, engine="exact")
+    assert_sound(graph, X, metric)
+    reached = graph.distances <= exact.distances[:, -1:] * (1 + 1e-9)
+    assert reached.mean() >= 0.95
+    assert graph.recall is not None
+    assert abs(graph.recall - reached.mean()) < 0.02
+
+
+def test_same_seed_same_lists() -> None:
+    X = digits()
+    first, again, other = approximate(X, seed=3), approximate(X, seed=3), approximate(X, seed=4)
+    np.testing.assert_array_equal(first.indices, again.indices)
+    np.testing.assert_array_equal(first.distances, again.distances)
+    assert first.recall == again.recall
+    assert other.recall is not None
+    assert other.recall >= 0.95
+
+
+def test_rows_of_zeros_under_cosine() -> None:
+    X = digits()
+    X[[0, 700, 1499]] = 0.0
+    graph = approximate(X, "cosine")
+    np.testing.assert_array_equal(graph.indices[0], np.arange(1, 11))
+    np.testing.assert_array_equal(graph.indices[1499], np.arange(10))
+    np.testing.assert_allclose(graph.distances[[0, 700, 1499]], 1.0, rtol=4e-16)
+
+
+def test_an_offset_costs_nothing() -> None:
+    X = digits()
+    exact = knn_graph(X, 10, engine="exact")
+    graph = approximate(X + 1e8)
+    assert (graph.distances <= exact.distances[:, -1:] * (1 + 1e-6)).mean() >= 0.95
+
+
+def test_scores_on_it_are_near_those_on_the_exact_graph() -> None:
+    X = digits()
+    found = LaplacianScore(n_neighbors=10, graph=approximate(X)).fit(X).scores_
+    exact = LaplacianScore(n_neighbors=10).fit(X).scores_
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(exact))
+    np.testing.assert_allclose(found, exact, rtol=0.02)

@@ -1,0 +1,161 @@
+"""The table of criteria: what every row must say, and what its names and parameters answer to mistakes."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import daskfs
+from daskfs.errors import InputError, JobError
+from daskfs.estimators import _ScoreSelector
+from daskfs.kernels.labels import Labels
+from daskfs.methods.registry import Criterion, check_labels, criteria, criterion_named, make_method
+from tests.reference import scores as reference
+
+NAMES = ["VarianceScore", "LaplacianScore", "FisherScore", "PearsonScore"]
+REFERENCES = {
+    "VarianceScore": reference.variance,
+    "LaplacianScore": reference.laplacian_score,
+    "FisherScore": reference.fisher,
+    "PearsonScore": reference.pearson,
+}
+
+
+def test_names_in_order() -> None:
+    assert list(criteria()) == NAMES
+
+
+def test_every_criterion_has_a_slow_reference_in_the_tests() -> None:
+    assert set(criteria()) == set(REFERENCES)
+
+
+def test_every_family_is_a_file() -> None:
+    folder = Path(inspect.getfile(Criterion)).parent
+    for family in Criterion.families:
+        assert (folder / f"{family}.py").is_file()
+
+
+@pytest.mark.parametrize("name", NAMES)
+class TestEveryRow:
+    def test_citation_names_authors_and_year(self, name: str) -> None:
+        assert re.search(r"[A-Z]\w+.*\((19|20)\d\d\)", criteria()[name].citation)
+
+    def test_direction_is_also_in_the_summary(self, name: str) -> None:
+        row = criteria()[name]
+        word = {"ascending": "small", "descending": "large"}[row.direction]
+        assert f"{word} is good" in row.summary
+
+    def test_score_is_the_first_field_and_fields_differ(self, name: str) -> None:
+        fields = criteria()[name].fields
+        assert fields[0] == "score"
+        assert len(set(fields)) == len(fields)
+
+    def test_parameters_all_have_defaults_and_refuse_others(self, name: str) -> None:
+        method = make_method(name, {})
+        assert (method.label, method.criterion.name) == (name, name)
+        assert method.needs
+        with pytest.raises(JobError, match=f"method {name} has no parameter 'colour'"):
+            make_method(name, {"colour": 1})
+
+    def test_estimator_of_that_name_shares_its_direction_and_label_needs(self, name: str) -> None:
+        row, estimator = criteria()[name], getattr(daskfs, name)()
+        assert isinstance(estimator, _ScoreSelector)
+        assert estimator.__sklearn_tags__().target_tags.required == row.needs_labels
+        known = set(row.parameters.model_fields)
+        own = set(estimator.get_params()) - {"n_features_to_select", "score_scaling", "graph"}
+        assert own <= known
+
+
+class TestUnknownNames:
+    @pytest.mark.parametrize(
+        ("name", "nearest"),
+        [
+            ("LaplaceScore", "LaplacianScore"),
+            ("laplacian_score", "LaplacianScore"),
+            ("fisherscore", "FisherScore"),
+            ("PersonScore", "PearsonScore"),
+            ("variance", "VarianceScore"),
+        ],
+    )
+    def test_nearest_method(self, name: str, nearest: str) -> None:
+        with pytest.raises(
+            JobError, match=f"unknown method '{name}'. Did you mean '{nearest}'?.*Methods: {', '.join(NAMES)}"
+        ):
+            criterion_named(name)
+
+    def test_nothing_near(self) -> None:
+        with pytest.raises(JobError, match=r"unknown method 'xyz'\. Methods: "):
+            make_method("xyz", {})
+
+    @pytest.mark.parametrize(
+        ("key", "nearest"), [("n_neighbours", "n_neighbors"), ("weight", "weights"), ("selfloops", "self_loops")]
+    )
+    def test_nearest_parameter(self, key: str, nearest: str) -> None:
+        with pytest.raises(JobError, match=f"LaplacianScore has no parameter '{key}'. Did you mean '{nearest}'?"):
+            make_method("LaplacianScore", {key: 1})
+
+    @pytest.mark.parametrize(
+        ("parameters", "message"),
+        [
+            ({"n_neighbors": 0}, r"parameter 'n_neighbors'.*greater than 0.*\(got 0\)"),
+            ({"n_neighbors": 2.5}, r"parameter 'n_neighbors'.*\(got 2\.5\)"),
+            ({"t": -1}, r"parameter 't.*\(got -1\)"),
+            ({"t": 0}, r"parameter 't.*\(got 0\)"),
+            ({"t": "mode"}, r"parameter 't.*\(got 'mode'\)"),
+            ({"metric": "manhattan"}, r"parameter 'metric'.*'euclidean' or 'cosine'.*\(got 'manhattan'\)"),
+            ({"weights": "gauss"}, r"parameter 'weights'.*'heat'.*\(got 'gauss'\)"),
+            ({"graph_scaling": "minmax"}, r"parameter 'graph_scaling'.*'zscore'"),
+            ({"score_scaling": "minmax"}, r"parameter 'score_scaling'.*'zscore'"),
+            ({"weights": "cosine"}, "weights 'cosine' need metric 'cosine'"),
+        ],
+    )
+    def test_wrong_values(self, parameters: dict[str, Any], message: str) -> None:
+        with pytest.raises(JobError, match=message):
+            make_method("LaplacianScore", parameters)
+
+    @pytest.mark.parametrize("t", [np.inf, np.nan])
+    def test_width_must_be_finite(self, t: float) -> None:
+        with pytest.raises(JobError, match="parameter 't"):
+            make_method("LaplacianScore", {"t": t})
+
+
+def classes(*values: int) -> Labels:
+    names = tuple(f"c{code}" for code in range(max(values) + 1))
+    return Labels("classification", np.array(values, dtype=np.int32), names)
+
+
+def targets(*values: float) -> Labels:
+    return Labels("regression", np.array(values))
+
+
+class TestLabelChecks:
+    @pytest.mark.parametrize("name", ["VarianceScore", "LaplacianScore"])
+    def test_no_labels_needed(self, name: str) -> None:
+        check_labels(criteria()[name], name, None)
+        check_labels(criteria()[name], name, classes(0, 0))
+
+    @pytest.mark.parametrize(
+        ("name", "labels", "message"),
+        [
+            ("FisherScore", None, "method mine needs labels, and the data have none"),
+            ("PearsonScore", None, "method mine needs labels, and the data have none"),
+            ("FisherScore", targets(0.5, 1.5), "mine is for classification, and data.task is regression"),
+            ("FisherScore", classes(-1, -1), "none of the 2 rows has one"),
+            ("PearsonScore", targets(np.nan, np.nan, np.nan), "none of the 3 rows has one"),
+            ("FisherScore", classes(1, -1, 1), "all 2 labelled rows have one class"),
+            ("PearsonScore", classes(0, 0, -1), "all 2 labelled rows have one class"),
+            ("PearsonScore", targets(2.0, np.nan, 2.0), "all 2 labelled rows have one value"),
+        ],
+    )
+    def test_labels_that_cannot_serve(self, name: str, labels: Labels | None, message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            check_labels(criteria()[name], "mine", labels)
+
+    @pytest.mark.parametrize("labels", [classes(0, 1, -1), targets(1.0, np.nan, 2.0)])
+    def test_labels_that_serve(self, labels: Labels) -> None:
+        check_labels(criteria()["PearsonScore"], "mine", labels)
