@@ -56,6 +56,7 @@ class _ScoreSelector(SelectorMixin, BaseEstimator):
     """
 
     _criterion: ClassVar[str]
+    _needs_labels: ClassVar[bool] = False
     _task: ClassVar[str | None] = None
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -118,7 +119,7 @@ class _ScoreSelector(SelectorMixin, BaseEstimator):
         return self
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
-        if not self.__sklearn_tags__().target_tags.required:
+        if not self._needs_labels:
             return self._finite(validate_data(self, X, **_AS_ROWS)), None
         partly = is_sparse(y) or np.asarray(y).dtype.kind != "f"
         if y is None or partly:
@@ -138,7 +139,7 @@ class _ScoreSelector(SelectorMixin, BaseEstimator):
         return X
 
     def _labels(self, y: Any) -> Labels | None:
-        if y is None or not self.__sklearn_tags__().target_tags.required:
+        if y is None or not self._needs_labels:
             return None
         values = np.asarray(y)
         if values.dtype.kind == "f" and np.isinf(values).any():
@@ -191,6 +192,7 @@ class _ScoreSelector(SelectorMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.target_tags.required = self._needs_labels
         return tags
 
 
@@ -245,12 +247,8 @@ class FisherScore(_ScoreSelector):
     """
 
     _criterion = "FisherScore"
+    _needs_labels = True
     _task = "classification"
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
 
 
 class PearsonScore(_ScoreSelector):
@@ -280,6 +278,7 @@ class PearsonScore(_ScoreSelector):
     """
 
     _criterion = "PearsonScore"
+    _needs_labels = True
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **_ScoreSelector._parameter_constraints,
         "task": [StrOptions({"auto", "regression", "classification"})],
@@ -301,11 +300,6 @@ class PearsonScore(_ScoreSelector):
 
     def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
         return {} if labels is None else {"task": labels.task}
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
 
 
 class LaplacianScore(_ScoreSelector):

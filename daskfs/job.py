@@ -27,7 +27,7 @@ from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.labels import Task
 from daskfs.kernels.neighbors import Metric
 from daskfs.kernels.scaling import Scaling
-from daskfs.kernels.weights import WeightKind
+from daskfs.methods.laplacian import GraphChoice
 from daskfs.methods.registry import FILLED_IN, Method, criterion_named, make_method
 
 _BYTES = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*((?:[kmgt]i?)?)b?\s*", re.IGNORECASE)
@@ -83,14 +83,9 @@ class TransformBlock(Block):
     score: Scaling | None = None
 
 
-class GraphBlock(Block):
+class GraphBlock(GraphChoice, Block):
     """Defaults of every method that uses the neighbor graph."""
 
-    n_neighbors: PositiveInt = 5
-    metric: Metric = "euclidean"
-    weights: WeightKind = "heat"
-    t: PositiveFloat | Literal["mean", "median"] = "mean"
-    self_loops: bool = False
     engine: Literal["auto", "exact", "pynndescent"] = "auto"
     random_state: NonNegativeInt = 0
 

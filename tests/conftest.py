@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+
+# SciPy reads it when it is first imported; without it scikit-learn skips its array-API check of estimators
+os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import BaseModel, Field, PositiveInt, model_validator
 
 from daskfs.graph.spec import GraphSpec, Weighting
 from daskfs.kernels.neighbors import Metric
@@ -18,14 +18,19 @@ from daskfs.methods.statistics import GraphForms, NeedGraphForms, Statistics
 FiniteWidth = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class GraphParameters(Parameters):
-    """Parameters of every criterion on the x graph. `graph` is "given" when the graph comes from outside."""
+class GraphChoice(BaseModel):
+    """What a method chooses of the neighbor graph, and what a job may settle for all of them."""
 
     n_neighbors: PositiveInt = 5
     metric: Metric = "euclidean"
     weights: WeightKind = "heat"
     t: FiniteWidth | Literal["mean", "median"] = "mean"
     self_loops: bool = False
+
+
+class GraphParameters(GraphChoice, Parameters):
+    """Parameters of every criterion on the x graph. `graph` is "given" when the graph comes from outside."""
+
     graph_scaling: Scaling | None = None
     graph: Literal["neighbors", "given"] = Field(default="neighbors", exclude=True)
 
