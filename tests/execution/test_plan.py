@@ -1,0 +1,123 @@
+"""Plans: tiles that fit, partitions that cover, numbers that grow with the data, JSON and back."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskfs.errors import MemoryPlanError, StoreError
+from daskfs.graph.partition import block_rows, resolved, search_units
+from daskfs.graph.spec import GraphSpec
+from daskfs.job import make_job
+from daskfs.plan import Plan, Stage, check_memory, plan_shape, serves_in_place, slab_budget, slab_columns
+from daskfs.planning import plan_run, plan_tiles
+
+GiB = 2**30
+SIZES = st.integers(2, 10**8), st.integers(1, 10**5), st.integers(GiB, 64 * GiB)
+
+
+@given(*SIZES, st.sampled_from(["float32", "float64", "uint8"]))
+def test_tiles_fit(n_samples: int, n_features: int, limit: int, dtype: str) -> None:
+    shape = plan_shape(n_samples, n_features, dtype, None, limit)
+    budget = slab_budget(limit)
+    assert 1 <= shape.tile_rows <= n_samples
+    assert 1 <= shape.tile_columns <= n_features
+    assert shape.tile_rows * shape.tile_columns * shape.itemsize <= 64 * 2**20 or shape.tile_rows == 1
+    assert shape.tile_columns == 1 or n_samples * shape.tile_columns * shape.itemsize <= budget
+    assert shape.tile_rows == 1 or shape.tile_rows * n_features * shape.itemsize <= budget
+    assert [shape.band(0).start, shape.band(shape.n_bands - 1).stop] == [0, n_samples]
+    columns = slab_columns(shape, True, limit)
+    assert 1 <= columns <= n_features
+    assert columns <= shape.tile_columns or columns % shape.tile_columns == 0 or columns == n_features
+
+
+@given(*SIZES, st.floats(1e-5, 0.3))
+def test_sparse_tiles_fit(n_samples: int, n_features: int, limit: int, density: float) -> None:
+    nnz = int(n_samples * n_features * density)
+    shape = plan_shape(n_samples, n_features, "float32", nnz, limit)
+    assert 1 <= shape.tile_rows <= n_samples
+    assert 1 <= shape.tile_columns <= n_features
+    assert shape.tile_columns == 1 or n_samples * shape.tile_columns * 4 <= slab_budget(limit)
+
+
+@given(st.integers(2, 10**8))
+def test_blocks_of_the_graph_follow_from_the_rows_alone(n_samples: int) -> None:
+    rows = block_rows(n_samples)
+    assert 4096 <= rows <= 2**18
+    assert rows & (rows - 1) == 0
+
+
+@given(st.integers(2, 10**6), st.lists(st.integers(1, 10**6), max_size=5), st.sampled_from(["exact", "pynndescent"]))
+def test_search_units_cover_every_row_once(n_samples: int, cuts: list[int], engine: str) -> None:
+    edges = sorted({0, n_samples, *(cut for cut in cuts if cut < n_samples)})
+    partitions = [slice(a, b) for a, b in itertools.pairwise(edges)]
+    units = search_units(GraphSpec(engine=engine), partitions, n_samples)  # type: ignore[arg-type]
+    rows = np.concatenate([np.arange(unit.queries.start, unit.queries.stop) for unit in units])
+    np.testing.assert_array_equal(rows, np.arange(n_samples))
+    assert all(unit.members.start <= unit.queries.start < unit.queries.stop <= unit.members.stop for unit in units)
+
+
+def test_the_engine_is_the_quicker_one() -> None:
+    def engine(n_samples: int, n_features: int) -> str:
+        return resolved(GraphSpec(), plan_shape(n_samples, n_features, "float32", None, GiB)).engine
+
+    assert engine(200, 10) == engine(20_000, 617) == engine(52_397, 280) == "exact"
+    assert engine(100_000, 64) == engine(60_000, 1000) == "pynndescent"
+    assert resolved(GraphSpec(engine="exact"), plan_shape(10**7, 9, "float32", None, GiB)).engine == "exact"
+
+
+def test_chunks_that_serve_in_place() -> None:
+    assert serves_in_place(100_000, (10_000, 64), 256, "float32", GiB)
+    assert not serves_in_place(100_000, (100_000, 256), 256, "float64", GiB), "a chunk of 200 MB"
+    assert not serves_in_place(10**7, (100_000, 64), 64, "float32", GiB), "a slab of 2.5 GB"
+    assert not serves_in_place(10**6, (10, 10), 100, "float32", GiB), "a million chunks of 400 bytes"
+    assert serves_in_place(50, (50, 4), 4, "float32", GiB), "one small chunk"
+
+
+def planned(source: str, **blocks: object) -> Plan:
+    job = make_job(
+        {"data": {"source": source}, "methods": ["LaplacianScore", "PearsonScore"], "output": {"path": "x"}, **blocks}
+    )
+    return plan_run(job, plan_tiles(job.data, "x/tiles", 4 * GiB), "regression", 4 * GiB)
+
+
+def test_json_and_back() -> None:
+    plan = planned("synthetic:lowrank?n_samples=30000&n_features=50")
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json())), "here") == plan
+    with pytest.raises(StoreError, match="here was written in format version 99"):
+        Plan.from_json({**plan.to_json(), "format_version": 99}, "here")
+
+
+def test_bytes_grow_with_the_rows() -> None:
+    small, large = (planned(f"synthetic:lowrank?n_samples={n}&n_features=50") for n in (20_000, 40_000))
+    for a, b in zip(small.stages, large.stages, strict=True):
+        assert a.name == b.name
+        assert a.peak_bytes <= b.peak_bytes
+        assert a.bytes_read <= b.bytes_read
+
+
+def test_fingerprints_follow_from_everything_before() -> None:
+    source = "synthetic:lowrank?n_samples=3000&n_features=50"
+    plain = {stage.name: stage.fingerprint for stage in planned(source).stages}
+    again = {stage.name: stage.fingerprint for stage in planned(source).stages}
+    other_data = {stage.name: stage.fingerprint for stage in planned(source + "&seed=5").stages}
+    evaluated = {s.name: s.fingerprint for s in planned(source, evaluate={"n_splits": 3}).stages}
+    assert plain == again
+    assert not set(plain.values()) & set(other_data.values())
+    changed = {name for name in plain if plain[name] != evaluated[name]}
+    assert changed == {"design", "gather", "evaluate", "evaluation-tables"}
+
+
+def test_too_small_a_limit_names_the_setting_and_what_would_do() -> None:
+    stage = Stage("score", "score", 1, {}, 900 * 2**20)
+    check_memory([stage], GiB)
+    with pytest.raises(
+        MemoryPlanError, match=r"stage score needs 900 MiB .*memory_limit is 512 MiB.* to 1000 MiB or more"
+    ):
+        check_memory([stage], GiB // 2)
+    check_memory([stage], None)

@@ -1,0 +1,138 @@
+"""Arrays, small objects and records: on disk and in memory alike, and nothing missing goes unseen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daskfs.errors import StoreError
+from daskfs.store.arrays import counted_bytes
+from daskfs.store.store import Store
+
+
+@pytest.fixture(params=["disk", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return Store(tmp_path if request.param == "disk" else None)
+
+
+def test_arrays_read_back(store: Store) -> None:
+    values = np.arange(35, dtype=np.float32).reshape(5, 7)
+    store.create("a/b", values.shape, values.dtype, (2, 3))
+    store.open("a/b")[...] = values
+    np.testing.assert_array_equal(store.open("a/b")[1:4, 2:], values[1:4, 2:])
+    store.put_array("a/c", np.array([3, -1]))
+    assert store.open("a/c")[...].tolist() == [3, -1]
+
+
+def test_objects_read_back_and_are_deleted(store: Store) -> None:
+    assert store.read_json("x.json") is None
+    store.write_json("x.json", {"b": [1, None], "a": "é"})
+    assert store.read_json("x.json") == {"b": [1, None], "a": "é"}
+    store.delete("x.json")
+    store.delete("x.json")
+    assert store.read_bytes("x.json") is None
+
+
+def test_create_keeps_what_fits_and_replaces_what_does_not(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.create("a", (4, 4), np.float64, (2, 2))
+    store.open("a")[...] = np.eye(4)
+    store.create("a", (4, 4), np.float64, (2, 2))
+    np.testing.assert_array_equal(store.open("a")[...], np.eye(4))
+    store.create("a", (4, 4), np.float32, (2, 2))
+    with pytest.raises(StoreError, match=r"c/0/0 is missing"):
+        store.open("a")[...]
+
+
+def test_chunks_of_zeros_are_written(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.put_array("a", np.zeros((4, 4)), (2, 2))
+    assert len(list((tmp_path / "a").glob("c/*/*"))) == 4
+    np.testing.assert_array_equal(store.open("a")[...], np.zeros((4, 4)))
+
+
+@pytest.mark.parametrize("harm", ["delete", "truncate", "flip"])
+def test_a_harmed_chunk_is_named(tmp_path: Path, harm: str) -> None:
+    store = Store(tmp_path)
+    store.put_array("a", np.random.default_rng(0).standard_normal((40, 40)), (20, 20))
+    chunk = tmp_path / "a/c/1/0"
+    content = bytearray(chunk.read_bytes())
+    if harm == "delete":
+        chunk.unlink()
+    elif harm == "truncate":
+        chunk.write_bytes(content[:-9])
+    else:
+        content[len(content) // 2] ^= 16
+        chunk.write_bytes(content)
+    np.testing.assert_array_equal(store.open("a")[:20].shape, (20, 40))
+    with pytest.raises(StoreError, match=r"c/1/0"):
+        store.open("a")[20:]
+
+
+def test_no_array_where_none_was_made(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no readable Zarr array"):
+        Store(tmp_path).open("a")
+
+
+def test_a_damaged_object_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"a": ')
+    with pytest.raises(StoreError, match=r"x\.json is damaged"):
+        Store(tmp_path).read_json("x.json")
+
+
+def test_bytes_are_counted_in_whole_chunks(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.create("a", (4, 4), np.float64, (2, 2))
+    with counted_bytes() as counted:
+        store.open("a")[...] = np.eye(4)
+        store.open("a")[0:1, 0:1]
+    assert (counted.written, counted.read) == (4 * 4 * 8, 2 * 2 * 8)
+
+
+class TestRecords:
+    def finish(self, store: Store, fingerprint: str = "f") -> None:
+        with store.noting_outputs() as outputs:
+            store.put_array("a", np.ones(8), (4,))
+            store.write_bytes("x.bin", b"12345")
+            written = set(outputs)
+        store.write_record("score", 3, fingerprint, written, {"seconds": 1.0})
+
+    def test_done_means_same_inputs_and_all_outputs_there(self, tmp_path: Path) -> None:
+        store = Store(tmp_path)
+        assert not store.is_done("score", 3, "f")
+        self.finish(store)
+        assert store.is_done("score", 3, "f")
+        assert not store.is_done("score", 3, "other")
+        assert not store.is_done("score", 4, "f")
+
+    @pytest.mark.parametrize("name", ["a/c/1", "x.bin"])
+    @pytest.mark.parametrize("harm", ["delete", "truncate"])
+    def test_a_record_without_its_data_does_not_count(self, tmp_path: Path, name: str, harm: str) -> None:
+        store = Store(tmp_path)
+        self.finish(store)
+        path = tmp_path / name
+        if harm == "delete":
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[:-1])
+        assert not store.is_done("score", 3, "f")
+
+    def test_a_torn_record_does_not_count(self, tmp_path: Path) -> None:
+        store = Store(tmp_path)
+        self.finish(store)
+        (record,) = tmp_path.glob("records/score/*.json")
+        record.write_bytes(record.read_bytes()[:30])
+        assert not store.is_done("score", 3, "f")
+
+    def test_outputs_of_other_threads_are_not_noted(self, tmp_path: Path) -> None:
+        import threading
+
+        store = Store(tmp_path)
+        with store.noting_outputs() as outputs:
+            thread = threading.Thread(target=store.write_bytes, args=("elsewhere", b"1"))
+            thread.start()
+            thread.join()
+            store.write_bytes("here", b"1")
+            assert {path.name for path in outputs} == {"here"}
