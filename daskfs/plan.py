@@ -261,8 +261,8 @@ def _members_bytes(shape: Shape, spec: GraphSpec, rows: int) -> int:
 
 def _search_bytes(rows: int, n_columns: int, k: int, engine: str) -> int:
     if engine == "exact":
-        # bounds from below and above and a mask, in float64 where float32 cannot tell neighbors apart
-        return 7 * min(TILE_BYTES, 4 * rows * 1024) + 4 * 8 * PAIR_ELEMENTS + 2 * conversion_bytes(n_columns)
+        # bounds from below and above, their sums, a mask; and blocks of rows in float64
+        return 4 * min(TILE_BYTES, 4 * rows * 1024) + 4 * 8 * PAIR_ELEMENTS + conversion_bytes(n_columns)
     length = list_length(k) + 1
     return DESCENT_BYTES + 33 * length * rows + 18 * length**2 * 16384 + 32 * rows * k + 4 * 8 * PAIR_ELEMENTS
 

@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# machines are shared and noisy: no deadline; and CI judges a change by the same examples every time
+settings.register_profile("daskfs", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("daskfs")
 
 # SciPy reads it when it is first imported; without it scikit-learn skips its array-API check of estimators
 os.environ.setdefault("SCIPY_ARRAY_API", "1")

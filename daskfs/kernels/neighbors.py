@@ -228,14 +228,21 @@ def _candidates(queries: Rows, base: Rows, own: np.ndarray, k: int) -> tuple[np.
     Queries to which float32 leaves too many candidates are bounded again in float64, those alone.
     """
     if is_sparse(base.values) or not (_float32_serves(queries) and _float32_serves(base)):
-        mask = _bounded(queries, base, own, k, np.float64)
+        mask = _bounded_wide(queries, base, own, k)
     else:
         mask = _bounded(queries, base, own, k, np.float32)
         loose = np.flatnonzero(mask.sum(axis=1) > 4 * k + 64)
         if loose.size:
-            mask[loose] = _bounded(queries.part(loose), base, own[loose], k, np.float64)
+            mask[loose] = _bounded_wide(queries.part(loose), base, own[loose], k)
     query, candidate = np.nonzero(mask)
     return query, candidate
+
+
+def _bounded_wide(queries: Rows, base: Rows, own: np.ndarray, k: int) -> np.ndarray:
+    """Bound in float64, half a tile at a time, so that it takes no more room than float32 does."""
+    half = max(1, TILE_BYTES // (8 * max(base.n_rows, 1)))
+    parts = [slice(start, start + half) for start in range(0, queries.n_rows, half)]
+    return np.concatenate([_bounded(queries.part(rows), base, own[rows], k, np.float64) for rows in parts])
 
 
 def _float32_serves(rows: Rows) -> bool:
@@ -250,8 +257,8 @@ def _bounded(queries: Rows, base: Rows, own: np.ndarray, k: int, dtype: type[np.
     own = own[own_rows]
     lower, sums = _products(queries, base, dtype)
     # Rounding grows with the square root of the number of terms. The largest error seen, on offset, integer and
-    # Gaussian data of 2 to 40,000 columns, is 7 eps of the sum of squares; the bound is four times that at 100
-    # columns, more # above.
+    # Gaussian data of 2 to 40,000 columns, is 7 eps of the sum of squares; the bound is four times that at 100 columns
+    # and more above.
     precision = np.finfo(lower.dtype).eps * (16 + 2 * np.sqrt(base.values.shape[1]))
     lower *= -2
     lower += sums
