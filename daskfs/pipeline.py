@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -19,14 +20,14 @@ import numpy as np
 
 from daskfs.errors import InputError, RunStoppedError, StoreError
 from daskfs.evaluation.design import check_rows, sample_rows
-from daskfs.execution.cluster import ClusterSettings, connected, memory_per_worker, smallest_limit
+from daskfs.execution.cluster import ClusterSettings, connected, memory_per_worker, worker_memory
 from daskfs.execution.progress import Progress, Silent
-from daskfs.execution.waves import pending_units, run_stage
+from daskfs.execution.waves import Report, pending_units, run_stage
 from daskfs.graph.neighbors import create_graph_arrays
 from daskfs.graph.partition import block_rows
 from daskfs.job import DataBlock, Job
 from daskfs.methods.registry import check_labels
-from daskfs.plan import Plan, Stage, check_memory, digest
+from daskfs.plan import Plan, Stage, check_memory, digest, limit_per_unit
 from daskfs.planning import TilePlan, plan_run, plan_tiles
 from daskfs.rundir import claimed, locked
 from daskfs.scores.slab import create_score_arrays, methods_from
@@ -86,24 +87,28 @@ class _Run:
         self.recomputed: dict[str, int] = {}
 
     def execute(self, settings: ClusterSettings) -> dict[str, Any]:
-        tiles = self._tile_plan(memory_per_worker(settings))
-        check_memory(tiles.stages, memory_per_worker(settings))
-        early = plan_run(self.job, tiles, tiles.task, memory_per_worker(settings))
-        check_memory(early.stages, memory_per_worker(settings))
+        limit = memory_per_worker(settings)
+        tiles = self._tile_plan(limit_per_unit(limit, settings.threads))
+        early = plan_run(self.job, tiles, tiles.task, limit_per_unit(limit, settings.threads))
+        check_memory((*tiles.stages, *early.stages), limit, settings.threads)
         # only now: a job that cannot run leaves nothing behind that would claim the directory
         self.store.write_json(layout.RUN_JSON, self.manifest)
         if (done := self._finished(tiles)) is not None:
             return done
         with connected(settings) as client, ExitStack() as stack:
             stack.callback(self.progress.close)
-            limit = memory_per_worker(settings) or (smallest_limit(client) if client else None)
-            self._fill_tiles(tiles, client, limit)
-            plan = self._plan(tiles, limit)
+            limit, threads = (limit, settings.threads) if limit or client is None else worker_memory(client)
+            check_memory(tiles.stages, limit, threads)
+            runner = Runner(client, settings.threads, self.progress, self._report, self.recomputed)
+            if tiles.stages:
+                fill_tiles(tiles, runner)
+            plan = self._plan(tiles, limit_per_unit(limit, threads))
+            check_memory(plan.stages, limit, threads)
             context = Context(self.store)
             check_labels_of(plan, context)
             create_run_arrays(self.store, plan)
             for stage in plan.stages:
-                self._run(context, stage, client, plan.identity)
+                runner.run(context, stage, plan.identity)
         return self._finish(plan, tiles)
 
     def _tile_plan(self, limit: int | None) -> TilePlan:
@@ -135,11 +140,6 @@ class _Run:
         self.progress.message("nothing to do: every unit is recorded and its outputs are there")
         return {**self.manifest, "recomputed": {}}
 
-    def _fill_tiles(self, tiles: TilePlan, client: Client | None, limit: int | None) -> None:
-        if not tiles.stages:
-            return
-        fill_tiles(tiles, client, limit, self._report, self.progress, self.recomputed)
-
     def _plan(self, tiles: TilePlan, limit: int | None) -> Plan:
         info = read_tile_info(Store(Path(tiles.url)))
         assert info is not None
@@ -149,11 +149,7 @@ class _Run:
             planned = Plan.from_json(raw, self.store.url)  # slabs stay as they were, whatever the memory is now
         else:
             self.store.write_json(layout.PLAN_JSON, planned.to_json())
-        check_memory(planned.stages, limit)
         return planned
-
-    def _run(self, context: Context, stage: Stage, client: Client | None, identity: str) -> None:
-        run_pending(context, stage, client, identity, self._report, self.progress, self.recomputed)
 
     def _report(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         self.progress.unit_done(stage, unit, facts)
@@ -177,44 +173,36 @@ class _Run:
         write_report(self.store, {**self.manifest, "recomputed": self.recomputed})
 
 
-def run_pending(
-    context: Context,
-    stage: Stage,
-    client: Client | None,
-    identity: str,
-    report: Any,
-    progress: Progress,
-    recomputed: dict[str, int],
-) -> None:
-    """Run the units of a stage that are not recorded, counting them in `recomputed`."""
-    units = pending_units(context, stage)
-    if not units:
-        return
-    progress.start_stage(stage, len(units))
+@dataclass
+class Runner:
+    """Runs what is left of stages, tells of it, and counts it in `recomputed`."""
 
-    def counted(done: Stage, unit: int, facts: dict[str, Any]) -> None:
-        recomputed[done.name] = recomputed.get(done.name, 0) + 1
-        report(done, unit, facts)
+    client: Client | None
+    threads: int
+    progress: Progress
+    report: Report
+    recomputed: dict[str, int] = field(default_factory=dict)
 
-    run_stage(context, stage, units, client, identity, counted)
+    def run(self, context: Context, stage: Stage, identity: str) -> None:
+        """Run the units of a stage that are not recorded."""
+        units = pending_units(context, stage)
+        if units:
+            self.progress.start_stage(stage, len(units))
+            run_stage(context, stage, units, self.client, identity, self._count, self.threads)
+
+    def _count(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
+        self.recomputed[stage.name] = self.recomputed.get(stage.name, 0) + 1
+        self.report(stage, unit, facts)
 
 
-def fill_tiles(
-    tiles: TilePlan,
-    client: Client | None,
-    limit: int | None,
-    report: Any,
-    progress: Progress,
-    recomputed: dict[str, int],
-) -> None:
+def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
     """Fill a tile store, or what is missing of it."""
-    check_memory(tiles.stages, limit)
     context = Context(Store(Path(tiles.url)))
     create_tile_arrays(context.store, tiles.shape, tiles.write_x)
     plan = Plan(tiles.url, tiles.stages, digest(tiles.fingerprint, dataclasses.asdict(tiles.shape)))
     context.store.write_json(layout.PLAN_JSON, plan.to_json())
     for stage in tiles.stages:
-        run_pending(context, stage, client, plan.identity, report, progress, recomputed)
+        runner.run(context, stage, plan.identity)
 
 
 def create_run_arrays(store: Store, plan: Plan) -> None:
@@ -293,7 +281,8 @@ def convert(
     with locked(store, layout.PLAN_JSON, "tile store", "target"), _stoppable(), ExitStack() as stack:
         stack.callback(progress.close)
         limit = memory_per_worker(settings)
-        tiles = plan_tiles(data, store.url, limit)
+        tiles = plan_tiles(data, store.url, limit_per_unit(limit, settings.threads))
+        check_memory(tiles.stages, limit, settings.threads)
         if not tiles.stages:
             msg = f"{data.source} already is a tile store."
             raise InputError(msg)
@@ -303,7 +292,7 @@ def convert(
             if not stages or stages[0].parameters.get("fingerprint") != tiles.fingerprint:
                 msg = f"{store.url} holds something else than tiles of these data: choose another target, or delete it."
                 raise StoreError(msg)
-        recomputed: dict[str, int] = {}
         with connected(settings) as client:
-            fill_tiles(tiles, client, limit, progress.unit_done, progress, recomputed)
-    return recomputed
+            runner = Runner(client, settings.threads, progress, progress.unit_done)
+            fill_tiles(tiles, runner)
+    return runner.recomputed

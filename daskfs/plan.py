@@ -23,7 +23,7 @@ from daskfs.store import layout
 from daskfs.store.tiles import PANEL_WIDTH, Shape
 
 MiB = 2**20
-PROCESS_BYTES = 330 * MiB
+PROCESS_BYTES = 400 * MiB
 """A worker with NumPy, SciPy, Zarr, scikit-learn and distributed loaded, and what its allocator keeps."""
 DESCENT_BYTES = 480 * MiB
 """What numba and the compiled pynndescent add to a process, for good."""
@@ -103,21 +103,31 @@ def fingerprinted(stages: Sequence[Stage], start: str) -> tuple[Stage, ...]:
     return tuple(result)
 
 
-def check_memory(stages: Sequence[Stage], memory_limit: int | None) -> None:
-    """Raise :class:`MemoryPlanError` when a unit would not fit, with the limit that would do."""
+def limit_per_unit(memory_limit: int | None, threads: int) -> int | None:
+    """Return the limit that a unit may plan with when `threads` of them share a process of `memory_limit` bytes."""
+    if memory_limit is None:
+        return None
+    return int((PROCESS_BYTES + (USABLE * memory_limit - PROCESS_BYTES) / threads) / USABLE)
+
+
+def check_memory(stages: Sequence[Stage], memory_limit: int | None, threads: int = 1) -> None:
+    """Raise :class:`MemoryPlanError` when `threads` units at once would not fit in a worker, with the limit that would
+    do.
+    """
     if memory_limit is None:
         return
     for stage in stages:
-        if stage.peak_bytes > USABLE * memory_limit:
-            needed = int(np.ceil(stage.peak_bytes / USABLE / MiB))
-            msg = (
-                f"stage {stage.name} needs {stage.peak_bytes / MiB:.0f} MiB in a worker process, and "
-                "cluster.memory_limit is "
-                f"{memory_limit / MiB:.0f} MiB, of which {USABLE:.0%} may be filled. Set "
-                f"cluster.memory_limit to {needed} MiB or more"
-                f"{', or start fewer workers' if needed > 1024 else ''}."
-            )
-            raise MemoryPlanError(msg)
+        needed = PROCESS_BYTES + threads * (stage.peak_bytes - PROCESS_BYTES)
+        if needed <= USABLE * memory_limit:
+            continue
+        together = f" for {threads} units at once" if threads > 1 else ""
+        enough = int(np.ceil(needed / USABLE / MiB))
+        msg = (
+            f"stage {stage.name} needs {needed / MiB:.0f} MiB in a worker process{together}, and cluster.memory_limit "
+            f"is {memory_limit / MiB:.0f} MiB, of which {USABLE:.0%} may be filled. Set cluster.memory_limit to "
+            f"{enough} MiB or more, or start fewer {'threads' if threads > 1 else 'workers'}."
+        )
+        raise MemoryPlanError(msg)
 
 
 # ---------------------------------------------------------------------------- tiles

@@ -215,7 +215,7 @@ def stored_context(X: Any) -> Iterator[tuple[Context, tuple[str, ...] | None, Cl
 
     from daskfs.execution.progress import Silent
     from daskfs.job import DataBlock
-    from daskfs.pipeline import fill_tiles
+    from daskfs.pipeline import Runner, fill_tiles
     from daskfs.planning import plan_tiles
     from daskfs.store.context import open_tiles
 
@@ -224,7 +224,7 @@ def stored_context(X: Any) -> Iterator[tuple[Context, tuple[str, ...] | None, Cl
         source, member = _as_path(X, Path(scratch))
         tiles_plan = plan_tiles(DataBlock(source=source, array=member), f"{scratch}/tiles", None)
         if tiles_plan.stages:
-            fill_tiles(tiles_plan, client, None, _ignore, Silent(), {})
+            fill_tiles(tiles_plan, Runner(client, 1, Silent(), _ignore))
         tiles = open_tiles(tiles_plan.url)
         names = tiles.store.read_json(layout.FEATURE_NAMES)
         yield Context(Store(Path(scratch) / "run"), tiles), tuple(names) if names else None, client

@@ -10,7 +10,7 @@ from daskfs.errors import StoreError
 from daskfs.execution.cluster import ClusterSettings, memory_per_worker
 from daskfs.execution.waves import pending_units
 from daskfs.job import Job
-from daskfs.plan import Plan, Stage, check_memory
+from daskfs.plan import Plan, Stage, check_memory, limit_per_unit
 from daskfs.planning import TilePlan, plan_run, plan_tiles
 from daskfs.rundir import read_manifest, refuse_foreign
 from daskfs.store import layout
@@ -51,13 +51,14 @@ def plan_job(job: Job) -> dict[str, Any]:
     refuse_foreign(store, layout.RUN_JSON, "daskfs run", "output.path")
     manifest = store.read_json(layout.RUN_JSON)
     mine = manifest is not None and manifest.get("job") == job.identity()
-    tiles = plan_tiles(job.data, f"{store.url}/{layout.TILES_DIR}", limit)
+    budget = limit_per_unit(limit, settings.threads)
+    tiles = plan_tiles(job.data, f"{store.url}/{layout.TILES_DIR}", budget)
     if mine and manifest is not None and manifest.get("tiles"):
         tiles = TilePlan.from_json(manifest["tiles"])
     stored = store.read_json(layout.PLAN_JSON) if mine else None
     task = tiles.task or (job.data.task if job.data.task != "auto" else None)
-    plan = Plan.from_json(stored, store.url) if stored else plan_run(job, tiles, task, limit)
-    check_memory((*tiles.stages, *plan.stages), limit)
+    plan = Plan.from_json(stored, store.url) if stored else plan_run(job, tiles, task, budget)
+    check_memory((*tiles.stages, *plan.stages), limit, settings.threads)
     rows = [_plan_row(Context(Store(Path(tiles.url))), stage) for stage in tiles.stages]
     rows += [_plan_row(Context(store), stage) for stage in plan.stages]
     return {

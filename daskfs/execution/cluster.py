@@ -141,10 +141,12 @@ def _check_scheduler_file(path: Path) -> None:
         raise ClusterError(msg)
 
 
-def smallest_limit(client: Client) -> int | None:
-    """Return the smallest memory limit among the workers, None when they have none."""
-    limits = [w.get("memory_limit") or 0 for w in client.scheduler_info(n_workers=-1)["workers"].values()]
-    return min((limit for limit in limits if limit > 0), default=None)
+def worker_memory(client: Client) -> tuple[int | None, int]:
+    """Return the smallest memory limit among the workers, None when they have none, and the most threads of one."""
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    limits = [w.get("memory_limit") or 0 for w in workers]
+    threads = max((int(w.get("nthreads") or 1) for w in workers), default=1)
+    return min((limit for limit in limits if limit > 0), default=None), threads
 
 
 def total_threads(client: Client) -> int:

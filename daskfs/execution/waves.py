@@ -28,7 +28,13 @@ def pending_units(context: Context, stage: Stage) -> list[int]:
 
 
 def run_stage(
-    context: Context, stage: Stage, units: Iterable[int], client: Client | None, identity: str, report: Report
+    context: Context,
+    stage: Stage,
+    units: Iterable[int],
+    client: Client | None,
+    identity: str,
+    report: Report,
+    threads: int = 1,
 ) -> None:
     """Run some units of a stage.
 
@@ -46,12 +52,29 @@ def run_stage(
         Identity of the plan, so that workers do not use one they remember.
     report
         Told of every finished unit.
+    threads
+        Without a client: units at a time, on Dask's threaded scheduler.
     """
     if client is None:
+        _run_here(context, stage, units, threads, report)
+        return
+    _run_on_cluster(context, stage, iter(units), client, identity, report)
+
+
+def _run_here(context: Context, stage: Stage, units: Iterable[int], threads: int, report: Report) -> None:
+    if threads == 1:
         for unit in units:
             report(stage, unit, run_unit(context, stage, unit))
         return
-    _run_on_cluster(context, stage, iter(units), client, identity, report)
+    from dask.base import compute
+    from dask.delayed import delayed
+
+    run = delayed(run_unit, pure=False)
+    remaining = iter(units)
+    while wave := list(itertools.islice(remaining, PER_THREAD * threads)):
+        tasks = [run(context, stage, unit) for unit in wave]
+        for unit, facts in zip(wave, compute(*tasks, scheduler="threads", num_workers=threads), strict=True):
+            report(stage, unit, facts)
 
 
 def _run_on_cluster(

@@ -14,7 +14,16 @@ from daskfs.errors import MemoryPlanError, StoreError
 from daskfs.graph.partition import block_rows, resolved, search_units
 from daskfs.graph.spec import GraphSpec
 from daskfs.job import make_job
-from daskfs.plan import Plan, Stage, check_memory, plan_shape, serves_in_place, slab_budget, slab_columns
+from daskfs.plan import (
+    Plan,
+    Stage,
+    check_memory,
+    limit_per_unit,
+    plan_shape,
+    serves_in_place,
+    slab_budget,
+    slab_columns,
+)
 from daskfs.planning import plan_run, plan_tiles
 
 GiB = 2**30
@@ -121,3 +130,12 @@ def test_too_small_a_limit_names_the_setting_and_what_would_do() -> None:
     ):
         check_memory([stage], GiB // 2)
     check_memory([stage], None)
+
+
+def test_threads_share_a_worker() -> None:
+    stage = Stage("score", "score", 1, {}, 600 * 2**20)
+    check_memory([stage], GiB, threads=2)
+    with pytest.raises(MemoryPlanError, match=r"1000 MiB in a worker process for 3 units at once.* fewer threads"):
+        check_memory([stage], GiB, threads=3)
+    assert limit_per_unit(GiB, 1) == GiB
+    check_memory([Stage("score", "score", 1, {}, int(0.9 * (limit_per_unit(GiB, 2) or 0)))], GiB, threads=2)

@@ -83,10 +83,18 @@ def test_terminated_driver_says_75_and_goes_on(undisturbed: Path, tmp_path: Path
     assert (tmp_path / "run" / "ranking.csv").read_bytes() == (undisturbed / "ranking.csv").read_bytes()
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_same_bytes_for_any_number_of_workers(undisturbed: Path, tmp_path: Path, workers: int) -> None:
+@pytest.mark.parametrize(("workers", "threads"), [(0, 1), (0, 3), (1, 1), (1, 2)])
+def test_same_bytes_for_any_number_of_workers(undisturbed: Path, tmp_path: Path, workers: int, threads: int) -> None:
     job = make_job(tmp_path)
-    run(job, "--set", f"cluster.workers={workers}")
+    run(
+        job,
+        "--set",
+        f"cluster.workers={workers}",
+        "--set",
+        f"cluster.threads={threads}",
+        "--set",
+        "cluster.memory_limit=3GiB",
+    )
     for name in OUTPUTS:
         assert (tmp_path / "run" / name).read_bytes() == (undisturbed / name).read_bytes()
 
