@@ -320,8 +320,7 @@ class LaplacianScore(_ScoreSelector):
     metric
         "euclidean" or "cosine".
     weights
-        "heat": exp(-d**2 / t). "binary": 1. "cosine": the cosine of the rows (needs metric="cosine" or
-        graph_scaling="unit").
+        "heat": exp(-d**2 / t). "binary": 1. "cosine": the cosine of the rows (needs metric="cosine").
     t
         Width of the heat kernel: a number, or the "mean" or "median" of the squared edge lengths. Where every weight
         underflows to 0: :class:`ValueError`. scikit-feature's exp(-d**2 / (2 t**2)) is ``t = 2 * t**2`` here.

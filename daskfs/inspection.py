@@ -33,9 +33,7 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
         return describe_tiles(spec.source)
     source = open_source(spec)
     info = source.info
-    shape = plan_shape(
-        info.n_samples, info.n_features, info.dtype.name, info.nnz if info.is_sparse else None, None, info.row_multiple
-    )
+    shape = plan_shape(info.n_samples, info.n_features, info.dtype.name, info.nnz if info.is_sparse else None, None)
     names = list(info.feature_names or [f"x{i}" for i in range(info.n_features)])
     missing, infinite, constant = _scan(source, shape.n_bands, shape)
     raw = source.read_labels()

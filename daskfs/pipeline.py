@@ -20,7 +20,7 @@ import numpy as np
 
 from daskfs.errors import InputError, RunStoppedError, StoreError
 from daskfs.evaluation.design import check_rows, sample_rows
-from daskfs.execution.cluster import ClusterSettings, connected, memory_per_worker, worker_memory
+from daskfs.execution.cluster import ClusterSettings, connected, granted_memory
 from daskfs.execution.progress import Progress, Silent
 from daskfs.execution.waves import Report, pending_units, run_stage
 from daskfs.graph.neighbors import create_graph_arrays
@@ -35,7 +35,7 @@ from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.ingest import create_tile_arrays
 from daskfs.store.store import Store
-from daskfs.store.tiles import read_tile_info
+from daskfs.store.tiles import Shape, read_tile_info
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -87,18 +87,16 @@ class _Run:
         self.recomputed: dict[str, int] = {}
 
     def execute(self, settings: ClusterSettings) -> dict[str, Any]:
-        limit = memory_per_worker(settings)
-        tiles = self._tile_plan(limit_per_unit(limit, settings.threads))
-        early = plan_run(self.job, tiles, tiles.task, limit_per_unit(limit, settings.threads))
-        check_memory((*tiles.stages, *early.stages), limit, settings.threads)
-        # only now: a job that cannot run leaves nothing behind that would claim the directory
-        self.store.write_json(layout.RUN_JSON, self.manifest)
-        if (done := self._finished(tiles)) is not None:
-            return done
-        with connected(settings) as client, ExitStack() as stack:
+        with ExitStack() as stack:
             stack.callback(self.progress.close)
-            limit, threads = (limit, settings.threads) if limit or client is None else worker_memory(client)
-            check_memory(tiles.stages, limit, threads)
+            # workers that exist say how much memory there is; ones that do not are only started for a job that can run
+            client = stack.enter_context(connected(settings)) if settings.is_joined else None
+            limit, threads = granted_memory(settings, client)
+            tiles = self._prepared(limit, threads)
+            if (done := self._finished(tiles)) is not None:
+                return done
+            if not settings.is_joined:
+                client = stack.enter_context(connected(settings))
             runner = Runner(client, settings.threads, self.progress, self._report, self.recomputed)
             if tiles.stages:
                 fill_tiles(tiles, runner)
@@ -110,6 +108,14 @@ class _Run:
             for stage in plan.stages:
                 runner.run(context, stage, plan.identity)
         return self._finish(plan, tiles)
+
+    def _prepared(self, limit: int | None, threads: int) -> TilePlan:
+        """Plan everything that can be planned before the tiles are there; only then claim the directory."""
+        tiles = self._tile_plan(limit_per_unit(limit, threads))
+        early = plan_run(self.job, tiles, tiles.task, limit_per_unit(limit, threads))
+        check_memory((*tiles.stages, *early.stages), limit, threads)
+        self.store.write_json(layout.RUN_JSON, self.manifest)
+        return tiles
 
     def _tile_plan(self, limit: int | None) -> TilePlan:
         current = plan_tiles(self.job.data, self.store.url + "/" + layout.TILES_DIR, limit)
@@ -134,6 +140,8 @@ class _Run:
         plan = Plan.from_json(raw, self.store.url)
         contexts = [(Context(Store(Path(tiles.url))), tiles.stages), (Context(self.store), plan.stages)]
         if any(pending_units(context, stage) for context, stages in contexts for stage in stages):
+            self.manifest["status"] = "running"
+            self.store.write_json(layout.RUN_JSON, self.manifest)
             return None
         if not self.store.path(layout.REPORT_HTML).exists():
             self._write_report()
@@ -145,7 +153,7 @@ class _Run:
         assert info is not None
         planned = plan_run(self.job, dataclasses.replace(tiles, has_labels=info.task is not None), info.task, limit)
         raw = self.store.read_json(layout.PLAN_JSON)
-        if raw is not None and raw.get("identity") == planned.identity:
+        if raw is not None and raw.get("facts", {}).get("job") == planned.facts["job"]:
             planned = Plan.from_json(raw, self.store.url)  # slabs stay as they were, whatever the memory is now
         else:
             self.store.write_json(layout.PLAN_JSON, planned.to_json())
@@ -198,9 +206,9 @@ class Runner:
 def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
     """Fill a tile store, or what is missing of it."""
     context = Context(Store(Path(tiles.url)))
-    create_tile_arrays(context.store, tiles.shape, tiles.write_x)
     plan = Plan(tiles.url, tiles.stages, digest(tiles.fingerprint, dataclasses.asdict(tiles.shape)))
     context.store.write_json(layout.PLAN_JSON, plan.to_json())
+    create_tile_arrays(context.store, tiles.shape, tiles.write_x)
     for stage in tiles.stages:
         runner.run(context, stage, plan.identity)
 
@@ -231,7 +239,7 @@ def check_labels_of(plan: Plan, context: Context) -> None:
     designs = [stage.parameters for stage in plan.stages if stage.function == "design"]
     if not designs and not any(method.criterion.needs_labels for method in methods):
         return
-    labels = context.tiles.labels()
+    labels = context.labels()
     for method in methods:
         check_labels(method.criterion, method.label, labels)
     for design in designs:
@@ -280,9 +288,9 @@ def convert(
     store = Store(Path(target).expanduser().absolute())
     with locked(store, layout.PLAN_JSON, "tile store", "target"), _stoppable(), ExitStack() as stack:
         stack.callback(progress.close)
-        limit = memory_per_worker(settings)
-        tiles = plan_tiles(data, store.url, limit_per_unit(limit, settings.threads))
-        check_memory(tiles.stages, limit, settings.threads)
+        limit, threads = granted_memory(settings, None)
+        tiles = plan_tiles(data, store.url, limit_per_unit(limit, threads))
+        check_memory(tiles.stages, limit, threads)
         if not tiles.stages:
             msg = f"{data.source} already is a tile store."
             raise InputError(msg)
@@ -292,6 +300,12 @@ def convert(
             if not stages or stages[0].parameters.get("fingerprint") != tiles.fingerprint:
                 msg = f"{store.url} holds something else than tiles of these data: choose another target, or delete it."
                 raise StoreError(msg)
+            tiles = dataclasses.replace(  # tiles stay as they were cut, whatever the memory is now
+                tiles,
+                shape=Shape(**stages[0].parameters["shape"]),
+                write_x=bool(stages[0].parameters["write_x"]),
+                stages=stages,
+            )
         with connected(settings) as client:
             runner = Runner(client, settings.threads, progress, progress.unit_done)
             fill_tiles(tiles, runner)

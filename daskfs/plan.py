@@ -138,9 +138,7 @@ def slab_budget(memory_limit: int | None) -> int:
     return max(int((USABLE * memory_limit - PROCESS_BYTES) / 3), MiB)
 
 
-def plan_shape(
-    n_samples: int, n_features: int, dtype: str, nnz: int | None, memory_limit: int | None, row_multiple: int = 1
-) -> Shape:
+def plan_shape(n_samples: int, n_features: int, dtype: str, nnz: int | None, memory_limit: int | None) -> Shape:
     """Choose the tiles of a matrix.
 
     Tiles are at most 64 MiB; a slab of one tile column and a band of one tile row fit the slab budget; and when X is
@@ -150,8 +148,11 @@ def plan_shape(
     budget = slab_budget(memory_limit)
     if nnz is not None:
         per_row = max(1, nnz * (itemsize + 4) // max(n_samples, 1))
-        target = int(np.clip(nnz * (itemsize + 4) // 16, MIN_TILE_BYTES, min(MAX_TILE_BYTES, budget)))
-        rows = int(np.clip(target // per_row, 1, n_samples))
+        # converting a band between row and column order takes five times its bytes and more
+        target = int(
+            np.clip(nnz * (itemsize + 4) // 16, MIN_TILE_BYTES, max(MIN_TILE_BYTES, min(MAX_TILE_BYTES, budget // 5)))
+        )
+        rows = _band_rows(target // per_row, n_samples)
         columns = min(n_features, max(1, min(budget // (n_samples * itemsize), -(-n_features // MIN_PARALLEL))))
         return Shape(n_samples, n_features, dtype, True, nnz, rows, columns)
     total = n_samples * n_features * itemsize
@@ -163,10 +164,15 @@ def plan_shape(
     if columns > 8:
         columns -= columns % 8
     target = int(np.clip(total // 64, MIN_TILE_BYTES, MAX_TILE_BYTES))
-    rows = max(1, min(n_samples, target // (columns * itemsize), budget // (n_features * itemsize)))
-    if rows > row_multiple > 1:
-        rows -= rows % row_multiple
+    rows = _band_rows(min(target // (columns * itemsize), budget // (n_features * itemsize)), n_samples)
     return Shape(n_samples, n_features, dtype, False, None, rows, columns)
+
+
+def _band_rows(wanted: int, n_samples: int) -> int:
+    """Round the rows of a band down to a power of two, so that moments merge to the same bits whatever the memory
+    is.
+    """
+    return n_samples if wanted >= n_samples else 1 << max(0, max(wanted, 1).bit_length() - 1)
 
 
 def serves_in_place(
@@ -213,6 +219,8 @@ def plan_ingest(shape: Shape, parameters: Mapping[str, Any], write_x: bool, sour
     """Stages that fill a tile store."""
     band = band_bytes(shape)
     source = source_rows * shape.n_features * shape.itemsize
+    if shape.is_sparse:
+        source = source_rows * (shape.nnz or 0) // shape.n_samples * (shape.itemsize + 4)
     transient = 4 * tile_bytes(shape) if write_x else 0
     if shape.is_sparse:
         transient = 5 * band
@@ -319,14 +327,15 @@ def plan_scores(
 ) -> Stage:
     """Stage that scores the slabs."""
     n_units = -(-shape.n_features // columns)
-    panel = shape.n_samples * min(columns, PANEL_WIDTH)
+    # rows of some labels, rows with an edge, and steps of a rescaling are copies of one panel
+    panel = 4 * shape.n_samples * min(columns, PANEL_WIDTH) * (8 if scaled else shape.itemsize)
     slab = shape.n_samples * columns * (shape.itemsize + (8 if scaled else 0))
     largest_k = max((w.n_neighbors for w in weightings), default=0)
     block = 120 * largest_k * min(block_rows(shape.n_samples), shape.n_samples)
     peak = (
         process_bytes
         + slab
-        + panel * shape.itemsize
+        + panel
         + 4 * tile_bytes(shape)
         + block
         + 40 * shape.n_samples

@@ -42,6 +42,8 @@ from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, TileInfo, read_tile_info
 from daskfs.version import __version__
 
+LABEL_SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt")
+
 
 @dataclass(frozen=True)
 class TilePlan:
@@ -85,7 +87,8 @@ def _absolute(reference: str | None) -> str | None:
         return None
     path, colon, member = reference.rpartition(":")
     for file, rest in ((reference, ""), (path, colon + member)):
-        if file and Path(file).expanduser().is_file():
+        # only what ends like a file: a column may have the name of one that happens to lie here
+        if file and Path(file).suffix in LABEL_SUFFIXES and Path(file).expanduser().is_file():
             return str(Path(file).expanduser().absolute()) + rest
     return reference
 
@@ -105,7 +108,6 @@ def plan_tiles(data: DataBlock, tiles_url: str, memory_limit: int | None) -> Til
         info.dtype.name,
         info.nnz if info.is_sparse else None,
         memory_limit,
-        info.row_multiple,
     )
     x_path = _path_in_place(source, memory_limit)
     if x_path is not None:
@@ -194,8 +196,9 @@ def plan_run(job: Job, tiles: TilePlan, task: Task | None, memory_limit: int | N
     methods = job.make_methods(task)
     weightings = graph_needs(methods)
     specs = graph_specs(job, methods)
-    for _, k in specs.values():
+    for spec, k in specs.values():
         check_neighbors(k, shape.n_samples)
+        check_sparse(spec, shape.is_sparse)
     process = PROCESS_BYTES + _descent_bytes(specs, shape)
     stages: list[Stage] = []
     for spec, k in specs.values():
@@ -213,8 +216,9 @@ def plan_run(job: Job, tiles: TilePlan, task: Task | None, memory_limit: int | N
     if (evaluate := wanted_evaluation(job, tiles.has_labels)) is not None:
         stages += _plan_evaluation(evaluate, shape, raw_methods, columns, process)
     start = digest(tiles.fingerprint, dataclasses.asdict(shape), __version__)
-    facts = {"n_selected": n_selected, "memory_limit": memory_limit, "shape": dataclasses.asdict(shape)}
-    return Plan(tiles.url, fingerprinted(stages, start), digest(start, job.identity()), facts=facts)
+    settled = fingerprinted(stages, start)
+    facts = {"n_selected": n_selected, "shape": dataclasses.asdict(shape), "job": digest(start, job.identity())}
+    return Plan(tiles.url, settled, digest(facts["job"], [stage.fingerprint for stage in settled]), facts=facts)
 
 
 def _descent_bytes(specs: Mapping[str, tuple[GraphSpec, int]], shape: Shape) -> int:
@@ -226,6 +230,13 @@ def check_neighbors(k: int, n_samples: int) -> None:
     """Raise :class:`InputError` unless every row has k others."""
     if k >= n_samples:
         msg = f"n_neighbors is {k}, and X has n_samples={n_samples} rows: at most {n_samples - 1} neighbors exist."
+        raise InputError(msg)
+
+
+def check_sparse(spec: GraphSpec, is_sparse: bool) -> None:
+    """Raise :class:`InputError` for z-scores under cosine of sparse rows, which cannot be centered and stay sparse."""
+    if is_sparse and (spec.metric, spec.scaling) == ("cosine", "zscore"):
+        msg = "metric 'cosine' with scaling 'zscore' needs dense X: sparse rows cannot be centered."
         raise InputError(msg)
 
 

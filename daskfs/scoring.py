@@ -20,7 +20,7 @@ from daskfs.graph.partition import block_rows
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.moments import column_moments
+from daskfs.kernels.moments import tree_moments
 from daskfs.kernels.scaling import row_norms
 from daskfs.methods.registry import Method, check_labels
 from daskfs.plan import (
@@ -34,9 +34,10 @@ from daskfs.plan import (
     plan_weights,
     slab_columns,
 )
+from daskfs.planning import check_sparse
 from daskfs.scores.slab import create_score_arrays, graph_needs, method_to_json
 from daskfs.store import layout
-from daskfs.store.context import Context
+from daskfs.store.context import Context, put_labels
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, TileInfo, Tiles, check_finite
 
@@ -62,8 +63,7 @@ def memory_context(X: np.ndarray | sp.csr_matrix, labels: Labels | None) -> Cont
     )
     store = _LazyMoments(X)
     task, classes = (labels.task, labels.classes) if labels is not None else (None, ())
-    if labels is not None:
-        store.put_array(layout.LABELS.name, labels.values)
+    put_labels(store, labels)
     return Context(store, Tiles(store, TileInfo(shape, "memory", "memory", None, task, classes), X))
 
 
@@ -77,7 +77,7 @@ class _LazyMoments(Store):
     def open(self, name: str) -> Any:
         """Return an array, computing moments or norms at the first call."""
         if name == layout.COLUMNS.name and name not in self._memory:
-            m = column_moments(self._X)
+            m = tree_moments(self._X)
             self.put_array(name, np.stack([m.mean, m.variance, m.minimum, m.maximum, np.full_like(m.mean, np.nan)]))
         elif name == layout.ROW_NORMS.name and name not in self._memory:
             self.put_array(name, row_norms(self._X))
@@ -121,6 +121,7 @@ def score_features(
     stages += [plan_weights(shape.n_samples, w, 0) for w in weightings]
     stages.append(plan_scores(shape, [method_to_json(m) for m in methods], weightings, scaled, columns, 0))
     for spec, k in specs.values():
+        check_sparse(spec, shape.is_sparse)
         _create_lists(context.store, spec.name, shape, k)
     _store_given(context, given)
     create_score_arrays(context.store, list(methods), shape.n_features, columns)
@@ -152,6 +153,7 @@ def find_lists(
     """Return neighbour lists (indices, distances), each (n_samples, k), and the estimated recall, None for an exact
     search.
     """
+    check_sparse(spec, context.tiles.shape.is_sparse)
     _create_lists(context.store, spec.name, context.tiles.shape, k)
     run_all(context, plan_graph(context.tiles.shape, spec, k), client)
     store = context.store
@@ -274,5 +276,5 @@ def opened(X: Any, labels: Labels | None) -> Iterator[tuple[Context, tuple[str, 
         return
     with stored_context(X) as (context, names, client):
         if labels is not None:
-            context.tiles.use_labels(labels)
+            put_labels(context.store, labels)
         yield context, names, client

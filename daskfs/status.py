@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from daskfs.errors import StoreError
-from daskfs.execution.cluster import ClusterSettings, memory_per_worker
+from daskfs.execution.cluster import ClusterSettings, granted_memory
 from daskfs.execution.waves import pending_units
 from daskfs.job import Job
 from daskfs.plan import Plan, Stage, check_memory, limit_per_unit
@@ -46,19 +46,19 @@ def plan_job(job: Job) -> dict[str, Any]:
     nothing.
     """
     settings = ClusterSettings(**job.cluster.model_dump())
-    limit = memory_per_worker(settings)
+    limit, threads = granted_memory(settings, None)
     store = Store(Path(job.output.path).expanduser().absolute())
     refuse_foreign(store, layout.RUN_JSON, "daskfs run", "output.path")
     manifest = store.read_json(layout.RUN_JSON)
     mine = manifest is not None and manifest.get("job") == job.identity()
-    budget = limit_per_unit(limit, settings.threads)
+    budget = limit_per_unit(limit, threads)
     tiles = plan_tiles(job.data, f"{store.url}/{layout.TILES_DIR}", budget)
     if mine and manifest is not None and manifest.get("tiles"):
         tiles = TilePlan.from_json(manifest["tiles"])
     stored = store.read_json(layout.PLAN_JSON) if mine else None
     task = tiles.task or (job.data.task if job.data.task != "auto" else None)
     plan = Plan.from_json(stored, store.url) if stored else plan_run(job, tiles, task, budget)
-    check_memory((*tiles.stages, *plan.stages), limit, settings.threads)
+    check_memory((*tiles.stages, *plan.stages), limit, threads)
     rows = [_plan_row(Context(Store(Path(tiles.url))), stage) for stage in tiles.stages]
     rows += [_plan_row(Context(store), stage) for stage in plan.stages]
     return {

@@ -3,3 +3,8 @@
 from importlib.metadata import version
 
 __version__ = version("daskfs")
+
+
+def installed_version() -> str:
+    """Return the version in this process; workers are asked for theirs."""
+    return __version__

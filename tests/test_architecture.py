@@ -23,7 +23,7 @@ ALLOWED = {
     "ranking": {"errors", "kernels", "methods", "store", "scores"},
     "evaluation": {"errors", "kernels", "store", "scores", "ranking"},
     "plan": {"errors", "kernels", "store", "graph", "graph.spec"},
-    "execution": {"errors", "plan", "store"},
+    "execution": {"errors", "plan", "store", "version"},
 }
 EDGE = {
     "report",

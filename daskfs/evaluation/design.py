@@ -29,7 +29,7 @@ COLUMNS_OF_SLAB = "evaluation/columns/{}"
 def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
     """Draw the rows, cut the folds, and list the features that any model will see."""
     del unit
-    store, labels = context.store, context.tiles.labels()
+    store, labels = context.store, context.labels()
     if labels is None:
         msg = "evaluate needs labels, and the data have none: set data.labels, or evaluate: null."
         raise InputError(msg)
@@ -38,17 +38,21 @@ def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int
     folds, warning = cut_folds(labels, rows, parameters)
     largest = max(parameters["n_selected"])
     used: set[int] = set()
+    warnings = [warning] if warning else []
     for method in methods_from(parameters["methods"]):
         scores = method_scores(store, method)[0]
         order = rank_order(scores, method.criterion.direction)[
             : min(largest, int(np.isfinite(scores).sum() + np.isinf(scores).sum()))
         ]
         store.put_array(ORDER.format(method.label), order)
+        if too_many := [n for n in parameters["n_selected"] if n > order.size]:
+            sizes = ", ".join(map(str, too_many))
+            warnings.append(f"{method.label} ranks {order.size} features: not evaluated at {sizes} features.")
         used.update(int(feature) for feature in order)
     store.put_array(ROWS, rows)
     store.put_array(FEATURES, np.array(sorted(used), dtype=np.int64))
     store.put_array(FOLDS, folds)
-    design = {"n_rows": int(rows.size), "n_rows_total": int(labels.is_labelled.sum()), "warning": warning}
+    design = {"n_rows": int(rows.size), "n_rows_total": int(labels.is_labelled.sum()), "warnings": warnings}
     store.write_json(layout.EVALUATION_DESIGN, design)
     return design
 

@@ -29,7 +29,7 @@ def evaluate_selection(context: Context, parameters: Mapping[str, Any], unit: in
     """Cross-validate one model on the first features of one ranking."""
     label, n_selected, repeat = task_of(parameters, unit)
     store = context.store
-    labels = context.tiles.labels()
+    labels = context.labels()
     assert labels is not None
     rows = store.open(ROWS)[...]
     order = store.open(ORDER.format(label))[...]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskfs.errors import ClusterError
+from daskfs.version import __version__, installed_version
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -41,6 +42,11 @@ class ClusterSettings:
     dashboard: bool = False
     local_directory: str | None = None
 
+    @property
+    def is_joined(self) -> bool:
+        """Whether the cluster exists already."""
+        return bool(self.address or self.scheduler_file)
+
 
 def machine_memory() -> int:
     """Return the memory this machine may use, in bytes, with control-group limits honored."""
@@ -49,13 +55,21 @@ def machine_memory() -> int:
     return int(memory_limit())
 
 
-def memory_per_worker(settings: ClusterSettings) -> int | None:
-    """Return the limit of one worker process; None when it is only known once the workers are."""
-    if settings.memory_limit is not None:
-        return settings.memory_limit
-    if settings.address or settings.scheduler_file:
-        return None
-    return machine_memory() // max(settings.workers, 1)
+def granted_memory(settings: ClusterSettings, client: Client | None) -> tuple[int | None, int]:
+    """Return the memory limit of a worker process, None where nobody knows it, and how many units it runs at once.
+
+    Of workers that exist already, the smallest limit and the most threads count, and ``cluster.memory_limit`` only
+    where it is smaller still.
+    """
+    if not settings.is_joined:
+        limit = settings.memory_limit or machine_memory() // max(settings.workers, 1)
+        return limit, settings.threads
+    limits, threads = [settings.memory_limit or 0], settings.threads
+    if client is not None:
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        limits += [int(w.get("memory_limit") or 0) for w in workers]
+        threads = max((int(w.get("nthreads") or 1) for w in workers), default=1)
+    return min((limit for limit in limits if limit > 0), default=None), threads
 
 
 @contextmanager
@@ -67,13 +81,14 @@ def connected(settings: ClusterSettings) -> Iterator[Client | None]:
     ClusterError
         When the scheduler cannot be reached or no worker comes within ``wait_seconds``.
     """
-    if settings.workers == 0 and not (settings.address or settings.scheduler_file):
+    if settings.workers == 0 and not settings.is_joined:
         yield None
         return
     import dask
 
-    with dask.config.set(DASK_SETTINGS):
-        if settings.address or settings.scheduler_file:
+    # naming the scheduler here makes the end of this block take back what a client that fails to connect leaves set
+    with dask.config.set({**DASK_SETTINGS, "scheduler": dask.config.get("scheduler", None)}):
+        if settings.is_joined:
             with _joined(settings) as client:
                 yield client
         else:
@@ -85,7 +100,7 @@ def connected(settings: ClusterSettings) -> Iterator[Client | None]:
 def _local(settings: ClusterSettings) -> Iterator[Client]:
     from distributed import Client, LocalCluster
 
-    limit = memory_per_worker(settings)
+    limit, _ = granted_memory(settings, None)
     with (
         LocalCluster(
             n_workers=settings.workers,
@@ -127,7 +142,22 @@ def _joined(settings: ClusterSettings) -> Iterator[Client]:
         except TimeoutError as error:
             msg = f"the scheduler at {where} had no worker within {settings.wait_seconds:g} s."
             raise ClusterError(msg) from error
+        _check_versions(client)
         yield client
+
+
+def _check_versions(client: Client) -> None:
+    try:
+        versions = set(client.run(installed_version).values())
+    except ImportError as error:
+        msg = f"the workers cannot import daskfs: {error}. Install daskfs {__version__} in their environment."
+        raise ClusterError(msg) from error
+    if versions != {__version__}:
+        msg = (
+            f"the workers have daskfs {', '.join(sorted(versions))}, this is {__version__}: install the same "
+            "everywhere."
+        )
+        raise ClusterError(msg)
 
 
 def _check_scheduler_file(path: Path) -> None:
@@ -139,14 +169,6 @@ def _check_scheduler_file(path: Path) -> None:
     if not isinstance(content, dict) or not isinstance(content.get("address"), str):
         msg = f"cluster.scheduler_file {path} is not what a Dask scheduler writes: it has no address."
         raise ClusterError(msg)
-
-
-def worker_memory(client: Client) -> tuple[int | None, int]:
-    """Return the smallest memory limit among the workers, None when they have none, and the most threads of one."""
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    limits = [w.get("memory_limit") or 0 for w in workers]
-    threads = max((int(w.get("nthreads") or 1) for w in workers), default=1)
-    return min((limit for limit in limits if limit > 0), default=None), threads
 
 
 def total_threads(client: Client) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Mapping
 from functools import lru_cache
@@ -10,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from daskfs.errors import DaskfsError, UnitError
+from daskfs.errors import DaskfsError, StoreError, UnitError
 from daskfs.execution.memory import peak_bytes, reset_peak
 from daskfs.plan import MiB, Plan, Stage
 from daskfs.store import layout
@@ -45,8 +46,18 @@ def unit_function(name: str) -> UnitFunction:
 
 @lru_cache(maxsize=4)
 def _plan_of(url: str, identity: str) -> Plan:
-    del identity  # part of the cache key: a run that starts over in the same place has another one
-    return Plan.from_json(Store(Path(url)).read_json(layout.PLAN_JSON), url)
+    raw = Store(Path(url)).read_json(layout.PLAN_JSON)
+    if raw is None:
+        msg = (
+            f"{url} holds no plan as seen from {socket.gethostname()}: the run's directory must be shared with "
+            "the workers."
+        )
+        raise StoreError(msg)
+    plan = Plan.from_json(raw, url)
+    if plan.identity != identity:
+        msg = f"{url} holds another plan than the one that is running: did another run start over in it?"
+        raise StoreError(msg)
+    return plan
 
 
 @lru_cache(maxsize=4)
@@ -113,6 +124,6 @@ def _attempt(context: Context, stage: Stage, unit: int, function: UnitFunction) 
             "bytes_written": counted.written,
             "process": os.getpid(),
         }
-        written = set(outputs)
+        written = dict(outputs)
     context.store.write_record(stage.name, unit, stage.fingerprint, written, {"facts": facts, **measured})
     return measured

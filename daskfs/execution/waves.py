@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -81,8 +82,11 @@ def _run_on_cluster(
     context: Context, stage: Stage, units: Iterable[int], client: Client, identity: str, report: Report
 ) -> None:
     from distributed import CancelledError, KilledWorker, as_completed
+    from distributed.scheduler import NoValidWorkerError
 
     remaining = iter(units)
+    # other runs may share the scheduler, and an earlier call may have left results there: no key must find those
+    call = uuid.uuid4().hex[:12]
     numbers: dict[str, int] = {}
 
     def submit(unit: int) -> Any:
@@ -92,7 +96,7 @@ def _run_on_cluster(
             identity,
             stage.name,
             unit,
-            key=f"{stage.name}-{unit}-{identity}",
+            key=f"{stage.name}-{unit}-{call}",
         )
         numbers[str(future.key)] = unit
         return future
@@ -106,12 +110,20 @@ def _run_on_cluster(
                 facts = future.result()
             except KilledWorker as error:
                 raise UnitError(_killed(stage, unit)) from error
+            except NoValidWorkerError as error:
+                msg = f"no worker is left for unit {unit} of stage {stage.name}: {error}"
+                raise ClusterError(msg) from error
             except CancelledError as error:
                 msg = (
                     f"the cluster dropped unit {unit} of stage {stage.name}: the scheduler went away or the "
                     "client lost it."
                 )
                 raise ClusterError(msg) from error
+            if not context.store.is_done(stage.name, unit, stage.fingerprint):
+                msg = (
+                    f"unit {unit} of stage {stage.name} left no record in {context.store.url}: do the workers share it?"
+                )
+                raise UnitError(msg)
             report(stage, unit, facts)
             for following in itertools.islice(remaining, 1):
                 running.add(submit(following))

@@ -78,6 +78,9 @@ def _describe(store: Store, name: str, k: int, n_samples: int) -> dict[str, Any]
 def _histogram(values: np.ndarray) -> dict[str, list[float]]:
     if values.size == 0:
         return {"edges": [0.0, 1.0], "counts": [0]}
+    low, high = float(values.min()), float(values.max())
+    if high - low <= 1e-9 * max(abs(low), abs(high)):  # equal but for round-off: too narrow to cut into bins
+        return {"edges": [low, high], "counts": [int(values.size)]}
     counts, edges = np.histogram(values, bins=HISTOGRAM_BINS)
     return {"edges": [float(e) for e in edges], "counts": [int(c) for c in counts]}
 

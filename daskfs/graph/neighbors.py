@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.errors import InputError
 from daskfs.graph.descent import descent_neighbors
 from daskfs.graph.partition import block_rows, read_members, search_units
 from daskfs.graph.spec import GraphSpec
@@ -37,9 +36,6 @@ def find_neighbors(context: Context, parameters: Mapping[str, Any], unit: int) -
     partitions = [slice(*bounds) for bounds in parameters["partitions"]]
     search = search_units(spec, partitions, context.tiles.shape.n_samples)[unit]
     X = read_members(context.tiles, search.members, spec.scaling)
-    if is_sparse(X) and (spec.metric, spec.scaling) == ("cosine", "zscore"):
-        msg = "metric 'cosine' with scaling 'zscore' needs dense X: sparse rows cannot be centered."
-        raise InputError(msg)
     if spec.engine == "exact":
         base = prepare_rows(X, spec.metric)
         asked = slice(search.queries.start - search.members.start, search.queries.stop - search.members.start)

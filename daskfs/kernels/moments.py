@@ -140,6 +140,29 @@ def merge_moments(a: Moments, b: Moments) -> Moments:
     )
 
 
+def cell_rows(width: int, sparse: bool) -> int:
+    """Return the rows of one cell of :func:`tree_moments`: a power of two that follows from the width alone."""
+    return 256 if sparse else 1 << max(0, (2**19 // max(width, 1)).bit_length() - 1)
+
+
+def tree_moments(F: np.ndarray | sp.csr_matrix) -> Moments:
+    """Moments by cells of rows that are merged two by two.
+
+    A band whose number of rows is a power of two, and at least a cell, is a whole subtree: merging bands two by two
+    with :func:`merge_tree` gives the same bits for every such height of bands.
+    """
+    size = cell_rows(F.shape[1], is_sparse(F))
+    return merge_tree([column_moments(F[rows]) for rows in row_blocks(F.shape[0], size)] or [column_moments(F)])
+
+
+def merge_tree(parts: list[Moments]) -> Moments:
+    """Merge moments of consecutive rows, neighbors two by two, until one is left."""
+    while len(parts) > 1:
+        pairs = [merge_moments(*parts[i : i + 2]) for i in range(0, len(parts) - 1, 2)]
+        parts = pairs + parts[len(pairs) * 2 :]
+    return parts[0]
+
+
 def weighted_deviation(F: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the weighted mean and the weighted sum of squared deviations from it.
 
@@ -216,4 +239,4 @@ def target_moments(F: np.ndarray, target: np.ndarray) -> TargetMoments:
     comoment = np.zeros(F.shape[1])
     for rows in row_blocks(F.shape[0]):
         comoment += weighted_column_sums(centered[rows], F[rows].astype(np.float64) - moments.mean)
-    return TargetMoments(moments.m2, float(centered @ centered), comoment, moments.is_constant)
+    return TargetMoments(moments.m2, float(np.sum(centered * centered)), comoment, moments.is_constant)

@@ -139,7 +139,7 @@ def squared_distances(a: Rows, a_index: np.ndarray, b: Rows, b_index: np.ndarray
         else:
             result[chunk] = np.einsum("ij,ij->i", difference, difference)
     if a.is_zero is not None and b.is_zero is not None:
-        result += a.is_zero[a_index].astype(np.float64) + b.is_zero[b_index]
+        result[a.is_zero[a_index] | b.is_zero[b_index]] = 2.0
     return result
 
 

@@ -201,7 +201,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "stages": [{**s, "recomputed": recomputed.get(s["name"], 0)} for s in manifest["stages"]],
         "job": manifest["job"],
         "versions": manifest["versions"],
-        "warnings": [evaluation["warning"]] if evaluation and evaluation["warning"] else [],
+        "warnings": evaluation["warnings"] if evaluation else [],
     }
 
 
@@ -292,6 +292,6 @@ def _evaluation(store: Store, plan: Plan) -> dict[str, Any] | None:
         "n_rows": design["n_rows"],
         "n_rows_total": design["n_rows_total"],
         "seed": p["random_state"],
-        "warning": design["warning"],
+        "warnings": design["warnings"],
         "curves": curves,
     }

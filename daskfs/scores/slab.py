@@ -48,7 +48,7 @@ def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> No
     methods = methods_from(parameters["methods"])
     columns = slab_range(unit, int(parameters["slab_columns"]), context.tiles.shape.n_features)
     panels = context.tiles.read_panels(columns.start, columns.stop)
-    labels = context.tiles.labels() if any(m.criterion.needs_labels for m in methods) else None
+    labels = context.labels() if any(m.criterion.needs_labels for m in methods) else None
     needs = list(dict.fromkeys(need for method in methods for need in method.needs))
     statistics: list[dict[Need, Statistic]] = [{} for _ in panels]
     for scaling in dict.fromkeys(need.scaling for need in needs):
@@ -59,6 +59,7 @@ def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> No
                 if not isinstance(need, NeedGraphForms):
                     statistic[need] = panel_statistic(need, panel, labels)
         _add_graph_forms(context.store, [n for n in wanted if isinstance(n, NeedGraphForms)], scaled, statistics)
+        del scaled  # before the next copy of the slab
     for method in methods:
         parts = [method.criterion.score(statistic, method.parameters) for statistic in statistics]
         fields = np.stack([np.concatenate([_field(p, name) for p in parts]) for name in method.criterion.fields])

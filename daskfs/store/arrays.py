@@ -118,9 +118,27 @@ class ChunkedArray:
         try:
             return np.asarray(self._array[selection])
         except (ValueError, RuntimeError, OSError) as error:
-            names = ", ".join(str(path) for path in touched[:3])
-            msg = f"cannot decode chunk {names}{' ...' if len(touched) > 3 else ''}: {error}"
+            names = ", ".join(str(path) for path in self._remove_damaged(touched) or touched[:3])
+            again = "" if self._foreign else " It was removed: the same command makes it again."
+            msg = f"cannot decode chunk {names}: {error}.{again}"
             raise StoreError(msg) from error
+
+    def _remove_damaged(self, touched: list[Path]) -> list[Path]:
+        """Delete those of our own chunks that do not decode, so that their unit counts as not done; return them."""
+        if self._foreign:
+            return []
+        damaged = []
+        for path in touched:
+            position = [int(part) for part in path.relative_to(self._root).parts[1:]]
+            region = tuple(
+                slice(i * c, min((i + 1) * c, n)) for i, c, n in zip(position, self.chunks, self.shape, strict=True)
+            )
+            try:
+                self._array[region]
+            except (ValueError, RuntimeError, OSError):
+                path.unlink(missing_ok=True)
+                damaged.append(path)
+        return damaged
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         self._array[selection] = value

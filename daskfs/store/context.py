@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from daskfs.errors import StoreError
+from daskfs.kernels.labels import Labels
 from daskfs.store import layout
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles, read_tile_info
+
+LABEL_CHUNK_ROWS = 2**20
 
 
 class Context:
@@ -26,6 +29,29 @@ class Context:
             plan = self.store.read_json(layout.PLAN_JSON)
             self._tiles = open_tiles(plan["tiles_url"])
         return self._tiles
+
+    def labels(self) -> Labels | None:
+        """Return the labels of all rows: those given for this run, else those of the tiles; None when there are
+        none.
+        """
+        return stored_labels(self.store) or self.tiles.labels()
+
+
+def put_labels(store: Store, labels: Labels | None) -> None:
+    """Store labels, and what they are, where every process finds them."""
+    if labels is not None:
+        store.put_array(layout.LABELS.name, labels.values, (LABEL_CHUNK_ROWS,))
+    found = {"task": labels.task if labels else None, "classes": list(labels.classes) if labels else []}
+    n_labelled = int(labels.is_labelled.sum()) if labels else 0
+    store.write_json(layout.LABELS_JSON, {**found, "n_labelled": n_labelled})
+
+
+def stored_labels(store: Store) -> Labels | None:
+    """Return the labels that :func:`put_labels` stored, None when there are none."""
+    found = store.read_json(layout.LABELS_JSON)
+    if found is None or found["task"] is None:
+        return None
+    return Labels(found["task"], store.open(layout.LABELS.name)[...], tuple(found["classes"]))
 
 
 UnitFunction = Callable[[Context, Mapping[str, Any], int], dict[str, Any] | None]

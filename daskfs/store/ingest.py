@@ -16,12 +16,12 @@ import scipy.sparse as sp
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.moments import Moments, column_moments, merge_moments, row_blocks
+from daskfs.kernels.moments import Moments, merge_tree, row_blocks, tree_moments
 from daskfs.kernels.scaling import row_norms
 from daskfs.sources import Source, SourceSpec, open_source
 from daskfs.sources.labels import encode_labels
 from daskfs.store import layout
-from daskfs.store.context import Context
+from daskfs.store.context import Context, put_labels
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, TileInfo, check_finite
 
@@ -63,7 +63,7 @@ def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     check_finite(block, band.start, source.info.feature_names, parameters["source"]["source"])
     if parameters["write_x"]:
         _write_band(context.store, shape, unit, block)
-    moments = column_moments(block)
+    moments = tree_moments(block)
     nonzero = np.asarray(block.getnnz(axis=0) if is_sparse(block) else np.count_nonzero(block, axis=0))
     rows = [
         np.full(shape.n_features, moments.count),
@@ -103,12 +103,8 @@ def store_labels(context: Context, parameters: Mapping[str, Any], unit: int) -> 
         store.write_json(layout.FEATURE_NAMES, list(source.info.feature_names))
     raw = source.read_labels()
     labels = None if raw is None else encode_labels(raw, shape.n_samples, parameters["task"])
-    if labels is not None:
-        store.put_array(layout.LABELS.name, labels.values, (CHUNK_ROWS,))
-    n_labelled = int(labels.is_labelled.sum()) if labels else 0
-    found = {"task": labels.task if labels else None, "classes": list(labels.classes) if labels else []}
-    store.write_json(layout.LABELS_JSON, {**found, "n_labelled": n_labelled})
-    return {"n_labelled": n_labelled}
+    put_labels(store, labels)
+    return {}
 
 
 def _check_names(names: tuple[str, ...]) -> None:
@@ -148,12 +144,10 @@ def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> d
 
 def _merged(store: Store, shape: Shape) -> tuple[Moments, np.ndarray]:
     partials = store.open(layout.PARTIALS.name)
-    merged: Moments | None = None
+    parts = []
     nonzero = np.zeros(shape.n_features)
     for index in range(shape.n_bands):
         part = dict(zip(layout.PARTIAL_ROWS, partials[index : index + 1][0], strict=True))
-        moments = Moments(int(part["count"][0]), part["mean"], part["m2"], part["minimum"], part["maximum"])
-        merged = moments if merged is None else merge_moments(merged, moments)
+        parts.append(Moments(int(part["count"][0]), part["mean"], part["m2"], part["minimum"], part["maximum"]))
         nonzero += part["nonzero"]
-    assert merged is not None
-    return merged, nonzero
+    return merge_tree(parts), nonzero

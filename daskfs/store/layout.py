@@ -68,7 +68,6 @@ EDGE_ONCE = ArraySpec(
 DEGREES = ArraySpec("weights/{}/degrees", ("n_samples",), "float64", "Row sums of the symmetric weight matrix.")
 
 SCORES = ArraySpec("scores/{}", ("n_fields", "n_features"), "float64", "Fields of one method; field 0 is the score.")
-EVALUATION_X = ArraySpec("evaluation/X", ("n_rows", "n_columns"), "X", "Sampled rows of every selected feature.")
 
 RUN_NAMES = (
     TILES_DIR,

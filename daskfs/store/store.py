@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import threading
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,9 @@ import numpy as np
 from daskfs.errors import StoreError
 from daskfs.store import layout
 from daskfs.store.arrays import Array, ChunkedArray, create_zarr, open_zarr
+
+Outputs = dict[Path, int | None]
+"""Paths that a unit wrote, with the CRC-32 of small objects."""
 
 
 class Store:
@@ -53,12 +57,19 @@ class Store:
             return
         path = self.path(name)
         clipped = tuple(max(1, min(c, s)) for c, s in zip(chunks, shape, strict=True))
-        if (path / "zarr.json").exists():
-            array = open_zarr(path)
-            if array.shape == shape and array.dtype == np.dtype(dtype) and array.chunks == clipped:
-                return
+        if (path / "zarr.json").exists() and self._fits(path, shape, dtype, clipped):
+            return
         self._opened.pop(name, None)
         create_zarr(path, shape, dtype, clipped)
+        self._note([path / "zarr.json"])
+
+    @staticmethod
+    def _fits(path: Path, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> bool:
+        try:
+            array = open_zarr(path)
+        except StoreError:  # damaged metadata: made anew
+            return False
+        return bool(array.shape == shape and array.dtype == np.dtype(dtype) and array.chunks == chunks)
 
     def open(self, name: str) -> Array:
         """Return an array of the store; :class:`StoreError` when it is not there."""
@@ -88,7 +99,7 @@ class Store:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        self._note([path])
+        self._note([path], zlib.crc32(data))
 
     def read_bytes(self, name: str) -> bytes | None:
         """Return a small object, or None when it is not there."""
@@ -128,24 +139,26 @@ class Store:
             path.unlink(missing_ok=True)
 
     # ----------------------------------------------------------------- records
-    def _note(self, paths: list[Path]) -> None:
+    def _note(self, paths: list[Path], checksum: int | None = None) -> None:
         written = getattr(self._written, "paths", None)
         if written is not None:
-            written.update(paths)
+            written.update(dict.fromkeys(paths, checksum))
 
     @contextmanager
-    def noting_outputs(self) -> Iterator[set[Path]]:
-        """Collect the paths that this thread writes."""
-        self._written.paths = set()
+    def noting_outputs(self) -> Iterator[Outputs]:
+        """Collect the paths that this thread writes, with a CRC-32 of small objects; chunks carry their own."""
+        self._written.paths = {}
         try:
             yield self._written.paths
         finally:
             self._written.paths = None
 
-    def write_record(self, stage: str, unit: int, fingerprint: str, outputs: set[Path], facts: dict[str, Any]) -> None:
+    def write_record(self, stage: str, unit: int, fingerprint: str, outputs: Outputs, facts: dict[str, Any]) -> None:
         """Record a finished unit; called after everything it wrote is in place."""
         root = self.root
-        sizes = {} if root is None else {str(path.relative_to(root)): path.stat().st_size for path in sorted(outputs)}
+        sizes: dict[str, list[int | None]] = {}
+        if root is not None:
+            sizes = {str(p.relative_to(root)): [p.stat().st_size, checksum] for p, checksum in sorted(outputs.items())}
         self.write_json(layout.record_name(stage, unit), {"fingerprint": fingerprint, "outputs": sizes, **facts})
 
     def read_record(self, stage: str, unit: int) -> dict[str, Any] | None:
@@ -159,17 +172,20 @@ class Store:
     def is_done(self, stage: str, unit: int, fingerprint: str) -> bool:
         """Return whether a unit has a record of the same inputs and everything it wrote is there in the size recorded.
 
-        Contents are not read here: chunks carry checksums, and reading a damaged one fails.
+        Of arrays only the sizes of chunks are looked at: chunks carry checksums, and reading a damaged one removes it.
         """
         record = self.read_record(stage, unit)
         if record is None or record.get("fingerprint") != fingerprint:
             return False
         if self.root is None:
             return True
-        for name, size in record.get("outputs", {}).items():
-            try:
-                if (self.root / name).stat().st_size != size:
-                    return False
-            except FileNotFoundError:
+        return all(self._is_whole(self.root / name, *found) for name, found in record.get("outputs", {}).items())
+
+    @staticmethod
+    def _is_whole(path: Path, size: int, checksum: int | None) -> bool:
+        try:
+            if path.stat().st_size != size:
                 return False
-        return True
+            return checksum is None or zlib.crc32(path.read_bytes()) == checksum
+        except FileNotFoundError:
+            return False

@@ -92,7 +92,6 @@ class Tiles:
         self._matrix = matrix
         self._columns_of_matrix = matrix.tocsc() if is_sparse(matrix) else None
         self._x: Array | None = None
-        self._labels: Labels | None = None
 
     # ------------------------------------------------------------- what is known
     def column_moments(self) -> dict[str, np.ndarray]:
@@ -111,15 +110,9 @@ class Tiles:
 
     def labels(self) -> Labels | None:
         """Return the labels of all rows, None when the data have none."""
-        if self._labels is not None:
-            return self._labels
         if self.info.task is None:
             return None
         return Labels(self.info.task, self.store.open(layout.LABELS.name)[...], self.info.classes)
-
-    def use_labels(self, labels: Labels) -> None:
-        """Let these labels take the place of the store's, in this process only."""
-        self._labels = labels
 
     def feature_names(self) -> list[str]:
         """Return the names of the features; ``x0, x1, ...`` where the source has none."""

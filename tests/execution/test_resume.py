@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.execution.runs import (
+    command,
     kill,
     n_planned_units,
     records,
@@ -110,5 +112,27 @@ def test_damaged_outputs_are_made_again(undisturbed: Path, tmp_path: Path) -> No
     (folder / "evaluation/results/4.json").unlink()
     result = run(job)
     assert result["recomputed"] == {"ingest": 1, "score": 1, "evaluate": 1}
+    for name in OUTPUTS:
+        assert (folder / name).read_bytes() == (undisturbed / name).read_bytes()
+
+
+def test_damage_of_the_same_size_is_found_and_made_again(undisturbed: Path, tmp_path: Path) -> None:
+    job = make_job(tmp_path)
+    run(job)
+    folder = tmp_path / "run"
+    ranking = folder / "ranking.csv"
+    ranking.write_bytes(ranking.read_bytes().replace(b"0.", b"1.", 1))
+    chunk = folder / "knn/euclidean/distances/c/1/0"
+    content = bytearray(chunk.read_bytes())
+    content[100] ^= 1
+    chunk.write_bytes(content)
+    (folder / "records/edges-euclidean-5/000000.json").unlink()
+    failed = subprocess.run(command("run", job, "-q"), capture_output=True, text=True, check=False)
+    assert failed.returncode == 3
+    assert "c/1/0" in failed.stderr
+    assert "It was removed" in failed.stderr
+    result = run(job)
+    assert result["recomputed"]["neighbors-euclidean"] == 1
+    assert result["recomputed"]["rank"] == 1
     for name in OUTPUTS:
         assert (folder / name).read_bytes() == (undisturbed / name).read_bytes()

@@ -15,13 +15,16 @@ from numpy.typing import DTypeLike, NDArray
 from daskfs.kernels.moments import (
     ROW_BLOCK,
     Moments,
+    cell_rows,
     class_moments,
     column_moments,
     column_sums,
     merge_moments,
+    merge_tree,
     row_blocks,
     rows_at_once,
     target_moments,
+    tree_moments,
     weighted_column_sums,
     weighted_deviation,
 )
@@ -265,3 +268,30 @@ class TestClassAndTargetMoments:
         scale = np.sqrt(moments.m2 * moments.target_m2)
         np.testing.assert_allclose(moments.comoment / scale, (expected / scale).astype(float), atol=1e-9)
         np.testing.assert_allclose(moments.target_m2, float(((y - y.mean()) ** 2).sum()), rtol=1e-9)
+
+
+class TestTree:
+    """Moments of bands merge to the same bits for every height of bands that a plan may choose."""
+
+    @pytest.mark.parametrize("width", [3, 700])
+    @pytest.mark.parametrize("sparse", [False, True])
+    def test_any_height_gives_the_same_bits(self, width: int, sparse: bool) -> None:
+        cell = cell_rows(width, sparse)
+        n_rows = min(9 * cell + cell // 3, 200_000)
+        F = np.random.default_rng(0).standard_normal((n_rows, width)) * 3 + 100
+        if sparse:
+            F[np.random.default_rng(1).random(F.shape) < 0.7] = 0.0
+        X = sp.csr_matrix(F) if sparse else F
+        whole = tree_moments(X)
+        np.testing.assert_allclose(whole.mean, F.mean(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(whole.variance, F.var(axis=0), rtol=1e-11)
+        for height in (cell, 2 * cell, 8 * cell):
+            bands = merge_tree([tree_moments(X[start : start + height]) for start in range(0, n_rows, height)])
+            np.testing.assert_array_equal(bands.mean, whole.mean)
+            np.testing.assert_array_equal(bands.m2, whole.m2)
+
+    def test_cells_follow_from_the_width_alone(self) -> None:
+        for width in (1, 7, 64, 1000, 10**6):
+            rows = cell_rows(width, False)
+            assert rows & (rows - 1) == 0
+            assert rows == 1 or rows * width <= 2**19

@@ -96,7 +96,7 @@ class TestRecords:
         with store.noting_outputs() as outputs:
             store.put_array("a", np.ones(8), (4,))
             store.write_bytes("x.bin", b"12345")
-            written = set(outputs)
+            written = dict(outputs)
         store.write_record("score", 3, fingerprint, written, {"seconds": 1.0})
 
     def test_done_means_same_inputs_and_all_outputs_there(self, tmp_path: Path) -> None:

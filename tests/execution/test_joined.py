@@ -1,0 +1,81 @@
+"""Clusters that exist already: by address and by scheduler file, several runs at once, labels given from Python."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from daskfs import FisherScore, LaplacianScore
+from tests.execution.runs import command, run, write_job
+
+pytestmark = pytest.mark.cluster
+
+SOURCE = "synthetic:mixture?n_samples=6000&n_features=64&n_classes=3&n_informative=8&seed=2"
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    options = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            memory_limit="1GiB",
+            dashboard_address=None,
+            scheduler_kwargs=options,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def joined(folder: Path, client: Client, **cluster: object) -> Path:
+    methods = ["LaplacianScore", "FisherScore"]
+    where = {"address": client.scheduler.address, **cluster}
+    return write_job(folder, SOURCE, methods=methods, cluster=where, evaluate={"n_selected": [4], "max_samples": 500})
+
+
+def test_two_runs_on_one_scheduler_keep_apart(client: Client, tmp_path: Path) -> None:
+    jobs = [joined(tmp_path / name, client) for name in ("a", "b")]
+    processes = [
+        subprocess.Popen(command("run", job, "-q"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for job in jobs
+    ]
+    for process in processes:
+        _, errors = process.communicate(timeout=200)
+        assert process.returncode == 0, errors
+    run(
+        write_job(
+            tmp_path / "c", SOURCE, methods=["LaplacianScore", "FisherScore"], cluster={"workers": 0}, evaluate=None
+        )
+    )
+    rankings = {(tmp_path / name / "run/ranking.csv").read_bytes() for name in "abc"}
+    assert len(rankings) == 1
+
+
+def test_scheduler_file_and_a_new_plan_in_the_same_place(client: Client, tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.json"
+    file.write_text(json.dumps({"address": client.scheduler.address}))
+    job = joined(tmp_path, client)
+    first = run(job, "--set", "cluster.address=null", "--set", f"cluster.scheduler_file={file}")
+    ranking = (tmp_path / "run/ranking.csv").read_bytes()
+    again = run(job, "--overwrite", "--set", "cluster.memory_limit=700MiB")
+    assert again["recomputed"].keys() == first["recomputed"].keys()
+    assert (tmp_path / "run/ranking.csv").read_bytes() == ranking
+
+
+def test_labels_given_to_an_estimator_reach_the_workers(client: Client, tmp_path: Path) -> None:
+    assert client.nthreads()
+    generator = np.random.default_rng(0)
+    X, y = generator.standard_normal((300, 7)), generator.integers(0, 3, 300)
+    np.savez(tmp_path / "X.npz", X=X, y=1 - y % 2)
+    path = str(tmp_path / "X.npz")
+    np.testing.assert_allclose(FisherScore().fit(path, y).scores_, FisherScore().fit(X, y).scores_, rtol=1e-12)
+    np.testing.assert_allclose(LaplacianScore().fit(path).scores_, LaplacianScore().fit(X).scores_, rtol=1e-12)
