@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 from collections.abc import Iterator
@@ -131,11 +132,17 @@ def _joined(settings: ClusterSettings) -> Iterator[Client]:
     if settings.scheduler_file:
         _check_scheduler_file(Path(settings.scheduler_file))
     where = settings.address or settings.scheduler_file
+    problem, client = "", None
     try:
         client = Client(settings.address, scheduler_file=settings.scheduler_file, timeout=settings.wait_seconds)
     except (OSError, TimeoutError, ValueError) as error:
-        msg = f"cannot reach the Dask scheduler at {where} within {settings.wait_seconds:g} s: {error}"
-        raise ClusterError(msg) from error
+        problem = str(error)
+    if client is None:
+        # The client that failed closes when it is collected. Were that to happen while the next one starts, both would
+        # wait # for the same lock; so it happens now, when no traceback holds it any more.
+        gc.collect()
+        msg = f"cannot reach the Dask scheduler at {where} within {settings.wait_seconds:g} s: {problem}"
+        raise ClusterError(msg)
     with client:
         try:
             client.wait_for_workers(1, timeout=settings.wait_seconds)

@@ -141,8 +141,13 @@ def merge_moments(a: Moments, b: Moments) -> Moments:
 
 
 def cell_rows(width: int, sparse: bool) -> int:
-    """Return the rows of one cell of :func:`tree_moments`: a power of two that follows from the width alone."""
-    return 256 if sparse else 1 << max(0, (2**19 // max(width, 1)).bit_length() - 1)
+    """Return the rows of one cell of :func:`tree_moments`: a power of two that follows from the width alone.
+
+    No dense band is planned with fewer: its tiles are at least 1 MiB, which is 2**17 values.
+    """
+    if sparse:
+        return 64
+    return 1 << (max(1, min(1024, 2**17 // max(width, 1))).bit_length() - 1)
 
 
 def tree_moments(F: np.ndarray | sp.csr_matrix) -> Moments:

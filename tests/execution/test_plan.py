@@ -14,6 +14,7 @@ from daskfs.errors import MemoryPlanError, StoreError
 from daskfs.graph.partition import block_rows, resolved, search_units
 from daskfs.graph.spec import GraphSpec
 from daskfs.job import make_job
+from daskfs.kernels.moments import cell_rows
 from daskfs.plan import (
     Plan,
     Stage,
@@ -40,6 +41,7 @@ def test_tiles_fit(n_samples: int, n_features: int, limit: int, dtype: str) -> N
     assert shape.tile_columns == 1 or n_samples * shape.tile_columns * shape.itemsize <= budget
     assert shape.tile_rows == 1 or shape.tile_rows * n_features * shape.itemsize <= budget
     assert shape.tile_rows == n_samples or shape.tile_rows & (shape.tile_rows - 1) == 0
+    assert shape.tile_rows >= min(n_samples, cell_rows(n_features, sparse=False))
     assert [shape.band(0).start, shape.band(shape.n_bands - 1).stop] == [0, n_samples]
     columns = slab_columns(shape, True, limit)
     assert 1 <= columns <= n_features

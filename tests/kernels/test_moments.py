@@ -294,4 +294,4 @@ class TestTree:
         for width in (1, 7, 64, 1000, 10**6):
             rows = cell_rows(width, False)
             assert rows & (rows - 1) == 0
-            assert rows == 1 or rows * width <= 2**19
+            assert rows == 1 or rows * width <= 2**17
