@@ -16,21 +16,18 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from daskfs.errors import InputError, RunStoppedError, StoreError
 from daskfs.evaluation.design import check_rows, sample_rows
 from daskfs.execution.cluster import ClusterSettings, connected, granted_memory
 from daskfs.execution.progress import Progress, Silent
+from daskfs.execution.units import create_arrays
 from daskfs.execution.waves import Report, pending_units, run_stage
-from daskfs.graph.neighbors import create_graph_arrays
-from daskfs.graph.partition import block_rows
 from daskfs.job import DataBlock, Job
 from daskfs.methods.registry import check_labels
 from daskfs.plan import Plan, Stage, check_memory, digest, limit_per_unit
 from daskfs.planning import TilePlan, plan_run, plan_tiles
 from daskfs.rundir import claimed, locked
-from daskfs.scores.slab import create_score_arrays, methods_from
+from daskfs.scores.slab import methods_from
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.ingest import create_tile_arrays
@@ -104,7 +101,7 @@ class _Run:
             check_memory(plan.stages, limit, threads)
             context = Context(self.store)
             check_labels_of(plan, context)
-            create_run_arrays(self.store, plan)
+            create_arrays(context, plan.stages)
             for stage in plan.stages:
                 runner.run(context, stage, plan.identity)
         return self._finish(plan, tiles)
@@ -211,24 +208,6 @@ def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
     create_tile_arrays(context.store, tiles.shape, tiles.write_x)
     for stage in tiles.stages:
         runner.run(context, stage, plan.identity)
-
-
-def create_run_arrays(store: Store, plan: Plan) -> None:
-    """Create the arrays that several units of a stage write into."""
-    shape = plan.facts["shape"]
-    n_samples, n_features = int(shape["n_samples"]), int(shape["n_features"])
-    for stage in plan.stages:
-        if stage.function == "neighbors":
-            name = stage.name.removeprefix("neighbors-")
-            create_graph_arrays(store, name, n_samples, int(stage.parameters["k"]), block_rows(n_samples))
-        elif stage.function == "recall":
-            k, name = int(stage.parameters["k"]), stage.name.removeprefix("recall-")
-            n_queries = min(500, n_samples)
-            store.create(layout.KNN_RECALL.at(name), (stage.n_units, n_queries, k), np.float64, (1, n_queries, k))
-        elif stage.function == "score":
-            create_score_arrays(
-                store, methods_from(stage.parameters["methods"]), n_features, int(stage.parameters["slab_columns"])
-            )
 
 
 def check_labels_of(plan: Plan, context: Context) -> None:

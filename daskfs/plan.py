@@ -16,6 +16,7 @@ import numpy as np
 
 from daskfs.errors import MemoryPlanError, StoreError
 from daskfs.graph.descent import list_length
+from daskfs.graph.neighbors import RECALL_ROWS
 from daskfs.graph.partition import block_rows, graph_dtype, resolved, search_units
 from daskfs.graph.spec import GraphSpec, Weighting
 from daskfs.kernels.neighbors import PAIR_ELEMENTS, TILE_BYTES
@@ -254,11 +255,11 @@ def plan_graph(shape: Shape, spec: GraphSpec, k: int) -> list[Stage]:
     stages = [Stage(f"neighbors-{spec.name}", "neighbors", len(units), parameters, peak, read, lists)]
     if engine == "exact":
         return stages
-    queries = 500 * shape.n_features * 8
+    queries = RECALL_ROWS * shape.n_features * 8
     check = (
         PROCESS_BYTES + DESCENT_BYTES + 3 * _members_bytes(shape, spec, shape.tile_rows) + 2 * queries + 12 * TILE_BYTES
     )
-    exact = shape.n_bands * 500 * k * 8
+    exact = shape.n_bands * RECALL_ROWS * k * 8
     merge = PROCESS_BYTES + DESCENT_BYTES + 4 * exact + 16 * min(block_rows(rows), rows) * k
     return [
         *stages,

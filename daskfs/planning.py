@@ -1,5 +1,7 @@
-"""From a job and its data to a plan: which stages, with which parameters, at which size. Reads metadata, never
-values.
+"""From a job and its data to a plan: which stages, with which parameters, at which size.
+
+Of the data it takes what opening the source tells: its shape, type, names and identity, and whether it has labels.
+Most formats say so in their metadata; a text table is scanned to its end, and a bundled data set is loaded.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.graph.edges import store_given_graph
-from daskfs.graph.neighbors import create_graph_arrays
 from daskfs.graph.partition import block_rows
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
@@ -35,7 +34,7 @@ from daskfs.plan import (
     slab_columns,
 )
 from daskfs.planning import check_sparse
-from daskfs.scores.slab import create_score_arrays, graph_needs, method_to_json
+from daskfs.scores.slab import graph_needs, method_to_json
 from daskfs.store import layout
 from daskfs.store.context import Context, put_labels
 from daskfs.store.store import Store
@@ -76,10 +75,10 @@ class _LazyMoments(Store):
 
     def open(self, name: str) -> Any:
         """Return an array, computing moments or norms at the first call."""
-        if name == layout.COLUMNS.name and name not in self._memory:
+        if name == layout.COLUMNS and name not in self._memory:
             m = tree_moments(self._X)
             self.put_array(name, np.stack([m.mean, m.variance, m.minimum, m.maximum, np.full_like(m.mean, np.nan)]))
-        elif name == layout.ROW_NORMS.name and name not in self._memory:
+        elif name == layout.ROW_NORMS and name not in self._memory:
             self.put_array(name, row_norms(self._X))
         return super().open(name)
 
@@ -120,19 +119,11 @@ def score_features(
     stages += [plan_edges(shape.n_samples, name, k, 0) for name, k in lists]
     stages += [plan_weights(shape.n_samples, w, 0) for w in weightings]
     stages.append(plan_scores(shape, [method_to_json(m) for m in methods], weightings, scaled, columns, 0))
-    for spec, k in specs.values():
+    for spec, _ in specs.values():
         check_sparse(spec, shape.is_sparse)
-        _create_lists(context.store, spec.name, shape, k)
     _store_given(context, given)
-    create_score_arrays(context.store, list(methods), shape.n_features, columns)
     run_all(context, stages, client)
-    return {m.label: context.store.open(layout.SCORES.at(m.label))[...] for m in methods}
-
-
-def _create_lists(store: Store, name: str, shape: Shape, k: int) -> None:
-    create_graph_arrays(store, name, shape.n_samples, k, block_rows(shape.n_samples))
-    n_queries = min(500, shape.n_samples)
-    store.create(layout.KNN_RECALL.at(name), (shape.n_bands, n_queries, k), np.float64, (1, n_queries, k))
+    return {m.label: context.store.open(layout.SCORES.format(m.label))[...] for m in methods}
 
 
 def _store_given(context: Context, given: GivenGraph | None) -> None:
@@ -143,8 +134,8 @@ def _store_given(context: Context, given: GivenGraph | None) -> None:
     if given.lists is not None:
         name, indices, distances = given.lists
         rows = block_rows(indices.shape[0])
-        context.store.put_array(layout.KNN_INDICES.at(name), indices, (rows, indices.shape[1]))
-        context.store.put_array(layout.KNN_DISTANCES.at(name), distances, (rows, distances.shape[1]))
+        context.store.put_array(layout.KNN_INDICES.format(name), indices, (rows, indices.shape[1]))
+        context.store.put_array(layout.KNN_DISTANCES.format(name), distances, (rows, distances.shape[1]))
 
 
 def find_lists(
@@ -154,19 +145,19 @@ def find_lists(
     search.
     """
     check_sparse(spec, context.tiles.shape.is_sparse)
-    _create_lists(context.store, spec.name, context.tiles.shape, k)
     run_all(context, plan_graph(context.tiles.shape, spec, k), client)
     store = context.store
     recall = store.read_json(layout.RECALL_SUMMARY.format(spec.name))
     indices, distances = (
-        store.open(layout.KNN_INDICES.at(spec.name))[...],
-        store.open(layout.KNN_DISTANCES.at(spec.name))[...],
+        store.open(layout.KNN_INDICES.format(spec.name))[...],
+        store.open(layout.KNN_DISTANCES.format(spec.name))[...],
     )
     return indices, distances, recall["value"] if recall else None
 
 
 def run_all(context: Context, stages: Sequence[Stage], client: Client | None) -> None:
     """Run all units of some stages: on a cluster, or in this process."""
+    from daskfs.execution.units import create_arrays
     from daskfs.execution.waves import run_stage
 
     stages = fingerprinted(stages, context.tiles.info.fingerprint)
@@ -174,6 +165,7 @@ def run_all(context: Context, stages: Sequence[Stage], client: Client | None) ->
     if context.store.root is not None:
         plan = Plan(context.tiles.store.url, tuple(stages), identity)
         context.store.write_json(layout.PLAN_JSON, plan.to_json())
+    create_arrays(context, stages)
     for stage in stages:
         run_stage(context, stage, range(stage.n_units), client, identity, _ignore)
 
@@ -224,7 +216,7 @@ def stored_context(X: Any) -> Iterator[tuple[Context, tuple[str, ...] | None, Cl
     client = current_client()
     with tempfile.TemporaryDirectory(prefix="daskfs-", dir=dask.config.get("temporary-directory", None)) as scratch:
         source, member = _as_path(X, Path(scratch))
-        tiles_plan = plan_tiles(DataBlock(source=source, array=member), f"{scratch}/tiles", None)
+        tiles_plan = plan_tiles(DataBlock(source=source, array=member), f"{scratch}/{layout.TILES_DIR}", None)
         if tiles_plan.stages:
             fill_tiles(tiles_plan, Runner(client, 1, Silent(), _ignore))
         tiles = open_tiles(tiles_plan.url)

@@ -6,6 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from daskfs.errors import StoreError
 from daskfs.execution.cluster import ClusterSettings, granted_memory
 from daskfs.execution.waves import pending_units
@@ -21,9 +23,8 @@ from daskfs.store.store import Store
 def describe_tiles(url: str) -> dict[str, Any]:
     """Return shape, tiles, labels and constant features of a finished tile store."""
     tiles = open_tiles(str(Path(url).expanduser().absolute()))
-    moments = tiles.column_moments()
     names = tiles.feature_names()
-    constant = [i for i in range(len(names)) if moments["minimum"][i] == moments["maximum"][i]]
+    constant = np.flatnonzero(tiles.constant_columns())
     labels = tiles.labels()
     counts: dict[str, Any] = {"n_labelled": int(labels.is_labelled.sum()) if labels else 0}
     if labels is not None and labels.task == "classification":
@@ -36,7 +37,7 @@ def describe_tiles(url: str) -> dict[str, Any]:
         "x_in_place": tiles.info.x_path,
         "task": tiles.info.task,
         **counts,
-        "n_constant": len(constant),
+        "n_constant": constant.size,
         "constant": [names[i] for i in constant[:20]],
     }
 

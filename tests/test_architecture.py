@@ -69,8 +69,9 @@ def test_imports_go_one_way(path: Path) -> None:
     assert imports_of(path) - {part} <= allowed
 
 
-def test_only_the_layout_spells_names_of_run_files() -> None:
+def test_only_the_layout_spells_names_in_a_store() -> None:
     names = ("ranking.csv", "run.json", "report.html", "plan.json", "tiles.json")
+    folders = ("bands/", "knn/", "edges/", "weights/", "given/", "scores/", "evaluation/", "records/")
     for path in PACKAGE.rglob("*.py"):
         if path.name == "layout.py":
             continue
@@ -80,6 +81,7 @@ def test_only_the_layout_spells_names_of_run_files() -> None:
             if isinstance(n, ast.Constant) and isinstance(n.value, str)
         }
         assert not strings & set(names), path
+        assert not [string for string in strings if string.startswith(folders)], path
 
 
 def test_kernels_know_nothing_of_dask_or_zarr() -> None:

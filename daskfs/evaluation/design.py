@@ -19,12 +19,6 @@ from daskfs.scores.slab import methods_from, slab_range
 from daskfs.store import layout
 from daskfs.store.context import Context
 
-ROWS = "evaluation/rows"
-FEATURES = "evaluation/features"
-FOLDS = "evaluation/folds"
-ORDER = "evaluation/order/{}"
-COLUMNS_OF_SLAB = "evaluation/columns/{}"
-
 
 def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
     """Draw the rows, cut the folds, and list the features that any model will see."""
@@ -44,14 +38,14 @@ def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int
         order = rank_order(scores, method.criterion.direction)[
             : min(largest, int(np.isfinite(scores).sum() + np.isinf(scores).sum()))
         ]
-        store.put_array(ORDER.format(method.label), order)
+        store.put_array(layout.EVALUATION_ORDER.format(method.label), order)
         if too_many := [n for n in parameters["n_selected"] if n > order.size]:
             sizes = ", ".join(map(str, too_many))
             warnings.append(f"{method.label} ranks {order.size} features: not evaluated at {sizes} features.")
         used.update(int(feature) for feature in order)
-    store.put_array(ROWS, rows)
-    store.put_array(FEATURES, np.array(sorted(used), dtype=np.int64))
-    store.put_array(FOLDS, folds)
+    store.put_array(layout.EVALUATION_ROWS, rows)
+    store.put_array(layout.EVALUATION_FEATURES, np.array(sorted(used), dtype=np.int64))
+    store.put_array(layout.EVALUATION_FOLDS, folds)
     design = {"n_rows": int(rows.size), "n_rows_total": int(labels.is_labelled.sum()), "warnings": warnings}
     store.write_json(layout.EVALUATION_DESIGN, design)
     return design
@@ -119,10 +113,10 @@ def cut_folds(labels: Labels, rows: np.ndarray, parameters: Mapping[str, Any]) -
 def gather_columns(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
     """Read the design's rows of those of its features that lie in one slab."""
     columns = slab_range(unit, int(parameters["slab_columns"]), context.tiles.shape.n_features)
-    features = context.store.open(FEATURES)[...]
+    features = context.store.open(layout.EVALUATION_FEATURES)[...]
     inside = features[(features >= columns.start) & (features < columns.stop)]
     if inside.size == 0:
         return
-    rows = context.store.open(ROWS)[...]
+    rows = context.store.open(layout.EVALUATION_ROWS)[...]
     block = context.tiles.read_columns(inside, rows, columns.start, columns.stop)
-    context.store.put_array(COLUMNS_OF_SLAB.format(unit), block)
+    context.store.put_array(layout.EVALUATION_SLAB.format(unit), block)

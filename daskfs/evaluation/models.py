@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.evaluation.design import COLUMNS_OF_SLAB, FEATURES, FOLDS, ORDER, ROWS
 from daskfs.kernels.labels import Labels
 from daskfs.ranking.tables import csv_bytes, parquet_bytes
 from daskfs.store import layout
@@ -31,8 +30,8 @@ def evaluate_selection(context: Context, parameters: Mapping[str, Any], unit: in
     store = context.store
     labels = context.labels()
     assert labels is not None
-    rows = store.open(ROWS)[...]
-    order = store.open(ORDER.format(label))[...]
+    rows = store.open(layout.EVALUATION_ROWS)[...]
+    order = store.open(layout.EVALUATION_ORDER.format(label))[...]
     metric = "accuracy" if labels.task == "classification" else "rmse"
     result = {
         "method": label,
@@ -45,7 +44,7 @@ def evaluate_selection(context: Context, parameters: Mapping[str, Any], unit: in
         store.write_json(layout.EVALUATION_RESULT.format(unit), {**result, "values": []})
         return {}
     X = _columns(context, order[:n_selected], int(parameters["slab_columns"]))
-    folds = store.open(FOLDS)[repeat : repeat + 1][0]
+    folds = store.open(layout.EVALUATION_FOLDS)[repeat : repeat + 1][0]
     values = cross_validate(
         X, labels, labels.values[rows], folds, int(parameters["n_neighbors"]), parameters["scaling"]
     )
@@ -54,11 +53,11 @@ def evaluate_selection(context: Context, parameters: Mapping[str, Any], unit: in
 
 
 def _columns(context: Context, features: np.ndarray, slab_columns: int) -> np.ndarray:
-    known = context.store.open(FEATURES)[...]
-    X = np.empty((context.store.open(ROWS).shape[0], features.size))
+    known = context.store.open(layout.EVALUATION_FEATURES)[...]
+    X = np.empty((context.store.open(layout.EVALUATION_ROWS).shape[0], features.size))
     for slab in np.unique(features // slab_columns):
         in_slab = known[known // slab_columns == slab]
-        block = context.store.open(COLUMNS_OF_SLAB.format(int(slab)))[...]
+        block = context.store.open(layout.EVALUATION_SLAB.format(int(slab)))[...]
         places = np.flatnonzero(features // slab_columns == slab)
         X[:, places] = block[:, np.searchsorted(in_slab, features[places])]
     return X

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -35,13 +35,30 @@ FUNCTIONS: Mapping[str, str] = {
     "evaluate": "daskfs.evaluation.models:evaluate_selection",
     "evaluation-tables": "daskfs.evaluation.models:write_tables",
 }
+ARRAYS: Mapping[str, str] = {
+    "neighbors": "daskfs.graph.neighbors:create_lists",
+    "recall": "daskfs.graph.neighbors:create_recall",
+    "score": "daskfs.scores.slab:create_scores",
+}
+"""What creates the arrays that several units write into, by the function of their stage."""
 ATTEMPTS = 3
 
 
 def unit_function(name: str) -> UnitFunction:
     """Return the function behind a stage."""
-    module, _, function = FUNCTIONS[name].partition(":")
-    return cast("UnitFunction", getattr(import_module(module), function))
+    return cast("UnitFunction", _imported(FUNCTIONS[name]))
+
+
+def _imported(reference: str) -> Any:
+    module, _, function = reference.partition(":")
+    return getattr(import_module(module), function)
+
+
+def create_arrays(context: Context, stages: Iterable[Stage]) -> None:
+    """Create the arrays of some stages that several units write into; a unit creates what it alone writes."""
+    for stage in stages:
+        if stage.function in ARRAYS:
+            _imported(ARRAYS[stage.function])(context, stage.parameters)
 
 
 @lru_cache(maxsize=4)

@@ -30,11 +30,11 @@ def mark_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> di
     """Mark each undirected edge once, and describe the graph: components, degrees, edge lengths."""
     del unit
     store, name, k = context.store, str(parameters["name"]), int(parameters["n_neighbors"])
-    indices = store.open(layout.KNN_INDICES.at(name))[:, :k]
+    indices = store.open(layout.KNN_INDICES.format(name))[:, :k]
     n_samples = indices.shape[0]
     size = block_rows(n_samples)
-    store.create(layout.EDGE_ONCE.at(name, k), (n_samples, k), np.uint8, (size, k))
-    once = store.open(layout.EDGE_ONCE.at(name, k))
+    store.create(layout.EDGE_ONCE.format(name, k), (n_samples, k), np.uint8, (size, k))
+    once = store.open(layout.EDGE_ONCE.format(name, k))
     for rows in row_blocks(n_samples, size):
         once[rows] = _stands_for_edge(indices, rows).astype(np.uint8)
     summary = _describe(store, name, k, n_samples)
@@ -93,9 +93,9 @@ def edge_blocks(store: Store, name: str, k: int) -> Iterator[tuple[np.ndarray, n
     if name == GIVEN:
         yield from _given_blocks(store)
         return
-    indices = store.open(layout.KNN_INDICES.at(name))
-    distances = store.open(layout.KNN_DISTANCES.at(name))
-    once = store.open(layout.EDGE_ONCE.at(name, k))
+    indices = store.open(layout.KNN_INDICES.format(name))
+    distances = store.open(layout.KNN_DISTANCES.format(name))
+    once = store.open(layout.EDGE_ONCE.format(name, k))
     for rows in row_blocks(indices.shape[0], block_rows(indices.shape[0])):
         marked = once[rows].astype(bool)
         source = np.broadcast_to(np.arange(rows.start, rows.stop)[:, None], marked.shape)[marked]
@@ -120,10 +120,10 @@ def weight_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     if weighting.self_loops:
         degrees += 1.0
     elif weighting.graph == GIVEN:
-        degrees += store.open("given/diagonal")[...]
+        degrees += store.open(layout.GIVEN_DIAGONAL)[...]
     if n_edges == n_underflow:
         raise InputError(_all_zero(weighting, t, n_edges))
-    store.put_array(layout.DEGREES.at(weighting.key), degrees, (block_rows(n_samples),))
+    store.put_array(layout.DEGREES.format(weighting.key), degrees, (block_rows(n_samples),))
     summary = {"t": t, "n_underflow": n_underflow, "n_isolated": int((degrees == 0).sum()), "n_edges": n_edges}
     store.write_json(layout.WEIGHT_SUMMARY.format(weighting.key), summary)
     return summary
@@ -171,13 +171,13 @@ def _weights_of(value: np.ndarray, weighting: Weighting, t: float) -> np.ndarray
 def store_given_graph(store: Store, graph: sp.csr_matrix) -> None:
     """Put a symmetric matrix of weights into a store in memory, each edge once."""
     upper = sp.triu(graph, k=1, format="coo")
-    store.put_array("given/source", upper.row.astype(np.int64))
-    store.put_array("given/target", upper.col.astype(np.int64))
-    store.put_array("given/weight", upper.data.astype(np.float64))
-    store.put_array("given/diagonal", graph.diagonal().astype(np.float64))
+    store.put_array(layout.GIVEN_SOURCE, upper.row.astype(np.int64))
+    store.put_array(layout.GIVEN_TARGET, upper.col.astype(np.int64))
+    store.put_array(layout.GIVEN_WEIGHT, upper.data.astype(np.float64))
+    store.put_array(layout.GIVEN_DIAGONAL, graph.diagonal().astype(np.float64))
 
 
 def _given_blocks(store: Store) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    arrays = [store.open(f"given/{part}") for part in ("source", "target", "weight")]
+    arrays = [store.open(name) for name in (layout.GIVEN_SOURCE, layout.GIVEN_TARGET, layout.GIVEN_WEIGHT)]
     for entries in row_blocks(arrays[0].shape[0], 2**20):
         yield arrays[0][entries], arrays[1][entries], arrays[2][entries]

@@ -21,14 +21,14 @@ RANKING_COLUMNS = ("method", "rank", "feature", "name", "score", "note")
 
 def method_scores(store: Store, method: Method) -> np.ndarray:
     """Return a method's fields over all features, shape (n_fields, n_features); row 0 is the score."""
-    return store.open(layout.SCORES.at(method.label))[...]
+    return store.open(layout.SCORES.format(method.label))[...]
 
 
 def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
     """Write ``ranking.csv``, ``ranking.parquet`` and ``selected_features.csv``."""
     del unit
     store, names = context.store, context.tiles.feature_names()
-    constant = _constant(context)
+    constant = context.tiles.constant_columns()
     rows: list[tuple[Any, ...]] = []
     selected: list[tuple[Any, ...]] = []
     for method in methods_from(parameters["methods"]):
@@ -47,11 +47,6 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
     store.write_bytes(layout.RANKING_PARQUET, parquet_bytes(RANKING_COLUMNS, rows))
     store.write_bytes(layout.SELECTED_CSV, csv_bytes(RANKING_COLUMNS[:-1], (row[:-1] for row in selected)))
     return {"n_features": len(names)}
-
-
-def _constant(context: Context) -> np.ndarray:
-    moments = context.tiles.column_moments()
-    return np.equal(moments["minimum"], moments["maximum"])
 
 
 def _row(

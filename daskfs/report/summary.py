@@ -242,8 +242,7 @@ def _agreement(methods: list[Method], tables: Mapping[str, np.ndarray], top_k: i
 def _excluded(
     methods: list[Method], tables: Mapping[str, np.ndarray], names: list[str], tiles: Tiles
 ) -> dict[str, Any]:
-    moments = tiles.column_moments()
-    constant = moments["minimum"] == moments["maximum"]
+    constant = tiles.constant_columns()
     by_feature: dict[tuple[int, str], list[str]] = {}
     for method in methods:
         for feature in np.flatnonzero(np.isnan(tables[method.label][0])):

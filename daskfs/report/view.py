@@ -117,8 +117,7 @@ def _contents(view: dict[str, Any]) -> list[tuple[str, str, list[tuple[str, str]
 def _tiles(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
     """The essential numbers: name, value, remark."""
     data = mapping(summary.get("data"))
-    seconds = [as_float(stage.get("seconds")) for stage in mappings(summary.get("stages"))]
-    known = [value for value in seconds if value is not None and value >= 0]
+    seconds = summary.get("seconds")
     n_classes = len(mapping(data.get("classes")))
     labelled, rows = as_float(data.get("n_labelled")), as_float(data.get("n_samples"))
     share = f"{format_percent(labelled / rows)} of the rows" if labelled is not None and rows else ""
@@ -135,7 +134,7 @@ def _tiles(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
             format_text(data.get("task") or ("unsupervised" if data else None)),
             f"{n_classes:,} classes" if n_classes else "",
         ),
-        ("Run time", format_seconds(sum(known)) if known else MISSING, "sum over stages" if known else ""),
+        ("Run time", format_seconds(seconds), "" if seconds is None else "wall time"),
     ]
 
 

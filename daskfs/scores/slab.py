@@ -36,11 +36,13 @@ def methods_from(raw: Iterable[Mapping[str, Any]]) -> list[Method]:
     return [make_method(m["name"], m["parameters"], m["label"]) for m in raw]
 
 
-def create_score_arrays(store: Store, methods: list[Method], n_features: int, slab_columns: int) -> None:
+def create_scores(context: Context, parameters: Mapping[str, Any]) -> None:
     """Create one array of fields for each method."""
-    for method in methods:
+    n_features, columns = context.tiles.shape.n_features, int(parameters["slab_columns"])
+    for method in methods_from(parameters["methods"]):
         n_fields = len(method.criterion.fields)
-        store.create(layout.SCORES.at(method.label), (n_fields, n_features), np.float64, (n_fields, slab_columns))
+        name, shape = layout.SCORES.format(method.label), (n_fields, n_features)
+        context.store.create(name, shape, np.float64, (n_fields, columns))
 
 
 def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
@@ -63,7 +65,7 @@ def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> No
     for method in methods:
         parts = [method.criterion.score(statistic, method.parameters) for statistic in statistics]
         fields = np.stack([np.concatenate([_field(p, name) for p in parts]) for name in method.criterion.fields])
-        context.store.open(layout.SCORES.at(method.label))[:, columns] = fields
+        context.store.open(layout.SCORES.format(method.label))[:, columns] = fields
 
 
 def _field(part: Mapping[str, np.ndarray], name: str) -> np.ndarray:
@@ -82,7 +84,7 @@ def _add_graph_forms(
             for total, panel in zip(sums, panels, strict=True):
                 total += edge_sums(panel, source, target, weights)
         for row, need in enumerate(group):
-            degrees = store.open(layout.DEGREES.at(need.weighting.key))[...]
+            degrees = store.open(layout.DEGREES.format(need.weighting.key))[...]
             for statistic, total, panel in zip(statistics, sums, panels, strict=True):
                 statistic[need] = _forms(panel, degrees, total[row])
 

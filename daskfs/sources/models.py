@@ -44,7 +44,28 @@ class Model(Protocol):
         ...
 
 
-class Mixture:
+class Classes:
+    """What generators of classes share: which columns are informative, and the class of each row.
+
+    `rng` is the stream of the structure; what it draws after the columns is up to the generator.
+    """
+
+    def __init__(self, values: Values, where: str, rng: np.random.Generator) -> None:
+        n_features, n_informative = int(values["n_features"]), int(values["n_informative"])
+        check_bounds("n_informative", n_informative, 1, n_features, where)
+        self._seed, self._n_classes, self._n_features = int(values["seed"]), int(values["n_classes"]), n_features
+        self._informative = np.sort(rng.choice(n_features, n_informative, replace=False))
+        self.feature_names = _names(n_features, self._informative, "noise")
+
+    def labels(self, block: int) -> np.ndarray:
+        """Return class numbers."""
+        return self._draw_labels(_stream(self._seed, block, ROWS))
+
+    def _draw_labels(self, rng: np.random.Generator) -> np.ndarray:
+        return rng.integers(self._n_classes, size=BLOCK_ROWS)
+
+
+class Mixture(Classes):
     """Unit noise everywhere; in the informative columns, the classes have different means.
 
     The standard deviation of the class means runs from 0.2 to 2 over the informative columns.
@@ -54,24 +75,12 @@ class Mixture:
     is_sparse = False
 
     def __init__(self, values: Values, where: str) -> None:
-        n_features, n_informative = int(values["n_features"]), int(values["n_informative"])
-        check_bounds("n_informative", n_informative, 1, n_features, where)
-        self._seed, self._n_classes, self._n_features = (
-            int(values["seed"]),
-            int(values["n_classes"]),
-            n_features,
-        )
-        rng = _stream(self._seed, 0, STRUCTURE)
-        self._informative = np.sort(rng.choice(n_features, n_informative, replace=False))
-        separations = rng.permutation(np.linspace(0.2, 2.0, n_informative))
+        rng = _stream(int(values["seed"]), 0, STRUCTURE)
+        super().__init__(values, where, rng)
+        separations = rng.permutation(np.linspace(0.2, 2.0, self._informative.size))
         levels = np.arange(self._n_classes) - (self._n_classes - 1) / 2
-        order = rng.permuted(np.tile(levels / levels.std(), (n_informative, 1)), axis=1)
+        order = rng.permuted(np.tile(levels / levels.std(), (self._informative.size, 1)), axis=1)
         self._means = np.ascontiguousarray((order * separations[:, None]).T, dtype=np.float32)
-        self.feature_names = _names(n_features, self._informative, "noise")
-
-    def labels(self, block: int) -> np.ndarray:
-        """Return class numbers."""
-        return self._draw_labels(_stream(self._seed, block, ROWS))
 
     def rows(self, block: int, first: int, last: int) -> Block:
         """Return the class means plus unit noise."""
@@ -80,9 +89,6 @@ class Mixture:
         out = _noise(rng, self._n_features, first, last)
         out[:, self._informative] += self._means[labels[first:last]]
         return out
-
-    def _draw_labels(self, rng: np.random.Generator) -> np.ndarray:
-        return rng.integers(self._n_classes, size=BLOCK_ROWS)
 
 
 class LowRank:
@@ -129,7 +135,7 @@ class LowRank:
         return rng.standard_normal((BLOCK_ROWS, self._rank), dtype=np.float32)
 
 
-class SparseCounts:
+class SparseCounts(Classes):
     """Positive counts in a CSR matrix: columns at random, and informative columns that turn up in one class.
 
     `density` is that of the background. An informative column has a value in 5 % to 50 % of its class's rows.
@@ -144,24 +150,12 @@ class SparseCounts:
     is_sparse = True
 
     def __init__(self, values: Values, where: str) -> None:
-        n_features, n_informative = int(values["n_features"]), int(values["n_informative"])
-        check_bounds("n_informative", n_informative, 1, n_features, where)
-        self._seed, self._n_classes, self._n_features = (
-            int(values["seed"]),
-            int(values["n_classes"]),
-            n_features,
-        )
+        rng = _stream(int(values["seed"]), 0, STRUCTURE)
+        super().__init__(values, where, rng)
         self._density = float(values["density"])
-        rng = _stream(self._seed, 0, STRUCTURE)
-        self._informative = np.sort(rng.choice(n_features, n_informative, replace=False))
-        self._owner = rng.permutation(np.arange(n_informative) % self._n_classes)
-        self._chance = rng.permutation(np.linspace(0.05, 0.5, n_informative))
-        self.feature_names = _names(n_features, self._informative, "noise")
-        self.values_per_row = n_features * self._density + float(self._chance.sum()) / self._n_classes
-
-    def labels(self, block: int) -> np.ndarray:
-        """Return class numbers."""
-        return self._draw_labels(_stream(self._seed, block, ROWS))
+        self._owner = rng.permutation(np.arange(self._informative.size) % self._n_classes)
+        self._chance = rng.permutation(np.linspace(0.05, 0.5, self._informative.size))
+        self.values_per_row = self._n_features * self._density + float(self._chance.sum()) / self._n_classes
 
     def rows(self, block: int, first: int, last: int) -> Block:
         """Return counts of at least 1, float32."""
@@ -177,9 +171,6 @@ class SparseCounts:
         counts = rng.geometric(0.6, size=len(rows)).astype(np.float32)
         matrix = sp.csr_matrix((counts, (rows, columns)), shape=(BLOCK_ROWS, self._n_features))
         return sp.csr_matrix(matrix[first:last])
-
-    def _draw_labels(self, rng: np.random.Generator) -> np.ndarray:
-        return rng.integers(self._n_classes, size=BLOCK_ROWS)
 
 
 def _stream(seed: int, block: int, use: int) -> np.random.Generator:

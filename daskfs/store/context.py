@@ -40,7 +40,7 @@ class Context:
 def put_labels(store: Store, labels: Labels | None) -> None:
     """Store labels, and what they are, where every process finds them."""
     if labels is not None:
-        store.put_array(layout.LABELS.name, labels.values, (LABEL_CHUNK_ROWS,))
+        store.put_array(layout.LABELS, labels.values, (LABEL_CHUNK_ROWS,))
     found = {"task": labels.task if labels else None, "classes": list(labels.classes) if labels else []}
     n_labelled = int(labels.is_labelled.sum()) if labels else 0
     store.write_json(layout.LABELS_JSON, {**found, "n_labelled": n_labelled})
@@ -51,7 +51,7 @@ def stored_labels(store: Store) -> Labels | None:
     found = store.read_json(layout.LABELS_JSON)
     if found is None or found["task"] is None:
         return None
-    return Labels(found["task"], store.open(layout.LABELS.name)[...], tuple(found["classes"]))
+    return Labels(found["task"], store.open(layout.LABELS)[...], tuple(found["classes"]))
 
 
 UnitFunction = Callable[[Context, Mapping[str, Any], int], dict[str, Any] | None]

@@ -48,10 +48,10 @@ def create_tile_arrays(store: Store, shape: Shape, write_x: bool) -> None:
     """Create the arrays that all bands share."""
     if write_x and not shape.is_sparse:
         tile = (shape.tile_rows, shape.tile_columns)
-        store.create(layout.X.name, (shape.n_samples, shape.n_features), shape.dtype, tile)
+        store.create(layout.X, (shape.n_samples, shape.n_features), shape.dtype, tile)
     moments = (shape.n_bands, len(layout.PARTIAL_ROWS), shape.n_features)
-    store.create(layout.PARTIALS.name, moments, np.float64, (1, *moments[1:]))
-    store.create(layout.ROW_NORMS.name, (shape.n_samples,), np.float64, (shape.tile_rows,))
+    store.create(layout.PARTIALS, moments, np.float64, (1, *moments[1:]))
+    store.create(layout.ROW_NORMS, (shape.n_samples,), np.float64, (shape.tile_rows,))
 
 
 def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
@@ -73,24 +73,24 @@ def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> d
         moments.maximum,
         nonzero,
     ]
-    context.store.open(layout.PARTIALS.name)[unit : unit + 1] = np.stack(rows).astype(np.float64)[None]
-    context.store.open(layout.ROW_NORMS.name)[band] = row_norms(block)
+    context.store.open(layout.PARTIALS)[unit : unit + 1] = np.stack(rows).astype(np.float64)[None]
+    context.store.open(layout.ROW_NORMS)[band] = row_norms(block)
     size = block.data.nbytes + block.indices.nbytes if is_sparse(block) else block.nbytes
     return {"source_bytes": int(size)}
 
 
 def _write_band(store: Store, shape: Shape, index: int, block: np.ndarray | sp.csr_matrix) -> None:
     if not is_sparse(block):
-        X = store.open(layout.X.name)
+        X = store.open(layout.X)
         for tile in row_blocks(shape.n_features, shape.tile_columns):
             X[shape.band(index), tile] = block[:, tile]
         return
     columns = block.tocsc()
     columns.sort_indices()
     per_chunk = int(np.clip(columns.nnz * 256 // max(shape.n_features, 1), 2**14, CHUNK_ROWS))
-    store.put_array(layout.SPARSE_DATA.at(index), columns.data.astype(shape.dtype), (per_chunk,))
-    store.put_array(layout.SPARSE_INDICES.at(index), columns.indices.astype(np.int32), (per_chunk,))
-    store.put_array(layout.SPARSE_INDPTR.at(index), columns.indptr.astype(np.int64))
+    store.put_array(layout.SPARSE_DATA.format(index), columns.data.astype(shape.dtype), (per_chunk,))
+    store.put_array(layout.SPARSE_INDICES.format(index), columns.indices.astype(np.int32), (per_chunk,))
+    store.put_array(layout.SPARSE_INDPTR.format(index), columns.indptr.astype(np.int64))
 
 
 def store_labels(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     labels = store.read_json(layout.LABELS_JSON)
     moments, nonzero = _merged(store, shape)
     table = np.stack([moments.mean, moments.variance, moments.minimum, moments.maximum, nonzero])
-    store.put_array(layout.COLUMNS.name, table)
+    store.put_array(layout.COLUMNS, table)
     info = TileInfo(
         shape=shape,
         fingerprint=parameters["fingerprint"],
@@ -143,7 +143,7 @@ def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> d
 
 
 def _merged(store: Store, shape: Shape) -> tuple[Moments, np.ndarray]:
-    partials = store.open(layout.PARTIALS.name)
+    partials = store.open(layout.PARTIALS)
     parts = []
     nonzero = np.zeros(shape.n_features)
     for index in range(shape.n_bands):

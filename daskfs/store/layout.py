@@ -7,8 +7,6 @@ place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 FORMAT_VERSION = 1
 
 TILES_DIR = "tiles"
@@ -26,48 +24,37 @@ EVALUATION_CSV = "evaluation.csv"
 EVALUATION_PARQUET = "evaluation.parquet"
 REPORT_HTML = "report.html"
 
+# Arrays, each with its shape, its type and what it holds. A {} stands for a band, a slab, the name of a graph, its k,
+# the key of its weights or the label of a method.
+X = "X"  # (n_samples, n_features), type of the data: dense, in tiles of rows x features
+SPARSE_DATA = "bands/{}/data"  # (nnz,), type of the data: sparse data of one band, column by column (CSC)
+SPARSE_INDICES = "bands/{}/indices"  # (nnz,), int32: row in the band of each entry
+SPARSE_INDPTR = "bands/{}/indptr"  # (n_features + 1,), int64: where each column starts
+LABELS = "labels"  # (n_samples,), int32 class codes (-1 unlabelled) or float64 target (NaN unlabelled)
+ROW_NORMS = "row_norms"  # (n_samples,), float64: Euclidean norm of each row
+PARTIALS = "partials"  # (n_bands, 6, n_features), float64: moments of each band, rows of PARTIAL_ROWS
+COLUMNS = "columns"  # (5, n_features), float64: moments over all rows, rows of COLUMN_ROWS
 
-@dataclass(frozen=True)
-class ArraySpec:
-    """One kind of array: its name (``{}`` is filled in), dimensions, dtype ("X" = that of the data) and a sentence."""
+KNN_INDICES = "knn/{}/indices"  # (n_samples, k), int64: neighbours, nearest first; -1 = missing
+KNN_DISTANCES = "knn/{}/distances"  # (n_samples, k), float64: distance to each; inf = missing
+KNN_QUERIES = "knn/{}/queries"  # (n_queries, n_features): sampled rows, in graph space and dense
+KNN_QUERY_ROWS = "knn/{}/query_rows"  # (n_queries,), int64: their numbers, ascending
+KNN_RECALL = "knn/{}/recall"  # (n_bands, n_queries, k), float64: exact distances from sampled rows, by band
+EDGE_ONCE = "edges/{}-{}/once"  # (n_samples, k), uint8: 1 where an entry stands for its edge, so that each counts once
+DEGREES = "weights/{}/degrees"  # (n_samples,), float64: row sums of the symmetric weight matrix
 
-    name: str
-    dims: tuple[str, ...]
-    dtype: str
-    meaning: str
+GIVEN_SOURCE = "given/source"  # (n_edges,), int64: a graph from outside, each edge once; the lower row of the two
+GIVEN_TARGET = "given/target"  # (n_edges,), int64: the higher row
+GIVEN_WEIGHT = "given/weight"  # (n_edges,), float64
+GIVEN_DIAGONAL = "given/diagonal"  # (n_samples,), float64: weights of rows with themselves
 
-    def at(self, *parts: object) -> str:
-        """Return the name with its places filled in."""
-        return self.name.format(*parts)
+SCORES = "scores/{}"  # (n_fields, n_features), float64: fields of one method; field 0 is the score
 
-
-X = ArraySpec("X", ("n_samples", "n_features"), "X", "Dense data, tiles of rows x features.")
-SPARSE_DATA = ArraySpec("bands/{}/data", ("nnz",), "X", "Sparse data of one band, column by column (CSC).")
-SPARSE_INDICES = ArraySpec("bands/{}/indices", ("nnz",), "int32", "Row in the band of each entry.")
-SPARSE_INDPTR = ArraySpec("bands/{}/indptr", ("n_features + 1",), "int64", "Where each column starts.")
-LABELS = ArraySpec(
-    "labels", ("n_samples",), "int32 or float64", "Class codes (-1 unlabelled) or target (NaN unlabelled)."
-)
-ROW_NORMS = ArraySpec("row_norms", ("n_samples",), "float64", "Euclidean norm of each row.")
-PARTIALS = ArraySpec(
-    "partials", ("n_bands", "6", "n_features"), "float64", "Moments of each band: rows of PARTIAL_ROWS."
-)
-COLUMNS = ArraySpec("columns", ("5", "n_features"), "float64", "Moments over all rows: rows of COLUMN_ROWS.")
-
-KNN_INDICES = ArraySpec("knn/{}/indices", ("n_samples", "k"), "int64", "Neighbours, nearest first; -1 = missing.")
-KNN_DISTANCES = ArraySpec("knn/{}/distances", ("n_samples", "k"), "float64", "Distance to each; inf = missing.")
-KNN_RECALL = ArraySpec(
-    "knn/{}/recall", ("n_bands", "n_queries", "k"), "float64", "Exact distances from sampled rows, by band."
-)
-EDGE_ONCE = ArraySpec(
-    "edges/{}-{}/once",
-    ("n_samples", "k"),
-    "uint8",
-    "1 where a list entry stands for its undirected edge, so that each counts once.",
-)
-DEGREES = ArraySpec("weights/{}/degrees", ("n_samples",), "float64", "Row sums of the symmetric weight matrix.")
-
-SCORES = ArraySpec("scores/{}", ("n_fields", "n_features"), "float64", "Fields of one method; field 0 is the score.")
+EVALUATION_ROWS = "evaluation/rows"  # (n_rows,), int64: rows in use, ascending
+EVALUATION_FEATURES = "evaluation/features"  # (n_used,), int64: features that any model sees, ascending
+EVALUATION_FOLDS = "evaluation/folds"  # (n_repeats, n_rows), int64: fold of each row
+EVALUATION_ORDER = "evaluation/order/{}"  # (n_ranked,), int64: first features of one method, best first
+EVALUATION_SLAB = "evaluation/columns/{}"  # (n_rows, n_used in the slab), type of the data: their values
 
 RUN_NAMES = (
     TILES_DIR,

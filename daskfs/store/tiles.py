@@ -96,8 +96,13 @@ class Tiles:
     # ------------------------------------------------------------- what is known
     def column_moments(self) -> dict[str, np.ndarray]:
         """Return mean, variance, minimum, maximum and number of non-zeros of each column, each (n_features,)."""
-        table = self.store.open(layout.COLUMNS.name)[...]
+        table = self.store.open(layout.COLUMNS)[...]
         return dict(zip(layout.COLUMN_ROWS, table, strict=True))
+
+    def constant_columns(self) -> np.ndarray:
+        """Return True where all values of a column are the same, shape (n_features,)."""
+        moments = self.column_moments()
+        return np.equal(moments["minimum"], moments["maximum"])
 
     def column_scale(self) -> ColumnScale:
         """Return mean and population standard deviation of each column."""
@@ -106,13 +111,13 @@ class Tiles:
 
     def row_norms(self, rows: slice) -> np.ndarray:
         """Return Euclidean norms of some rows."""
-        return self.store.open(layout.ROW_NORMS.name)[rows]
+        return self.store.open(layout.ROW_NORMS)[rows]
 
     def labels(self) -> Labels | None:
         """Return the labels of all rows, None when the data have none."""
         if self.info.task is None:
             return None
-        return Labels(self.info.task, self.store.open(layout.LABELS.name)[...], self.info.classes)
+        return Labels(self.info.task, self.store.open(layout.LABELS)[...], self.info.classes)
 
     def feature_names(self) -> list[str]:
         """Return the names of the features; ``x0, x1, ...`` where the source has none."""
@@ -189,7 +194,7 @@ class Tiles:
             return self._matrix
         if self._x is None:
             if self.info.x_path is None:
-                self._x = self.store.open(layout.X.name)
+                self._x = self.store.open(layout.X)
             else:
                 path = Path(self.info.x_path)
                 self._x = ChunkedArray(path, open_zarr(path, mode="r"), foreign=True)
@@ -215,12 +220,12 @@ class Tiles:
 
     def _sparse_band(self, index: int, start: int, stop: int) -> sp.csc_matrix:
         band = self.shape.band(index)
-        indptr = self.store.open(layout.SPARSE_INDPTR.at(index))[start : stop + 1]
+        indptr = self.store.open(layout.SPARSE_INDPTR.format(index))[start : stop + 1]
         entries = slice(int(indptr[0]), int(indptr[-1]))
         if entries.start == entries.stop:
             return sp.csc_matrix((band.stop - band.start, stop - start), dtype=self.shape.dtype)
-        data = self.store.open(layout.SPARSE_DATA.at(index))[entries]
-        rows = self.store.open(layout.SPARSE_INDICES.at(index))[entries]
+        data = self.store.open(layout.SPARSE_DATA.format(index))[entries]
+        rows = self.store.open(layout.SPARSE_INDICES.format(index))[entries]
         return sp.csc_matrix((data, rows, indptr - indptr[0]), shape=(band.stop - band.start, stop - start))
 
 

@@ -21,8 +21,8 @@ NAME = "euclidean"
 def listed_context(indices: IntArray, distances: FloatArray, name: str = NAME) -> Context:
     """A context of rows without features of interest, whose lists are these."""
     context = memory_context(np.zeros((len(indices), 1)), None)
-    context.store.put_array(layout.KNN_INDICES.at(name), indices)
-    context.store.put_array(layout.KNN_DISTANCES.at(name), distances)
+    context.store.put_array(layout.KNN_INDICES.format(name), indices)
+    context.store.put_array(layout.KNN_DISTANCES.format(name), distances)
     return context
 
 
@@ -42,7 +42,7 @@ def weighted(context: Context, weighting: Weighting) -> tuple[dict[str, Any], Fl
         }
     }
     facts = weight_edges(context, parameters, 0)
-    return facts, context.store.open(layout.DEGREES.at(weighting.key))[...]
+    return facts, context.store.open(layout.DEGREES.format(weighting.key))[...]
 
 
 def edges_of(context: Context, k: int) -> list[tuple[int, int, float]]:

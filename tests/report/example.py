@@ -37,6 +37,7 @@ def full_summary(n_methods: int = 4, n_top: int = 50, n_features: int = 4096) ->
         "version": "0.1.0",
         "created": "2026-02-03T14:05:09.123456+00:00",
         "command": "daskfs run job.yaml --set graph.n_neighbors=10",
+        "seconds": 181.4,
         "data": _data(n_features),
         "methods": [_method(i, label, rng, n_top, n_features) for i, label in enumerate(labels)],
         "agreement": _agreement(labels, rng),

@@ -116,6 +116,7 @@ def test_full_summary(html: str) -> None:
         "laplacian",
         "pixel_",
         "1.07 GiB",
+        "Run time3 min 01 s",
         "Kononenko (1994)",
         "n_neighbors: 10",
     ):
