@@ -84,12 +84,19 @@ def _run_lines(result: dict[str, Any]) -> list[str]:
     ]
     for graph in result["graphs"]:
         recall = graph["recall"]
-        quality = "exact" if recall is None else f"recall {recall['value']:.3f} on {recall['n_rows']} rows"
-        lines.append(f"graph {graph['name']}: {graph['engine']}, {quality}, {graph['n_components']} components")
+        quality = "exact, " if graph["engine"] == "exact" else ""
+        if recall is not None:
+            quality = f"recall {recall['value']:.3f} on {recall['n_rows']} rows, "
+        lines.append(f"graph {graph['name']}: {graph['engine']}, {quality}{graph['n_components']} components")
     lines += [
         f"stage {s['name']}: {s['units']} units, {s['seconds']:.2f} s, peak {s['peak_bytes'] / MiB:.0f} of planned "
         f"{s['planned_peak_bytes'] / MiB:.0f} MiB"
         for s in result["stages"]
+    ]
+    lines += [
+        f"{what}: {sum(s[f'bytes_{what}'] for s in result['stages']) / MiB:.0f} of planned "
+        f"{sum(s[f'planned_bytes_{what}'] for s in result['stages']) / MiB:.0f} MiB"
+        for what in ("read", "written")
     ]
     done = sum(result["recomputed"].values())
     lines.append(f"{done} units ran; {result['seconds']:.1f} s in all" if done else "nothing to do")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from daskfs.errors import InputError, JobError
 from daskfs.graph.api import KNNGraph
+from daskfs.graph.given import Graph, NeighborLists, WeightMatrix
 from daskfs.graph.spec import GraphSpec, WidthRule
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
@@ -28,7 +30,7 @@ from daskfs.kernels.weights import WEIGHT_KINDS, WeightKind
 from daskfs.methods.registry import Method, make_method
 from daskfs.planning import check_neighbors
 from daskfs.scores.slab import graph_needs
-from daskfs.scoring import GivenGraph, is_stored, loaded_if_small, opened, score_features
+from daskfs.scoring import is_stored, loaded_if_small, opened, score_features
 from daskfs.sources.labels import encode_labels
 from daskfs.store import layout
 from daskfs.store.context import Context
@@ -161,7 +163,7 @@ class _ScoreSelector(SelectorMixin, BaseEstimator):
 
     def _method(
         self, n_samples: int, labels: Labels | None
-    ) -> tuple[Method, dict[str, tuple[GraphSpec, int]], GivenGraph | None]:
+    ) -> tuple[Method, dict[str, tuple[GraphSpec, int]], Graph | None]:
         del n_samples
         return make_method(self._criterion, self._parameters(labels)), {}, None
 
@@ -330,7 +332,9 @@ class LaplacianScore(_ScoreSelector):
     graph
         None to find the graph; a :class:`KNNGraph` of the same rows (its metric counts, and it must have at least
         `n_neighbors`); or a symmetric (n_samples, n_samples) matrix of weights, dense or sparse, whose diagonal counts
-        as self-loops. An asymmetric one is symmetrized by the larger of both entries.
+        as self-loops. An asymmetric one is symmetrized by the larger of both entries. A path stands for what lies
+        there: the neighbor lists of a run or of :meth:`KNNGraph.save`, a sparse matrix in an ``.npz`` file, or one in
+        a Zarr group in AnnData's layout.
     graph_scaling, score_scaling
         None, "zscore", "unit" (rows) or "log1p", on the fly, for the graph and for the scored values. Without it
         both see X as it is.
@@ -355,7 +359,7 @@ class LaplacianScore(_ScoreSelector):
         "weights": [StrOptions(set(WEIGHT_KINDS))],
         "t": [Interval(Real, 0, None, closed="neither"), StrOptions({"mean", "median"})],
         "self_loops": ["boolean"],
-        "graph": [KNNGraph, "array-like", "sparse matrix", None],
+        "graph": [KNNGraph, str, Path, "array-like", "sparse matrix", None],
         "graph_scaling": [StrOptions(set(SCALINGS)), None],
         "score_scaling": [StrOptions(set(SCALINGS)), None],
     }
@@ -390,26 +394,37 @@ class LaplacianScore(_ScoreSelector):
 
     def _method(
         self, n_samples: int, labels: Labels | None
-    ) -> tuple[Method, dict[str, tuple[GraphSpec, int]], GivenGraph | None]:
+    ) -> tuple[Method, dict[str, tuple[GraphSpec, int]], Graph | None]:
         parameters = dict(self._parameters(labels))
-        graph = self.graph
-        if isinstance(graph, KNNGraph):
-            parameters |= {"metric": graph.metric, "graph_scaling": graph.graph_scaling}
-            _check_lists(graph, self.n_neighbors, n_samples)
+        graph = _given_graph(self.graph)
+        if isinstance(graph, NeighborLists):
+            parameters |= {"metric": graph.metric, "graph_scaling": graph.scaling}
+            graph.check_size(n_samples, self.n_neighbors)
         elif graph is not None:
             parameters["graph"] = "given"
+            graph.check_size(n_samples)
         try:
             method = make_method(self._criterion, parameters)
         except JobError as error:
             raise InputError(str(error)) from None
-        if graph is None:
-            check_neighbors(self.n_neighbors, n_samples)
-            spec = GraphSpec(self.metric, self.graph_scaling)
-            return method, {spec.name: (spec, self.n_neighbors)}, None
-        if isinstance(graph, KNNGraph):
-            name = GraphSpec(graph.metric, graph.graph_scaling).name
-            return method, {}, GivenGraph(lists=(name, graph.indices, graph.distances))
-        return method, {}, GivenGraph(matrix=_weight_matrix(graph, n_samples))
+        if graph is not None:
+            return method, {}, graph
+        check_neighbors(self.n_neighbors, n_samples)
+        spec = GraphSpec(self.metric, self.graph_scaling)
+        return method, {spec.name: (spec, self.n_neighbors)}, None
+
+
+def _given_graph(graph: Any) -> Graph | None:
+    if graph is None:
+        return None
+    if isinstance(graph, KNNGraph):
+        return NeighborLists("graph", graph.indices, graph.distances, graph.metric, graph.graph_scaling)
+    if isinstance(graph, str | Path):
+        from daskfs.graph.givenfiles import open_graph
+
+        return open_graph(graph)
+    weights = check_array(graph, accept_sparse="csr", dtype=np.float64, input_name="graph", ensure_all_finite=False)
+    return WeightMatrix.of(sp.csr_matrix(weights), "graph")
 
 
 def _warn_of_isolated_rows(context: Context, method: Method) -> None:
@@ -422,28 +437,3 @@ def _warn_of_isolated_rows(context: Context, method: Method) -> None:
                 f"take no part in the score.{remedy}"
             )
             warnings.warn(msg, UserWarning, stacklevel=3)
-
-
-def _check_lists(graph: KNNGraph, n_neighbors: int, n_samples: int) -> None:
-    if graph.indices.shape[0] != n_samples:
-        msg = f"graph has {graph.indices.shape[0]} rows, and X has n_samples={n_samples}."
-        raise InputError(msg)
-    if graph.n_neighbors < n_neighbors:
-        msg = f"n_neighbors is {n_neighbors}, and graph has {graph.n_neighbors} neighbors a row."
-        raise InputError(msg)
-
-
-def _weight_matrix(graph: Any, n_samples: int) -> sp.csr_matrix:
-    matrix = sp.csr_matrix(check_array(graph, accept_sparse="csr", dtype=np.float64, input_name="graph"))
-    if matrix.shape != (n_samples, n_samples):
-        msg = (
-            f"graph has shape {matrix.shape}, and X has n_samples={n_samples}: a weight for every pair of rows "
-            "is needed."
-        )
-        raise InputError(msg)
-    if matrix.nnz and matrix.data.min() < 0:
-        msg = "graph has negative weights."
-        raise InputError(msg)
-    symmetric: sp.csr_matrix = matrix.maximum(matrix.T).tocsr()
-    symmetric.eliminate_zeros()
-    return symmetric

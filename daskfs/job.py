@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from daskfs.errors import JobError, nearest
-from daskfs.graph.spec import GraphSpec
+from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.kernels.labels import Task
 from daskfs.kernels.neighbors import Metric
 from daskfs.kernels.scaling import Scaling
@@ -86,8 +86,21 @@ class TransformBlock(Block):
 class GraphBlock(GraphChoice, Block):
     """Defaults of every method that uses the neighbor graph."""
 
-    engine: Literal["auto", "exact", "pynndescent"] = "auto"
+    engine: Engine = "auto"
+    recall: float = Field(
+        0.98, gt=0.5, lt=1, description="Share of the true neighbors that an approximate search aims at."
+    )
+    projection: PositiveInt | Literal["auto"] | None = Field(
+        "auto", description="Columns that an approximate search compares rows in; null for all; auto for wide data."
+    )
     random_state: NonNegativeInt = 0
+    precomputed: str | None = Field(
+        None,
+        description=(
+            "A graph that is not to be found: the run that found one (or RUN/knn/NAME), or a sparse matrix of weights, "
+            "in an .npz file or a Zarr group in AnnData's layout."
+        ),
+    )
 
 
 class SelectBlock(Block):
@@ -178,10 +191,23 @@ class Job(Block):
     def graph_spec(self, metric: Metric, scaling: Scaling | None) -> GraphSpec:
         """Return the spec of the neighbour lists for a metric and scaling."""
         g = self.graph
-        return GraphSpec(metric, scaling, g.engine, g.random_state)
+        return GraphSpec(metric, scaling, g.engine, g.recall, g.projection, g.random_state)
 
-    def make_methods(self, task: Task | None) -> list[Method]:
-        """Return the methods with the job's defaults filled in; :class:`JobError` for an unknown name or parameter."""
+    def make_methods(self, task: Task | None, *, on_matrix: bool = False) -> list[Method]:
+        """Return the methods with the job's defaults filled in.
+
+        Parameters
+        ----------
+        task
+            Of the labels; None where it is not known.
+        on_matrix
+            Whether ``graph.precomputed`` is a matrix, of which the methods take the weights as they are.
+
+        Raises
+        ------
+        JobError
+            For an unknown name or parameter.
+        """
         methods = []
         for entry in self.methods:
             fields = criterion_named(entry.name).parameters.model_fields
@@ -193,6 +219,7 @@ class Job(Block):
                 "graph_scaling": self.transform.graph,
                 "score_scaling": self.transform.score,
                 "task": task or "regression",
+                "graph": "given" if on_matrix else "neighbors",
             }
             given = {key: value for key, value in defaults.items() if key in fields}
             methods.append(make_method(entry.name, {**given, **entry.parameters}, entry.label))

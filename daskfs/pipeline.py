@@ -9,14 +9,14 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from daskfs.errors import InputError, RunStoppedError, StoreError
+from daskfs.errors import InputError, JobError, RunStoppedError, StoreError
 from daskfs.evaluation.design import check_rows, sample_rows
 from daskfs.execution.cluster import ClusterSettings, connected, granted_memory
 from daskfs.execution.progress import Progress, Silent
@@ -25,7 +25,7 @@ from daskfs.execution.waves import Report, pending_units, run_stage
 from daskfs.job import DataBlock, Job
 from daskfs.methods.registry import check_labels
 from daskfs.plan import Plan, Stage, check_memory, digest, limit_per_unit
-from daskfs.planning import TilePlan, plan_run, plan_tiles
+from daskfs.planning import TilePlan, plan_run, plan_tiles, precomputed_path
 from daskfs.rundir import claimed, locked
 from daskfs.scores.slab import methods_from
 from daskfs.store import layout
@@ -67,6 +67,7 @@ def run_job(
     """
     progress = progress or Silent()
     store = Store(Path(job.output.path).expanduser().absolute())
+    check_apart(job, store)
     with locked(store, layout.RUN_JSON, "daskfs run", "output.path"), _stoppable():
         manifest = claimed(store, job, overwrite)
         settings = ClusterSettings(**job.cluster.model_dump())
@@ -102,8 +103,10 @@ class _Run:
             context = Context(self.store)
             check_labels_of(plan, context)
             create_arrays(context, plan.stages)
+            if client is not None:
+                stack.enter_context(warm(client, context, plan))
             for stage in plan.stages:
-                runner.run(context, stage, plan.identity)
+                runner.run(context, stage, plan.identity, plan.stages)
         return self._finish(plan, tiles)
 
     def _prepared(self, limit: int | None, threads: int) -> TilePlan:
@@ -111,6 +114,7 @@ class _Run:
         tiles = self._tile_plan(limit_per_unit(limit, threads))
         early = plan_run(self.job, tiles, tiles.task, limit_per_unit(limit, threads))
         check_memory((*tiles.stages, *early.stages), limit, threads)
+        self._check_graph(early)
         self.store.write_json(layout.RUN_JSON, self.manifest)
         return tiles
 
@@ -122,12 +126,19 @@ class _Run:
             return current
         known = TilePlan.from_json(stored)
         if known.fingerprint != current.fingerprint:
-            msg = (
-                f"{self.job.data.source} changed since the run in {self.store.url} began: restore it, "
-                "choose another output.path, or start over with --overwrite."
-            )
-            raise StoreError(msg)
+            raise StoreError(self._changed(self.job.data.source))
         return known
+
+    def _check_graph(self, planned: Plan) -> None:
+        stored = (self.store.read_json(layout.PLAN_JSON) or {}).get("facts", {}).get("given")
+        if stored is not None and stored != planned.facts["given"]:
+            raise StoreError(self._changed(self.job.graph.precomputed))
+
+    def _changed(self, path: str | None) -> str:
+        return (
+            f"{path} changed since the run in {self.store.url} began: restore it, choose another output.path, or start "
+            "over with --overwrite."
+        )
 
     def _finished(self, tiles: TilePlan) -> dict[str, Any] | None:
         """Return the manifest when there is nothing to do."""
@@ -136,7 +147,7 @@ class _Run:
             return None
         plan = Plan.from_json(raw, self.store.url)
         contexts = [(Context(Store(Path(tiles.url))), tiles.stages), (Context(self.store), plan.stages)]
-        if any(pending_units(context, stage) for context, stages in contexts for stage in stages):
+        if any(pending_units(context, stage, stages) for context, stages in contexts for stage in stages):
             self.manifest["status"] = "running"
             self.store.write_json(layout.RUN_JSON, self.manifest)
             return None
@@ -188,16 +199,41 @@ class Runner:
     report: Report
     recomputed: dict[str, int] = field(default_factory=dict)
 
-    def run(self, context: Context, stage: Stage, identity: str) -> None:
-        """Run the units of a stage that are not recorded."""
-        units = pending_units(context, stage)
+    def run(self, context: Context, stage: Stage, identity: str, stages: Sequence[Stage]) -> None:
+        """Run the units of a stage that are not recorded, and clear what has served with it."""
+        units = pending_units(context, stage, stages)
         if units:
             self.progress.start_stage(stage, len(units))
             run_stage(context, stage, units, self.client, identity, self._count, self.threads)
+        if stage.clears:
+            context.store.delete(stage.clears)
 
     def _count(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         self.recomputed[stage.name] = self.recomputed.get(stage.name, 0) + 1
         self.report(stage, unit, facts)
+
+
+@contextmanager
+def warm(client: Client, context: Context, plan: Plan) -> Iterator[None]:
+    """Let the workers compile NN-descent if they will need it, while the stages before it run.
+
+    pynndescent's functions cannot be cached on disk, so each process spends some 25 s on them once; a search that
+    begins meanwhile waits for the end of it.
+    """
+    descends = [
+        stage
+        for stage in plan.stages
+        if stage.function == "build" and stage.parameters["graph"]["engine"] == "pynndescent"
+    ]
+    if not any(pending_units(context, stage, plan.stages) for stage in descends):
+        yield
+        return
+    from daskfs.execution.worker import warmed
+
+    projected = all(isinstance(stage.parameters["graph"]["projection"], int) for stage in descends)
+    sparse = context.tiles.shape.is_sparse and not projected
+    with warmed(client, "daskfs.graph.descent:compile_descent", sparse):
+        yield
 
 
 def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
@@ -207,7 +243,7 @@ def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
     context.store.write_json(layout.PLAN_JSON, plan.to_json())
     create_tile_arrays(context.store, tiles.shape, tiles.write_x)
     for stage in tiles.stages:
-        runner.run(context, stage, plan.identity)
+        runner.run(context, stage, plan.identity, plan.stages)
 
 
 def check_labels_of(plan: Plan, context: Context) -> None:
@@ -250,6 +286,14 @@ def _stoppable() -> Iterator[None]:
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
+
+
+def check_apart(job: Job, store: Store) -> None:
+    """Raise :class:`JobError` when the job's graph lies in its output, where starting over would delete it."""
+    path = precomputed_path(job)
+    if path is not None and path.is_relative_to(store.path("")):
+        msg = f"graph.precomputed {path} lies in output.path {store.url}: choose another output.path."
+        raise JobError(msg)
 
 
 # ------------------------------------------------------------------- other verbs

@@ -15,13 +15,27 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import MemoryPlanError, StoreError
+from daskfs.graph.components import EDGES_AT_ONCE
 from daskfs.graph.descent import list_length
+from daskfs.graph.edges import COMPARED_ENTRIES, SCANNED_ENTRIES
+from daskfs.graph.median import DIGIT_BITS, HELD_VALUES, MEDIAN_PASSES
 from daskfs.graph.neighbors import RECALL_ROWS
-from daskfs.graph.partition import block_rows, graph_dtype, resolved, search_units
+from daskfs.graph.partition import (
+    CHUNK_BYTES,
+    STEP_ROWS,
+    block_rows,
+    graph_dtype,
+    index_dtype,
+    member_bytes,
+    partitioning,
+    resolved,
+    search_units,
+)
+from daskfs.graph.space import SPARSE_COMPONENTS
 from daskfs.graph.spec import GraphSpec, Weighting
 from daskfs.kernels.neighbors import PAIR_ELEMENTS, TILE_BYTES
 from daskfs.store import layout
-from daskfs.store.tiles import PANEL_WIDTH, Shape
+from daskfs.store.tiles import PANEL_WIDTH, Shape, sample_rows
 
 MiB = 2**20
 PROCESS_BYTES = 400 * MiB
@@ -33,6 +47,10 @@ USABLE = 0.9
 MAX_TILE_BYTES = 64 * MiB
 MIN_TILE_BYTES = 1 * MiB
 SLAB_BYTES = 256 * MiB
+EDGES_BYTES = 256 * MiB
+"""Lists of the rows whose edges one unit marks, and their marks."""
+PLANNED_COPIES = 2.5
+PLANNED_CELLS = 10
 MIN_PARALLEL = 8
 MIN_SLAB_COLUMNS = 32
 """Narrower slabs would stream the graph, and compute its weights, more often than parallel work is worth."""
@@ -40,7 +58,11 @@ MIN_SLAB_COLUMNS = 32
 
 @dataclass(frozen=True)
 class Stage:
-    """All units of one step. `function` names the unit function; `parameters` is JSON-able."""
+    """All units of one step. `function` names the unit function; `parameters` is JSON-able.
+
+    What a stage with `needed_until` wrote may be gone when the stage of that name is done; `clears` names what goes
+    then.
+    """
 
     name: str
     function: str
@@ -50,6 +72,8 @@ class Stage:
     bytes_read: int = 0
     bytes_written: int = 0
     fingerprint: str = ""
+    needed_until: str = ""
+    clears: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,6 +133,11 @@ def limit_per_unit(memory_limit: int | None, threads: int) -> int | None:
     if memory_limit is None:
         return None
     return int((PROCESS_BYTES + (USABLE * memory_limit - PROCESS_BYTES) / threads) / USABLE)
+
+
+def available_bytes(memory_limit: int | None) -> int | None:
+    """Return what a unit may take beyond its process, None where there is no limit."""
+    return None if memory_limit is None else max(int(USABLE * memory_limit) - PROCESS_BYTES, MiB)
 
 
 def check_memory(stages: Sequence[Stage], memory_limit: int | None, threads: int = 1) -> None:
@@ -240,31 +269,73 @@ def plan_ingest(shape: Shape, parameters: Mapping[str, Any], write_x: bool, sour
 
 
 # ---------------------------------------------------------------------------- graph and scores
-def plan_graph(shape: Shape, spec: GraphSpec, k: int) -> list[Stage]:
+def plan_graph(shape: Shape, spec: GraphSpec, k: int, memory_limit: int | None = None) -> list[Stage]:
     """Stages that find the neighbour lists of one graph and, for an approximate one, check them."""
-    spec = resolved(spec, shape)
-    partitions = [[0, shape.n_samples]]
-    units = search_units(spec, [slice(*p) for p in partitions], shape.n_samples)
-    parameters = {"graph": asdict(spec), "k": k, "partitions": partitions}
-    engine = spec.engine
+    available = available_bytes(memory_limit)
+    spec = resolved(spec, shape, available)
+    if spec.engine != "exact":
+        return _plan_groups(shape, spec, k, available)
     rows = shape.n_samples
-    lists = 16 * rows * k
-    x_bytes = _members_bytes(shape, spec, rows)
-    peak = PROCESS_BYTES + x_bytes + 2 * band_bytes(shape) + _search_bytes(rows, shape.n_features, k, engine)
-    read = len(units) * shape.x_bytes
-    stages = [Stage(f"neighbors-{spec.name}", "neighbors", len(units), parameters, peak, read, lists)]
-    if engine == "exact":
-        return stages
-    queries = RECALL_ROWS * shape.n_features * 8
-    check = (
-        PROCESS_BYTES + DESCENT_BYTES + 3 * _members_bytes(shape, spec, shape.tile_rows) + 2 * queries + 12 * TILE_BYTES
-    )
-    exact = shape.n_bands * RECALL_ROWS * k * 8
-    merge = PROCESS_BYTES + DESCENT_BYTES + 4 * exact + 16 * min(block_rows(rows), rows) * k
+    n_units = len(search_units(rows))
+    peak = PROCESS_BYTES + _members_bytes(shape, spec, rows) + 2 * band_bytes(shape) + _search_bytes(rows, shape)
+    lists = (index_dtype(rows).itemsize + 8) * rows * k
+    parameters = {"graph": asdict(spec), "k": k}
+    return [Stage(f"neighbors-{spec.name}", "neighbors", n_units, parameters, peak, n_units * shape.x_bytes, lists)]
+
+
+def _plan_groups(shape: Shape, spec: GraphSpec, k: int, available: int | None) -> list[Stage]:
+    """Stages of an approximate search. Copies of rows are planned at 2.5; the data decide."""
+    process, name, rows = PROCESS_BYTES, spec.name, shape.n_samples
+    if spec.engine == "pynndescent":
+        process += DESCENT_BYTES
+        available = None if available is None else max(available - DESCENT_BYTES, MiB)
+    columns = spec.projection if isinstance(spec.projection, int) else shape.n_features
+    if shape.is_sparse:
+        columns = min(columns, SPARSE_COMPONENTS)
+    sampled = sample_rows(shape).size
+    beside = 4 * CHUNK_BYTES + 3 * TILE_BYTES + sampled * columns // 2  # read buffers, products, centers
+    plan = partitioning(shape, spec, k, None if available is None else max(available - beside, MiB))
+    parameters = {"graph": asdict(spec), "k": k, "partitioning": asdict(plan)}
+    row_bytes = -(-shape.x_bytes // rows)
+    itemsize = graph_dtype(np.dtype(shape.dtype), spec.scaling).itemsize
+    values = row_bytes * itemsize // shape.itemsize
+    centers = 8 * columns * (plan.n_cells + plan.n_groups)
+    queries = min(RECALL_ROWS, sampled) * (2 * values + 8 * shape.n_features + 64 * k)
+    scaled = values if spec.scaling is not None or spec.metric == "cosine" else 0
+    sample = sampled * (row_bytes + 2 * scaled + 8 * columns + 8 * plan.n_groups + 100)
+    index = index_dtype(rows).itemsize
+    copies = int(PLANNED_COPIES * rows)
+    spilled = copies * (row_bytes + 10 + 4 * PLANNED_CELLS)
+    lists = copies * (8 + (index + 8) * k)
+    n_assign, n_merge = plan.assign_units(shape), plan.merge_units(rows)
+    unit_rows = min(rows, plan.bands_per_unit * shape.tile_rows)
+    assign = process + 2 * centers + 2 * queries + 2 * unit_rows * row_bytes + conversion_bytes(shape.n_features)
+    assign += STEP_ROWS * (3 * values + 8 * columns + 16 * k * 64) + 4 * plan.chunk_rows * row_bytes
+    assign += unit_rows * 3 * (24 + 4 * PLANNED_CELLS) + (4 * unit_rows * row_bytes if shape.is_sparse else 0)
+    assign += 4 * min(TILE_BYTES, 4 * STEP_ROWS * 1024)
+    members = plan.max_members * member_bytes(shape, spec, k)
+    build = process + members + beside
+    build += (18 * (list_length(k) + 1) ** 2 * 16384) if spec.engine == "pynndescent" else 0
+    merged = min(rows, plan.blocks_per_unit * block_rows(rows))
+    merge = process + 3 * merged * k * (index + 8) * 3 + min(merged, block_rows(rows)) * k * 300
+    recall = n_assign * min(RECALL_ROWS, sampled) * k * 8
+    close = process + 4 * recall + 16 * min(block_rows(rows), rows) * k
+    until = f"recall-{name}"
     return [
-        *stages,
-        Stage(f"recall-{spec.name}", "recall", shape.n_bands, parameters, check, shape.x_bytes, exact),
-        Stage(f"recall-merge-{spec.name}", "recall-merge", 1, parameters, merge, exact + lists // 2),
+        Stage(f"cells-{name}", "cells", 1, parameters, process + sample + centers, sampled * row_bytes, centers),
+        Stage(
+            f"assign-{name}",
+            "assign",
+            n_assign,
+            parameters,
+            assign,
+            shape.x_bytes,
+            spilled + recall,
+            needed_until=until,
+        ),
+        Stage(f"build-{name}", "build", plan.n_groups, parameters, build, spilled, lists, needed_until=until),
+        Stage(f"merge-{name}", "merge", n_merge, parameters, merge, lists, (index + 8) * rows * k),
+        Stage(until, "recall", 1, parameters, close, recall + 8 * rows * k, clears=layout.SPILL.format(name)),
     ]
 
 
@@ -278,35 +349,77 @@ def _members_bytes(shape: Shape, spec: GraphSpec, rows: int) -> int:
     return rows * shape.n_features * ((itemsize if copies == 1 else itemsize + 8) + 4)
 
 
-def _search_bytes(rows: int, n_columns: int, k: int, engine: str) -> int:
-    if engine == "exact":
-        # bounds from below and above, their sums, a mask; and blocks of rows in float64
-        return 4 * min(TILE_BYTES, 4 * rows * 1024) + 4 * 8 * PAIR_ELEMENTS + conversion_bytes(n_columns)
-    length = list_length(k) + 1
-    return DESCENT_BYTES + 33 * length * rows + 18 * length**2 * 16384 + 32 * rows * k + 4 * 8 * PAIR_ELEMENTS
+def _search_bytes(rows: int, shape: Shape) -> int:
+    # products of a tile, minima of their groups, a mask; and blocks of rows in float64
+    return 4 * min(TILE_BYTES, 4 * rows * 1024) + 4 * 8 * PAIR_ELEMENTS + conversion_bytes(shape.n_features)
 
 
-def plan_edges(n_samples: int, graph: str, k: int, process_bytes: int) -> Stage:
-    """Stage that marks each edge once and describes the graph."""
-    peak = process_bytes + n_samples * k * 110 + 60 * n_samples
+def plan_edges(n_samples: int, graph: str, k: int, process_bytes: int, width: int | None = None) -> list[Stage]:
+    """Stages that mark each edge once and describe the graph.
+
+    Parameters
+    ----------
+    n_samples, graph, k
+        Number of rows, name of the neighbour lists, and how much of each list makes the graph.
+    process_bytes
+        What the process of a unit takes before it starts.
+    width
+        Length of the lists; None for k.
+    """
+    width = width or k
+    size, itemsize = min(block_rows(n_samples), n_samples), index_dtype(n_samples).itemsize
+    row_bytes = k * (itemsize + 1)
+    blocks = max(1, min(EDGES_BYTES // (size * row_bytes), -(-n_samples // size)))
+    n_units = -(-n_samples // (blocks * size))
+    scan = 3 * size * width * itemsize + 40 * SCANNED_ENTRIES + 16 * COMPARED_ENTRIES
+    peak = process_bytes + min(blocks * size, n_samples) * row_bytes + scan
+    stored = -(-n_samples // size) * size  # whole chunks count
+    # a unit reads the lists of its own rows and of all before them
+    rows_read = sum(min((unit + 1) * blocks * size, stored) for unit in range(n_units))
     parameters = {"name": graph, "n_neighbors": k}
-    return Stage(f"edges-{graph}-{k}", "edges", 1, parameters, peak, 24 * n_samples * k, n_samples * k)
+    describe = process_bytes + 24 * n_samples + stream_bytes(n_samples, k, width) + 128 * min(EDGES_AT_ONCE, size * k)
+    read = stored * (2 * k + (itemsize + 16) * width)
+    return [
+        Stage(
+            f"edges-{graph}-{k}",
+            "edges",
+            n_units,
+            {**parameters, "blocks_per_unit": blocks},
+            peak,
+            rows_read * width * itemsize,
+            n_samples * k,
+        ),
+        Stage(f"edges-summary-{graph}-{k}", "edges-summary", 1, parameters, describe, read),
+    ]
 
 
-def plan_weights(n_samples: int, weighting: Weighting, process_bytes: int) -> Stage:
-    """Stage that sums the degrees of one weighting."""
+def stream_bytes(n_samples: int, k: int, width: int) -> int:
+    """Bytes of one block of edges, of the one before it, and of the chunks it is read from."""
+    return min(block_rows(n_samples), n_samples) * (60 * k + 36 * width)
+
+
+def plan_weights(n_samples: int, weighting: Weighting, process_bytes: int, width: int | None = None) -> Stage:
+    """Stage that sums the degrees of one weighting, on lists of length `width`."""
     k = weighting.n_neighbors
-    edges = 24 * n_samples * k if weighting.t == "median" else 0
-    peak = process_bytes + edges + 24 * n_samples + 100 * min(block_rows(n_samples), n_samples) * k
+    width = width or k
+    peak = process_bytes + 24 * n_samples + stream_bytes(n_samples, k, width)
+    passes = int(isinstance(weighting.t, str))
+    if weighting.t == "median":
+        passes = MEDIAN_PASSES
+        peak += 24 * (2**DIGIT_BITS + min(HELD_VALUES, n_samples * k))
+    size = min(block_rows(n_samples), n_samples)
+    stored = -(-n_samples // size) * size
+    read = stored * (k + (index_dtype(n_samples).itemsize + 8) * width + passes * (k + 8 * width))
     parameters = {"weighting": asdict(weighting)}
-    read = 17 * n_samples * k * (2 if isinstance(weighting.t, str) else 1)
     return Stage(f"weights-{weighting.key}", "weights", 1, parameters, peak, read, 8 * n_samples)
 
 
 def slab_columns(shape: Shape, scaled: bool, memory_limit: int | None) -> int:
     """Return how many columns one scoring unit holds: whole tile columns, as many as the slab budget takes."""
     per_column = shape.n_samples * (shape.itemsize + (8 if scaled else 0))
-    fitting = max(1, slab_budget(memory_limit) // per_column)
+    beside = 0.8 * 3 * slab_budget(memory_limit) - 40 * shape.n_samples
+    fitting = min(slab_budget(memory_limit) // per_column, int(beside) // (per_column + _panel_bytes(shape, scaled)))
+    fitting = max(1, fitting)
     wanted = (
         max(shape.tile_columns, -(-shape.n_features // MIN_PARALLEL))
         if shape.x_bytes > MIN_TILE_BYTES
@@ -316,6 +429,11 @@ def slab_columns(shape: Shape, scaled: bool, memory_limit: int | None) -> int:
     if columns > shape.tile_columns:
         columns -= columns % shape.tile_columns
     return int(min(columns, shape.n_features))
+
+
+def _panel_bytes(shape: Shape, scaled: bool) -> int:
+    """Bytes of one column of what is copied of a panel: the rows of some labels, or the steps of a rescaling."""
+    return shape.n_samples * (24 if scaled else shape.itemsize)
 
 
 def plan_scores(
@@ -328,8 +446,7 @@ def plan_scores(
 ) -> Stage:
     """Stage that scores the slabs."""
     n_units = -(-shape.n_features // columns)
-    # rows of some labels, rows with an edge, and steps of a rescaling are copies of one panel
-    panel = 4 * shape.n_samples * min(columns, PANEL_WIDTH) * (8 if scaled else shape.itemsize)
+    panel = _panel_bytes(shape, scaled) * min(columns, PANEL_WIDTH)
     slab = shape.n_samples * columns * (shape.itemsize + (8 if scaled else 0))
     largest_k = max((w.n_neighbors for w in weightings), default=0)
     block = 120 * largest_k * min(block_rows(shape.n_samples), shape.n_samples)

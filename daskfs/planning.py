@@ -15,6 +15,10 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError, JobError
+from daskfs.graph.components import EDGES_AT_ONCE
+from daskfs.graph.edges import GIVEN, GIVEN_BLOCK
+from daskfs.graph.given import Graph, NeighborLists, WeightMatrix, given_bytes
+from daskfs.graph.givenfiles import open_graph
 from daskfs.graph.partition import resolved
 from daskfs.graph.spec import GraphSpec
 from daskfs.job import DataBlock, EvaluateBlock, Job
@@ -26,6 +30,7 @@ from daskfs.plan import (
     PROCESS_BYTES,
     Plan,
     Stage,
+    available_bytes,
     digest,
     fingerprinted,
     plan_edges,
@@ -44,6 +49,8 @@ from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, TileInfo, read_tile_info
 from daskfs.version import __version__
 
+GIVEN_ENTRY_BYTES = 120
+"""What an edge of a graph from outside takes in the block that streams by."""
 LABEL_SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt")
 
 
@@ -168,7 +175,7 @@ def graph_specs(job: Job, methods: list[Method]) -> dict[str, tuple[GraphSpec, i
     specs: dict[str, tuple[GraphSpec, int]] = {}
     for method in methods:
         parameters = method.parameters
-        if isinstance(parameters, GraphParameters) and parameters.graph != "given":
+        if isinstance(parameters, GraphParameters) and parameters.graph != GIVEN:
             spec = job.graph_spec(parameters.metric, parameters.graph_scaling)
             known = specs.get(spec.name, (spec, 0))[1]
             specs[spec.name] = (spec, max(known, parameters.n_neighbors))
@@ -196,22 +203,31 @@ def plan_run(job: Job, tiles: TilePlan, task: Task | None, memory_limit: int | N
     """
     shape = tiles.shape
     methods = job.make_methods(task)
+    given = precomputed_graph(job, methods)
+    if isinstance(given, WeightMatrix):
+        methods = job.make_methods(task, on_matrix=True)
     weightings = graph_needs(methods)
     specs = graph_specs(job, methods)
-    for spec, k in specs.values():
-        check_neighbors(k, shape.n_samples)
-        check_sparse(spec, shape.is_sparse)
-    process = PROCESS_BYTES + _descent_bytes(specs, shape)
     stages: list[Stage] = []
-    for spec, k in specs.values():
-        stages += plan_graph(shape, spec, k)
+    process = PROCESS_BYTES
+    if given is not None:
+        check_given(given, methods, shape.n_samples)
+        stages.append(plan_given(given, shape.n_samples, max(w.n_neighbors for w in weightings), process))
+    else:
+        process += _descent_bytes(specs, shape, memory_limit)
+        for spec, k in specs.values():
+            check_neighbors(k, shape.n_samples)
+            check_sparse(spec, shape.is_sparse)
+            stages += plan_graph(shape, spec, k, memory_limit)
     for name, k in dict.fromkeys((w.graph, w.n_neighbors) for w in weightings):
-        stages.append(plan_edges(shape.n_samples, name, k, process))
-    stages += [plan_weights(shape.n_samples, w, process) for w in weightings]
+        if name != GIVEN:
+            stages += plan_edges(shape.n_samples, name, k, process, specs[name][1])
+    streaming = [plan_weights(shape.n_samples, w, process, specs.get(w.graph, (None, 0))[1]) for w in weightings]
     scaled = any(need.scaling is not None for method in methods for need in method.needs)
     columns = slab_columns(shape, scaled, memory_limit)
     raw_methods = [method_to_json(m) for m in methods]
-    stages.append(plan_scores(shape, raw_methods, weightings, scaled, columns, process))
+    streaming.append(plan_scores(shape, raw_methods, weightings, scaled, columns, process))
+    stages += plan_streams(streaming, given, shape.n_samples, process)
     n_selected = selected_count(job, shape.n_features)
     table = process + 600 * shape.n_features * len(methods)
     stages.append(Stage("rank", "rank", 1, {"methods": raw_methods, "n_features": n_selected}, table))
@@ -219,13 +235,84 @@ def plan_run(job: Job, tiles: TilePlan, task: Task | None, memory_limit: int | N
         stages += _plan_evaluation(evaluate, shape, raw_methods, columns, process)
     start = digest(tiles.fingerprint, dataclasses.asdict(shape), __version__)
     settled = fingerprinted(stages, start)
-    facts = {"n_selected": n_selected, "shape": dataclasses.asdict(shape), "job": digest(start, job.identity())}
+    facts: dict[str, Any] = {"n_selected": n_selected, "shape": dataclasses.asdict(shape)}
+    facts["given"] = None if given is None else dict(given.identity)
+    facts["job"] = digest(start, job.identity(), facts["given"])
     return Plan(tiles.url, settled, digest(facts["job"], [stage.fingerprint for stage in settled]), facts=facts)
 
 
-def _descent_bytes(specs: Mapping[str, tuple[GraphSpec, int]], shape: Shape) -> int:
-    approximate = any(resolved(spec, shape).engine == "pynndescent" for spec, _ in specs.values())
-    return DESCENT_BYTES if approximate else 0
+def _descent_bytes(specs: Mapping[str, tuple[GraphSpec, int]], shape: Shape, memory_limit: int | None) -> int:
+    available = available_bytes(memory_limit)
+    descends = any(resolved(spec, shape, available).engine == "pynndescent" for spec, _ in specs.values())
+    return DESCENT_BYTES if descends else 0
+
+
+# ------------------------------------------------------------------ a graph from outside
+def precomputed_path(job: Job) -> Path | None:
+    """Return the absolute path of the job's graph, as workers need it; None for a graph that is to be found."""
+    path = job.graph.precomputed
+    return None if path is None else Path(path).expanduser().absolute()
+
+
+def precomputed_graph(job: Job, methods: list[Method]) -> Graph | None:
+    """Open the job's graph; None when it names none, or no method uses one."""
+    path = precomputed_path(job)
+    if path is None or not any(method.criterion.uses_graph for method in methods):
+        return None
+    return open_graph(path)
+
+
+def check_given(graph: Graph, methods: list[Method], n_samples: int) -> None:
+    """Raise :class:`InputError` or :class:`JobError` when a graph from outside cannot serve the rows or the methods."""
+    if isinstance(graph, WeightMatrix):
+        graph.check_size(n_samples)
+        return
+    for method in methods:
+        parameters = method.parameters
+        if not isinstance(parameters, GraphParameters):
+            continue
+        if (parameters.metric, parameters.graph_scaling) != (graph.metric, graph.scaling):
+            msg = (
+                f"method {method.label} stands on neighbors by metric {parameters.metric} and scaling "
+                f"{parameters.graph_scaling or 'null'}, and graph.precomputed {graph.where} holds neighbors by metric "
+                f"{graph.metric} and scaling {graph.scaling or 'null'}: set graph.metric and transform.graph to these."
+            )
+            raise JobError(msg)
+        graph.check_size(n_samples, parameters.n_neighbors)
+
+
+def plan_given(graph: Graph, n_samples: int, k: int, process_bytes: int) -> Stage:
+    """Stage that reads a graph from outside into the run store."""
+    held, read, written = given_bytes(graph, n_samples, k)
+    metric, scaling = (graph.metric, graph.scaling) if isinstance(graph, NeighborLists) else (None, None)
+    parameters = {
+        "path": graph.where,
+        "identity": dict(graph.identity),
+        "graph": {"metric": metric, "scaling": scaling, "engine": GIVEN},
+        "k": k,
+    }
+    return Stage("graph-given", "given", 1, parameters, process_bytes + held, read, written)
+
+
+def plan_streams(stages: list[Stage], graph: Graph | None, n_samples: int, process_bytes: int) -> list[Stage]:
+    """Stages over all edges, with what it takes where these are a matrix's; and one before them that describes it."""
+    if not isinstance(graph, WeightMatrix):
+        return stages
+    entries = min(graph.n_entries, GIVEN_BLOCK)
+    block, read = GIVEN_ENTRY_BYTES * entries, 12 * graph.n_entries
+    describe = Stage(
+        f"edges-summary-{GIVEN}",
+        "edges-summary",
+        1,
+        {"name": GIVEN, "n_neighbors": 0},
+        process_bytes + 24 * n_samples + block + 128 * min(EDGES_AT_ONCE, entries),
+        read + 4 * graph.n_entries,
+    )
+    streamed = [
+        dataclasses.replace(s, peak_bytes=s.peak_bytes + block, bytes_read=s.bytes_read + s.n_units * read)
+        for s in stages
+    ]
+    return [describe, *streamed]
 
 
 def check_neighbors(k: int, n_samples: int) -> None:

@@ -7,15 +7,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.graph.edges import store_given_graph
-from daskfs.graph.partition import block_rows
+from daskfs.graph.edges import GIVEN
+from daskfs.graph.given import Graph, store_graph
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
@@ -42,14 +41,6 @@ from daskfs.store.tiles import Shape, TileInfo, Tiles, check_finite
 
 if TYPE_CHECKING:
     from distributed import Client
-
-
-@dataclass(frozen=True)
-class GivenGraph:
-    """A graph from outside: neighbour lists under the name of a spec, or a symmetric matrix of weights."""
-
-    lists: tuple[str, np.ndarray, np.ndarray] | None = None
-    matrix: sp.csr_matrix | None = None
 
 
 def memory_context(X: np.ndarray | sp.csr_matrix, labels: Labels | None) -> Context:
@@ -88,7 +79,7 @@ def score_features(
     methods: Sequence[Method],
     specs: Mapping[str, tuple[GraphSpec, int]],
     labels: Labels | None,
-    given: GivenGraph | None = None,
+    given: Graph | None = None,
     client: Client | None = None,
 ) -> dict[str, np.ndarray]:
     """Return the fields of each method over all features, shape (n_fields, n_features), by label.
@@ -115,27 +106,16 @@ def score_features(
     scaled = any(need.scaling is not None for method in methods for need in method.needs)
     columns = slab_columns(shape, scaled, None)
     stages: list[Stage] = [stage for spec, k in specs.values() for stage in plan_graph(shape, spec, k)]
-    lists = dict.fromkeys((w.graph, w.n_neighbors) for w in weightings if w.graph != "given")
-    stages += [plan_edges(shape.n_samples, name, k, 0) for name, k in lists]
+    lists = dict.fromkeys((w.graph, w.n_neighbors) for w in weightings if w.graph != GIVEN)
+    stages += [stage for name, k in lists for stage in plan_edges(shape.n_samples, name, k, 0)]
     stages += [plan_weights(shape.n_samples, w, 0) for w in weightings]
     stages.append(plan_scores(shape, [method_to_json(m) for m in methods], weightings, scaled, columns, 0))
     for spec, _ in specs.values():
         check_sparse(spec, shape.is_sparse)
-    _store_given(context, given)
+    if given is not None:
+        store_graph(context.store, given, shape.n_samples, max(w.n_neighbors for w in weightings))
     run_all(context, stages, client)
     return {m.label: context.store.open(layout.SCORES.format(m.label))[...] for m in methods}
-
-
-def _store_given(context: Context, given: GivenGraph | None) -> None:
-    if given is None:
-        return
-    if given.matrix is not None:
-        store_given_graph(context.store, given.matrix)
-    if given.lists is not None:
-        name, indices, distances = given.lists
-        rows = block_rows(indices.shape[0])
-        context.store.put_array(layout.KNN_INDICES.format(name), indices, (rows, indices.shape[1]))
-        context.store.put_array(layout.KNN_DISTANCES.format(name), distances, (rows, distances.shape[1]))
 
 
 def find_lists(
@@ -149,7 +129,7 @@ def find_lists(
     store = context.store
     recall = store.read_json(layout.RECALL_SUMMARY.format(spec.name))
     indices, distances = (
-        store.open(layout.KNN_INDICES.format(spec.name))[...],
+        store.open(layout.KNN_INDICES.format(spec.name))[...].astype(np.int64),
         store.open(layout.KNN_DISTANCES.format(spec.name))[...],
     )
     return indices, distances, recall["value"] if recall else None
@@ -168,6 +148,8 @@ def run_all(context: Context, stages: Sequence[Stage], client: Client | None) ->
     create_arrays(context, stages)
     for stage in stages:
         run_stage(context, stage, range(stage.n_units), client, identity, _ignore)
+        if stage.clears:
+            context.store.delete(stage.clears)
 
 
 def _ignore(stage: Stage, unit: int, facts: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,8 @@ def plan_job(job: Job) -> dict[str, Any]:
     task = tiles.task or (job.data.task if job.data.task != "auto" else None)
     plan = Plan.from_json(stored, store.url) if stored else plan_run(job, tiles, task, budget)
     check_memory((*tiles.stages, *plan.stages), limit, threads)
-    rows = [_plan_row(Context(Store(Path(tiles.url))), stage) for stage in tiles.stages]
-    rows += [_plan_row(Context(store), stage) for stage in plan.stages]
+    rows = [_plan_row(Context(Store(Path(tiles.url))), stage, tiles.stages) for stage in tiles.stages]
+    rows += [_plan_row(Context(store), stage, plan.stages) for stage in plan.stages]
     return {
         "output": store.url,
         "shape": dataclasses.asdict(tiles.shape),
@@ -73,23 +74,23 @@ def plan_job(job: Job) -> dict[str, Any]:
     }
 
 
-def _plan_row(context: Context, stage: Stage) -> dict[str, Any]:
+def _plan_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[str, Any]:
     return {
         "stage": stage.name,
         "units": stage.n_units,
-        "done": done_units(context, stage),
+        "done": done_units(context, stage, stages),
         "bytes_read": stage.bytes_read,
         "bytes_written": stage.bytes_written,
         "peak_bytes": stage.peak_bytes,
     }
 
 
-def done_units(context: Context, stage: Stage) -> int:
+def done_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> int:
     """Return how many units of a stage are recorded."""
     records = context.store.path(layout.records_of(stage.name))
     if not records.is_dir():
         return 0
-    return stage.n_units - len(pending_units(context, stage))
+    return stage.n_units - len(pending_units(context, stage, stages))
 
 
 def rewrite_report(url: str) -> dict[str, Any]:
@@ -111,15 +112,16 @@ def run_status(url: str) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     if manifest.get("tiles"):
         tiles = TilePlan.from_json(manifest["tiles"])
-        rows += [_status_row(Context(Store(Path(tiles.url))), stage) for stage in tiles.stages]
+        rows += [_status_row(Context(Store(Path(tiles.url))), stage, tiles.stages) for stage in tiles.stages]
     raw = store.read_json(layout.PLAN_JSON)
     if raw is not None:
-        rows += [_status_row(Context(store), stage) for stage in Plan.from_json(raw, store.url).stages]
+        stages = Plan.from_json(raw, store.url).stages
+        rows += [_status_row(Context(store), stage, stages) for stage in stages]
     return {"run": store.url, "status": manifest["status"], "stages": rows}
 
 
-def _status_row(context: Context, stage: Stage) -> dict[str, Any]:
-    done = done_units(context, stage)
+def _status_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[str, Any]:
+    done = done_units(context, stage, stages)
     seconds = (
         [
             float((context.store.read_record(stage.name, unit) or {}).get("seconds", 0.0))

@@ -25,6 +25,10 @@ DASK_SETTINGS: dict[str, Any] = {
     # the batch job must end, not hang, when nothing comes back
     "distributed.scheduler.no-workers-timeout": "1h",
     "distributed.admin.tick.limit": "30s",
+    # Dask's nannies make glibc return every freed block of 128 KiB and more, and faulting it in again can cost as much
+    # as the arithmetic on it; what this keeps is part of a process's planned size
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**26,
+    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**23,
 }
 
 

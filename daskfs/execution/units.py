@@ -24,9 +24,14 @@ FUNCTIONS: Mapping[str, str] = {
     "ingest": "daskfs.store.ingest:ingest_band",
     "columns": "daskfs.store.ingest:close_tiles",
     "neighbors": "daskfs.graph.neighbors:find_neighbors",
-    "recall": "daskfs.graph.neighbors:check_band",
-    "recall-merge": "daskfs.graph.neighbors:close_recall",
+    "cells": "daskfs.graph.grouped:cut_cells",
+    "assign": "daskfs.graph.grouped:assign_bands",
+    "build": "daskfs.graph.grouped:build_group",
+    "merge": "daskfs.graph.grouped:merge_lists",
+    "recall": "daskfs.graph.neighbors:close_recall",
+    "given": "daskfs.graph.given:store_given",
     "edges": "daskfs.graph.edges:mark_edges",
+    "edges-summary": "daskfs.graph.edges:describe_graph",
     "weights": "daskfs.graph.edges:weight_edges",
     "score": "daskfs.scores.slab:score_slab",
     "rank": "daskfs.ranking.tables:rank_features",
@@ -37,7 +42,9 @@ FUNCTIONS: Mapping[str, str] = {
 }
 ARRAYS: Mapping[str, str] = {
     "neighbors": "daskfs.graph.neighbors:create_lists",
-    "recall": "daskfs.graph.neighbors:create_recall",
+    "assign": "daskfs.graph.neighbors:create_recall",
+    "merge": "daskfs.graph.neighbors:create_lists",
+    "edges": "daskfs.graph.edges:create_edges",
     "score": "daskfs.scores.slab:create_scores",
 }
 """What creates the arrays that several units write into, by the function of their stage."""

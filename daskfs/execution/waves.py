@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from daskfs.errors import ClusterError, UnitError
@@ -23,8 +23,15 @@ PER_THREAD = 2
 """Units in flight per thread: one runs while the next one waits, and a lost scheduler costs no more than these."""
 
 
-def pending_units(context: Context, stage: Stage) -> list[int]:
-    """Return the units without a record that verifies."""
+def pending_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> list[int]:
+    """Return the units without a record that verifies; none where what they wrote has served, to judge by the stages of
+    the plan: all that lie between and whose own results are there to stay are done.
+    """
+    names = [s.name for s in stages]
+    if stage.needed_until in names:
+        between = stages[names.index(stage.name) + 1 : names.index(stage.needed_until) + 1]
+        if not any(pending_units(context, s, ()) for s in between if s.needed_until != stage.needed_until):
+            return []
     return [unit for unit in range(stage.n_units) if not context.store.is_done(stage.name, unit, stage.fingerprint)]
 
 

@@ -1,9 +1,15 @@
-"""Preload of local workers: what every worker process sets up before its first unit."""
+"""What worker processes set up: a preload of local workers, and the warm-up of pynndescent."""
 
 from __future__ import annotations
 
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
+
+from distributed import Client, WorkerPlugin
 
 
 def dask_setup(worker: Any) -> None:
@@ -12,3 +18,34 @@ def dask_setup(worker: Any) -> None:
     """
     del worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+class WarmUp(WorkerPlugin):
+    """Calls a function in a thread of its own when a worker starts."""
+
+    name = "daskfs-warm-up"
+
+    def __init__(self, function: str, argument: object) -> None:
+        self.function, self.argument = function, argument
+
+    def setup(self, worker: Any) -> None:
+        """Start the call."""
+        del worker
+        threading.Thread(target=self._run, name=self.name, daemon=True).start()
+
+    def _run(self) -> None:
+        module, _, function = self.function.partition(":")
+        getattr(import_module(module), function)(self.argument)
+
+
+@contextmanager
+def warmed(client: Client, function: str, argument: object) -> Iterator[None]:
+    """Call a function, ``module:name``, in every worker and in those that come later, beside their work.
+
+    A scheduler that others share is left as it was.
+    """
+    client.register_plugin(WarmUp(function, argument))
+    try:
+        yield
+    finally:
+        client.unregister_worker_plugin(WarmUp.name)

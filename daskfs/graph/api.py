@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.graph.spec import Engine, GraphSpec
+from daskfs.graph.spec import ENGINES, Engine, GraphSpec
 from daskfs.kernels.neighbors import METRICS, Metric
 from daskfs.kernels.scaling import SCALINGS, Scaling
 
@@ -54,6 +55,25 @@ class KNNGraph:
         data = self.distances[found] if mode == "distance" else np.ones(int(found.sum()))
         return sp.csr_matrix((data, self.indices[found], indptr), shape=(n_samples, n_samples))
 
+    def save(self, path: str | Path) -> None:
+        """Write the lists as a Zarr group, which an estimator takes as ``graph`` and a job as ``graph.precomputed``.
+
+        Parameters
+        ----------
+        path
+            Directory to make.
+
+        Raises
+        ------
+        FileExistsError
+            When there is something at `path`.
+        ValueError
+            Where a list is none, naming the row.
+        """
+        from daskfs.graph.given import NeighborLists, save_lists
+
+        save_lists(path, NeighborLists("graph", self.indices, self.distances, self.metric, self.graph_scaling))
+
 
 def knn_graph(
     X: Any,
@@ -62,6 +82,8 @@ def knn_graph(
     metric: Metric = "euclidean",
     graph_scaling: Scaling | None = None,
     engine: Engine = "auto",
+    recall: float = 0.98,
+    projection: int | Literal["auto"] | None = "auto",
     random_state: int = 0,
 ) -> KNNGraph:
     """Find the nearest neighbors of every row.
@@ -77,10 +99,17 @@ def knn_graph(
     graph_scaling
         None, "zscore", "unit" or "log1p", applied on the fly.
     engine
-        "exact", "pynndescent" (NN-descent), or "auto": whichever is expected to be quicker, which up to some 10,000
-        rows is the exact search.
+        "exact"; "cells" (rows meet those of the nearest cells of a k-means cut); "pynndescent" (NN-descent in each
+        group of rows); or "auto": the exact search where it takes up to about half a minute of one core (some 100,000
+        rows of 64 features), else the quicker of the others.
+    recall
+        Share of the true neighbors that "cells" aims at, above 0.5 and below 1.
+    projection
+        Number of columns of a random projection in which an approximate search looks for candidates, which are then
+        measured on all columns; None compares all columns, "auto" projects above 4,096 features (dense) or 256
+        (sparse).
     random_state
-        Seed of the approximate search.
+        Seed of the approximate searches.
 
     Returns
     -------
@@ -107,24 +136,30 @@ def knn_graph(
     from daskfs.planning import check_neighbors
     from daskfs.scoring import find_lists, is_stored, loaded_if_small, opened
 
-    spec = GraphSpec(metric, graph_scaling, engine, random_state)
+    spec = GraphSpec(metric, graph_scaling, engine, recall, projection, random_state)
     _check_options(spec, n_neighbors)
     X = loaded_if_small(X)
     if not is_stored(X):
         X = check_array(X, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False)
     with opened(X, None) as (context, _, client):
         check_neighbors(n_neighbors, context.tiles.shape.n_samples)
-        indices, distances, recall = find_lists(context, spec, n_neighbors, client)
-    return KNNGraph(indices, distances, metric, graph_scaling, recall)
+        indices, distances, found = find_lists(context, spec, n_neighbors, client)
+    return KNNGraph(indices, distances, metric, graph_scaling, found)
 
 
 def _check_options(spec: GraphSpec, n_neighbors: int) -> None:
-    choices = {"metric": METRICS, "graph_scaling": (None, *SCALINGS), "engine": ("auto", "exact", "pynndescent")}
+    choices = {"metric": METRICS, "graph_scaling": (None, *SCALINGS), "engine": ENGINES}
     given = {"metric": spec.metric, "graph_scaling": spec.scaling, "engine": spec.engine}
     for key, valid in choices.items():
         if given[key] not in valid:
             msg = f"{key} must be one of {', '.join(map(repr, valid))}; got {given[key]!r}."
             raise ValueError(msg)
+    if not 0.5 < spec.recall < 1:
+        msg = f"recall must be above 0.5 and below 1; got {spec.recall!r}."
+        raise ValueError(msg)
+    if isinstance(spec.projection, int) and spec.projection < 1:
+        msg = f"projection must be at least 1; got {spec.projection!r}."
+        raise ValueError(msg)
     if n_neighbors < 1:
         msg = f"n_neighbors must be at least 1; got {n_neighbors!r}."
         raise ValueError(msg)

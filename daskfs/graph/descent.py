@@ -10,13 +10,13 @@ import scipy.sparse as sp
 
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.neighbors import (
-    UNIT_ROW_NOISE,
     Metric,
     Rows,
+    measured_squares,
     metric_distances,
+    metric_rows,
     order_with_ties,
     prepare_rows,
-    squared_distances,
 )
 
 _NUMBA_PARALLEL = threading.Lock()
@@ -30,8 +30,14 @@ def list_length(k: int) -> int:
     return max(15, 2 * k)
 
 
+def compile_descent(sparse: bool) -> None:
+    """Run a search so small that all it does is to compile what any search of such rows needs."""
+    rows = np.random.default_rng(0).random((300, 4), dtype=np.float32)
+    _search(sp.csr_matrix(rows) if sparse else rows, 5, 0)
+
+
 def descent_neighbors(
-    X: np.ndarray | sp.csr_matrix, metric: Metric, k: int, random_state: int
+    X: np.ndarray | sp.csr_matrix, metric: Metric, k: int, random_state: int, sketch: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return neighbours found by NN-descent, ordered and cut as :func:`~daskfs.kernels.neighbors.exact_neighbors` does.
 
@@ -44,6 +50,9 @@ def descent_neighbors(
         of the search and get the lowest-numbered other rows.
     k
         Number of neighbours, less than the number of rows.
+    sketch
+        Rows of fewer columns, (n_rows, n_components + 1) float32, that are searched in the place of `X`, for three
+        times as many candidates; `X` then only serves to measure. The last column is not used.
     random_state
         Seed. The result also depends on the number of numba threads, which is fixed at one.
 
@@ -52,12 +61,16 @@ def descent_neighbors(
     indices, distances
         Shape (n_rows, k), int64 and float64; -1 and inf where the search found fewer.
     """
-    rows = prepare_rows(X, metric)
+    rows = prepare_rows(X, metric) if sketch is None else metric_rows(X, metric)
+    operand = rows.operand if sketch is None else sketch[:, :-1]
+    if sketch is None and not is_sparse(operand):
+        operand = operand[:, :-2]
     searched = np.arange(rows.n_rows) if rows.is_zero is None else np.flatnonzero(~rows.is_zero)
     indices = np.full((rows.n_rows, k), -1, dtype=np.int64)
     distances = np.full((rows.n_rows, k), np.inf)
     if searched.size > k:
-        found = _search(rows.operand if searched.size == rows.n_rows else rows.operand[searched], k, random_state)
+        kept = k if sketch is None else min(3 * k, searched.size - 1)
+        found = _search(operand if searched.size == rows.n_rows else operand[searched], kept, random_state)
         for start in range(0, searched.size, max(1, PAIRS_AT_ONCE // found.shape[1])):
             part = slice(start, start + max(1, PAIRS_AT_ONCE // found.shape[1]))
             candidates = np.where(found[part] >= 0, searched[found[part]], -1)
@@ -89,18 +102,16 @@ def _ordered(rows: Rows, queries: np.ndarray, candidates: np.ndarray, k: int) ->
     """Measure candidate lists exactly, drop the row itself and what is missing, and keep the k nearest by distance,
     then number.
     """
-    width = candidates.shape[1]
-    query = np.repeat(queries, width)
+    candidates = np.sort(candidates, axis=1)
+    query = np.repeat(queries, candidates.shape[1])
     flat = candidates.ravel()
-    squares = np.full(flat.size, np.inf)
+    squares = np.full(candidates.shape, np.inf)
     valid = (flat >= 0) & (flat != query)
-    squares[valid] = squared_distances(rows, query[valid], rows, flat[valid])
-    if rows.metric == "cosine":
-        squares[squares < UNIT_ROW_NOISE] = 0.0
-    order = order_with_ties(np.repeat(np.arange(queries.size), width), squares, flat)
-    best = order.reshape(queries.size, width)[:, :k]
+    squares[valid.reshape(squares.shape)] = measured_squares(rows, query[valid], rows, flat[valid])
+    best = order_with_ties(squares, candidates)[:, :k]
+    squares = np.take_along_axis(squares, best, axis=1)
     indices = np.full((queries.size, k), -1, dtype=np.int64)
     distances = np.full((queries.size, k), np.inf)
-    indices[:, : best.shape[1]] = np.where(np.isfinite(squares[best]), flat[best], -1)
-    distances[:, : best.shape[1]] = metric_distances(squares[best], rows.metric)
+    indices[:, : best.shape[1]] = np.where(np.isfinite(squares), np.take_along_axis(candidates, best, axis=1), -1)
+    distances[:, : best.shape[1]] = metric_distances(squares, rows.metric)
     return indices, distances

@@ -1,20 +1,24 @@
-"""Stages "edges" and "weights": from neighbour lists to a symmetric weighted graph that can be streamed.
+"""Stages "edges", "edges-summary" and "weights": from neighbour lists to a symmetric weighted graph that can be
+streamed.
 
 The graph is the union of the lists: an edge joins i and j when either lists the other (He, Cai and Niyogi 2005, section
 2.2, step 1). It is not stored again. One bit per list entry says whether the entry stands for its edge, so that
-streaming the lists meets every edge once; the weight is computed from the length on the way.
+streaming the lists meets every edge once; the weight is computed from the length on the way. No unit holds more than
+the lists of some rows, one block of the others, and a few numbers for each row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from daskfs.errors import InputError
-from daskfs.graph.partition import block_rows
+from daskfs.graph.components import Components
+from daskfs.graph.median import streamed_median
+from daskfs.graph.partition import block_rows, index_dtype
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.weights import edge_weights
@@ -24,64 +28,113 @@ from daskfs.store.store import Store
 
 GIVEN = "given"
 HISTOGRAM_BINS = 40
+SCANNED_ENTRIES = 2**18
+"""Entries of lists that are looked through at a time."""
+GIVEN_BLOCK = 2**20
+"""Edges of a graph from outside that are read at a time, and stored in one chunk."""
+COMPARED_ENTRIES = 2**20
+"""Entries of lists that are compared with a row at a time: what they take stays in cache."""
+
+
+def create_edges(context: Context, parameters: Mapping[str, Any]) -> None:
+    """Create the array of marks."""
+    name, k = str(parameters["name"]), int(parameters["n_neighbors"])
+    n_samples = context.tiles.shape.n_samples
+    context.store.create(layout.EDGE_ONCE.format(name, k), (n_samples, k), np.uint8, (block_rows(n_samples), k))
 
 
 def mark_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Mark each undirected edge once, and describe the graph: components, degrees, edge lengths."""
-    del unit
+    """Mark, in the lists of some blocks of rows, the entries that stand for their edge.
+
+    That is every entry but a missing one, and one whose row is listed by a lower row that it lists. So the lists of the
+    rows beyond the unit's own have no say, and are not read.
+    """
     store, name, k = context.store, str(parameters["name"]), int(parameters["n_neighbors"])
-    indices = store.open(layout.KNN_INDICES.format(name))[:, :k]
+    indices = store.open(layout.KNN_INDICES.format(name))
+    once = store.open(layout.EDGE_ONCE.format(name, k))
     n_samples = indices.shape[0]
     size = block_rows(n_samples)
-    store.create(layout.EDGE_ONCE.format(name, k), (n_samples, k), np.uint8, (size, k))
-    once = store.open(layout.EDGE_ONCE.format(name, k))
-    for rows in row_blocks(n_samples, size):
-        once[rows] = _stands_for_edge(indices, rows).astype(np.uint8)
-    summary = _describe(store, name, k, n_samples)
+    span = size * int(parameters["blocks_per_unit"])
+    first, stop = unit * span, min((unit + 1) * span, n_samples)
+    lists = np.empty((stop - first, k), index_dtype(n_samples))
+    own = [slice(first + rows.start, first + rows.stop) for rows in row_blocks(stop - first, size)]
+    for rows in own:
+        lists[rows.start - first : rows.stop - first] = indices[rows, :k]
+    marks = lists >= 0
+    for rows in row_blocks(first, size):
+        _unmark(marks, lists, first, indices[rows, :k], rows.start)
+    for rows in own:
+        _unmark(marks, lists, first, lists[rows.start - first : rows.stop - first], rows.start)
+    for rows in own:
+        once[rows] = marks[rows.start - first : rows.stop - first].view(np.uint8)
+    return {"n_edges": int(np.count_nonzero(marks))}
+
+
+def _unmark(marks: np.ndarray, lists: np.ndarray, first: int, block: np.ndarray, start: int) -> None:
+    """Take back the marks of entries that a lower row has, too.
+
+    Parameters
+    ----------
+    marks, lists
+        Marks and lists of the rows from `first` on.
+    block
+        Lists of the rows from `start` on.
+    """
+    n_rows, k = lists.shape
+    flat_marks = marks.reshape(-1)
+    for rows in row_blocks(len(block), max(1, SCANNED_ENTRIES // k)):
+        entries = block[rows]
+        number = np.arange(start + rows.start, start + rows.stop)
+        above = np.maximum(number + 1, first).astype(entries.dtype)
+        listed = np.flatnonzero((entries >= above[:, None]) & (entries < first + n_rows))
+        row, by = entries.ravel()[listed] - first, number[listed // k].astype(lists.dtype)
+        for some in row_blocks(listed.size, max(1, COMPARED_ENTRIES // k)):
+            found = np.flatnonzero(lists.take(row[some], axis=0) == by[some, None])
+            pair = found // k
+            flat_marks[row[some][pair].astype(np.int64) * k + (found - pair * k)] = False
+
+
+def describe_graph(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Describe the graph: components, degrees, edge lengths."""
+    del unit
+    store, name, k = context.store, str(parameters["name"]), int(parameters["n_neighbors"])
+    n_samples = context.tiles.shape.n_samples
+    degree = np.zeros(n_samples, dtype=np.int64)
+    components = Components(n_samples)
+    n_edges, shortest, longest = 0, np.inf, -np.inf
+    for source, target, length in edge_blocks(store, name, k):
+        np.add.at(degree, source, 1)
+        np.add.at(degree, target, 1)
+        components.add(source, target)
+        n_edges += length.size
+        shortest = min(shortest, float(length.min(initial=np.inf)))
+        longest = max(longest, float(length.max(initial=-np.inf)))
+    sizes = components.sizes()
+    degrees = (degree[rows].astype(np.float64) for rows in row_blocks(n_samples, block_rows(n_samples)))
+    summary = {
+        "n_edges": n_edges,
+        "n_components": int(np.count_nonzero(sizes)),
+        "largest_component": int(sizes.max()),
+        "n_isolated": n_samples - int(np.count_nonzero(degree)),
+        "max_degree": int(degree.max()),
+        "mean_degree": float(degree.mean()),
+        "length_histogram": _histogram(edge_lengths(store, name, k), n_edges, shortest, longest),
+        "degree_histogram": _histogram(degrees, n_samples, float(degree.min()), float(degree.max())),
+    }
     store.write_json(layout.GRAPH_SUMMARY.format(name, k), summary)
     return summary
 
 
-def _stands_for_edge(indices: np.ndarray, rows: slice) -> np.ndarray:
-    """Return, for each list entry of some rows, False when it is missing or when the lower row lists the same edge."""
-    own = np.arange(rows.start, rows.stop)[:, None]
-    block = indices[rows]
-    duplicate = np.zeros(block.shape, dtype=bool)
-    for column in range(indices.shape[1]):
-        duplicate |= indices[block, column] == own
-    return (block >= 0) & ~(duplicate & (block < own))
-
-
-def _describe(store: Store, name: str, k: int, n_samples: int) -> dict[str, Any]:
-    degree = np.zeros(n_samples, dtype=np.int64)
-    sources, targets, lengths = [], [], []
-    for source, target, length in edge_blocks(store, name, k):
-        degree += np.bincount(source, minlength=n_samples) + np.bincount(target, minlength=n_samples)
-        sources.append(source)
-        targets.append(target)
-        lengths.append(length)
-    source, target, length = (np.concatenate(parts) for parts in (sources, targets, lengths))
-    graph = sp.coo_array((np.ones(source.size, np.int8), (source, target)), shape=(n_samples, n_samples))
-    n_components, component = sp.csgraph.connected_components(graph, directed=False)
-    return {
-        "n_edges": int(source.size),
-        "n_components": int(n_components),
-        "largest_component": int(np.bincount(component).max()),
-        "n_isolated": int((degree == 0).sum()),
-        "max_degree": int(degree.max()),
-        "mean_degree": float(degree.mean()),
-        "length_histogram": _histogram(length),
-        "degree_histogram": _histogram(degree.astype(np.float64)),
-    }
-
-
-def _histogram(values: np.ndarray) -> dict[str, list[float]]:
-    if values.size == 0:
+def _histogram(blocks: Iterable[np.ndarray], size: int, low: float, high: float) -> dict[str, list[float]]:
+    """Count values in bins of equal width; their number, minimum and maximum are known."""
+    if size == 0:
         return {"edges": [0.0, 1.0], "counts": [0]}
-    low, high = float(values.min()), float(values.max())
     if high - low <= 1e-9 * max(abs(low), abs(high)):  # equal but for round-off: too narrow to cut into bins
-        return {"edges": [low, high], "counts": [int(values.size)]}
-    counts, edges = np.histogram(values, bins=HISTOGRAM_BINS)
+        return {"edges": [low, high], "counts": [size]}
+    counts = np.zeros(HISTOGRAM_BINS, dtype=np.int64)
+    for values in blocks:
+        counts += np.histogram(values, bins=HISTOGRAM_BINS, range=(low, high))[0]
+    edges = np.histogram_bin_edges([], bins=HISTOGRAM_BINS, range=(low, high))
     return {"edges": [float(e) for e in edges], "counts": [int(c) for c in counts]}
 
 
@@ -99,7 +152,19 @@ def edge_blocks(store: Store, name: str, k: int) -> Iterator[tuple[np.ndarray, n
     for rows in row_blocks(indices.shape[0], block_rows(indices.shape[0])):
         marked = once[rows].astype(bool)
         source = np.broadcast_to(np.arange(rows.start, rows.stop)[:, None], marked.shape)[marked]
-        yield source, indices[rows, :k][marked], distances[rows, :k][marked]
+        yield source, indices[rows, :k][marked].astype(np.int64, copy=False), distances[rows, :k][marked]
+
+
+def edge_lengths(store: Store, name: str, k: int) -> Iterator[np.ndarray]:
+    """Yield the lengths of the edges in the blocks of :func:`edge_blocks`, without reading their ends."""
+    if name == GIVEN:
+        weights = store.open(layout.GIVEN_WEIGHT)
+        yield from (weights[entries] for entries in row_blocks(weights.shape[0], GIVEN_BLOCK))
+        return
+    distances = store.open(layout.KNN_DISTANCES.format(name))
+    once = store.open(layout.EDGE_ONCE.format(name, k))
+    for rows in row_blocks(distances.shape[0], block_rows(distances.shape[0])):
+        yield distances[rows, :k][once[rows].astype(bool)]
 
 
 def weight_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
@@ -145,12 +210,17 @@ def _kernel_width(store: Store, weighting: Weighting) -> float:
         return 1.0
     if not isinstance(weighting.t, str):
         return float(weighting.t)
-    blocks = [length**2 for _, _, length in edge_blocks(store, weighting.graph, weighting.n_neighbors)]
+    squares = partial(_squared_lengths, store, weighting.graph, weighting.n_neighbors)
     if weighting.t == "median":
-        width = float(np.median(np.concatenate(blocks)))
+        width = streamed_median(squares)
     else:
-        width = sum(float(block.sum()) for block in blocks) / max(sum(block.size for block in blocks), 1)
+        sums = [(float(block.sum()), block.size) for block in squares()]
+        width = sum(total for total, _ in sums) / max(sum(size for _, size in sums), 1)
     return width if width > 0 else 1.0
+
+
+def _squared_lengths(store: Store, name: str, k: int) -> Iterator[np.ndarray]:
+    return (length**2 for length in edge_lengths(store, name, k))
 
 
 def weighted_blocks(
@@ -168,16 +238,7 @@ def _weights_of(value: np.ndarray, weighting: Weighting, t: float) -> np.ndarray
     return edge_weights(value, weighting.weights, t)
 
 
-def store_given_graph(store: Store, graph: sp.csr_matrix) -> None:
-    """Put a symmetric matrix of weights into a store in memory, each edge once."""
-    upper = sp.triu(graph, k=1, format="coo")
-    store.put_array(layout.GIVEN_SOURCE, upper.row.astype(np.int64))
-    store.put_array(layout.GIVEN_TARGET, upper.col.astype(np.int64))
-    store.put_array(layout.GIVEN_WEIGHT, upper.data.astype(np.float64))
-    store.put_array(layout.GIVEN_DIAGONAL, graph.diagonal().astype(np.float64))
-
-
 def _given_blocks(store: Store) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     arrays = [store.open(name) for name in (layout.GIVEN_SOURCE, layout.GIVEN_TARGET, layout.GIVEN_WEIGHT)]
-    for entries in row_blocks(arrays[0].shape[0], 2**20):
+    for entries in row_blocks(arrays[0].shape[0], GIVEN_BLOCK):
         yield arrays[0][entries], arrays[1][entries], arrays[2][entries]

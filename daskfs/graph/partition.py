@@ -1,8 +1,7 @@
 """Which rows are searched together.
 
-A partition is a set of rows whose neighbours are sought among themselves. Its queries are cut into blocks, each a unit
-that owns whole chunks of the output. What fits one worker is one partition of all rows; everything here takes a list of
-partitions.
+An exact search holds all rows in every unit, and each unit asks about one block of them. An approximate one spreads the
+rows over groups, each a unit of the search.
 """
 
 from __future__ import annotations
@@ -12,12 +11,33 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
+from daskfs.graph.descent import list_length
+from daskfs.graph.space import COMPONENT_CHOICES
 from daskfs.graph.spec import GraphSpec
+from daskfs.kernels.cells import MAX_PROBES
+from daskfs.kernels.cellsearch import PENDING_PER_ROW, SPARE
 from daskfs.kernels.scaling import Scaling
-from daskfs.store.tiles import Shape, Tiles
+from daskfs.store.tiles import Shape, Tiles, sample_rows
 
+EXACT_SECONDS = 30.0
+LEAST_PROJECTED = 192
+CELL_ROWS = 250
+SAMPLED_PER_CELL = 8
+GROUP_ROWS = 5000
+LEAST_GROUPS = 8
+GROUP_BYTES = 2**28
+MANY_GROUPS = 32
+"""Above this number groups grow with the data, since every group more costs copies of rows at its border."""
+LARGEST_GROUP = 4.5
+"""Rows of the largest group with its visitors, against the mean without: 1.5 for uneven sizes, 3 copies of a row."""
+STEP_ROWS = 8192
+"""Rows that are compared with centers and queries at a time; a multiple of the kernel's block of rows."""
+ASSIGN_UNITS = 8
+ASSIGN_BYTES = 2**26
+CHUNK_BYTES = 2**22
+MERGE_ROWS = 2**20
 MIN_BLOCK_ROWS = 4096
-MAX_BLOCK_ROWS = 2**18
+MAX_BLOCK_ROWS = 2**16
 
 
 def block_rows(n_samples: int) -> int:
@@ -32,45 +52,162 @@ def block_rows(n_samples: int) -> int:
 
 @dataclass(frozen=True)
 class SearchUnit:
-    """One unit of the search: the rows searched, and which of them are asked about."""
+    """One unit of an exact search: the rows searched, and which of them are asked about."""
 
     members: slice
     queries: slice
 
 
-def resolved(spec: GraphSpec, shape: Shape) -> GraphSpec:
-    """Return the spec with "auto" settled: the engine that takes less time on one thread.
-
-    Both costs are fits to measurements on one core. Exact search takes two float32 operations and a few passes of
-    selection for every pair of rows; for sparse rows one multiply-add for each stored value and query. NN-descent first
-    compiles for about 28 s in every process, then takes time in proportion to the rows. The lines cross near 75,000
-    rows for 64 features, 58,000 for 280 and 40,000 for 1,000. A fixed limit of 20,000 rows would give away what exact
-    search has to offer there: a third of the memory, units that spread over workers, and a recall of 1.
-    """
-    if spec.engine != "auto":
-        return spec
-    n, m = shape.n_samples, shape.n_features
-    exact = n * n * (4.5e-9 + 1.7e-11 * m)
-    if shape.is_sparse:
-        exact = n * (1e-9 * (shape.nnz or 0) + 1.1e-8 * n)
-        m = (shape.nnz or 0) // n
-    descent = 28.0 + n * (35e-6 + 1.3e-7 * m)
-    return replace(spec, engine="exact" if exact <= descent else "pynndescent")
-
-
-def search_units(spec: GraphSpec, partitions: list[slice], n_samples: int) -> list[SearchUnit]:
-    """Cut partitions of a resolved spec into units: blocks of queries for exact search, whole partitions for
-    NN-descent, which finds all lists at once.
-    """
+def search_units(n_samples: int) -> list[SearchUnit]:
+    """Cut an exact search into units: blocks of queries among all rows."""
     size = block_rows(n_samples)
-    units = []
-    for members in partitions:
-        if spec.engine == "pynndescent":
-            units.append(SearchUnit(members, members))
-            continue
-        cuts = range(members.start, members.stop, size)
-        units += [SearchUnit(members, slice(start, min(start + size, members.stop))) for start in cuts]
-    return units
+    cuts = range(0, n_samples, size)
+    return [SearchUnit(slice(0, n_samples), slice(start, min(start + size, n_samples))) for start in cuts]
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """How the rows of an approximate search are spread over units.
+
+    Attributes
+    ----------
+    n_groups, n_cells
+        Groups of rows, each a unit of the search, and cells over all groups.
+    bands_per_unit
+        Bands that one unit assigns to groups.
+    chunk_rows
+        Rows of one chunk of the spilled rows.
+    max_members
+        Rows of a group that are searched at once; a larger group is searched in parts.
+    blocks_per_unit
+        Blocks of rows whose lists one unit merges.
+    """
+
+    n_groups: int
+    n_cells: int
+    bands_per_unit: int
+    chunk_rows: int
+    max_members: int
+    blocks_per_unit: int
+
+    def assign_units(self, shape: Shape) -> int:
+        """Return the number of units that assign rows."""
+        return -(-shape.n_bands // self.bands_per_unit)
+
+    def assigned(self, shape: Shape, unit: int) -> list[slice]:
+        """Return the bands of one unit."""
+        first = unit * self.bands_per_unit
+        return [shape.band(i) for i in range(first, min(first + self.bands_per_unit, shape.n_bands))]
+
+    def merged(self, n_samples: int, unit: int) -> slice:
+        """Return the rows whose lists one unit merges."""
+        size = self.blocks_per_unit * block_rows(n_samples)
+        return slice(unit * size, min((unit + 1) * size, n_samples))
+
+    def merge_units(self, n_samples: int) -> int:
+        """Return the number of units that merge lists."""
+        return -(-n_samples // (self.blocks_per_unit * block_rows(n_samples)))
+
+
+def member_bytes(shape: Shape, spec: GraphSpec, k: int) -> int:
+    """Bytes that one row of a group takes while the group is searched."""
+    itemsize = graph_dtype(np.dtype(shape.dtype), spec.scaling).itemsize
+    raw = 0 if spec.scaling is None else shape.itemsize
+    if shape.is_sparse:
+        values = (shape.nnz or 0) // max(shape.n_samples, 1) * (2 * (itemsize + 4) + raw) + 16
+    else:
+        values = shape.n_features * (itemsize + raw)
+    if spec.metric == "cosine":
+        values *= 2
+    projected = 4 * (projected_columns(spec) + 1)
+    lists = 16 * k
+    if spec.engine == "pynndescent":
+        kept = 3 * k if spec.projection else k
+        return values + (projected if spec.projection else values) + 33 * (list_length(kept) + 1) + lists
+    return (
+        values
+        + (projected if spec.projection else 0)
+        + lists
+        + 24 * (search_width(spec, k) + PENDING_PER_ROW)
+        + 12 * MAX_PROBES
+    )
+
+
+def partitioning(shape: Shape, spec: GraphSpec, k: int, available: int | None) -> Partitioning:
+    """Spread the rows of an approximate search over units.
+
+    The numbers of groups and cells follow from the size of the data, so that the graph is the same whatever the memory
+    of the workers is; only where the largest group would not fit `available` bytes are there more groups.
+    """
+    n = shape.n_samples
+    per_row = member_bytes(shape, spec, k)
+    total = n * per_row
+    n_groups = -(-total // GROUP_BYTES)
+    if n_groups > MANY_GROUPS:
+        n_groups = int(MANY_GROUPS * np.sqrt(n_groups / MANY_GROUPS))
+    n_groups = max(n_groups, min(LEAST_GROUPS, n // GROUP_ROWS), 1)
+    sampled = sample_rows(shape).size
+    if available is not None:
+        n_groups = max(n_groups, int(np.ceil(LARGEST_GROUP * total / max(available, per_row))))
+    n_groups = int(min(n_groups, max(1, sampled // 64)))
+    n_cells = 0 if spec.engine == "pynndescent" else n // max(CELL_ROWS, 25 * k)
+    n_cells = int(np.clip(n_cells, n_groups, max(n_groups, sampled // SAMPLED_PER_CELL)))
+    max_members = max(16 * k, int(LARGEST_GROUP * n / n_groups))
+    if available is not None:
+        max_members = max(16 * k, min(max_members, available // per_row))
+    bands = max(1, min(shape.n_bands // ASSIGN_UNITS, ASSIGN_BYTES * shape.n_bands // max(shape.x_bytes, 1)))
+    rows = min(n, bands * shape.tile_rows)
+    row_bytes = max(1, shape.x_bytes // max(n, 1))
+    chunk = int(np.clip(2 * rows // (4 * n_groups), 16, max(16, CHUNK_BYTES // row_bytes)))
+    blocks = -(-n // block_rows(n))
+    per_merge = max(1, min(-(-blocks // ASSIGN_UNITS), MERGE_ROWS // block_rows(n)))
+    return Partitioning(n_groups, n_cells, bands, chunk, max_members, per_merge)
+
+
+def projected_columns(spec: GraphSpec) -> int:
+    """Return how many columns a projection has at most, 0 where there is none."""
+    if spec.projection is None:
+        return 0
+    return spec.projection if isinstance(spec.projection, int) else COMPONENT_CHOICES[-1]
+
+
+def search_width(spec: GraphSpec, k: int) -> int:
+    """Return how many candidates of a row are measured."""
+    return (k if spec.projection is None else 2 * k) + SPARE
+
+
+def resolved(spec: GraphSpec, shape: Shape, available: int | None = None) -> GraphSpec:
+    """Return the spec with "auto" settled.
+
+    Exact search, whose recall is 1 and which needs all rows in one worker, up to about half a minute of one core;
+    beyond that the quicker of the two approximate ones. Costs are fits to measurements on one core. Comparing two rows
+    by a matrix product takes 1.1 ns and 0.016 ns per feature; a search by cells compares a row with some 4000 others
+    and spends 15 us on it otherwise. NN-descent compiles for about 28 s in every process, and then takes time in
+    proportion to the rows, of which groups hold about two copies.
+    """
+    n, m = shape.n_samples, shape.n_features
+    projection = spec.projection
+    if isinstance(projection, int) and projection >= m:
+        projection = None
+    if projection == "auto" and (shape.is_sparse or m < LEAST_PROJECTED):
+        projection = None
+    if spec.engine == "exact":
+        return replace(spec, projection=None)
+    if spec.engine != "auto":
+        return replace(spec, projection=projection)
+    values = (shape.nnz or 0) / max(n, 1) if shape.is_sparse else m
+    pair = 1.1e-9 + (1e-9 if shape.is_sparse else 1.6e-11) * values
+    whole = n * member_bytes(shape, replace(spec, engine="exact", projection=None), 0)
+    if n * n * pair <= EXACT_SECONDS and (available is None or whole <= available):
+        return replace(spec, engine="exact", projection=None)
+    cells = n * (15e-6 + 4000 * max(1.0, SAMPLED_PER_CELL * n / CELL_ROWS / sample_rows(shape).size) * pair)
+    descent = 28.0 + 2 * n * (35e-6 + 1.3e-7 * (projected_columns(replace(spec, projection=projection)) or values))
+    return replace(spec, engine="cells" if cells <= descent else "pynndescent", projection=projection)
+
+
+def index_dtype(n_samples: int) -> np.dtype[np.generic]:
+    """Type of row numbers in neighbour lists."""
+    return np.dtype(np.int32 if n_samples < 2**31 else np.int64)
 
 
 def graph_dtype(stored: np.dtype[np.generic], scaling: Scaling | None) -> np.dtype[np.generic]:

@@ -10,7 +10,8 @@ from daskfs.kernels.neighbors import Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.weights import WeightKind
 
-Engine = Literal["auto", "exact", "pynndescent"]
+Engine = Literal["auto", "exact", "cells", "pynndescent"]
+ENGINES: tuple[Engine, ...] = ("auto", "exact", "cells", "pynndescent")
 WidthRule = float | Literal["mean", "median"]
 
 
@@ -18,12 +19,15 @@ WidthRule = float | Literal["mean", "median"]
 class GraphSpec:
     """A k-nearest-neighbour graph, up to k: what decides the neighbour lists.
 
-    Lists are sorted, so one build with the largest k of a job serves every smaller k.
+    Lists are sorted, so one build with the largest k of a job serves every smaller k. `recall` is what an approximate
+    search aims at; `projection` the number of columns it compares rows in before it measures them, None for all.
     """
 
     metric: Metric = "euclidean"
     scaling: Scaling | None = None
     engine: Engine = "auto"
+    recall: float = 0.98
+    projection: int | Literal["auto"] | None = "auto"
     random_state: int = 0
 
     @property

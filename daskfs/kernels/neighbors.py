@@ -1,7 +1,7 @@
 """Exact nearest neighbours of some rows among others.
 
-One matrix product bounds every distance from below and above; only pairs whose lower bound does not exceed the k-th
-smallest upper bound are then measured directly, in float64, from differences of the rows. So the result is exact
+One matrix product bounds every distance; only pairs that may be among the k nearest are then measured directly, in
+float64, from differences of the rows. So the result is exact
 whatever the offset of the data, while nearly all the work is a float32 product. Neighbours whose squared distances
 agree to 40 bits count as tied and go by the lower row number: round-off, the order of columns or a sparse
 representation cannot change the graph.
@@ -9,6 +9,7 @@ representation cannot change the graph.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -23,7 +24,10 @@ Metric = Literal["euclidean", "cosine"]
 METRICS: tuple[Metric, ...] = ("euclidean", "cosine")
 
 TILE_BYTES = 2**25
-PAIR_ELEMENTS = 2**21
+PAIR_ELEMENTS = 2**16
+"""Values of one block of measured pairs: small enough for its buffers to stay in cache."""
+GROUP = 16
+"""Columns of a tile that share one minimum when the k-th smallest is bounded."""
 TIE_BITS = 40
 UNIT_ROW_NOISE = 1e-28
 """Squared distance of two unit rows that point the same way: rounding in the division by their norms, nothing else."""
@@ -38,10 +42,11 @@ class Rows:
     """Rows ready for the distance kernels.
 
     `values` (n_rows, n_columns) are the rows as the metric sees them: divided by their norm under cosine. `operand` is
-    what goes into the matrix product: for dense Euclidean rows float32, shifted by `center` and multiplied by `scale`
-    so that the product neither overflows nor drowns in a common offset. `squares` (n_rows,) are the operand's squared
-    norms. Under cosine an all-zero row, marked in `is_zero`, has square 1: it is orthogonal to everything, itself
-    included, as in scikit-learn.
+    what goes into the matrix product: for dense rows (n_rows, n_columns + 2) float32 with `squares` and 1 as last
+    columns; for dense Euclidean rows shifted by `center` and multiplied by `scale` so that the product neither
+    overflows nor drowns in a common offset. `squares` (n_rows,) are the operand's squared norms. Under cosine an
+    all-zero row, marked in `is_zero`, has square 1: it is orthogonal to everything, itself included, as in
+    scikit-learn.
     """
 
     values: Block
@@ -98,28 +103,58 @@ def prepare_rows(X: Block, metric: Metric, like: Rows | None = None) -> Rows:
         elif metric == "euclidean":
             center = values.mean(axis=0, dtype=np.float64)
             scale = _operand_scale(values, center)
-        operand = _operand(values, center, scale, np.float32)
-        squares = np.einsum("ij,ij->i", operand, operand, dtype=np.float64)
+        operand, squares = _operand(values, center, scale, np.float32)
     if is_zero is not None:
         squares = np.where(is_zero, 1.0, squares)
+        if not is_sparse(values):
+            operand[:, -2] = squares
     return Rows(values, metric, operand, squares, center, scale, is_zero)
 
 
+def prepare_sketch(block: np.ndarray, like: Rows | None = None) -> Rows:
+    """Make rows ready whose last column is the squared length of what the others leave out of them.
+
+    Shape (n_rows, n_columns + 1), float32. A product then gives the squared distance in the columns plus both rests:
+    what a squared distance is expected to be when nothing is known of how two rests lie to each other.
+    """
+    rows = prepare_rows(block[:, :-1], "euclidean", like)
+    rest = block[:, -1] * np.float32(rows.scale**2)
+    rows.operand[:, -2] += rest
+    return replace(rows, squares=rows.squares + rest)
+
+
+def metric_rows(X: Block, metric: Metric) -> Rows:
+    """Return rows that can be measured but not searched: they come without an operand."""
+    values, is_zero = as_metric_rows(X, metric)
+    return Rows(values, metric, None, np.empty(0), None, 1.0, is_zero)
+
+
 def _operand_scale(values: np.ndarray, center: np.ndarray) -> float:
-    spread = np.maximum(values.max(axis=0) - center, center - values.min(axis=0)).max(initial=0.0)
-    return 1.0 / float(spread) if spread > 0 else 1.0
+    spread = float(np.maximum(values.max(axis=0) - center, center - values.min(axis=0)).max(initial=0.0))
+    return 1.0 if spread == 0 or 1e-3 < spread < 1e9 else 1.0 / spread
 
 
-def _operand(values: np.ndarray, center: np.ndarray | None, scale: float, dtype: type[np.floating[Any]]) -> np.ndarray:
-    operand = np.empty(values.shape, dtype=dtype)
-    for rows in row_blocks(values.shape[0], rows_at_once(values.shape[1])):
-        block = values[rows].astype(np.float64)
-        if center is not None:
-            block -= center
-            block *= scale
-        with np.errstate(over="ignore"):  # queries far from a base of tiny spread: float64 will serve them
-            operand[rows] = block
-    return operand
+def _operand(
+    values: np.ndarray, center: np.ndarray | None, scale: float, dtype: type[np.floating[Any]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return shifted and scaled rows with their squared norms and 1 as last columns, and the squared norms."""
+    n_rows, n_columns = values.shape
+    operand = np.empty((n_rows, n_columns + 2), dtype=dtype)
+    body = operand[:, :-2]
+    if values.dtype == dtype and scale == 1.0:
+        np.subtract(values, 0 if center is None else center.astype(dtype), out=body)
+    else:
+        for rows in row_blocks(n_rows, rows_at_once(n_columns)):
+            block = values[rows].astype(np.float64)
+            if center is not None:
+                block -= center
+                block *= scale
+            with np.errstate(over="ignore"):  # queries far from a base of tiny spread: float64 will serve them
+                body[rows] = block
+    with np.errstate(over="ignore"):
+        operand[:, -2] = np.einsum("ij,ij->i", body, body)
+    operand[:, -1] = 1
+    return operand, operand[:, -2].astype(np.float64)
 
 
 def squared_distances(a: Rows, a_index: np.ndarray, b: Rows, b_index: np.ndarray) -> np.ndarray:
@@ -129,18 +164,34 @@ def squared_distances(a: Rows, a_index: np.ndarray, b: Rows, b_index: np.ndarray
     Under cosine half of it is 1 - cos. Computed from differences; shape (n_pairs,).
     """
     result = np.empty(a_index.shape[0])
-    sparse = is_sparse(a.values)
-    per_chunk = 16384 if sparse else max(1, PAIR_ELEMENTS // max(a.values.shape[1], 1))
-    for start in range(0, a_index.shape[0], per_chunk):
-        chunk = slice(start, start + per_chunk)
-        difference = a.values[a_index[chunk]].astype(np.float64) - b.values[b_index[chunk]]
-        if sparse:
-            result[chunk] = np.asarray(difference.multiply(difference).sum(axis=1)).ravel()
-        else:
-            result[chunk] = np.einsum("ij,ij->i", difference, difference)
+    if is_sparse(a.values):
+        for pairs in row_blocks(a_index.shape[0], 16384):
+            difference = a.values[a_index[pairs]].astype(np.float64) - b.values[b_index[pairs]]
+            result[pairs] = np.asarray(difference.multiply(difference).sum(axis=1)).ravel()
+    else:
+        n_columns = a.values.shape[1]
+        per_block = max(1, min(PAIR_ELEMENTS // max(n_columns, 1), a_index.shape[0]))
+        tails = np.empty((per_block, n_columns), a.values.dtype)
+        heads = np.empty((per_block, n_columns), b.values.dtype)
+        differences = np.empty((per_block, n_columns))
+        for pairs in row_blocks(a_index.shape[0], per_block):
+            n_pairs = pairs.stop - pairs.start
+            tail, head, difference = tails[:n_pairs], heads[:n_pairs], differences[:n_pairs]
+            a.values.take(a_index[pairs], axis=0, out=tail, mode="clip")  # mode "raise" would go through a copy
+            b.values.take(b_index[pairs], axis=0, out=head, mode="clip")
+            np.subtract(tail, head, out=difference, dtype=np.float64)
+            np.einsum("ij,ij->i", difference, difference, out=result[pairs])
     if a.is_zero is not None and b.is_zero is not None:
         result[a.is_zero[a_index] | b.is_zero[b_index]] = 2.0
     return result
+
+
+def measured_squares(a: Rows, a_index: np.ndarray, b: Rows, b_index: np.ndarray) -> np.ndarray:
+    """Return :func:`squared_distances`, with unit rows that point the same way at exactly 0."""
+    squares = squared_distances(a, a_index, b, b_index)
+    if b.metric == "cosine":
+        squares[squares < UNIT_ROW_NOISE] = 0.0
+    return squares
 
 
 def metric_distances(squares: np.ndarray, metric: Metric) -> np.ndarray:
@@ -148,18 +199,24 @@ def metric_distances(squares: np.ndarray, metric: Metric) -> np.ndarray:
     return squares / 2 if metric == "cosine" else np.sqrt(squares)
 
 
-def order_with_ties(query: np.ndarray, squares: np.ndarray, candidate: np.ndarray) -> np.ndarray:
-    """Return the order of pairs by query, then squared distance, then candidate.
+def order_with_ties(squares: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+    """Return the order of each row's entries by squared distance, then candidate; shapes (n_rows, n_entries).
 
-    Squared distances of one query that follow each other within 2**-40 are tied, so that values which differ by
-    round-off only never decide. Rounding each of them to 40 bits would not do: two such values can lie on either side
-    of a rounding boundary.
+    Squared distances of one row that follow each other within 2**-40 are tied, so that values which differ by round-off
+    only never decide. Rounding each of them to 40 bits would not do: two such values can lie on either side of a
+    rounding boundary.
     """
-    order = np.lexsort((squares, query))
-    lengths, owners = squares[order], query[order]
-    starts = np.ones(order.size, dtype=bool)
-    starts[1:] = (owners[1:] != owners[:-1]) | (lengths[1:] > lengths[:-1] * (1 + 2.0**-TIE_BITS))
-    return order[np.lexsort((candidate[order], np.cumsum(starts)))]
+    order = np.argsort(squares, axis=1, kind="stable")
+    lengths, names = np.take_along_axis(squares, order, axis=1), np.take_along_axis(candidates, order, axis=1)
+    tied = (lengths[:, 1:] <= lengths[:, :-1] * (1 + 2.0**-TIE_BITS)) & np.isfinite(lengths[:, 1:])
+    wrong = np.flatnonzero((tied & (names[:, 1:] < names[:, :-1])).any(axis=1))
+    if wrong.size:
+        group = np.zeros((wrong.size, squares.shape[1]), dtype=np.int64)
+        np.cumsum(~tied[wrong], axis=1, out=group[:, 1:])
+        row = np.repeat(np.arange(wrong.size), squares.shape[1])
+        by_name = np.lexsort((names[wrong].ravel(), group.ravel(), row)).reshape(group.shape)
+        order[wrong] = order[wrong].ravel()[by_name]
+    return order
 
 
 def exact_neighbors(
@@ -188,10 +245,14 @@ def exact_neighbors(
     """
     indices = np.full((queries.n_rows, k), -1, dtype=np.int64)
     distances = np.full((queries.n_rows, k), np.inf)
-    per_tile = tile_rows(base.n_rows, int(base.values.shape[1]), is_sparse(base.values))
+    per_tile = min(tile_rows(base.n_rows, int(base.values.shape[1]), is_sparse(base.values)), queries.n_rows)
+    serves = not is_sparse(base.values) and _float32_serves(queries) and _float32_serves(base)
+    buffer = np.empty((per_tile, base.n_rows), np.float32) if serves else None
     for start in range(0, queries.n_rows, per_tile):
         rows = slice(start, min(start + per_tile, queries.n_rows))
-        indices[rows], distances[rows] = _tile_neighbors(queries.part(rows), query_ids[rows], base, base_start, k)
+        indices[rows], distances[rows] = _tile_neighbors(
+            queries.part(rows), query_ids[rows], base, base_start, k, buffer
+        )
     return indices, distances
 
 
@@ -202,47 +263,57 @@ def tile_rows(n_base: int, n_columns: int, sparse: bool) -> int:
 
 
 def _tile_neighbors(
-    queries: Rows, query_ids: np.ndarray, base: Rows, base_start: int, k: int
+    queries: Rows, query_ids: np.ndarray, base: Rows, base_start: int, k: int, buffer: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     own = query_ids - base_start
     k_found = min(k, base.n_rows)
     indices = np.full((queries.n_rows, k), -1, dtype=np.int64)
     distances = np.full((queries.n_rows, k), np.inf)
-    query, candidate = _candidates(queries, base, own, k_found)
-    squares = squared_distances(queries, query, base, candidate)
-    if base.metric == "cosine":
-        squares[squares < UNIT_ROW_NOISE] = 0.0
-    order = order_with_ties(query, squares, candidate)
-    found = np.bincount(query, minlength=queries.n_rows)[:, None]
-    place = np.arange(k_found)[None, :]
-    row, column = np.nonzero(place < found)
-    best = order[(np.cumsum(found) - found[:, 0])[row] + column]
-    indices[row, column] = candidate[best] + base_start
-    distances[row, column] = metric_distances(squares[best], base.metric)
+    query, candidate = _candidates(queries, base, own, k_found, buffer)
+    squares = measured_squares(queries, query, base, candidate)
+    found = np.bincount(query, minlength=queries.n_rows)
+    width = max(int(found.max(initial=0)), k_found)
+    place = np.arange(query.size) - np.repeat(np.cumsum(found) - found, found)
+    lengths = np.full((queries.n_rows, width), np.inf)
+    names = np.full((queries.n_rows, width), -1, dtype=np.int64)
+    lengths[query, place], names[query, place] = squares, candidate + base_start
+    best = order_with_ties(lengths, names)[:, :k_found]
+    indices[:, :k_found] = np.take_along_axis(names, best, axis=1)
+    distances[:, :k_found] = metric_distances(np.take_along_axis(lengths, best, axis=1), base.metric)
     return indices, distances
 
 
-def _candidates(queries: Rows, base: Rows, own: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _candidates(
+    queries: Rows, base: Rows, own: np.ndarray, k: int, buffer: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return pairs (query, base row), sorted by both, that include the k nearest other rows of every query.
 
-    Queries to which float32 leaves too many candidates are bounded again in float64, those alone.
+    Without a `buffer` for float32 products the bounds are float64. Queries to which float32 leaves too many candidates
+    are bounded again in float64, those alone.
     """
-    if is_sparse(base.values) or not (_float32_serves(queries) and _float32_serves(base)):
+    if buffer is None:
         mask = _bounded_wide(queries, base, own, k)
     else:
-        mask = _bounded(queries, base, own, k, np.float32)
-        loose = np.flatnonzero(mask.sum(axis=1) > 4 * k + 64)
+        mask = _bounded(queries, base, own, k, _products(queries, base, buffer[: queries.n_rows]))
+    query, candidate = _pairs(mask)
+    if buffer is not None:
+        loose = np.flatnonzero(np.bincount(query, minlength=queries.n_rows) > 4 * k + 64)
         if loose.size:
             mask[loose] = _bounded_wide(queries.part(loose), base, own[loose], k)
-    query, candidate = np.nonzero(mask)
+            query, candidate = _pairs(mask)
     return query, candidate
+
+
+def _pairs(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    row, column = np.divmod(np.flatnonzero(mask), mask.shape[1])
+    return row, column
 
 
 def _bounded_wide(queries: Rows, base: Rows, own: np.ndarray, k: int) -> np.ndarray:
     """Bound in float64, half a tile at a time, so that it takes no more room than float32 does."""
     half = max(1, TILE_BYTES // (8 * max(base.n_rows, 1)))
     parts = [slice(start, start + half) for start in range(0, queries.n_rows, half)]
-    return np.concatenate([_bounded(queries.part(rows), base, own[rows], k, np.float64) for rows in parts])
+    return np.concatenate([_wide_part(queries.part(rows), base, own[rows], k) for rows in parts])
 
 
 def _float32_serves(rows: Rows) -> bool:
@@ -251,42 +322,74 @@ def _float32_serves(rows: Rows) -> bool:
     return positive.size == 0 or bool(positive.min() > 1e-30 and positive.max() < 1e30)
 
 
-def _bounded(queries: Rows, base: Rows, own: np.ndarray, k: int, dtype: type[np.floating[Any]]) -> np.ndarray:
-    """Return which base rows may be among the k nearest others of each query, shape (n_queries, n_base)."""
-    own_rows = np.flatnonzero((own >= 0) & (own < base.n_rows))
-    own = own[own_rows]
-    lower, sums = _products(queries, base, dtype)
-    # Rounding grows with the square root of the number of terms. The largest error seen, on offset, integer and
-    # Gaussian data of 2 to 40,000 columns, is 7 eps of the sum of squares; the bound is four times that at 100 columns
-    # and more above.
-    precision = np.finfo(lower.dtype).eps * (16 + 2 * np.sqrt(base.values.shape[1]))
-    lower *= -2
-    lower += sums
-    sums *= precision
-    lower[own_rows, own] = np.inf
-    upper = lower + sums
-    upper.partition(k - 1, axis=1)
-    bound = upper[:, k - 1].copy()
-    del upper
-    lower -= sums
-    mask = lower <= bound[:, None]
-    mask[own_rows, own] = False
-    if lower.dtype == np.float64:  # in float32 these rows are not settled yet
-        for row in np.flatnonzero(mask.sum(axis=1) > k + MAX_TIES):
-            found = np.flatnonzero(mask[row])
-            kept = _thinned(queries, int(row), base, found, lower[row, found], sums[row, found], bound[row], k)
-            mask[row] = False
-            mask[row, kept] = True
+def _wide_part(queries: Rows, base: Rows, own: np.ndarray, k: int) -> np.ndarray:
+    products, squares = _wide_products(queries, base)
+    queries = replace(queries, squares=squares)
+    mask = _bounded(queries, base, own, k, products)
+    crowded = np.flatnonzero(np.count_nonzero(mask, axis=1) > k + MAX_TIES)
+    for row in crowded:
+        found = np.flatnonzero(mask[row])
+        kept = _thinned(queries, int(row), base, found, products[row, found], k)
+        mask[row] = False
+        mask[row, kept] = True
     return mask
 
 
-def _thinned(
-    queries: Rows, row: int, base: Rows, found: np.ndarray, lower: np.ndarray, width: np.ndarray, bound: float, k: int
-) -> np.ndarray:
+def _bounded(queries: Rows, base: Rows, own: np.ndarray, k: int, products: np.ndarray) -> np.ndarray:
+    """Return which base rows may be among the k nearest others of each query, shape (n_queries, n_base).
+
+    `products` holds d**2 up to rounding; the entries of the queries themselves are set to infinity. Rounding is at most
+    ``p (|q|**2 + |b|**2)``, and b at distance d has ``|b|**2 <= 2 |q|**2 + 2 d**2``, so a row's own square and its k-th
+    smallest product bound everything.
+    """
+    own_rows = np.flatnonzero((own >= 0) & (own < base.n_rows))
+    products[own_rows, own[own_rows]] = np.inf
+    p = _precision(products.dtype, int(base.values.shape[1]))
+    reach = (_kth_smallest(products, k) + 3 * p * queries.squares) / (1 - 2 * p)
+    mask = products <= _limit(reach, queries.squares, p, products.dtype)[:, None]
+    mask[own_rows, own[own_rows]] = False
+    return mask
+
+
+def _limit(reach: np.ndarray, squares: np.ndarray, p: float, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return what the product of a row and any row within the squared distance `reach` cannot exceed."""
+    with np.errstate(over="ignore"):
+        return np.nextafter((reach * (1 + 2 * p) + 3 * p * squares).astype(dtype), np.inf, dtype=dtype)
+
+
+def _precision(dtype: np.dtype[Any], n_columns: int) -> float:
+    """Share of the sum of squares that a product may be off.
+
+    Rounding grows with the square root of the number of terms. The largest error seen, on offset, integer and Gaussian
+    data of 2 to 40,000 columns, is 7 eps of the sum of squares; the bound is six times that at 100 columns and more
+    above.
+    """
+    return float(np.finfo(dtype).eps) * (24 + 2 * np.sqrt(n_columns))
+
+
+def _kth_smallest(values: np.ndarray, k: int) -> np.ndarray:
+    """Return a close upper bound of the k-th smallest value of each row, float64; shape (n_rows,).
+
+    The k-th smallest of the minima of groups is one: k groups hold a value that is no larger. Only these minima are
+    sorted.
+    """
+    n_rows, width = values.shape
+    group = min(GROUP, width // (8 * k))
+    if group > 1:
+        values = values[:, : width // group * group].reshape(n_rows, group, width // group).min(axis=1)
+        values.partition(k - 1, axis=1)
+    else:
+        values = np.partition(values, k - 1, axis=1)
+    return values[:, k - 1].astype(np.float64)
+
+
+def _thinned(queries: Rows, row: int, base: Rows, found: np.ndarray, products: np.ndarray, k: int) -> np.ndarray:
     """Return, of very many candidates, those surely nearer than the k-th and the lowest-numbered of the tied rest.
 
     Where the bounds are too loose to show a tie, the candidates are measured.
     """
+    width = _precision(products.dtype, int(base.values.shape[1])) * (queries.squares[row] + base.squares[found])
+    lower, bound = products - width, float(np.partition(products + width, k - 1)[k - 1])
     if 4 * width.max() > CLOSE_BOUNDS * bound:
         found, lower = _measured(queries, row, base, found, k)
         bound = float(np.partition(lower, k - 1)[k - 1])
@@ -306,25 +409,168 @@ def _measured(queries: Rows, row: int, base: Rows, found: np.ndarray, k: int) ->
     return found[: squares.size], squares
 
 
-def _products(queries: Rows, base: Rows, dtype: type[np.floating[Any]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return inner products and sums of squared norms of every pair of operand rows."""
+def _products(queries: Rows, base: Rows, out: np.ndarray) -> np.ndarray:
+    """Return d**2 of every pair of dense rows, in float32 and up to its rounding."""
+    return np.matmul(_as_query(queries.operand), base.operand.T, out=out)
+
+
+def _as_query(operand: np.ndarray) -> np.ndarray:
+    """Return the left factor whose product with an operand is |q|**2 + |b|**2 - 2 qb."""
+    query = operand * operand.dtype.type(-2)
+    query[:, -2], query[:, -1] = 1, operand[:, -2]
+    return query
+
+
+def _wide_products(queries: Rows, base: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """Return d**2 of every pair of rows, shape (n_queries, n_base), and |q|**2, both in float64."""
     if is_sparse(base.operand):
         products = np.ascontiguousarray((base.operand @ queries.operand.toarray().T).T)
-        return products, queries.squares[:, None] + base.squares[None, :]
-    if dtype is np.float32:
-        sums = queries.squares.astype(np.float32)[:, None] + base.squares.astype(np.float32)[None, :]
-        return queries.operand @ base.operand.T, sums
+        products *= -2
+        products += base.squares
+        products += queries.squares[:, None]
+        return products, queries.squares
     products = np.empty((queries.n_rows, base.n_rows))
-    sums = np.empty_like(products)
-    q, q_squares = _wide_operand(queries)
+    q = _wide_operand(queries)
+    squares = q[:, -2].copy()
+    q = _as_query(q)
     for columns in row_blocks(base.n_rows, rows_at_once(int(base.values.shape[1]))):
-        b, b_squares = _wide_operand(base.part(columns))
-        products[:, columns] = q @ b.T
-        sums[:, columns] = q_squares[:, None] + b_squares[None, :]
-    return products, sums
+        np.matmul(q, _wide_operand(base.part(columns)).T, out=products[:, columns])
+    return products, squares
 
 
-def _wide_operand(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-    operand = _operand(rows.values, rows.center, rows.scale, np.float64)
-    squares = np.einsum("ij,ij->i", operand, operand)
-    return operand, squares if rows.is_zero is None else np.where(rows.is_zero, 1.0, squares)
+def _wide_operand(rows: Rows) -> np.ndarray:
+    operand, squares = _operand(rows.values, rows.center, rows.scale, np.float64)
+    if rows.is_zero is not None:
+        operand[:, -2] = np.where(rows.is_zero, 1.0, squares)
+    return operand
+
+
+Entries = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Rows, candidates and squared distances, one entry per pair."""
+NO_ENTRIES: Entries = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+
+
+def nearest_pairs(queries: Rows, own: np.ndarray, base: Rows, k: int) -> Entries:
+    """Return, for each query, pairs with its `k` nearest rows of the base and perhaps some more.
+
+    Parameters
+    ----------
+    queries, base
+        Rows, prepared alike.
+    own
+        Place in the base of each query, -1 where it is not there, shape (n_queries,).
+    k
+        Number of neighbours wanted.
+
+    Returns
+    -------
+    rows, candidates, squares
+        Positions in `queries` and `base`, and squared distances of the metric's rows as the float32 product gives them;
+        those that would drown in its rounding are measured.
+    """
+    parts = []
+    for rows in row_blocks(queries.n_rows, tile_rows(base.n_rows, int(base.values.shape[1]), is_sparse(base.values))):
+        tile = queries.part(rows)
+        products, tile = _tile_products(tile, base)
+        wanted = _bounded(tile, base, own[rows], min(k, base.n_rows), products)
+        row, candidate = _pairs(wanted)
+        crowded = NO_ENTRIES
+        if row.size > (2 * k + 64) * tile.n_rows:
+            crowded = _crowded(wanted, tile, own[rows], base, k)
+            row, candidate = _pairs(wanted)
+        entries = row, candidate, _product_squares(products, tile, row, base, candidate)
+        row, candidate, squares = _joined([crowded, entries])
+        parts.append((row + rows.start, candidate, squares))
+    return _joined(parts)
+
+
+def close_pairs(a: Rows, a_reach: np.ndarray, b: Rows, b_reach: np.ndarray, k: int) -> tuple[Entries, Entries]:
+    """Return the pairs that lie within reach of either row.
+
+    Parameters
+    ----------
+    a, b
+        Rows that have none in common; `a` prepared ``like`` `b`.
+    a_reach, b_reach
+        Squared distance (of the metric's rows) beyond which a row has no use for another, shape (n_rows,); negative for
+        a row that has no use for any.
+    k
+        A row of which very many lie within reach gets its `k` nearest.
+
+    Returns
+    -------
+    of_a, of_b
+        What rows of `a` found in `b`, and the other way round; squared distances as in :func:`nearest_pairs`.
+    """
+    parts = [
+        _close_tile(a, rows, a_reach[rows], b, b_reach, k)
+        for rows in row_blocks(a.n_rows, tile_rows(b.n_rows, int(b.values.shape[1]), is_sparse(b.values)))
+    ]
+    of_a, of_b = zip(*parts, strict=True)
+    return _joined(of_a), _joined(of_b)
+
+
+def _close_tile(
+    a: Rows, rows: slice, a_reach: np.ndarray, b: Rows, b_reach: np.ndarray, k: int
+) -> tuple[Entries, Entries]:
+    products, tile = _tile_products(a.part(rows), b)
+    p = _precision(products.dtype, int(b.values.shape[1]))
+    square_scale = b.scale**2
+    wanted_a = products <= _limit(a_reach * square_scale, tile.squares, p, products.dtype)[:, None]
+    wanted_b = products <= _limit(b_reach * square_scale, b.squares, p, products.dtype)[None, :]
+    i, j = _pairs(wanted_a | wanted_b)
+    of_a, of_b = NO_ENTRIES, NO_ENTRIES
+    crowded = i.size > (2 * k + 64) * (tile.n_rows + b.n_rows)
+    if crowded:
+        wanted_a[a_reach < 0] = False
+        wanted_b[:, b_reach < 0] = False
+        of_a = _crowded(wanted_a, tile, np.full(tile.n_rows, -1), b, k)
+        of_b = _crowded(wanted_b.T, b, np.full(b.n_rows, -1), tile, k)
+        i, j = _pairs(wanted_a | wanted_b)
+    squares = _product_squares(products, tile, i, b, j)
+    forward, backward = squares <= a_reach[i], squares <= b_reach[j]
+    if crowded:  # rows that have their k nearest by now must not get them again with pairs that the other row wants
+        forward &= wanted_a[i, j]
+        backward &= wanted_b[i, j]
+    of_a = _joined([of_a, (i[forward], j[forward], squares[forward])])
+    of_b = _joined([of_b, (j[backward], i[backward], squares[backward])])
+    return (of_a[0] + rows.start, of_a[1], of_a[2]), (of_b[0], of_b[1] + rows.start, of_b[2])
+
+
+def _tile_products(tile: Rows, base: Rows) -> tuple[np.ndarray, Rows]:
+    """Return d**2 of every pair up to rounding, and the tile with the squared norms that went into it."""
+    if not is_sparse(base.values) and _float32_serves(tile) and _float32_serves(base):
+        return _products(tile, base, np.empty((tile.n_rows, base.n_rows), np.float32)), tile
+    products, squares = _wide_products(tile, base)
+    return products, replace(tile, squares=squares)
+
+
+def _product_squares(products: np.ndarray, a: Rows, i: np.ndarray, b: Rows, j: np.ndarray) -> np.ndarray:
+    """Return squared distances of pairs from their products, measured where rounding is more than a part in 64."""
+    squares = products.ravel().take(i * products.shape[1] + j).astype(np.float64)
+    noise = 64 * _precision(products.dtype, int(b.values.shape[1])) * (a.squares[i] + b.squares[j])
+    squares /= b.scale**2
+    drowned = np.flatnonzero(squares * b.scale**2 <= noise)
+    if drowned.size:
+        squares[drowned] = measured_squares(a, i[drowned], b, j[drowned])
+    return squares
+
+
+def _crowded(wanted: np.ndarray, queries: Rows, own: np.ndarray, base: Rows, k: int) -> Entries:
+    """Return the k nearest of rows that want very many, and clear what they want."""
+    rows = np.flatnonzero(np.count_nonzero(wanted, axis=1) > 4 * k + 64)
+    if not rows.size:
+        return NO_ENTRIES
+    wanted[rows] = False
+    indices, distances = exact_neighbors(queries.part(rows), own[rows], base, 0, k)
+    found = indices >= 0
+    query = np.broadcast_to(rows[:, None], found.shape)[found]
+    squares = distances[found] * 2 if base.metric == "cosine" else distances[found] ** 2
+    return query, indices[found], squares
+
+
+def _joined(parts: Sequence[Entries]) -> Entries:
+    if len(parts) == 1:
+        return parts[0]
+    rows, candidates, squares = zip(*parts, strict=True)
+    return np.concatenate(rows), np.concatenate(candidates), np.concatenate(squares)

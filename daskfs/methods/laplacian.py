@@ -44,7 +44,9 @@ class GraphParameters(GraphChoice, Parameters):
     @property
     def weighting(self) -> Weighting:
         """The weighted graph these parameters ask for."""
-        name = "given" if self.graph == "given" else GraphSpec(metric=self.metric, scaling=self.graph_scaling).name
+        if self.graph == "given":  # its weights are its own: one weighting for all methods
+            return Weighting("given", 0, "binary", "mean", self.self_loops)
+        name = GraphSpec(metric=self.metric, scaling=self.graph_scaling).name
         return Weighting(name, self.n_neighbors, self.weights, self.t, self.self_loops)
 
 

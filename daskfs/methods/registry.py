@@ -19,7 +19,7 @@ from daskfs.methods.statistics import Need, Statistics
 
 FILLED_IN = {
     "task": "it follows from the labels, or from data.task",
-    "graph": "the graph is built from the data",
+    "graph": "it is built from the data, or graph.precomputed names one",
 }
 """Parameters of criteria that a job does not set, and why."""
 

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from daskfs.evaluation.models import results
+from daskfs.graph.edges import GIVEN
 from daskfs.kernels.order import rank_order
 from daskfs.methods.registry import Method
 from daskfs.plan import Plan, Stage
 from daskfs.planning import TilePlan
 from daskfs.ranking.tables import method_scores
-from daskfs.report.view import LOW_RECALL
+from daskfs.report.view import BETTER_SEARCH, LOW_RECALL
 from daskfs.scores.slab import graph_needs, methods_from
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
@@ -109,24 +110,49 @@ def _graphs(store: Store, plan: Plan) -> list[dict[str, Any]]:
     methods = methods_from(plan.stage("score").parameters["methods"])
     found = []
     for stage in plan.stages:
-        if stage.function != "edges":
+        if stage.function != "edges-summary":
             continue
         name, k = stage.parameters["name"], stage.parameters["n_neighbors"]
-        search = plan.stage(f"neighbors-{name}")
-        record = store.read_record(search.name, 0) or {}
+        searches = (f"neighbors-{name}", f"build-{name}", "graph-given")
+        search = next(s for s in plan.stages if s.name in searches)
+        summary = store.read_json(layout.GRAPH_SUMMARY.format(name, k))
+        if name == GIVEN:
+            summary["weight_histogram"] = summary.pop("length_histogram")
         found.append(
             {
-                "name": f"{name}, k = {k}",
+                "name": name if name == GIVEN else f"{name}, k = {k}",
                 "metric": search.parameters["graph"]["metric"],
                 "scaling": search.parameters["graph"]["scaling"],
-                "n_neighbors": k,
-                "engine": record.get("facts", {}).get("engine", "exact"),
+                "n_neighbors": None if name == GIVEN else k,
+                "source": search.parameters.get("path"),
+                "engine": search.parameters["graph"]["engine"],
+                "groups": _groups(store, search, name),
                 "recall": store.read_json(layout.RECALL_SUMMARY.format(name)),
-                **store.read_json(layout.GRAPH_SUMMARY.format(name, k)),
+                **summary,
                 "weightings": list(_weightings(store, plan, methods, name, k)),
             }
         )
     return found
+
+
+def _groups(store: Store, search: Stage, name: str) -> dict[str, Any] | None:
+    """Return how an approximate search spread the rows: as estimated on the sample, and as it came."""
+    if search.function != "build":
+        return None
+    facts = [(store.read_record(search.name, unit) or {}).get("facts", {}) for unit in range(search.n_units)]
+    members = [int(fact.get("n_members", 0)) for fact in facts]
+    home = max(sum(int(fact.get("n_home", 0)) for fact in facts), 1)
+    estimated = store.read_json(layout.CELLS_SUMMARY.format(name)) or {}
+    return {
+        "n_groups": estimated.get("n_groups"),
+        "n_cells": estimated.get("n_cells"),
+        "n_components": estimated.get("n_components"),
+        "copies": sum(members) / home,
+        "estimated_copies": estimated.get("copies"),
+        "largest_group": max(members, default=0),
+        "estimated_largest_group": estimated.get("largest_group"),
+        "n_parts": sum(int(fact.get("n_parts", 0)) for fact in facts),
+    }
 
 
 def _weightings(store: Store, plan: Plan, methods: list[Method], name: str, k: int) -> Iterable[dict[str, Any]]:
@@ -137,10 +163,11 @@ def _weightings(store: Store, plan: Plan, methods: list[Method], name: str, k: i
         key = stage.name.removeprefix("weights-")
         used = [m.label for m in methods if any(w.key == key for w in graph_needs([m]))]
         summary = store.read_json(layout.WEIGHT_SUMMARY.format(key))
+        t_rule = weighting["t"] if isinstance(weighting["t"], str) else "given"
         yield {
-            "kind": weighting["weights"],
+            "kind": GIVEN if name == GIVEN else weighting["weights"],
             "t": summary["t"] if weighting["weights"] == "heat" else None,
-            "t_rule": weighting["t"] if isinstance(weighting["t"], str) else "given",
+            "t_rule": None if name == GIVEN else t_rule,
             "self_loops": weighting["self_loops"],
             "n_underflow": summary["n_underflow"],
             "n_isolated": summary["n_isolated"],
@@ -154,15 +181,21 @@ def graph_warnings(graphs: list[dict[str, Any]]) -> list[str]:
     for graph in graphs:
         name, recall = graph["name"], graph["recall"]
         if recall is not None and recall["value"] < LOW_RECALL:
+            better = BETTER_SEARCH[graph["engine"]]
             found.append(
-                f"graph {name}: NN-descent found {recall['value']:.1%} of the true neighbors; raise graph.n_neighbors, "
-                "or set graph.engine to exact"
+                f"graph {name}: the search found {recall['value']:.1%} of the true neighbors; {better}, "
+                "or set graph.engine to exact. Where that does not help, the rows lie so evenly that no ranking on "
+                "their graph is stable"
             )
+        if graph["n_isolated"]:
+            remedy = "; raise graph.n_neighbors" if graph["n_neighbors"] else ""
+            found.append(f"graph {name}: {graph['n_isolated']} rows have no edge{remedy}")
         found += [
             f"graph {name}, weights {w['kind']}: {w['n_underflow']} of {graph['n_edges']} weights are 0 and "
-            f"{w['n_isolated']} rows have no edge left; raise t or scale the data"
+            f"{w['n_isolated']} rows have no edge left; "
+            f"{'raise t or scale the data' if w['kind'] == 'heat' else 'choose other weights'}"
             for w in graph["weightings"]
-            if w["n_underflow"] or w["n_isolated"]
+            if w["n_underflow"]
         ]
     return found
 
@@ -213,7 +246,7 @@ def _method(method: Method, table: np.ndarray, names: list[str]) -> dict[str, An
     return {
         "label": method.label,
         "method": method.criterion.name,
-        "parameters": method.parameters.model_dump(mode="json"),
+        "parameters": _parameters(method),
         "direction": method.criterion.direction,
         "citation": method.criterion.citation,
         "n_ranked": int(ranked.size),
@@ -225,6 +258,14 @@ def _method(method: Method, table: np.ndarray, names: list[str]) -> dict[str, An
             for rank, f in enumerate(ranked[:TOP], start=1)
         ],
     }
+
+
+def _parameters(method: Method) -> dict[str, Any]:
+    """Return the parameters that had a say: of a method on a matrix of weights, none that makes weights."""
+    parameters = method.parameters.model_dump(mode="json")
+    if getattr(method.parameters, "graph", None) != GIVEN:
+        return parameters
+    return {"graph": GIVEN, **{key: parameters[key] for key in ("self_loops", "score_scaling")}}
 
 
 def _agreement(methods: list[Method], tables: Mapping[str, np.ndarray], top_k: int) -> dict[str, Any] | None:

@@ -31,6 +31,11 @@ from daskfs.report.values import (
 )
 
 LOW_RECALL = 0.9
+BETTER_SEARCH = {
+    "cells": "raise graph.recall, or reduce the features first",
+    "pynndescent": "raise graph.n_neighbors",
+}
+"""What to change, by engine, where the recall is low."""
 """Recall of the neighbor search below which the report says what to change."""
 
 _LOG_RANKS = 200
@@ -349,7 +354,13 @@ def _graph(graph: dict[str, Any], index: int, summary: dict[str, Any]) -> Graph:
         name=f"Node degrees of {name}",
         x_name="degree",
     )
-    figures = [("Edge lengths", lengths), ("Node degrees", degrees)]
+    weights = histogram(
+        mapping(graph.get("weight_histogram")),
+        prefix=f"weight{index}",
+        name=f"Edge weights of {name}",
+        x_name="edge weight",
+    )
+    figures = [("Edge lengths", lengths), ("Edge weights", weights), ("Node degrees", degrees)]
     return Graph(
         anchor=f"graph-{index}",
         name=name,
@@ -366,7 +377,9 @@ def _graph_facts(graph: dict[str, Any], summary: dict[str, Any]) -> list[Fact]:
         ("Scaling", format_text(graph.get("scaling") or "none")),
         ("Neighbors", format_count(graph.get("n_neighbors"))),
         ("Search", format_text(graph.get("engine"))),
-        ("Recall", _recall(mapping(graph.get("recall")), exact=graph.get("engine") == "exact")),
+        *([("Source", format_text(graph.get("source")))] if graph.get("source") else []),
+        ("Recall", _recall(mapping(graph.get("recall")), str(graph.get("engine")))),
+        *_group_facts(mapping(graph.get("groups"))),
         ("Edges", format_count(graph.get("n_edges"))),
         ("Mean degree", format_number(graph.get("mean_degree"))),
         ("Largest degree", format_count(graph.get("max_degree"))),
@@ -376,9 +389,29 @@ def _graph_facts(graph: dict[str, Any], summary: dict[str, Any]) -> list[Fact]:
     ]
 
 
-def _recall(recall: dict[str, Any], *, exact: bool) -> str:
+def _group_facts(groups: dict[str, Any]) -> list[Fact]:
+    if not groups:
+        return []
+    found = [
+        ("Groups of rows", f"{format_count(groups.get('n_groups'))}, {format_count(groups.get('n_cells'))} cells"),
+        (
+            "Copies of a row",
+            f"{format_number(groups.get('copies'))} (on the sample {format_number(groups.get('estimated_copies'))})",
+        ),
+        (
+            "Largest group",
+            f"{format_count(groups.get('largest_group'))} rows "
+            f"(on the sample {format_count(groups.get('estimated_largest_group'))})",
+        ),
+    ]
+    if groups.get("n_components"):
+        found.append(("Compared on", f"a projection to {format_count(groups['n_components'])} columns"))
+    return found
+
+
+def _recall(recall: dict[str, Any], engine: str) -> str:
     if not recall:
-        return "1 (exact search)" if exact else "not measured"
+        return {"exact": "1 (exact search)", "given": "given"}.get(engine, "not measured")
     rows, k = format_count(recall.get("n_rows")), format_count(recall.get("k"))
     return f"{format_number(recall.get('value'))} ({rows} rows, k = {k})"
 
@@ -411,14 +444,16 @@ def _graph_notices(graph: dict[str, Any], name: str, anchor: str) -> list[Notice
         texts.append(
             f"The approximate neighbor search of graph “{name}” found only {format_percent(recall)} of the "
             f"true neighbors (recall below {LOW_RECALL}). Scores that use this graph may change with a "
-            "better search: raise graph.n_neighbors, or set graph.engine to exact "
-            "to make the search exact."
+            f"better search: {BETTER_SEARCH.get(str(graph.get('engine')), 'search again')}, or set graph.engine to "
+            "exact to make the search exact. Where that changes little, the rows lie so evenly that no ranking on "
+            "their graph is stable."
         )
     isolated = graph.get("n_isolated")
     if positive(isolated):
         texts.append(
             f"Graph “{name}” has isolated nodes ({format_count(isolated)}): rows without any edge, of which "
-            "the graph says nothing. Raise graph.n_neighbors to connect them."
+            "the graph says nothing."
+            + (" Raise graph.n_neighbors to connect them." if graph.get("weight_histogram") is None else "")
         )
     for weighting in mappings(graph.get("weightings")):
         texts += _weighting_notices(weighting, name, plottable(isolated) if positive(isolated) else 0.0)

@@ -16,7 +16,7 @@ import numpy as np
 from daskfs.graph.edges import weighted_blocks
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.edges import edge_sums
-from daskfs.kernels.moments import weighted_deviation
+from daskfs.kernels.moments import row_blocks, weighted_deviation
 from daskfs.methods.registry import Method, make_method
 from daskfs.methods.statistics import GraphForms, Need, NeedGraphForms, Statistic, panel_statistic
 from daskfs.store import layout
@@ -91,8 +91,18 @@ def _add_graph_forms(
 
 def _forms(panel: np.ndarray, degrees: np.ndarray, numerator: np.ndarray) -> GraphForms:
     _, denominator = weighted_deviation(panel, degrees)
-    connected = panel if degrees.all() else panel[degrees > 0]
-    return GraphForms(numerator, denominator, connected.min(axis=0) == connected.max(axis=0))
+    return GraphForms(numerator, denominator, _constant_where(panel, degrees > 0))
+
+
+def _constant_where(panel: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return which columns have one value on the marked rows, without a copy of these."""
+    if rows.all():
+        return np.equal(panel.min(axis=0), panel.max(axis=0))
+    first = panel[int(rows.argmax())]
+    same = np.ones(panel.shape[1], dtype=bool)
+    for block in row_blocks(panel.shape[0]):
+        same &= ((panel[block] == first) | ~rows[block, None]).all(axis=0)
+    return same
 
 
 def graph_needs(methods: list[Method]) -> list[Weighting]:

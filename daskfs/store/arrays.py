@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ import numpy as np
 
 from daskfs.errors import StoreError
 from daskfs.sources.zarrchunks import check_blosc, ends_in_blosc
+
+DECODE_ERRORS = (ValueError, RuntimeError, OSError, EOFError, zlib.error)
+"""What Zarr and its codecs raise for a damaged chunk."""
 
 
 @dataclass
@@ -117,7 +121,7 @@ class ChunkedArray:
                 raise StoreError(msg)
         try:
             return np.asarray(self._array[selection])
-        except (ValueError, RuntimeError, OSError) as error:
+        except DECODE_ERRORS as error:
             names = ", ".join(str(path) for path in self._remove_damaged(touched) or touched[:3])
             again = "" if self._foreign else " It was removed: the same command makes it again."
             msg = f"cannot decode chunk {names}: {error}.{again}"
@@ -135,7 +139,7 @@ class ChunkedArray:
             )
             try:
                 self._array[region]
-            except (ValueError, RuntimeError, OSError):
+            except DECODE_ERRORS:
                 path.unlink(missing_ok=True)
                 damaged.append(path)
         return damaged

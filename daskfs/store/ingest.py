@@ -23,7 +23,7 @@ from daskfs.sources.labels import encode_labels
 from daskfs.store import layout
 from daskfs.store.context import Context, put_labels
 from daskfs.store.store import Store
-from daskfs.store.tiles import Shape, TileInfo, check_finite
+from daskfs.store.tiles import Shape, TileInfo, check_finite, write_sample
 
 CHUNK_ROWS = 2**20
 
@@ -63,6 +63,7 @@ def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     check_finite(block, band.start, source.info.feature_names, parameters["source"]["source"])
     if parameters["write_x"]:
         _write_band(context.store, shape, unit, block)
+    write_sample(context.store, shape, unit, block)
     moments = tree_moments(block)
     nonzero = np.asarray(block.getnnz(axis=0) if is_sparse(block) else np.count_nonzero(block, axis=0))
     rows = [

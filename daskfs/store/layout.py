@@ -7,7 +7,7 @@ place.
 
 from __future__ import annotations
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 TILES_DIR = "tiles"
 TILES_JSON = "tiles.json"
@@ -33,13 +33,21 @@ SPARSE_INDPTR = "bands/{}/indptr"  # (n_features + 1,), int64: where each column
 LABELS = "labels"  # (n_samples,), int32 class codes (-1 unlabelled) or float64 target (NaN unlabelled)
 ROW_NORMS = "row_norms"  # (n_samples,), float64: Euclidean norm of each row
 PARTIALS = "partials"  # (n_bands, 6, n_features), float64: moments of each band, rows of PARTIAL_ROWS
+SAMPLE = "sample/{}/{}"  # the sampled rows of one band: values, or the data, indices and indptr of CSR rows
 COLUMNS = "columns"  # (5, n_features), float64: moments over all rows, rows of COLUMN_ROWS
 
-KNN_INDICES = "knn/{}/indices"  # (n_samples, k), int64: neighbours, nearest first; -1 = missing
+KNN_INDICES = (
+    "knn/{}/indices"  # (n_samples, k), int32, or int64 from 2**31 rows on: neighbours, nearest first; -1 = missing
+)
 KNN_DISTANCES = "knn/{}/distances"  # (n_samples, k), float64: distance to each; inf = missing
 KNN_QUERIES = "knn/{}/queries"  # (n_queries, n_features): sampled rows, in graph space and dense
 KNN_QUERY_ROWS = "knn/{}/query_rows"  # (n_queries,), int64: their numbers, ascending
-KNN_RECALL = "knn/{}/recall"  # (n_bands, n_queries, k), float64: exact distances from sampled rows, by band
+KNN_RECALL = "knn/{}/recall"  # (n_units, n_queries, k), float64: exact distances from sampled rows, by assign unit
+KNN_CELLS = "knn/{}/cells/{}"  # parts of the cut of space into groups and cells
+SPILL_ROWS = "spill/{}/rows/{}/{}"  # rows of one assign unit in the order of their groups, part by part
+SPILL_LISTS = "spill/{}/lists/{}-{}/{}"  # neighbour lists found in one part of one group
+SPILL_KEYS = "spill/{}/keys/{}"  # (n_entries,), int64: pairs of rows in one sorted run of a matrix's entries
+SPILL_WEIGHTS = "spill/{}/weights/{}"  # (n_entries,), float64: their weights
 EDGE_ONCE = "edges/{}-{}/once"  # (n_samples, k), uint8: 1 where an entry stands for its edge, so that each counts once
 DEGREES = "weights/{}/degrees"  # (n_samples,), float64: row sums of the symmetric weight matrix
 
@@ -58,7 +66,9 @@ EVALUATION_SLAB = "evaluation/columns/{}"  # (n_rows, n_used in the slab), type 
 
 RUN_NAMES = (
     TILES_DIR,
+    "spill",
     "knn",
+    "given",
     "edges",
     "weights",
     "scores",
@@ -82,6 +92,9 @@ PARTIAL_ROWS = ("count", "mean", "m2", "minimum", "maximum", "nonzero")
 COLUMN_ROWS = ("mean", "variance", "minimum", "maximum", "nonzero")
 
 GRAPH_SUMMARY = "edges/{}-{}/summary.json"
+CELLS_SUMMARY = "knn/{}/cells.json"
+LISTS_SUMMARY = "spill/{}/lists/{}.json"
+SPILL = "spill/{}"
 RECALL_SUMMARY = "knn/{}/recall.json"
 WEIGHT_SUMMARY = "weights/{}/summary.json"
 EVALUATION_DESIGN = "evaluation/design.json"

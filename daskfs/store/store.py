@@ -126,12 +126,13 @@ class Store:
             raise StoreError(msg) from error
 
     def delete(self, name: str) -> None:
-        """Delete an object or an array; nothing happens when it is not there."""
+        """Delete an object, an array or everything below a name; nothing happens when it is not there."""
+        held: tuple[dict[str, Any], ...] = (self._objects, self._memory, self._opened)
+        for names in held:
+            for known in [known for known in names if known == name or known.startswith(f"{name}/")]:
+                del names[known]
         if self.root is None:
-            self._objects.pop(name, None)
-            self._memory.pop(name, None)
             return
-        self._opened.pop(name, None)
         path = self.path(name)
         if path.is_dir():
             shutil.rmtree(path)

@@ -14,7 +14,7 @@ from daskfs.errors import InputError, StoreError
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels, Task
 from daskfs.kernels.moments import row_blocks
-from daskfs.kernels.scaling import ColumnScale, Scaling, scale_rows
+from daskfs.kernels.scaling import ColumnScale, Scaling, row_norms, scale_rows
 from daskfs.store import layout
 from daskfs.store.arrays import Array, ChunkedArray, open_zarr
 from daskfs.store.store import Store
@@ -56,6 +56,27 @@ class Shape:
     def band(self, index: int) -> slice:
         """Rows of one band."""
         return slice(index * self.tile_rows, min((index + 1) * self.tile_rows, self.n_samples))
+
+
+SAMPLE_ROWS = (2**14, 2**20)
+SAMPLE_BYTES = 2**28
+SAMPLE_SHARE = 8
+
+
+def sample_rows(shape: Shape) -> np.ndarray:
+    """Return which rows stand for all of them when space is cut into cells; ascending, int64.
+
+    One in eight, at least 16,384 and at most what fits 256 MiB, one from each of as many stretches of equal length, so
+    that rows which lie sorted are all represented. It follows from the size of the data alone.
+    """
+    x_bytes = (shape.nnz or 0) * (shape.itemsize + 4) if shape.is_sparse else shape.x_bytes
+    row_bytes = max(1, x_bytes // max(shape.n_samples, 1))
+    fitting = max(256, SAMPLE_BYTES // row_bytes)
+    count = int(np.clip(shape.n_samples // SAMPLE_SHARE, SAMPLE_ROWS[0], SAMPLE_ROWS[1]))
+    count = min(count, fitting, shape.n_samples)
+    starts = np.arange(count + 1, dtype=np.int64) * shape.n_samples // max(count, 1)
+    generator = np.random.default_rng(shape.n_samples)
+    return starts[:-1] + np.floor(generator.random(count) * np.diff(starts)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -125,6 +146,31 @@ class Tiles:
         return names if names is not None else [f"x{i}" for i in range(self.shape.n_features)]
 
     # ------------------------------------------------------------------- reading
+    def sample(self, scaling: Scaling | None = None) -> np.ndarray | sp.csr_matrix:
+        """Return the rows :func:`sample_rows` with all features, dense or CSR; float64 when scaled, else as stored."""
+        numbers = sample_rows(self.shape)
+        if self._matrix is not None:
+            return self.rescaled(self._matrix[numbers], scaling)
+        bands = [i for i in range(self.shape.n_bands) if _sampled(numbers, self.shape.band(i)).size]
+        if not self.shape.is_sparse:
+            return self.rescaled(
+                np.concatenate([self.store.open(layout.SAMPLE.format(i, "values"))[...] for i in bands]), scaling
+            )
+        parts = []
+        for i in bands:
+            data, indices, indptr = (
+                self.store.open(layout.SAMPLE.format(i, part))[...] for part in ("data", "indices", "indptr")
+            )
+            parts.append(sp.csr_matrix((data, indices, indptr), shape=(indptr.size - 1, self.shape.n_features)))
+        return self.rescaled(sp.vstack(parts, format="csr"), scaling)
+
+    def rescaled(self, block: np.ndarray | sp.csr_matrix, scaling: Scaling | None) -> np.ndarray | sp.csr_matrix:
+        """Return a rescaled copy of whole rows, wherever they come from; the rows themselves for no scaling."""
+        if scaling is None:
+            return block
+        scale = self.column_scale() if scaling == "zscore" else None
+        return scale_rows(block, scaling, scale, row_norms(block) if scaling == "unit" else None)
+
     def read_rows(self, rows: slice, scaling: Scaling | None = None) -> np.ndarray | sp.csr_matrix:
         """Return rows with all features, dense in C order or CSR; float64 when scaled, else as stored."""
         if self.shape.is_sparse:
@@ -227,6 +273,22 @@ class Tiles:
         data = self.store.open(layout.SPARSE_DATA.format(index))[entries]
         rows = self.store.open(layout.SPARSE_INDICES.format(index))[entries]
         return sp.csc_matrix((data, rows, indptr - indptr[0]), shape=(band.stop - band.start, stop - start))
+
+
+def _sampled(numbers: np.ndarray, band: slice) -> np.ndarray:
+    return numbers[slice(*np.searchsorted(numbers, [band.start, band.stop]))]
+
+
+def write_sample(store: Store, shape: Shape, index: int, block: np.ndarray | sp.csr_matrix) -> None:
+    """Store the sampled rows of one band."""
+    band = shape.band(index)
+    rows = block[_sampled(sample_rows(shape), band) - band.start]
+    if not is_sparse(rows):
+        store.put_array(layout.SAMPLE.format(index, "values"), rows)
+        return
+    store.put_array(layout.SAMPLE.format(index, "data"), rows.data.astype(shape.dtype))
+    store.put_array(layout.SAMPLE.format(index, "indices"), rows.indices.astype(np.int32))
+    store.put_array(layout.SAMPLE.format(index, "indptr"), rows.indptr.astype(np.int64))
 
 
 def read_tile_info(store: Store) -> TileInfo | None:

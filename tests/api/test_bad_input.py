@@ -91,7 +91,7 @@ class TestNeighbors:
             {"self_loops": "yes"},
             {"graph_scaling": "minmax"},
             {"score_scaling": "l2"},
-            {"graph": "neighbors"},
+            {"graph": 5},
         ],
         ids=str,
     )

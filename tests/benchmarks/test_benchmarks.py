@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from daskfs import LaplacianScore
-from tests.benchmarks import main_job
+from tests.benchmarks import graph, main_job
 
 
 def test_the_dense_computation_is_the_same_score() -> None:
@@ -23,3 +23,19 @@ def test_small_form_prints_its_tables(capsys: pytest.CaptureFixture[str]) -> Non
     assert "fit_seconds" in printed.out
     assert "score_seconds" in printed.out
     assert "skipped" in printed.err
+
+
+def test_graph_tables_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
+    graph.main(["--tables", "ranking", "workers", "--scale", "0.02"])
+    printed = capsys.readouterr().out
+    assert "spearman" in printed
+    assert "build_seconds" in printed
+
+
+@pytest.mark.long
+def test_graph_tables_that_compile(capsys: pytest.CaptureFixture[str]) -> None:
+    graph.main(["--tables", "descent", "wide", "sparse", "--scale", "0.02"])
+    printed = capsys.readouterr().out
+    assert "ratio_stored" in printed
+    assert "estimated" in printed
+    assert "planned_write" in printed

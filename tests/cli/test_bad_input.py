@@ -399,7 +399,7 @@ CASES: dict[str, Case] = {
         converted(lambda store: (store / "tiles.json").write_text('{"shape": ')), INPUT, ("tiles.json is damaged",)
     ),
     "tiles.json without a shape": Case(
-        converted(lambda store: (store / "tiles.json").write_text('{"format_version": 1}')),
+        converted(lambda store: (store / "tiles.json").write_text('{"format_version": 2}')),
         INPUT,
         ("tiles.json is damaged",),
     ),
@@ -614,7 +614,7 @@ def test_a_file_is_no_run(tmp_path: Path, verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["status", "report"])
-@pytest.mark.parametrize("text", ["[]", '{"format_version": 1}'])
+@pytest.mark.parametrize("text", ["[]", '{"format_version": 2}'])
 def test_a_run_json_without_its_keys(tmp_path: Path, verb: str, text: str) -> None:
     (tmp_path / "run.json").write_text(text, encoding="utf-8")
     refused(daskfs(verb, tmp_path), INPUT, "run.json")

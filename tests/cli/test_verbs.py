@@ -22,6 +22,7 @@ STAGES = [
     "columns",
     "neighbors",
     "edges",
+    "edges",
     "weights",
     "score",
     "rank",
@@ -83,6 +84,25 @@ def test_run_tells_progress_on_stderr_only(tmp_path: Path) -> None:
     assert outcome.json["recomputed"] == {"labels": 1, "ingest": 1, "columns": 1, "score": 1, "rank": 1}
     again = daskfs("run", tmp_path / "job.yaml", "--json", "-q")
     assert (again.json["recomputed"], again.err) == ({}, "")
+
+
+def test_run_warns_of_weights_that_underflow(tmp_path: Path) -> None:
+    job = basic_job(tmp_path, methods=["LaplacianScore"], graph={"n_neighbors": 2, "t": 0.1})
+    X = matrix()
+    X[0] += 100.0
+    np.save(tmp_path / "X.npy", X)
+    outcome = daskfs("run", write_job(tmp_path, job), "--json", "-q")
+    (graph,) = outcome.json["graphs"]
+    (weighting,) = graph["weightings"]
+    assert weighting["n_underflow"] >= 2
+    assert weighting["n_isolated"] >= 1
+    assert outcome.err == (
+        f"daskfs: warning: graph euclidean, k = 2, weights heat: {weighting['n_underflow']} of {graph['n_edges']} "
+        f"weights are 0 and {weighting['n_isolated']} rows have no edge left; raise t or scale the data.\n"
+    )
+    assert outcome.json["warnings"] == [outcome.err.removeprefix("daskfs: warning: ").removesuffix(".\n")]
+    again = daskfs("run", tmp_path / "job.yaml", "-q")
+    assert f"{graph['n_components']} components" in again.out
 
 
 def test_run_makes_up_for_a_deleted_table(tmp_path: Path) -> None:

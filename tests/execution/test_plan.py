@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from daskfs.errors import MemoryPlanError, StoreError
 from daskfs.graph.partition import block_rows, resolved, search_units
-from daskfs.graph.spec import GraphSpec
+from daskfs.graph.spec import GraphSpec, Weighting
 from daskfs.job import make_job
 from daskfs.kernels.moments import cell_rows
 from daskfs.plan import (
@@ -20,7 +20,9 @@ from daskfs.plan import (
     Stage,
     check_memory,
     limit_per_unit,
+    plan_edges,
     plan_shape,
+    plan_weights,
     serves_in_place,
     slab_budget,
     slab_columns,
@@ -57,10 +59,22 @@ def test_sparse_tiles_fit(n_samples: int, n_features: int, limit: int, density: 
     assert shape.tile_columns == 1 or n_samples * shape.tile_columns * 4 <= slab_budget(limit)
 
 
+@given(st.integers(2, 10**9), st.integers(1, 64), st.integers(0, 64))
+def test_units_that_mark_edges_cover_the_rows_and_stay_small(n_samples: int, k: int, longer: int) -> None:
+    edges, summary = plan_edges(n_samples, "g", k, 0, k + longer)
+    rows = edges.parameters["blocks_per_unit"] * block_rows(n_samples)
+    assert (edges.n_units - 1) * rows < n_samples <= edges.n_units * rows
+    assert edges.peak_bytes <= 512 * 2**20
+    streamed = 2**16 * (60 * k + 36 * (k + longer))
+    assert summary.peak_bytes <= 40 * n_samples + streamed + 64 * 2**20
+    weights = plan_weights(n_samples, Weighting("g", k, "heat", "median"), 0, k + longer)
+    assert weights.peak_bytes <= 24 * n_samples + streamed + 160 * 2**20
+
+
 @given(st.integers(2, 10**8))
 def test_blocks_of_the_graph_follow_from_the_rows_alone(n_samples: int) -> None:
     rows = block_rows(n_samples)
-    assert 4096 <= rows <= 2**18
+    assert 4096 <= rows <= 2**16
     assert rows & (rows - 1) == 0
 
 

@@ -126,7 +126,7 @@ def test_damage_of_the_same_size_is_found_and_made_again(undisturbed: Path, tmp_
     content = bytearray(chunk.read_bytes())
     content[100] ^= 1
     chunk.write_bytes(content)
-    (folder / "records/edges-euclidean-5/000000.json").unlink()
+    (folder / "records/edges-summary-euclidean-5/000000.json").unlink()
     failed = subprocess.run(command("run", job, "-q"), capture_output=True, text=True, check=False)
     assert failed.returncode == 3
     assert "c/1/0" in failed.stderr

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daskfs.graph.edges import edge_blocks, mark_edges, weight_edges
+from daskfs.graph.edges import create_edges, describe_graph, edge_blocks, mark_edges, weight_edges
+from daskfs.graph.partition import block_rows
 from daskfs.graph.spec import Weighting
 from daskfs.scoring import memory_context
 from daskfs.store import layout
@@ -26,8 +27,18 @@ def listed_context(indices: IntArray, distances: FloatArray, name: str = NAME) -
     return context
 
 
-def marked(context: Context, k: int, name: str = NAME) -> dict[str, Any]:
-    return mark_edges(context, {"name": name, "n_neighbors": k}, 0)
+def marked(context: Context, k: int, name: str = NAME, blocks_per_unit: int = 2**30) -> dict[str, Any]:
+    """Mark the edges, in one unit unless told, and return the graph's summary."""
+    parameters = {"name": name, "n_neighbors": k, "blocks_per_unit": blocks_per_unit}
+    create_edges(context, parameters)
+    n_samples = context.tiles.shape.n_samples
+    facts = [
+        mark_edges(context, parameters, unit)
+        for unit in range(-(-n_samples // (blocks_per_unit * block_rows(n_samples))))
+    ]
+    summary = describe_graph(context, parameters, 0)
+    assert sum(fact["n_edges"] for fact in facts) == summary["n_edges"]
+    return summary
 
 
 def weighted(context: Context, weighting: Weighting) -> tuple[dict[str, Any], FloatArray]:

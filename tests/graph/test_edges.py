@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.datasets import load_iris
 
-from daskfs.graph.edges import weighted_blocks
+from daskfs import plan
+from daskfs.execution.units import create_arrays, run_unit
+from daskfs.graph import median, partition
+from daskfs.graph.components import Components
+from daskfs.graph.edges import create_edges, mark_edges, weighted_blocks
+from daskfs.graph.median import streamed_median
+from daskfs.graph.partition import block_rows
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.weights import WeightKind
+from daskfs.plan import plan_edges, plan_weights
+from daskfs.scoring import memory_context
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.store import Store
 from tests.graph.lists import NAME, edges_of, listed_context, marked, weighted
 from tests.reference.graph import Weight, binary, cosine, heat, heat_t, knn_lists, union_adjacency
 
@@ -28,6 +43,28 @@ DATA = {
     "two components": np.random.default_rng(2).normal(size=(60, 2)) + 100.0 * (np.arange(60) % 2)[:, None],
     "one hub": np.vstack([np.zeros((1, 20)), np.eye(20), -np.eye(20)]),
 }
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of a few rows, so that small graphs have many."""
+    monkeypatch.setattr(partition, "MIN_BLOCK_ROWS", 4)
+
+
+def random_lists(seed: int, n: int, k: int, reach: int, missing: float) -> tuple[IntArray, FloatArray]:
+    """Lists of rows at most `reach` away, with gaps, repeated entries and some rows that list themselves."""
+    rng = np.random.default_rng(seed)
+    indices = (np.arange(n)[:, None] + rng.integers(-reach, reach + 1, (n, k))) % n
+    indices[rng.random((n, k)) < missing] = -1
+    indices[0, 0] = 1
+    return indices, np.where(indices < 0, np.inf, rng.random((n, k)))
+
+
+def once_of(indices: IntArray) -> NDArray[np.uint8]:
+    """The marks, entry by entry as they are defined."""
+    lists = indices.tolist()
+    marks = [[j >= 0 and not (j < i and i in lists[j]) for j in row] for i, row in enumerate(lists)]
+    return np.array(marks, dtype=np.uint8)
 
 
 def pairs_of(indices: IntArray) -> set[tuple[int, int]]:
@@ -84,6 +121,44 @@ class TestOnceMarking:
         marked(context, 4)
         assert {(i, j) for i, j, _ in edges_of(context, 4)} == pairs_of(indices[:, :4])
 
+    @pytest.mark.usefixtures("small_blocks")
+    @pytest.mark.parametrize("blocks_per_unit", [1, 3, 100])
+    @pytest.mark.parametrize(("n", "k"), [(5, 1), (64, 3), (250, 7)])
+    @pytest.mark.parametrize(("reach", "missing"), [(2, 0.0), (20, 0.2), (250, 0.9)])
+    @pytest.mark.parametrize("dtype", [np.int32, np.int64])
+    def test_any_number_of_units_marks_the_same(
+        self, blocks_per_unit: int, n: int, k: int, reach: int, missing: float, dtype: type[np.signedinteger[Any]]
+    ) -> None:
+        indices, distances = random_lists(n * k, n, k, reach, missing)
+        context = listed_context(indices.astype(dtype), distances)
+        marked(context, k, blocks_per_unit=blocks_per_unit)
+        np.testing.assert_array_equal(context.store.open(layout.EDGE_ONCE.format(NAME, k))[...], once_of(indices))
+
+    @pytest.mark.usefixtures("small_blocks")
+    def test_work_in_parts_marks_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("daskfs.graph.edges.SCANNED_ENTRIES", 10)
+        monkeypatch.setattr("daskfs.graph.edges.COMPARED_ENTRIES", 20)
+        indices, distances = random_lists(4, 200, 6, 9, 0.1)
+        context = listed_context(indices, distances)
+        marked(context, 6, blocks_per_unit=2)
+        np.testing.assert_array_equal(context.store.open(layout.EDGE_ONCE.format(NAME, 6))[...], once_of(indices))
+
+    @pytest.mark.usefixtures("small_blocks")
+    def test_units_write_whole_chunks_of_their_own(self, tmp_path: Path) -> None:
+        indices, distances = random_lists(0, 100, 3, 10, 0.1)
+        context = Context(Store(tmp_path), memory_context(np.zeros((100, 1)), None).tiles)
+        context.store.put_array(layout.KNN_INDICES.format(NAME), indices)
+        context.store.put_array(layout.KNN_DISTANCES.format(NAME), distances)
+        parameters = {"name": NAME, "n_neighbors": 3, "blocks_per_unit": 2}
+        create_edges(context, parameters)
+        written: list[Path] = []
+        for unit in reversed(range(-(-100 // (2 * block_rows(100))))):
+            with context.store.noting_outputs() as outputs:
+                mark_edges(context, parameters, unit)
+            written += outputs
+        assert len(written) == len(set(written)) == -(-100 // block_rows(100))
+        np.testing.assert_array_equal(context.store.open(layout.EDGE_ONCE.format(NAME, 3))[...], once_of(indices))
+
 
 class TestSummary:
     @pytest.mark.parametrize("name", DATA)
@@ -110,6 +185,131 @@ class TestSummary:
     def test_two_far_clusters_are_two_components(self) -> None:
         summary = marked(listed_context(*knn_lists(DATA["two components"], 5)), 5)
         assert (summary["n_components"], summary["largest_component"]) == (2, 30)
+
+    @pytest.mark.usefixtures("small_blocks")
+    @pytest.mark.parametrize("reach", [1, 8, 300])
+    @pytest.mark.parametrize("missing", [0.0, 0.7, 0.97])
+    def test_blocks_do_not_show(self, reach: int, missing: float) -> None:
+        """The same summary as of the whole graph at once."""
+        indices, distances = random_lists(reach, 300, 3, reach, missing)
+        summary = marked(listed_context(indices, distances), 3, blocks_per_unit=3)
+        kept = once_of(indices).astype(bool)
+        source, target = np.nonzero(kept)[0], indices[kept]
+        degree = np.bincount(source, minlength=300) + np.bincount(target, minlength=300)
+        graph = coo_array((np.ones(source.size), (source, target)), shape=(300, 300))
+        n_components, component = connected_components(graph, directed=False)
+        found = {key: value for key, value in summary.items() if not key.endswith("histogram")}
+        assert found == {
+            "n_edges": source.size,
+            "n_components": n_components,
+            "largest_component": np.bincount(component).max(),
+            "n_isolated": (degree == 0).sum(),
+            "max_degree": degree.max(),
+            "mean_degree": degree.mean(),
+        }
+        for key, values in (("length_histogram", distances[kept]), ("degree_histogram", degree.astype(float))):
+            counts, edges = np.histogram(values, bins=40)
+            assert summary[key] == {"edges": edges.tolist(), "counts": counts.tolist()}
+
+    def test_histograms_of_nothing_and_of_equal_values(self) -> None:
+        distances = np.full((3, 1), 2.0)
+        summary = marked(listed_context(np.array([[1], [2], [0]]), distances), 1)
+        assert summary["length_histogram"] == {"edges": [2.0, 2.0], "counts": [3]}
+        summary = marked(listed_context(np.full((3, 1), -1), np.full((3, 1), np.inf)), 1)
+        assert summary["length_histogram"] == {"edges": [0.0, 1.0], "counts": [0]}
+        assert (summary["n_components"], summary["n_isolated"]) == (3, 3)
+
+
+def chain(n: int, cuts: int) -> tuple[IntArray, IntArray]:
+    """A path that is whole only with the last edges: first every run of it, then what joins the runs."""
+    source = np.arange(n - 1)
+    joins = np.arange(n - 1) % cuts == cuts - 1
+    order = np.concatenate([source[~joins], source[joins][::-1]])
+    return order, order + 1
+
+
+class TestComponents:
+    @staticmethod
+    def assert_components(n: int, source: IntArray, target: IntArray, n_blocks: int) -> None:
+        components = Components(n)
+        for edges in np.array_split(np.arange(source.size), n_blocks):
+            components.add(source[edges], target[edges])
+        sizes = components.sizes()
+        graph = coo_array((np.ones(source.size), (source, target)), shape=(n, n))
+        _, component = connected_components(graph, directed=False)
+        _, lowest, expected = np.unique(component, return_index=True, return_counts=True)
+        np.testing.assert_array_equal(np.flatnonzero(sizes), np.sort(lowest))
+        np.testing.assert_array_equal(sizes[lowest], expected)
+
+    @pytest.mark.parametrize("at_once", [3, 64, 2**19])
+    @pytest.mark.parametrize("n_blocks", [1, 7, 60])
+    @pytest.mark.parametrize("n_edges", [0, 30, 150, 600])
+    def test_random_graphs(self, n_edges: int, n_blocks: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """From isolated nodes only, over many components, to one."""
+        monkeypatch.setattr("daskfs.graph.components.EDGES_AT_ONCE", at_once)
+        source, target = np.random.default_rng(n_edges + n_blocks).integers(0, 200, (2, n_edges))
+        self.assert_components(200, source, target, n_blocks)
+
+    @pytest.mark.parametrize("n_blocks", [1, 5, 999])
+    @pytest.mark.parametrize("cuts", [1, 2, 50])
+    def test_chains_that_join_at_the_end(self, cuts: int, n_blocks: int) -> None:
+        source, target = chain(1000, cuts)
+        self.assert_components(1000, source, target, n_blocks)
+        self.assert_components(1000, target, source, n_blocks)
+        self.assert_components(1000, source[::-1], target[::-1], n_blocks)
+
+    def test_many_parallel_edges(self) -> None:
+        """As many as would wrap to 0 if they were counted in a byte."""
+        self.assert_components(4, np.repeat([0, 2], 512), np.repeat([1, 3], 512), 1)
+
+
+MEDIANS: dict[str, Callable[[np.random.Generator, int], FloatArray]] = {
+    "random": lambda rng, n: rng.random(n),
+    "ties": lambda rng, n: rng.integers(0, 3, n) / 7.0,
+    "zeros": lambda rng, n: np.where(rng.random(n) < 0.6, 0.0, rng.random(n)),
+    "far apart": lambda rng, n: np.where(np.arange(n) % 2 == 0, 1e-300, 1e300) * rng.choice([1.0, 1.5], n),
+    "last bits": lambda rng, n: 1.0 + rng.integers(0, 40, n) * 2.0**-52,
+    "denormal": lambda rng, n: rng.integers(0, 9, n) * 5e-324,
+    "infinite": lambda rng, n: np.where(rng.random(n) < 0.5, 1.0, np.inf),
+}
+
+
+class CountedPasses:
+    """Starts passes over blocks of values and counts them."""
+
+    def __init__(self, blocks: list[FloatArray]) -> None:
+        self.blocks, self.count = blocks, 0
+
+    def __call__(self) -> Iterator[FloatArray]:
+        self.count += 1
+        return iter(self.blocks)
+
+
+class TestMedian:
+    @pytest.mark.parametrize("held", [0, 4, 2**22])
+    @pytest.mark.parametrize("n", [1, 2, 3, 4, 51, 100])
+    @pytest.mark.parametrize("kind", MEDIANS)
+    def test_to_the_bit(self, kind: str, n: int, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(median, "HELD_VALUES", held)
+        rng = np.random.default_rng(n)
+        for _ in range(5):
+            values, cuts = MEDIANS[kind](rng, n), np.sort(rng.integers(0, n + 1, 3))
+            passes = CountedPasses(np.split(values, cuts))
+            assert streamed_median(passes) == np.median(values)
+            assert passes.count <= median.MEDIAN_PASSES
+
+    def test_of_nothing(self) -> None:
+        assert np.isnan(streamed_median(lambda: iter([np.empty(0)])))
+
+    @pytest.mark.usefixtures("small_blocks")
+    @pytest.mark.parametrize("n", [40, 41, 150])
+    def test_width_of_a_graph(self, n: int) -> None:
+        indices, distances = random_lists(n, n, 4, 5, 0.2)
+        context = listed_context(indices, distances)
+        marked(context, 4)
+        kept = once_of(indices).astype(bool)
+        facts, _ = weighted(context, Weighting(NAME, 4, "heat", "median"))
+        assert facts["t"] == np.median(distances[kept] ** 2)
 
 
 class TestWeights:
@@ -194,3 +394,30 @@ class TestWeights:
             Weighting(NAME, 4, self_loops=True),
         ]
         assert len({weighting.key for weighting in weightings}) == len(weightings)
+
+
+class TestMemory:
+    def test_stays_under_the_plan(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(plan, "EDGES_BYTES", 2**22)
+        n, k = 400_000, 10
+        context = Context(Store(tmp_path), memory_context(np.zeros((n, 1)), None).tiles)
+        rng = np.random.default_rng(0)
+        chunks = (block_rows(n), k)
+        indices = rng.integers(0, n, (n, k)).astype(np.int32)
+        context.store.put_array(layout.KNN_INDICES.format(NAME), indices, chunks)
+        context.store.put_array(layout.KNN_DISTANCES.format(NAME), rng.random((n, k)), chunks)
+        del indices
+        widths: list[Literal["mean", "median"]] = ["mean", "median"]
+        stages = plan_edges(n, NAME, k, 0)
+        stages += [plan_weights(n, Weighting(NAME, k, "heat", t), 0) for t in widths]
+        assert [stage.n_units for stage in stages] == [7, 1, 1, 1]
+        create_arrays(context, stages)
+        for stage in stages:
+            facts = []
+            for unit in range(stage.n_units):
+                tracemalloc.start()
+                facts.append(run_unit(context, stage, unit))
+                _, peak = tracemalloc.get_traced_memory()
+                tracemalloc.stop()
+                assert peak <= stage.peak_bytes
+            assert sum(fact["bytes_read"] for fact in facts) <= stage.bytes_read

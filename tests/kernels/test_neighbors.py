@@ -263,9 +263,7 @@ def by_bands(X: FloatArray, k: int, cuts: list[int], metric: Metric, sparse: boo
     indices = np.concatenate([part[0] for part in parts], axis=1)
     distances = np.concatenate([part[1] for part in parts], axis=1)
     missing = np.isinf(distances)
-    query = np.repeat(np.arange(len(X)), indices.shape[1])
-    order = order_with_ties(query, np.where(missing, np.inf, distances).ravel(), indices.ravel())
-    best = order.reshape(indices.shape)[:, :k] - np.arange(len(X))[:, None] * indices.shape[1]
+    best = order_with_ties(np.where(missing, np.inf, distances), indices)[:, :k]
     return np.take_along_axis(indices, best, axis=1), np.take_along_axis(distances, best, axis=1)
 
 

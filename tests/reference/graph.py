@@ -48,6 +48,40 @@ def knn_lists(X: ArrayLike, k: int, metric: Metric = "euclidean") -> tuple[IntAr
     return indices, distances
 
 
+def lists_among(
+    X: ArrayLike, k: int, meets: NDArray[np.bool_], metric: Metric = "euclidean"
+) -> tuple[IntArray, FloatArray]:
+    """As :func:`knn_lists`, of row i only those rows j for which ``meets[i, j]``; -1 and inf where they are fewer."""
+    rows = np.asarray(X, dtype=np.float64)
+    distances_from = {"euclidean": _euclidean_distances_from, "cosine": _cosine_distances_from}[metric]
+    indices = np.full((rows.shape[0], k), -1, dtype=np.int64)
+    distances = np.full((rows.shape[0], k), np.inf)
+    for i in range(rows.shape[0]):
+        met = np.flatnonzero(meets[i])
+        length = min(k, met.size)
+        if length:
+            from_i = distances_from(rows, i)
+            nearest = _nearest_first(from_i[met], own_index=-1, k=length)
+            indices[i, :length] = met[nearest]
+            distances[i, :length] = from_i[indices[i, :length]]
+    return indices, distances
+
+
+def meeting_rows(is_home: ArrayLike, starts: ArrayLike, cell: ArrayLike) -> NDArray[np.bool_]:
+    """Which members of a group meet, (n, n): one of the two is at home in a cell that the other looks into.
+
+    Member i looks into ``cell[starts[i]:starts[i + 1]]``; if it is at home in the group, it is so in the first of them.
+    """
+    bounds, cells, home = np.asarray(starts).tolist(), np.asarray(cell).tolist(), np.asarray(is_home).tolist()
+    looks = [set(cells[first:last]) for first, last in zip(bounds[:-1], bounds[1:], strict=True)]
+    meets = np.zeros((len(home), len(home)), dtype=bool)
+    for i in range(len(home)):
+        for j in range(len(home)):
+            if i != j and home[i] and cells[bounds[i]] in looks[j]:
+                meets[i, j] = meets[j, i] = True
+    return meets
+
+
 def _euclidean_distances_from(rows: FloatArray, i: int) -> FloatArray:
     squared: FloatArray = ((rows - rows[i]) ** 2).sum(axis=1)
     return np.sqrt(squared)

@@ -1,0 +1,316 @@
+"""Graphs from outside in files: neighbour lists as a run leaves them, sparse matrices in ``.npz`` and Zarr.
+
+What a file says of itself is looked at when it is opened. Its values are read later, a part at a time where the format
+has parts.
+"""
+
+from __future__ import annotations
+
+import math
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError, StoreError
+from daskfs.graph.given import (
+    DISTANCES,
+    INDICES,
+    METRIC_ATTRIBUTE,
+    SCALING_ATTRIBUTE,
+    EntryRows,
+    Graph,
+    NeighborLists,
+    Readable,
+    WeightMatrix,
+)
+from daskfs.graph.spec import GraphSpec
+from daskfs.kernels.neighbors import METRICS, Metric
+from daskfs.kernels.scaling import SCALINGS, Scaling
+from daskfs.store import layout
+from daskfs.store.arrays import ChunkedArray, open_zarr
+
+EXPECTED = (
+    "A graph is a daskfs run, or a group of neighbor lists in one (RUN/knn/NAME); a sparse matrix of weights in an "
+    ".npz file (scipy.sparse.save_npz, or data, indices, indptr and shape); or one in a Zarr group in AnnData's layout."
+)
+COMPRESSED_ROWS = ("data", "indices", "indptr")
+TRIPLES = ("data", "row", "col")
+SAMPLED_CHUNKS = 16
+OBSP = "obsp"
+"""Where AnnData keeps its graphs."""
+METADATA = ("zarr.json", ".zgroup", ".zarray", ".zattrs")
+# what zipfile and NumPy let through for damaged files; NotImplementedError for flags of other versions of zip
+NPZ_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    SyntaxError,
+    tokenize.TokenError,
+)
+NAMES: dict[str, tuple[Metric, Scaling | None]] = {
+    GraphSpec(metric, scaling).name: (metric, scaling) for metric in METRICS for scaling in (None, *SCALINGS)
+}
+
+
+def open_graph(path: str | Path) -> Graph:
+    """Open a graph from outside.
+
+    Parameters
+    ----------
+    path
+        A run directory with one graph of neighbour lists, or the directory of one; an ``.npz`` file with a sparse
+        matrix; or a Zarr group with one.
+
+    Raises
+    ------
+    InputError
+        When there is none, or it cannot be read; the message says what was expected.
+    """
+    file = Path(path).expanduser().absolute()
+    try:
+        if file.is_file() and file.suffix.lower() == ".npz":
+            return _npz_matrix(file)
+        if file.is_dir():
+            return _in_directory(file)
+        problem = "is not a graph" if file.exists() else "does not exist"
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror or error})"
+    raise InputError(f"{path} {problem}. {EXPECTED}")
+
+
+def _in_directory(path: Path) -> Graph:
+    if _holds_lists(path):
+        return _lists(path)
+    if (path / layout.RUN_JSON).is_file():
+        return _lists_of_run(path)
+    encoding = str(_attributes(path).get("encoding-type", ""))
+    if encoding in ("csr_matrix", "csc_matrix"):
+        return _zarr_matrix(path, by_rows=encoding == "csr_matrix")
+    held = sorted(str(entry) for entry in (path / OBSP).iterdir()) if (path / OBSP).is_dir() else []
+    hint = f" Did you mean one of {', '.join(held)}?" if held else ""
+    raise InputError(f"{path} is not a graph.{hint} {EXPECTED}")
+
+
+# ------------------------------------------------------------------------------- lists
+def _holds_lists(path: Path) -> bool:
+    return (path / INDICES).is_dir() and (path / DISTANCES).is_dir()
+
+
+def _lists_of_run(path: Path) -> NeighborLists:
+    folder = path / Path(layout.KNN_INDICES).parts[0]
+    found = sorted(group for group in folder.iterdir() if _holds_lists(group)) if folder.is_dir() else []
+    if len(found) != 1:
+        names = ", ".join(str(group) for group in found)
+        problem = f"several graphs, of which one has to be named: {names}" if found else "no neighbor lists"
+        raise InputError(f"{path} is a run with {problem}.")
+    return _lists(found[0])
+
+
+def _lists(path: Path) -> NeighborLists:
+    indices, distances = _ZarrPart(path / INDICES), _ZarrPart(path / DISTANCES)
+    if len(indices.shape) != 2 or indices.shape != distances.shape or 0 in indices.shape:
+        msg = (
+            f"{path} has {INDICES} of shape {indices.shape} and {DISTANCES} of shape {distances.shape}: neighbor lists "
+            "are two tables of one shape, (n_samples, n_neighbors)."
+        )
+        raise InputError(msg)
+    _check_kind(indices, "iu", path / INDICES)
+    _check_kind(distances, "f", path / DISTANCES)
+    for part in (indices, distances):
+        part.check_whole()
+    metric, scaling = _metric_of(path)
+    identity = {"path": str(path), "files": [*_states(path), *indices.states(), *distances.states()]}
+    return NeighborLists(str(path), indices, distances, metric, scaling, identity)
+
+
+def _metric_of(path: Path) -> tuple[Metric, Scaling | None]:
+    attributes = _attributes(path)
+    if METRIC_ATTRIBUTE not in attributes:
+        if path.name in NAMES:
+            return NAMES[path.name]
+        msg = (
+            f"{path} does not say what its distances are: the name of the group should be one of {', '.join(NAMES)}, "
+            f"or it should have the attributes '{METRIC_ATTRIBUTE}' and '{SCALING_ATTRIBUTE}'."
+        )
+        raise InputError(msg)
+    metric, scaling = attributes[METRIC_ATTRIBUTE], attributes.get(SCALING_ATTRIBUTE)
+    if (metric, scaling) not in NAMES.values():
+        msg = (
+            f"{path} has the attributes '{METRIC_ATTRIBUTE}' {metric!r} and '{SCALING_ATTRIBUTE}' {scaling!r}: the "
+            f"first is one of {', '.join(METRICS)}, the second null or one of {', '.join(SCALINGS)}."
+        )
+        raise InputError(msg)
+    return metric, scaling
+
+
+# ------------------------------------------------------------------------------ matrix
+def _npz_matrix(path: Path) -> WeightMatrix:
+    with _readable(path), zipfile.ZipFile(path) as archive:
+        members = {name.removesuffix(".npy") for name in archive.namelist()}
+    kind = "csr"
+    if "format" in members:
+        kind = _text(_NpzPart(path, "format")[...])
+    elif not {*COMPRESSED_ROWS, "shape"} <= members:
+        raise InputError(f"{path} holds {', '.join(sorted(members)) or 'nothing'}, and no graph. {EXPECTED}")
+    if kind not in ("csr", "csc", "coo"):
+        raise InputError(f"{path} holds a sparse matrix in {kind} format: save it as CSR, CSC or COO.")
+    names = (*(TRIPLES if kind == "coo" else COMPRESSED_ROWS), "shape")
+    if lacking := [name for name in names if name not in members]:
+        raise InputError(f"{path} is damaged: a matrix in {kind} format without {' and '.join(lacking)}.")
+    *parts, sides = (_NpzPart(path, name) for name in names)
+    _check_kind(sides, "iu", f"{path}:shape")
+    shape = tuple(int(size) for size in sides[...].ravel())
+    status = path.stat()
+    identity = {"path": str(path), "files": [[path.name, status.st_size, status.st_mtime_ns]]}
+    return _matrix(path, kind, shape, parts, identity)
+
+
+def _zarr_matrix(path: Path, *, by_rows: bool) -> WeightMatrix:
+    parts = [_ZarrPart(path / name) for name in COMPRESSED_ROWS]
+    shape = _attributes(path).get("shape")
+    if not isinstance(shape, list | tuple) or not all(isinstance(size, int) for size in shape):
+        raise InputError(f"{path} lacks the attribute 'shape', two whole numbers; it has {shape!r}.")
+    files = [state for part in parts for state in part.states()]
+    identity = {"path": str(path), "files": [*_states(path), *files]}
+    return _matrix(path, "csr" if by_rows else "csc", tuple(shape), parts, identity)
+
+
+def _matrix(path: Path, kind: str, shape: tuple[int, ...], parts: list[Any], identity: dict[str, Any]) -> WeightMatrix:
+    values, one, other = parts
+    names = TRIPLES if kind == "coo" else COMPRESSED_ROWS
+    if len(shape) != 2 or any(len(part.shape) != 1 for part in parts):
+        shapes = ", ".join(f"{name} of shape {part.shape}" for name, part in zip(names, parts, strict=True))
+        raise InputError(f"{path} holds {shapes}, and its shape is {shape}: that is no sparse matrix.")
+    _check_kind(values, "biuf", f"{path}:{names[0]}")
+    _check_kind(one, "iu", f"{path}:{names[1]}")
+    _check_kind(other, "iu", f"{path}:{names[2]}")
+    n_entries = values.shape[0]
+    lengths = (n_entries, n_entries if kind == "coo" else shape[0 if kind == "csr" else 1] + 1)
+    if (one.shape[0], other.shape[0]) != lengths:
+        msg = (
+            f"{path} is damaged: it has {n_entries} values, {one.shape[0]} {names[1]} and {other.shape[0]} {names[2]}, "
+            f"where a {kind} matrix of shape {shape} has {lengths[0]} and {lengths[1]}."
+        )
+        raise InputError(msg)
+    if kind == "coo":
+        return WeightMatrix(str(path), shape, one, other, values, identity)
+    major = EntryRows(other, n_entries, str(path))
+    rows, columns = (major, one) if kind == "csr" else (one, major)
+    return WeightMatrix(str(path), shape, rows, columns, values, identity)
+
+
+def _text(value: np.ndarray) -> str:
+    item = value.item() if value.size == 1 else value
+    return item.decode("ascii", "replace") if isinstance(item, bytes) else str(item)
+
+
+def _check_kind(part: Readable, kinds: str, where: object) -> None:
+    if part.dtype.kind not in kinds:
+        needed = "real numbers" if "f" in kinds else "whole numbers"
+        raise InputError(f"{where} has dtype {part.dtype}: a graph has {needed} there.")
+
+
+# ------------------------------------------------------------------------------ reading
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except NPZ_ERRORS as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"{path} is truncated, damaged or no .npz file: {reason}") from error
+
+
+class _NpzPart:
+    """A member of an ``.npz`` file. Its values are read, all of them, at the first use."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._path, self._name = path, f"{name}.npy"
+        self._values: np.ndarray | None = None
+        with _readable(path), zipfile.ZipFile(path) as archive, archive.open(self._name) as member:
+            version = np.lib.format.read_magic(member)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            self.shape, _, self.dtype = read(member)
+        self.held_bytes = math.prod(self.shape) * self.dtype.itemsize
+
+    def __getitem__(self, selection: Any) -> np.ndarray:
+        if self._values is None:
+            with _readable(self._path), zipfile.ZipFile(self._path) as archive, archive.open(self._name) as member:
+                self._values = np.lib.format.read_array(member, allow_pickle=False)
+        return self._values[selection]
+
+
+class _ZarrPart:
+    """A Zarr array of a graph from outside, version 2 or 3."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        if any(b"pickle" in file.read_bytes().lower() for name in METADATA if (file := path / name).is_file()):
+            raise InputError(f"{path} is encoded with pickle, which is never loaded; write it with another codec.")
+        try:
+            self._zarr = open_zarr(path, mode="r")
+        except StoreError as error:
+            raise InputError(f"{error}. {EXPECTED}") from error
+        self._array = ChunkedArray(path, self._zarr, foreign=True)
+        self.shape, self.dtype = self._array.shape, self._array.dtype
+        self.chunk_rows = self._array.chunks[0] if self._array.chunks else 1
+        self.held_bytes = 2 * math.prod(self._array.chunks) * self.dtype.itemsize  # encoded and decoded
+
+    def __getitem__(self, selection: Any) -> np.ndarray:
+        try:
+            return self._array[selection]
+        except StoreError as error:
+            raise InputError(str(error)) from error
+
+    def check_whole(self) -> None:
+        """Raise :class:`InputError` unless every chunk is there: one that is missing reads as zeros."""
+        there, wanted = self._zarr.nchunks_initialized, self._zarr.nchunks
+        if there != wanted:
+            msg = f"{self._path} has {there} of its {wanted} chunks: is the run that writes it done, or was it damaged?"
+            raise InputError(msg)
+
+    def states(self) -> list[list[Any]]:
+        """Return what tells one state of the array from another: of its metadata, and of some of its chunks."""
+        counts = [-(-size // chunk) for size, chunk in zip(self.shape, self._array.chunks, strict=True)]
+        n_chunks = math.prod(counts)
+        places = np.unique(np.linspace(0, max(n_chunks - 1, 0), SAMPLED_CHUNKS).astype(np.int64))[:n_chunks]
+        encode = self._zarr.metadata.encode_chunk_key
+        keys = [encode(tuple(int(i) for i in np.unravel_index(place, counts))) for place in places]
+        return [*_states(self._path), *_states(self._path, keys)]
+
+
+def _states(folder: Path, names: Any = METADATA) -> list[list[Any]]:
+    """Return name, size and time of those files in a directory that exist."""
+    found = []
+    for name in names:
+        try:
+            status = (folder / name).stat()
+        except FileNotFoundError:
+            continue
+        found.append([f"{folder.name}/{name}", status.st_size, status.st_mtime_ns])
+    return found
+
+
+def _attributes(path: Path) -> dict[str, Any]:
+    """Return the attributes of a Zarr group; none for a directory that is no group."""
+    if not any((path / name).is_file() for name in ("zarr.json", ".zgroup")):
+        return {}
+    import zarr
+    from zarr.errors import ContainsArrayError
+
+    try:
+        return dict(zarr.open_group(store=str(path), mode="r").attrs.asdict())
+    except ContainsArrayError:
+        return {}
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path} has Zarr metadata that cannot be read: {error}. {EXPECTED}") from error

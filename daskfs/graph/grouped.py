@@ -1,0 +1,389 @@
+"""Stages of an approximate search: "cells", "assign", "build", "merge".
+
+Space is cut into groups and cells on a sample. One pass over the bands sends every row to its group and to those it
+visits, and meets the rows whose recall is estimated with all others on the way. Each group is then searched on its own,
+with exact distances, and what was found for a row in several groups is merged. Rows travel through spilled arrays, each
+unit writing its own, so nothing passes the scheduler; they are deleted when the lists are complete.
+
+A projection serves to find candidates only. They are measured on all columns where the group's rows are at hand, in the
+build unit: a stage of its own that streamed feature blocks would read X once more and write the sums of 3 k candidates
+of each row, to save the rows' second half of the spill.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
+
+from daskfs.graph.descent import descent_neighbors
+from daskfs.graph.neighbors import close_band, store_queries
+from daskfs.graph.partition import STEP_ROWS, Partitioning, block_rows, graph_dtype, index_dtype, search_width
+from daskfs.graph.space import Space, fitted_space
+from daskfs.graph.spec import GraphSpec
+from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.cells import Cells, Members, assign_rows, joined_members, split_large, train_cells
+from daskfs.kernels.cellsearch import cell_neighbors, nearest_distinct
+from daskfs.kernels.moments import row_blocks
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.store import Store
+from daskfs.store.tiles import Tiles
+
+CELL_ARRAYS = ("group_centers", "group_offsets", "cell_centers", "cell_sizes", "cell_starts")
+
+
+def _settings(parameters: Mapping[str, Any]) -> tuple[GraphSpec, int, Partitioning]:
+    return GraphSpec(**parameters["graph"]), int(parameters["k"]), Partitioning(**parameters["partitioning"])
+
+
+# ---------------------------------------------------------------------------------- cells
+def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Cut space on the sample, and keep the rows whose recall will be estimated."""
+    del unit
+    spec, k, plan = _settings(parameters)
+    store, n_samples = context.store, context.tiles.shape.n_samples
+    sample = context.tiles.sample(spec.scaling)
+    store_queries(context, spec, sample)
+    with threadpool_limits(1, "blas"):
+        space = fitted_space(
+            sample, spec.metric, spec.projection, n_samples, k, search_width(spec, k), spec.random_state
+        )
+        rows = space.rows(sample)
+        del sample  # it takes as much room as all that follows
+        cells = train_cells(rows, n_samples, plan.n_groups, plan.n_cells, k, spec.recall, spec.random_state)
+        members = assign_rows(rows, cells)
+    for name in CELL_ARRAYS:
+        store.put_array(layout.KNN_CELLS.format(spec.name, name), getattr(cells, name))
+    for name, part in (("center", space.center), ("basis", space.basis)):
+        if part is not None:
+            store.put_array(layout.KNN_CELLS.format(spec.name, name), part)
+    share = n_samples / len(rows)
+    largest = np.bincount(members.group, minlength=cells.n_groups).max() * share
+    summary = {
+        "n_groups": cells.n_groups,
+        "n_cells": len(cells.cell_centers),
+        "group_reach": cells.group_reach,
+        "cell_reach": cells.cell_reach,
+        "least_rows": cells.least_rows,
+        "scale": space.scale,
+        "n_components": space.n_components,
+        "has_center": space.center is not None,
+        "has_basis": space.basis is not None,
+        "copies": members.row.size / len(rows),
+        "cells_per_row": members.cell.size / len(rows),
+        "largest_group": round(float(largest)),
+    }
+    store.write_json(layout.CELLS_SUMMARY.format(spec.name), summary)
+    return summary
+
+
+def _stored_cells(context: Context, spec: GraphSpec) -> tuple[Space, Cells]:
+    store = context.store
+    summary = store.read_json(layout.CELLS_SUMMARY.format(spec.name))
+    parts: dict[str, Any] = {name: store.open(layout.KNN_CELLS.format(spec.name, name))[...] for name in CELL_ARRAYS}
+    parts |= {name: float(summary[name]) for name in ("group_reach", "cell_reach", "least_rows")}
+    center, basis = (
+        store.open(layout.KNN_CELLS.format(spec.name, name))[...] if summary[f"has_{name}"] else None
+        for name in ("center", "basis")
+    )
+    space = Space(spec.metric, spec.random_state, center, float(summary["scale"]), basis, summary["n_components"])
+    return space, Cells(**parts)
+
+
+# --------------------------------------------------------------------------------- assign
+def assign_bands(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Send the rows of some bands to their groups, and compare them with the rows whose recall is estimated."""
+    spec, k, plan = _settings(parameters)
+    tiles, store = context.tiles, context.store
+    space, cells = _stored_cells(context, spec)
+    bands = plan.assigned(tiles.shape, unit)
+    start, stop = bands[0].start, bands[-1].stop
+    queries = store.open(layout.KNN_QUERIES.format(spec.name))[...]
+    numbers = store.open(layout.KNN_QUERY_ROWS.format(spec.name))[...]
+    nearest = np.full((numbers.size, k), np.inf)
+    blocks, parts = [], []
+    with threadpool_limits(1, "blas"):
+        for band in bands:
+            block = tiles.read_rows(band)
+            blocks.append(block)
+            for step in row_blocks(band.stop - band.start, STEP_ROWS):
+                rows = tiles.rescaled(block[step], spec.scaling)
+                first = band.start + step.start
+                members = assign_rows(space.rows(rows), cells)
+                parts.append(_moved(members, first - start))
+                nearest = close_band(rows, first, queries, numbers, spec, nearest)
+    store.open(layout.KNN_RECALL.format(spec.name))[unit : unit + 1] = nearest[None]
+    members = joined_members(parts)
+    X = blocks[0] if len(blocks) == 1 else _stacked(blocks)
+    _spill(store, spec, plan, unit, X, members, start)
+    sizes = np.bincount(members.group, minlength=plan.n_groups)
+    return {"n_rows": stop - start, "n_copies": int(members.row.size), "largest_run": int(sizes.max())}
+
+
+def _moved(members: Members, offset: int) -> Members:
+    return Members(members.row + offset, members.group, members.is_home, members.starts, members.cell)
+
+
+def _stacked(blocks: list[np.ndarray | sp.csr_matrix]) -> np.ndarray | sp.csr_matrix:
+    return sp.vstack(blocks, format="csr") if is_sparse(blocks[0]) else np.concatenate(blocks)
+
+
+def _spill(
+    store: Store,
+    spec: GraphSpec,
+    plan: Partitioning,
+    unit: int,
+    X: np.ndarray | sp.csr_matrix,
+    members: Members,
+    start: int,
+) -> None:
+    """Write the rows of a unit in the order of their groups; where each group begins comes last."""
+
+    def put(part: str, values: np.ndarray, chunks: tuple[int, ...] | None = None) -> None:
+        store.put_array(layout.SPILL_ROWS.format(spec.name, unit, part), values, chunks)
+
+    chunk = plan.chunk_rows
+    # one array in the place of three: opening one costs as much as its content
+    member = (members.row + start) << 8 | members.is_home.astype(np.int64) << 7 | np.diff(members.starts)
+    put("member", member, (4 * chunk,))
+    put("cell", members.cell, (16 * chunk,))
+    bounds = np.searchsorted(members.group, np.arange(plan.n_groups + 1))
+    offsets = [bounds, members.starts[bounds]]
+    if is_sparse(X):
+        rows = X[members.row]
+        per_row = max(1, rows.nnz // max(members.row.size, 1))
+        put("data", rows.data, (chunk * per_row,))
+        put("indices", rows.indices.astype(np.int32), (chunk * per_row,))
+        put("indptr", rows.indptr.astype(np.int64), (4 * chunk,))
+        offsets.append(rows.indptr[bounds].astype(np.int64))
+    else:
+        name = layout.SPILL_ROWS.format(spec.name, unit, "values")
+        store.create(name, (members.row.size, X.shape[1]), X.dtype, (chunk, X.shape[1]))
+        values = store.open(name)
+        for block in row_blocks(members.row.size, 4 * chunk):
+            values[block] = X[members.row[block]]
+    put("offsets", np.stack(offsets))
+
+
+# ---------------------------------------------------------------------------------- build
+def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Search one group, in parts where it is too large to be held whole."""
+    spec, k, plan = _settings(parameters)
+    store, tiles = context.store, context.tiles
+    runs = _Runs(store, tiles, spec, plan, unit)
+    n_parts = 0
+    for wanted in runs.parts(plan.max_members):
+        rows, is_home, starts, cell = runs.members(wanted)
+        if not rows.size:
+            continue
+        X = tiles.rescaled(runs.values(wanted), spec.scaling)
+        X = X if is_sparse(X) else np.ascontiguousarray(X, graph_dtype(np.dtype(tiles.shape.dtype), spec.scaling))
+        with threadpool_limits(1, "blas"):
+            space, cells = _stored_cells(context, spec)
+            sketched = space.basis is not None or isinstance(spec.projection, int)
+            sketch = space.sketch(X) if sketched else None
+            if spec.engine == "pynndescent":
+                indices, distances = descent_neighbors(X, spec.metric, min(k, rows.size - 1), spec.random_state, sketch)
+            else:
+                starts, cell = split_large(
+                    partial(_space_rows, space, X), is_home, starts, cell, cells.cell_reach, spec.random_state
+                )
+                indices, distances = cell_neighbors(
+                    X, spec.metric, is_home, starts, cell, k, sketch, search_width(spec, k)
+                )
+        _put_lists(store, spec, plan, tiles.shape.n_samples, f"{unit}-{n_parts}", rows, indices, distances, k)
+        n_parts += 1
+    store.write_json(layout.LISTS_SUMMARY.format(spec.name, unit), {"n_parts": n_parts})
+    return {"engine": spec.engine, "n_members": runs.n_members, "n_home": runs.n_home, "n_parts": n_parts}
+
+
+def _space_rows(space: Space, X: np.ndarray | sp.csr_matrix, members: np.ndarray) -> np.ndarray:
+    return space.rows(X[members])
+
+
+class _Runs:
+    """What the assign units spilled for one group, run after run; so members lie in the order of their row numbers."""
+
+    def __init__(self, store: Store, tiles: Tiles, spec: GraphSpec, plan: Partitioning, group: int) -> None:
+        self._store, self._shape, self._name, self._step = store, tiles.shape, spec.name, 4 * plan.chunk_rows
+        self._bounds: list[tuple[int, np.ndarray]] = []
+        parts: dict[str, list[np.ndarray]] = {"member": [], "cell": []}
+        for unit in range(plan.assign_units(tiles.shape)):
+            bounds = self._open(unit, "offsets")[:, group : group + 2]
+            if bounds[0, 0] == bounds[0, 1]:
+                continue
+            self._bounds.append((unit, bounds))
+            for part, found in parts.items():
+                found.append(self._open(unit, part)[slice(*bounds[1 if part == "cell" else 0])])
+        empty = np.empty(0, np.int64)
+        member, cell = (np.concatenate([empty, *found]) for found in parts.values())
+        self._rows, self._is_home = member >> 8, (member >> 7 & 1).astype(bool)
+        self._member = np.repeat(np.arange(member.size), member & 127)
+        self._cell = cell.astype(np.int32)
+
+    def _open(self, unit: int, part: str) -> Any:
+        return self._store.open(layout.SPILL_ROWS.format(self._name, unit, part))
+
+    @property
+    def n_members(self) -> int:
+        """Rows of the group and its visitors."""
+        return int(self._rows.size)
+
+    @property
+    def n_home(self) -> int:
+        """Rows of the group."""
+        return int(self._is_home.sum())
+
+    def parts(self, max_members: int) -> list[np.ndarray]:
+        """Return the pairs (member, cell) of each part of the group, as a mask over all pairs.
+
+        A part is a range of cells with the members that look into them. A cell that is too large alone is cut by row
+        order: its rows then miss those of the other pieces, and the estimated recall says so.
+        """
+        if self.n_members <= max_members:
+            return [np.ones(self._cell.size, dtype=bool)]
+        by_cell = np.argsort(self._cell, kind="stable")
+        bounds = np.searchsorted(self._cell[by_cell], np.arange(int(self._cell.max()) + 2))
+        parts = []
+        taken, current = np.zeros(self.n_members, dtype=bool), np.zeros(self._cell.size, dtype=bool)
+        for first, last in itertools.pairwise(bounds):
+            pairs = by_cell[first:last]
+            if pairs.size > max_members:
+                pieces = np.array_split(pairs, -(-pairs.size // max_members))
+                parts += [np.isin(np.arange(self._cell.size), piece) for piece in pieces]
+                continue
+            grown = taken.copy()
+            grown[self._member[pairs]] = True
+            if np.count_nonzero(grown) > max_members:
+                parts.append(current)
+                taken, current = np.zeros_like(taken), np.zeros_like(current)
+                taken[self._member[pairs]] = True
+            else:
+                taken = grown
+            current[pairs] = True
+        return [*parts, current]
+
+    def members(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return rows, whether they are at home, and the cells they look into (starts, cells) of one part."""
+        member, cell = self._member[pairs], self._cell[pairs]
+        own = np.ones(self._cell.size, dtype=bool)
+        own[1:] = self._member[1:] != self._member[:-1]
+        taken, counts = np.unique(member, return_counts=True)
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        # a member's home is its first cell of all; in a part without it the member is a visitor
+        is_home = self._is_home[taken] & own[pairs][starts[:-1]]
+        return self._rows[taken], is_home, starts, cell - cell.min(initial=0)
+
+    def values(self, pairs: np.ndarray) -> np.ndarray | sp.csr_matrix:
+        """Return the values of one part's rows, dense or CSR, as stored."""
+        wanted = np.zeros(self.n_members, dtype=bool)
+        wanted[self._member[pairs]] = True
+        if self._shape.is_sparse:
+            return self._sparse_values(wanted)
+        values = np.empty((np.count_nonzero(wanted), self._shape.n_features), self._shape.dtype)
+        seen = done = 0
+        for unit, bounds in self._bounds:
+            source = self._open(unit, "values")
+            for block in row_blocks(bounds[0, 1] - bounds[0, 0], self._step):
+                mask = wanted[seen : seen + block.stop - block.start]
+                seen += mask.size
+                count = int(np.count_nonzero(mask))
+                if count:
+                    read = source[bounds[0, 0] + block.start : bounds[0, 0] + block.stop]
+                    values[done : done + count] = read if count == mask.size else read[mask]
+                    done += count
+        return values
+
+    def _sparse_values(self, wanted: np.ndarray) -> sp.csr_matrix:
+        parts, seen = [], 0
+        for unit, bounds in self._bounds:
+            first, last = bounds[0]
+            indptr = self._open(unit, "indptr")[first : last + 1]
+            entries = slice(*bounds[2])
+            data, indices = self._open(unit, "data")[entries], self._open(unit, "indices")[entries]
+            run = sp.csr_matrix((data, indices, indptr - indptr[0]), shape=(last - first, self._shape.n_features))
+            parts.append(run[wanted[seen : seen + last - first]])
+            seen += last - first
+        return sp.vstack(parts, format="csr")
+
+
+def _put_lists(
+    store: Store,
+    spec: GraphSpec,
+    plan: Partitioning,
+    n_samples: int,
+    part: str,
+    rows: np.ndarray,
+    indices: np.ndarray,
+    distances: np.ndarray,
+    k: int,
+) -> None:
+    """Write the lists of one part, and where the rows of each merge unit begin."""
+    group, _, number = part.partition("-")
+    found = np.full((rows.size, k), -1, dtype=index_dtype(n_samples))
+    found[:, : indices.shape[1]] = np.where(indices >= 0, rows[indices], -1)
+    lengths = np.full((rows.size, k), np.inf)
+    lengths[:, : indices.shape[1]] = distances
+    starts = [plan.merged(n_samples, unit).start for unit in range(plan.merge_units(n_samples))]
+    bounds = np.searchsorted(rows, [*starts, n_samples])
+    chunk = max(1, rows.size // (4 * len(starts)))
+    for name, values in (("row", rows), ("indices", found), ("distances", lengths), ("bounds", bounds)):
+        chunks = None if name == "bounds" else (chunk, *values.shape[1:])
+        store.put_array(layout.SPILL_LISTS.format(spec.name, group, number, name), values, chunks)
+
+
+# ---------------------------------------------------------------------------------- merge
+def merge_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Merge what was found for some rows in several groups."""
+    spec, k, plan = _settings(parameters)
+    store, n_samples = context.store, context.tiles.shape.n_samples
+    wanted = plan.merged(n_samples, unit)
+    n_short = 0
+    found: dict[str, list[np.ndarray]] = {"row": [], "indices": [], "distances": []}
+    for group in range(plan.n_groups):
+        for part in range(int(store.read_json(layout.LISTS_SUMMARY.format(spec.name, group))["n_parts"])):
+            names = {name: layout.SPILL_LISTS.format(spec.name, group, part, name) for name in (*found, "bounds")}
+            run = slice(*store.open(names["bounds"])[unit : unit + 2])
+            if run.start < run.stop:
+                for name, parts in found.items():
+                    parts.append(store.open(names[name])[run])
+    rows, indices, distances = (np.concatenate(parts) for parts in found.values())
+    order = np.argsort(rows, kind="stable")
+    for block in row_blocks(wanted.stop - wanted.start, block_rows(n_samples)):
+        here = slice(wanted.start + block.start, wanted.start + block.stop)
+        some = order[slice(*np.searchsorted(rows[order], [here.start, here.stop]))]
+        merged = _merged(rows[some] - here.start, indices[some], distances[some], here.stop - here.start, k)
+        store.open(layout.KNN_INDICES.format(spec.name))[here] = merged[0]
+        store.open(layout.KNN_DISTANCES.format(spec.name))[here] = merged[1]
+        n_short += int((merged[0][:, -1] < 0).sum())
+    return {"n_short": n_short}
+
+
+def _merged(
+    row: np.ndarray, indices: np.ndarray, distances: np.ndarray, n_rows: int, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Merge lists, sorted by row, into one for each row."""
+    counts = np.bincount(row, minlength=n_rows)
+    place = np.arange(row.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    merged = np.full((n_rows, k), -1, dtype=indices.dtype), np.full((n_rows, k), np.inf)
+    single = counts[row] == 1
+    merged[0][row[single]], merged[1][row[single]] = indices[single], distances[single]
+    several = np.flatnonzero(counts > 1)
+    if several.size:
+        number = np.zeros(n_rows, dtype=np.int64)
+        number[several] = np.arange(several.size)
+        width = int(counts.max())
+        names = np.full((several.size, width, k), -1, dtype=indices.dtype)
+        lengths = np.full((several.size, width, k), np.inf)
+        at = number[row[~single]], place[~single]
+        names[at], lengths[at] = indices[~single], distances[~single]
+        merged[0][several], merged[1][several] = nearest_distinct(
+            names.reshape(several.size, -1), lengths.reshape(several.size, -1), k
+        )
+    return merged

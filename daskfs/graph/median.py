@@ -1,0 +1,78 @@
+"""The median of more values than memory holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+DIGIT_BITS = 21
+"""Three digits make the 63 bits of a non-negative float64."""
+HELD_VALUES = 2**22
+MEDIAN_PASSES = 4
+
+
+def streamed_median(blocks: Callable[[], Iterator[np.ndarray]]) -> float:
+    """Return ``np.median`` of non-negative values, to the bit; NaN when there are none.
+
+    Parameters
+    ----------
+    blocks
+        Starts another pass over the values: arrays of shape (n_values,), float64, without NaN.
+
+    Notes
+    -----
+    Non-negative floats are ordered as their bit patterns are, so the two middle values are found digit by digit: each
+    pass counts the values by their next 21 bits, until those that share the digits found so far fit in memory. Where
+    the two differ in a digit, the lower one is the largest value of its bucket and the upper one the smallest value
+    beyond. That makes two or three passes as a rule, and at most `MEDIAN_PASSES`.
+    """
+    lower = upper = below = total = 0
+    prefix = 0
+    for shift in (2 * DIGIT_BITS, DIGIT_BITS, 0):
+        counts = _digits(blocks(), prefix, shift)
+        if shift == 2 * DIGIT_BITS:
+            total = int(counts.sum())
+            lower, upper = (total - 1) // 2, total // 2
+        if not total:
+            return float("nan")
+        ends = below + np.cumsum(counts)
+        digit, other = (int(d) for d in np.searchsorted(ends, [lower, upper], side="right"))
+        prefix = prefix << DIGIT_BITS | digit
+        if digit != other:
+            return _middle(_either_side(blocks(), (prefix + 1) << shift))
+        below = int(ends[digit] - counts[digit])
+        if shift and counts[digit] <= HELD_VALUES:
+            held = np.concatenate([bits[bits >> shift == prefix] for bits in _patterns(blocks())])
+            return _middle(np.partition(held, [lower - below, upper - below])[lower - below : upper - below + 1])
+    return _middle(np.full(upper - lower + 1, prefix))
+
+
+def _patterns(blocks: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    # NumPy counts and shifts int64, and the sign bit is never set
+    return (block.view(np.int64) for block in blocks)
+
+
+def _digits(blocks: Iterator[np.ndarray], prefix: int, shift: int) -> np.ndarray:
+    """Count the values by the digit at `shift`, among those whose digits before it are `prefix`."""
+    counts = np.zeros(2**DIGIT_BITS, dtype=np.int64)
+    for bits in _patterns(blocks):
+        digits = bits >> shift
+        if shift < 2 * DIGIT_BITS:
+            digits = digits[digits >> DIGIT_BITS == prefix]
+        counts += np.bincount(digits & (2**DIGIT_BITS - 1), minlength=counts.size)
+    return counts
+
+
+def _either_side(blocks: Iterator[np.ndarray], bound: int) -> np.ndarray:
+    """Return the largest pattern below `bound` and the smallest one from there on."""
+    low, high = 0, np.iinfo(np.int64).max
+    for bits in _patterns(blocks):
+        beyond = bits >= bound
+        low = max(low, int(bits.max(where=~beyond, initial=0)))
+        high = min(high, int(bits.min(where=beyond, initial=high)))
+    return np.array([low, high])
+
+
+def _middle(patterns: np.ndarray) -> float:
+    return float(np.mean(patterns.view(np.float64)))

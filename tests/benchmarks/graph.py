@@ -1,0 +1,287 @@
+"""Benchmark of the neighbor graph. Everything that is compared runs side by side in one call; read the ratios.
+
+    OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 python -m tests.benchmarks.graph [--tables NAME ...] [--scale 1.0]
+
+Tables: ``descent`` (CPU of the graph against one in-memory NN-descent of equal recall), ``ranking`` (scores on an
+approximate graph against the exact one), ``wide`` (projected search), ``sparse`` (a job on sparse data), ``workers``
+(two workers against one) and ``big`` (a job on data larger than the workers' memory; takes long). ``--scale`` shrinks
+the numbers of rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.stats
+
+from daskfs import LaplacianScore, knn_graph
+from daskfs.kernels.neighbors import exact_neighbors, prepare_rows
+from tests.benchmarks.main_job import MiB, show
+from tests.execution.runs import command, write_job
+
+CHECKED_ROWS = 1000
+DESCENT_LENGTHS = (11, 12, 13, 14, 15, 17, 20, 24, 30, 40)
+GRAPH_STAGES = ("cells", "assign", "build", "merge", "recall")
+
+
+# ------------------------------------------------------------------------------------ data
+def mixture(n_samples: int, n_features: int) -> np.ndarray:
+    """Return a hundred Gaussian clusters with unit noise, whose features separate them more and more."""
+    rng = np.random.default_rng(0)
+    centers = rng.standard_normal((100, n_features)) * np.linspace(0.02, 2, n_features)
+    return (centers[rng.integers(0, 100, n_samples)] + rng.standard_normal((n_samples, n_features))).astype(np.float32)
+
+
+def low_rank(n_samples: int, n_features: int) -> np.ndarray:
+    """Return ten latent dimensions plus noise."""
+    rng = np.random.default_rng(0)
+    latent = rng.standard_normal((n_samples, 10)) @ rng.standard_normal((10, n_features))
+    return (latent + 0.5 * rng.standard_normal((n_samples, n_features))).astype(np.float32)
+
+
+def patches(n_samples: int, n_features: int) -> np.ndarray:
+    """Return patches of the two photographs that scikit-learn ships: 8 x 8 grey, or 13 x 13 in color."""
+    from sklearn.datasets import load_sample_images
+    from sklearn.feature_extraction.image import extract_patches_2d
+
+    size = 8 if n_features <= 64 else 13
+    parts = []
+    for image in load_sample_images().images:
+        pixels = image.astype(np.float32)
+        pixels = pixels.mean(axis=2) if size == 8 else pixels
+        found = extract_patches_2d(pixels, (size, size), max_patches=n_samples // 2, random_state=0)
+        parts.append(found.reshape(len(found), -1))
+    X = np.concatenate(parts)
+    return np.ascontiguousarray(X[np.random.default_rng(0).permutation(len(X))])
+
+
+def uniform(n_samples: int, n_features: int) -> np.ndarray:
+    """Return noise without structure."""
+    return np.random.default_rng(0).random((n_samples, n_features), dtype=np.float32)
+
+
+DATA: dict[str, Callable[[int, int], np.ndarray]] = {"mixture": mixture, "low rank": low_rank, "patches": patches}
+
+
+# ---------------------------------------------------------------------------------- tables
+def checked(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return some rows and the exact distance to their k-th neighbor."""
+    rows = np.sort(np.random.default_rng(1).choice(len(X), min(CHECKED_ROWS, len(X)), replace=False))
+    base = prepare_rows(X, "euclidean")
+    return rows, exact_neighbors(base.part(rows), rows, base, 0, k)[1][:, -1:]
+
+
+def recall_of(distances: np.ndarray, farthest: np.ndarray) -> float:
+    """Return the share of neighbors within the exact k-th distance."""
+    return float((distances <= farthest * (1 + 1e-6)).mean())
+
+
+def cpu(action: Callable[[], Any]) -> tuple[float, Any]:
+    """Return CPU seconds of all threads of this process, and the result."""
+    started = time.process_time()
+    result = action()
+    return time.process_time() - started, result
+
+
+def descent_table(shapes: list[tuple[int, int]], k: int = 10) -> Iterator[dict[str, Any]]:
+    """CPU of our search, in memory and through a store, against one NNDescent of at least its recall."""
+    from pynndescent import NNDescent
+
+    NNDescent(mixture(300, 8), n_neighbors=5, n_jobs=1)  # compiles
+    for n_samples, n_features in shapes:
+        for name, make in DATA.items():
+            X = make(n_samples, n_features)
+            rows, farthest = checked(X, k)
+            in_memory, graph = cpu(lambda X=X: knn_graph(X, k, engine="cells"))
+            recall = recall_of(graph.distances[rows], farthest)
+            stored, n_groups = _stored_cpu(X, k)
+            for length in DESCENT_LENGTHS:
+                spent, index = cpu(
+                    lambda X=X, length=length: NNDescent(X, n_neighbors=length + 1, random_state=0, n_jobs=1)
+                )
+                near = index.neighbor_graph[0][rows][:, 1:]
+                near_distances = np.sqrt(((X[rows][:, None].astype(np.float64) - X[near]) ** 2).sum(axis=2))
+                reached = recall_of(np.sort(near_distances, axis=1)[:, :k], farthest)
+                if reached >= recall:
+                    break
+            yield {
+                "data": name,
+                "shape": f"{X.shape[0]} x {X.shape[1]}",
+                "groups": n_groups,
+                "recall": recall,
+                "cpu_memory": in_memory,
+                "cpu_stored": stored,
+                "descent_k": length,
+                "descent_recall": reached,
+                "descent_cpu": spent,
+                "ratio_memory": in_memory / spent,
+                "ratio_stored": stored / spent,
+            }
+
+
+def _stored_cpu(X: np.ndarray, k: int) -> tuple[float, int]:
+    """Return CPU seconds of the graph stages of a job in this process, tiles and spill on disk, and the groups."""
+    from daskfs.execution.units import create_arrays, run_unit
+    from daskfs.graph.spec import GraphSpec
+    from daskfs.plan import digest, fingerprinted, plan_graph
+    from daskfs.scoring import stored_context
+
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(f"{folder}/X.npy", X)
+        with stored_context(f"{folder}/X.npy") as (context, _, _):
+            stages = fingerprinted(plan_graph(context.tiles.shape, GraphSpec(engine="cells"), k), digest("benchmark"))
+            create_arrays(context, stages)
+
+            def build() -> None:
+                for stage in stages:
+                    for unit in range(stage.n_units):
+                        run_unit(context, stage, unit)
+
+            return cpu(build)[0], next(stage.n_units for stage in stages if stage.function == "build")
+
+
+def ranking_table(n_samples: int, k: int = 10) -> Iterator[dict[str, Any]]:
+    """Scores on the graph by cells against those on the exact graph."""
+    for name, make in {**DATA, "uniform": uniform}.items():
+        X = make(n_samples, 64)
+        exact = LaplacianScore(n_neighbors=k, graph=knn_graph(X, k, engine="exact")).fit(X).scores_
+        graph = knn_graph(X, k, engine="cells")
+        scores = LaplacianScore(n_neighbors=k, graph=graph).fit(X).scores_
+        yield {"data": name, "rows": n_samples, "recall": graph.recall, **_agreement(scores, exact)}
+
+
+def _agreement(scores: np.ndarray, exact: np.ndarray) -> dict[str, float]:
+    top, true = (set(np.argsort(s, kind="stable")[:20].tolist()) for s in (scores, exact))
+    return {"spearman": float(scipy.stats.spearmanr(scores, exact).statistic), "top_20": len(top & true)}
+
+
+def wide_table(shapes: list[tuple[int, int]], k: int = 10) -> Iterator[dict[str, Any]]:
+    """Search on a projection, for both engines."""
+    for n_samples, n_features in shapes:
+        X = low_rank(n_samples, n_features)
+        rows, farthest = checked(X, k)
+        exact = LaplacianScore(n_neighbors=k, graph=knn_graph(X, k, engine="exact")).fit(X).scores_
+        for engine in ("cells", "pynndescent"):
+            spent, graph = cpu(lambda X=X, engine=engine: knn_graph(X, k, engine=engine, projection=128))
+            scores = LaplacianScore(n_neighbors=k, graph=graph).fit(X).scores_
+            yield {
+                "engine": engine,
+                "shape": f"{n_samples} x {n_features}",
+                "cpu": spent,
+                "recall": recall_of(graph.distances[rows], farthest),
+                "estimated": graph.recall,
+                **_agreement(scores, exact),
+            }
+
+
+def run(folder: Path, **job: Any) -> tuple[dict[str, Any], list[dict[str, Any]], float]:
+    """Run a job from the command line; return its result, its events and its seconds."""
+    file = write_job(folder, "replaced", evaluate=None, **job)
+    started = time.perf_counter()
+    done = subprocess.run(command("run", file, "--json", "-q"), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    seconds = time.perf_counter() - started
+    result = json.loads(done.stdout)
+    events = [json.loads(line) for line in (Path(result["ranking"]).parent / "events.jsonl").read_text().splitlines()]
+    return result, events, seconds
+
+
+def stage_rows(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return one row for each stage: seconds, planned and measured bytes and peaks."""
+    return [
+        {
+            "stage": stage["name"],
+            "units": stage["units"],
+            "seconds": stage["seconds"],
+            "peak_mib": stage["peak_bytes"] / MiB,
+            "planned_mib": stage["planned_peak_bytes"] / MiB,
+            "read_mib": stage["bytes_read"] / MiB,
+            "planned_read": stage["planned_bytes_read"] / MiB,
+            "write_mib": stage["bytes_written"] / MiB,
+            "planned_write": stage["planned_bytes_written"] / MiB,
+        }
+        for stage in result["stages"]
+    ]
+
+
+def workers_table(n_samples: int) -> Iterator[dict[str, Any]]:
+    """Seconds of the build step with one worker and with two, and of its units."""
+    source = f"synthetic:lowrank?n_samples={n_samples}&n_features=128&rank=10&noise=0.5&seed=0"
+    for workers in (1, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            _, events, seconds = run(
+                Path(folder),
+                data={"source": source},
+                graph={"n_neighbors": 10, "engine": "cells"},
+                methods=["LaplacianScore"],
+                cluster={"workers": workers, "memory_limit": "3GiB"},
+            )
+        units = [event for event in events if event["stage"].startswith("build")]
+        began = min(event["time"] - event["seconds"] for event in units)
+        yield {
+            "workers": workers,
+            "build_seconds": max(event["time"] for event in units) - began,
+            "units": len(units),
+            "unit_min": min(event["seconds"] for event in units),
+            "unit_max": max(event["seconds"] for event in units),
+            "unit_sum": sum(event["seconds"] for event in units),
+            "job_seconds": seconds,
+        }
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Parse the command line and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    names = ("descent", "ranking", "wide", "sparse", "workers", "big")
+    parser.add_argument("--tables", nargs="+", choices=names, default=list(names[:-1]))
+    parser.add_argument("--scale", type=float, default=1.0, help="Multiplies the numbers of rows.")
+    parser.add_argument("--big-source", default="synthetic:lowrank?n_samples=4000000&n_features=512&rank=10&noise=0.5")
+    options = parser.parse_args(arguments)
+
+    def rows(count: int) -> int:
+        return max(2000, int(count * options.scale))
+
+    if "descent" in options.tables:
+        title = "CPU seconds of the graph, k = 10, against one NNDescent of at least equal recall"
+        show(title, list(descent_table([(rows(200_000), 64), (rows(50_000), 512)])))
+    if "ranking" in options.tables:
+        show("Laplacian Score on the graph by cells against the exact graph", list(ranking_table(rows(50_000))))
+    if "wide" in options.tables:
+        shapes = [(rows(20_000), 4000), (rows(5000), 20_000)]
+        show("search on a projection of 128 columns", list(wide_table(shapes)))
+    if "sparse" in options.tables:
+        with tempfile.TemporaryDirectory() as folder:
+            source = f"synthetic:sparse?n_samples={rows(200_000)}&n_features=20000&density=0.002"
+            result, _, seconds = run(
+                Path(folder),
+                data={"source": source},
+                graph={"n_neighbors": 10},
+                methods=["LaplacianScore"],
+                cluster={"workers": 2, "memory_limit": "2GB"},
+            )
+        show(f"sparse job, 2 workers of 2 GB: {seconds:.0f} s", stage_rows(result))
+    if "workers" in options.tables:
+        show("two workers against one", list(workers_table(rows(200_000))))
+    if "big" in options.tables:
+        with tempfile.TemporaryDirectory() as folder:
+            result, _, seconds = run(
+                Path(folder),
+                data={"source": options.big_source},
+                graph={"n_neighbors": 10},
+                methods=["LaplacianScore"],
+                cluster={"workers": 2, "memory_limit": "2GiB"},
+            )
+        show(f"data larger than memory, 2 workers of 2 GiB: {seconds:.0f} s", stage_rows(result))
+
+
+if __name__ == "__main__":
+    main()
