@@ -125,6 +125,9 @@ def _plan_lines(result: dict[str, Any]) -> list[str]:
         f"{s['peak_bytes'] / MiB:>10.0f}"
         for s in result["stages"]
     ]
+    for graph in result["graphs"]:
+        parts = "" if graph["n_cells"] is None else f", {graph['n_groups']} groups of rows, {graph['n_cells']} cells"
+        lines.append(f"graph {graph['name']}: {graph['engine']}{parts}")
     limit = result["memory_limit"]
     shown = f"{limit / MiB:.0f} MiB" if limit else "not known before the cluster is"
     lines.append(f"peak {result['peak_bytes'] / MiB:.0f} MiB in a worker; its limit: {shown}")

@@ -70,8 +70,23 @@ def plan_job(job: Job) -> dict[str, Any]:
         "peak_bytes": max(row["peak_bytes"] for row in rows),
         "bytes_read": sum(row["bytes_read"] for row in rows),
         "bytes_written": sum(row["bytes_written"] for row in rows),
+        "graphs": _planned_graphs(plan),
         "stages": rows,
     }
+
+
+def _planned_graphs(plan: Plan) -> list[dict[str, Any]]:
+    """Return engine and partitions of every graph that is searched."""
+    searches = [stage for stage in plan.stages if stage.function in ("neighbors", "build")]
+    return [
+        {
+            "name": stage.name.partition("-")[2],
+            "engine": stage.parameters["graph"]["engine"],
+            "n_groups": stage.parameters.get("partitioning", {}).get("n_groups", 1),
+            "n_cells": stage.parameters.get("partitioning", {}).get("n_cells"),
+        }
+        for stage in searches
+    ]
 
 
 def _plan_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[str, Any]:

@@ -49,6 +49,8 @@ ARRAYS: Mapping[str, str] = {
 }
 """What creates the arrays that several units write into, by the function of their stage."""
 ATTEMPTS = 3
+MEASURED = ("seconds", "peak_bytes", "bytes_read", "bytes_written", "process")
+"""What a unit's record says of the call that made it."""
 
 
 def unit_function(name: str) -> UnitFunction:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskfs.errors import ClusterError, UnitError
 from daskfs.execution.cluster import total_threads
-from daskfs.execution.units import run_stored_unit, run_unit
+from daskfs.execution.units import MEASURED, run_stored_unit, run_unit
 from daskfs.plan import MiB, Stage
 from daskfs.store.context import Context
 
@@ -114,7 +114,9 @@ def _run_on_cluster(
         for future in running:
             unit = numbers.pop(str(future.key))
             try:
-                facts = future.result()
+                # what a unit did is in its record; to fetch it from a worker would take minutes if that died meanwhile
+                if future.status != "finished":
+                    future.result()
             except KilledWorker as error:
                 raise UnitError(_killed(stage, unit)) from error
             except NoValidWorkerError as error:
@@ -131,11 +133,17 @@ def _run_on_cluster(
                     f"unit {unit} of stage {stage.name} left no record in {context.store.url}: do the workers share it?"
                 )
                 raise UnitError(msg)
-            report(stage, unit, facts)
+            report(stage, unit, recorded_facts(context, stage, unit))
             for following in itertools.islice(remaining, 1):
                 running.add(submit(following))
     finally:
         client.cancel(list(running.futures))
+
+
+def recorded_facts(context: Context, stage: Stage, unit: int) -> dict[str, Any]:
+    """Return what the record of a finished unit measured."""
+    record = context.store.read_record(stage.name, unit) or {}
+    return {name: record[name] for name in MEASURED if name in record}
 
 
 def _killed(stage: Stage, unit: int) -> str:

@@ -192,7 +192,13 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
                 indices, distances = descent_neighbors(X, spec.metric, min(k, rows.size - 1), spec.random_state, sketch)
             else:
                 starts, cell = split_large(
-                    partial(_space_rows, space, X), is_home, starts, cell, cells.cell_reach, spec.random_state
+                    partial(_space_rows, space, X),
+                    is_home,
+                    starts,
+                    cell,
+                    cells.cell_reach,
+                    cells.least_rows,
+                    spec.random_state,
                 )
                 indices, distances = cell_neighbors(
                     X, spec.metric, is_home, starts, cell, k, sketch, search_width(spec, k)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
 
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.cells import BLOCK_ROWS
@@ -143,7 +144,8 @@ def _safe_scale(spread: float) -> float:
 def _principal_directions(rows: np.ndarray, count: int, random_state: int) -> np.ndarray:
     from sklearn.utils.extmath import randomized_svd
 
-    _, _, directions = randomized_svd(rows, count, n_iter=4, random_state=random_state)
+    with threadpool_limits(1, "blas"):  # SciPy brings a library of its own, which a limit set before knows nothing of
+        _, _, directions = randomized_svd(rows, count, n_iter=4, random_state=random_state)
     return np.ascontiguousarray(directions.T, dtype=np.float32)
 
 

@@ -405,6 +405,7 @@ def split_large(
     starts: np.ndarray,
     cell: np.ndarray,
     reach: float,
+    least_rows: float,
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the cells that members of a group look into, with cells of very many rows cut into smaller ones.
@@ -418,8 +419,8 @@ def split_large(
         Gives the rows of some members in the space of the cells, (n_members, n_columns) float32.
     is_home, starts, cell
         As in :func:`~daskfs.kernels.cellsearch.cell_neighbors`.
-    reach
-        As :attr:`Cells.cell_reach`.
+    reach, least_rows
+        As :attr:`Cells.cell_reach` and :attr:`Cells.least_rows`.
     seed
         Seed.
     """
@@ -436,9 +437,9 @@ def split_large(
     for number in large:
         pairs = np.flatnonzero(cell == number)
         found, new, order = _split(
-            rows_of(member[pairs]), is_home[member[pairs]] & (rank[pairs] == 0), reach, [seed, int(number)]
+            rows_of(member[pairs]), is_home[member[pairs]] & (rank[pairs] == 0), reach, least_rows, [seed, int(number)]
         )
-        parts.append((member[pairs][found], new + n_cells, rank[pairs][found] + order / (MAX_COPIES_OF_SPLIT + 1)))
+        parts.append((member[pairs][found], new + n_cells, rank[pairs][found] + order / (MAX_PROBES + 1)))
         n_cells += int(new.max()) + 1
     member, cell, rank = (np.concatenate(values) for values in zip(*parts, strict=True))
     by_member = np.lexsort((rank, member))
@@ -447,7 +448,7 @@ def split_large(
 
 
 def _split(
-    rows: np.ndarray, is_own: np.ndarray, reach: float, seed: list[int]
+    rows: np.ndarray, is_own: np.ndarray, reach: float, least_rows: float, seed: list[int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return which rows look into which part of a cell, and as which of their choices, the nearest first."""
     generator = np.random.default_rng(seed)
@@ -455,17 +456,18 @@ def _split(
     wanted = own.size * 4 / LARGE_CELL
     shown = np.sort(generator.choice(own, size=min(own.size, int(32 * wanted)), replace=False))
     centers, _ = cells_of(rows[shown], wanted, generator)
-    near, squares = _nearest(rows, centers, np.zeros(len(centers), np.float32), MAX_COPIES_OF_SPLIT)
-    roots = np.sqrt(np.maximum(squares, 0))
-    looks = roots <= roots[:, :1] * np.float32(reach)
-    looks[:, 0] = True
+    near, squares = _nearest(rows, centers, np.zeros(len(centers), np.float32), MAX_PROBES)
     held = np.bincount(near[own, 0], minlength=len(centers))
+    looks = np.cumsum(held[near], axis=1) - held[near] < least_rows
+    some = slice(0, MAX_COPIES_OF_SPLIT)
+    roots = np.sqrt(np.maximum(squares[:, some], 0))
+    looks[:, some] |= roots <= roots[:, :1] * np.float32(reach)
     pieces = np.where(held > LARGE_CELL, -(-held // PIECE_ROWS), 1)
     begins = np.cumsum(pieces) - pieces
     turn = np.arange(len(rows))
-    for crowded in np.flatnonzero(pieces > 1):  # rows at home fill one piece after the other
+    for crowded in np.flatnonzero(pieces > 1):  # rows at home fill one piece after the other, all alike
         here = own[near[own, 0] == crowded]
-        turn[here] = np.arange(here.size) // PIECE_ROWS
+        turn[here] = np.arange(here.size) * pieces[crowded] // here.size
     row, choice = np.nonzero(looks)
     part = near[row, choice]
     return row, (begins[part] + turn[row] % pieces[part]).astype(np.int64), choice

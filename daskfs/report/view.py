@@ -31,12 +31,12 @@ from daskfs.report.values import (
 )
 
 LOW_RECALL = 0.9
+"""Recall of the neighbor search below which the report says what to change."""
 BETTER_SEARCH = {
     "cells": "raise graph.recall, or reduce the features first",
     "pynndescent": "raise graph.n_neighbors",
 }
 """What to change, by engine, where the recall is low."""
-"""Recall of the neighbor search below which the report says what to change."""
 
 _LOG_RANKS = 200
 _CLASSES_SHOWN = 40
