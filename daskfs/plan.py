@@ -22,17 +22,19 @@ from daskfs.graph.median import DIGIT_BITS, HELD_VALUES, MEDIAN_PASSES
 from daskfs.graph.neighbors import RECALL_ROWS
 from daskfs.graph.partition import (
     CHUNK_BYTES,
-    STEP_ROWS,
     block_rows,
     graph_dtype,
     index_dtype,
     member_bytes,
     partitioning,
+    projected_columns,
     resolved,
     search_units,
+    step_rows,
 )
-from daskfs.graph.space import SPARSE_COMPONENTS
+from daskfs.graph.space import COMPONENT_CHOICES, FORCED_FEATURES, SPARSE_COMPONENTS
 from daskfs.graph.spec import GraphSpec, Weighting
+from daskfs.kernels.cells import CALIBRATION_RANKS, CALIBRATION_ROWS
 from daskfs.kernels.neighbors import PAIR_ELEMENTS, TILE_BYTES
 from daskfs.store import layout
 from daskfs.store.tiles import PANEL_WIDTH, Shape, sample_rows
@@ -290,50 +292,60 @@ def _plan_groups(shape: Shape, spec: GraphSpec, k: int, available: int | None) -
         process += DESCENT_BYTES
         available = None if available is None else max(available - DESCENT_BYTES, MiB)
     columns = spec.projection if isinstance(spec.projection, int) else shape.n_features
-    if shape.is_sparse:
-        columns = min(columns, SPARSE_COMPONENTS)
+    if shape.is_sparse or (spec.projection == "auto" and shape.n_features > FORCED_FEATURES):
+        columns = min(columns, SPARSE_COMPONENTS if shape.is_sparse else COMPONENT_CHOICES[-1])
+    basis = 0 if shape.is_sparse else 4 * projected_columns(spec) * shape.n_features
     sampled = sample_rows(shape).size
     beside = 4 * CHUNK_BYTES + 3 * TILE_BYTES + sampled * columns // 2  # read buffers, products, centers
+    if spec.engine == "pynndescent":
+        beside += 18 * (list_length(k) + 1) ** 2 * 16384
     plan = partitioning(shape, spec, k, None if available is None else max(available - beside, MiB))
     parameters = {"graph": asdict(spec), "k": k, "partitioning": asdict(plan)}
     row_bytes = -(-shape.x_bytes // rows)
     itemsize = graph_dtype(np.dtype(shape.dtype), spec.scaling).itemsize
     values = row_bytes * itemsize // shape.itemsize
-    centers = 8 * columns * (plan.n_cells + plan.n_groups)
+    centers = 8 * columns * (plan.n_cells + plan.n_groups) + basis
     queries = min(RECALL_ROWS, sampled) * (2 * values + 8 * shape.n_features + 64 * k)
     scaled = values if spec.scaling is not None or spec.metric == "cosine" else 0
-    sample = sampled * (row_bytes + 2 * scaled + 8 * columns + 8 * plan.n_groups + 100)
+    pairs = min(CALIBRATION_ROWS, sampled) * (CALIBRATION_RANKS + 1)
+    sample = sampled * (
+        row_bytes + 2 * scaled + 8 * (columns if shape.is_sparse else shape.n_features) + 100
+    ) + pairs * (28 * plan.n_groups + 8 * columns)
     index = index_dtype(rows).itemsize
     copies = int(PLANNED_COPIES * rows)
     spilled = copies * (row_bytes + 10 + 4 * PLANNED_CELLS)
+    cut = 4 * columns * (plan.n_cells + plan.n_groups) + basis + 8 * shape.n_features
+    asked = min(RECALL_ROWS, sampled) * shape.n_features * itemsize
     lists = copies * (8 + (index + 8) * k)
     n_assign, n_merge = plan.assign_units(shape), plan.merge_units(rows)
+    # a unit's rows of one group begin and end within a chunk
+    unspilled = spilled + n_assign * plan.n_groups * plan.chunk_rows * row_bytes + plan.n_groups * cut
     unit_rows = min(rows, plan.bands_per_unit * shape.tile_rows)
     assign = process + 2 * centers + 2 * queries + 2 * unit_rows * row_bytes + conversion_bytes(shape.n_features)
-    assign += STEP_ROWS * (3 * values + 8 * columns + 16 * k * 64) + 4 * plan.chunk_rows * row_bytes
+    step = step_rows(shape)
+    assign += step * (3 * values + 8 * columns + 16 * k * 64) + 4 * plan.chunk_rows * row_bytes
     assign += unit_rows * 3 * (24 + 4 * PLANNED_CELLS) + (4 * unit_rows * row_bytes if shape.is_sparse else 0)
-    assign += 4 * min(TILE_BYTES, 4 * STEP_ROWS * 1024)
+    assign += 4 * min(TILE_BYTES, 4 * step * 1024)
     members = plan.max_members * member_bytes(shape, spec, k)
     build = process + members + beside
-    build += (18 * (list_length(k) + 1) ** 2 * 16384) if spec.engine == "pynndescent" else 0
     merged = min(rows, plan.blocks_per_unit * block_rows(rows))
     merge = process + 3 * merged * k * (index + 8) * 3 + min(merged, block_rows(rows)) * k * 300
     recall = n_assign * min(RECALL_ROWS, sampled) * k * 8
     close = process + 4 * recall + 16 * min(block_rows(rows), rows) * k
     until = f"recall-{name}"
     return [
-        Stage(f"cells-{name}", "cells", 1, parameters, process + sample + centers, sampled * row_bytes, centers),
+        Stage(f"cells-{name}", "cells", 1, parameters, process + sample + centers, sampled * row_bytes, cut + asked),
         Stage(
             f"assign-{name}",
             "assign",
             n_assign,
             parameters,
             assign,
-            shape.x_bytes,
+            shape.x_bytes + n_assign * (cut + asked),
             spilled + recall,
             needed_until=until,
         ),
-        Stage(f"build-{name}", "build", plan.n_groups, parameters, build, spilled, lists, needed_until=until),
+        Stage(f"build-{name}", "build", plan.n_groups, parameters, build, unspilled, lists, needed_until=until),
         Stage(f"merge-{name}", "merge", n_merge, parameters, merge, lists, (index + 8) * rows * k),
         Stage(until, "recall", 1, parameters, close, recall + 8 * rows * k, clears=layout.SPILL.format(name)),
     ]

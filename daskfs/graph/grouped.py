@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from daskfs.graph.descent import descent_neighbors
 from daskfs.graph.neighbors import close_band, store_queries
-from daskfs.graph.partition import STEP_ROWS, Partitioning, block_rows, graph_dtype, index_dtype, search_width
+from daskfs.graph.partition import Partitioning, block_rows, graph_dtype, index_dtype, search_width, step_rows
 from daskfs.graph.space import Space, fitted_space
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
@@ -112,7 +112,7 @@ def assign_bands(context: Context, parameters: Mapping[str, Any], unit: int) -> 
         for band in bands:
             block = tiles.read_rows(band)
             blocks.append(block)
-            for step in row_blocks(band.stop - band.start, STEP_ROWS):
+            for step in row_blocks(band.stop - band.start, step_rows(tiles.shape)):
                 rows = tiles.rescaled(block[step], spec.scaling)
                 first = band.start + step.start
                 members = assign_rows(space.rows(rows), cells)

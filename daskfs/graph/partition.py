@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from daskfs.graph.descent import list_length
 from daskfs.graph.space import COMPONENT_CHOICES
 from daskfs.graph.spec import GraphSpec
-from daskfs.kernels.cells import MAX_PROBES
+from daskfs.kernels.cells import BLOCK_ROWS, MAX_PROBES
 from daskfs.kernels.cellsearch import PENDING_PER_ROW, SPARE
 from daskfs.kernels.scaling import Scaling
 from daskfs.store.tiles import Shape, Tiles, sample_rows
@@ -30,8 +30,8 @@ MANY_GROUPS = 32
 """Above this number groups grow with the data, since every group more costs copies of rows at its border."""
 LARGEST_GROUP = 4.5
 """Rows of the largest group with its visitors, against the mean without: 1.5 for uneven sizes, 3 copies of a row."""
-STEP_ROWS = 8192
-"""Rows that are compared with centers and queries at a time; a multiple of the kernel's block of rows."""
+STEP_ROWS = (BLOCK_ROWS, 8 * BLOCK_ROWS)
+STEP_BYTES = 2**26
 ASSIGN_UNITS = 8
 ASSIGN_BYTES = 2**26
 CHUNK_BYTES = 2**22
@@ -48,6 +48,15 @@ def block_rows(n_samples: int) -> int:
     """
     wanted = 1 << max(0, (n_samples // 16 - 1).bit_length())
     return int(np.clip(wanted, MIN_BLOCK_ROWS, MAX_BLOCK_ROWS))
+
+
+def step_rows(shape: Shape) -> int:
+    """Rows that are compared with centers and queries at a time: whole blocks of the kernel, fewer where they are wide,
+    and of a band at most what it has.
+    """
+    fitting = STEP_BYTES * shape.n_samples // max(shape.x_bytes, 1)
+    wanted = int(np.clip(fitting, *STEP_ROWS))
+    return min(wanted - wanted % BLOCK_ROWS, shape.tile_rows)
 
 
 @dataclass(frozen=True)
@@ -160,7 +169,11 @@ def partitioning(shape: Shape, spec: GraphSpec, k: int, available: int | None) -
     row_bytes = max(1, shape.x_bytes // max(n, 1))
     chunk = int(np.clip(2 * rows // (4 * n_groups), 16, max(16, CHUNK_BYTES // row_bytes)))
     blocks = -(-n // block_rows(n))
-    per_merge = max(1, min(-(-blocks // ASSIGN_UNITS), MERGE_ROWS // block_rows(n)))
+    per_merge = min(-(-blocks // ASSIGN_UNITS), MERGE_ROWS // block_rows(n))
+    if available is not None:  # three lists of a row, three times; and one block that is put in order
+        entry = 9 * (index_dtype(n).itemsize + 8)
+        per_merge = min(per_merge, (available // k - 300 * block_rows(n)) // (entry * block_rows(n)))
+    per_merge = max(1, per_merge)
     return Partitioning(n_groups, n_cells, bands, chunk, max_members, per_merge)
 
 

@@ -31,6 +31,7 @@ LEAST_SHARE = 0.1
 LEAST_ROWS = 4.0
 """Rows that a row meets at least, per neighbour wanted."""
 CALIBRATION_ROWS = 500
+CALIBRATION_RANKS = 10
 DIMENSION_NEIGHBORS = 10
 GROUP_SHARES = (0.7, 0.4, 0.2, 0.05)
 """Shares of the misses that may come from pairs whose groups do not meet."""
@@ -234,7 +235,8 @@ def _calibrated(
 
 
 def _neighbor_pairs(sample: np.ndarray, asked: np.ndarray, k: int, share: float) -> np.ndarray:
-    """Return rows that stand for the k nearest of the asked ones among all rows; shape (n_asked, k, n_columns).
+    """Return rows that stand for some of the k nearest of the asked ones among all rows, evenly spaced by rank; shape
+    (n_asked, n_ranks, n_columns).
 
     The r-th nearest of all is about the (r share)-th nearest in the sample. Where that is less than the first, the
     first is moved towards the row that asks: in d dimensions the distance of the r-th nearest grows as r to the 1/d.
@@ -248,11 +250,15 @@ def _neighbor_pairs(sample: np.ndarray, asked: np.ndarray, k: int, share: float)
         spread = np.log(distances[:, -1:] / distances[:, :-1]).mean(axis=1)
     spread = spread[np.isfinite(spread) & (spread > 0)]
     dimension = max(1.0, float(1 / spread.mean())) if spread.size else 1.0
-    wanted = share * np.arange(1, k + 1)
+    wanted = share * np.unique(np.rint(np.linspace(1, k, min(k, CALIBRATION_RANKS))))
     rank = np.clip(np.rint(wanted), 1, width).astype(np.int64)
     moved = np.minimum(1.0, (wanted / rank) ** (1 / dimension)).astype(np.float32)
     origin = sample[asked][:, None]
-    return origin + (sample[found[:, rank - 1]] - origin) * moved[:, None]
+    pairs = sample[found[:, rank - 1]]  # as large as all of the sample may be: worked on in place
+    pairs -= origin
+    pairs *= moved[:, None]
+    pairs += origin
+    return pairs
 
 
 _TINY = float(np.finfo(np.float32).tiny)
@@ -286,7 +292,8 @@ def _cell_ratios(
             own[here] = index[:, 0] + cells.cell_starts[group]
     ways = []
     for i, j in ((a, b), (b, a)):
-        difference = rows[i] - cells.cell_centers[own[j]]
+        difference = rows[i]
+        difference -= cells.cell_centers[own[j]]
         ways.append(np.sqrt(np.einsum("ij,ij->i", difference, difference)) / np.maximum(nearest[i], _TINY))
     return ways[0], ways[1]
 

@@ -17,6 +17,7 @@ from daskfs.kernels.cells import (
     MAX_GROUPS,
     MAX_MEAN_PROBES,
     MAX_PROBES,
+    PIECE_ROWS,
     Cells,
     Members,
     assign_rows,
@@ -339,7 +340,7 @@ class TestLargeCells:
         self, rows: FloatRows, n_large: int, reach: float = 1.3
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int32]]:
         is_home, starts, cell = self.group(rows, n_large)
-        found = split_large(lambda members: rows[members], is_home, starts, cell, reach, 0)
+        found = split_large(lambda members: rows[members], is_home, starts, cell, reach, 40.0, 0)
         return is_home, *found
 
     def home_sizes(self, is_home: NDArray[np.bool_], starts: NDArray[np.int64], cell: NDArray[np.int32]) -> list[int]:
@@ -349,7 +350,7 @@ class TestLargeCells:
     def test_small_cells_stay_as_they_are(self) -> None:
         rows = normal(3000, 3)
         is_home, starts, cell = self.group(rows, 2900)
-        found = split_large(lambda members: rows[members], is_home, starts, cell, 1.3, 0)
+        found = split_large(lambda members: rows[members], is_home, starts, cell, 1.3, 40.0, 0)
         np.testing.assert_array_equal(found[0], starts)
         np.testing.assert_array_equal(found[1], cell)
 
@@ -373,6 +374,25 @@ class TestLargeCells:
         parts_of_0, parts_of_1 = (set(cell[starts[:-1]][turn : n - 50 : 3].tolist()) for turn in (0, 1))
         assert not parts_of_0 & parts_of_1
         assert not parts_of_1 & set(cell[np.isin(member, np.arange(2, n - 50, 3))].tolist())
+
+    def test_identical_rows_are_cut_into_pieces_alike(self) -> None:
+        """A last piece of three rows would find no neighbours."""
+        n = 12 * PIECE_ROWS + 3
+        starts = np.arange(n + 1)
+        rows, is_home, cell = np.zeros((n, 2), np.float32), np.ones(n, bool), np.zeros(n, np.int32)
+        found = split_large(lambda members: rows[members], is_home, starts, cell, 1.3, 40.0, 0)
+        sizes = self.home_sizes(is_home, *found)
+        assert max(sizes[1:]) <= PIECE_ROWS
+        assert min(sizes[1:]) > PIECE_ROWS // 2
+
+    def test_rows_far_from_a_crowd_meet_enough(self) -> None:
+        """They are parts of few rows, or of one."""
+        n = LARGE_CELL + 1000
+        rows = np.vstack([np.zeros((n - 40, 3), np.float32), 100 * normal(40, 3)])
+        is_home, starts, cell = np.ones(n, bool), np.arange(n + 1), np.zeros(n, np.int32)
+        starts, cell = split_large(lambda members: rows[members], is_home, starts, cell, 1.3, 40.0, 0)
+        sizes = np.array(self.home_sizes(is_home, starts, cell))
+        assert min(sizes[cell[first:last]].sum() for first, last in itertools.pairwise(starts)) > 40
 
     def test_neighbors_still_meet(self) -> None:
         rows = normal(6 * LARGE_CELL, 3)

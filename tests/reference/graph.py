@@ -8,6 +8,7 @@ rows that are equally far away the one with the lower index comes first.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Literal
@@ -73,7 +74,7 @@ def meeting_rows(is_home: ArrayLike, starts: ArrayLike, cell: ArrayLike) -> NDAr
     Member i looks into ``cell[starts[i]:starts[i + 1]]``; if it is at home in the group, it is so in the first of them.
     """
     bounds, cells, home = np.asarray(starts).tolist(), np.asarray(cell).tolist(), np.asarray(is_home).tolist()
-    looks = [set(cells[first:last]) for first, last in zip(bounds[:-1], bounds[1:], strict=True)]
+    looks = [set(cells[first:last]) for first, last in itertools.pairwise(bounds)]
     meets = np.zeros((len(home), len(home)), dtype=bool)
     for i in range(len(home)):
         for j in range(len(home)):
