@@ -313,7 +313,7 @@ def _plan_groups(shape: Shape, spec: GraphSpec, k: int, available: int | None) -
     ) + pairs * (28 * plan.n_groups + 8 * columns)
     index = index_dtype(rows).itemsize
     copies = int(PLANNED_COPIES * rows)
-    spilled = copies * (row_bytes + 10 + 4 * PLANNED_CELLS)
+    spilled = copies * (row_bytes + 8 + 4 * PLANNED_CELLS)
     cut = 4 * columns * (plan.n_cells + plan.n_groups) + basis + 8 * shape.n_features
     asked = min(RECALL_ROWS, sampled) * shape.n_features * itemsize
     lists = copies * (8 + (index + 8) * k)

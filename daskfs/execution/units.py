@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from daskfs.errors import DaskfsError, StoreError, UnitError
-from daskfs.execution.memory import peak_bytes, reset_peak
+from daskfs.execution.memory import peak_bytes, release_freed, reset_peak
 from daskfs.plan import MiB, Plan, Stage
 from daskfs.store import layout
 from daskfs.store.arrays import counted_bytes
@@ -139,6 +139,7 @@ def _failed(stage: Stage, unit: int, error: BaseException) -> str:
 
 
 def _attempt(context: Context, stage: Stage, unit: int, function: UnitFunction) -> dict[str, Any]:
+    release_freed()
     reset_peak()
     started = time.perf_counter()
     with context.store.noting_outputs() as outputs, counted_bytes() as counted:

@@ -27,7 +27,7 @@ from daskfs.graph.partition import Partitioning, block_rows, graph_dtype, index_
 from daskfs.graph.space import Space, fitted_space
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.cells import Cells, Members, assign_rows, joined_members, split_large, train_cells
+from daskfs.kernels.cells import HELD_OUT, Cells, Members, assign_rows, joined_members, split_large, train_cells
 from daskfs.kernels.cellsearch import cell_neighbors, nearest_distinct
 from daskfs.kernels.moments import row_blocks
 from daskfs.store import layout
@@ -57,13 +57,14 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
         rows = space.rows(sample)
         del sample  # it takes as much room as all that follows
         cells = train_cells(rows, n_samples, plan.n_groups, plan.n_cells, k, spec.recall, spec.random_state)
-        members = assign_rows(rows, cells)
+        judged = rows[HELD_OUT - 1 :: HELD_OUT] if len(rows) >= HELD_OUT else rows
+        members = assign_rows(judged, cells)
     for name in CELL_ARRAYS:
         store.put_array(layout.KNN_CELLS.format(spec.name, name), getattr(cells, name))
     for name, part in (("center", space.center), ("basis", space.basis)):
         if part is not None:
             store.put_array(layout.KNN_CELLS.format(spec.name, name), part)
-    share = n_samples / len(rows)
+    share = n_samples / len(judged)
     largest = np.bincount(members.group, minlength=cells.n_groups).max() * share
     summary = {
         "n_groups": cells.n_groups,
@@ -75,25 +76,30 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
         "n_components": space.n_components,
         "has_center": space.center is not None,
         "has_basis": space.basis is not None,
-        "copies": members.row.size / len(rows),
-        "cells_per_row": members.cell.size / len(rows),
+        "copies": members.row.size / len(judged),
+        "cells_per_row": members.cell.size / len(judged),
         "largest_group": round(float(largest)),
     }
     store.write_json(layout.CELLS_SUMMARY.format(spec.name), summary)
     return summary
 
 
-def _stored_cells(context: Context, spec: GraphSpec) -> tuple[Space, Cells]:
+def _stored_space(context: Context, spec: GraphSpec) -> Space:
     store = context.store
     summary = store.read_json(layout.CELLS_SUMMARY.format(spec.name))
-    parts: dict[str, Any] = {name: store.open(layout.KNN_CELLS.format(spec.name, name))[...] for name in CELL_ARRAYS}
-    parts |= {name: float(summary[name]) for name in ("group_reach", "cell_reach", "least_rows")}
     center, basis = (
         store.open(layout.KNN_CELLS.format(spec.name, name))[...] if summary[f"has_{name}"] else None
         for name in ("center", "basis")
     )
-    space = Space(spec.metric, spec.random_state, center, float(summary["scale"]), basis, summary["n_components"])
-    return space, Cells(**parts)
+    return Space(spec.metric, spec.random_state, center, float(summary["scale"]), basis, summary["n_components"])
+
+
+def _stored_cells(context: Context, spec: GraphSpec) -> Cells:
+    store = context.store
+    summary = store.read_json(layout.CELLS_SUMMARY.format(spec.name))
+    parts: dict[str, Any] = {name: store.open(layout.KNN_CELLS.format(spec.name, name))[...] for name in CELL_ARRAYS}
+    parts |= {name: float(summary[name]) for name in ("group_reach", "cell_reach", "least_rows")}
+    return Cells(**parts)
 
 
 # --------------------------------------------------------------------------------- assign
@@ -101,7 +107,7 @@ def assign_bands(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     """Send the rows of some bands to their groups, and compare them with the rows whose recall is estimated."""
     spec, k, plan = _settings(parameters)
     tiles, store = context.tiles, context.store
-    space, cells = _stored_cells(context, spec)
+    space, cells = _stored_space(context, spec), _stored_cells(context, spec)
     bands = plan.assigned(tiles.shape, unit)
     start, stop = bands[0].start, bands[-1].stop
     queries = store.open(layout.KNN_QUERIES.format(spec.name))[...]
@@ -185,7 +191,8 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
         X = tiles.rescaled(runs.values(wanted), spec.scaling)
         X = X if is_sparse(X) else np.ascontiguousarray(X, graph_dtype(np.dtype(tiles.shape.dtype), spec.scaling))
         with threadpool_limits(1, "blas"):
-            space, cells = _stored_cells(context, spec)
+            space = _stored_space(context, spec)
+            summary = store.read_json(layout.CELLS_SUMMARY.format(spec.name))
             sketched = space.basis is not None or isinstance(spec.projection, int)
             sketch = space.sketch(X) if sketched else None
             if spec.engine == "pynndescent":
@@ -196,8 +203,8 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
                     is_home,
                     starts,
                     cell,
-                    cells.cell_reach,
-                    cells.least_rows,
+                    float(summary["cell_reach"]),
+                    float(summary["least_rows"]),
                     spec.random_state,
                 )
                 indices, distances = cell_neighbors(
@@ -296,12 +303,15 @@ class _Runs:
         seen = done = 0
         for unit, bounds in self._bounds:
             source = self._open(unit, "values")
-            for block in row_blocks(bounds[0, 1] - bounds[0, 0], self._step):
+            first, last = bounds[0]
+            # steps end where chunks do, so that no chunk is read twice
+            for start in range(first - first % self._step, last, self._step):
+                block = slice(max(start, first), min(start + self._step, last))
                 mask = wanted[seen : seen + block.stop - block.start]
                 seen += mask.size
                 count = int(np.count_nonzero(mask))
                 if count:
-                    read = source[bounds[0, 0] + block.start : bounds[0, 0] + block.stop]
+                    read = source[block]
                     values[done : done + count] = read if count == mask.size else read[mask]
                     done += count
         return values

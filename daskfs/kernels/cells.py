@@ -31,6 +31,8 @@ LEAST_SHARE = 0.1
 LEAST_ROWS = 4.0
 """Rows that a row meets at least, per neighbour wanted."""
 CALIBRATION_ROWS = 500
+HELD_OUT = 4
+"""One in so many rows of a sample is kept from training."""
 CALIBRATION_RANKS = 10
 DIMENSION_NEIGHBORS = 10
 GROUP_SHARES = (0.7, 0.4, 0.2, 0.05)
@@ -126,6 +128,10 @@ def train_cells(
         Seed.
     """
     generator = np.random.default_rng([seed, n_groups, n_cells])
+    judged = sample
+    if 2 * len(sample) < n_samples:  # centers fit the rows they come from: others must say how far rows have to look
+        shown = np.arange(len(sample)) % HELD_OUT != HELD_OUT - 1
+        judged, sample = sample[~shown], sample[shown]
     group_centers, offsets = _balanced(sample, n_groups, generator)
     home, _ = _nearest(sample, group_centers, offsets, 1)
     kept = np.bincount(home[:, 0], minlength=len(group_centers)) * len(group_centers) >= LEAST_SHARE * len(sample)
@@ -143,7 +149,7 @@ def train_cells(
     cell_sizes = np.concatenate([held for _, held in found]) * (n_samples / len(sample))
     centers = np.concatenate([centers for centers, _ in found])
     cells = Cells(group_centers, offsets, 1.0, centers, cell_sizes, starts, 1.0, LEAST_ROWS * n_neighbors)
-    return _calibrated(sample, n_samples, cells, n_neighbors, recall, generator)
+    return _calibrated(judged, n_samples, cells, n_neighbors, recall, generator)
 
 
 def _balanced(rows: np.ndarray, n_groups: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -1,14 +1,22 @@
-"""What a worker process really takes is at most what was planned, for every stage."""
+"""What a worker process really takes is at most what was planned, for every stage; and what stages read and write."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from daskfs.graph.spec import Engine, GraphSpec
+from daskfs.plan import plan_graph
+from daskfs.store.tiles import Shape
 from tests.execution.runs import run, write_job
 
 pytestmark = pytest.mark.cluster
+
+GiB = 2**30
+LONG_LISTS = {"name": "LaplacianScore", "n_neighbors": 60}
 
 SHAPES = {
     "tall": "synthetic:mixture?n_samples=50000&n_features=24&n_classes=4&n_informative=8&seed=1",
@@ -18,6 +26,7 @@ SHAPES = {
 APPROXIMATE = {
     "tall": "synthetic:mixture?n_samples=250000&n_features=32&n_classes=4&n_informative=8&seed=1",
     "wide": "synthetic:lowrank?n_samples=20000&n_features=2000&rank=10&seed=1",
+    "very wide": "synthetic:lowrank?n_samples=6000&n_features=20000&rank=10&seed=1",
     "sparse": "synthetic:sparse?n_samples=30000&n_features=5000&density=0.01&n_classes=4&n_informative=50&seed=1",
 }
 
@@ -37,7 +46,46 @@ def test_measured_peak_is_at_most_the_planned_one(tmp_path: Path, shape: str) ->
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("engine", ["cells", "pynndescent"])
 @pytest.mark.parametrize("shape", APPROXIMATE)
-def test_measured_peak_with_the_approximate_search(tmp_path: Path, shape: str) -> None:
-    ratios = measured_over_planned(tmp_path, APPROXIMATE[shape], graph={"engine": "pynndescent", "n_neighbors": 10})
+def test_measured_peak_with_an_approximate_search(tmp_path: Path, shape: str, engine: Engine) -> None:
+    ratios = measured_over_planned(tmp_path, APPROXIMATE[shape], graph={"engine": engine, "n_neighbors": 10})
     assert max(ratios.values()) <= 1.0, ratios
+
+
+@pytest.mark.long
+def test_measured_peak_of_long_lists(tmp_path: Path) -> None:
+    """What goes with the number of neighbours is as large as the rows here."""
+    source = "synthetic:lowrank?n_samples=60000&n_features=150&rank=8&seed=1"
+    ratios = measured_over_planned(tmp_path, source, graph={"engine": "cells"}, methods=[LONG_LISTS])
+    assert max(ratios.values()) <= 1.0, ratios
+
+
+BYTES = {
+    "dense": "synthetic:mixture?n_samples=24000&n_features=40&n_classes=4&n_informative=16&seed=3",
+    "sparse": "synthetic:sparse?n_samples=8000&n_features=3000&density=0.01&n_classes=4&n_informative=50&seed=1",
+}
+
+
+@pytest.mark.parametrize("shape", BYTES)
+def test_bytes_of_an_approximate_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
+    """Within a quarter of the plan, once the plan knows how many copies of rows there are and how many cells each looks
+    into: data decide these.
+    """
+    run(write_job(tmp_path, BYTES[shape], graph={"engine": "cells"}, cluster={"workers": 0}, evaluate=None))
+    folder = tmp_path / "run"
+    planned = json.loads((folder / "plan.json").read_text())
+    records: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted(folder.glob("records/*/*.json")):
+        records.setdefault(path.parent.name, []).append(json.loads(path.read_text()))
+    size = Shape(**planned["facts"]["shape"])
+    n_copies = sum(record["facts"]["n_copies"] for record in records["assign-euclidean"])
+    cells = json.loads((folder / "knn/euclidean/cells.json").read_text())
+    monkeypatch.setattr("daskfs.plan.PLANNED_COPIES", n_copies / size.n_samples)
+    monkeypatch.setattr("daskfs.plan.PLANNED_CELLS", cells["cells_per_row"] / cells["copies"])
+    spec = GraphSpec(**next(s for s in planned["stages"] if s["function"] == "cells")["parameters"]["graph"])
+    for stage in plan_graph(size, spec, 5, GiB):
+        read, written = (sum(record[key] for record in records[stage.name]) for key in ("bytes_read", "bytes_written"))
+        assert stage.n_units == len(records[stage.name])
+        assert read == pytest.approx(stage.bytes_read, rel=0.25, abs=2**17), stage.name
+        assert written == pytest.approx(stage.bytes_written, rel=0.25, abs=2**17), stage.name

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+import time
 
-import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskfs.errors import MemoryPlanError, StoreError
-from daskfs.graph.partition import block_rows, resolved, search_units
-from daskfs.graph.spec import GraphSpec, Weighting
+from daskfs.graph.partition import block_rows, search_units
+from daskfs.graph.spec import Engine, GraphSpec, Weighting
 from daskfs.job import make_job
 from daskfs.kernels.moments import cell_rows
+from daskfs.kernels.neighbors import Metric
 from daskfs.plan import (
     Plan,
     Stage,
     check_memory,
     limit_per_unit,
     plan_edges,
+    plan_graph,
     plan_shape,
     plan_weights,
     serves_in_place,
@@ -78,23 +79,62 @@ def test_blocks_of_the_graph_follow_from_the_rows_alone(n_samples: int) -> None:
     assert rows & (rows - 1) == 0
 
 
-@given(st.integers(2, 10**6), st.lists(st.integers(1, 10**6), max_size=5), st.sampled_from(["exact", "pynndescent"]))
-def test_search_units_cover_every_row_once(n_samples: int, cuts: list[int], engine: str) -> None:
-    edges = sorted({0, n_samples, *(cut for cut in cuts if cut < n_samples)})
-    partitions = [slice(a, b) for a, b in itertools.pairwise(edges)]
-    units = search_units(GraphSpec(engine=engine), partitions, n_samples)  # type: ignore[arg-type]
-    rows = np.concatenate([np.arange(unit.queries.start, unit.queries.stop) for unit in units])
-    np.testing.assert_array_equal(rows, np.arange(n_samples))
-    assert all(unit.members.start <= unit.queries.start < unit.queries.stop <= unit.members.stop for unit in units)
+@given(st.integers(2, 10**6))
+def test_search_units_cover_every_row_once(n_samples: int) -> None:
+    units = search_units(n_samples)
+    assert [unit.queries.start for unit in units] == list(range(0, n_samples, block_rows(n_samples)))
+    assert units[-1].queries.stop == n_samples
+    assert all(unit.queries.stop - unit.queries.start <= block_rows(n_samples) for unit in units)
 
 
-def test_the_engine_is_the_quicker_one() -> None:
-    def engine(n_samples: int, n_features: int) -> str:
-        return resolved(GraphSpec(), plan_shape(n_samples, n_features, "float32", None, GiB)).engine
+class TestApproximateSearch:
+    @settings(max_examples=60)
+    @given(
+        st.integers(1000, 10**8),
+        st.integers(2, 2000),
+        st.integers(1, 30),
+        st.sampled_from(["cells", "pynndescent"]),
+        st.sampled_from(["euclidean", "cosine"]),
+        st.integers(4, 64),
+    )
+    def test_fits_workers_of_a_few_gigabytes(
+        self, n: int, m: int, k: int, engine: Engine, metric: Metric, gigabytes: int
+    ) -> None:
+        limit = gigabytes * GiB
+        stages = plan_graph(plan_shape(n, m, "float32", None, limit), GraphSpec(metric, engine=engine), k, limit)
+        check_memory(stages, limit)
+        assert [stage.function for stage in stages] == ["cells", "assign", "build", "merge", "recall"]
 
-    assert engine(200, 10) == engine(20_000, 617) == engine(52_397, 280) == "exact"
-    assert engine(100_000, 64) == engine(60_000, 1000) == "pynndescent"
-    assert resolved(GraphSpec(engine="exact"), plan_shape(10**7, 9, "float32", None, GiB)).engine == "exact"
+    def test_a_hundred_million_rows(self) -> None:
+        started = time.perf_counter()
+        limit = 16 * GiB
+        shape = plan_shape(10**8, 1000, "float32", None, limit)
+        stages = {stage.function: stage for stage in plan_graph(shape, GraphSpec(), 10, limit)}
+        assert time.perf_counter() - started < 1
+        check_memory(list(stages.values()), limit)
+        assert stages["build"].n_units < 1000
+        assert sum(stage.n_units for stage in stages.values()) < 2000
+        assert stages["cells"].bytes_read < GiB
+        assert shape.x_bytes <= stages["assign"].bytes_read < 1.1 * shape.x_bytes
+        assert stages["build"].bytes_read < 4 * shape.x_bytes
+        assert stages["merge"].bytes_written == 10**8 * 10 * 12
+
+    def test_wide_rows_take_what_their_bands_do(self) -> None:
+        """Bands of few rows are compared band by band, and a million columns in 128."""
+        limit = 16 * GiB
+        stages = plan_graph(plan_shape(10**4, 10**6, "float32", None, limit), GraphSpec(engine="cells"), 10, limit)
+        check_memory(stages, limit)
+
+    def test_stages_know_how_long_they_are_needed(self) -> None:
+        spec = GraphSpec("cosine", engine="cells")
+        stages = plan_graph(plan_shape(10**5, 20, "float32", None, None), spec, 10)
+        assert [(stage.name, stage.needed_until, stage.clears) for stage in stages] == [
+            ("cells-cosine", "", ""),
+            ("assign-cosine", "recall-cosine", ""),
+            ("build-cosine", "recall-cosine", ""),
+            ("merge-cosine", "", ""),
+            ("recall-cosine", "", "spill/cosine"),
+        ]
 
 
 def test_chunks_that_serve_in_place() -> None:

@@ -1,16 +1,37 @@
-"""Rows of a partition in graph space, and the units that search it."""
+"""How rows are spread over units, and rows in graph space."""
 
 from __future__ import annotations
+
+import itertools
+from typing import Literal
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import DTypeLike
 
-from daskfs.graph.partition import MAX_BLOCK_ROWS, MIN_BLOCK_ROWS, block_rows, read_members, search_units
+from daskfs.graph.partition import (
+    MAX_BLOCK_ROWS,
+    MIN_BLOCK_ROWS,
+    block_rows,
+    member_bytes,
+    partitioning,
+    read_members,
+    resolved,
+    search_units,
+    step_rows,
+)
 from daskfs.graph.spec import GraphSpec
+from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.cells import BLOCK_ROWS
 from daskfs.kernels.scaling import Scaling
+from daskfs.plan import plan_shape
 from daskfs.scoring import memory_context
+from daskfs.store.tiles import sample_rows
+
+GiB = 2**30
 
 
 @pytest.mark.parametrize("n", [1, 4095, 4096, 5000, 100_000, 10**7, 10**9])
@@ -22,24 +43,114 @@ def test_blocks_of_rows_follow_from_the_number_of_rows_alone(n: int) -> None:
 
 @pytest.mark.parametrize("n", [10, 4096, 4097, 20_000])
 def test_units_of_an_exact_search_ask_about_every_row_once(n: int) -> None:
-    units = search_units(GraphSpec(engine="exact"), [slice(0, n)], n)
+    units = search_units(n)
     asked = np.concatenate([np.arange(unit.queries.start, unit.queries.stop) for unit in units])
     np.testing.assert_array_equal(asked, np.arange(n))
     assert all(unit.members == slice(0, n) for unit in units)
 
 
-def test_each_partition_is_searched_among_itself() -> None:
-    partitions = [slice(0, 5000), slice(5000, 5100)]
-    units = search_units(GraphSpec(engine="exact"), partitions, 5100)
-    for unit in units:
-        assert unit.members in partitions
-        assert unit.members.start <= unit.queries.start < unit.queries.stop <= unit.members.stop
-    assert sum(unit.queries.stop - unit.queries.start for unit in units) == 5100
+CELLS, DESCENT = GraphSpec(engine="cells", projection=None), GraphSpec(engine="pynndescent", projection=None)
+SHAPES = {
+    "small": plan_shape(3000, 20, "float32", None, 4 * GiB),
+    "some": plan_shape(100_000, 64, "float32", None, 4 * GiB),
+    "wide": plan_shape(50_000, 5000, "float64", None, 4 * GiB),
+    "tall": plan_shape(10**7, 32, "float32", None, 4 * GiB),
+    "bytes": plan_shape(10**6, 300, "uint8", None, 4 * GiB),
+    "sparse": plan_shape(10**6, 10**5, "float32", 10**8, 4 * GiB),
+}
 
 
-def test_approximate_search_finds_all_lists_of_a_partition_at_once() -> None:
-    units = search_units(GraphSpec(engine="pynndescent"), [slice(0, 9000)], 9000)
-    assert [(unit.members, unit.queries) for unit in units] == [(slice(0, 9000), slice(0, 9000))]
+class TestPartitioning:
+    @pytest.mark.parametrize("spec", [CELLS, DESCENT], ids=lambda spec: spec.engine)
+    @pytest.mark.parametrize("name", SHAPES)
+    def test_memory_that_is_large_enough_decides_nothing(self, name: str, spec: GraphSpec) -> None:
+        shape = SHAPES[name]
+        without = partitioning(shape, spec, 10, None)
+        for memory in (32 * GiB, 64 * GiB, 1024 * GiB):
+            found = partitioning(shape, spec, 10, memory)
+            assert (found.n_groups, found.n_cells) == (without.n_groups, without.n_cells)
+
+    @pytest.mark.parametrize("spec", [CELLS, DESCENT], ids=lambda spec: spec.engine)
+    @pytest.mark.parametrize("name", SHAPES)
+    def test_the_less_memory_the_more_groups(self, name: str, spec: GraphSpec) -> None:
+        shape = SHAPES[name]
+        per_row = member_bytes(shape, spec, 10)
+        plans = [partitioning(shape, spec, 10, memory) for memory in (64 * GiB, GiB, GiB // 4, GiB // 16)]
+        counts = [plan.n_groups for plan in plans]
+        assert counts == sorted(counts)
+        if shape.n_samples * per_row > GiB:
+            assert counts[0] < counts[-1]
+        for plan, memory in zip(plans, (64 * GiB, GiB, GiB // 4, GiB // 16), strict=True):
+            assert plan.max_members * per_row <= max(memory, 160 * per_row)
+
+    @settings(max_examples=150)
+    @given(
+        st.integers(2, 10**9),
+        st.integers(1, 10**6),
+        st.integers(1, 64),
+        st.sampled_from([CELLS, DESCENT, GraphSpec("cosine", "zscore", "cells", projection=64)]),
+        st.none() | st.integers(2**20, 64 * GiB),
+        st.booleans(),
+    )
+    def test_bounded_numbers(
+        self, n: int, m: int, k: int, spec: GraphSpec, available: int | None, sparse: bool
+    ) -> None:
+        shape = plan_shape(n, m, "float32", n * min(m, 50) if sparse else None, 4 * GiB)
+        plan = partitioning(shape, spec, k, available)
+        sampled = sample_rows(shape).size
+        assert 1 <= plan.n_groups <= max(1, sampled // 64)
+        assert plan.n_groups <= plan.n_cells <= max(plan.n_groups, sampled // 8, 1)
+        assert plan.max_members >= 16 * k
+        assert plan.chunk_rows >= 16
+        assert plan.chunk_rows * shape.x_bytes // n <= max(2**22, 16 * shape.x_bytes // n)
+        bands = [band for unit in range(plan.assign_units(shape)) for band in plan.assigned(shape, unit)]
+        assert [band.start for band in bands] == [i * shape.tile_rows for i in range(shape.n_bands)]
+        assert bands[-1].stop == n
+        merged = [plan.merged(n, unit) for unit in range(plan.merge_units(n))]
+        assert merged[0].start == 0
+        assert merged[-1].stop == n
+        assert all(a.stop == b.start and a.stop % block_rows(n) == 0 for a, b in itertools.pairwise(merged))
+        assert all(part.stop > part.start for part in merged)
+
+    def test_steps_are_whole_blocks_of_the_kernel(self) -> None:
+        """Fewer where rows are wide, so that a step is a part of what a worker holds."""
+        for shape in SHAPES.values():
+            rows = step_rows(shape)
+            assert rows == shape.tile_rows or rows % BLOCK_ROWS == 0
+            assert rows <= 8 * BLOCK_ROWS
+        wide = step_rows(plan_shape(10**6, 20_000, "float32", None, 64 * GiB))
+        assert wide == BLOCK_ROWS < step_rows(SHAPES["tall"])
+
+
+class TestResolved:
+    def test_the_engine_is_the_quicker_one(self) -> None:
+        def engine(n: int, m: int, nnz: int | None = None) -> str:
+            return resolved(GraphSpec(), plan_shape(n, m, "float32", nnz, GiB)).engine
+
+        assert engine(200, 10) == engine(20_000, 617) == engine(52_397, 280) == engine(3000, 10**5) == "exact"
+        assert engine(10**6, 30) == engine(10**6, 500) == "cells"
+        assert engine(10**5, 10**5, 10**7) == "pynndescent"
+
+    def test_an_exact_search_needs_all_rows_in_memory(self) -> None:
+        shape = plan_shape(52_397, 280, "float32", None, GiB)
+        assert resolved(GraphSpec(), shape, GiB).engine == "exact"
+        assert resolved(GraphSpec(), shape, 2**25).engine == "cells"
+        assert resolved(GraphSpec(engine="exact"), shape, 2**25).engine == "exact"
+
+    def test_what_is_asked_for_stays(self) -> None:
+        for engine in ("exact", "cells", "pynndescent"):
+            spec = GraphSpec("cosine", "unit", engine, 0.9, None, 7)
+            assert resolved(spec, SHAPES["tall"], GiB) == spec
+
+    @pytest.mark.parametrize(
+        ("name", "wanted", "expected"),
+        [("wide", 64, 64), ("wide", None, None), ("wide", "auto", "auto"), ("some", 64, None), ("some", "auto", None)],
+    )
+    def test_a_projection_onto_fewer_columns_or_none(
+        self, name: str, wanted: int | Literal["auto"] | None, expected: int | str | None
+    ) -> None:
+        assert resolved(GraphSpec(engine="cells", projection=wanted), SHAPES[name]).projection == expected
+        assert resolved(GraphSpec(engine="exact", projection=wanted), SHAPES[name]).projection is None
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -51,7 +162,7 @@ def test_part_of_the_rows(dtype: DTypeLike, scaling: Scaling | None, sparse: boo
     whole = read_members(context.tiles, slice(0, 30), scaling)
     part = read_members(context.tiles, slice(7, 19), scaling)
     assert sp.issparse(part) == sparse
-    dense_whole, dense_part = (rows.toarray() if sp.issparse(rows) else rows for rows in (whole, part))
+    dense_whole, dense_part = (rows.toarray() if is_sparse(rows) else rows for rows in (whole, part))
     np.testing.assert_array_equal(dense_part, dense_whole[7:19])
     if scaling is None:
         np.testing.assert_array_equal(dense_part, X[7:19])
