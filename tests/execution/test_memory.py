@@ -26,7 +26,6 @@ SHAPES = {
 APPROXIMATE = {
     "tall": "synthetic:mixture?n_samples=250000&n_features=32&n_classes=4&n_informative=8&seed=1",
     "wide": "synthetic:lowrank?n_samples=20000&n_features=2000&rank=10&seed=1",
-    "very wide": "synthetic:lowrank?n_samples=6000&n_features=20000&rank=10&seed=1",
     "sparse": "synthetic:sparse?n_samples=30000&n_features=5000&density=0.01&n_classes=4&n_informative=50&seed=1",
 }
 
@@ -54,6 +53,18 @@ def test_measured_peak_with_an_approximate_search(tmp_path: Path, shape: str, en
 
 
 @pytest.mark.long
+def test_measured_peak_of_very_wide_rows(tmp_path: Path) -> None:
+    """Which are compared in few components whatever happens. Of the stages of the search: a worker that had hundreds of
+    MB may not give all of them back, and later ones that take next to nothing start from there.
+    """
+    source = "synthetic:lowrank?n_samples=6000&n_features=20000&rank=10&seed=1"
+    ratios = measured_over_planned(tmp_path, source, graph={"engine": "cells", "n_neighbors": 10})
+    search = {name: ratio for name, ratio in ratios.items() if name.endswith("-euclidean")}
+    assert len(search) == 5
+    assert max(search.values()) <= 1.0, search
+
+
+@pytest.mark.long
 def test_measured_peak_of_long_lists(tmp_path: Path) -> None:
     """What goes with the number of neighbours is as large as the rows here."""
     source = "synthetic:lowrank?n_samples=60000&n_features=150&rank=8&seed=1"
@@ -63,11 +74,11 @@ def test_measured_peak_of_long_lists(tmp_path: Path) -> None:
 
 BYTES = {
     "dense": "synthetic:mixture?n_samples=24000&n_features=40&n_classes=4&n_informative=16&seed=3",
-    "sparse": "synthetic:sparse?n_samples=8000&n_features=3000&density=0.01&n_classes=4&n_informative=50&seed=1",
+    "sparse": "synthetic:sparse?n_samples=16000&n_features=3000&density=0.01&n_classes=4&n_informative=50&seed=1",
 }
 
 
-@pytest.mark.parametrize("shape", BYTES)
+@pytest.mark.parametrize("shape", ["dense", pytest.param("sparse", marks=pytest.mark.long)])
 def test_bytes_of_an_approximate_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
     """Within a quarter of the plan, once the plan knows how many copies of rows there are and how many cells each looks
     into: data decide these.
