@@ -54,6 +54,8 @@ EDGES_BYTES = 256 * MiB
 PLANNED_COPIES = 2.5
 PLANNED_CELLS = 10
 MIN_PARALLEL = 8
+ROW_BYTES = 256
+"""What a band takes for each row beside its values while the row is sent to groups."""
 MIN_SLAB_COLUMNS = 32
 """Narrower slabs would stream the graph, and compute its weights, more often than parallel work is worth."""
 
@@ -196,7 +198,10 @@ def plan_shape(n_samples: int, n_features: int, dtype: str, nnz: int | None, mem
     if columns > 8:
         columns -= columns % 8
     target = int(np.clip(total // 64, MIN_TILE_BYTES, MAX_TILE_BYTES))
-    rows = _band_rows(min(target // (columns * itemsize), budget // (n_features * itemsize)), n_samples)
+    fitting = budget // (n_features * itemsize)
+    # of narrow rows it is not the values that fill a worker, but what is known of each row
+    fitting = min(fitting, max(2**20, budget // (n_features * itemsize + ROW_BYTES)))
+    rows = _band_rows(min(target // (columns * itemsize), fitting), n_samples)
     return Shape(n_samples, n_features, dtype, False, None, rows, columns)
 
 
