@@ -136,7 +136,9 @@ def knn_graph(
     from daskfs.planning import check_neighbors
     from daskfs.scoring import find_lists, is_stored, loaded_if_small, opened
 
-    spec = GraphSpec(metric, graph_scaling, engine, recall, projection, random_state)
+    columns: Any = projection
+    columns = int(columns) if isinstance(columns, np.integer) else columns
+    spec = GraphSpec(metric, graph_scaling, engine, recall, columns, random_state)
     _check_options(spec, n_neighbors)
     X = loaded_if_small(X)
     if not is_stored(X):
@@ -157,8 +159,8 @@ def _check_options(spec: GraphSpec, n_neighbors: int) -> None:
     if not 0.5 < spec.recall < 1:
         msg = f"recall must be above 0.5 and below 1; got {spec.recall!r}."
         raise ValueError(msg)
-    if isinstance(spec.projection, int) and spec.projection < 1:
-        msg = f"projection must be at least 1; got {spec.projection!r}."
+    if spec.projection not in (None, "auto") and not (isinstance(spec.projection, int) and spec.projection >= 1):
+        msg = f"projection must be None, 'auto' or a whole number of at least 1; got {spec.projection!r}."
         raise ValueError(msg)
     if n_neighbors < 1:
         msg = f"n_neighbors must be at least 1; got {n_neighbors!r}."

@@ -192,7 +192,6 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
         X = X if is_sparse(X) else np.ascontiguousarray(X, graph_dtype(np.dtype(tiles.shape.dtype), spec.scaling))
         with threadpool_limits(1, "blas"):
             space = _stored_space(context, spec)
-            summary = store.read_json(layout.CELLS_SUMMARY.format(spec.name))
             sketched = space.basis is not None or isinstance(spec.projection, int)
             sketch = space.sketch(X) if sketched else None
             if spec.engine == "pynndescent":
@@ -203,8 +202,8 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
                     is_home,
                     starts,
                     cell,
-                    float(summary["cell_reach"]),
-                    float(summary["least_rows"]),
+                    k,
+                    spec.recall,
                     spec.random_state,
                 )
                 indices, distances = cell_neighbors(

@@ -41,8 +41,9 @@ COPY_SECONDS = 1.6e-8
 """What it costs to write and read one more value of a copied row."""
 LARGE_CELL = 4096
 """Cells with more rows at home are cut again where they are searched."""
+MAX_SPLITS = 4
+SAMPLED_PER_PART = 32
 PIECE_ROWS = 512
-MAX_COPIES_OF_SPLIT = 4
 INDEX_BITS = np.uint64(32)
 BLOCK_ROWS = 1024
 """Rows of one matrix product. Blocks begin at multiples of it, so that a row's cells do not depend on who asks."""
@@ -417,14 +418,15 @@ def split_large(
     is_home: np.ndarray,
     starts: np.ndarray,
     cell: np.ndarray,
-    reach: float,
-    least_rows: float,
+    n_neighbors: int,
+    recall: float,
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the cells that members of a group look into, with cells of very many rows cut into smaller ones.
 
-    A sample shows few of the rows that a crowded corner of space holds; where they are at hand, k-means cuts them
-    again. What it cannot cut, since the rows are all the same, is cut by row order.
+    A sample shows few of the rows that a crowded corner of space holds, and centers go to the few rows that lie far
+    apart before they part a crowd. Where its rows are at hand they are cut again, and those of the crowd again, with a
+    reach of their own. What cannot be cut, since the rows are all the same, is cut by row order.
 
     Parameters
     ----------
@@ -432,55 +434,51 @@ def split_large(
         Gives the rows of some members in the space of the cells, (n_members, n_columns) float32.
     is_home, starts, cell
         As in :func:`~daskfs.kernels.cellsearch.cell_neighbors`.
-    reach, least_rows
-        As :attr:`Cells.cell_reach` and :attr:`Cells.least_rows`.
-    seed
-        Seed.
+    n_neighbors, recall, seed
+        As in :func:`train_cells`.
     """
-    first = cell[starts[:-1]]
-    sizes = np.bincount(first[is_home], minlength=int(cell.max(initial=0)) + 1)
-    large = np.flatnonzero(sizes > LARGE_CELL)
-    if not large.size:
-        return starts, cell
-    member = np.repeat(np.arange(is_home.size), np.diff(starts))
-    rank = np.arange(cell.size) - np.repeat(starts[:-1], np.diff(starts))
-    kept = ~np.isin(cell, large)
-    parts = [(member[kept], cell[kept], rank[kept].astype(np.float64))]
-    n_cells = sizes.size
-    for number in large:
-        pairs = np.flatnonzero(cell == number)
-        found, new, order = _split(
-            rows_of(member[pairs]), is_home[member[pairs]] & (rank[pairs] == 0), reach, least_rows, [seed, int(number)]
-        )
-        parts.append((member[pairs][found], new + n_cells, rank[pairs][found] + order / (MAX_PROBES + 1)))
-        n_cells += int(new.max()) + 1
-    member, cell, rank = (np.concatenate(values) for values in zip(*parts, strict=True))
-    by_member = np.lexsort((rank, member))
-    counts = np.bincount(member, minlength=is_home.size)
-    return np.concatenate([[0], np.cumsum(counts)]), cell[by_member].astype(np.int32)
+    for depth in range(MAX_SPLITS):
+        sizes = np.bincount(cell[starts[:-1]][is_home], minlength=int(cell.max(initial=0)) + 1)
+        large = np.flatnonzero(sizes > LARGE_CELL)
+        if not large.size:
+            break
+        member = np.repeat(np.arange(is_home.size), np.diff(starts))
+        rank = np.arange(cell.size) - np.repeat(starts[:-1], np.diff(starts))
+        kept = ~np.isin(cell, large)
+        parts = [(member[kept], cell[kept], rank[kept].astype(np.float64))]
+        n_cells = sizes.size
+        for number in large:
+            pairs = np.flatnonzero(cell == number)
+            rows, is_own = rows_of(member[pairs]), is_home[member[pairs]] & (rank[pairs] == 0)
+            own = np.flatnonzero(is_own)
+            wanted = own.size * 4 // LARGE_CELL
+            count = min(own.size, max(LARGE_CELL, SAMPLED_PER_PART * wanted))
+            shown = np.sort(np.random.default_rng([seed, int(number)]).choice(own, size=count, replace=False))
+            cells = train_cells(rows[shown], own.size, 1, wanted, n_neighbors, (1 + recall) / 2, seed)
+            found, new, order = _parts(assign_rows(rows, cells), own, by_order=depth == MAX_SPLITS - 1)
+            parts.append((member[pairs][found], new + n_cells, rank[pairs][found] + order / (MAX_PROBES + 1)))
+            n_cells += int(new.max()) + 1
+        member, cell, rank = (np.concatenate(values) for values in zip(*parts, strict=True))
+        cell = cell[np.lexsort((rank, member))].astype(np.int32)
+        starts = np.concatenate([[0], np.cumsum(np.bincount(member, minlength=is_home.size))])
+    return starts, cell
 
 
-def _split(
-    rows: np.ndarray, is_own: np.ndarray, reach: float, least_rows: float, seed: list[int]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return which rows look into which part of a cell, and as which of their choices, the nearest first."""
-    generator = np.random.default_rng(seed)
-    own = np.flatnonzero(is_own)
-    wanted = own.size * 4 / LARGE_CELL
-    shown = np.sort(generator.choice(own, size=min(own.size, int(32 * wanted)), replace=False))
-    centers, _ = cells_of(rows[shown], wanted, generator)
-    near, squares = _nearest(rows, centers, np.zeros(len(centers), np.float32), MAX_PROBES)
-    held = np.bincount(near[own, 0], minlength=len(centers))
-    looks = np.cumsum(held[near], axis=1) - held[near] < least_rows
-    some = slice(0, MAX_COPIES_OF_SPLIT)
-    roots = np.sqrt(np.maximum(squares[:, some], 0))
-    looks[:, some] |= roots <= roots[:, :1] * np.float32(reach)
-    pieces = np.where(held > LARGE_CELL, -(-held // PIECE_ROWS), 1)
+def _parts(members: Members, own: np.ndarray, *, by_order: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return which rows look into which part of a cell, and as which of their choices, the nearest first.
+
+    A cell that is one part only, and with `by_order` every large part, is cut by the order of its rows.
+    """
+    nearest = members.cell[members.starts[:-1]]
+    held = np.bincount(nearest[own], minlength=int(members.cell.max()) + 1)
+    pieces = np.where((held > LARGE_CELL) & (by_order or np.count_nonzero(held) == 1), -(-held // PIECE_ROWS), 1)
     begins = np.cumsum(pieces) - pieces
-    turn = np.arange(len(rows))
+    turn = np.arange(nearest.size)
     for crowded in np.flatnonzero(pieces > 1):  # rows at home fill one piece after the other, all alike
-        here = own[near[own, 0] == crowded]
+        here = own[nearest[own] == crowded]
         turn[here] = np.arange(here.size) * pieces[crowded] // here.size
-    row, choice = np.nonzero(looks)
-    part = near[row, choice]
+    counts = np.diff(members.starts)
+    row = np.repeat(np.arange(nearest.size), counts)
+    choice = np.arange(row.size) - np.repeat(members.starts[:-1], counts)
+    part = members.cell
     return row, (begins[part] + turn[row] % pieces[part]).astype(np.int64), choice

@@ -1,4 +1,4 @@
-"""The approximate engine: its lists are exact in what they say, and nearly complete. Compiles for about a minute."""
+"""NN-descent: its lists are exact in what they say, and nearly complete. Compiles for about a minute."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from sklearn.datasets import load_digits
 
 from daskfs import LaplacianScore, knn_graph
 from daskfs.graph.api import KNNGraph
-from daskfs.kernels.neighbors import Metric
+from daskfs.graph.descent import descent_neighbors
+from daskfs.kernels.neighbors import Metric, exact_neighbors, prepare_rows
 
 pytestmark = pytest.mark.long
 
@@ -86,3 +87,30 @@ def test_scores_on_it_are_near_those_on_the_exact_graph() -> None:
     exact = LaplacianScore(n_neighbors=10).fit(X).scores_
     np.testing.assert_array_equal(np.isnan(found), np.isnan(exact))
     np.testing.assert_allclose(found, exact, rtol=0.02)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("n", [1, 2, 3, 20])
+def test_groups_of_few_rows(n: int, metric: Metric, sparse: bool) -> None:
+    """All others, in the order of an exhaustive search."""
+    X = np.random.default_rng(0).normal(size=(n, 4))
+    found = descent_neighbors(sp.csr_matrix(X) if sparse else X, metric, n - 1, 0)
+    base = prepare_rows(X, metric)
+    expected = exact_neighbors(base, np.arange(n), base, 0, n - 1) if n > 1 else (np.empty((1, 0)),) * 2
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_candidates_from_a_sketch_are_measured(sparse: bool) -> None:
+    """Eight directions of rows that have little beside them; the column of the rest is not searched."""
+    generator = np.random.default_rng(0)
+    latent = generator.normal(size=(1500, 8))
+    X = np.hstack([latent, 0.05 * generator.normal(size=(1500, 40))])
+    sketch = np.hstack([latent, 1e6 * generator.random(size=(1500, 1))]).astype(np.float32)
+    indices, distances = descent_neighbors(sp.csr_matrix(X) if sparse else X, "euclidean", 10, 0, sketch)
+    base = prepare_rows(X, "euclidean")
+    _, exact = exact_neighbors(base, np.arange(1500), base, 0, 10)
+    assert (distances <= exact[:, -1:] * (1 + 1e-9)).mean() > 0.95
+    assert_sound(KNNGraph(indices, distances, "euclidean"), X, "euclidean")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -183,6 +185,13 @@ class TestProjection:
         assert_as_good_as_it_says(X, graph)
         assert measured_recall(X, graph) >= 0.95
 
+    def test_more_candidates_than_neighbors_are_measured(self) -> None:
+        """Since fewer columns order them only roughly."""
+        X = low_rank(3000, 300, 20)
+        graph = knn_graph(X, 10, engine="cells", projection=18)
+        assert_sound(X, graph)
+        assert measured_recall(X, graph) > 0.9
+
     def test_sparse_rows_with_many_columns(self) -> None:
         """Cells and groups are cut in a projection; rows are compared as they are."""
         component = np.random.default_rng(1).integers(0, 8, size=5000)
@@ -303,6 +312,25 @@ class TestSameBytes:
         expected = found_by(memory_context(self.X, None), n_groups=3)
         with stored(tmp_path / "data", self.X, (1024, 10)) as context:
             assert_same(found_by(context, n_groups=3, **changed), expected)
+
+    def test_the_first_search_of_a_process(self) -> None:
+        """SciPy's linear algebra is loaded on the way, with as many threads as there are cores."""
+        code = (
+            "import numpy as np\n"
+            "from daskfs.graph.spec import GraphSpec\n"
+            "from daskfs.plan import plan_graph\n"
+            "from daskfs.scoring import memory_context, run_all\n"
+            "parts = [np.random.default_rng(i).normal(size=size) for i, size in enumerate([(6000, 8), (8, 300)])]\n"
+            "X = (parts[0] @ parts[1] + 0.1 * np.random.default_rng(2).normal(size=(6000, 300))).astype(np.float32)\n"
+            "def found():\n"
+            "    context = memory_context(X, None)\n"
+            "    spec = GraphSpec(engine='cells', projection=24)\n"
+            "    run_all(context, plan_graph(context.tiles.shape, spec, 5), None)\n"
+            "    arrays = [context.store.open(f'knn/euclidean/{name}') for name in ('cells/basis', 'indices')]\n"
+            "    return [array[...].tobytes() for array in arrays]\n"
+            "assert found() == found()\n"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True)
 
     @pytest.mark.cluster
     def test_workers(self, tmp_path: Path) -> None:

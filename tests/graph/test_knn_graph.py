@@ -68,6 +68,11 @@ class TestKnnGraph:
         graph = KNNGraph(indices, np.where(indices < 0, np.inf, 0.5), "euclidean")
         np.testing.assert_array_equal(graph.to_csr().toarray(), [[0, 0.5, 0.5], [0.5, 0, 0], [0, 0, 0]])
 
+    def test_a_projection_may_be_a_number_of_numpys(self) -> None:
+        columns: Any = np.int64(3)
+        graph = knn_graph(RANDOM, 4, engine="cells", projection=columns)
+        np.testing.assert_array_equal(graph.indices, knn_graph(RANDOM, 4, engine="cells", projection=3).indices)
+
     def test_complete_graph(self) -> None:
         assert knn_graph(RANDOM, 59).indices.shape == (60, 59)
 
@@ -78,7 +83,13 @@ class TestKnnGraph:
             ({"n_neighbors": 0}, r"n_neighbors must be at least 1; got 0"),
             ({"metric": "manhattan"}, r"metric must be one of 'euclidean', 'cosine'; got 'manhattan'"),
             ({"graph_scaling": "minmax"}, r"graph_scaling must be one of None, 'zscore', 'unit', 'log1p'"),
-            ({"engine": "faiss"}, r"engine must be one of .* got 'faiss'"),
+            ({"engine": "faiss"}, r"engine must be one of 'auto', 'exact', 'cells', 'pynndescent'; got 'faiss'"),
+            ({"recall": 0.5}, r"recall must be above 0\.5 and below 1; got 0\.5"),
+            ({"recall": 1.0}, r"recall must be above 0\.5 and below 1; got 1\.0"),
+            ({"recall": np.nan}, r"recall must be above 0\.5 and below 1; got nan"),
+            ({"projection": 0}, r"projection must be None, 'auto' or a whole number of at least 1; got 0"),
+            ({"projection": "none"}, r"projection must be .*; got 'none'"),
+            ({"projection": 2.5}, r"projection must be .*; got 2\.5"),
         ],
     )
     def test_bad_options(self, change: dict[str, Any], message: str) -> None:
