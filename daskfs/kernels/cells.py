@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.sparse as sp
 
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.neighbors import exact_neighbors, prepare_rows
@@ -190,12 +191,11 @@ def _first_centers(rows: np.ndarray, count: int, generator: np.random.Generator)
 
 def _means(rows: np.ndarray, home: np.ndarray, sizes: np.ndarray, centers: np.ndarray) -> np.ndarray:
     """Return the means of the rows at home in each cell; an empty cell keeps its center."""
-    filled = np.flatnonzero(sizes)
     order = np.argsort(home, kind="stable")
-    starts = (np.cumsum(sizes) - sizes)[filled]
-    means = centers.copy()
-    means[filled] = np.add.reduceat(rows[order], starts, axis=0) / sizes[filled, None]
-    return means
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    members = sp.csr_array((np.ones(len(rows), np.float32), order, starts), shape=(len(sizes), len(rows)))
+    sums = members @ rows
+    return np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1)[:, None].astype(np.float32), centers)
 
 
 def _calibrated(

@@ -9,6 +9,7 @@ import numpy as np
 from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.neighbors import (
+    PRODUCT_ERROR,
     Metric,
     Rows,
     close_pairs,
@@ -115,7 +116,7 @@ def cell_neighbors(
             both = other[new], own_row[new]
             best.offer(both[at_other], both[at_base], squares[new])
     best.merge()
-    return best.measured(X, metric, k)
+    return best.measured(X, metric, k, are_close=sketch is None)
 
 
 def _length_unit(X: Block, metric: Metric) -> float:
@@ -154,6 +155,7 @@ class _Best:
         self.reach = np.full(n_members, np.inf)
         self._name_bits = np.uint64(max(1, int(n_members - 1).bit_length()))
         self._length_bits = np.uint64(min(31, 64 - 2 * int(self._name_bits)))
+        self._error = PRODUCT_ERROR + 2.0 ** (8 - int(self._length_bits))  # eight bits are the exponent
         self._keys = np.empty(0, np.uint64)
         self._waiting: list[np.ndarray] = []
         self._n_waiting = 0
@@ -178,21 +180,37 @@ class _Best:
         row, place = self._places(keys)
         self._keys = keys[place < self.width]
         last = np.flatnonzero(place == self.width - 1)
-        length = (keys[last] >> self._name_bits) & ((np.uint64(1) << self._length_bits) - np.uint64(1))
+        self.reach[row[last]] = self._lengths(keys[last]) / self._unit
+
+    def _lengths(self, keys: np.ndarray) -> np.ndarray:
+        """Return the least number above the length of each key that its bits can hold, in `unit`."""
+        length = (keys >> self._name_bits) & ((np.uint64(1) << self._length_bits) - np.uint64(1))
         bits = (length + np.uint64(1)) << (np.uint64(31) - self._length_bits)
-        self.reach[row[last]] = bits.astype(np.uint32).view(np.float32).astype(np.float64) / self._unit
+        return bits.astype(np.uint32).view(np.float32).astype(np.float64)
 
     def _places(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         row = (keys >> (self._length_bits + self._name_bits)).astype(np.int64)
         counts = np.bincount(row, minlength=self.reach.size)
         return row, np.arange(row.size) - np.repeat(np.cumsum(counts) - counts, counts)
 
-    def measured(self, X: Block, metric: Metric, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the k nearest by measured distance."""
+    def measured(self, X: Block, metric: Metric, k: int, *, are_close: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return the k nearest by measured distance.
+
+        With `are_close`, lengths that were offered are off by a share :data:`PRODUCT_ERROR` at most, and only
+        candidates that may be among the nearest are measured.
+        """
         n_members = self.reach.size
         names = np.full((n_members, self.width), -1, dtype=np.int64)
         row, place = self._places(self._keys)
-        names[row, place] = self._keys & ((np.uint64(1) << self._name_bits) - np.uint64(1))
+        keys = self._keys
+        if are_close:
+            lengths = np.full((n_members, self.width), np.inf)
+            lengths[row, place] = self._lengths(keys)
+            # of two lengths off by a share e, the larger one may be the nearer up to 1 + 3 e times the smaller one
+            limit = lengths[:, min(k, self.width) - 1] * (1 + 3 * self._error) + np.finfo(np.float32).tiny
+            kept = lengths[row, place] <= limit[row]
+            keys, row, place = keys[kept], row[kept], place[kept]
+        names[row, place] = keys & ((np.uint64(1) << self._name_bits) - np.uint64(1))
         indices = np.full((n_members, k), -1, dtype=np.int64)
         distances = np.full((n_members, k), np.inf)
         rows = metric_rows(X, metric)

@@ -445,6 +445,8 @@ def _wide_operand(rows: Rows) -> np.ndarray:
     return operand
 
 
+PRODUCT_ERROR = 1 / 64
+"""Share that squared distances taken from products may be off."""
 Entries = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Rows, candidates and squared distances, one entry per pair."""
 NO_ENTRIES: Entries = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
@@ -546,9 +548,9 @@ def _tile_products(tile: Rows, base: Rows) -> tuple[np.ndarray, Rows]:
 
 
 def _product_squares(products: np.ndarray, a: Rows, i: np.ndarray, b: Rows, j: np.ndarray) -> np.ndarray:
-    """Return squared distances of pairs from their products, measured where rounding is more than a part in 64."""
+    """Return squared distances of pairs from their products, measured where rounding is more than PRODUCT_ERROR."""
     squares = products.ravel().take(i * products.shape[1] + j).astype(np.float64)
-    noise = 64 * _precision(products.dtype, int(b.values.shape[1])) * (a.squares[i] + b.squares[j])
+    noise = _precision(products.dtype, int(b.values.shape[1])) / PRODUCT_ERROR * (a.squares[i] + b.squares[j])
     squares /= b.scale**2
     drowned = np.flatnonzero(squares * b.scale**2 <= noise)
     if drowned.size:
