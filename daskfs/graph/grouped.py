@@ -27,13 +27,22 @@ from daskfs.graph.partition import Partitioning, block_rows, graph_dtype, index_
 from daskfs.graph.space import Space, fitted_space
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.cells import HELD_OUT, Cells, Members, assign_rows, joined_members, split_large, train_cells
+from daskfs.kernels.cells import (
+    HELD_OUT,
+    Cells,
+    Members,
+    assign_rows,
+    joined_members,
+    split_large,
+    train_cells,
+    training_rows,
+)
 from daskfs.kernels.cellsearch import cell_neighbors, nearest_distinct
 from daskfs.kernels.moments import row_blocks
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
-from daskfs.store.tiles import Tiles
+from daskfs.store.tiles import Tiles, sample_rows
 
 CELL_ARRAYS = ("group_centers", "group_offsets", "cell_centers", "cell_sizes", "cell_starts")
 
@@ -72,6 +81,7 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
         "group_reach": cells.group_reach,
         "cell_reach": cells.cell_reach,
         "least_rows": cells.least_rows,
+        "trained_share": cells.trained_share,
         "scale": space.scale,
         "n_components": space.n_components,
         "has_center": space.center is not None,
@@ -98,7 +108,7 @@ def _stored_cells(context: Context, spec: GraphSpec) -> Cells:
     store = context.store
     summary = store.read_json(layout.CELLS_SUMMARY.format(spec.name))
     parts: dict[str, Any] = {name: store.open(layout.KNN_CELLS.format(spec.name, name))[...] for name in CELL_ARRAYS}
-    parts |= {name: float(summary[name]) for name in ("group_reach", "cell_reach", "least_rows")}
+    parts |= {name: float(summary[name]) for name in ("group_reach", "cell_reach", "least_rows", "trained_share")}
     return Cells(**parts)
 
 
@@ -113,6 +123,8 @@ def assign_bands(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     queries = store.open(layout.KNN_QUERIES.format(spec.name))[...]
     numbers = store.open(layout.KNN_QUERY_ROWS.format(spec.name))[...]
     nearest = np.full((numbers.size, k), np.inf)
+    sampled = sample_rows(tiles.shape)
+    shown = sampled[training_rows(sampled.size, tiles.shape.n_samples)]
     blocks, parts = [], []
     with threadpool_limits(1, "blas"):
         for band in bands:
@@ -121,7 +133,9 @@ def assign_bands(context: Context, parameters: Mapping[str, Any], unit: int) -> 
             for step in row_blocks(band.stop - band.start, step_rows(tiles.shape)):
                 rows = tiles.rescaled(block[step], spec.scaling)
                 first = band.start + step.start
-                members = assign_rows(space.rows(rows), cells)
+                trained = np.zeros(step.stop - step.start, dtype=bool)
+                trained[shown[slice(*np.searchsorted(shown, [first, first + trained.size]))] - first] = True
+                members = assign_rows(space.rows(rows), cells, trained)
                 parts.append(_moved(members, first - start))
                 nearest = close_band(rows, first, queries, numbers, spec, nearest)
     store.open(layout.KNN_RECALL.format(spec.name))[unit : unit + 1] = nearest[None]

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from daskfs.graph.partition import Partitioning, block_rows, index_dtype, read_members, search_units
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.cells import training_rows
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.neighbors import exact_neighbors, prepare_rows
 from daskfs.store import layout
@@ -56,10 +57,16 @@ def find_neighbors(context: Context, parameters: Mapping[str, Any], unit: int) -
 
 
 def store_queries(context: Context, spec: GraphSpec, sample: np.ndarray | sp.csr_matrix) -> None:
-    """Store the rows whose lists will be checked, at most 500 of the sample, in graph space."""
+    """Store the rows whose lists will be checked, at most 500 of the sample, in graph space.
+
+    Where there are enough of them, rows that the cells were not trained on, since most rows are not.
+    """
     numbers = sample_rows(context.tiles.shape)
     generator = np.random.default_rng([spec.random_state, numbers.size])
-    chosen = np.sort(generator.choice(numbers.size, size=min(RECALL_ROWS, numbers.size), replace=False))
+    pool = np.flatnonzero(~training_rows(numbers.size, context.tiles.shape.n_samples))
+    if pool.size < RECALL_ROWS:
+        pool = np.arange(numbers.size)
+    chosen = np.sort(generator.choice(pool, size=min(RECALL_ROWS, pool.size), replace=False))
     rows = sample[chosen]
     context.store.put_array(layout.KNN_QUERY_ROWS.format(spec.name), numbers[chosen])
     context.store.put_array(layout.KNN_QUERIES.format(spec.name), rows.toarray() if is_sparse(rows) else rows)

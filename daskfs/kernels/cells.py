@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import gammaln
 
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.neighbors import exact_neighbors, prepare_rows
@@ -31,10 +32,11 @@ LEAST_SHARE = 0.1
 """Groups with less than this share of the mean size are given up."""
 LEAST_ROWS = 4.0
 """Rows that a row meets at least, per neighbour wanted."""
-CALIBRATION_ROWS = 500
+CALIBRATION_ROWS = 1000
 HELD_OUT = 4
 """One in so many rows of a sample is kept from training."""
-CALIBRATION_RANKS = 10
+CALIBRATION_RANKS = 5
+SAMPLE_PARTS = 4
 DIMENSION_NEIGHBORS = 10
 GROUP_SHARES = (0.7, 0.4, 0.2, 0.05)
 """Shares of the misses that may come from pairs whose groups do not meet."""
@@ -66,6 +68,8 @@ class Cells:
         Shape (n_cells, n_columns), float32, group by group.
     cell_sizes
         Rows at home in each cell, as the sample has it, shape (n_cells,), float64.
+    trained_share
+        Share of all rows that the centers come from, 0 where rows are not to be treated differently for that.
     cell_starts
         Where each group's cells begin, shape (n_groups + 1,), int64.
     cell_reach
@@ -82,6 +86,7 @@ class Cells:
     cell_starts: np.ndarray
     cell_reach: float
     least_rows: float
+    trained_share: float = 0.0
 
     @property
     def n_groups(self) -> int:
@@ -109,6 +114,18 @@ class Members:
 
 
 # ------------------------------------------------------------------------------- training
+def training_rows(n_sampled: int, n_samples: int) -> np.ndarray:
+    """Return which rows of a sample cells are trained on, shape (n_sampled,), bool.
+
+    Centers fit the rows they come from: others must say how far rows have to look, where the sample is less than half
+    of all.
+    """
+    trained = np.ones(n_sampled, dtype=bool)
+    if 2 * n_sampled < n_samples:
+        trained[HELD_OUT - 1 :: HELD_OUT] = False
+    return trained
+
+
 def train_cells(
     sample: np.ndarray, n_samples: int, n_groups: int, n_cells: int, n_neighbors: int, recall: float, seed: int
 ) -> Cells:
@@ -130,10 +147,8 @@ def train_cells(
         Seed.
     """
     generator = np.random.default_rng([seed, n_groups, n_cells])
-    judged = sample
-    if 2 * len(sample) < n_samples:  # centers fit the rows they come from: others must say how far rows have to look
-        shown = np.arange(len(sample)) % HELD_OUT != HELD_OUT - 1
-        judged, sample = sample[~shown], sample[shown]
+    whole, trained = sample, training_rows(len(sample), n_samples)
+    sample = sample[trained]
     group_centers, offsets = _balanced(sample, n_groups, generator)
     home, _ = _nearest(sample, group_centers, offsets, 1)
     kept = np.bincount(home[:, 0], minlength=len(group_centers)) * len(group_centers) >= LEAST_SHARE * len(sample)
@@ -150,8 +165,9 @@ def train_cells(
     starts = np.concatenate([[0], np.cumsum([len(centers) for centers, _ in found])])
     cell_sizes = np.concatenate([held for _, held in found]) * (n_samples / len(sample))
     centers = np.concatenate([centers for centers, _ in found])
-    cells = Cells(group_centers, offsets, 1.0, centers, cell_sizes, starts, 1.0, LEAST_ROWS * n_neighbors)
-    return _calibrated(judged, n_samples, cells, n_neighbors, recall, generator)
+    share = 0.0 if trained.all() else len(sample) / n_samples
+    cells = Cells(group_centers, offsets, 1.0, centers, cell_sizes, starts, 1.0, LEAST_ROWS * n_neighbors, share)
+    return _calibrated(whole, trained, n_samples, cells, n_neighbors, recall, generator)
 
 
 def _balanced(rows: np.ndarray, n_groups: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -200,6 +216,7 @@ def _means(rows: np.ndarray, home: np.ndarray, sizes: np.ndarray, centers: np.nd
 
 def _calibrated(
     sample: np.ndarray,
+    trained: np.ndarray,
     n_samples: int,
     cells: Cells,
     n_neighbors: int,
@@ -213,15 +230,19 @@ def _calibrated(
     """
     if len(cells.cell_centers) == 1 or len(sample) < 3:
         return cells
-    asked = np.sort(generator.choice(len(sample), size=min(CALIBRATION_ROWS, len(sample)), replace=False))
-    pairs = _neighbor_pairs(sample, asked, n_neighbors, len(sample) / n_samples)
+    judges = np.arange(len(sample)) if trained.all() else np.flatnonzero(~trained)
+    asked = np.sort(generator.choice(judges, size=min(CALIBRATION_ROWS, judges.size), replace=False))
+    pairs, found = _neighbor_pairs(sample, asked, n_neighbors, len(sample) / n_samples)
     rows = np.concatenate([sample[asked], pairs.reshape(-1, sample.shape[1])])
     a = np.repeat(np.arange(asked.size), pairs.shape[1])
     b = asked.size + np.arange(a.size)
+    shown = np.concatenate([trained[asked], trained[found.ravel()]])
     ratios, home = _group_ratios(rows, cells)
     between = np.minimum(ratios[a, home[b]], ratios[b, home[a]])
-    to_cell = _cell_ratios(rows, cells, home, a, b)
+    to_cell = _cell_ratios(rows, cells, home, shown, a, b)
     mean_cell = n_samples / len(cells.cell_centers)
+    # a standard error above, with all pairs of a row counted as one
+    recall = min(recall + float(np.sqrt(recall * (1 - recall) / asked.size)), (1 + recall) / 2)
     trials = []
     for share in GROUP_SHARES:
         group_reach = _quantile(between, 1 - (1 - recall) * share)
@@ -241,31 +262,46 @@ def _calibrated(
     return min(trials, key=lambda trial: trial[:2])[2]
 
 
-def _neighbor_pairs(sample: np.ndarray, asked: np.ndarray, k: int, share: float) -> np.ndarray:
-    """Return rows that stand for some of the k nearest of the asked ones among all rows, evenly spaced by rank; shape
-    (n_asked, n_ranks, n_columns).
+def _neighbor_pairs(sample: np.ndarray, asked: np.ndarray, k: int, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows that stand for some of the k nearest of the asked ones among all rows, evenly spaced by rank, shape
+    (n_asked, n_ranks, n_columns), and the rows of the sample that they come from.
 
-    The r-th nearest of all is about the (r share)-th nearest in the sample. Where that is less than the first, the
-    first is moved towards the row that asks: in d dimensions the distance of the r-th nearest grows as r to the 1/d.
-    The dimension is estimated from the distances in the sample (Levina and Bickel 2005, Eq. 8); noise makes it large,
-    and then nothing moves much.
+    The r-th nearest of all is nearer than the next one after the (r share)-th of the sample, which is moved towards the
+    row that asks: in d dimensions the mean distance of the r-th nearest of n rows goes as
+    ``gamma(r + 1 / d) / gamma(r) / n ** (1 / d)``. The dimension is estimated from the distances in the sample (Levina
+    and Bickel 2005, Eq. 8); noise makes it large, and then nothing moves much.
     """
-    base = prepare_rows(sample, "euclidean")
-    width = min(max(DIMENSION_NEIGHBORS, int(np.ceil(k * share))), len(sample) - 1)
-    found, distances = exact_neighbors(base.part(asked), asked, base, 0, width)
+    width = min(max(DIMENSION_NEIGHBORS, int(k * share) + 1), len(sample) - 1)
+    found, distances = _nearest_of_sample(sample, asked, width)
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.log(distances[:, -1:] / distances[:, :-1]).mean(axis=1)
     spread = spread[np.isfinite(spread) & (spread > 0)]
     dimension = max(1.0, float(1 / spread.mean())) if spread.size else 1.0
-    wanted = share * np.unique(np.rint(np.linspace(1, k, min(k, CALIBRATION_RANKS))))
-    rank = np.clip(np.rint(wanted), 1, width).astype(np.int64)
-    moved = np.minimum(1.0, (wanted / rank) ** (1 / dimension)).astype(np.float32)
+    wanted = np.unique(np.rint(np.linspace(1, k, min(k, CALIBRATION_RANKS))))
+    rank = np.clip(np.floor(share * wanted) + 1, 1, width).astype(np.int64)
+    far = gammaln(np.stack([wanted, rank]) + 1 / dimension) - gammaln(np.stack([wanted, rank]))
+    moved = np.minimum(1.0, share ** (1 / dimension) * np.exp(far[0] - far[1])).astype(np.float32)
+    found = found[:, rank - 1]
     origin = sample[asked][:, None]
-    pairs = sample[found[:, rank - 1]]  # as large as all of the sample may be: worked on in place
+    pairs = sample[found]  # as large as all of the sample may be: worked on in place
     pairs -= origin
     pairs *= moved[:, None]
     pairs += origin
-    return pairs
+    return pairs, found
+
+
+def _nearest_of_sample(sample: np.ndarray, asked: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the nearest rows of a sample, a part of which is made ready at a time."""
+    names, lengths = [], []
+    for part in row_blocks(len(sample), max(width + 1, -(-len(sample) // SAMPLE_PARTS))):
+        base = prepare_rows(sample[part], "euclidean")
+        queries = prepare_rows(sample[asked], "euclidean", like=base)
+        found, distances = exact_neighbors(queries, asked, base, part.start, width)
+        names.append(found)
+        lengths.append(distances)
+    found, distances = np.concatenate(names, axis=1), np.concatenate(lengths, axis=1)
+    order = np.argsort(distances, axis=1, kind="stable")[:, :width]
+    return np.take_along_axis(found, order, axis=1), np.take_along_axis(distances, order, axis=1)
 
 
 _TINY = float(np.finfo(np.float32).tiny)
@@ -286,15 +322,14 @@ def _group_ratios(rows: np.ndarray, cells: Cells) -> tuple[np.ndarray, np.ndarra
 
 
 def _cell_ratios(
-    rows: np.ndarray, cells: Cells, home: np.ndarray, a: np.ndarray, b: np.ndarray
+    rows: np.ndarray, cells: Cells, home: np.ndarray, trained: np.ndarray, a: np.ndarray, b: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return how many times as far as its nearest cell the home of the other row is, for pairs of rows both ways."""
     nearest, own = np.empty(len(rows)), np.empty(len(rows), np.int64)
     for group in range(cells.n_groups):
         here = np.flatnonzero(home == group)
         if here.size:
-            centers = cells.centers_of(group)
-            index, squares = _nearest(rows[here], centers, np.zeros(len(centers), np.float32), 1)
+            index, squares = _nearest_cells(rows[here], cells, group, 1, trained[here])
             nearest[here] = np.sqrt(np.maximum(squares[:, 0], 0))
             own[here] = index[:, 0] + cells.cell_starts[group]
     ways = []
@@ -357,7 +392,33 @@ def _nearest(rows: np.ndarray, centers: np.ndarray, offsets: np.ndarray, count: 
     return indices, values
 
 
-def assign_rows(rows: np.ndarray, cells: Cells) -> Members:
+def _nearest_cells(
+    rows: np.ndarray, cells: Cells, group: int, count: int, trained: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return :func:`_nearest` for the cells of one group, with rows that a center comes from at the distance from where
+    it would be without them.
+
+    The center of s rows is ``s / (s - 1)`` times as far from one of them once that is left out. In many dimensions and
+    cells of few sampled rows that is the better part of what they are nearer to their own cell than to others: they
+    would look nowhere else, and never meet each other.
+    """
+    centers = cells.centers_of(group)
+    corrected = trained & (cells.trained_share > 0) & (len(centers) > 1)
+    index, squares = _nearest(
+        rows, centers, np.zeros(len(centers), np.float32), max(count, 2) if corrected.any() else count
+    )
+    some = np.flatnonzero(corrected)
+    if some.size:
+        sampled = np.rint(cells.cell_sizes[cells.cell_starts[group] + index[some, 0]] * cells.trained_share)
+        factor = sampled / np.maximum(sampled - 1, 1)
+        squares[some, 0] = np.where(sampled > 1, squares[some, 0] * factor**2, np.inf)
+        order = np.argsort(squares[some], axis=1, kind="stable")
+        index[some] = np.take_along_axis(index[some], order, axis=1)
+        squares[some] = np.take_along_axis(squares[some], order, axis=1)
+    return index[:, :count], squares[:, :count]
+
+
+def assign_rows(rows: np.ndarray, cells: Cells, trained: np.ndarray | None = None) -> Members:
     """Return the groups that rows visit, and the cells they look into there.
 
     Parameters
@@ -366,9 +427,12 @@ def assign_rows(rows: np.ndarray, cells: Cells) -> Members:
         Shape (n_rows, n_columns), float32, in the space of the cells.
     cells
         The cut.
+    trained
+        Which rows the centers come from, shape (n_rows,), bool; none by default.
     """
+    shown = np.zeros(len(rows), dtype=bool) if trained is None else trained
     return joined_members(
-        [_assign_block(rows[block], block.start, cells) for block in row_blocks(len(rows), BLOCK_ROWS)]
+        [_assign_block(rows[block], block.start, cells, shown[block]) for block in row_blocks(len(rows), BLOCK_ROWS)]
     )
 
 
@@ -385,7 +449,7 @@ def joined_members(parts: Sequence[Members]) -> Members:
     return Members(row[order], group[order], is_home[order], starts, cell[position])
 
 
-def _assign_block(rows: np.ndarray, first: int, cells: Cells) -> Members:
+def _assign_block(rows: np.ndarray, first: int, cells: Cells, trained: np.ndarray) -> Members:
     near, squares = _nearest(rows, cells.group_centers, cells.group_offsets, MAX_GROUPS)
     roots = np.sqrt(np.maximum(squares, 0))
     visits = roots <= roots[:, :1] * np.float32(cells.group_reach)
@@ -397,8 +461,8 @@ def _assign_block(rows: np.ndarray, first: int, cells: Cells) -> Members:
     before = np.zeros((row.size, MAX_PROBES))
     for g in np.unique(group):
         here = np.flatnonzero(group == g)
-        centers = cells.centers_of(int(g))
-        found, values = _nearest(rows[row[here]], centers, np.zeros(len(centers), np.float32), MAX_PROBES)
+        own = (place[here] == 0) & trained[row[here]]
+        found, values = _nearest_cells(rows[row[here]], cells, int(g), MAX_PROBES, own)
         index[here, : found.shape[1]], distance[here, : found.shape[1]] = found, np.sqrt(np.maximum(values, 0))
         sizes = cells.cell_sizes[cells.cell_starts[g] + found[:, :-1]]
         before[here, 1 : found.shape[1]] = np.cumsum(sizes, axis=1)
@@ -452,10 +516,12 @@ def split_large(
             rows, is_own = rows_of(member[pairs]), is_home[member[pairs]] & (rank[pairs] == 0)
             own = np.flatnonzero(is_own)
             wanted = own.size * 4 // LARGE_CELL
-            count = min(own.size, max(LARGE_CELL, SAMPLED_PER_PART * wanted))
+            count = own.size if own.size <= 2 * LARGE_CELL else max(LARGE_CELL, SAMPLED_PER_PART * wanted)
             shown = np.sort(np.random.default_rng([seed, int(number)]).choice(own, size=count, replace=False))
             cells = train_cells(rows[shown], own.size, 1, wanted, n_neighbors, (1 + recall) / 2, seed)
-            found, new, order = _parts(assign_rows(rows, cells), own, by_order=depth == MAX_SPLITS - 1)
+            trained = np.zeros(len(rows), dtype=bool)
+            trained[shown[training_rows(shown.size, own.size)]] = True
+            found, new, order = _parts(assign_rows(rows, cells, trained), own, by_order=depth == MAX_SPLITS - 1)
             parts.append((member[pairs][found], new + n_cells, rank[pairs][found] + order / (MAX_PROBES + 1)))
             n_cells += int(new.max()) + 1
         member, cell, rank = (np.concatenate(values) for values in zip(*parts, strict=True))

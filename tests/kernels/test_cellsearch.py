@@ -188,6 +188,16 @@ class TestAwkwardRows:
             np.testing.assert_array_equal(indices, expected[0])
             np.testing.assert_allclose(distances / scale, expected[1], rtol=1e-12)
 
+    @pytest.mark.parametrize("apart", [3.0, 10.0, 30.0, 100.0, 1000.0])
+    def test_products_that_lose_digits(self, apart: float) -> None:
+        """Two clusters in one cell: the farther apart, the less a product says of distances inside them. More rows than
+        are wanted lie nearly as far as the last one, and all that may be among the nearest are measured.
+        """
+        X = normal(400, 30)
+        X[::2] += apart
+        cut = cut_by_hand([[0]] * 400)
+        assert_exact(search(X.astype(np.float32), cut, 20), lists_among(X.astype(np.float32), 20, cut.meets))
+
     @pytest.mark.parametrize("size", [1e15, 1e23, 1e35])
     def test_opposite_outliers(self, size: float) -> None:
         """Next to squares of outliers those of ordinary rows are below what float32 holds."""
