@@ -53,6 +53,9 @@ GIVEN_ENTRY_BYTES = 120
 """What an edge of a graph from outside takes in the block that streams by."""
 LABEL_SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt")
 
+PARQUET_BYTES = 48 * 2**20
+"""What pyarrow adds to the process that writes the tables."""
+
 
 @dataclass(frozen=True)
 class TilePlan:
@@ -229,7 +232,7 @@ def plan_run(job: Job, tiles: TilePlan, task: Task | None, memory_limit: int | N
     streaming.append(plan_scores(shape, raw_methods, weightings, scaled, columns, process))
     stages += plan_streams(streaming, given, shape.n_samples, process)
     n_selected = selected_count(job, shape.n_features)
-    table = process + 600 * shape.n_features * len(methods)
+    table = process + PARQUET_BYTES + 600 * shape.n_features * len(methods)
     stages.append(Stage("rank", "rank", 1, {"methods": raw_methods, "n_features": n_selected}, table))
     if (evaluate := wanted_evaluation(job, tiles.has_labels)) is not None:
         stages += _plan_evaluation(evaluate, shape, raw_methods, columns, process)

@@ -14,14 +14,13 @@ import scipy.sparse as sp
 from daskfs.graph.descent import list_length
 from daskfs.graph.space import COMPONENT_CHOICES
 from daskfs.graph.spec import GraphSpec
-from daskfs.kernels.cells import BLOCK_ROWS, MAX_PROBES
+from daskfs.kernels.cells import BLOCK_ROWS, MAX_PROBES, cell_rows
 from daskfs.kernels.cellsearch import PENDING_PER_ROW, SPARE
 from daskfs.kernels.scaling import Scaling
 from daskfs.store.tiles import Shape, Tiles, sample_rows
 
 EXACT_SECONDS = 30.0
 LEAST_PROJECTED = 192
-CELL_ROWS = 250
 SAMPLED_PER_CELL = 8
 GROUP_ROWS = 5000
 LEAST_GROUPS = 8
@@ -159,7 +158,7 @@ def partitioning(shape: Shape, spec: GraphSpec, k: int, available: int | None) -
     if available is not None:
         n_groups = max(n_groups, int(np.ceil(LARGEST_GROUP * total / max(available, per_row))))
     n_groups = int(min(n_groups, max(1, sampled // 64)))
-    n_cells = 0 if spec.engine == "pynndescent" else n // max(CELL_ROWS, 25 * k)
+    n_cells = 0 if spec.engine == "pynndescent" else n // cell_rows(k)
     n_cells = int(np.clip(n_cells, n_groups, max(n_groups, sampled // SAMPLED_PER_CELL)))
     max_members = max(16 * k, int(LARGEST_GROUP * n / n_groups))
     if available is not None:
@@ -213,7 +212,7 @@ def resolved(spec: GraphSpec, shape: Shape, available: int | None = None) -> Gra
     whole = n * member_bytes(shape, replace(spec, engine="exact", projection=None), 0)
     if n * n * pair <= EXACT_SECONDS and (available is None or whole <= available):
         return replace(spec, engine="exact", projection=None)
-    cells = n * (15e-6 + 4000 * max(1.0, SAMPLED_PER_CELL * n / CELL_ROWS / sample_rows(shape).size) * pair)
+    cells = n * (15e-6 + 4000 * max(1.0, SAMPLED_PER_CELL * n / cell_rows(10) / sample_rows(shape).size) * pair)
     descent = 28.0 + 2 * n * (35e-6 + 1.3e-7 * (projected_columns(replace(spec, projection=projection)) or values))
     return replace(spec, engine="cells" if cells <= descent else "pynndescent", projection=projection)
 

@@ -28,6 +28,7 @@ MAX_COPIES = 3.0
 MAX_PROBES = 32
 """A row looks into at most this many cells of one group."""
 MAX_MEAN_PROBES = 20.0
+"""Cells that a row looks into on average, at most, with cells of :func:`cell_rows` rows."""
 LEAST_SHARE = 0.1
 """Groups with less than this share of the mean size are given up."""
 LEAST_ROWS = 4.0
@@ -50,6 +51,11 @@ PIECE_ROWS = 512
 INDEX_BITS = np.uint64(32)
 BLOCK_ROWS = 1024
 """Rows of one matrix product. Blocks begin at multiples of it, so that a row's cells do not depend on who asks."""
+
+
+def cell_rows(n_neighbors: int) -> int:
+    """Return how many rows a cell should hold."""
+    return max(250, 25 * n_neighbors)
 
 
 @dataclass(frozen=True)
@@ -243,6 +249,7 @@ def _calibrated(
     mean_cell = n_samples / len(cells.cell_centers)
     # a standard error above, with all pairs of a row counted as one
     recall = min(recall + float(np.sqrt(recall * (1 - recall) / asked.size)), (1 + recall) / 2)
+    most = MAX_MEAN_PROBES * min(1.0, cell_rows(n_neighbors) / mean_cell)
     trials = []
     for share in GROUP_SHARES:
         group_reach = _quantile(between, 1 - (1 - recall) * share)
@@ -253,7 +260,8 @@ def _calibrated(
         cell_reach = _quantile(needed, recall)
         if not np.isfinite(cell_reach):  # groups alone part too many pairs: all that can be done
             cell_reach = _quantile(needed[np.isfinite(needed)], 1 - (1 - recall) / 2)
-        trial = _bounded_probes(sample[asked], replace(cells, group_reach=group_reach, cell_reach=max(1.0, cell_reach)))
+        trial = replace(cells, group_reach=group_reach, cell_reach=max(1.0, cell_reach))
+        trial = _bounded_probes(sample[asked], trial, most)
         members = assign_rows(sample[asked], trial)
         pair = 1.6e-11 * sample.shape[1] + 1.5e-9
         cost = members.cell.size * mean_cell * pair + members.row.size * sample.shape[1] * COPY_SECONDS
@@ -340,11 +348,11 @@ def _cell_ratios(
     return ways[0], ways[1]
 
 
-def _bounded_probes(rows: np.ndarray, cells: Cells) -> Cells:
-    """Lower the reach of cells until rows look into no more than 20 of them on average."""
+def _bounded_probes(rows: np.ndarray, cells: Cells, most: float) -> Cells:
+    """Lower the reach of cells until rows look into no more than `most` of them on average."""
     trial, low, high = cells, 1.0, cells.cell_reach
     for _ in range(12):
-        if assign_rows(rows, trial).cell.size > MAX_MEAN_PROBES * len(rows):
+        if assign_rows(rows, trial).cell.size > most * len(rows):
             high = trial.cell_reach
         elif trial is cells:
             return cells

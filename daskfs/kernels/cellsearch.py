@@ -18,6 +18,7 @@ from daskfs.kernels.neighbors import (
     metric_rows,
     nearest_pairs,
     order_with_ties,
+    pair_rows,
     prepare_rows,
     prepare_sketch,
 )
@@ -91,8 +92,9 @@ def cell_neighbors(
             place = np.minimum(np.searchsorted(base, asked), base.size - 1)
             own = np.where(base[place] == asked, place, -1)
             queries = rows if asked.size == base.size else prepared(asked, rows)
-            row, candidate, squares = nearest_pairs(queries, own, rows, best.width)
-            best.offer(asked[row], base[candidate], squares)
+            for tile in row_blocks(asked.size, pair_rows(rows)):
+                row, candidate, squares = nearest_pairs(queries.part(tile), own[tile], rows, best.width)
+                best.offer(asked[tile][row], base[candidate], squares)
     best.merge()
     looks = _Looks(n_members, n_cells, probing, cell)
     for number, members in enumerate(lookers):
@@ -102,19 +104,21 @@ def cell_neighbors(
             continue
         rows = prepared(base)
         queries = prepared(others, rows)
-        # members whose first cell this is have met its rows; its rows have not met them unless they are at home
-        reach = np.where(first[others] == number, -1.0, best.reach[others])
-        of_others, of_base = close_pairs(queries, reach, rows, best.reach[base], best.width)
-        earlier = (home[others] >= 0) & (home[others] < number)
-        for (row, candidate, squares), at_other, at_base in ((of_others, 0, 1), (of_base, 1, 0)):
-            pair = row, candidate
-            other, own_row = others[pair[at_other]], base[pair[at_base]]
-            # a pair that meets in two cells is taken in the lower one
-            met = np.flatnonzero(earlier[pair[at_other]])
-            new = np.ones(row.size, dtype=bool)
-            new[met] = ~looks(own_row[met], home[other[met]])
-            both = other[new], own_row[new]
-            best.offer(both[at_other], both[at_base], squares[new])
+        for tile in row_blocks(others.size, pair_rows(rows)):
+            asked = others[tile]
+            # members whose first cell this is have met its rows; its rows have not met them unless they are at home
+            reach = np.where(first[asked] == number, -1.0, best.reach[asked])
+            of_asked, of_base = close_pairs(queries.part(tile), reach, rows, best.reach[base], best.width)
+            earlier = (home[asked] >= 0) & (home[asked] < number)
+            for (row, candidate, squares), at_asked, at_base in ((of_asked, 0, 1), (of_base, 1, 0)):
+                pair = row, candidate
+                other, own_row = asked[pair[at_asked]], base[pair[at_base]]
+                # a pair that meets in two cells is taken in the lower one
+                met = np.flatnonzero(earlier[pair[at_asked]])
+                new = np.ones(row.size, dtype=bool)
+                new[met] = ~looks(own_row[met], home[other[met]])
+                both = other[new], own_row[new]
+                best.offer(both[at_asked], both[at_base], squares[new])
     best.merge()
     return best.measured(X, metric, k, are_close=sketch is None)
 

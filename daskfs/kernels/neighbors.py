@@ -33,6 +33,8 @@ UNIT_ROW_NOISE = 1e-28
 """Squared distance of two unit rows that point the same way: rounding in the division by their norms, nothing else."""
 CLOSE_BOUNDS = 1e-9
 """In a crowd of candidates, squared distances whose bounds agree to this share of them count as tied."""
+SHARED_STEPS = 16
+"""Steps over an entry of sparse rows, in a product with dense ones, that take as long as one over a shared column."""
 MAX_TIES = 1024
 """Where more rows than this are tied at the k-th distance, only the lowest-numbered ones are measured."""
 
@@ -424,7 +426,7 @@ def _as_query(operand: np.ndarray) -> np.ndarray:
 def _wide_products(queries: Rows, base: Rows) -> tuple[np.ndarray, np.ndarray]:
     """Return d**2 of every pair of rows, shape (n_queries, n_base), and |q|**2, both in float64."""
     if is_sparse(base.operand):
-        products = np.ascontiguousarray((base.operand @ queries.operand.toarray().T).T)
+        products = _sparse_products(queries.operand, base.operand)
         products *= -2
         products += base.squares
         products += queries.squares[:, None]
@@ -436,6 +438,19 @@ def _wide_products(queries: Rows, base: Rows) -> tuple[np.ndarray, np.ndarray]:
     for columns in row_blocks(base.n_rows, rows_at_once(int(base.values.shape[1]))):
         np.matmul(q, _wide_operand(base.part(columns)).T, out=products[:, columns])
     return products, squares
+
+
+def _sparse_products(queries: sp.csr_matrix, base: sp.csr_matrix) -> np.ndarray:
+    """Return the inner products of sparse rows, shape (n_queries, n_base), float64, C order.
+
+    By a product of two sparse matrices, which costs a step for every column that two rows share, where these are few;
+    by one with dense queries, which costs a much shorter step for every entry of the base, where they are not.
+    """
+    in_base, in_queries = (np.bincount(rows.indices, minlength=rows.shape[1]) for rows in (base, queries))
+    shared = float(in_base @ in_queries.astype(np.float64))
+    if SHARED_STEPS * shared < float(base.nnz) * queries.shape[0]:
+        return np.ascontiguousarray((base @ queries.T.tocsr()).toarray().T)
+    return np.ascontiguousarray((base @ queries.toarray().T).T)
 
 
 def _wide_operand(rows: Rows) -> np.ndarray:
@@ -452,13 +467,18 @@ Entries = tuple[np.ndarray, np.ndarray, np.ndarray]
 NO_ENTRIES: Entries = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
 
 
+def pair_rows(base: Rows) -> int:
+    """Return how many rows :func:`nearest_pairs` and :func:`close_pairs` compare with a base at a time."""
+    return tile_rows(base.n_rows, int(base.values.shape[1]), is_sparse(base.values))
+
+
 def nearest_pairs(queries: Rows, own: np.ndarray, base: Rows, k: int) -> Entries:
     """Return, for each query, pairs with its `k` nearest rows of the base and perhaps some more.
 
     Parameters
     ----------
     queries, base
-        Rows, prepared alike.
+        Rows, prepared alike; :func:`pair_rows` queries at most.
     own
         Place in the base of each query, -1 where it is not there, shape (n_queries,).
     k
@@ -470,20 +490,14 @@ def nearest_pairs(queries: Rows, own: np.ndarray, base: Rows, k: int) -> Entries
         Positions in `queries` and `base`, and squared distances of the metric's rows as the float32 product gives them;
         those that would drown in its rounding are measured.
     """
-    parts = []
-    for rows in row_blocks(queries.n_rows, tile_rows(base.n_rows, int(base.values.shape[1]), is_sparse(base.values))):
-        tile = queries.part(rows)
-        products, tile = _tile_products(tile, base)
-        wanted = _bounded(tile, base, own[rows], min(k, base.n_rows), products)
+    products, queries = _tile_products(queries, base)
+    wanted = _bounded(queries, base, own, min(k, base.n_rows), products)
+    row, candidate = _pairs(wanted)
+    crowded = NO_ENTRIES
+    if row.size > (2 * k + 64) * queries.n_rows:
+        crowded = _crowded(wanted, queries, own, base, k)
         row, candidate = _pairs(wanted)
-        crowded = NO_ENTRIES
-        if row.size > (2 * k + 64) * tile.n_rows:
-            crowded = _crowded(wanted, tile, own[rows], base, k)
-            row, candidate = _pairs(wanted)
-        entries = row, candidate, _product_squares(products, tile, row, base, candidate)
-        row, candidate, squares = _joined([crowded, entries])
-        parts.append((row + rows.start, candidate, squares))
-    return _joined(parts)
+    return _joined([crowded, (row, candidate, _product_squares(products, queries, row, base, candidate))])
 
 
 def close_pairs(a: Rows, a_reach: np.ndarray, b: Rows, b_reach: np.ndarray, k: int) -> tuple[Entries, Entries]:
@@ -492,7 +506,7 @@ def close_pairs(a: Rows, a_reach: np.ndarray, b: Rows, b_reach: np.ndarray, k: i
     Parameters
     ----------
     a, b
-        Rows that have none in common; `a` prepared ``like`` `b`.
+        Rows that have none in common; `a` prepared ``like`` `b`, :func:`pair_rows` of them at most.
     a_reach, b_reach
         Squared distance (of the metric's rows) beyond which a row has no use for another, shape (n_rows,); negative for
         a row that has no use for any.
@@ -504,18 +518,7 @@ def close_pairs(a: Rows, a_reach: np.ndarray, b: Rows, b_reach: np.ndarray, k: i
     of_a, of_b
         What rows of `a` found in `b`, and the other way round; squared distances as in :func:`nearest_pairs`.
     """
-    parts = [
-        _close_tile(a, rows, a_reach[rows], b, b_reach, k)
-        for rows in row_blocks(a.n_rows, tile_rows(b.n_rows, int(b.values.shape[1]), is_sparse(b.values)))
-    ]
-    of_a, of_b = zip(*parts, strict=True)
-    return _joined(of_a), _joined(of_b)
-
-
-def _close_tile(
-    a: Rows, rows: slice, a_reach: np.ndarray, b: Rows, b_reach: np.ndarray, k: int
-) -> tuple[Entries, Entries]:
-    products, tile = _tile_products(a.part(rows), b)
+    products, tile = _tile_products(a, b)
     p = _precision(products.dtype, int(b.values.shape[1]))
     square_scale = b.scale**2
     wanted_a = products <= _limit(a_reach * square_scale, tile.squares, p, products.dtype)[:, None]
@@ -535,8 +538,7 @@ def _close_tile(
         forward &= wanted_a[i, j]
         backward &= wanted_b[i, j]
     of_a = _joined([of_a, (i[forward], j[forward], squares[forward])])
-    of_b = _joined([of_b, (j[backward], i[backward], squares[backward])])
-    return (of_a[0] + rows.start, of_a[1], of_a[2]), (of_b[0], of_b[1] + rows.start, of_b[2])
+    return of_a, _joined([of_b, (j[backward], i[backward], squares[backward])])
 
 
 def _tile_products(tile: Rows, base: Rows) -> tuple[np.ndarray, Rows]:
