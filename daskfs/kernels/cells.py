@@ -28,7 +28,7 @@ MAX_COPIES = 3.0
 MAX_PROBES = 32
 """A row looks into at most this many cells of one group."""
 MAX_MEAN_PROBES = 20.0
-"""Cells that a row looks into on average, at most, with cells of :func:`cell_rows` rows."""
+"""Cells that a row looks into on average, at most."""
 LEAST_SHARE = 0.1
 """Groups with less than this share of the mean size are given up."""
 LEAST_ROWS = 4.0
@@ -133,7 +133,14 @@ def training_rows(n_sampled: int, n_samples: int) -> np.ndarray:
 
 
 def train_cells(
-    sample: np.ndarray, n_samples: int, n_groups: int, n_cells: int, n_neighbors: int, recall: float, seed: int
+    sample: np.ndarray,
+    n_samples: int,
+    n_groups: int,
+    n_cells: int,
+    n_neighbors: int,
+    recall: float,
+    seed: int,
+    max_probes: float = MAX_MEAN_PROBES,
 ) -> Cells:
     """Cut space into groups and cells that hold about as many rows each.
 
@@ -151,6 +158,8 @@ def train_cells(
         Share of them that the cells should let a search find, to judge by the sample.
     seed
         Seed.
+    max_probes
+        Cells that a row may look into on average.
     """
     generator = np.random.default_rng([seed, n_groups, n_cells])
     whole, trained = sample, training_rows(len(sample), n_samples)
@@ -173,7 +182,7 @@ def train_cells(
     centers = np.concatenate([centers for centers, _ in found])
     share = 0.0 if trained.all() else len(sample) / n_samples
     cells = Cells(group_centers, offsets, 1.0, centers, cell_sizes, starts, 1.0, LEAST_ROWS * n_neighbors, share)
-    return _calibrated(whole, trained, n_samples, cells, n_neighbors, recall, generator)
+    return _calibrated(whole, trained, n_samples, cells, n_neighbors, recall, max_probes, generator)
 
 
 def _balanced(rows: np.ndarray, n_groups: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -227,6 +236,7 @@ def _calibrated(
     cells: Cells,
     n_neighbors: int,
     recall: float,
+    most: float,
     generator: np.random.Generator,
 ) -> Cells:
     """Return the cells with the reaches at which enough pairs of neighbours in the sample meet, at the least cost.
@@ -249,7 +259,6 @@ def _calibrated(
     mean_cell = n_samples / len(cells.cell_centers)
     # a standard error above, with all pairs of a row counted as one
     recall = min(recall + float(np.sqrt(recall * (1 - recall) / asked.size)), (1 + recall) / 2)
-    most = MAX_MEAN_PROBES * min(1.0, cell_rows(n_neighbors) / mean_cell)
     trials = []
     for share in GROUP_SHARES:
         group_reach = _quantile(between, 1 - (1 - recall) * share)
@@ -526,7 +535,9 @@ def split_large(
             wanted = own.size * 4 // LARGE_CELL
             count = own.size if own.size <= 2 * LARGE_CELL else max(LARGE_CELL, SAMPLED_PER_PART * wanted)
             shown = np.sort(np.random.default_rng([seed, int(number)]).choice(own, size=count, replace=False))
-            cells = train_cells(rows[shown], own.size, 1, wanted, n_neighbors, (1 + recall) / 2, seed)
+            # parts are larger than cells: rows look into fewer of them
+            most = MAX_MEAN_PROBES * min(1.0, cell_rows(n_neighbors) * wanted / own.size)
+            cells = train_cells(rows[shown], own.size, 1, wanted, n_neighbors, (1 + recall) / 2, seed, most)
             trained = np.zeros(len(rows), dtype=bool)
             trained[shown[training_rows(shown.size, own.size)]] = True
             found, new, order = _parts(assign_rows(rows, cells, trained), own, by_order=depth == MAX_SPLITS - 1)
