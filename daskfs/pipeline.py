@@ -232,7 +232,7 @@ def warm(client: Client, context: Context, plan: Plan) -> Iterator[None]:
 
     projected = all(isinstance(stage.parameters["graph"]["projection"], int) for stage in descends)
     sparse = context.tiles.shape.is_sparse and not projected
-    with warmed(client, "daskfs.graph.descent:compile_descent", sparse):
+    with warmed(client, "daskfs.graph.descent:compile_descent", sparse, "pynndescent"):
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 from collections.abc import Iterator
@@ -25,12 +26,17 @@ class WarmUp(WorkerPlugin):
 
     name = "daskfs-warm-up"
 
-    def __init__(self, function: str, argument: object) -> None:
-        self.function, self.argument = function, argument
+    def __init__(self, function: str, argument: object, package: str) -> None:
+        self.function, self.argument, self.package = function, argument, package
 
-    def setup(self, worker: Any) -> None:
-        """Start the call."""
+    async def setup(self, worker: Any) -> None:
+        """Import the package, and start the call.
+
+        No unit runs before that. One that imported scikit-learn while another thread does, as part of pynndescent, can
+        find it half made.
+        """
         del worker
+        await asyncio.to_thread(import_module, self.package)
         threading.Thread(target=self._run, name=self.name, daemon=True).start()
 
     def _run(self) -> None:
@@ -39,12 +45,13 @@ class WarmUp(WorkerPlugin):
 
 
 @contextmanager
-def warmed(client: Client, function: str, argument: object) -> Iterator[None]:
-    """Call a function, ``module:name``, in every worker and in those that come later, beside their work.
+def warmed(client: Client, function: str, argument: object, package: str) -> Iterator[None]:
+    """Call a function, ``module:name``, in every worker and in those that come later, beside their work; the package
+    that it needs is imported before they have any.
 
     A scheduler that others share is left as it was.
     """
-    client.register_plugin(WarmUp(function, argument))
+    client.register_plugin(WarmUp(function, argument, package))
     try:
         yield
     finally:
