@@ -13,17 +13,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from daskfs.estimators import FisherScore, LaplacianScore, PearsonScore, VarianceScore
+    from daskfs.estimators.filters import FisherScore, PearsonScore, VarianceScore
+    from daskfs.estimators.graph import LaplacianScore
     from daskfs.graph.api import KNNGraph, knn_graph
     from daskfs.job import load_job, make_job
     from daskfs.pipeline import run_job
     from daskfs.version import __version__
 
 _HOME = {
-    "FisherScore": "daskfs.estimators",
-    "LaplacianScore": "daskfs.estimators",
-    "PearsonScore": "daskfs.estimators",
-    "VarianceScore": "daskfs.estimators",
+    "FisherScore": "daskfs.estimators.filters",
+    "LaplacianScore": "daskfs.estimators.graph",
+    "PearsonScore": "daskfs.estimators.filters",
+    "VarianceScore": "daskfs.estimators.filters",
     "KNNGraph": "daskfs.graph.api",
     "knn_graph": "daskfs.graph.api",
     "load_job": "daskfs.job",

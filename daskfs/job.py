@@ -25,7 +25,6 @@ from pydantic_core import ErrorDetails
 from daskfs.errors import JobError, nearest
 from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.kernels.labels import Task
-from daskfs.kernels.neighbors import Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.methods.laplacian import GraphChoice
 from daskfs.methods.registry import FILLED_IN, Method, criterion_named, make_method
@@ -188,10 +187,10 @@ class Job(Block):
             raise ValueError(msg)
         return [_method_block(entry) for entry in value]
 
-    def graph_spec(self, metric: Metric, scaling: Scaling | None) -> GraphSpec:
-        """Return the spec of the neighbour lists for a metric and scaling."""
+    def completed(self, spec: GraphSpec) -> GraphSpec:
+        """Return the spec of neighbor lists with what the job says of the search."""
         g = self.graph
-        return GraphSpec(metric, scaling, g.engine, g.recall, g.projection, g.random_state)
+        return GraphSpec(spec.metric, spec.scaling, g.engine, g.recall, g.projection, g.random_state)
 
     def make_methods(self, task: Task | None, *, on_matrix: bool = False) -> list[Method]:
         """Return the methods with the job's defaults filled in.
@@ -214,10 +213,11 @@ class Job(Block):
             for key in FILLED_IN.keys() & entry.parameters.keys() & fields.keys():
                 msg = f"method {entry.name} has no parameter '{key}': {FILLED_IN[key]}."
                 raise JobError(msg)
+            # what the job leaves open is left to the method, whose papers differ
+            scalings = {f"{key}_scaling": value for key, value in self.transform.model_dump(exclude_unset=True).items()}
             defaults: dict[str, Any] = {
-                **self.graph.model_dump(),
-                "graph_scaling": self.transform.graph,
-                "score_scaling": self.transform.score,
+                **self.graph.model_dump(exclude_unset=True),
+                **scalings,
                 "task": task or "regression",
                 "graph": "given" if on_matrix else "neighbors",
             }

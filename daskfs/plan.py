@@ -33,7 +33,7 @@ from daskfs.graph.partition import (
     step_rows,
 )
 from daskfs.graph.space import COMPONENT_CHOICES, FORCED_FEATURES, SPARSE_COMPONENTS
-from daskfs.graph.spec import GraphSpec, Weighting
+from daskfs.graph.spec import GraphSpec, Lists, Weighting
 from daskfs.kernels.cells import CALIBRATION_RANKS, CALIBRATION_ROWS
 from daskfs.kernels.neighbors import PAIR_ELEMENTS, TILE_BYTES
 from daskfs.store import layout
@@ -290,6 +290,13 @@ def plan_graph(shape: Shape, spec: GraphSpec, k: int, memory_limit: int | None =
     return [Stage(f"neighbors-{spec.name}", "neighbors", n_units, parameters, peak, n_units * shape.x_bytes, lists)]
 
 
+def plan_lists(shape: Shape, lists: Lists, k: int, memory_limit: int | None = None) -> list[Stage]:
+    """Stages that find the neighbor lists of any kind."""
+    if isinstance(lists, GraphSpec):
+        return plan_graph(shape, lists, k, memory_limit)
+    raise NotImplementedError
+
+
 def _plan_groups(shape: Shape, spec: GraphSpec, k: int, available: int | None) -> list[Stage]:
     """Stages of an approximate search. Copies of rows are planned at 2.5; the data decide."""
     process, name, rows = PROCESS_BYTES, spec.name, shape.n_samples
@@ -451,6 +458,11 @@ def slab_columns(shape: Shape, scaled: bool, memory_limit: int | None) -> int:
 def _panel_bytes(shape: Shape, scaled: bool) -> int:
     """Bytes of one column of what is copied of a panel: the rows of some labels, or the steps of a rescaling."""
     return shape.n_samples * (24 if scaled else shape.itemsize)
+
+
+def plan_finish(shape: Shape, method: Mapping[str, Any], finish: str, columns: int, process_bytes: int) -> list[Stage]:
+    """Stages that make the table of one method from those of its slabs."""
+    raise NotImplementedError
 
 
 def plan_scores(

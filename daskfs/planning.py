@@ -7,7 +7,7 @@ Most formats say so in their metadata; a text table is scanned to its end, and a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from daskfs.graph.edges import GIVEN, GIVEN_BLOCK
 from daskfs.graph.given import Graph, NeighborLists, WeightMatrix, given_bytes
 from daskfs.graph.givenfiles import open_graph
 from daskfs.graph.partition import resolved
-from daskfs.graph.spec import GraphSpec
+from daskfs.graph.spec import GraphSpec, Lists, MixedGraph
 from daskfs.job import DataBlock, EvaluateBlock, Job
 from daskfs.kernels.labels import Task
 from daskfs.methods.laplacian import GraphParameters
@@ -34,8 +34,9 @@ from daskfs.plan import (
     digest,
     fingerprinted,
     plan_edges,
-    plan_graph,
+    plan_finish,
     plan_ingest,
+    plan_lists,
     plan_scores,
     plan_shape,
     plan_weights,
@@ -173,16 +174,30 @@ def _path_in_place(source: Source, memory_limit: int | None) -> str | None:
     return str(path)
 
 
-def graph_specs(job: Job, methods: list[Method]) -> dict[str, tuple[GraphSpec, int]]:
-    """Return the neighbour lists that the methods stand on, with the largest number of neighbours, by name."""
-    specs: dict[str, tuple[GraphSpec, int]] = {}
+def needed_lists(
+    methods: Sequence[Method], n_samples: int, complete: Callable[[GraphSpec], GraphSpec] = lambda spec: spec
+) -> dict[str, tuple[Lists, int]]:
+    """Return the neighbor lists that the methods stand on, with the largest number of neighbors, by name; those over X
+    first, as others are made from them.
+
+    Parameters
+    ----------
+    methods
+        The methods.
+    n_samples
+        Number of rows of X.
+    complete
+        Adds to a spec of lists over X how they are to be searched.
+    """
+    found: dict[str, tuple[Lists, int]] = {}
     for method in methods:
-        parameters = method.parameters
-        if isinstance(parameters, GraphParameters) and parameters.graph != GIVEN:
-            spec = job.graph_spec(parameters.metric, parameters.graph_scaling)
-            known = specs.get(spec.name, (spec, 0))[1]
-            specs[spec.name] = (spec, max(known, parameters.n_neighbors))
-    return specs
+        for name, (lists, k) in method.parameters.lists(n_samples).items():
+            if isinstance(lists, GraphSpec):
+                lists = complete(lists)
+            elif isinstance(lists, MixedGraph):
+                lists = dataclasses.replace(lists, base=complete(lists.base))
+            found[name] = (lists, max(k, found.get(name, (lists, 0))[1]))
+    return dict(sorted(found.items(), key=lambda item: not isinstance(item[1][0], GraphSpec)))
 
 
 def plan_run(job: Job, tiles: TilePlan, task: Task | None, memory_limit: int | None) -> Plan:
@@ -210,27 +225,25 @@ def plan_run(job: Job, tiles: TilePlan, task: Task | None, memory_limit: int | N
     if isinstance(given, WeightMatrix):
         methods = job.make_methods(task, on_matrix=True)
     weightings = graph_needs(methods)
-    specs = graph_specs(job, methods)
+    lists = needed_lists(methods, shape.n_samples, job.completed)
     stages: list[Stage] = []
     process = PROCESS_BYTES
     if given is not None:
         check_given(given, methods, shape.n_samples)
         stages.append(plan_given(given, shape.n_samples, max(w.n_neighbors for w in weightings), process))
     else:
-        process += _descent_bytes(specs, shape, memory_limit)
-        for spec, k in specs.values():
-            check_neighbors(k, shape.n_samples)
-            check_sparse(spec, shape.is_sparse)
-            stages += plan_graph(shape, spec, k, memory_limit)
+        process += _descent_bytes(lists, shape, memory_limit)
+        stages += plan_all_lists(shape, lists, memory_limit)
     for name, k in dict.fromkeys((w.graph, w.n_neighbors) for w in weightings):
         if name != GIVEN:
-            stages += plan_edges(shape.n_samples, name, k, process, specs[name][1])
-    streaming = [plan_weights(shape.n_samples, w, process, specs.get(w.graph, (None, 0))[1]) for w in weightings]
+            stages += plan_edges(shape.n_samples, name, k, process, lists[name][1])
+    streaming = [plan_weights(shape.n_samples, w, process, lists.get(w.graph, (None, 0))[1]) for w in weightings]
     scaled = any(need.scaling is not None for method in methods for need in method.needs)
     columns = slab_columns(shape, scaled, memory_limit)
     raw_methods = [method_to_json(m) for m in methods]
     streaming.append(plan_scores(shape, raw_methods, weightings, scaled, columns, process))
     stages += plan_streams(streaming, given, shape.n_samples, process)
+    stages += plan_finishes(shape, methods, columns, process)
     n_selected = selected_count(job, shape.n_features)
     table = process + PARQUET_BYTES + 600 * shape.n_features * len(methods)
     stages.append(Stage("rank", "rank", 1, {"methods": raw_methods, "n_features": n_selected}, table))
@@ -244,9 +257,31 @@ def plan_run(job: Job, tiles: TilePlan, task: Task | None, memory_limit: int | N
     return Plan(tiles.url, settled, digest(facts["job"], [stage.fingerprint for stage in settled]), facts=facts)
 
 
-def _descent_bytes(specs: Mapping[str, tuple[GraphSpec, int]], shape: Shape, memory_limit: int | None) -> int:
+def plan_all_lists(shape: Shape, lists: Mapping[str, tuple[Lists, int]], memory_limit: int | None) -> list[Stage]:
+    """Stages of all neighbor lists of :func:`needed_lists`; :class:`InputError` where the rows cannot serve."""
+    stages: list[Stage] = []
+    for wanted, k in lists.values():
+        if isinstance(wanted, GraphSpec):
+            check_neighbors(k, shape.n_samples)
+            check_sparse(wanted, shape.is_sparse)
+        stages += plan_lists(shape, wanted, k, memory_limit)
+    return stages
+
+
+def plan_finishes(shape: Shape, methods: Sequence[Method], columns: int, process: int) -> list[Stage]:
+    """Stages of the methods whose scores take more than one slab."""
+    return [
+        stage
+        for method in methods
+        if (finish := method.criterion.finish)
+        for stage in plan_finish(shape, method_to_json(method), finish, columns, process)
+    ]
+
+
+def _descent_bytes(lists: Mapping[str, tuple[Lists, int]], shape: Shape, memory_limit: int | None) -> int:
     available = available_bytes(memory_limit)
-    descends = any(resolved(spec, shape, available).engine == "pynndescent" for spec, _ in specs.values())
+    specs = [spec for spec, _ in lists.values() if isinstance(spec, GraphSpec)]
+    descends = any(resolved(spec, shape, available).engine == "pynndescent" for spec in specs)
     return DESCENT_BYTES if descends else 0
 
 

@@ -5,7 +5,7 @@ memory.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from daskfs.plan import (
     plan_weights,
     slab_columns,
 )
-from daskfs.planning import check_sparse
+from daskfs.planning import check_sparse, needed_lists, plan_all_lists, plan_finishes
 from daskfs.scores.slab import graph_needs, method_to_json
 from daskfs.store import layout
 from daskfs.store.context import Context, put_labels
@@ -77,7 +77,6 @@ class _LazyMoments(Store):
 def score_features(
     context: Context,
     methods: Sequence[Method],
-    specs: Mapping[str, tuple[GraphSpec, int]],
     labels: Labels | None,
     given: Graph | None = None,
     client: Client | None = None,
@@ -90,8 +89,6 @@ def score_features(
         Tiles and a store for what follows from them.
     methods
         Methods to score.
-    specs
-        Neighbour lists to find, with the number of neighbours, by name.
     labels
         Labels, checked against what the methods need.
     given
@@ -105,13 +102,14 @@ def score_features(
     weightings = graph_needs(list(methods))
     scaled = any(need.scaling is not None for method in methods for need in method.needs)
     columns = slab_columns(shape, scaled, None)
-    stages: list[Stage] = [stage for spec, k in specs.values() for stage in plan_graph(shape, spec, k)]
-    lists = dict.fromkeys((w.graph, w.n_neighbors) for w in weightings if w.graph != GIVEN)
-    stages += [stage for name, k in lists for stage in plan_edges(shape.n_samples, name, k, 0)]
+    lists = needed_lists(methods, shape.n_samples)
+    found = {name: wanted for name, wanted in lists.items() if not (given and isinstance(wanted[0], GraphSpec))}
+    stages = plan_all_lists(shape, found, None)
+    graphs = dict.fromkeys((w.graph, w.n_neighbors) for w in weightings if w.graph != GIVEN)
+    stages += [stage for name, k in graphs for stage in plan_edges(shape.n_samples, name, k, 0)]
     stages += [plan_weights(shape.n_samples, w, 0) for w in weightings]
     stages.append(plan_scores(shape, [method_to_json(m) for m in methods], weightings, scaled, columns, 0))
-    for spec, _ in specs.values():
-        check_sparse(spec, shape.is_sparse)
+    stages += plan_finishes(shape, methods, columns, 0)
     if given is not None:
         store_graph(context.store, given, shape.n_samples, max(w.n_neighbors for w in weightings))
     run_all(context, stages, client)

@@ -13,7 +13,6 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.order import rank_order
 from daskfs.ranking.tables import method_scores
 from daskfs.scores.slab import methods_from, slab_range
 from daskfs.store import layout
@@ -34,10 +33,8 @@ def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int
     used: set[int] = set()
     warnings = [warning] if warning else []
     for method in methods_from(parameters["methods"]):
-        scores = method_scores(store, method)[0]
-        order = rank_order(scores, method.criterion.direction)[
-            : min(largest, int(np.isfinite(scores).sum() + np.isinf(scores).sum()))
-        ]
+        table = method_scores(store, method)
+        order = method.order(table)[: min(largest, int(np.count_nonzero(~method.is_excluded(table))))]
         store.put_array(layout.EVALUATION_ORDER.format(method.label), order)
         if too_many := [n for n in parameters["n_selected"] if n > order.size]:
             sizes = ", ".join(map(str, too_many))

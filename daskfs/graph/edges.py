@@ -9,7 +9,7 @@ the lists of some rows, one block of the others, and a few numbers for each row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -175,9 +175,10 @@ def weight_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     n_samples = context.tiles.shape.n_samples
     t = _kernel_width(store, weighting)
     degrees = np.zeros(n_samples)
+    weigh = EdgeWeights(context, [weighting])
     n_edges = n_underflow = 0
     for source, target, value in edge_blocks(store, weighting.graph, weighting.n_neighbors):
-        weight = _weights_of(value, weighting, t)
+        weight = weigh(source, target, value, weighting, t)
         np.add.at(degrees, source, weight)
         np.add.at(degrees, target, weight)
         n_edges += weight.size
@@ -186,7 +187,7 @@ def weight_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> 
         degrees += 1.0
     elif weighting.graph == GIVEN:
         degrees += store.open(layout.GIVEN_DIAGONAL)[...]
-    if n_edges == n_underflow:
+    if n_edges == n_underflow and weighting.labelled_factor != 0:
         raise InputError(_all_zero(weighting, t, n_edges))
     store.put_array(layout.DEGREES.format(weighting.key), degrees, (block_rows(n_samples),))
     summary = {"t": t, "n_underflow": n_underflow, "n_isolated": int((degrees == 0).sum()), "n_edges": n_edges}
@@ -224,18 +225,37 @@ def _squared_lengths(store: Store, name: str, k: int) -> Iterator[np.ndarray]:
 
 
 def weighted_blocks(
-    store: Store, graph: str, k: int, weightings: list[Weighting]
+    context: Context, graph: str, k: int, weightings: list[Weighting]
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield (source, target, weights) of the edges; weights have shape (n_weightings, n_edges)."""
+    store = context.store
     widths = [float(store.read_json(layout.WEIGHT_SUMMARY.format(w.key))["t"]) for w in weightings]
+    weigh = EdgeWeights(context, weightings)
     for source, target, value in edge_blocks(store, graph, k):
-        yield source, target, np.stack([_weights_of(value, w, t) for w, t in zip(weightings, widths, strict=True)])
+        rows = [weigh(source, target, value, w, t) for w, t in zip(weightings, widths, strict=True)]
+        yield source, target, np.stack(rows)
 
 
-def _weights_of(value: np.ndarray, weighting: Weighting, t: float) -> np.ndarray:
-    if weighting.graph == GIVEN:
-        return value
-    return edge_weights(value, weighting.weights, t)
+class EdgeWeights:
+    """Weights of edges under some weightings, with what they need of the labels."""
+
+    def __init__(self, context: Context, weightings: Sequence[Weighting]) -> None:
+        self._is_labelled: np.ndarray | None = None
+        if any(w.labelled_factor != 1 for w in weightings):
+            labels = context.labels()
+            assert labels is not None
+            self._is_labelled = labels.is_labelled
+
+    def __call__(
+        self, source: np.ndarray, target: np.ndarray, value: np.ndarray, weighting: Weighting, t: float
+    ) -> np.ndarray:
+        """Return the weight of each edge; `value` is its length, or the weight it was given."""
+        weights = value if weighting.graph == GIVEN else edge_weights(value, weighting.weights, t)
+        if weighting.labelled_factor == 1:
+            return weights
+        assert self._is_labelled is not None
+        both = self._is_labelled[source] & self._is_labelled[target]
+        return np.where(both, weighting.labelled_factor * weights, weights)
 
 
 def _given_blocks(store: Store) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:

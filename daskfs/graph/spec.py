@@ -37,9 +37,47 @@ class GraphSpec:
 
 
 @dataclass(frozen=True)
+class TargetGraph:
+    """The nearest neighbors of each labelled row by the target alone, which is a sort.
+
+    Lengths are absolute differences of the target, `standardize` d to z-scores over the labelled rows.
+    """
+
+    standardize: bool = True
+
+    @property
+    def name(self) -> str:
+        """Short name, used as the store's group name."""
+        return "target" if self.standardize else "target-raw"
+
+
+@dataclass(frozen=True)
+class MixedGraph:
+    """The nearest neighbors by the mixed distance of Doquire and Verleysen (2011), Eq. 8.
+
+    Two labelled rows are as far apart as their targets, any other two as far as their rows in the space of `base`,
+    per feature. `neighbors` "d" takes the nearest by that distance, "x" the nearest rows of `base`.
+    """
+
+    base: GraphSpec
+    neighbors: Literal["d", "x"] = "d"
+    standardize: bool = True
+
+    @property
+    def name(self) -> str:
+        """Short name, used as the store's group name."""
+        return f"mixed-{self.neighbors}-{self.base.name}{'' if self.standardize else '-raw'}"
+
+
+Lists = GraphSpec | TargetGraph | MixedGraph
+"""What decides neighbor lists, whichever kind."""
+
+
+@dataclass(frozen=True)
 class Weighting:
-    """Weights on a graph. `graph` names the neighbour lists: a :attr:`GraphSpec.name`, or "given" for a graph from
-    outside.
+    """Weights on a graph. `graph` names the neighbour lists: the name of :data:`Lists`, or "given" for a graph from
+    outside. Weights of edges between two labelled rows are multiplied by `labelled_factor`; a factor of 0 leaves them
+    out.
     """
 
     graph: str
@@ -47,9 +85,10 @@ class Weighting:
     weights: WeightKind = "heat"
     t: WidthRule = "mean"
     self_loops: bool = False
+    labelled_factor: float = 1.0
 
     @property
     def key(self) -> str:
         """A short name that is safe as a store key."""
-        text = repr((self.graph, self.n_neighbors, self.weights, self.t, self.self_loops))
+        text = repr((self.graph, self.n_neighbors, self.weights, self.t, self.self_loops, self.labelled_factor))
         return hashlib.sha256(text.encode()).hexdigest()[:12]

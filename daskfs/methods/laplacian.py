@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, Field, PositiveInt, model_validator
 
-from daskfs.graph.spec import GraphSpec, Weighting
+from daskfs.graph.spec import GraphSpec, Lists, Weighting
 from daskfs.kernels.neighbors import Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.weights import WeightKind
@@ -46,8 +46,17 @@ class GraphParameters(GraphChoice, Parameters):
         """The weighted graph these parameters ask for."""
         if self.graph == "given":  # its weights are its own: one weighting for all methods
             return Weighting("given", 0, "binary", "mean", self.self_loops)
-        name = GraphSpec(metric=self.metric, scaling=self.graph_scaling).name
-        return Weighting(name, self.n_neighbors, self.weights, self.t, self.self_loops)
+        return Weighting(self.spec.name, self.n_neighbors, self.weights, self.t, self.self_loops)
+
+    @property
+    def spec(self) -> GraphSpec:
+        """The neighbor lists over X."""
+        return GraphSpec(metric=self.metric, scaling=self.graph_scaling)
+
+    def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
+        """Return the lists over X, unless a graph comes from outside."""
+        del n_samples
+        return {} if self.graph == "given" else {self.spec.name: (self.spec, self.n_neighbors)}
 
 
 def _statistics(parameters: GraphParameters) -> tuple[NeedGraphForms]:

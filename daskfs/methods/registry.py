@@ -12,8 +12,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from daskfs.errors import InputError, JobError, nearest
+from daskfs.graph.spec import Lists
 from daskfs.kernels.labels import Labels, Task
-from daskfs.kernels.order import Direction
+from daskfs.kernels.order import Direction, rank_order
 from daskfs.kernels.scaling import Scaling
 from daskfs.methods.statistics import Need, Statistics
 
@@ -35,6 +36,17 @@ class Parameters(BaseModel):
         """Return the names that a user may set."""
         return tuple(name for name in cls.model_fields if name not in FILLED_IN)
 
+    def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
+        """Return the neighbor lists that the criterion stands on, with the number of neighbors, by name; those that
+        others are made from come first.
+        """
+        del n_samples
+        return {}
+
+    def more_fields(self) -> tuple[str, ...]:
+        """Return the fields that these parameters add to the criterion's own."""
+        return ()
+
 
 @dataclass(frozen=True)
 class Criterion:
@@ -42,7 +54,9 @@ class Criterion:
 
     `statistics(parameters)` names the statistics of a panel that the criterion needs; `score(statistics, parameters)`
     turns them into the fields, each of shape (width,), float64, of which "score" is the first. `reason` says why a
-    feature is excluded where its score is NaN.
+    feature is excluded where its score is NaN. `ranked_by` names a field that ranks instead of the score, smallest
+    first, with NaN for an excluded feature. `finish` names the stages that make the table from that of the slabs, where
+    no slab can say its scores alone.
     """
 
     name: str
@@ -54,6 +68,8 @@ class Criterion:
     statistics: Callable[[Any], tuple[Need, ...]]
     score: Callable[[Statistics, Any], Mapping[str, np.ndarray]]
     reason: str = "constant feature"
+    ranked_by: str = ""
+    finish: str = ""
     needs_labels: bool = False
     tasks: tuple[Task, ...] = ("classification", "regression")
     uses_graph: bool = False
@@ -73,6 +89,21 @@ class Method:
     def needs(self) -> tuple[Need, ...]:
         """Statistics that the criterion needs."""
         return self.criterion.statistics(self.parameters)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the rows of the method's table."""
+        return (*self.criterion.fields, *self.parameters.more_fields())
+
+    def order(self, table: np.ndarray) -> np.ndarray:
+        """Return all features, best first, excluded ones last; shape (n_features,), int64."""
+        if by := self.criterion.ranked_by:
+            return rank_order(table[self.fields.index(by)], "ascending")
+        return rank_order(table[0], self.criterion.direction)
+
+    def is_excluded(self, table: np.ndarray) -> np.ndarray:
+        """Return which features have no rank, shape (n_features,), bool."""
+        return np.isnan(table[self.fields.index(self.criterion.ranked_by or self.fields[0])])
 
 
 @cache

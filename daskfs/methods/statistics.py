@@ -19,10 +19,13 @@ from daskfs.kernels.scaling import Scaling
 
 @dataclass(frozen=True)
 class GraphForms:
-    """Quadratic forms of a graph: f'Lf and f~'D f~, shape (width,); NaN-worthy columns are marked in `is_constant`."""
+    """Quadratic forms of a graph: f'Lf and f~'D f~, and the mean by degrees, f'D1 / 1'D1, shape (width,); NaN-worthy
+    columns are marked in `is_constant`.
+    """
 
     numerator: np.ndarray
     denominator: np.ndarray
+    mean: np.ndarray
     is_constant: np.ndarray
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.kernels.order import rank_order
 from daskfs.methods.registry import Method
 from daskfs.scores.slab import methods_from
 from daskfs.store import layout
@@ -32,17 +31,17 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
     rows: list[tuple[Any, ...]] = []
     selected: list[tuple[Any, ...]] = []
     for method in methods_from(parameters["methods"]):
-        scores = method_scores(store, method)[0]
-        order = rank_order(scores, method.criterion.direction)
-        if np.isnan(scores).all():
+        table = method_scores(store, method)
+        scores, order, excluded = table[0], method.order(table), method.is_excluded(table)
+        if excluded.all():
             why = f"every one is excluded ({method.criterion.reason})"
             msg = f"method {method.label} can rank none of the {scores.size} features: {why}."
             raise InputError(msg)
-        table = [
+        ranked = [
             _row(method, rank, int(feature), names, scores, constant) for rank, feature in enumerate(order, start=1)
         ]
-        rows += table
-        selected += [row for row in table[: int(parameters["n_features"])] if row[4] is not None]
+        rows += ranked
+        selected += ranked[: min(int(parameters["n_features"]), int(np.count_nonzero(~excluded)))]
     store.write_bytes(layout.RANKING_CSV, csv_bytes(RANKING_COLUMNS, rows))
     store.write_bytes(layout.RANKING_PARQUET, parquet_bytes(RANKING_COLUMNS, rows))
     store.write_bytes(layout.SELECTED_CSV, csv_bytes(RANKING_COLUMNS[:-1], (row[:-1] for row in selected)))

@@ -13,7 +13,6 @@ import numpy as np
 
 from daskfs.evaluation.models import results
 from daskfs.graph.edges import GIVEN
-from daskfs.kernels.order import rank_order
 from daskfs.methods.registry import Method
 from daskfs.plan import Plan, Stage
 from daskfs.planning import TilePlan
@@ -240,8 +239,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 def _method(method: Method, table: np.ndarray, names: list[str]) -> dict[str, Any]:
     scores = table[0]
-    order = rank_order(scores, method.criterion.direction)
-    ranked = order[: int((~np.isnan(scores)).sum())]
+    ranked = _ranked(method, table)
     places = np.unique(np.linspace(0, ranked.size - 1, min(CURVE_POINTS, ranked.size)).astype(int))
     return {
         "label": method.label,
@@ -252,12 +250,17 @@ def _method(method: Method, table: np.ndarray, names: list[str]) -> dict[str, An
         "n_ranked": int(ranked.size),
         "n_excluded": int(scores.size - ranked.size),
         "curve": {"rank": [int(p) + 1 for p in places], "score": [float(s) for s in scores[ranked[places]]]},
-        "columns": list(method.criterion.fields),
+        "columns": list(method.fields),
         "top": [
             {"rank": rank, "feature": int(f), "name": names[f], "values": [float(v) for v in table[:, f]]}
             for rank, f in enumerate(ranked[:TOP], start=1)
         ],
     }
+
+
+def _ranked(method: Method, table: np.ndarray) -> np.ndarray:
+    """Return the features that have a rank, best first."""
+    return method.order(table)[: int(np.count_nonzero(~method.is_excluded(table)))]
 
 
 def _parameters(method: Method) -> dict[str, Any]:
@@ -271,11 +274,7 @@ def _parameters(method: Method) -> dict[str, Any]:
 def _agreement(methods: list[Method], tables: Mapping[str, np.ndarray], top_k: int) -> dict[str, Any] | None:
     if len(methods) < 2:
         return None
-    tops = []
-    for method in methods:
-        scores = tables[method.label][0]
-        order = rank_order(scores, method.criterion.direction)
-        tops.append(set(order[: min(top_k, int((~np.isnan(scores)).sum()))].tolist()))
+    tops = [set(_ranked(method, tables[method.label])[:top_k].tolist()) for method in methods]
     jaccard = [[len(a & b) / max(len(a | b), 1) for b in tops] for a in tops]
     return {"labels": [m.label for m in methods], "top_k": top_k, "jaccard": jaccard}
 
@@ -286,7 +285,7 @@ def _excluded(
     constant = tiles.constant_columns()
     by_feature: dict[tuple[int, str], list[str]] = {}
     for method in methods:
-        for feature in np.flatnonzero(np.isnan(tables[method.label][0])):
+        for feature in np.flatnonzero(method.is_excluded(tables[method.label])):
             note = "constant feature" if constant[feature] else method.criterion.reason
             by_feature.setdefault((int(feature), note), []).append(method.label)
     rows = [

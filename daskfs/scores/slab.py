@@ -21,7 +21,6 @@ from daskfs.methods.registry import Method, make_method
 from daskfs.methods.statistics import GraphForms, Need, NeedGraphForms, Statistic, panel_statistic
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.store import Store
 
 Panels = list[np.ndarray]
 
@@ -40,8 +39,8 @@ def create_scores(context: Context, parameters: Mapping[str, Any]) -> None:
     """Create one array of fields for each method."""
     n_features, columns = context.tiles.shape.n_features, int(parameters["slab_columns"])
     for method in methods_from(parameters["methods"]):
-        n_fields = len(method.criterion.fields)
-        name, shape = layout.SCORES.format(method.label), (n_fields, n_features)
+        n_fields = len(method.fields)
+        name, shape = slab_table(method), (n_fields, n_features)
         context.store.create(name, shape, np.float64, (n_fields, columns))
 
 
@@ -60,12 +59,17 @@ def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> No
             for need in wanted:
                 if not isinstance(need, NeedGraphForms):
                     statistic[need] = panel_statistic(need, panel, labels)
-        _add_graph_forms(context.store, [n for n in wanted if isinstance(n, NeedGraphForms)], scaled, statistics)
+        _add_graph_forms(context, [n for n in wanted if isinstance(n, NeedGraphForms)], scaled, statistics)
         del scaled  # before the next copy of the slab
     for method in methods:
         parts = [method.criterion.score(statistic, method.parameters) for statistic in statistics]
-        fields = np.stack([np.concatenate([_field(p, name) for p in parts]) for name in method.criterion.fields])
-        context.store.open(layout.SCORES.format(method.label))[:, columns] = fields
+        fields = np.stack([np.concatenate([_field(p, name) for p in parts]) for name in method.fields])
+        context.store.open(slab_table(method))[:, columns] = fields
+
+
+def slab_table(method: Method) -> str:
+    """Return the name of the table that the slabs of a method write."""
+    return (layout.UNFINISHED if method.criterion.finish else layout.SCORES).format(method.label)
 
 
 def _field(part: Mapping[str, np.ndarray], name: str) -> np.ndarray:
@@ -73,25 +77,25 @@ def _field(part: Mapping[str, np.ndarray], name: str) -> np.ndarray:
 
 
 def _add_graph_forms(
-    store: Store, needs: list[NeedGraphForms], panels: Panels, statistics: list[dict[Need, Statistic]]
+    context: Context, needs: list[NeedGraphForms], panels: Panels, statistics: list[dict[Need, Statistic]]
 ) -> None:
     """Stream each graph once for all its weightings, over all panels."""
     for graph, k in dict.fromkeys((need.weighting.graph, need.weighting.n_neighbors) for need in needs):
         group = [n for n in needs if (n.weighting.graph, n.weighting.n_neighbors) == (graph, k)]
         weightings = [need.weighting for need in group]
         sums = [np.zeros((len(group), panel.shape[1])) for panel in panels]
-        for source, target, weights in weighted_blocks(store, graph, k, weightings):
+        for source, target, weights in weighted_blocks(context, graph, k, weightings):
             for total, panel in zip(sums, panels, strict=True):
                 total += edge_sums(panel, source, target, weights)
         for row, need in enumerate(group):
-            degrees = store.open(layout.DEGREES.format(need.weighting.key))[...]
+            degrees = context.store.open(layout.DEGREES.format(need.weighting.key))[...]
             for statistic, total, panel in zip(statistics, sums, panels, strict=True):
                 statistic[need] = _forms(panel, degrees, total[row])
 
 
 def _forms(panel: np.ndarray, degrees: np.ndarray, numerator: np.ndarray) -> GraphForms:
-    _, denominator = weighted_deviation(panel, degrees)
-    return GraphForms(numerator, denominator, _constant_where(panel, degrees > 0))
+    mean, denominator = weighted_deviation(panel, degrees)
+    return GraphForms(numerator, denominator, mean, _constant_where(panel, degrees > 0))
 
 
 def _constant_where(panel: np.ndarray, rows: np.ndarray) -> np.ndarray:

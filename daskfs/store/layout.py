@@ -56,6 +56,7 @@ GIVEN_TARGET = "given/target"  # (n_edges,), int64: the higher row
 GIVEN_WEIGHT = "given/weight"  # (n_edges,), float64
 GIVEN_DIAGONAL = "given/diagonal"  # (n_samples,), float64: weights of rows with themselves
 
+UNFINISHED = "unfinished/{}"  # like SCORES, of a method whose scores take more than one slab
 SCORES = "scores/{}"  # (n_fields, n_features), float64: fields of one method; field 0 is the score
 
 EVALUATION_ROWS = "evaluation/rows"  # (n_rows,), int64: rows in use, ascending
@@ -71,6 +72,7 @@ RUN_NAMES = (
     "given",
     "edges",
     "weights",
+    "unfinished",
     "scores",
     "evaluation",
     "records",

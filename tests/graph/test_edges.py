@@ -377,7 +377,7 @@ class TestWeights:
         width = heat_t(*lists, "mean")
         references = [union_adjacency(*lists, weight) for weight in (heat(width), binary(), heat(0.5))]
         n_edges = 0
-        for source, target, weights in weighted_blocks(context.store, NAME, 4, weightings):
+        for source, target, weights in weighted_blocks(context, NAME, 4, weightings):
             n_edges += source.size
             for row, expected in zip(weights, references, strict=True):
                 np.testing.assert_allclose(row, expected[source, target], rtol=1e-13)

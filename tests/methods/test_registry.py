@@ -12,7 +12,7 @@ import pytest
 
 import daskfs
 from daskfs.errors import InputError, JobError
-from daskfs.estimators import _ScoreSelector
+from daskfs.estimators.base import ScoreSelector
 from daskfs.kernels.labels import Labels
 from daskfs.methods.registry import Criterion, check_labels, criteria, criterion_named, make_method
 from tests.reference import scores as reference
@@ -64,7 +64,7 @@ class TestEveryRow:
 
     def test_estimator_of_that_name_shares_its_direction_and_label_needs(self, name: str) -> None:
         row, estimator = criteria()[name], getattr(daskfs, name)()
-        assert isinstance(estimator, _ScoreSelector)
+        assert isinstance(estimator, ScoreSelector)
         assert estimator.__sklearn_tags__().target_tags.required == row.needs_labels
         known = set(row.parameters.model_fields)
         own = set(estimator.get_params()) - {"n_features_to_select", "score_scaling", "graph"}

@@ -1,0 +1,1 @@
+"""Scikit-learn selectors, by what their criteria need."""

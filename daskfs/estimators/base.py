@@ -1,0 +1,207 @@
+"""What all scikit-learn selectors share. Each is a shell round the stages of a job; no criterion is written twice."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.feature_selection import SelectorMixin
+from sklearn.utils import column_or_1d
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from daskfs.errors import InputError, JobError
+from daskfs.graph.given import Graph
+from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.labels import Labels
+from daskfs.kernels.order import ranks
+from daskfs.methods.registry import Method, make_method
+from daskfs.scores.slab import graph_needs
+from daskfs.scoring import is_stored, loaded_if_small, opened, score_features
+from daskfs.sources.labels import encode_labels
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.tiles import check_finite
+
+_AS_ROWS: Mapping[str, Any] = {
+    "accept_sparse": "csr",
+    "dtype": "numeric",
+    "order": "C",
+    "ensure_all_finite": False,  # check_finite names the column
+}
+
+
+class ScoreSelector(SelectorMixin, BaseEstimator):
+    """What all selectors share: reading X and y, scoring, ranking, choosing.
+
+    Attributes
+    ----------
+    scores_
+        Shape (n_features,), float64: the criterion's value in its paper's sense and direction; NaN = excluded.
+    ranking_
+        Shape (n_features,), int64: 1 is best; ties by feature number, excluded features last.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+    """
+
+    _criterion: ClassVar[str]
+    _needs_labels: ClassVar[bool] = False
+    _task: ClassVar[str | None] = None
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_features_to_select": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Real, 0, 1, closed="right"),
+            None,
+        ],
+    }
+
+    def __init__(self, n_features_to_select: float | None = None) -> None:
+        self.n_features_to_select = n_features_to_select
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Score and rank the features.
+
+        Parameters
+        ----------
+        X
+            Array, CSR or CSC matrix, DataFrame, dask array or DataFrame, Zarr array, or the path of any source that
+            ``daskfs convert`` reads; shape (n_samples, n_features), finite.
+        y
+            Labels, shape (n_samples,): class labels with -1 for unlabelled rows, or a float target with NaN for those.
+            Ignored by criteria that use none.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            For NaN or infinite values (naming column and row), labels that cannot serve, or too few rows.
+        """
+        self._validate_params()
+        columns = getattr(X, "columns", None)
+        X = loaded_if_small(X)
+        stored = is_stored(X)
+        if not stored:
+            X, y = self._validated(X, y)
+        elif y is not None:
+            y = column_or_1d(y, warn=True)
+        labels = self._labels(y)
+        with opened(X, labels) as (context, names, client):
+            shape = context.tiles.shape
+            if labels is not None and labels.values.shape[0] != shape.n_samples:
+                msg = f"y has {labels.values.shape[0]} values, and X has {shape.n_samples} rows."
+                raise InputError(msg)
+            if stored:
+                self.n_features_in_ = shape.n_features
+                names = columns if names is None else names  # of a dask DataFrame
+                if names is not None:
+                    self.feature_names_in_ = np.array(names, dtype=object)
+                elif hasattr(self, "feature_names_in_"):  # of an earlier fit
+                    del self.feature_names_in_
+            method, given = self._method(shape.n_samples, labels)
+            table = score_features(context, [method], labels, given, client)[method.label]
+            _warn_of_isolated_rows(context, method)
+        self._keep(method, table)
+        return self
+
+    def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
+        if not self._needs_labels:
+            return self._finite(validate_data(self, X, **_AS_ROWS)), None
+        partly = is_sparse(y) or np.asarray(y).dtype.kind != "f"
+        if y is None or partly:
+            X, y = validate_data(self, X, y, **_AS_ROWS)
+            return self._finite(X), y
+        # a float y may hold NaN for unlabelled rows, which validate_data refuses
+        X = self._finite(validate_data(self, X, **_AS_ROWS))
+        y = column_or_1d(y, warn=True)
+        if y.shape[0] != X.shape[0]:
+            msg = f"y has {y.shape[0]} values, and X has {X.shape[0]} rows."
+            raise InputError(msg)
+        return X, y
+
+    def _finite(self, X: Any) -> Any:
+        names = getattr(self, "feature_names_in_", None)
+        check_finite(X, 0, None if names is None else tuple(names), "X")
+        return X
+
+    def _labels(self, y: Any) -> Labels | None:
+        if y is None or not self._needs_labels:
+            return None
+        values = np.asarray(y)
+        if values.dtype.kind == "f" and np.isinf(values).any():
+            msg = "Input y contains infinity."
+            raise InputError(msg)
+        task = self._target_task(values)
+        if task == "classification":
+            known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+            check_classification_targets(known)
+        return encode_labels(values, values.shape[0], task)
+
+    def _target_task(self, y: np.ndarray) -> str:
+        del y
+        return self._task or "auto"
+
+    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
+        del labels
+        return {}
+
+    def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
+        """Return the method to score, and the graph it is given, None for one that is to be found."""
+        del n_samples
+        return self._made(self._parameters(labels)), None
+
+    def _made(self, parameters: Mapping[str, Any]) -> Method:
+        try:
+            return make_method(self._criterion, parameters)
+        except JobError as error:
+            raise InputError(str(error)) from None
+
+    def _keep(self, method: Method, table: np.ndarray) -> None:
+        self.scores_ = table[0].copy()
+        self.ranking_ = ranks(method.order(table))
+        self.score_fields_ = dict(zip(method.fields, table.copy(), strict=True))
+
+    def _n_selected(self) -> int:
+        n_features = int(self.scores_.shape[0])
+        wanted: Any = self.n_features_to_select
+        if wanted is None:
+            return max(1, n_features // 2)
+        if isinstance(wanted, Integral):
+            return min(int(wanted), n_features)
+        return max(1, int(wanted * n_features))
+
+    def _get_support_mask(self) -> np.ndarray:
+        check_is_fitted(self, "ranking_")
+        return np.logical_and(self.ranking_ <= self._n_selected(), ~np.isnan(self.scores_))
+
+    def transform(self, X: Any) -> Any:
+        """Return the selected columns of X; a dask array stays lazy."""
+        if type(X).__module__.startswith("dask.array"):
+            return X[:, self.get_support(indices=True)]
+        return super().transform(X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = self._needs_labels
+        return tags
+
+
+def _warn_of_isolated_rows(context: Context, method: Method) -> None:
+    for weighting in graph_needs([method]):
+        summary = context.store.read_json(layout.WEIGHT_SUMMARY.format(weighting.key))
+        if summary["n_isolated"]:
+            remedy = "" if weighting.graph == "given" else " Raise t, use t='mean' or 'median', or scale the data."
+            msg = (
+                f"{summary['n_isolated']} of {context.tiles.shape.n_samples} rows have no edge of non-zero weight and "
+                f"take no part in the score.{remedy}"
+            )
+            warnings.warn(msg, UserWarning, stacklevel=3)

@@ -1,0 +1,145 @@
+"""Selectors by criteria on the neighbor graph of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_array
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from daskfs.estimators.base import ScoreSelector
+from daskfs.graph.api import KNNGraph
+from daskfs.graph.given import Graph, NeighborLists, WeightMatrix
+from daskfs.graph.spec import WidthRule
+from daskfs.kernels.labels import Labels
+from daskfs.kernels.neighbors import METRICS, Metric
+from daskfs.kernels.scaling import SCALINGS, Scaling
+from daskfs.kernels.weights import WEIGHT_KINDS, WeightKind
+from daskfs.methods.registry import Method
+from daskfs.planning import check_neighbors
+
+
+class GraphSelector(ScoreSelector):
+    """A selector on the neighbor graph over X: its graph parameters, and a graph from outside."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **ScoreSelector._parameter_constraints,
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "metric": [StrOptions(set(METRICS))],
+        "weights": [StrOptions(set(WEIGHT_KINDS))],
+        "t": [Interval(Real, 0, None, closed="neither"), StrOptions({"mean", "median"})],
+        "self_loops": ["boolean"],
+        "graph": [KNNGraph, str, Path, "array-like", "sparse matrix", None],
+        "graph_scaling": [StrOptions(set(SCALINGS)), None],
+        "score_scaling": [StrOptions(set(SCALINGS)), None],
+    }
+
+    def __init__(
+        self,
+        n_features_to_select: float | None = None,
+        *,
+        n_neighbors: int = 5,
+        metric: Metric = "euclidean",
+        weights: WeightKind = "heat",
+        t: WidthRule = "mean",
+        self_loops: bool = False,
+        graph: Any = None,
+        graph_scaling: Scaling | None = None,
+        score_scaling: Scaling | None = None,
+    ) -> None:
+        super().__init__(n_features_to_select)
+        self.n_neighbors = n_neighbors
+        self.metric = metric
+        self.weights = weights
+        self.t = t
+        self.self_loops = self_loops
+        self.graph = graph
+        self.graph_scaling = graph_scaling
+        self.score_scaling = score_scaling
+
+    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
+        del labels
+        keys = ("n_neighbors", "metric", "weights", "t", "self_loops", "graph_scaling", "score_scaling")
+        return {key: getattr(self, key) for key in keys}
+
+    def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
+        parameters = dict(self._parameters(labels))
+        graph = given_graph(self.graph)
+        if isinstance(graph, NeighborLists):
+            parameters |= {"metric": graph.metric, "graph_scaling": graph.scaling}
+            graph.check_size(n_samples, self.n_neighbors)
+        elif graph is not None:
+            parameters["graph"] = "given"
+            graph.check_size(n_samples)
+        else:
+            check_neighbors(self.n_neighbors, n_samples)
+        return self._made(parameters), graph
+
+
+class LaplacianScore(GraphSelector):
+    """Laplacian Score: how little a feature varies along the edges of the neighbor graph, against its variance; small
+    is good.
+
+    ``f'Lf / f~'D f~`` with ``f~ = f - (f'D1 / 1'D1) 1``, in [0, 2]. The numerator is a sum over edges of squared
+    differences: no cancellation, whatever the offset. NaN (excluded) for a feature that is constant on the rows which
+    have an edge. Labels are ignored.
+
+    Parameters
+    ----------
+    n_features_to_select
+        Number of features, or a share of them in (0, 1]; None selects half.
+    n_neighbors
+        Neighbors of each row, itself left out, at most n_samples - 1. An edge joins two rows when either lists the
+        other.
+    metric
+        "euclidean" or "cosine".
+    weights
+        "heat": exp(-d**2 / t). "binary": 1. "cosine": the cosine of the rows (needs metric="cosine").
+    t
+        Width of the heat kernel: a number, or the "mean" or "median" of the squared edge lengths. Where every weight
+        underflows to 0: :class:`ValueError`. scikit-feature's exp(-d**2 / (2 t**2)) is ``t = 2 * t**2`` here.
+    self_loops
+        Give every row an edge of weight 1 to itself, which changes D but not the numerator; scikit-feature and Cai's
+        MATLAB code do.
+    graph
+        None to find the graph; a :class:`KNNGraph` of the same rows (its metric counts, and it must have at least
+        `n_neighbors`); or a symmetric (n_samples, n_samples) matrix of weights, dense or sparse, whose diagonal counts
+        as self-loops. An asymmetric one is symmetrized by the larger of both entries. A path stands for what lies
+        there: the neighbor lists of a run or of :meth:`KNNGraph.save`, a sparse matrix in an ``.npz`` file, or one in
+        a Zarr group in AnnData's layout.
+    graph_scaling, score_scaling
+        None, "zscore", "unit" (rows) or "log1p", on the fly, for the graph and for the scored values. Without it
+        both see X as it is.
+
+    References
+    ----------
+    He, Cai and Niyogi (2005), "Laplacian Score for Feature Selection", NIPS 18, Eq. 1. The paper gives no t.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from daskfs import LaplacianScore
+    >>> LaplacianScore(metric="cosine", weights="binary").fit(load_iris().data).ranking_.tolist()
+    [3, 4, 2, 1]
+    """
+
+    _criterion = "LaplacianScore"
+
+
+def given_graph(graph: Any) -> Graph | None:
+    """Return what the `graph` of a selector stands for; None for a graph that is to be found."""
+    if graph is None:
+        return None
+    if isinstance(graph, KNNGraph):
+        return NeighborLists("graph", graph.indices, graph.distances, graph.metric, graph.graph_scaling)
+    if isinstance(graph, str | Path):
+        from daskfs.graph.givenfiles import open_graph
+
+        return open_graph(graph)
+    weights = check_array(graph, accept_sparse="csr", dtype=np.float64, input_name="graph", ensure_all_finite=False)
+    return WeightMatrix.of(sp.csr_matrix(weights), "graph")
