@@ -13,8 +13,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from daskfs.estimators.filters import FisherScore, PearsonScore, VarianceScore
+    from daskfs.estimators.filters import (
+        FisherScore,
+        InformationGainScore,
+        KolmogorovSmirnovScore,
+        PearsonScore,
+        VarianceScore,
+    )
     from daskfs.estimators.graph import LaplacianScore
+    from daskfs.estimators.greedy import RRPC, RedundancyFilter
+    from daskfs.estimators.semisupervised import LSDF, SemiSupervisedLaplacianScore, SSelect
+    from daskfs.estimators.supervised import SupervisedLaplacianScore
     from daskfs.graph.api import KNNGraph, knn_graph
     from daskfs.job import load_job, make_job
     from daskfs.pipeline import run_job
@@ -22,8 +31,16 @@ if TYPE_CHECKING:
 
 _HOME = {
     "FisherScore": "daskfs.estimators.filters",
+    "InformationGainScore": "daskfs.estimators.filters",
+    "KolmogorovSmirnovScore": "daskfs.estimators.filters",
+    "LSDF": "daskfs.estimators.semisupervised",
     "LaplacianScore": "daskfs.estimators.graph",
     "PearsonScore": "daskfs.estimators.filters",
+    "RRPC": "daskfs.estimators.greedy",
+    "RedundancyFilter": "daskfs.estimators.greedy",
+    "SSelect": "daskfs.estimators.semisupervised",
+    "SemiSupervisedLaplacianScore": "daskfs.estimators.semisupervised",
+    "SupervisedLaplacianScore": "daskfs.estimators.supervised",
     "VarianceScore": "daskfs.estimators.filters",
     "KNNGraph": "daskfs.graph.api",
     "knn_graph": "daskfs.graph.api",
@@ -34,10 +51,18 @@ _HOME = {
 }
 
 __all__ = [
+    "LSDF",
+    "RRPC",
     "FisherScore",
+    "InformationGainScore",
     "KNNGraph",
+    "KolmogorovSmirnovScore",
     "LaplacianScore",
     "PearsonScore",
+    "RedundancyFilter",
+    "SSelect",
+    "SemiSupervisedLaplacianScore",
+    "SupervisedLaplacianScore",
     "VarianceScore",
     "__version__",
     "knn_graph",

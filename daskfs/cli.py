@@ -115,14 +115,15 @@ def plan(job: JobFile, overrides: Overrides = None, as_json: AsJson = False) -> 
 def _plan_lines(result: dict[str, Any]) -> list[str]:
     shape = result["shape"]
     kind = "sparse" if shape["is_sparse"] else "dense"
+    width = max(30, *(len(s["stage"]) for s in result["stages"])) + 2
     lines = [
         f"{shape['n_samples']} rows x {shape['n_features']} features, {kind} {shape['dtype']}, "
         f"tiles {shape['tile_rows']} x {shape['tile_columns']}",
-        f"{'stage':<32}{'units':>8}{'done':>8}{'read MiB':>12}{'write MiB':>12}{'peak MiB':>10}",
+        f"{'stage':<{width}}{'units':>8}{'done':>8}{'read MiB':>12}{'write MiB':>12}{'peak MiB':>10}",
     ]
     lines += [
-        f"{s['stage']:<32}{s['units']:>8}{s['done']:>8}{s['bytes_read'] / MiB:>12.1f}{s['bytes_written'] / MiB:>12.1f}"
-        f"{s['peak_bytes'] / MiB:>10.0f}"
+        f"{s['stage']:<{width}}{s['units']:>8}{s['done']:>8}{s['bytes_read'] / MiB:>12.1f}"
+        f"{s['bytes_written'] / MiB:>12.1f}{s['peak_bytes'] / MiB:>10.0f}"
         for s in result["stages"]
     ]
     for graph in result["graphs"]:
@@ -160,14 +161,23 @@ def report(run_directory: Annotated[str, typer.Argument(metavar="RUN")], as_json
 
 Source = Annotated[str, typer.Argument(metavar="SRC", help="Path, sklearn:NAME or synthetic:...")]
 Labels = Annotated[str | None, typer.Option(help="Column, member or path that holds the labels.")]
+Weights = Annotated[
+    str | None, typer.Option(help="Column, member or path that holds how many rows each row counts for.")
+]
 Member = Annotated[str | None, typer.Option("--array", help="Member of an .npz or path in a Zarr group that holds X.")]
-Exclude = Annotated[list[str] | None, typer.Option(help="Table column that is neither feature nor label.")]
+Exclude = Annotated[list[str] | None, typer.Option(help="Table column that is neither feature nor label nor weight.")]
 Task = Annotated[str, typer.Option(help="auto, classification or regression.")]
 Names = Annotated[str | None, typer.Option(help="Member or text file with the feature names.")]
 
 
 def _data_block(
-    source: str, array: str | None, labels: str | None, exclude: list[str] | None, task: str, names: str | None
+    source: str,
+    array: str | None,
+    labels: str | None,
+    weights: str | None,
+    exclude: list[str] | None,
+    task: str,
+    names: str | None,
 ) -> Any:
     from daskfs.job import make_data
 
@@ -176,6 +186,7 @@ def _data_block(
             "source": source,
             "array": array,
             "labels": labels,
+            "weights": weights,
             "exclude": exclude or [],
             "task": task,
             "feature_names": names,
@@ -188,6 +199,7 @@ def convert(
     source: Source,
     target: Annotated[str, typer.Argument(metavar="DST", help="Directory of the tile store, for example data.zarr.")],
     labels: Labels = None,
+    weights: Weights = None,
     array: Member = None,
     exclude: Exclude = None,
     task: Task = "auto",
@@ -204,7 +216,7 @@ def convert(
     from daskfs.pipeline import convert as convert_source
     from daskfs.status import describe_tiles
 
-    data = _data_block(source, array, labels, exclude, task, feature_names)
+    data = _data_block(source, array, labels, weights, exclude, task, feature_names)
     cluster = make_cluster({"workers": workers, "memory_limit": memory_limit})
     progress = _progress(quiet, verbose)
     try:
@@ -218,19 +230,30 @@ def convert(
 def inspect(
     source: Annotated[str, typer.Argument(metavar="STORE", help="A tile store or any source.")],
     labels: Labels = None,
+    weights: Weights = None,
     array: Member = None,
     exclude: Exclude = None,
     task: Task = "auto",
     feature_names: Names = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show shape, tiles, labels, missing values and constant features."""
+    """Show shape, tiles, labels, weights, missing values and constant features."""
     from daskfs.inspection import inspect_data
 
-    _emit(inspect_data(_data_block(source, array, labels, exclude, task, feature_names)), as_json, _description_lines)
+    _emit(
+        inspect_data(_data_block(source, array, labels, weights, exclude, task, feature_names)),
+        as_json,
+        _description_lines,
+    )
 
 
 def _description_lines(result: dict[str, Any]) -> list[str]:
+    if (weights := result.get("weights")) is not None:
+        result = {
+            **result,
+            "weights": f"{weights['n_counted']} rows count for {weights['total']:g}, each for "
+            f"{weights['minimum']:g} to {weights['maximum']:g}",
+        }
     return [
         f"{key}: {', '.join(map(str, v)) if isinstance(v, list) else v}" for key, v in result.items() if v is not None
     ]

@@ -16,6 +16,7 @@ from daskfs.sources import open_source
 from daskfs.sources.labels import encode_labels
 from daskfs.status import describe_tiles
 from daskfs.store import layout
+from daskfs.store.context import describe_weights
 
 LISTED = 20
 
@@ -26,7 +27,8 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
     Returns
     -------
     dict
-        Shape, dtype, tiles, labels, `missing` and `infinite` (name to count, the first 20 columns), constant features.
+        Shape, dtype, tiles, labels, weights of rows, `missing` and `infinite` (name to count, the first 20 columns),
+        constant features.
     """
     spec = source_spec(data)
     if (Path(spec.source) / layout.TILES_JSON).is_file():
@@ -38,11 +40,13 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
     missing, infinite, constant = _scan(source, shape.n_bands, shape)
     raw = source.read_labels()
     labels = None if raw is None else encode_labels(raw, info.n_samples, data.task)
+    weights = source.read_weights()
     result: dict[str, Any] = {
         "source": data.source,
         **dataclasses.asdict(shape),
         "task": labels.task if labels else None,
         "n_labelled": int(labels.is_labelled.sum()) if labels else 0,
+        "weights": None if weights is None else describe_weights(weights),
         "n_missing": int(missing.sum()),
         "missing": _listed(names, missing),
         "n_infinite": int(infinite.sum()),

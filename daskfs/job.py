@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 from pydantic_core import ErrorDetails
 
@@ -26,7 +28,7 @@ from daskfs.errors import JobError, nearest
 from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.kernels.labels import Task
 from daskfs.kernels.scaling import Scaling
-from daskfs.methods.laplacian import GraphChoice
+from daskfs.methods.laplacian import GraphChoice, NeighborParameters
 from daskfs.methods.registry import FILLED_IN, Method, criterion_named, make_method
 
 _BYTES = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*((?:[kmgt]i?)?)b?\s*", re.IGNORECASE)
@@ -70,8 +72,15 @@ class DataBlock(Block):
     labels: str | None = Field(
         None, description="A column, a member, or a path; sklearn: and synthetic: bring their own."
     )
+    weights: str | None = Field(
+        None,
+        description=(
+            "How many rows each row counts for: a column, a member, or a path; 0 leaves a row out of the scores. "
+            "Neighbors are found, values scaled and selections evaluated without weights."
+        ),
+    )
     feature_names: str | None = Field(None, description="A member, or a path to a text file with one name a line.")
-    exclude: tuple[str, ...] = Field((), description="Table columns that are neither feature nor label.")
+    exclude: tuple[str, ...] = Field((), description="Table columns that are neither feature nor label nor weight.")
     task: Literal["auto", "classification", "regression"] = "auto"
 
 
@@ -102,10 +111,92 @@ class GraphBlock(GraphChoice, Block):
     )
 
 
-class SelectBlock(Block):
-    """How many features count as selected."""
+class RedundancyBlock(Block):
+    """What a method may select: a walk down its ranking past features that are redundant with better ones, unwanted, or
+    too many of one group.
+    """
 
-    n_features: PositiveInt | None = Field(None, description="None: half of them.")
+    measure: Literal["correlation", "distance_correlation"] | None = Field(
+        "correlation",
+        description=(
+            "Over all rows, of the values as transform.score makes them: absolute Pearson correlation, or the distance "
+            "correlation in [0, 1], over at most 100,000 rows. null compares nothing."
+        ),
+    )
+    threshold: float = Field(0.9, gt=0, lt=1, description="A feature above it with a kept one is passed over.")
+    n_candidates: PositiveInt = Field(500, description="How far down each ranking is looked at, with a measure.")
+    keep: tuple[str, ...] = Field((), description="Names that are selected first, in the order of their ranks.")
+    drop: tuple[str, ...] = Field((), description="Names that are never selected.")
+    groups: str | dict[str, str] | None = Field(
+        None,
+        description=(
+            "Group of each feature: by its name, or by a regular expression that matches the whole of it; or a CSV "
+            "file with columns feature and group."
+        ),
+    )
+    max_per_group: PositiveInt | None = Field(None, description="At most so many features of one group are selected.")
+
+    @field_validator("keep", "drop", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("max_per_group")
+    @classmethod
+    def _groups_and_their_size(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None and info.data.get("groups") is None:
+            msg = "needs groups: a CSV file, or names with the group of each"
+            raise ValueError(msg)
+        return value
+
+    @model_validator(mode="after")
+    def _groups_need_a_size(self) -> RedundancyBlock:
+        if self.groups is not None and self.max_per_group is None:
+            msg = "groups need max_per_group, how many features of one are selected"
+            raise ValueError(msg)
+        return self
+
+    def group_of(self) -> dict[str, str]:
+        """Return the groups by name or expression; :class:`JobError` for a file that cannot be read."""
+        return read_groups(self.groups) if isinstance(self.groups, str) else dict(self.groups or {})
+
+
+def read_groups(path: str) -> dict[str, str]:
+    """Return the groups of features that a CSV file with columns ``feature`` and ``group`` lists.
+
+    Raises
+    ------
+    JobError
+        Naming the file and the line.
+    """
+    key = f"select.redundancy.groups {path}"
+    try:
+        with Path(path).expanduser().open(encoding="utf-8-sig", newline="") as file:
+            lines = list(csv.reader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        msg = f"cannot read {key}: {getattr(error, 'strerror', None) or error}."
+        raise JobError(msg) from error
+    if not lines or [cell.strip() for cell in lines[0]] != ["feature", "group"]:
+        msg = f"{key} must begin with a line 'feature,group'."
+        raise JobError(msg)
+    found: dict[str, str] = {}
+    for number, cells in enumerate(lines[1:], start=2):
+        if not cells:
+            continue
+        if len(cells) != 2:
+            msg = f"{key}, line {number}: {len(cells)} cells; it should hold a feature and its group."
+            raise JobError(msg)
+        if found.setdefault(cells[0], cells[1]) != cells[1]:
+            msg = f"{key}, line {number}: '{cells[0]}' is in group '{found[cells[0]]}' already."
+            raise JobError(msg)
+    return found
+
+
+class SelectBlock(Block):
+    """Which features count as selected."""
+
+    n_features: PositiveInt | None = Field(None, description="How many. None: half of them.")
+    redundancy: RedundancyBlock | None = None
 
 
 class EvaluateBlock(Block):
@@ -209,14 +300,16 @@ class Job(Block):
         """
         methods = []
         for entry in self.methods:
-            fields = criterion_named(entry.name).parameters.model_fields
+            kind = criterion_named(entry.name).parameters
+            fields = kind.model_fields
             for key in FILLED_IN.keys() & entry.parameters.keys() & fields.keys():
                 msg = f"method {entry.name} has no parameter '{key}': {FILLED_IN[key]}."
                 raise JobError(msg)
-            # what the job leaves open is left to the method, whose papers differ
+            # what the job leaves open is left to the method, whose papers differ; neighbors by target are none over X
+            graph = self.graph.model_dump(exclude_unset=True) if issubclass(kind, NeighborParameters) else {}
             scalings = {f"{key}_scaling": value for key, value in self.transform.model_dump(exclude_unset=True).items()}
             defaults: dict[str, Any] = {
-                **self.graph.model_dump(exclude_unset=True),
+                **graph,
                 **scalings,
                 "task": task or "regression",
                 "graph": "given" if on_matrix else "neighbors",
@@ -238,7 +331,10 @@ class Job(Block):
 
     def identity(self) -> dict[str, Any]:
         """Return what decides the results: everything but where and on what the job runs."""
-        return self.model_dump(mode="json", exclude={"cluster": True, "output": True})
+        found = self.model_dump(mode="json", exclude={"cluster": True, "output": True})
+        if self.select.redundancy is not None:  # what a file says counts, not where it lies
+            found["select"]["redundancy"]["groups"] = self.select.redundancy.group_of()
+        return found
 
 
 def _method_block(entry: Any) -> Any:

@@ -25,11 +25,11 @@ from daskfs.execution.waves import Report, pending_units, run_stage
 from daskfs.job import DataBlock, Job
 from daskfs.methods.registry import check_labels
 from daskfs.plan import Plan, Stage, check_memory, digest, limit_per_unit
-from daskfs.planning import TilePlan, plan_run, plan_tiles, precomputed_path
+from daskfs.planning import TilePlan, listed_names, plan_run, plan_tiles, precomputed_path
 from daskfs.rundir import claimed, locked
 from daskfs.scores.slab import methods_from
 from daskfs.store import layout
-from daskfs.store.context import Context
+from daskfs.store.context import Context, open_tiles
 from daskfs.store.ingest import create_tile_arrays
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, read_tile_info
@@ -112,7 +112,8 @@ class _Run:
     def _prepared(self, limit: int | None, threads: int) -> TilePlan:
         """Plan everything that can be planned before the tiles are there; only then claim the directory."""
         tiles = self._tile_plan(limit_per_unit(limit, threads))
-        early = plan_run(self.job, tiles, tiles.task, limit_per_unit(limit, threads))
+        names = listed_names(self.job, tiles)
+        early = plan_run(self.job, tiles, tiles.task, limit_per_unit(limit, threads), names)
         check_memory((*tiles.stages, *early.stages), limit, threads)
         self._check_graph(early)
         self.store.write_json(layout.RUN_JSON, self.manifest)
@@ -159,7 +160,8 @@ class _Run:
     def _plan(self, tiles: TilePlan, limit: int | None) -> Plan:
         info = read_tile_info(Store(Path(tiles.url)))
         assert info is not None
-        planned = plan_run(self.job, dataclasses.replace(tiles, has_labels=info.task is not None), info.task, limit)
+        tiles = dataclasses.replace(tiles, has_labels=info.task is not None)
+        planned = plan_run(self.job, tiles, info.task, limit, open_tiles(tiles.url).feature_names())
         raw = self.store.read_json(layout.PLAN_JSON)
         if raw is not None and raw.get("facts", {}).get("job") == planned.facts["job"]:
             planned = Plan.from_json(raw, self.store.url)  # slabs stay as they were, whatever the memory is now
@@ -254,9 +256,9 @@ def check_labels_of(plan: Plan, context: Context) -> None:
     designs = [stage.parameters for stage in plan.stages if stage.function == "design"]
     if not designs and not any(method.criterion.needs_labels for method in methods):
         return
-    labels = context.labels()
+    labels, weights = context.labels(), context.weights()
     for method in methods:
-        check_labels(method.criterion, method.label, labels)
+        check_labels(method.criterion, method.label, labels, weights)
     for design in designs:
         if labels is not None:
             check_rows(labels, sample_rows(labels, int(design["max_samples"]), int(design["random_state"])), design)

@@ -19,6 +19,7 @@ from daskfs.graph.components import EDGES_AT_ONCE
 from daskfs.graph.descent import list_length
 from daskfs.graph.edges import COMPARED_ENTRIES, SCANNED_ENTRIES
 from daskfs.graph.median import DIGIT_BITS, HELD_VALUES, MEDIAN_PASSES
+from daskfs.graph.mixed import MIXED_ENTRIES
 from daskfs.graph.neighbors import RECALL_ROWS
 from daskfs.graph.partition import (
     CHUNK_BYTES,
@@ -33,17 +34,25 @@ from daskfs.graph.partition import (
     step_rows,
 )
 from daskfs.graph.space import COMPONENT_CHOICES, FORCED_FEATURES, SPARSE_COMPONENTS
-from daskfs.graph.spec import GraphSpec, Lists, Weighting
+from daskfs.graph.spec import TARGET_NAMES, GraphSpec, Lists, TargetGraph, Weighting
+from daskfs.graph.target import blocks_per_unit
 from daskfs.kernels.cells import CALIBRATION_RANKS, CALIBRATION_ROWS
+from daskfs.kernels.comoments import PRODUCT_COLUMNS, stretch_rows, waiting_bytes
+from daskfs.kernels.cut import CUT_ROWS, cut_features
+from daskfs.kernels.distance import DISTANCE_ROWS
 from daskfs.kernels.neighbors import PAIR_ELEMENTS, TILE_BYTES
+from daskfs.kernels.passes import compiles
+from daskfs.kernels.targets import COMPARED_ENTRIES as COMPARED_TARGETS
 from daskfs.store import layout
-from daskfs.store.tiles import PANEL_WIDTH, Shape, sample_rows
+from daskfs.store.tiles import GATHERED, PANEL_WIDTH, Shape, sample_rows
 
 MiB = 2**20
 PROCESS_BYTES = 400 * MiB
 """A worker with NumPy, SciPy, Zarr, scikit-learn and distributed loaded, and what its allocator keeps."""
 DESCENT_BYTES = 480 * MiB
 """What numba and the compiled pynndescent add to a process, for good."""
+COMPILED_BYTES = 96 * MiB
+"""What numba adds to a process that compiles the passes over panels."""
 USABLE = 0.9
 """Share of a worker's limit that a unit may fill; the nanny ends a process at 0.95."""
 MAX_TILE_BYTES = 64 * MiB
@@ -51,11 +60,15 @@ MIN_TILE_BYTES = 1 * MiB
 SLAB_BYTES = 256 * MiB
 EDGES_BYTES = 256 * MiB
 """Lists of the rows whose edges one unit marks, and their marks."""
+MAX_CANDIDATES = 20_000
+"""Features that are compared with each other at most: their correlations take 3.2 GB."""
 PLANNED_COPIES = 2.5
 PLANNED_CELLS = 10
 MIN_PARALLEL = 8
 ROW_BYTES = 256
 """What a band takes for each row beside its values while the row is sent to groups."""
+LABEL_BYTES = 20
+"""Labels of a row, which of them are known, and their copy where some rows do not count."""
 MIN_SLAB_COLUMNS = 32
 """Narrower slabs would stream the graph, and compute its weights, more often than parallel work is worth."""
 
@@ -161,6 +174,8 @@ def check_memory(stages: Sequence[Stage], memory_limit: int | None, threads: int
             f"is {memory_limit / MiB:.0f} MiB, of which {USABLE:.0%} may be filled. Set cluster.memory_limit to "
             f"{enough} MiB or more, or start fewer {'threads' if threads > 1 else 'workers'}."
         )
+        if stage.function in ("comoments", "greedy", "filter", "bins"):
+            msg += " Fewer n_candidates need less."
         raise MemoryPlanError(msg)
 
 
@@ -264,9 +279,10 @@ def plan_ingest(shape: Shape, parameters: Mapping[str, Any], write_x: bool, sour
     peak = PROCESS_BYTES + 2 * band + 2 * source + transient + conversion_bytes(shape.n_features)
     moments = shape.n_bands * 6 * shape.n_features * 8
     written = (shape.x_bytes if write_x else 0) + moments + 8 * shape.n_samples
-    labels = PROCESS_BYTES + 400 * shape.n_features + 60 * shape.n_samples
+    columns = 1 + int(parameters["source"].get("weights") is not None)  # labels, and weights of rows
+    labels = PROCESS_BYTES + 400 * shape.n_features + 60 * columns * shape.n_samples
     stages = (
-        Stage("labels", "labels", 1, parameters, labels, 0, 8 * shape.n_samples),
+        Stage("labels", "labels", 1, parameters, labels, 0, 8 * columns * shape.n_samples),
         Stage("ingest", "ingest", shape.n_bands, parameters, peak, shape.x_bytes, written),
         Stage(
             "columns", "columns", 1, parameters, PROCESS_BYTES + 400 * shape.n_features + 60 * shape.n_samples, moments
@@ -290,11 +306,26 @@ def plan_graph(shape: Shape, spec: GraphSpec, k: int, memory_limit: int | None =
     return [Stage(f"neighbors-{spec.name}", "neighbors", n_units, parameters, peak, n_units * shape.x_bytes, lists)]
 
 
-def plan_lists(shape: Shape, lists: Lists, k: int, memory_limit: int | None = None) -> list[Stage]:
-    """Stages that find the neighbor lists of any kind."""
+def plan_lists(
+    shape: Shape, lists: Lists, k: int, memory_limit: int | None = None, widths: Mapping[str, int] | None = None
+) -> list[Stage]:
+    """Stages that find the neighbor lists of any kind; `widths` are the lengths of lists that are there by then."""
     if isinstance(lists, GraphSpec):
         return plan_graph(shape, lists, k, memory_limit)
-    raise NotImplementedError
+    n, index = shape.n_samples, index_dtype(shape.n_samples).itemsize
+    block, per_unit = min(block_rows(n), n), blocks_per_unit(n)
+    n_units = -(-n // (per_unit * block_rows(n)))
+    parameters = {"lists": asdict(lists), "k": k, "blocks_per_unit": per_unit}
+    # labels, their copy where some rows do not count, and what the sort holds; candidates by target; a block of lists
+    peak = PROCESS_BYTES + 80 * n + 64 * min(COMPARED_TARGETS, 4 * k * block) + 3 * block * k * (index + 8)
+    read, written = n_units * 8 * n, (index + 8) * n * k
+    if isinstance(lists, TargetGraph):
+        return [Stage(f"targets-{lists.name}", "targets", n_units, parameters, peak, read, written)]
+    width = (widths or {}).get(lists.base.name) or lists.n_candidates(n, k)
+    parameters["n_candidates"] = min(lists.n_candidates(n, k), width)
+    peak += 3 * block * width * (index + 8) + 128 * min(MIXED_ENTRIES, block * (width + 4 * k))
+    read += -(-n // block) * block * width * (index + 8)
+    return [Stage(lists.name, "mixed", n_units, parameters, peak, read, written)]
 
 
 def _plan_groups(shape: Shape, spec: GraphSpec, k: int, available: int | None) -> list[Stage]:
@@ -403,6 +434,8 @@ def plan_edges(n_samples: int, graph: str, k: int, process_bytes: int, width: in
     parameters = {"name": graph, "n_neighbors": k}
     describe = process_bytes + 24 * n_samples + stream_bytes(n_samples, k, width) + 128 * min(EDGES_AT_ONCE, size * k)
     read = stored * (2 * k + (itemsize + 16) * width)
+    if graph in TARGET_NAMES:  # labels say which rows are nodes
+        describe, read = describe + LABEL_BYTES * n_samples, read + 8 * n_samples
     return [
         Stage(
             f"edges-{graph}-{k}",
@@ -427,6 +460,9 @@ def plan_weights(n_samples: int, weighting: Weighting, process_bytes: int, width
     k = weighting.n_neighbors
     width = width or k
     peak = process_bytes + 24 * n_samples + stream_bytes(n_samples, k, width)
+    asks = weighting.connects != "all" or weighting.labelled_factor != 1
+    if asks:
+        peak += LABEL_BYTES * n_samples
     passes = int(isinstance(weighting.t, str))
     if weighting.t == "median":
         passes = MEDIAN_PASSES
@@ -434,6 +470,7 @@ def plan_weights(n_samples: int, weighting: Weighting, process_bytes: int, width
     size = min(block_rows(n_samples), n_samples)
     stored = -(-n_samples // size) * size
     read = stored * (k + (index_dtype(n_samples).itemsize + 8) * width + passes * (k + 8 * width))
+    read += 16 * n_samples if asks else 0
     parameters = {"weighting": asdict(weighting)}
     return Stage(f"weights-{weighting.key}", "weights", 1, parameters, peak, read, 8 * n_samples)
 
@@ -442,6 +479,7 @@ def slab_columns(shape: Shape, scaled: bool, memory_limit: int | None) -> int:
     """Return how many columns one scoring unit holds: whole tile columns, as many as the slab budget takes."""
     per_column = shape.n_samples * (shape.itemsize + (8 if scaled else 0))
     beside = 0.8 * 3 * slab_budget(memory_limit) - 40 * shape.n_samples
+    beside -= 0 if memory_limit is None else compiled_bytes(shape, scaled)
     fitting = min(slab_budget(memory_limit) // per_column, int(beside) // (per_column + _panel_bytes(shape, scaled)))
     fitting = max(1, fitting)
     wanted = (
@@ -455,6 +493,12 @@ def slab_columns(shape: Shape, scaled: bool, memory_limit: int | None) -> int:
     return int(min(columns, shape.n_features))
 
 
+def compiled_bytes(shape: Shape, scaled: bool) -> int:
+    """Bytes that compiled passes add to a process that has scored, for good; 0 where nothing is compiled."""
+    dtype = np.dtype(np.float64 if scaled else shape.dtype)
+    return COMPILED_BYTES if compiles(shape.n_samples * shape.n_features, dtype) else 0
+
+
 def _panel_bytes(shape: Shape, scaled: bool) -> int:
     """Bytes of one column of what is copied of a panel: the rows of some labels, or the steps of a rescaling."""
     return shape.n_samples * (24 if scaled else shape.itemsize)
@@ -462,7 +506,155 @@ def _panel_bytes(shape: Shape, scaled: bool) -> int:
 
 def plan_finish(shape: Shape, method: Mapping[str, Any], finish: str, columns: int, process_bytes: int) -> list[Stage]:
     """Stages that make the table of one method from those of its slabs."""
+    if finish == "trade-off":
+        return [_plan_trade_off(shape, method, columns, process_bytes)]
+    if finish == "greedy":
+        return _plan_greedy(shape, method, process_bytes)
     raise NotImplementedError
+
+
+def _plan_greedy(shape: Shape, method: Mapping[str, Any], process_bytes: int) -> list[Stage]:
+    label, wanted = method["label"], method["parameters"]["n_candidates"]
+    count = min(wanted or shape.n_features, shape.n_features)
+    check_candidates(count, f"method {label}", "n_candidates")
+    done, tables, parameters = f"greedy-{label}", 32 * shape.n_features, {"method": dict(method)}
+    screen = process_bytes + 200 * shape.n_features
+    comoments = plan_comoments(
+        shape, f"comoments-{label}", ("greedy", {label: count}), method["parameters"]["score_scaling"], process_bytes
+    )
+    matrices = 3 * 8 * count**2
+    return [
+        Stage(f"candidates-{label}", "screen", 1, parameters, screen, tables, 8 * count),
+        replace(comoments, needed_until=done),
+        Stage(
+            done,
+            "greedy",
+            1,
+            parameters,
+            screen + matrices,
+            comoments.bytes_written + tables + 8 * count,
+            tables,
+            clears=layout.COMOMENTS_OF.format("greedy", label),
+        ),
+    ]
+
+
+def check_candidates(count: int, where: str, setting: str) -> None:
+    """Raise :class:`MemoryPlanError` when so many features cannot be compared with each other."""
+    if count > MAX_CANDIDATES:
+        msg = (
+            f"{where} would compare {count} features with each other, which takes {count**2 * 8 / 2**30:.0f} GiB: set "
+            f"{setting} to {MAX_CANDIDATES} or less."
+        )
+        raise MemoryPlanError(msg)
+
+
+def plan_comoments(
+    shape: Shape, name: str, candidates: tuple[str, Mapping[str, int]], scaling: str | None, process_bytes: int
+) -> Stage:
+    """Stage that sums the products of candidates: their purpose, and how many there are of each method."""
+    purpose, counts = candidates
+    height = stretch_rows(shape.n_samples)
+    n_stretches = -(-shape.n_samples // height)
+    per_unit = max(1, -(-shape.tile_rows // height))  # a unit reads whole bands
+    n_units = -(-n_stretches // per_unit)
+    union = min(sum(counts.values()), shape.n_features)
+    rows = min(shape.tile_rows, shape.n_samples)
+    block = min(GATHERED, shape.n_samples) * (union * (shape.itemsize + (16 if scaling else 0)))
+    block += min(GATHERED, shape.n_samples) * max(counts.values()) * shape.itemsize
+    band = 5 * band_bytes(shape) if shape.is_sparse else rows * union * shape.itemsize + 3 * tile_bytes(shape)
+    sums = sum(8 * count**2 + waiting_bytes(count, shape.n_samples) for count in counts.values())
+    sums += 8 * max(counts.values()) * PRODUCT_COLUMNS
+    bands = sum(
+        -(-min((unit + 1) * per_unit * height, shape.n_samples) // rows) - unit * per_unit * height // rows
+        for unit in range(n_units)
+    )
+    of_band = -(-shape.x_bytes // shape.n_bands) if shape.is_sparse else rows * shape.n_features * shape.itemsize
+    norms = 8 * bands * rows if scaling == "unit" else 0
+    read = bands * of_band + norms + n_units * 8 * sum(counts.values())
+    written = n_stretches * sum(8 * (count**2 + count + 1) for count in counts.values())
+    parameters = {
+        "purpose": purpose,
+        "labels": list(counts),
+        "scaling": scaling,
+        "stretches_per_unit": per_unit,
+    }
+    peak = process_bytes + band + block + sums + 24 * shape.n_samples
+    return Stage(name, "comoments", n_units, parameters, peak, read, written)
+
+
+def plan_redundancy(
+    shape: Shape, methods: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any], columns: int, process_bytes: int
+) -> list[Stage]:
+    """Stages that walk down the rankings past what is redundant.
+
+    Parameters
+    ----------
+    shape, columns, process_bytes
+        As elsewhere.
+    methods
+        Methods as JSON.
+    wanted
+        `measure`, `threshold`, `n_candidates`, `keep`, `drop`, `groups`, `max_per_group` and `scaling`, with numbers of
+        features instead of their names.
+    """
+    labels, measure = [method["label"] for method in methods], wanted["measure"]
+    count = min(wanted["n_candidates"] + len(wanted["keep"]), shape.n_features)
+    if measure is None:
+        count = shape.n_features
+    else:
+        check_candidates(count, "select.redundancy", "select.redundancy.n_candidates")
+    parameters: dict[str, Any] = {"methods": [dict(method) for method in methods], "redundancy": dict(wanted)}
+    known = 400 * shape.n_features
+    tables = 32 * shape.n_features
+    choose = process_bytes + known
+    stages = [
+        Stage("filter-candidates", "candidates", 1, parameters, choose, len(labels) * tables, 8 * count * len(labels))
+    ]
+    counts = dict.fromkeys(labels, count)
+    held = read = 0
+    clears = ""
+    if measure == "correlation":
+        stage = plan_comoments(shape, "filter-comoments", ("redundancy", counts), wanted["scaling"], process_bytes)
+        stages.append(replace(stage, needed_until="filter"))
+        held, read, clears = 3 * 8 * count**2, stage.bytes_written, layout.COMOMENTS_FOR.format("redundancy")
+    elif measure == "distance_correlation":
+        stage = _plan_bins(shape, counts, wanted["scaling"], columns, process_bytes)
+        stages.append(replace(stage, needed_until="filter"))
+        rows = min(shape.n_samples, DISTANCE_ROWS)
+        held = count * (rows + 4096) + 40 * rows + 2**20
+        read, clears = len(labels) * count * (rows + 4096), layout.BINNED_OF
+        parameters = {**parameters, "purpose": "redundancy", "labels": labels, "slab_columns": columns}
+    peak = process_bytes + known + held + 400 * count + 32 * shape.n_samples
+    read += 8 * count * len(labels)
+    written = 8 * count * len(labels)
+    return [*stages, Stage("filter", "filter", len(labels), parameters, peak, read, written, clears=clears)]
+
+
+def _plan_bins(shape: Shape, counts: Mapping[str, int], scaling: str | None, columns: int, process_bytes: int) -> Stage:
+    """Stage that cuts the candidates into bins, slab by slab."""
+    union = min(sum(counts.values()), shape.n_features)
+    own, rows = min(union, columns), min(shape.n_samples, DISTANCE_ROWS)
+    n_units = -(-shape.n_features // columns)
+    band = 3 * shape.tile_rows * columns * shape.itemsize + 3 * tile_bytes(shape)
+    peak = process_bytes + band + own * rows * (shape.itemsize + 1 + (16 if scaling else 0))
+    peak += 100 * rows + 24 * shape.n_samples + own * 4096
+    parameters = {"purpose": "redundancy", "labels": list(counts), "scaling": scaling, "slab_columns": columns}
+    return Stage("filter-bins", "bins", n_units, parameters, peak, shape.x_bytes, union * (rows + 2048))
+
+
+def _plan_trade_off(shape: Shape, method: Mapping[str, Any], columns: int, process_bytes: int) -> Stage:
+    sampled, tables = sample_rows(shape).size, 24 * shape.n_features
+    row_bytes = -(-shape.x_bytes // shape.n_samples)
+    of_band = min(sampled, -(-sampled * shape.tile_rows // shape.n_samples) + 1) * row_bytes
+    count = cut_features(method["parameters"]["n_cut_features"], shape.n_features)
+    rows = min(CUT_ROWS, sampled)
+    reduced = 8 * rows * (3 * min(11 * count, shape.n_features) + 6 * count)
+    cut = reduced + 80 * rows**2 + conversion_bytes(shape.n_features) + TILE_BYTES
+    peak = process_bytes + 4 * of_band + 200 * shape.n_features + 16 * shape.n_samples + cut  # and weights of rows
+    parameters = {"method": dict(method), "slab_columns": columns}
+    read = tables + sampled * row_bytes
+    return Stage(f"trade-off-{method['label']}", "trade-off", 1, parameters, peak, read, tables)
 
 
 def plan_scores(
@@ -472,15 +664,22 @@ def plan_scores(
     scaled: bool,
     columns: int,
     process_bytes: int,
+    widths: Mapping[str, int] | None = None,
+    label_bytes: int = 0,
 ) -> Stage:
-    """Stage that scores the slabs."""
+    """Stage that scores the slabs; `widths` are the lengths of neighbor lists, where these are longer than needed, and
+    `label_bytes` what a unit reads of labels.
+    """
     n_units = -(-shape.n_features // columns)
     panel = _panel_bytes(shape, scaled) * min(columns, PANEL_WIDTH)
     slab = shape.n_samples * columns * (shape.itemsize + (8 if scaled else 0))
     largest_k = max((w.n_neighbors for w in weightings), default=0)
-    block = 120 * largest_k * min(block_rows(shape.n_samples), shape.n_samples)
+    graphs = {(w.graph, w.n_neighbors): (widths or {}).get(w.graph) or w.n_neighbors for w in weightings}
+    size = min(block_rows(shape.n_samples), shape.n_samples)
+    block = (120 * largest_k + 36 * max(graphs.values(), default=0) + 16 * len(weightings)) * size
     peak = (
         process_bytes
+        + compiled_bytes(shape, scaled)
         + slab
         + panel
         + 4 * tile_bytes(shape)
@@ -488,7 +687,11 @@ def plan_scores(
         + 40 * shape.n_samples
         + conversion_bytes(PANEL_WIDTH)
     )
-    graph_bytes = 17 * shape.n_samples * sum(w.n_neighbors for w in weightings)
-    read = shape.x_bytes + n_units * graph_bytes
+    entry, stored = index_dtype(shape.n_samples).itemsize + 8, -(-shape.n_samples // size) * size  # whole chunks count
+    graph_bytes = stored * sum(k + entry * width for (_, k), width in graphs.items())
+    graph_bytes += 8 * shape.n_samples * len(weightings)
+    whole = -(-shape.n_features // shape.tile_columns) * shape.tile_columns * shape.n_bands * shape.tile_rows
+    x_bytes = shape.x_bytes if shape.is_sparse else whole * shape.itemsize
+    read = x_bytes + n_units * (graph_bytes + label_bytes)
     written = len(methods) * 4 * 8 * shape.n_features
     return Stage("score", "score", n_units, {"methods": methods, "slab_columns": columns}, peak, read, written)

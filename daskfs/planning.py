@@ -20,10 +20,9 @@ from daskfs.graph.edges import GIVEN, GIVEN_BLOCK
 from daskfs.graph.given import Graph, NeighborLists, WeightMatrix, given_bytes
 from daskfs.graph.givenfiles import open_graph
 from daskfs.graph.partition import resolved
-from daskfs.graph.spec import GraphSpec, Lists, MixedGraph
+from daskfs.graph.spec import GraphSpec, Lists, MixedGraph, Weighting
 from daskfs.job import DataBlock, EvaluateBlock, Job
 from daskfs.kernels.labels import Task
-from daskfs.methods.laplacian import GraphParameters
 from daskfs.methods.registry import Method
 from daskfs.plan import (
     DESCENT_BYTES,
@@ -31,18 +30,21 @@ from daskfs.plan import (
     Plan,
     Stage,
     available_bytes,
+    compiled_bytes,
     digest,
     fingerprinted,
     plan_edges,
     plan_finish,
     plan_ingest,
     plan_lists,
+    plan_redundancy,
     plan_scores,
     plan_shape,
     plan_weights,
     serves_in_place,
     slab_columns,
 )
+from daskfs.ranking.redundancy import check_counts, numbered_choice
 from daskfs.scores.slab import graph_needs, method_to_json
 from daskfs.sources import Source, SourceSpec, open_source
 from daskfs.store import layout
@@ -54,6 +56,10 @@ GIVEN_ENTRY_BYTES = 120
 """What an edge of a graph from outside takes in the block that streams by."""
 LABEL_SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt")
 
+WEIGHTED = frozenset({"targets", "mixed", "edges-summary", "weights", "score", "trade-off", "comoments", "bins"})
+"""Functions that read the weights of rows."""
+WEIGHT_BYTES = 24
+"""What weights take for each row where they are read."""
 PARQUET_BYTES = 48 * 2**20
 """What pyarrow adds to the process that writes the tables."""
 
@@ -69,6 +75,7 @@ class TilePlan:
     task: Task | None = None
     write_x: bool = False
     stages: tuple[Stage, ...] = ()
+    has_weights: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-able values; :meth:`from_json` is the inverse."""
@@ -89,7 +96,14 @@ def source_spec(data: DataBlock) -> SourceSpec:
     source = data.source
     if not source.startswith(("sklearn:", "synthetic:")) and "://" not in source:
         source = str(Path(source).expanduser().absolute())
-    return SourceSpec(source, data.array, _absolute(data.labels), _absolute(data.feature_names), tuple(data.exclude))
+    return SourceSpec(
+        source,
+        data.array,
+        _absolute(data.labels),
+        _absolute(data.feature_names),
+        tuple(data.exclude),
+        _absolute(data.weights),
+    )
 
 
 def _absolute(reference: str | None) -> str | None:
@@ -128,7 +142,7 @@ def plan_tiles(data: DataBlock, tiles_url: str, memory_limit: int | None) -> Til
         rows, columns = min(rows, info.n_samples), min(columns, info.n_features)
         shape = dataclasses.replace(shape, tile_rows=rows, tile_columns=columns)
     raw = dataclasses.asdict(spec)
-    beside = [_file_identity(ref) for ref in (data.labels, data.feature_names) if ref is not None]
+    beside = [_file_identity(ref) for ref in (data.labels, data.feature_names, data.weights) if ref is not None]
     fingerprint = digest(dict(info.identity), raw, beside, data.task, layout.FORMAT_VERSION, __version__)
     parameters = {
         "source": raw,
@@ -139,11 +153,13 @@ def plan_tiles(data: DataBlock, tiles_url: str, memory_limit: int | None) -> Til
         "fingerprint": fingerprint,
     }
     stages = plan_ingest(shape, parameters, x_path is None, min(info.row_multiple, info.n_samples))
-    return TilePlan(tiles_url, shape, fingerprint, info.has_labels, None, x_path is None, stages)
+    return TilePlan(tiles_url, shape, fingerprint, info.has_labels, None, x_path is None, stages, info.has_weights)
 
 
 def _file_identity(reference: str) -> tuple[int, int] | None:
-    """Return size and time of a file that holds labels or names beside the source, None when there is no such file."""
+    """Return size and time of a file beside the source that holds labels, names or weights, None when there is no such
+    file.
+    """
     for path in (Path(reference), Path(reference.rpartition(":")[0] or reference)):
         if path.is_file():
             return path.stat().st_size, path.stat().st_mtime_ns
@@ -151,7 +167,7 @@ def _file_identity(reference: str) -> tuple[int, int] | None:
 
 
 def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
-    given = [key for key in ("array", "labels", "feature_names") if getattr(data, key) is not None]
+    given = [key for key in ("array", "labels", "feature_names", "weights") if getattr(data, key) is not None]
     if given or data.exclude:
         key = given[0] if given else "exclude"
         msg = f"data.{key} was settled when {spec.source} was converted: leave it out, or convert again with it."
@@ -161,7 +177,10 @@ def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
     if data.task not in ("auto", info.task):
         msg = f"data.task is {data.task}, and {spec.source} was converted with task {info.task}."
         raise JobError(msg)
-    return TilePlan(spec.source, info.shape, info.fingerprint, info.task is not None, info.task)
+    has_weights = info.facts.get("weights") is not None
+    return TilePlan(
+        spec.source, info.shape, info.fingerprint, info.task is not None, info.task, has_weights=has_weights
+    )
 
 
 def _path_in_place(source: Source, memory_limit: int | None) -> str | None:
@@ -200,7 +219,9 @@ def needed_lists(
     return dict(sorted(found.items(), key=lambda item: not isinstance(item[1][0], GraphSpec)))
 
 
-def plan_run(job: Job, tiles: TilePlan, task: Task | None, memory_limit: int | None) -> Plan:
+def plan_run(
+    job: Job, tiles: TilePlan, task: Task | None, memory_limit: int | None, names: Sequence[str] | None = None
+) -> Plan:
     """Plan everything after the tiles.
 
     Parameters
@@ -213,6 +234,8 @@ def plan_run(job: Job, tiles: TilePlan, task: Task | None, memory_limit: int | N
         Task of the labels; None when there are none, or not known yet.
     memory_limit
         Of one worker, bytes.
+    names
+        Of the features; None where they are not known yet.
 
     Raises
     ------
@@ -230,42 +253,99 @@ def plan_run(job: Job, tiles: TilePlan, task: Task | None, memory_limit: int | N
     process = PROCESS_BYTES
     if given is not None:
         check_given(given, methods, shape.n_samples)
-        stages.append(plan_given(given, shape.n_samples, max(w.n_neighbors for w in weightings), process))
+        lists = limited_lists(lists, given)
+        stages.append(plan_given(given, shape.n_samples, longest_given(lists, given), process))
     else:
         process += _descent_bytes(lists, shape, memory_limit)
-        stages += plan_all_lists(shape, lists, memory_limit)
+    stages += plan_all_lists(shape, lists, memory_limit, given)
+    widths = {name: k for name, (_, k) in lists.items()}
     for name, k in dict.fromkeys((w.graph, w.n_neighbors) for w in weightings):
         if name != GIVEN:
-            stages += plan_edges(shape.n_samples, name, k, process, lists[name][1])
-    streaming = [plan_weights(shape.n_samples, w, process, lists.get(w.graph, (None, 0))[1]) for w in weightings]
+            stages += plan_edges(shape.n_samples, name, k, process, widths[name])
+    streaming = [plan_weights(shape.n_samples, w, process, widths.get(w.graph)) for w in weightings]
     scaled = any(need.scaling is not None for method in methods for need in method.needs)
     columns = slab_columns(shape, scaled, memory_limit)
     raw_methods = [method_to_json(m) for m in methods]
-    streaming.append(plan_scores(shape, raw_methods, weightings, scaled, columns, process))
+    beside = max(method.criterion.row_bytes for method in methods) * shape.n_samples
+    labels = label_bytes(methods, weightings, shape.n_samples)
+    slabs = plan_scores(shape, raw_methods, weightings, scaled, columns, process + beside, widths, labels)
+    n_fields = sum(len(method.fields) for method in methods)
+    streaming.append(dataclasses.replace(slabs, bytes_written=8 * n_fields * shape.n_features))
     stages += plan_streams(streaming, given, shape.n_samples, process)
+    process += compiled_bytes(shape, scaled)
     stages += plan_finishes(shape, methods, columns, process)
     n_selected = selected_count(job, shape.n_features)
+    wanted = wanted_filter(job, names)
+    if wanted is not None:
+        stages += plan_redundancy(shape, raw_methods, wanted, columns, process)
+    filtered = {} if wanted is None else {"filtered": True}
     table = process + PARQUET_BYTES + 600 * shape.n_features * len(methods)
-    stages.append(Stage("rank", "rank", 1, {"methods": raw_methods, "n_features": n_selected}, table))
+    stages.append(Stage("rank", "rank", 1, {"methods": raw_methods, "n_features": n_selected, **filtered}, table))
     if (evaluate := wanted_evaluation(job, tiles.has_labels)) is not None:
-        stages += _plan_evaluation(evaluate, shape, raw_methods, columns, process)
+        stages += _plan_evaluation(evaluate, shape, raw_methods, columns, process, filtered)
     start = digest(tiles.fingerprint, dataclasses.asdict(shape), __version__)
-    settled = fingerprinted(stages, start)
+    settled = fingerprinted(plan_weighted(stages, shape.n_samples) if tiles.has_weights else stages, start)
     facts: dict[str, Any] = {"n_selected": n_selected, "shape": dataclasses.asdict(shape)}
     facts["given"] = None if given is None else dict(given.identity)
     facts["job"] = digest(start, job.identity(), facts["given"])
     return Plan(tiles.url, settled, digest(facts["job"], [stage.fingerprint for stage in settled]), facts=facts)
 
 
-def plan_all_lists(shape: Shape, lists: Mapping[str, tuple[Lists, int]], memory_limit: int | None) -> list[Stage]:
-    """Stages of all neighbor lists of :func:`needed_lists`; :class:`InputError` where the rows cannot serve."""
+def plan_all_lists(
+    shape: Shape, lists: Mapping[str, tuple[Lists, int]], memory_limit: int | None, given: Graph | None = None
+) -> list[Stage]:
+    """Stages of all neighbor lists of :func:`needed_lists` that are to be found: those over X are not where a graph is
+    given; :class:`InputError` where the rows cannot serve.
+    """
     stages: list[Stage] = []
+    widths = {name: k for name, (_, k) in lists.items()}
     for wanted, k in lists.values():
         if isinstance(wanted, GraphSpec):
-            check_neighbors(k, shape.n_samples)
+            if given is not None:
+                continue
+            check_neighbors(k or 1, shape.n_samples)
             check_sparse(wanted, shape.is_sparse)
-        stages += plan_lists(shape, wanted, k, memory_limit)
+        stages += plan_lists(shape, wanted, k, memory_limit, widths)
     return stages
+
+
+def limited_lists(lists: Mapping[str, tuple[Lists, int]], given: Graph) -> dict[str, tuple[Lists, int]]:
+    """Return the lists with those over X no longer than lists from outside are."""
+    longest = given.n_neighbors if isinstance(given, NeighborLists) else None
+    return {
+        name: (wanted, min(k, longest) if longest and isinstance(wanted, GraphSpec) else k)
+        for name, (wanted, k) in lists.items()
+    }
+
+
+def longest_given(lists: Mapping[str, tuple[Lists, int]], given: Graph) -> int:
+    """Return how much of each list from outside is needed; 0 of a matrix."""
+    return lists[given.name][1] if isinstance(given, NeighborLists) else 0
+
+
+def plan_weighted(stages: Sequence[Stage], n_samples: int) -> list[Stage]:
+    """Return the stages with what the weights of rows take, where these are read: the weights themselves, those of the
+    rows that count, and the marks of these.
+    """
+    return [
+        dataclasses.replace(
+            stage,
+            peak_bytes=stage.peak_bytes + WEIGHT_BYTES * n_samples,
+            bytes_read=stage.bytes_read + stage.n_units * 8 * n_samples,
+        )
+        if stage.function in WEIGHTED
+        else stage
+        for stage in stages
+    ]
+
+
+def label_bytes(methods: Sequence[Method], weightings: Sequence[Weighting], n_samples: int) -> int:
+    """Return what a scoring unit reads of labels: once for all methods, and once for each graph whose weights go by
+    them.
+    """
+    by_label = {(w.graph, w.n_neighbors) for w in weightings if w.labelled_factor != 1}
+    reads = any(method.criterion.needs_labels for method in methods) + len(by_label)
+    return 8 * reads * n_samples
 
 
 def plan_finishes(shape: Shape, methods: Sequence[Method], columns: int, process: int) -> list[Stage]:
@@ -273,7 +353,7 @@ def plan_finishes(shape: Shape, methods: Sequence[Method], columns: int, process
     return [
         stage
         for method in methods
-        if (finish := method.criterion.finish)
+        if (finish := method.finish)
         for stage in plan_finish(shape, method_to_json(method), finish, columns, process)
     ]
 
@@ -304,19 +384,25 @@ def check_given(graph: Graph, methods: list[Method], n_samples: int) -> None:
     """Raise :class:`InputError` or :class:`JobError` when a graph from outside cannot serve the rows or the methods."""
     if isinstance(graph, WeightMatrix):
         graph.check_size(n_samples)
-        return
     for method in methods:
-        parameters = method.parameters
-        if not isinstance(parameters, GraphParameters):
-            continue
-        if (parameters.metric, parameters.graph_scaling) != (graph.metric, graph.scaling):
-            msg = (
-                f"method {method.label} stands on neighbors by metric {parameters.metric} and scaling "
-                f"{parameters.graph_scaling or 'null'}, and graph.precomputed {graph.where} holds neighbors by metric "
-                f"{graph.metric} and scaling {graph.scaling or 'null'}: set graph.metric and transform.graph to these."
-            )
-            raise JobError(msg)
-        graph.check_size(n_samples, parameters.n_neighbors)
+        for spec, k in method.parameters.lists(n_samples).values():
+            if not isinstance(spec, GraphSpec):
+                continue
+            if isinstance(graph, WeightMatrix):
+                msg = (
+                    f"method {method.label} stands on distances, and graph.precomputed {graph.where} is a matrix of "
+                    "weights: give it neighbor lists, of a run or of KNNGraph.save, or run it in a job of its own."
+                )
+                raise JobError(msg)
+            if (spec.metric, spec.scaling) != (graph.metric, graph.scaling):
+                msg = (
+                    f"method {method.label} stands on neighbors by metric {spec.metric} and scaling "
+                    f"{spec.scaling or 'null'}, and graph.precomputed {graph.where} holds neighbors by metric "
+                    f"{graph.metric} and scaling {graph.scaling or 'null'}: set graph.metric and transform.graph to "
+                    "these."
+                )
+                raise JobError(msg)
+            graph.check_size(n_samples, min(k, getattr(method.parameters, "n_neighbors", k)))
 
 
 def plan_given(graph: Graph, n_samples: int, k: int, process_bytes: int) -> Stage:
@@ -347,7 +433,9 @@ def plan_streams(stages: list[Stage], graph: Graph | None, n_samples: int, proce
         read + 4 * graph.n_entries,
     )
     streamed = [
-        dataclasses.replace(s, peak_bytes=s.peak_bytes + block, bytes_read=s.bytes_read + s.n_units * read)
+        s
+        if s.parameters.get("weighting", {}).get("graph", GIVEN) != GIVEN
+        else dataclasses.replace(s, peak_bytes=s.peak_bytes + block, bytes_read=s.bytes_read + s.n_units * read)
         for s in stages
     ]
     return [describe, *streamed]
@@ -373,7 +461,44 @@ def selected_count(job: Job, n_features: int) -> int:
     if wanted is not None and wanted > n_features:
         msg = f"select.n_features is {wanted}, and the data have {n_features} features."
         raise JobError(msg)
+    block = job.select.redundancy
+    if wanted is not None and block is not None:
+        reach = None if block.measure is None else block.n_candidates
+        check_counts(wanted, len(set(block.keep)), reach, "select.redundancy.")
     return wanted if wanted is not None else max(1, n_features // 2)
+
+
+def listed_names(job: Job, tiles: TilePlan) -> Sequence[str] | None:
+    """Return the names of the features before the tiles are there, None for a job that lists none of them."""
+    block = job.select.redundancy
+    if block is None or not (block.keep or block.drop or block.groups):
+        return None
+    if tiles.stages:
+        names = open_source(source_spec(job.data)).info.feature_names
+    else:
+        names = Store(Path(tiles.url)).read_json(layout.FEATURE_NAMES)
+    return names if names is not None else [f"x{i}" for i in range(tiles.shape.n_features)]
+
+
+def wanted_filter(job: Job, names: Sequence[str] | None) -> dict[str, Any] | None:
+    """Return what the job's redundancy filter does, None when there is none.
+
+    Parameters
+    ----------
+    job
+        The job.
+    names
+        Of the features, whose numbers take their place; :class:`JobError` for one that is not there. None leaves lists
+        and groups open.
+    """
+    block = job.select.redundancy
+    if block is None:
+        return None
+    scalars = block.model_dump(include={"measure", "threshold", "n_candidates", "max_per_group"})
+    known = names if names is not None else block.keep
+    drop, groups = (block.drop, block.group_of()) if names is not None else ((), {})
+    choice = numbered_choice(known, block.keep, drop, groups, "select.redundancy.")
+    return {**scalars, **choice, "scaling": job.transform.score, "n_wanted": job.select.n_features}
 
 
 def wanted_evaluation(job: Job, has_labels: bool) -> EvaluateBlock | None:
@@ -387,7 +512,12 @@ def wanted_evaluation(job: Job, has_labels: bool) -> EvaluateBlock | None:
 
 
 def _plan_evaluation(
-    evaluate: EvaluateBlock, shape: Shape, methods: list[dict[str, Any]], slab: int, process: int
+    evaluate: EvaluateBlock,
+    shape: Shape,
+    methods: list[dict[str, Any]],
+    slab: int,
+    process: int,
+    filtered: Mapping[str, bool],
 ) -> list[Stage]:
     sizes = [n for n in evaluate.n_selected if n <= shape.n_features] or [shape.n_features]
     rows = min(evaluate.max_samples, shape.n_samples)
@@ -404,7 +534,7 @@ def _plan_evaluation(
             "design",
             "design",
             1,
-            {**common, "methods": methods},
+            {**common, **filtered, "methods": methods},
             process + 60 * shape.n_samples + 200 * shape.n_features,
         ),
         Stage("gather", "gather", n_slabs, common, gather, shape.x_bytes, rows * used * shape.itemsize),

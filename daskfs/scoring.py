@@ -5,7 +5,7 @@ memory.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,14 +28,17 @@ from daskfs.plan import (
     fingerprinted,
     plan_edges,
     plan_graph,
+    plan_redundancy,
     plan_scores,
     plan_weights,
     slab_columns,
 )
-from daskfs.planning import check_sparse, needed_lists, plan_all_lists, plan_finishes
+from daskfs.planning import check_sparse, limited_lists, longest_given, needed_lists, plan_all_lists, plan_finishes
+from daskfs.ranking.dropped import dropped_features, selectable
+from daskfs.ranking.tables import method_scores
 from daskfs.scores.slab import graph_needs, method_to_json
 from daskfs.store import layout
-from daskfs.store.context import Context, put_labels
+from daskfs.store.context import Context, put_labels, put_weights
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, TileInfo, Tiles, check_finite
 
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-def memory_context(X: np.ndarray | sp.csr_matrix, labels: Labels | None) -> Context:
+def memory_context(X: np.ndarray | sp.csr_matrix, labels: Labels | None, weights: np.ndarray | None = None) -> Context:
     """Return a context whose tiles are a matrix in memory; nothing is copied or written."""
     check_finite(X, 0, None, "X")
     n_samples, n_features = X.shape
@@ -54,6 +57,7 @@ def memory_context(X: np.ndarray | sp.csr_matrix, labels: Labels | None) -> Cont
     store = _LazyMoments(X)
     task, classes = (labels.task, labels.classes) if labels is not None else (None, ())
     put_labels(store, labels)
+    put_weights(store, weights)
     return Context(store, Tiles(store, TileInfo(shape, "memory", "memory", None, task, classes), X))
 
 
@@ -97,23 +101,53 @@ def score_features(
         Runs the units; needs a store on disk.
     """
     for method in methods:
-        check_labels(method.criterion, method.label, labels)
+        check_labels(method.criterion, method.label, labels, context.weights())
     shape = context.tiles.shape
     weightings = graph_needs(list(methods))
     scaled = any(need.scaling is not None for method in methods for need in method.needs)
     columns = slab_columns(shape, scaled, None)
     lists = needed_lists(methods, shape.n_samples)
-    found = {name: wanted for name, wanted in lists.items() if not (given and isinstance(wanted[0], GraphSpec))}
-    stages = plan_all_lists(shape, found, None)
+    if given is not None:
+        lists = limited_lists(lists, given)
+    stages = plan_all_lists(shape, lists, None, given)
     graphs = dict.fromkeys((w.graph, w.n_neighbors) for w in weightings if w.graph != GIVEN)
     stages += [stage for name, k in graphs for stage in plan_edges(shape.n_samples, name, k, 0)]
     stages += [plan_weights(shape.n_samples, w, 0) for w in weightings]
     stages.append(plan_scores(shape, [method_to_json(m) for m in methods], weightings, scaled, columns, 0))
     stages += plan_finishes(shape, methods, columns, 0)
     if given is not None:
-        store_graph(context.store, given, shape.n_samples, max(w.n_neighbors for w in weightings))
+        store_graph(context.store, given, shape.n_samples, longest_given(lists, given))
     run_all(context, stages, client)
     return {m.label: context.store.open(layout.SCORES.format(m.label))[...] for m in methods}
+
+
+def filter_features(
+    context: Context, method: Method, wanted: Mapping[str, Any], names: Sequence[str], client: Client | None = None
+) -> tuple[np.ndarray, list[tuple[int, str]]]:
+    """Walk down the ranking of a method that :func:`score_features` scored in the same context.
+
+    Parameters
+    ----------
+    context, client
+        As there.
+    method
+        The method.
+    wanted
+        As :func:`daskfs.plan.plan_redundancy` takes it.
+    names
+        Of all features.
+
+    Returns
+    -------
+    kept, dropped
+        Features that may be selected, best first, int64; and features that may not, with the reason, by rank.
+    """
+    shape = context.tiles.shape
+    columns = slab_columns(shape, False, None)
+    run_all(context, plan_redundancy(shape, [method_to_json(method)], wanted, columns, 0), client)
+    table = method_scores(context.store, method)
+    kept = selectable(context.store, method, table, filtered=True)
+    return kept, dropped_features(context.store, method, table, names)
 
 
 def find_lists(
@@ -233,7 +267,9 @@ def loaded_if_small(X: Any) -> Any:
 
 
 @contextmanager
-def opened(X: Any, labels: Labels | None) -> Iterator[tuple[Context, tuple[str, ...] | None, Client | None]]:
+def opened(
+    X: Any, labels: Labels | None, weights: np.ndarray | None = None
+) -> Iterator[tuple[Context, tuple[str, ...] | None, Client | None]]:
     """Yield a context for X, feature names where X brings some, and the client to use.
 
     Parameters
@@ -242,11 +278,14 @@ def opened(X: Any, labels: Labels | None) -> Iterator[tuple[Context, tuple[str, 
         A finite array or CSR matrix in memory, or anything that :func:`is_stored`.
     labels
         Labels of its rows.
+    weights
+        How many rows each row counts for, checked, shape (n_samples,), float64; None for one each.
     """
     if not is_stored(X):
-        yield memory_context(X, labels), None, None
+        yield memory_context(X, labels, weights), None, None
         return
     with stored_context(X) as (context, names, client):
         if labels is not None:
             put_labels(context.store, labels)
+        put_weights(context.store, weights)
         yield context, names, client

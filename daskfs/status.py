@@ -14,7 +14,7 @@ from daskfs.execution.cluster import ClusterSettings, granted_memory
 from daskfs.execution.waves import pending_units
 from daskfs.job import Job
 from daskfs.plan import Plan, Stage, check_memory, limit_per_unit
-from daskfs.planning import TilePlan, plan_run, plan_tiles
+from daskfs.planning import TilePlan, listed_names, plan_run, plan_tiles
 from daskfs.rundir import read_manifest, refuse_foreign
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
@@ -22,7 +22,7 @@ from daskfs.store.store import Store
 
 
 def describe_tiles(url: str) -> dict[str, Any]:
-    """Return shape, tiles, labels and constant features of a finished tile store."""
+    """Return shape, tiles, labels, weights of rows and constant features of a finished tile store."""
     tiles = open_tiles(str(Path(url).expanduser().absolute()))
     names = tiles.feature_names()
     constant = np.flatnonzero(tiles.constant_columns())
@@ -38,6 +38,7 @@ def describe_tiles(url: str) -> dict[str, Any]:
         "x_in_place": tiles.info.x_path,
         "task": tiles.info.task,
         **counts,
+        "weights": tiles.info.facts.get("weights"),
         "n_constant": constant.size,
         "constant": [names[i] for i in constant[:20]],
     }
@@ -59,7 +60,8 @@ def plan_job(job: Job) -> dict[str, Any]:
         tiles = TilePlan.from_json(manifest["tiles"])
     stored = store.read_json(layout.PLAN_JSON) if mine else None
     task = tiles.task or (job.data.task if job.data.task != "auto" else None)
-    plan = Plan.from_json(stored, store.url) if stored else plan_run(job, tiles, task, budget)
+    names = None if stored else listed_names(job, tiles)
+    plan = Plan.from_json(stored, store.url) if stored else plan_run(job, tiles, task, budget, names)
     check_memory((*tiles.stages, *plan.stages), limit, threads)
     rows = [_plan_row(Context(Store(Path(tiles.url))), stage, tiles.stages) for stage in tiles.stages]
     rows += [_plan_row(Context(store), stage, plan.stages) for stage in plan.stages]
@@ -77,16 +79,24 @@ def plan_job(job: Job) -> dict[str, Any]:
 
 def _planned_graphs(plan: Plan) -> list[dict[str, Any]]:
     """Return engine and partitions of every graph that is searched."""
-    searches = [stage for stage in plan.stages if stage.function in ("neighbors", "build")]
+    searches = [stage for stage in plan.stages if stage.function in ("neighbors", "build", "targets", "mixed")]
     return [
         {
-            "name": stage.name.partition("-")[2],
-            "engine": stage.parameters["graph"]["engine"],
+            "name": stage.name if stage.function == "mixed" else stage.name.partition("-")[2],
+            "engine": _engine(stage),
             "n_groups": stage.parameters.get("partitioning", {}).get("n_groups", 1),
             "n_cells": stage.parameters.get("partitioning", {}).get("n_cells"),
         }
         for stage in searches
     ]
+
+
+def _engine(stage: Stage) -> str:
+    if stage.function == "targets":
+        return "sort"
+    if stage.function == "mixed":
+        return f"{stage.parameters['n_candidates']} candidates of each row, and a sort"
+    return str(stage.parameters["graph"]["engine"])
 
 
 def _plan_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[str, Any]:

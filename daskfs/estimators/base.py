@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -24,6 +24,7 @@ from daskfs.methods.registry import Method, make_method
 from daskfs.scores.slab import graph_needs
 from daskfs.scoring import is_stored, loaded_if_small, opened, score_features
 from daskfs.sources.labels import encode_labels
+from daskfs.sources.weights import check_weights
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import check_finite
@@ -52,6 +53,8 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
     _criterion: ClassVar[str]
     _needs_labels: ClassVar[bool] = False
     _task: ClassVar[str | None] = None
+    _after: Callable[[Context, Method, Any], None] | None = None
+    """Called when the scores are there, while X is open; for selectors round this one."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_features_to_select": [
@@ -64,7 +67,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
     def __init__(self, n_features_to_select: float | None = None) -> None:
         self.n_features_to_select = n_features_to_select
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Score and rank the features.
 
         Parameters
@@ -75,6 +78,11 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         y
             Labels, shape (n_samples,): class labels with -1 for unlabelled rows, or a float target with NaN for those.
             Ignored by criteria that use none.
+        sample_weight
+            How many rows each row counts for, shape (n_samples,), finite and not negative; None for one each. A row of
+            weight 2 counts as two rows and one of weight 0 not at all, in moments, class counts, distributions and
+            degrees, where an edge counts by the product of the weights of its rows. Neighbors are found, values scaled
+            (``graph_scaling``, ``score_scaling``) and widths t chosen without weights.
 
         Returns
         -------
@@ -83,7 +91,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            For NaN or infinite values (naming column and row), labels that cannot serve, or too few rows.
+            For NaN or infinite values (naming column and row), labels or weights that cannot serve, or too few rows.
         """
         self._validate_params()
         columns = getattr(X, "columns", None)
@@ -94,11 +102,16 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         elif y is not None:
             y = column_or_1d(y, warn=True)
         labels = self._labels(y)
-        with opened(X, labels) as (context, names, client):
+        weights = None
+        if sample_weight is not None:
+            # of X that is not opened yet, the number of rows is looked at below
+            weights = check_weights(sample_weight, np.size(sample_weight) if stored else X.shape[0], "sample_weight")
+        with opened(X, labels, weights) as (context, names, client):
             shape = context.tiles.shape
-            if labels is not None and labels.values.shape[0] != shape.n_samples:
-                msg = f"y has {labels.values.shape[0]} values, and X has {shape.n_samples} rows."
-                raise InputError(msg)
+            for name, values in (("y", None if labels is None else labels.values), ("sample_weight", weights)):
+                if values is not None and values.shape[0] != shape.n_samples:
+                    msg = f"{name} has {values.shape[0]} values, and X has {shape.n_samples} rows."
+                    raise InputError(msg)
             if stored:
                 self.n_features_in_ = shape.n_features
                 names = columns if names is None else names  # of a dask DataFrame
@@ -109,6 +122,9 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             method, given = self._method(shape.n_samples, labels)
             table = score_features(context, [method], labels, given, client)[method.label]
             _warn_of_isolated_rows(context, method)
+            self._keep_beside(context, method)
+            if self._after is not None:
+                self._after(context, method, client)
         self._keep(method, table)
         return self
 
@@ -164,9 +180,13 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         except JobError as error:
             raise InputError(str(error)) from None
 
+    def _keep_beside(self, context: Context, method: Method) -> None:
+        """Keep what a method says beside its table."""
+
     def _keep(self, method: Method, table: np.ndarray) -> None:
         self.scores_ = table[0].copy()
         self.ranking_ = ranks(method.order(table))
+        self._is_excluded = method.is_excluded(table)
         self.score_fields_ = dict(zip(method.fields, table.copy(), strict=True))
 
     def _n_selected(self) -> int:
@@ -180,7 +200,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
 
     def _get_support_mask(self) -> np.ndarray:
         check_is_fitted(self, "ranking_")
-        return np.logical_and(self.ranking_ <= self._n_selected(), ~np.isnan(self.scores_))
+        return np.logical_and(self.ranking_ <= self._n_selected(), ~self._is_excluded)
 
     def transform(self, X: Any) -> Any:
         """Return the selected columns of X; a dask array stays lazy."""
@@ -200,8 +220,11 @@ def _warn_of_isolated_rows(context: Context, method: Method) -> None:
         summary = context.store.read_json(layout.WEIGHT_SUMMARY.format(weighting.key))
         if summary["n_isolated"]:
             remedy = "" if weighting.graph == "given" else " Raise t, use t='mean' or 'median', or scale the data."
+            rows = f"{context.tiles.shape.n_samples} rows"
+            if weighting.connects == "labelled":
+                rows, remedy = f"{summary['n_meant']} labelled rows", " Raise t."
             msg = (
-                f"{summary['n_isolated']} of {context.tiles.shape.n_samples} rows have no edge of non-zero weight and "
-                f"take no part in the score.{remedy}"
+                f"{summary['n_isolated']} of {rows} have no edge of non-zero weight and take no part in the "
+                f"score.{remedy}"
             )
             warnings.warn(msg, UserWarning, stacklevel=3)

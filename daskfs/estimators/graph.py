@@ -24,19 +24,43 @@ from daskfs.methods.registry import Method
 from daskfs.planning import check_neighbors
 
 
-class GraphSelector(ScoreSelector):
-    """A selector on the neighbor graph over X: its graph parameters, and a graph from outside."""
+class NeighborSelector(ScoreSelector):
+    """A selector on neighbor lists over X, or on a graph from outside."""
+
+    n_neighbors: int
+    graph: Any
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **ScoreSelector._parameter_constraints,
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "metric": [StrOptions(set(METRICS))],
-        "weights": [StrOptions(set(WEIGHT_KINDS))],
-        "t": [Interval(Real, 0, None, closed="neither"), StrOptions({"mean", "median"})],
-        "self_loops": ["boolean"],
         "graph": [KNNGraph, str, Path, "array-like", "sparse matrix", None],
         "graph_scaling": [StrOptions(set(SCALINGS)), None],
         "score_scaling": [StrOptions(set(SCALINGS)), None],
+    }
+
+    def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
+        parameters = dict(self._parameters(labels))
+        graph = given_graph(self.graph)
+        if isinstance(graph, NeighborLists):
+            parameters |= {"metric": graph.metric, "graph_scaling": graph.scaling}
+            graph.check_size(n_samples, self.n_neighbors)
+        elif graph is not None:
+            parameters["graph"] = "given"
+            graph.check_size(n_samples)
+        else:
+            check_neighbors(self.n_neighbors, n_samples)
+        return self._made(parameters), graph
+
+
+class GraphSelector(NeighborSelector):
+    """A selector on the weighted neighbor graph over X."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **NeighborSelector._parameter_constraints,
+        "weights": [StrOptions(set(WEIGHT_KINDS))],
+        "t": [Interval(Real, 0, None, closed="neither"), StrOptions({"mean", "median"})],
+        "self_loops": ["boolean"],
     }
 
     def __init__(
@@ -66,19 +90,6 @@ class GraphSelector(ScoreSelector):
         del labels
         keys = ("n_neighbors", "metric", "weights", "t", "self_loops", "graph_scaling", "score_scaling")
         return {key: getattr(self, key) for key in keys}
-
-    def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
-        parameters = dict(self._parameters(labels))
-        graph = given_graph(self.graph)
-        if isinstance(graph, NeighborLists):
-            parameters |= {"metric": graph.metric, "graph_scaling": graph.scaling}
-            graph.check_size(n_samples, self.n_neighbors)
-        elif graph is not None:
-            parameters["graph"] = "given"
-            graph.check_size(n_samples)
-        else:
-            check_neighbors(self.n_neighbors, n_samples)
-        return self._made(parameters), graph
 
 
 class LaplacianScore(GraphSelector):

@@ -13,6 +13,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.labels import Labels
+from daskfs.ranking.dropped import selectable
 from daskfs.ranking.tables import method_scores
 from daskfs.scores.slab import methods_from, slab_range
 from daskfs.store import layout
@@ -34,11 +35,12 @@ def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int
     warnings = [warning] if warning else []
     for method in methods_from(parameters["methods"]):
         table = method_scores(store, method)
-        order = method.order(table)[: min(largest, int(np.count_nonzero(~method.is_excluded(table))))]
+        order = selectable(store, method, table, filtered=bool(parameters.get("filtered")))[:largest]
         store.put_array(layout.EVALUATION_ORDER.format(method.label), order)
         if too_many := [n for n in parameters["n_selected"] if n > order.size]:
             sizes = ", ".join(map(str, too_many))
-            warnings.append(f"{method.label} ranks {order.size} features: not evaluated at {sizes} features.")
+            has = "may select" if parameters.get("filtered") else "ranks"
+            warnings.append(f"{method.label} {has} {order.size} features: not evaluated at {sizes} features.")
         used.update(int(feature) for feature in order)
     store.put_array(layout.EVALUATION_ROWS, rows)
     store.put_array(layout.EVALUATION_FEATURES, np.array(sorted(used), dtype=np.int64))

@@ -19,7 +19,7 @@ from daskfs.errors import InputError
 from daskfs.graph.components import Components
 from daskfs.graph.median import streamed_median
 from daskfs.graph.partition import block_rows, index_dtype
-from daskfs.graph.spec import Weighting
+from daskfs.graph.spec import TARGET_NAMES, Weighting
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.weights import edge_weights
 from daskfs.store import layout
@@ -95,7 +95,7 @@ def _unmark(marks: np.ndarray, lists: np.ndarray, first: int, block: np.ndarray,
 
 
 def describe_graph(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Describe the graph: components, degrees, edge lengths."""
+    """Describe the graph: components, degrees, edge lengths. Of lists by target only labelled rows are nodes."""
     del unit
     store, name, k = context.store, str(parameters["name"]), int(parameters["n_neighbors"])
     n_samples = context.tiles.shape.n_samples
@@ -110,19 +110,31 @@ def describe_graph(context: Context, parameters: Mapping[str, Any], unit: int) -
         shortest = min(shortest, float(length.min(initial=np.inf)))
         longest = max(longest, float(length.max(initial=-np.inf)))
     sizes = components.sizes()
-    degrees = (degree[rows].astype(np.float64) for rows in row_blocks(n_samples, block_rows(n_samples)))
+    n_components, largest = int(np.count_nonzero(sizes)), int(sizes.max())
+    n_nodes = n_samples
+    if name in TARGET_NAMES:
+        degree = degree[_counted_labelled(context)]
+        n_nodes, n_components = degree.size, n_components - (n_samples - degree.size)
+    degrees = (degree[rows].astype(np.float64) for rows in row_blocks(n_nodes, block_rows(n_samples)))
     summary = {
+        "n_nodes": n_nodes,
         "n_edges": n_edges,
-        "n_components": int(np.count_nonzero(sizes)),
-        "largest_component": int(sizes.max()),
-        "n_isolated": n_samples - int(np.count_nonzero(degree)),
+        "n_components": n_components,
+        "largest_component": largest,
+        "n_isolated": n_nodes - int(np.count_nonzero(degree)),
         "max_degree": int(degree.max()),
         "mean_degree": float(degree.mean()),
         "length_histogram": _histogram(edge_lengths(store, name, k), n_edges, shortest, longest),
-        "degree_histogram": _histogram(degrees, n_samples, float(degree.min()), float(degree.max())),
+        "degree_histogram": _histogram(degrees, n_nodes, float(degree.min()), float(degree.max())),
     }
     store.write_json(layout.GRAPH_SUMMARY.format(name, k), summary)
     return summary
+
+
+def _counted_labelled(context: Context) -> np.ndarray:
+    labels = context.counted_labels()
+    assert labels is not None
+    return labels.is_labelled
 
 
 def _histogram(blocks: Iterable[np.ndarray], size: int, low: float, high: float) -> dict[str, list[float]]:
@@ -168,7 +180,9 @@ def edge_lengths(store: Store, name: str, k: int) -> Iterator[np.ndarray]:
 
 
 def weight_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Choose the kernel width, sum the degrees, and count weights and rows that fell to 0."""
+    """Choose the kernel width, sum the degrees, and count weights and rows that fell to 0, of those that the weighting
+    is meant to connect.
+    """
     del unit
     store = context.store
     weighting = Weighting(**parameters["weighting"])
@@ -182,15 +196,26 @@ def weight_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> 
         np.add.at(degrees, source, weight)
         np.add.at(degrees, target, weight)
         n_edges += weight.size
-        n_underflow += int((weight == 0).sum())
+        n_underflow += int(np.count_nonzero(weigh.counted(source, target, weight == 0, weighting)))
+    rows = weigh.rows
     if weighting.self_loops:
-        degrees += 1.0
+        degrees += 1.0 if rows is None else rows**2
     elif weighting.graph == GIVEN:
-        degrees += store.open(layout.GIVEN_DIAGONAL)[...]
+        diagonal = store.open(layout.GIVEN_DIAGONAL)[...]
+        degrees += diagonal if rows is None else rows**2 * diagonal
     if n_edges == n_underflow and weighting.labelled_factor != 0:
         raise InputError(_all_zero(weighting, t, n_edges))
+    if rows is not None and weighting.labelled_factor != 0 and not degrees.any():
+        raise InputError("no edge between rows of sample weight above 0 has a weight above 0.")
+    isolated = degrees == 0 if rows is None else (degrees == 0) & (rows > 0)
+    n_meant = n_samples
+    if weighting.connects != "all":
+        meant = _counted_labelled(context) == (weighting.connects == "labelled")
+        n_meant, isolated = int(np.count_nonzero(meant)), isolated & meant
     store.put_array(layout.DEGREES.format(weighting.key), degrees, (block_rows(n_samples),))
-    summary = {"t": t, "n_underflow": n_underflow, "n_isolated": int((degrees == 0).sum()), "n_edges": n_edges}
+    summary = {"t": t, "n_underflow": n_underflow, "n_edges": n_edges}
+    summary |= {"n_isolated": int(np.count_nonzero(isolated)), "n_meant": n_meant}
+    summary["volume"] = float(degrees.sum())
     store.write_json(layout.WEIGHT_SUMMARY.format(weighting.key), summary)
     return summary
 
@@ -201,7 +226,12 @@ def _all_zero(weighting: Weighting, t: float, n_edges: int) -> str:
     if weighting.weights == "heat":
         return (
             f"all {n_edges} heat weights exp(-d**2 / t) are 0 with t = {t:g}: the edges are too long for it. "
-            "Raise t, use t = 'mean' or 'median', or scale the data (transform.graph)."
+            "Raise t, "
+            + (
+                "or standardize the target (standardize_y)."
+                if weighting.connects == "labelled"
+                else "use t = 'mean' or 'median', or scale the data (transform.graph)."
+            )
         )
     return f"all {n_edges} edge weights are 0."
 
@@ -237,9 +267,13 @@ def weighted_blocks(
 
 
 class EdgeWeights:
-    """Weights of edges under some weightings, with what they need of the labels."""
+    """Weights of edges under some weightings, with what they need of the labels and of the weights of rows.
+
+    An edge counts by the product of the weights of its rows, as if each were there so many times.
+    """
 
     def __init__(self, context: Context, weightings: Sequence[Weighting]) -> None:
+        self.rows = context.weights()
         self._is_labelled: np.ndarray | None = None
         if any(w.labelled_factor != 1 for w in weightings):
             labels = context.labels()
@@ -250,6 +284,22 @@ class EdgeWeights:
         self, source: np.ndarray, target: np.ndarray, value: np.ndarray, weighting: Weighting, t: float
     ) -> np.ndarray:
         """Return the weight of each edge; `value` is its length, or the weight it was given."""
+        weights = self._of_one(source, target, value, weighting, t)
+        return weights if self.rows is None else weights * (self.rows[source] * self.rows[target])
+
+    def counted(self, source: np.ndarray, target: np.ndarray, marked: np.ndarray, weighting: Weighting) -> np.ndarray:
+        """Return the marks of edges, shape (n_edges,), bool, without those that are left out: of rows that do not both
+        count, or that are both labelled under a factor of 0.
+        """
+        if weighting.labelled_factor == 0:
+            assert self._is_labelled is not None
+            marked = marked & ~(self._is_labelled[source] & self._is_labelled[target])
+        return marked if self.rows is None else marked & (self.rows[source] > 0) & (self.rows[target] > 0)
+
+    def _of_one(
+        self, source: np.ndarray, target: np.ndarray, value: np.ndarray, weighting: Weighting, t: float
+    ) -> np.ndarray:
+        """Return the weights as of rows that count for one each."""
         weights = value if weighting.graph == GIVEN else edge_weights(value, weighting.weights, t)
         if weighting.labelled_factor == 1:
             return weights

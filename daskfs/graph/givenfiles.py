@@ -109,7 +109,8 @@ def _holds_lists(path: Path) -> bool:
 
 def _lists_of_run(path: Path) -> NeighborLists:
     folder = path / Path(layout.KNN_INDICES).parts[0]
-    found = sorted(group for group in folder.iterdir() if _holds_lists(group)) if folder.is_dir() else []
+    groups = folder.iterdir() if folder.is_dir() else ()  # those by a target are no graph over X
+    found = sorted(group for group in groups if group.name in NAMES and _holds_lists(group))
     if len(found) != 1:
         names = ", ".join(str(group) for group in found)
         problem = f"several graphs, of which one has to be named: {names}" if found else "no neighbor lists"

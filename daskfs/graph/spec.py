@@ -38,9 +38,10 @@ class GraphSpec:
 
 @dataclass(frozen=True)
 class TargetGraph:
-    """The nearest neighbors of each labelled row by the target alone, which is a sort.
+    """The nearest labelled rows of each labelled row by the target alone, which is a sort.
 
-    Lengths are absolute differences of the target, `standardize` d to z-scores over the labelled rows.
+    Lengths are absolute differences of the target, `standardize` d to z-scores over the labelled rows. Ties go by row
+    number. There are fewer neighbors where there are fewer labels.
     """
 
     standardize: bool = True
@@ -51,12 +52,17 @@ class TargetGraph:
         return "target" if self.standardize else "target-raw"
 
 
+TARGET_NAMES = frozenset(TargetGraph(standardize).name for standardize in (True, False))
+"""Names of lists that only labelled rows have."""
+
+
 @dataclass(frozen=True)
 class MixedGraph:
-    """The nearest neighbors by the mixed distance of Doquire and Verleysen (2011), Eq. 8.
+    """The nearest neighbors by the mixed distance d of Doquire and Verleysen (2011), Eq. 8.
 
     Two labelled rows are as far apart as their targets, any other two as far as their rows in the space of `base`,
-    per feature. `neighbors` "d" takes the nearest by that distance, "x" the nearest rows of `base`.
+    per feature. `neighbors` "d" takes the nearest by that distance, "x" the nearest rows of `base`. Lengths are square
+    roots of d.
     """
 
     base: GraphSpec
@@ -67,6 +73,13 @@ class MixedGraph:
     def name(self) -> str:
         """Short name, used as the store's group name."""
         return f"mixed-{self.neighbors}-{self.base.name}{'' if self.standardize else '-raw'}"
+
+    def n_candidates(self, n_samples: int, k: int) -> int:
+        """Return how many of the nearest rows of `base` are looked through for k neighbors: all others up to 1024 rows,
+        where the lists are exact for sure, and never fewer than 64 where there are so many.
+        """
+        wanted = k if self.neighbors == "x" else max(64, 2 * k, 2**20 // n_samples)
+        return min(n_samples - 1, wanted)
 
 
 Lists = GraphSpec | TargetGraph | MixedGraph
@@ -92,3 +105,10 @@ class Weighting:
         """A short name that is safe as a store key."""
         text = repr((self.graph, self.n_neighbors, self.weights, self.t, self.self_loops, self.labelled_factor))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def connects(self) -> Literal["all", "labelled", "unlabelled"]:
+        """Rows that the weights are meant to connect, so that one without an edge among them is worth a word."""
+        if self.graph in TARGET_NAMES:
+            return "labelled"
+        return "unlabelled" if self.labelled_factor == 0 else "all"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -26,3 +26,10 @@ class Labels:
     def is_labelled(self) -> np.ndarray:
         """True where the label is known, shape (n_samples,)."""
         return self.values >= 0 if self.task == "classification" else ~np.isnan(self.values)
+
+    def counted(self, weights: np.ndarray | None) -> Labels:
+        """Return these labels with rows of weight 0 unlabelled; the same ones where no row has it."""
+        if weights is None or weights.all():
+            return self
+        missing = -1 if self.task == "classification" else np.nan
+        return replace(self, values=np.where(weights > 0, self.values, missing).astype(self.values.dtype, copy=False))

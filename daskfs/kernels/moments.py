@@ -9,39 +9,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.passes import PLAIN, Passes
+from daskfs.kernels.plain import column_sums as column_sums
+from daskfs.kernels.plain import weighted_column_sums as weighted_column_sums
 
 ROW_BLOCK = 8192
-
-
-def weighted_column_sums(weights: np.ndarray, A: np.ndarray) -> np.ndarray:
-    """Return ``weights @ A`` summed row after row.
-
-    Parameters
-    ----------
-    weights
-        Shape (n_rows,).
-    A
-        Shape (n_rows, width), C order, float64.
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape (width,), float64.
-
-    Notes
-    -----
-    BLAS and NumPy's pairwise summation would choose the order of additions by the width of the array. This form gives
-    each column the same additions in the same order for every width, which is what makes scores independent of the
-    blocking.
-    """
-    if A.shape[1] == 1:  # einsum folds a single column into one pairwise sum
-        return np.einsum("e,ec->c", weights, np.repeat(A, 2, axis=1))[:1]
-    return np.einsum("e,ec->c", weights, A)
-
-
-def column_sums(A: np.ndarray) -> np.ndarray:
-    """Return the sums over rows of a C-ordered float64 array, in the order of :func:`weighted_column_sums`."""
-    return weighted_column_sums(np.ones(A.shape[0]), A)
 
 
 def rows_at_once(width: int) -> int:
@@ -59,11 +31,11 @@ def row_blocks(n_rows: int, size: int = ROW_BLOCK) -> Iterator[slice]:
 class Moments:
     """Column moments of some rows.
 
-    `count` is a number of rows or an array of them; `mean`, `m2` (sum of squared deviations from the mean), `minimum`
-    and `maximum` have shape (width,), float64.
+    `count` is the number of rows, or the sum of their weights; `mean`, `m2` (sum of squared deviations from the mean),
+    `minimum` and `maximum` have shape (width,), float64.
     """
 
-    count: int
+    count: float
     mean: np.ndarray
     m2: np.ndarray
     minimum: np.ndarray
@@ -72,7 +44,7 @@ class Moments:
     @property
     def variance(self) -> np.ndarray:
         """Population variance (divisor n); exactly 0 where the column is constant."""
-        return np.where(self.is_constant, 0.0, self.m2 / max(self.count, 1))
+        return np.where(self.is_constant, 0.0, self.m2 / (self.count or 1))
 
     @property
     def is_constant(self) -> np.ndarray:
@@ -80,32 +52,61 @@ class Moments:
         return self.minimum == self.maximum
 
 
-def column_moments(F: np.ndarray | sp.csr_matrix) -> Moments:
+def column_moments(
+    F: np.ndarray | sp.csr_matrix,
+    weights: np.ndarray | None = None,
+    passes: Passes = PLAIN,
+    rows: np.ndarray | None = None,
+) -> Moments:
     """Two-pass moments of a dense (n_rows, width) array of any real dtype, or of a CSR matrix, without densifying
     it.
+
+    `weights`, shape (n_rows,), float64, say how many rows each row of a dense array counts for; rows of weight 0 have
+    no say in minimum and maximum either. With `rows`, row numbers, the moments are those of ``F[rows]``, and `weights`
+    are of these; only a block of them is copied at a time.
     """
+    if weights is not None:
+        return _weighted_moments(np.asarray(F), weights, passes, rows)
     if is_sparse(F):
         return _sparse_moments(F)
-    n_rows, width = F.shape
+    n_rows, width = F.shape[0] if rows is None else rows.size, F.shape[1]
+    ones = np.ones((1, min(n_rows, rows_at_once(width))))
     total = np.zeros(width)
-    minimum = np.full(width, np.inf)
-    maximum = np.full(width, -np.inf)
-    for rows in row_blocks(n_rows, rows_at_once(width)):
-        block = np.ascontiguousarray(F[rows], dtype=np.float64)
-        total += column_sums(block)
-        np.minimum(minimum, block.min(axis=0), out=minimum)
-        np.maximum(maximum, block.max(axis=0), out=maximum)
+    minimum, maximum = np.full(width, np.inf), np.full(width, -np.inf)
+    for _, block in _blocks(F, rows):
+        total += passes.weighted_sums(block, ones[:, : len(block)])[0]
+        low, high = passes.extremes(block)
+        np.minimum(minimum, low, out=minimum)
+        np.maximum(maximum, high, out=maximum)
     mean = total / max(n_rows, 1)
-    residual = np.zeros(width)
-    m2 = np.zeros(width)
-    for rows in row_blocks(n_rows, rows_at_once(width)):
-        deviation = F[rows].astype(np.float64) - mean
-        residual += column_sums(deviation)
-        np.multiply(deviation, deviation, out=deviation)
-        m2 += column_sums(deviation)
+    residual, m2 = np.zeros(width), np.zeros(width)
+    for _, block in _blocks(F, rows):
+        sums, squares = passes.deviation_sums(block, mean, ones[:, : len(block)])
+        residual += sums[0]
+        m2 += squares[0]
     correction = residual / max(n_rows, 1)
     m2 = np.maximum(m2 - n_rows * correction**2, 0.0)
     return Moments(n_rows, mean + correction, m2, minimum, maximum)
+
+
+def _blocks(F: np.ndarray, rows: np.ndarray | None) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield blocks of F, or of ``F[rows]``, with where they stand in it."""
+    n_rows, size = F.shape[0] if rows is None else rows.size, rows_at_once(F.shape[1])
+    for part in row_blocks(n_rows, size):
+        yield part, F[part] if rows is None else F.take(rows[part], axis=0)
+
+
+def _weighted_moments(F: np.ndarray, weights: np.ndarray, passes: Passes, rows: np.ndarray | None) -> Moments:
+    width = F.shape[1]
+    mean, m2 = weighted_deviation(F, weights, passes, rows) if weights.any() else (np.zeros(width), np.zeros(width))
+    minimum, maximum = np.full(width, np.inf), np.full(width, -np.inf)
+    for part, block in _blocks(F, rows):
+        counted = weights[part] > 0
+        if counted.any():
+            low, high = passes.extremes(block if counted.all() else block[counted])
+            np.minimum(minimum, low, out=minimum)
+            np.maximum(maximum, high, out=maximum)
+    return Moments(float(weights.sum()), mean, m2, minimum, maximum)
 
 
 def _sparse_moments(F: sp.csr_matrix) -> Moments:
@@ -168,7 +169,9 @@ def merge_tree(parts: list[Moments]) -> Moments:
     return parts[0]
 
 
-def weighted_deviation(F: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def weighted_deviation(
+    F: np.ndarray, weights: np.ndarray, passes: Passes = PLAIN, rows: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the weighted mean and the weighted sum of squared deviations from it.
 
     For weights d this is (f'D1 / 1'D1, f~'D f~) of He, Cai and Niyogi (2005, section 3), computed from deviations,
@@ -180,33 +183,75 @@ def weighted_deviation(F: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, 
         Panel, shape (n_rows, width), any real dtype.
     weights
         Shape (n_rows,), non-negative, with a positive sum.
+    passes
+        What adds up.
+    rows
+        Numbers of the rows that the weights are of; None for all.
     """
     total = float(weights.sum())
     mean = np.zeros(F.shape[1])
-    for rows in row_blocks(F.shape[0]):
-        mean += weighted_column_sums(weights[rows], np.ascontiguousarray(F[rows], dtype=np.float64))
+    for part, block in _blocks(F, rows):
+        mean += passes.weighted_sums(block, weights[None, part])[0]
     mean /= total
     residual = np.zeros_like(mean)
     squares = np.zeros_like(mean)
-    for rows in row_blocks(F.shape[0]):
-        deviation = F[rows].astype(np.float64) - mean
-        residual += weighted_column_sums(weights[rows], deviation)
-        np.multiply(deviation, deviation, out=deviation)
-        squares += weighted_column_sums(weights[rows], deviation)
+    for part, block in _blocks(F, rows):
+        sums, squared = passes.deviation_sums(block, mean, weights[None, part])
+        residual += sums[0]
+        squares += squared[0]
     correction = residual / total
     return mean + correction, np.maximum(squares - total * correction**2, 0.0)
 
 
+class CenteredSums:
+    """Weighted means and sums of squared deviations under several weightings at once, in one pass.
+
+    Deviations are taken from one center, near which the means are expected, and corrected for their distance from it.
+    That costs a bit where a mean is as far from the center as the values are spread around the mean, and more beyond:
+    such columns are named, for :func:`weighted_deviation`.
+
+    Parameters
+    ----------
+    center
+        Shape (width,).
+    n_weightings
+        Number of weightings.
+    passes
+        What adds up.
+    """
+
+    def __init__(self, center: np.ndarray, n_weightings: int, passes: Passes = PLAIN) -> None:
+        self._center, self._passes = center, passes
+        self._totals = np.zeros((n_weightings, 1))
+        self._sums, self._squares = np.zeros((2, n_weightings, center.size))
+
+    def add(self, F: np.ndarray, weights: np.ndarray) -> None:
+        """Add rows of a panel, shape (n_rows, width), and their weights, shape (n_weightings, n_rows)."""
+        self._totals += weights.sum(axis=1, keepdims=True)
+        for rows in row_blocks(F.shape[0]):
+            sums, squares = self._passes.deviation_sums(F[rows], self._center, weights[:, rows])
+            self._sums += sums
+            self._squares += squares
+
+    def result(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return means, sums of squares, and True where the center was too far away, shape (n_weightings, width)."""
+        correction = np.divide(self._sums, self._totals, out=np.zeros_like(self._sums), where=self._totals > 0)
+        moved = self._totals * correction**2
+        return self._center + correction, np.maximum(self._squares - moved, 0.0), moved > self._squares / 2
+
+
 @dataclass(frozen=True)
 class ClassMoments:
-    """Moments of each class: `counts` (n_classes,), `means` and `m2` (n_classes, width)."""
+    """Moments of each class: `counts` (n_classes,), of rows or by weight, `means` and `m2` (n_classes, width)."""
 
     counts: np.ndarray
     means: np.ndarray
     m2: np.ndarray
 
 
-def class_moments(F: np.ndarray, codes: np.ndarray, n_classes: int) -> ClassMoments:
+def class_moments(
+    F: np.ndarray, codes: np.ndarray, n_classes: int, weights: np.ndarray | None = None, passes: Passes = PLAIN
+) -> ClassMoments:
     """Two-pass moments of each class over labelled rows.
 
     Parameters
@@ -215,12 +260,22 @@ def class_moments(F: np.ndarray, codes: np.ndarray, n_classes: int) -> ClassMome
         Panel, shape (n_rows, width), any real dtype.
     codes
         Shape (n_rows,), class codes from 0, -1 for unlabelled rows, which are left out.
+    n_classes
+        Number of classes.
+    weights
+        Shape (n_rows,), float64: how many rows each row counts for; None for one each.
+    passes
+        What adds up.
     """
-    counts = np.bincount(codes[codes >= 0], minlength=n_classes)
+    known = np.flatnonzero(codes >= 0)
+    order = known[np.argsort(codes[known], kind="stable")]
+    stops = np.cumsum(np.bincount(codes[known], minlength=n_classes))
+    counts = np.bincount(codes[known], None if weights is None else weights[known], minlength=n_classes)
     means = np.empty((n_classes, F.shape[1]))
     m2 = np.empty((n_classes, F.shape[1]))
     for code in range(n_classes):
-        moments = column_moments(F[codes == code])
+        members = order[stops[code - 1] if code else 0 : stops[code]]
+        moments = column_moments(F, None if weights is None else weights[members], passes, members)
         means[code], m2[code] = moments.mean, np.where(moments.is_constant, 0.0, moments.m2)
     return ClassMoments(counts, means, m2)
 
@@ -237,11 +292,25 @@ class TargetMoments:
     is_constant: np.ndarray
 
 
-def target_moments(F: np.ndarray, target: np.ndarray) -> TargetMoments:
-    """Joint two-pass moments of a (n_rows, width) panel with a target of shape (n_rows,) that has no missing value."""
-    moments = column_moments(F)
-    centered = target - target.mean()
+def target_moments(
+    F: np.ndarray,
+    target: np.ndarray,
+    weights: np.ndarray | None = None,
+    passes: Passes = PLAIN,
+    rows: np.ndarray | None = None,
+) -> TargetMoments:
+    """Joint two-pass moments of a (n_rows, width) panel with a target of shape (n_rows,) that has no missing value;
+    `weights`, of the same shape, say how many rows each row counts for. With `rows`, row numbers, these are the moments
+    of ``F[rows]``, and target and weights are of these.
+    """
+    moments = column_moments(F, weights, passes, rows)
+    if weights is None:
+        centered = target - target.mean()
+        products, target_m2 = centered, float(np.sum(centered * centered))
+    else:
+        centered = target - np.average(target, weights=weights)
+        products, target_m2 = weights * centered, float(np.sum(weights * centered * centered))
     comoment = np.zeros(F.shape[1])
-    for rows in row_blocks(F.shape[0]):
-        comoment += weighted_column_sums(centered[rows], F[rows].astype(np.float64) - moments.mean)
-    return TargetMoments(moments.m2, float(np.sum(centered * centered)), comoment, moments.is_constant)
+    for part, block in _blocks(F, rows):
+        comoment += passes.deviation_sums(block, moments.mean, products[None, part])[0][0]
+    return TargetMoments(moments.m2, target_m2, comoment, moments.is_constant)

@@ -22,17 +22,22 @@ def fisher_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str
     """
     moments = statistics[_statistics(parameters)[0]]
     assert isinstance(moments, ClassMoments)
+    between, within = scatters(moments)
+    score = np.full(between.shape, np.nan)
+    np.divide(between, within, out=score, where=within > 0)
+    score[(within == 0) & (between > 0)] = np.inf
+    return {"score": score, "between": between, "within": within}
+
+
+def scatters(moments: ClassMoments) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sum of n_c (mean_c - mean)**2 and the sum of n_c var_c over the classes that there are."""
     present = moments.counts > 0
     counts, means = moments.counts[present, None], moments.means[present]
     # means are measured from one class's mean, so that an offset of 1e8 costs no digit of the between-class scatter
     shifted = means - means[0]
     between = (counts * (shifted - (counts * shifted).sum(axis=0) / counts.sum()) ** 2).sum(axis=0)
     within = moments.m2[present].sum(axis=0)
-    between = np.where((means == means[0]).all(axis=0), 0.0, between)
-    score = np.full(between.shape, np.nan)
-    np.divide(between, within, out=score, where=within > 0)
-    score[(within == 0) & (between > 0)] = np.inf
-    return {"score": score, "between": between, "within": within}
+    return np.where((means == means[0]).all(axis=0), 0.0, between), within
 
 
 CRITERIA = (

@@ -28,11 +28,29 @@ class GraphChoice(BaseModel):
     self_loops: bool = False
 
 
-class GraphParameters(GraphChoice, Parameters):
-    """Parameters of every criterion on the x graph. `graph` is "given" when the graph comes from outside."""
+class NeighborParameters(Parameters):
+    """Parameters of every criterion on neighbor lists over X. `graph` is "given" when a matrix of weights stands for
+    them, and "none" when there is no edge to weigh.
+    """
 
+    n_neighbors: PositiveInt = 5
+    metric: Metric = "euclidean"
     graph_scaling: Scaling | None = None
-    graph: Literal["neighbors", "given"] = Field(default="neighbors", exclude=True)
+    graph: Literal["neighbors", "given", "none"] = Field(default="neighbors", exclude=True)
+
+    @property
+    def spec(self) -> GraphSpec:
+        """The neighbor lists over X."""
+        return GraphSpec(metric=self.metric, scaling=self.graph_scaling)
+
+    def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
+        """Return the lists over X, unless a graph comes from outside."""
+        del n_samples
+        return {self.spec.name: (self.spec, self.n_neighbors)} if self.graph == "neighbors" else {}
+
+
+class GraphParameters(GraphChoice, NeighborParameters):
+    """Parameters of every criterion on the weighted graph over X."""
 
     @model_validator(mode="after")
     def _cosine_weights_need_cosines(self) -> GraphParameters:
@@ -48,16 +66,6 @@ class GraphParameters(GraphChoice, Parameters):
             return Weighting("given", 0, "binary", "mean", self.self_loops)
         return Weighting(self.spec.name, self.n_neighbors, self.weights, self.t, self.self_loops)
 
-    @property
-    def spec(self) -> GraphSpec:
-        """The neighbor lists over X."""
-        return GraphSpec(metric=self.metric, scaling=self.graph_scaling)
-
-    def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
-        """Return the lists over X, unless a graph comes from outside."""
-        del n_samples
-        return {} if self.graph == "given" else {self.spec.name: (self.spec, self.n_neighbors)}
-
 
 def _statistics(parameters: GraphParameters) -> tuple[NeedGraphForms]:
     return (NeedGraphForms(parameters.score_scaling, parameters.weighting),)
@@ -67,9 +75,14 @@ def laplacian_fields(statistics: Statistics, parameters: GraphParameters) -> Map
     """f'Lf over f~'D f~, in [0, 2]; NaN for a feature that is constant on the rows which have an edge."""
     forms = statistics[_statistics(parameters)[0]]
     assert isinstance(forms, GraphForms)
+    return {"score": quotient(forms), "numerator": forms.numerator, "denominator": forms.denominator}
+
+
+def quotient(forms: GraphForms) -> np.ndarray:
+    """Return f'Lf over f~'D f~, NaN for a feature that is constant on the rows which have an edge."""
     score = np.full(forms.numerator.shape, np.nan)
     np.divide(forms.numerator, forms.denominator, out=score, where=~forms.is_constant & (forms.denominator > 0))
-    return {"score": score, "numerator": forms.numerator, "denominator": forms.denominator}
+    return score
 
 
 CRITERIA = (

@@ -21,7 +21,8 @@ class PearsonParameters(Parameters):
     task: Task = "regression"
 
 
-def _statistics(parameters: PearsonParameters) -> tuple[Need]:
+def pearson_needs(parameters: PearsonParameters) -> tuple[Need]:
+    """Return the moments over labelled rows that a task takes."""
     if parameters.task == "classification":
         return (NeedClassMoments(parameters.score_scaling),)
     return (NeedTargetMoments(parameters.score_scaling),)
@@ -32,7 +33,7 @@ def pearson_fields(statistics: Statistics, parameters: PearsonParameters) -> Map
 
     NaN where the feature is constant on the labelled rows.
     """
-    moments = statistics[_statistics(parameters)[0]]
+    moments = statistics[pearson_needs(parameters)[0]]
     if isinstance(moments, TargetMoments):
         scale = np.sqrt(moments.m2) * np.sqrt(moments.target_m2)
         correlation = np.full(scale.shape, np.nan)
@@ -78,7 +79,7 @@ CRITERIA = (
         direction="descending",
         fields=("score", "correlation", "class_code"),
         parameters=PearsonParameters,
-        statistics=_statistics,
+        statistics=pearson_needs,
         score=pearson_fields,
         reason="constant on the labelled rows",
         needs_labels=True,

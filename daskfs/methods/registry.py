@@ -56,7 +56,9 @@ class Criterion:
     turns them into the fields, each of shape (width,), float64, of which "score" is the first. `reason` says why a
     feature is excluded where its score is NaN. `ranked_by` names a field that ranks instead of the score, smallest
     first, with NaN for an excluded feature. `finish` names the stages that make the table from that of the slabs, where
-    no slab can say its scores alone.
+    no slab can say its scores alone; a function of the parameters where these decide. `unscored` says why a feature
+    that is ranked has no score. `row_bytes` is what the statistics take for each row beside their panel.
+    `one_class_serves` says that labelled rows of one class are no error: something else can rank.
     """
 
     name: str
@@ -68,13 +70,28 @@ class Criterion:
     statistics: Callable[[Any], tuple[Need, ...]]
     score: Callable[[Statistics, Any], Mapping[str, np.ndarray]]
     reason: str = "constant feature"
+    unscored: str = ""
     ranked_by: str = ""
-    finish: str = ""
+    finish: str | Callable[[Any], str] = ""
     needs_labels: bool = False
+    one_class_serves: bool = False
     tasks: tuple[Task, ...] = ("classification", "regression")
     uses_graph: bool = False
+    row_bytes: int = 0
 
-    families: ClassVar[tuple[str, ...]] = ("variance", "laplacian", "fisher", "pearson")
+    families: ClassVar[tuple[str, ...]] = (
+        "variance",
+        "laplacian",
+        "fisher",
+        "pearson",
+        "kolmogorov",
+        "information",
+        "supervised",
+        "semisupervised",
+        "lsdf",
+        "sselect",
+        "rrpc",
+    )
 
 
 @dataclass(frozen=True)
@@ -94,6 +111,12 @@ class Method:
     def fields(self) -> tuple[str, ...]:
         """Names of the rows of the method's table."""
         return (*self.criterion.fields, *self.parameters.more_fields())
+
+    @property
+    def finish(self) -> str:
+        """Name of the stages that make the method's table from that of its slabs; empty where these score it."""
+        finish = self.criterion.finish
+        return finish if isinstance(finish, str) else finish(self.parameters)
 
     def order(self, table: np.ndarray) -> np.ndarray:
         """Return all features, best first, excluded ones last; shape (n_features,), int64."""
@@ -152,8 +175,11 @@ def _first_problem(error: ValidationError, criterion: Criterion) -> str:
     return f"method {criterion.name}, parameter '{key}': {'; or: '.join(messages)} (got {problem['input']!r})."
 
 
-def check_labels(criterion: Criterion, label: str, labels: Labels | None) -> None:
-    """Raise :class:`InputError` when the labels cannot serve a method."""
+def check_labels(criterion: Criterion, label: str, labels: Labels | None, weights: np.ndarray | None = None) -> None:
+    """Raise :class:`InputError` when the labels of the rows that count cannot serve a method.
+
+    `weights`, shape (n_samples,), say how many rows each row counts for; None for one each.
+    """
     if not criterion.needs_labels:
         return
     if labels is None:
@@ -162,11 +188,29 @@ def check_labels(criterion: Criterion, label: str, labels: Labels | None) -> Non
     if labels.task not in criterion.tasks:
         msg = f"method {label} is for {' or '.join(criterion.tasks)}, and data.task is {labels.task}."
         raise InputError(msg)
-    known = labels.values[labels.is_labelled]
-    if known.size == 0:
+    if not labels.is_labelled.any():
         msg = f"method {label} needs labels, and none of the {labels.values.shape[0]} rows has one."
         raise InputError(msg)
-    if np.unique(known).size < 2:
+    counted = labels.counted(weights)
+    known = counted.values[counted.is_labelled]
+    if known.size == 0:
+        msg = f"method {label} needs labels, and every labelled row has sample weight 0."
+        raise InputError(msg)
+    if np.unique(known).size < 2 and not criterion.one_class_serves:
         what = "one class" if labels.task == "classification" else "one value"
         msg = f"method {label} needs labels that differ, and all {known.size} labelled rows have {what}."
         raise InputError(msg)
+
+
+def label_warnings(method: Method, labels: Labels | None, weights: np.ndarray | None = None) -> list[str]:
+    """Return what is wrong with labels that serve a method all the same, without a full stop."""
+    if labels is None or not method.criterion.one_class_serves:
+        return []
+    counted = labels.counted(weights)
+    known = counted.values[counted.is_labelled]
+    if np.unique(known).size != 1:
+        return []
+    return [
+        f"method {method.label}: all {known.size} labelled rows have one class, which tells no feature from another; "
+        "only the graph ranks"
+    ]

@@ -6,14 +6,26 @@ together, each is computed once per panel, and every criterion then turns a few 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from daskfs.graph.spec import Weighting
+from daskfs.kernels.contingency import class_table
+from daskfs.kernels.distributions import Distributions, distributions
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.moments import ClassMoments, Moments, TargetMoments, class_moments, column_moments, target_moments
+from daskfs.kernels.moments import (
+    ClassMoments,
+    Moments,
+    TargetMoments,
+    class_moments,
+    column_moments,
+    row_blocks,
+    target_moments,
+)
+from daskfs.kernels.nmi import cut_point
+from daskfs.kernels.passes import PLAIN, Passes
 from daskfs.kernels.scaling import Scaling
 
 
@@ -27,6 +39,16 @@ class GraphForms:
     denominator: np.ndarray
     mean: np.ndarray
     is_constant: np.ndarray
+
+
+@dataclass(frozen=True)
+class SignTable:
+    """How many labelled rows of each class there are, `counts` of shape (n_classes,), and how many of these lie at or
+    above a column's mean, `upper` of shape (n_classes, width); float64.
+    """
+
+    upper: np.ndarray
+    counts: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -51,6 +73,16 @@ class NeedTargetMoments:
 
 
 @dataclass(frozen=True)
+class NeedDistributions:
+    """Distributions of the classes over labelled rows: the distances between them, or a table of classes against
+    `n_bins` bins. All of these of one panel come from one sort.
+    """
+
+    scaling: Scaling | None
+    n_bins: int | None = None
+
+
+@dataclass(frozen=True)
 class NeedGraphForms:
     """Quadratic forms of one weighted graph."""
 
@@ -58,12 +90,27 @@ class NeedGraphForms:
     weighting: Weighting
 
 
-Need = NeedMoments | NeedClassMoments | NeedTargetMoments | NeedGraphForms
-Statistic = Moments | ClassMoments | TargetMoments | GraphForms
+@dataclass(frozen=True)
+class NeedSignTable:
+    """Classes of the labelled rows at or above the mean by degrees of one weighted graph."""
+
+    scaling: Scaling | None
+    weighting: Weighting
+
+    @property
+    def forms(self) -> NeedGraphForms:
+        """What says the mean."""
+        return NeedGraphForms(self.scaling, self.weighting)
+
+
+Need = NeedMoments | NeedClassMoments | NeedTargetMoments | NeedDistributions | NeedGraphForms | NeedSignTable
+Statistic = Moments | ClassMoments | TargetMoments | Distributions | GraphForms | SignTable
 Statistics = Mapping[Need, Statistic]
 
 
-def panel_statistic(need: Need, F: np.ndarray, labels: Labels | None) -> Statistic:
+def panel_statistic(
+    need: Need, F: np.ndarray, labels: Labels | None, weights: np.ndarray | None = None, passes: Passes = PLAIN
+) -> Statistic:
     """Compute a statistic that needs the panel and the labels only.
 
     Parameters
@@ -73,12 +120,64 @@ def panel_statistic(need: Need, F: np.ndarray, labels: Labels | None) -> Statist
     F
         Panel, shape (n_samples, width).
     labels
-        Labels of all rows.
+        Labels of the rows that count: rows of weight 0 have none.
+    weights
+        Shape (n_samples,), float64: how many rows each row counts for; None for one each.
+    passes
+        What adds up.
     """
     if isinstance(need, NeedMoments):
-        return column_moments(F)
+        return column_moments(F, weights, passes)
     assert labels is not None
     if isinstance(need, NeedClassMoments):
-        return class_moments(F, labels.values, len(labels.classes))
-    known = labels.is_labelled
-    return target_moments(F[known], labels.values[known].astype(np.float64))
+        return class_moments(F, labels.values, len(labels.classes), weights, passes)
+    if isinstance(need, NeedDistributions):
+        return distribution_statistics([need], F, labels, weights)[need]
+    known = np.flatnonzero(labels.is_labelled)
+    target = labels.values[known].astype(np.float64)
+    return target_moments(F, target, None if weights is None else weights[known], passes, known)
+
+
+def distribution_statistics(
+    needs: Sequence[NeedDistributions], F: np.ndarray, labels: Labels | None, weights: np.ndarray | None = None
+) -> dict[Need, Statistic]:
+    """Return the distributions of a panel that any method needs, from one sort of its columns.
+
+    The parameters are those of :func:`panel_statistic`.
+    """
+    if not needs:
+        return {}
+    assert labels is not None
+    bins = [need.n_bins for need in needs if need.n_bins is not None]
+    distances = any(need.n_bins is None for need in needs)
+    found = distributions(F, labels.values, bins, weights, distances=distances)
+    return {need: found for need in needs}
+
+
+def sign_table(
+    F: np.ndarray, forms: GraphForms, volume: float, labels: Labels, weights: np.ndarray | None = None
+) -> SignTable:
+    """Count the labelled rows of each class that lie at or above a panel's means.
+
+    Parameters
+    ----------
+    F
+        Panel, shape (n_samples, width).
+    forms
+        Of a weighted graph, with the means.
+    volume
+        Sum of the degrees of that graph.
+    labels
+        Classes of the rows that count.
+    weights
+        Shape (n_samples,), float64: how many rows each row counts for; None for one each.
+    """
+    point = cut_point(forms.mean, np.sqrt(forms.denominator / volume))
+    codes, n_classes = labels.values, len(labels.classes)
+    upper = np.zeros((n_classes, F.shape[1]))
+    known = np.flatnonzero(codes >= 0)
+    for some in row_blocks(known.size):
+        rows = known[some]
+        upper += class_table(codes[rows], n_classes, F[rows] >= point, None if weights is None else weights[rows])
+    counts = np.bincount(codes[known], None if weights is None else weights[known], minlength=n_classes)
+    return SignTable(upper, counts.astype(np.float64))

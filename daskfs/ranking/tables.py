@@ -10,12 +10,14 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.methods.registry import Method
+from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.scores.slab import methods_from
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
 
 RANKING_COLUMNS = ("method", "rank", "feature", "name", "score", "note")
+DROPPED_COLUMNS = (*RANKING_COLUMNS[:-1], "reason")
 
 
 def method_scores(store: Store, method: Method) -> np.ndarray:
@@ -24,12 +26,16 @@ def method_scores(store: Store, method: Method) -> np.ndarray:
 
 
 def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Write ``ranking.csv``, ``ranking.parquet`` and ``selected_features.csv``."""
+    """Write ``ranking.csv``, ``ranking.parquet``, ``selected_features.csv`` and, where the job has
+    ``select.redundancy``, ``dropped_features.csv``.
+    """
     del unit
+    filtered = bool(parameters.get("filtered"))
     store, names = context.store, context.tiles.feature_names()
     constant = context.tiles.constant_columns()
     rows: list[tuple[Any, ...]] = []
     selected: list[tuple[Any, ...]] = []
+    dropped: list[tuple[Any, ...]] = []
     for method in methods_from(parameters["methods"]):
         table = method_scores(store, method)
         scores, order, excluded = table[0], method.order(table), method.is_excluded(table)
@@ -37,25 +43,33 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
             why = f"every one is excluded ({method.criterion.reason})"
             msg = f"method {method.label} can rank none of the {scores.size} features: {why}."
             raise InputError(msg)
-        ranked = [
-            _row(method, rank, int(feature), names, scores, constant) for rank, feature in enumerate(order, start=1)
-        ]
+        notes = _notes(method, scores, excluded, constant)
+        ranked = [_row(method, rank, int(feature), names, scores, notes) for rank, feature in enumerate(order, start=1)]
         rows += ranked
-        selected += ranked[: min(int(parameters["n_features"]), int(np.count_nonzero(~excluded)))]
+        place = np.argsort(order)
+        chosen = selectable(store, method, table, filtered=filtered)[: int(parameters["n_features"])]
+        selected += [ranked[place[feature]] for feature in chosen]
+        for feature, reason in dropped_features(store, method, table, names) if filtered else ():
+            dropped.append((*ranked[place[feature]][:-1], reason))
     store.write_bytes(layout.RANKING_CSV, csv_bytes(RANKING_COLUMNS, rows))
     store.write_bytes(layout.RANKING_PARQUET, parquet_bytes(RANKING_COLUMNS, rows))
     store.write_bytes(layout.SELECTED_CSV, csv_bytes(RANKING_COLUMNS[:-1], (row[:-1] for row in selected)))
+    if filtered:
+        store.write_bytes(layout.DROPPED_CSV, csv_bytes(DROPPED_COLUMNS, dropped))
     return {"n_features": len(names)}
 
 
+def _notes(method: Method, scores: np.ndarray, excluded: np.ndarray, constant: np.ndarray) -> list[str]:
+    """Return why each feature has no score; empty where it has one."""
+    why = np.where(constant, "constant feature", method.criterion.reason)
+    return np.where(excluded, why, np.where(np.isnan(scores), method.criterion.unscored, "")).tolist()
+
+
 def _row(
-    method: Method, rank: int, feature: int, names: Sequence[str], scores: np.ndarray, constant: np.ndarray
+    method: Method, rank: int, feature: int, names: Sequence[str], scores: np.ndarray, notes: Sequence[str]
 ) -> tuple[Any, ...]:
     score = float(scores[feature])
-    if np.isnan(score):
-        note = "constant feature" if constant[feature] else method.criterion.reason
-        return (method.label, rank, feature, names[feature], None, note)
-    return (method.label, rank, feature, names[feature], score, "")
+    return (method.label, rank, feature, names[feature], None if np.isnan(score) else score, notes[feature])
 
 
 def csv_bytes(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:

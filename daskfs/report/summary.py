@@ -13,12 +13,15 @@ import numpy as np
 
 from daskfs.evaluation.models import results
 from daskfs.graph.edges import GIVEN
-from daskfs.methods.registry import Method
+from daskfs.graph.mixed import mixed_graph
+from daskfs.methods.registry import Method, label_warnings
 from daskfs.plan import Plan, Stage
 from daskfs.planning import TilePlan
+from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.ranking.tables import method_scores
 from daskfs.report.view import BETTER_SEARCH, LOW_RECALL
 from daskfs.scores.slab import graph_needs, methods_from
+from daskfs.scores.tradeoff import stored_curve
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.store import Store
@@ -29,6 +32,7 @@ LIBRARIES = ("dask", "distributed", "numpy", "scipy", "scikit-learn", "pynndesce
 CURVE_POINTS = 1500
 TOP = 30
 EXCLUDED = 200
+DROPPED = 50
 
 
 def versions() -> dict[str, str]:
@@ -70,7 +74,8 @@ def run_facts(store: Store, plan: Plan, tiles: TilePlan) -> dict[str, Any]:
         "methods": [stage_method for stage_method in plan.stage("score").parameters["methods"]],
         "stages": stages,
         "graphs": graphs,
-        "warnings": graph_warnings(graphs),
+        "trade_offs": trade_offs(store, plan),
+        "warnings": graph_warnings(graphs) + _label_warnings(store, plan) + _filter_warnings(store, plan),
         "n_selected": plan.facts["n_selected"],
         "planned_peak_bytes": max(s["planned_peak_bytes"] for s in stages),
         "peak_bytes": max(s["peak_bytes"] for s in stages),
@@ -87,6 +92,7 @@ def _data(tiles: Tiles) -> dict[str, Any]:
         "n_features": shape.n_features,
         "task": tiles.info.task,
         "n_labelled": int(labels.is_labelled.sum()) if labels is not None else 0,
+        "weights": tiles.info.facts.get("weights"),
         "classes": None,
         "target": None,
         "sparse": shape.is_sparse,
@@ -112,26 +118,46 @@ def _graphs(store: Store, plan: Plan) -> list[dict[str, Any]]:
         if stage.function != "edges-summary":
             continue
         name, k = stage.parameters["name"], stage.parameters["n_neighbors"]
-        searches = (f"neighbors-{name}", f"build-{name}", "graph-given")
-        search = next(s for s in plan.stages if s.name in searches)
         summary = store.read_json(layout.GRAPH_SUMMARY.format(name, k))
         if name == GIVEN:
             summary["weight_histogram"] = summary.pop("length_histogram")
         found.append(
             {
                 "name": name if name == GIVEN else f"{name}, k = {k}",
-                "metric": search.parameters["graph"]["metric"],
-                "scaling": search.parameters["graph"]["scaling"],
                 "n_neighbors": None if name == GIVEN else k,
-                "source": search.parameters.get("path"),
-                "engine": search.parameters["graph"]["engine"],
-                "groups": _groups(store, search, name),
-                "recall": store.read_json(layout.RECALL_SUMMARY.format(name)),
+                **_search(store, plan, name),
                 **summary,
                 "weightings": list(_weightings(store, plan, methods, name, k)),
             }
         )
     return found
+
+
+def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
+    """Return how the neighbor lists of a graph were found."""
+    lists = next((s for s in plan.stages if s.name in (f"targets-{name}", name)), None)
+    if lists is not None and lists.function == "targets":
+        scaling = "zscore" if lists.parameters["lists"]["standardize"] else None
+        found = {"metric": "target", "scaling": scaling, "engine": "sort"}
+        return {**found, "source": None, "groups": None, "recall": None}
+    if lists is not None:
+        base = mixed_graph(lists.parameters["lists"])
+        records = [store.read_record(lists.name, unit) or {} for unit in range(lists.n_units)]
+        return {
+            **_search(store, plan, base.base.name),
+            "metric": "target between labelled rows, else euclidean",
+            "nearest_by": base.neighbors,
+            "n_candidates": lists.parameters["n_candidates"],
+            "n_open": sum(int(record.get("facts", {}).get("n_open", 0)) for record in records),
+        }
+    searches = (f"neighbors-{name}", f"build-{name}", "graph-given")
+    search = next(s for s in plan.stages if s.name in searches)
+    return {
+        **{key: search.parameters["graph"][key] for key in ("metric", "scaling", "engine")},
+        "source": search.parameters.get("path"),
+        "groups": _groups(store, search, name),
+        "recall": store.read_json(layout.RECALL_SUMMARY.format(name)),
+    }
 
 
 def _groups(store: Store, search: Stage, name: str) -> dict[str, Any] | None:
@@ -168,6 +194,7 @@ def _weightings(store: Store, plan: Plan, methods: list[Method], name: str, k: i
             "t": summary["t"] if weighting["weights"] == "heat" else None,
             "t_rule": None if name == GIVEN else t_rule,
             "self_loops": weighting["self_loops"],
+            "labelled_factor": weighting["labelled_factor"],
             "n_underflow": summary["n_underflow"],
             "n_isolated": summary["n_isolated"],
             "used_by": used,
@@ -189,14 +216,37 @@ def graph_warnings(graphs: list[dict[str, Any]]) -> list[str]:
         if graph["n_isolated"]:
             remedy = "; raise graph.n_neighbors" if graph["n_neighbors"] else ""
             found.append(f"graph {name}: {graph['n_isolated']} rows have no edge{remedy}")
+        if graph.get("n_open"):
+            found.append(
+                f"graph {name}: {graph['n_open']} labelled rows may have nearer neighbors than the "
+                f"{graph['n_candidates']} candidates in X hold; raise n_neighbors of the method"
+            )
         found += [
             f"graph {name}, weights {w['kind']}: {w['n_underflow']} of {graph['n_edges']} weights are 0 and "
             f"{w['n_isolated']} rows have no edge left; "
-            f"{'raise t or scale the data' if w['kind'] == 'heat' else 'choose other weights'}"
+            f"{_weight_remedy(graph, w)}"
             for w in graph["weightings"]
             if w["n_underflow"]
         ]
     return found
+
+
+def trade_offs(store: Store, plan: Plan) -> dict[str, Any]:
+    """Return what each trade-off came to, for the methods that chose one, by label."""
+    methods = methods_from(plan.stage("score").parameters["methods"])
+    return {method.label: curve for method in methods if (curve := stored_curve(store, method)) is not None}
+
+
+def _label_warnings(store: Store, plan: Plan) -> list[str]:
+    context, methods = Context(store), methods_from(plan.stage("score").parameters["methods"])
+    labels, weights = context.labels(), context.weights()
+    return [message for method in methods for message in label_warnings(method, labels, weights)]
+
+
+def _weight_remedy(graph: Mapping[str, Any], weighting: Mapping[str, Any]) -> str:
+    if weighting["kind"] != "heat":
+        return "choose other weights"
+    return "raise t" if graph.get("metric") == "target" else "raise t or scale the data"
 
 
 # ------------------------------------------------------------------------ the report
@@ -216,6 +266,8 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
     names = tiles.feature_names()
     methods = methods_from(plan.stage("score").parameters["methods"])
     tables = {method.label: method_scores(store, method) for method in methods}
+    filtered = bool(plan.stage("rank").parameters.get("filtered"))
+    chosen = {m.label: selectable(store, m, tables[m.label], filtered=filtered) for m in methods}
     recomputed = manifest.get("recomputed", {})
     evaluation = _evaluation(store, plan)
     return {
@@ -225,15 +277,18 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "command": manifest.get("command"),
         "seconds": manifest.get("seconds"),
         "data": manifest["data"],
-        "methods": [_method(m, tables[m.label], names) for m in methods],
-        "agreement": _agreement(methods, tables, int(manifest["n_selected"])),
+        "methods": [{**_method(m, tables[m.label], names), "trade_off": stored_curve(store, m)} for m in methods],
+        "agreement": _agreement(methods, chosen, int(manifest["n_selected"])),
+        "redundancy": _redundancy(store, plan, methods, tables, chosen, names),
         "evaluation": evaluation,
         "graphs": manifest["graphs"],
         "excluded": _excluded(methods, tables, names, tiles),
         "stages": [{**s, "recomputed": recomputed.get(s["name"], 0)} for s in manifest["stages"]],
         "job": manifest["job"],
         "versions": manifest["versions"],
-        "warnings": evaluation["warnings"] if evaluation else [],
+        "warnings": (evaluation["warnings"] if evaluation else [])
+        + _label_warnings(store, plan)
+        + _filter_warnings(store, plan),
     }
 
 
@@ -268,15 +323,69 @@ def _parameters(method: Method) -> dict[str, Any]:
     parameters = method.parameters.model_dump(mode="json")
     if getattr(method.parameters, "graph", None) != GIVEN:
         return parameters
-    return {"graph": GIVEN, **{key: parameters[key] for key in ("self_loops", "score_scaling")}}
+    of_weights = ("n_neighbors", "metric", "weights", "t", "graph_scaling")
+    return {"graph": GIVEN, **{key: value for key, value in parameters.items() if key not in of_weights}}
 
 
-def _agreement(methods: list[Method], tables: Mapping[str, np.ndarray], top_k: int) -> dict[str, Any] | None:
+def _agreement(methods: list[Method], chosen: Mapping[str, np.ndarray], top_k: int) -> dict[str, Any] | None:
     if len(methods) < 2:
         return None
-    tops = [set(_ranked(method, tables[method.label])[:top_k].tolist()) for method in methods]
+    tops = [set(chosen[method.label][:top_k].tolist()) for method in methods]
     jaccard = [[len(a & b) / max(len(a | b), 1) for b in tops] for a in tops]
     return {"labels": [m.label for m in methods], "top_k": top_k, "jaccard": jaccard}
+
+
+def _filter_stage(plan: Plan) -> Stage | None:
+    return next((stage for stage in plan.stages if stage.function == "filter"), None)
+
+
+def _filter_warnings(store: Store, plan: Plan) -> list[str]:
+    """Return which methods may select fewer features than the job wants."""
+    if (stage := _filter_stage(plan)) is None or (wanted := stage.parameters["redundancy"]["n_wanted"]) is None:
+        return []
+    found = []
+    for method in methods_from(stage.parameters["methods"]):
+        n_kept = store.open(layout.FILTERED.format(method.label)).shape[0]
+        if n_kept < wanted:
+            found.append(
+                f"method {method.label}: select.redundancy leaves {n_kept} of the {wanted} features that "
+                "select.n_features wants; raise its threshold or n_candidates"
+            )
+    return found
+
+
+def _redundancy(
+    store: Store,
+    plan: Plan,
+    methods: list[Method],
+    tables: Mapping[str, np.ndarray],
+    chosen: Mapping[str, np.ndarray],
+    names: list[str],
+) -> dict[str, Any] | None:
+    """Return what the walks down the rankings kept and dropped, None for a job that has none."""
+    if (stage := _filter_stage(plan)) is None:
+        return None
+    wanted, n_selected = stage.parameters["redundancy"], int(plan.facts["n_selected"])
+    counts, rows = [], []
+    for method in methods:
+        table = tables[method.label]
+        rank = np.argsort(method.order(table)) + 1
+        dropped = dropped_features(store, method, table, names)
+        n_kept = int(chosen[method.label].size)
+        counts.append(
+            {
+                "label": method.label,
+                "n_kept": n_kept,
+                "n_selected": min(n_kept, n_selected),
+                "n_dropped": len(dropped),
+            }
+        )
+        rows += [
+            {"label": method.label, "rank": int(rank[feature]), "name": names[feature], "reason": reason}
+            for feature, reason in dropped[:DROPPED]
+        ]
+    settings = {key: wanted[key] for key in ("measure", "threshold", "n_candidates", "max_per_group")}
+    return {**settings, "n_keep": len(wanted["keep"]), "methods": counts, "rows": rows}
 
 
 def _excluded(

@@ -90,6 +90,7 @@ def page(summary: dict[str, Any]) -> dict[str, Any]:
         "data": _data(mapping(summary.get("data"))),
         "methods": _methods(summary),
         "agreement": _agreement(mapping(summary.get("agreement"))),
+        "redundancy": _redundancy(mapping(summary.get("redundancy"))),
         "evaluation": _evaluation(mapping(summary.get("evaluation"))),
         "graphs": graphs,
         "excluded": _excluded(mapping(summary.get("excluded"))),
@@ -109,6 +110,7 @@ def _contents(view: dict[str, Any]) -> list[tuple[str, str, list[tuple[str, str]
         ("notices", "Notices", bool(view["notices"])),
         ("data", "Data", True),
         ("ranking", "Rankings", True),
+        ("redundancy", "Redundancy filter", view["redundancy"] is not None),
         ("agreement", "Agreement", view["agreement"] is not None),
         ("evaluation", "Evaluation", True),
         ("graphs", "Neighbor graphs", True),
@@ -167,6 +169,11 @@ def _data(data: dict[str, Any]) -> dict[str, Any] | None:
     ]
     if data.get("density") is not None:
         facts.insert(7, ("Density", format_percent(data.get("density"))))
+    weights = mapping(data.get("weights"))
+    if weights:
+        total, low, high = (format_number(weights.get(key)) for key in ("total", "minimum", "maximum"))
+        count = format_count(weights.get("n_counted"))
+        facts.append(("Row weights", f"{low} to {high}; {count} rows count for {total}"))
     target = mapping(data.get("target"))
     if target:
         text = f"{format_number(target.get('min'))} to {format_number(target.get('max'))}"
@@ -213,8 +220,45 @@ def _method(method: dict[str, Any], index: int, n_features: float | None) -> dic
         "parameters": [(key, format_text(value)) for key, value in mapping(method.get("parameters")).items()],
         "citation": method.get("citation"),
         "figure": figure,
+        "trade_off": _trade_off(mapping(method.get("trade_off"))),
         **_top(method),
     }
+
+
+_TRADE_OFF_COLUMNS = ("trade_off", "cut_value", "kernel_cut_value", "n_components", "largest_component", "n_distinct")
+
+
+def _trade_off(curve: dict[str, Any]) -> dict[str, Any] | None:
+    """What each trade-off came to; the chosen one is marked."""
+    chosen = as_float(curve.get("chosen"))
+    rows = []
+    for place, *numbers, components, largest, distinct in zip_longest(
+        *(sequence(curve.get(key)) for key in _TRADE_OFF_COLUMNS)
+    ):
+        best = chosen is not None and plottable(place) == chosen
+        rows.append(
+            {
+                "trade_off": Cell(_weight(place), full_number(place), best=best),
+                "values": [Cell(format_number(value), full_number(value), best=best) for value in numbers],
+                "components": format_count(components),
+                "largest": format_percent(largest),
+                "distinct": format_count(distinct),
+            }
+        )
+    if not rows:
+        return None
+    return {
+        "rows": rows,
+        "chosen": _weight(chosen),
+        "n_features": format_count(curve.get("n_features")),
+        "n_rows": format_count(curve.get("n_rows")),
+    }
+
+
+def _weight(value: object) -> str:
+    """A number of few digits, as it was written."""
+    number = plottable(value)
+    return f"{number:g}" if number == number else format_number(value)
 
 
 def _top(method: dict[str, Any]) -> dict[str, Any]:
@@ -263,6 +307,44 @@ def bars(scores: list[Any]) -> list[tuple[str, str] | None]:
         (f"{(min(value, 0.0) - low) * scale:.2f}", f"{abs(value) * scale:.2f}") if value == value else None
         for value in values
     ]
+
+
+_MEASURES = {"correlation": "absolute correlation", "distance_correlation": "distance correlation"}
+
+
+def _redundancy(found: dict[str, Any]) -> dict[str, Any] | None:
+    """What the walks down the rankings passed over."""
+    if not found:
+        return None
+    measure = _MEASURES.get(str(found.get("measure")))
+    looked = [
+        ("Threshold", format_number(found.get("threshold"))),
+        ("Looked at", f"{format_count(found.get('n_candidates'))} features of each ranking"),
+    ]
+    facts = [("Measure", measure or "none"), *(looked if measure else [])]
+    if found.get("max_per_group") is not None:
+        facts.append(("Of one group", f"{format_count(found['max_per_group'])} at most"))
+    if positive(found.get("n_keep")):
+        facts.append(("Kept by name", format_count(found.get("n_keep"))))
+    return {
+        "facts": facts,
+        "methods": [
+            (
+                format_text(method.get("label")),
+                [format_count(method.get(key)) for key in ("n_kept", "n_selected", "n_dropped")],
+            )
+            for method in mappings(found.get("methods"))
+        ],
+        "rows": [
+            {
+                "label": format_text(row.get("label")),
+                "rank": format_count(row.get("rank")),
+                "name": feature_name(row),
+                "reason": format_text(row.get("reason")),
+            }
+            for row in mappings(found.get("rows"))
+        ],
+    }
 
 
 def _agreement(agreement: dict[str, Any]) -> dict[str, Any] | None:
@@ -378,6 +460,7 @@ def _graph_facts(graph: dict[str, Any], summary: dict[str, Any]) -> list[Fact]:
         ("Neighbors", format_count(graph.get("n_neighbors"))),
         ("Search", format_text(graph.get("engine"))),
         *([("Source", format_text(graph.get("source")))] if graph.get("source") else []),
+        *_mixed_facts(graph),
         ("Recall", _recall(mapping(graph.get("recall")), str(graph.get("engine")))),
         *_group_facts(mapping(graph.get("groups"))),
         ("Edges", format_count(graph.get("n_edges"))),
@@ -387,6 +470,13 @@ def _graph_facts(graph: dict[str, Any], summary: dict[str, Any]) -> list[Fact]:
         ("Largest component", _largest(graph, summary)),
         ("Isolated nodes", format_count(graph.get("n_isolated"))),
     ]
+
+
+def _mixed_facts(graph: dict[str, Any]) -> list[Fact]:
+    if graph.get("nearest_by") == "d":
+        candidates = f"{format_count(graph.get('n_candidates'))} nearest in X, and the nearest by target"
+        return [("Candidates", candidates), ("Lists that may miss some", format_count(graph.get("n_open")))]
+    return [("Nearest by", "X")] if graph.get("nearest_by") == "x" else []
 
 
 def _group_facts(groups: dict[str, Any]) -> list[Fact]:
@@ -411,7 +501,7 @@ def _group_facts(groups: dict[str, Any]) -> list[Fact]:
 
 def _recall(recall: dict[str, Any], engine: str) -> str:
     if not recall:
-        return {"exact": "1 (exact search)", "given": "given"}.get(engine, "not measured")
+        return {"exact": "1 (exact search)", "sort": "1 (a sort)", "given": "given"}.get(engine, "not measured")
     rows, k = format_count(recall.get("n_rows")), format_count(recall.get("k"))
     return f"{format_number(recall.get('value'))} ({rows} rows, k = {k})"
 
@@ -419,15 +509,16 @@ def _recall(recall: dict[str, Any], engine: str) -> str:
 def _largest(graph: dict[str, Any], summary: dict[str, Any]) -> str:
     size, rows = (
         as_float(graph.get("largest_component")),
-        as_float(mapping(summary.get("data")).get("n_samples")),
+        as_float(graph.get("n_nodes") or mapping(summary.get("data")).get("n_samples")),
     )
     text = format_count(graph.get("largest_component"))
-    return text if size is None or not rows else f"{text} ({format_percent(size / rows)} of rows)"
+    what = "labelled rows" if graph.get("metric") == "target" else "rows"
+    return text if size is None or not rows else f"{text} ({format_percent(size / rows)} of {what})"
 
 
 def _weighting(weighting: dict[str, Any]) -> dict[str, Any]:
     return {
-        "kind": format_text(weighting.get("kind")),
+        "kind": format_text(weighting.get("kind")) + _between_labelled(weighting.get("labelled_factor")),
         "t": Cell(format_number(weighting.get("t")), full_number(weighting.get("t"))),
         "t_rule": format_text(weighting.get("t_rule")),
         "self_loops": format_text(weighting.get("self_loops")),
@@ -435,6 +526,12 @@ def _weighting(weighting: dict[str, Any]) -> dict[str, Any]:
         "n_isolated": format_count(weighting.get("n_isolated")),
         "used_by": format_text(weighting.get("used_by")),
     }
+
+
+def _between_labelled(factor: Any) -> str:
+    if factor is None or as_float(factor) == 1:
+        return ""
+    return f", times {format_number(factor)} between labelled rows" if factor else ", none between labelled rows"
 
 
 def _graph_notices(graph: dict[str, Any], name: str, anchor: str) -> list[Notice]:
@@ -454,6 +551,11 @@ def _graph_notices(graph: dict[str, Any], name: str, anchor: str) -> list[Notice
             f"Graph “{name}” has isolated nodes ({format_count(isolated)}): rows without any edge, of which "
             "the graph says nothing."
             + (" Raise graph.n_neighbors to connect them." if graph.get("weight_histogram") is None else "")
+        )
+    if positive(graph.get("n_open")):
+        texts.append(
+            f"In graph “{name}” {format_count(graph.get('n_open'))} labelled rows may have nearer neighbors than the "
+            f"{format_count(graph.get('n_candidates'))} candidates in X hold. Raise n_neighbors of the method."
         )
     for weighting in mappings(graph.get("weightings")):
         texts += _weighting_notices(weighting, name, plottable(isolated) if positive(isolated) else 0.0)

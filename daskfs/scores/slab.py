@@ -13,12 +13,24 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.graph.edges import weighted_blocks
 from daskfs.graph.spec import Weighting
-from daskfs.kernels.edges import edge_sums
-from daskfs.kernels.moments import row_blocks, weighted_deviation
+from daskfs.kernels.labels import Labels
+from daskfs.kernels.moments import Moments, column_moments
+from daskfs.kernels.passes import Passes, passes_for
 from daskfs.methods.registry import Method, make_method
-from daskfs.methods.statistics import GraphForms, Need, NeedGraphForms, Statistic, panel_statistic
+from daskfs.methods.statistics import (
+    GraphForms,
+    Need,
+    NeedDistributions,
+    NeedGraphForms,
+    NeedMoments,
+    NeedSignTable,
+    Statistic,
+    distribution_statistics,
+    panel_statistic,
+    sign_table,
+)
+from daskfs.scores.forms import graph_forms
 from daskfs.store import layout
 from daskfs.store.context import Context
 
@@ -49,17 +61,24 @@ def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> No
     methods = methods_from(parameters["methods"])
     columns = slab_range(unit, int(parameters["slab_columns"]), context.tiles.shape.n_features)
     panels = context.tiles.read_panels(columns.start, columns.stop)
-    labels = context.labels() if any(m.criterion.needs_labels for m in methods) else None
+    labels = context.counted_labels() if any(m.criterion.needs_labels for m in methods) else None
+    weights = context.weights()
     needs = list(dict.fromkeys(need for method in methods for need in method.needs))
     statistics: list[dict[Need, Statistic]] = [{} for _ in panels]
     for scaling in dict.fromkeys(need.scaling for need in needs):
         scaled = context.tiles.scaled_panels(panels, columns.start, scaling)
+        passes = passes_for(context.tiles.shape.n_samples * context.tiles.shape.n_features, scaled[0].dtype)
         wanted = [need for need in needs if need.scaling == scaling]
+        sorts = [need for need in wanted if isinstance(need, NeedDistributions)]
         for statistic, panel in zip(statistics, scaled, strict=True):
+            statistic.update(distribution_statistics(sorts, panel, labels, weights))
             for need in wanted:
-                if not isinstance(need, NeedGraphForms):
-                    statistic[need] = panel_statistic(need, panel, labels)
-        _add_graph_forms(context, [n for n in wanted if isinstance(n, NeedGraphForms)], scaled, statistics)
+                if not isinstance(need, NeedGraphForms | NeedSignTable | NeedDistributions):
+                    statistic[need] = panel_statistic(need, panel, labels, weights, passes)
+        _add_graph_forms(context, [n for n in wanted if isinstance(n, NeedGraphForms)], scaled, statistics, passes)
+        _add_sign_tables(
+            context, [n for n in wanted if isinstance(n, NeedSignTable)], scaled, statistics, labels, weights
+        )
         del scaled  # before the next copy of the slab
     for method in methods:
         parts = [method.criterion.score(statistic, method.parameters) for statistic in statistics]
@@ -69,7 +88,7 @@ def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> No
 
 def slab_table(method: Method) -> str:
     """Return the name of the table that the slabs of a method write."""
-    return (layout.UNFINISHED if method.criterion.finish else layout.SCORES).format(method.label)
+    return (layout.UNFINISHED if method.finish else layout.SCORES).format(method.label)
 
 
 def _field(part: Mapping[str, np.ndarray], name: str) -> np.ndarray:
@@ -77,36 +96,43 @@ def _field(part: Mapping[str, np.ndarray], name: str) -> np.ndarray:
 
 
 def _add_graph_forms(
-    context: Context, needs: list[NeedGraphForms], panels: Panels, statistics: list[dict[Need, Statistic]]
+    context: Context,
+    needs: list[NeedGraphForms],
+    panels: Panels,
+    statistics: list[dict[Need, Statistic]],
+    passes: Passes,
 ) -> None:
     """Stream each graph once for all its weightings, over all panels."""
-    for graph, k in dict.fromkeys((need.weighting.graph, need.weighting.n_neighbors) for need in needs):
-        group = [n for n in needs if (n.weighting.graph, n.weighting.n_neighbors) == (graph, k)]
-        weightings = [need.weighting for need in group]
-        sums = [np.zeros((len(group), panel.shape[1])) for panel in panels]
-        for source, target, weights in weighted_blocks(context, graph, k, weightings):
-            for total, panel in zip(sums, panels, strict=True):
-                total += edge_sums(panel, source, target, weights)
-        for row, need in enumerate(group):
-            degrees = context.store.open(layout.DEGREES.format(need.weighting.key))[...]
-            for statistic, total, panel in zip(statistics, sums, panels, strict=True):
-                statistic[need] = _forms(panel, degrees, total[row])
+    if not needs:
+        return
+    of_all = NeedMoments(needs[0].scaling)
+    moments = []
+    unweighted = context.weights() is None
+    for statistic, panel in zip(statistics, panels, strict=True):
+        known = statistic.get(of_all) if unweighted else None
+        moments.append(known if isinstance(known, Moments) else column_moments(panel, None, passes))
+    forms = graph_forms(context, [need.weighting for need in needs], panels, moments, passes)
+    for need, found in zip(needs, forms, strict=True):
+        for statistic, form in zip(statistics, found, strict=True):
+            statistic[need] = form
 
 
-def _forms(panel: np.ndarray, degrees: np.ndarray, numerator: np.ndarray) -> GraphForms:
-    mean, denominator = weighted_deviation(panel, degrees)
-    return GraphForms(numerator, denominator, mean, _constant_where(panel, degrees > 0))
-
-
-def _constant_where(panel: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return which columns have one value on the marked rows, without a copy of these."""
-    if rows.all():
-        return np.equal(panel.min(axis=0), panel.max(axis=0))
-    first = panel[int(rows.argmax())]
-    same = np.ones(panel.shape[1], dtype=bool)
-    for block in row_blocks(panel.shape[0]):
-        same &= ((panel[block] == first) | ~rows[block, None]).all(axis=0)
-    return same
+def _add_sign_tables(
+    context: Context,
+    needs: list[NeedSignTable],
+    panels: Panels,
+    statistics: list[dict[Need, Statistic]],
+    labels: Labels | None,
+    weights: np.ndarray | None,
+) -> None:
+    """Add what stands on the means of the graph forms."""
+    for need in needs:
+        assert labels is not None
+        volume = float(context.store.read_json(layout.WEIGHT_SUMMARY.format(need.weighting.key))["volume"])
+        for statistic, panel in zip(statistics, panels, strict=True):
+            forms = statistic[need.forms]
+            assert isinstance(forms, GraphForms)
+            statistic[need] = sign_table(panel, forms, volume, labels, weights)
 
 
 def graph_needs(methods: list[Method]) -> list[Weighting]:

@@ -29,7 +29,9 @@ class SourceSpec:
         A path to a text file with one name a line, or a member of an ``.npz`` or Zarr group. ``None``: what the source
         says.
     exclude
-        Table columns that are neither feature nor label.
+        Table columns that are neither feature nor label nor weight.
+    weights
+        How many rows each row counts for: named like `labels`. ``None``: every row counts for one.
     """
 
     source: str
@@ -37,6 +39,7 @@ class SourceSpec:
     labels: str | None = None
     feature_names: str | None = None
     exclude: tuple[str, ...] = ()
+    weights: str | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class SourceInfo:
     nnz: int | None = None
     row_multiple: int = 1
     has_labels: bool = field(default=False)
+    has_weights: bool = field(default=False)
 
 
 class Source(Protocol):
@@ -75,4 +79,8 @@ class Source(Protocol):
 
     def read_labels(self) -> np.ndarray | None:
         """Return the labels as the source holds them, shape (n_samples,), or None when there are none."""
+        ...
+
+    def read_weights(self) -> np.ndarray | None:
+        """Return how many rows each row counts for, shape (n_samples,), float64, or None when all count for one."""
         ...

@@ -10,7 +10,8 @@ from daskfs.errors import InputError, nearest
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import block_dtype, check_range, check_shape, listed, refuse_options
-from daskfs.sources.resolve import resolve_feature_names, resolve_labels
+from daskfs.sources.resolve import resolve_feature_names, resolve_labels, resolve_weights
+from daskfs.sources.weights import read_weights
 
 SCHEME = "sklearn:"
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
@@ -33,6 +34,7 @@ class BundledSource:
         self._X: np.ndarray = np.ascontiguousarray(bunch.data)
         self._target: np.ndarray = np.asarray(bunch.target)
         self._labels = resolve_labels(spec, ("target",), "column", default="target")
+        self._weights = resolve_weights(spec, (), "column")
         n_samples, n_features = check_shape(self._X.shape, spec.source)
         self.info = SourceInfo(
             n_samples=n_samples,
@@ -44,6 +46,7 @@ class BundledSource:
             ),
             identity={"kind": "sklearn", "name": name},
             has_labels=True,
+            has_weights=self._weights is not None,
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
@@ -54,6 +57,10 @@ class BundledSource:
     def read_labels(self) -> np.ndarray | None:
         """Return the labels, shape (n_samples,)."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_target)
+
+    def read_weights(self) -> np.ndarray | None:
+        """Return how many rows each row counts for, shape (n_samples,), as ``spec.weights`` names it."""
+        return read_weights(self._weights, self.info.n_samples, self._read_target)
 
     def _read_target(self, name: str) -> np.ndarray:
         del name

@@ -47,22 +47,22 @@ def check_range(start: int, stop: int, n_samples: int) -> None:
         raise ValueError(f"rows {start}:{stop} are not a range within 0:{n_samples}")
 
 
-def check_label_column(values: np.ndarray, where: str) -> np.ndarray:
-    """Return `values`, shape (n,) or (n, 1), as a vector of a type that labels can have."""
+def check_label_column(values: np.ndarray, where: str, what: str = "labels") -> np.ndarray:
+    """Return `values`, shape (n,) or (n, 1), as a vector of a type that labels, or weights of rows, can have."""
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
-        raise InputError(f"{where} has shape {values.shape}; labels need one value for each row.")
+        raise InputError(f"{where} has shape {values.shape}; {what} need one value for each row.")
     if values.dtype.kind not in "biufUSTO":
-        raise InputError(f"{where} has dtype {values.dtype}; labels must be numbers or text.")
+        raise InputError(f"{where} has dtype {values.dtype}; {what} must be numbers or text.")
     return values
 
 
-def check_label_count(n_labels: int, n_samples: int, where: str | None = None) -> None:
-    """Raise unless there is one label for each row of X."""
+def check_label_count(n_labels: int, n_samples: int, where: str | None = None, what: str = "labels") -> None:
+    """Raise unless there is one label, or weight, for each row of X."""
     if n_labels != n_samples:
-        origin = f" (labels from {where})" if where else ""
-        raise InputError(f"labels have {n_labels} values, X has {n_samples} rows{origin}.")
+        origin = f" ({what} from {where})" if where else ""
+        raise InputError(f"{what} have {n_labels} values, X has {n_samples} rows{origin}.")
 
 
 def listed(names: Sequence[str]) -> str:

@@ -11,7 +11,8 @@ from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import check_range, file_identity, refuse_options
 from daskfs.sources.csvtable import CsvTable
-from daskfs.sources.resolve import resolve_columns, resolve_feature_names, resolve_labels
+from daskfs.sources.resolve import resolve_columns, resolve_feature_names, resolve_labels, resolve_weights
+from daskfs.sources.weights import read_weights
 
 # A .txt table says by its header whether it is separated by tabs or commas.
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": None}
@@ -27,7 +28,8 @@ class CsvSource:
         if layout.n_rows == 0:
             raise InputError(f"{path} has a header but no rows.")
         self._labels = resolve_labels(spec, layout.columns, "column")
-        self._features = resolve_columns(spec, layout.columns, self._labels)
+        self._weights = resolve_weights(spec, layout.columns, "column")
+        self._features = resolve_columns(spec, layout.columns, self._labels, self._weights)
         names = [layout.columns[index] for index in self._features]
         if "" in names:
             raise InputError(
@@ -43,6 +45,7 @@ class CsvSource:
             identity=file_identity("csv", path, columns=self._features),
             row_multiple=min(layout.stride, layout.n_rows),
             has_labels=self._labels is not None,
+            has_weights=self._weights is not None,
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
@@ -55,6 +58,10 @@ class CsvSource:
     def read_labels(self) -> np.ndarray | None:
         """Return the labels, shape (n_samples,), from the column or file that ``spec.labels`` names."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_column)
+
+    def read_weights(self) -> np.ndarray | None:
+        """Return how many rows each row counts for, shape (n_samples,), as ``spec.weights`` names it."""
+        return read_weights(self._weights, self.info.n_samples, self._read_column)
 
     def _read_column(self, name: str) -> np.ndarray:
         return self._table.read_text_labels(self._table.layout.columns.index(name))

@@ -20,8 +20,8 @@ ROWS_PER_CLASS = 5
 LINES_AT_ONCE = 1 << 16
 
 
-def read_labels_file(ref: str, n_samples: int) -> np.ndarray:
-    """Return the labels in a file, shape (n_samples,).
+def read_labels_file(ref: str, n_samples: int, what: str = "labels") -> np.ndarray:
+    """Return the labels, or the weights of rows, in a file, shape (n_samples,).
 
     Parameters
     ----------
@@ -31,12 +31,14 @@ def read_labels_file(ref: str, n_samples: int) -> np.ndarray:
         ``.txt`` file with one value a line, where a blank line stands for an unlabelled row.
     n_samples
         Number of rows of X.
+    what
+        "labels" or "weights", for messages.
     """
     from daskfs.sources.resolve import split_reference
 
     found = split_reference(ref)
     if found is None:
-        raise InputError(f"data.labels is {ref!r}: there is no such file.")
+        raise InputError(f"data.{what} is {ref!r}: there is no such file.")
     path, member = found
     suffix = path.suffix.lower()
     readers = {".npz": _from_npz, ".csv": _from_table, ".tsv": _from_table}
@@ -51,9 +53,9 @@ def read_labels_file(ref: str, n_samples: int) -> np.ndarray:
     elif suffix == ".txt":
         values = _from_lines(path, n_samples)
     else:
-        raise InputError(f"{path} cannot be read as labels; use .npy, .npz, .csv, .tsv or .txt.")
-    values = check_label_column(values, ref)
-    check_label_count(len(values), n_samples, ref)
+        raise InputError(f"{path} cannot be read as {what}; use .npy, .npz, .csv, .tsv or .txt.")
+    values = check_label_column(values, ref, what)
+    check_label_count(len(values), n_samples, ref, what)
     return values
 
 

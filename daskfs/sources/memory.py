@@ -14,6 +14,7 @@ from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.sources.base import SourceInfo
 from daskfs.sources.checks import block_dtype, check_label_column, check_label_count, check_range, check_shape
 from daskfs.sources.csr import canonical
+from daskfs.sources.weights import check_weights
 
 HASHED_ROWS_BYTES = 16 << 20
 
@@ -29,6 +30,8 @@ class ArraySource:
         Labels, shape (n_samples,).
     feature_names
         One for each column.
+    weights
+        How many rows each row counts for, shape (n_samples,).
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class ArraySource:
         X: Any,
         y: Any = None,
         feature_names: Sequence[str] | None = None,
+        weights: Any = None,
     ) -> None:
         sparse = bool(is_sparse(X))
         self._X: Block = canonical(sp.csr_matrix(X), "X") if sparse else np.asarray(X)
@@ -43,6 +47,7 @@ class ArraySource:
         self._y = None if y is None else check_label_column(np.asarray(y), "y")
         if self._y is not None:
             check_label_count(len(self._y), n_samples, "y")
+        self._weights = None if weights is None else check_weights(weights, n_samples, "weights")
         if feature_names is not None and len(feature_names) != n_features:
             raise InputError(f"feature_names has {len(feature_names)} names, X has {n_features} columns.")
         self.info = SourceInfo(
@@ -59,6 +64,7 @@ class ArraySource:
             },
             nnz=None if isinstance(self._X, np.ndarray) else int(self._X.nnz),
             has_labels=self._y is not None,
+            has_weights=weights is not None,
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
@@ -71,6 +77,10 @@ class ArraySource:
     def read_labels(self) -> np.ndarray | None:
         """Return the labels, shape (n_samples,)."""
         return self._y
+
+    def read_weights(self) -> np.ndarray | None:
+        """Return how many rows each row counts for, shape (n_samples,)."""
+        return self._weights
 
 
 def _digest(X: Block) -> str:

@@ -17,7 +17,8 @@ from daskfs.sources.checks import (
     unknown_name,
 )
 from daskfs.sources.npyfile import NpyFile, whole_file
-from daskfs.sources.resolve import resolve_feature_names, resolve_labels
+from daskfs.sources.resolve import resolve_feature_names, resolve_labels, resolve_weights
+from daskfs.sources.weights import read_weights
 
 PAGE_BYTES = 4096
 
@@ -35,6 +36,7 @@ class NpySource:
         self._array = NpyFile(whole_file(path), str(path))
         n_samples, n_features = check_shape(self._array.shape, str(path))
         self._labels = resolve_labels(spec, (), "member")
+        self._weights = resolve_weights(spec, (), "member")
         self.info = SourceInfo(
             n_samples=n_samples,
             n_features=n_features,
@@ -44,6 +46,7 @@ class NpySource:
             identity=file_identity("npy", path),
             row_multiple=cheap_rows(self._array),
             has_labels=self._labels is not None,
+            has_weights=self._weights is not None,
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
@@ -54,6 +57,10 @@ class NpySource:
     def read_labels(self) -> np.ndarray | None:
         """Return the labels, shape (n_samples,), from the file that ``spec.labels`` names."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._no_member)
+
+    def read_weights(self) -> np.ndarray | None:
+        """Return how many rows each row counts for, shape (n_samples,), as ``spec.weights`` names it."""
+        return read_weights(self._weights, self.info.n_samples, self._no_member)
 
     def _no_member(self, name: str) -> np.ndarray:
         raise unknown_name(name, "member", (), self._array.where)

@@ -20,7 +20,8 @@ from daskfs.sources.checks import (
     refuse_options,
 )
 from daskfs.sources.columns import arrow_to_labels
-from daskfs.sources.resolve import resolve_columns, resolve_feature_names, resolve_labels
+from daskfs.sources.resolve import resolve_columns, resolve_feature_names, resolve_labels, resolve_weights
+from daskfs.sources.weights import read_weights
 
 BATCH_BYTES = 8 << 20
 # Each batch costs a step for each column, which fewer rows would not repay.
@@ -51,13 +52,15 @@ class ParquetSource:
             identity=file_identity("parquet", path, columns=self._features),
             row_multiple=max(1, int(self._offsets[1])),
             has_labels=self._labels is not None,
+            has_weights=self._weights is not None,
         )
 
     def _read_layout(self, spec: SourceSpec, file: Any) -> np.dtype[Any]:
         metadata = file.metadata
         self._columns: tuple[str, ...] = tuple(file.schema_arrow.names)
         self._labels = resolve_labels(spec, self._columns, "column")
-        self._features = resolve_columns(spec, self._columns, self._labels)
+        self._weights = resolve_weights(spec, self._columns, "column")
+        self._features = resolve_columns(spec, self._columns, self._labels, self._weights)
         sizes = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
         self._offsets = np.cumsum([0, *sizes])
         return self._common_dtype(file)
@@ -78,6 +81,10 @@ class ParquetSource:
     def read_labels(self) -> np.ndarray | None:
         """Return the labels, shape (n_samples,), from the column or file that ``spec.labels`` names."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_column)
+
+    def read_weights(self) -> np.ndarray | None:
+        """Return how many rows each row counts for, shape (n_samples,), as ``spec.weights`` names it."""
+        return read_weights(self._weights, self.info.n_samples, self._read_column)
 
     def _read_column(self, name: str) -> np.ndarray:
         import pyarrow as pa

@@ -1,4 +1,4 @@
-"""What the user's names for labels, feature names and excluded columns stand for."""
+"""What the user's names for labels, weights, feature names and excluded columns stand for."""
 
 from __future__ import annotations
 
@@ -17,21 +17,26 @@ MemberReader = Callable[[str], np.ndarray]
 
 @dataclass(frozen=True)
 class LabelRef:
-    """Labels found by name: a column or member of the source itself, or a file beside it."""
+    """Labels, or weights of rows, found by name: a column or member of the source itself, or a file beside it."""
 
     name: str
     inside: bool
     where: str
+    what: str = "labels"
+
+    @property
+    def origin(self) -> str:
+        """What messages call it."""
+        return f"{self.where}:{self.name}" if self.inside else self.name
 
     def read(self, n_samples: int, read_member: MemberReader) -> np.ndarray:
-        """Return the labels, shape (n_samples,); `read_member` reads what lies inside the source."""
+        """Return the values, shape (n_samples,); `read_member` reads what lies inside the source."""
         if not self.inside:
             from daskfs.sources.labels import read_labels_file
 
-            return read_labels_file(self.name, n_samples)
-        where = f"{self.where}:{self.name}"
-        values = check_label_column(read_member(self.name), where)
-        check_label_count(len(values), n_samples, where)
+            return read_labels_file(self.name, n_samples, self.what)
+        values = check_label_column(read_member(self.name), self.origin, self.what)
+        check_label_count(len(values), n_samples, self.origin, self.what)
         return values
 
 
@@ -60,35 +65,46 @@ def resolve_labels(spec: SourceSpec, own: Sequence[str], kind: str, default: str
     default
         The name that ``labels=None`` stands for; ``None`` for no labels.
     """
-    name = spec.labels if spec.labels is not None else default
+    return _resolved(spec, spec.labels if spec.labels is not None else default, own, kind, "labels")
+
+
+def resolve_weights(spec: SourceSpec, own: Sequence[str], kind: str) -> LabelRef | None:
+    """Find the weights of the rows of `spec`, as :func:`resolve_labels` finds labels."""
+    if spec.weights is not None and spec.weights == spec.labels:
+        raise InputError(f"data.labels and data.weights both name {spec.weights!r}.")
+    return _resolved(spec, spec.weights, own, kind, "weights")
+
+
+def _resolved(spec: SourceSpec, name: str | None, own: Sequence[str], kind: str, what: str) -> LabelRef | None:
     if name is None:
         return None
     if name in own:
         if list(own).count(name) > 1:
-            raise InputError(f"{spec.source} has more than one {kind} {name!r}; labels need a name of their own.")
-        return LabelRef(name, True, spec.source)
+            raise InputError(f"{spec.source} has more than one {kind} {name!r}; {what} need a name of their own.")
+        return LabelRef(name, True, spec.source, what)
     if split_reference(name) is not None:
-        return LabelRef(name, False, name)
+        return LabelRef(name, False, name, what)
     if own:
-        raise InputError(f"data.labels: no such file, and {unknown_name(name, kind, own, spec.source)}")
-    raise InputError(f"data.labels is {name!r}: there is no such file, and {spec.source} has no {kind}s.")
+        raise InputError(f"data.{what}: no such file, and {unknown_name(name, kind, own, spec.source)}")
+    raise InputError(f"data.{what} is {name!r}: there is no such file, and {spec.source} has no {kind}s.")
 
 
-def resolve_columns(spec: SourceSpec, columns: Sequence[str], label: LabelRef | None) -> list[int]:
-    """Return the positions of the feature columns: all but the label's and the excluded ones."""
-    label_name = label.name if label is not None and label.inside else None
-    if label_name is not None and label_name in spec.exclude:
-        raise InputError(f"{spec.source}: column {label_name!r} is both data.labels and in data.exclude.")
+def resolve_columns(spec: SourceSpec, columns: Sequence[str], *refs: LabelRef | None) -> list[int]:
+    """Return the positions of the feature columns: all but those that hold labels or weights and the excluded ones."""
+    taken = {ref.name: ref.what for ref in refs if ref is not None and ref.inside}
+    for name in taken:
+        if name in spec.exclude:
+            raise InputError(f"{spec.source}: column {name!r} is both data.{taken[name]} and in data.exclude.")
     unknown = [name for name in spec.exclude if name not in columns]
     if unknown:
         raise InputError(
             f"data.exclude names {listed(unknown)}, which {spec.source} does not have; "
             f"its columns are {listed(columns)}.{nearest(unknown[0], tuple(columns))}"
         )
-    left_out = {*spec.exclude, label_name}
+    left_out = {*spec.exclude, *taken}
     features = [index for index, name in enumerate(columns) if name not in left_out]
     if not features:
-        raise InputError(f"{spec.source} has no feature column left besides the label and the excluded ones.")
+        raise InputError(f"{spec.source} has no feature column left besides labels, weights and the excluded ones.")
     return features
 
 

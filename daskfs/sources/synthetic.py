@@ -14,7 +14,8 @@ from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import check_range, listed, refuse_options
 from daskfs.sources.models import BLOCK_ROWS, LowRank, Mixture, Model, SparseCounts
 from daskfs.sources.parameters import parse_parameters
-from daskfs.sources.resolve import resolve_feature_names, resolve_labels
+from daskfs.sources.resolve import resolve_feature_names, resolve_labels, resolve_weights
+from daskfs.sources.weights import read_weights
 
 SCHEME = "synthetic:"
 MODELS: dict[str, type[Mixture] | type[LowRank] | type[SparseCounts]] = {
@@ -48,6 +49,7 @@ class SyntheticSource:
         values = parse_parameters(text, MODELS[kind].parameters, where)
         self._model: Model = MODELS[kind](values, where)
         self._labels = resolve_labels(spec, ("target",), "column", default="target")
+        self._weights = resolve_weights(spec, (), "column")
         n_features = int(values["n_features"])
         per_row = getattr(self._model, "values_per_row", None)
         self.info = SourceInfo(
@@ -60,6 +62,7 @@ class SyntheticSource:
             nnz=None if per_row is None else round(int(values["n_samples"]) * per_row),
             row_multiple=BLOCK_ROWS,
             has_labels=True,
+            has_weights=self._weights is not None,
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
@@ -79,6 +82,10 @@ class SyntheticSource:
     def read_labels(self) -> np.ndarray | None:
         """Return the labels, shape (n_samples,)."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._draw_labels)
+
+    def read_weights(self) -> np.ndarray | None:
+        """Return how many rows each row counts for, shape (n_samples,), as ``spec.weights`` names it."""
+        return read_weights(self._weights, self.info.n_samples, self._draw_labels)
 
     def _draw_labels(self, name: str) -> np.ndarray:
         del name

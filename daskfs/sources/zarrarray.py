@@ -21,7 +21,8 @@ from daskfs.sources.checks import (
     refuse_options,
     unknown_name,
 )
-from daskfs.sources.resolve import resolve_feature_names, resolve_labels
+from daskfs.sources.resolve import resolve_feature_names, resolve_labels, resolve_weights
+from daskfs.sources.weights import read_weights
 from daskfs.sources.zarrchunks import check_blosc, chunk_files, ends_in_blosc, sampled_chunk_files
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class ZarrSource:
         self.shards: tuple[int, ...] | None = tuple(self._array.shards) if self._array.shards else None
         self.stored_dtype = np.dtype(self._array.dtype)
         self._labels = resolve_labels(spec, self._members, "member")
+        self._weights = resolve_weights(spec, self._members, "member")
         self.info = SourceInfo(
             n_samples=n_samples,
             n_features=n_features,
@@ -72,6 +74,7 @@ class ZarrSource:
             identity=self._identity(),
             row_multiple=max(1, self.chunks[0]),
             has_labels=self._labels is not None,
+            has_weights=self._weights is not None,
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
@@ -87,6 +90,10 @@ class ZarrSource:
     def read_labels(self) -> np.ndarray | None:
         """Return the labels, shape (n_samples,), from the member or file that ``spec.labels`` names."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_member)
+
+    def read_weights(self) -> np.ndarray | None:
+        """Return how many rows each row counts for, shape (n_samples,), as ``spec.weights`` names it."""
+        return read_weights(self._weights, self.info.n_samples, self._read_member)
 
     def _read_member(self, name: str) -> np.ndarray:
         path = self._root / name

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ from daskfs.sources.zarrchunks import check_blosc, ends_in_blosc
 
 DECODE_ERRORS = (ValueError, RuntimeError, OSError, EOFError, zlib.error)
 """What Zarr and its codecs raise for a damaged chunk."""
+
+CHECKSUM_BYTES = 4
+"""What the CRC-32C takes at the end of a chunk."""
 
 
 @dataclass
@@ -88,6 +92,7 @@ class ChunkedArray:
         self.dtype: np.dtype[Any] = array.dtype
         shards = getattr(array, "shards", None)
         self.chunks: tuple[int, ...] = shards or array.chunks
+        self._is_plain = not foreign and _is_plain(array.metadata.to_dict())
         self._chunk_bytes = (
             math.prod(min(c, s) for c, s in zip(self.chunks, self.shape, strict=True)) * self.dtype.itemsize
         )
@@ -120,12 +125,68 @@ class ChunkedArray:
                 )
                 raise StoreError(msg)
         try:
+            if self._is_plain and (regions := self._regions(selection)) is not None:
+                return self._read(regions)
             return np.asarray(self._array[selection])
         except DECODE_ERRORS as error:
             names = ", ".join(str(path) for path in self._remove_damaged(touched) or touched[:3])
             again = "" if self._foreign else " It was removed: the same command makes it again."
             msg = f"cannot decode chunk {names}: {error}.{again}"
             raise StoreError(msg) from error
+
+    def _regions(self, selection: Any) -> list[range] | None:
+        """Return the range that slices select of each axis, None for what is not all slices of step 1."""
+        selection = () if selection is Ellipsis else selection if isinstance(selection, tuple) else (selection,)
+        if not all(isinstance(index, slice) and index.step in (None, 1) for index in selection):
+            return None
+        slices = (*selection, *[slice(None)] * (len(self.shape) - len(selection)))
+        return [range(*index.indices(size)) for index, size in zip(slices, self.shape, strict=True)]
+
+    def _read(self, regions: list[range]) -> np.ndarray:
+        """Read chunk after chunk; of one alone nothing is copied."""
+        numbers = [
+            range(r.start // c, -(-r.stop // c)) if len(r) else range(0)
+            for r, c in zip(regions, self.chunks, strict=True)
+        ]
+        whole: np.ndarray | None = None
+        for position in itertools.product(*numbers):
+            origin = [i * c for i, c in zip(position, self.chunks, strict=True)]
+            shared = [
+                range(max(r.start, o), min(r.stop, o + c)) for r, o, c in zip(regions, origin, self.chunks, strict=True)
+            ]
+            within = tuple(slice(r.start - o, r.stop - o) for r, o in zip(shared, origin, strict=True))
+            part = self._decoded(position)[within]
+            if math.prod(len(n) for n in numbers) == 1 and 2 * part.nbytes >= self._chunk_bytes:
+                return part
+            if whole is None:
+                whole = np.empty([len(r) for r in regions], self.dtype)
+            place = tuple(slice(r.start - a.start, r.stop - a.start) for r, a in zip(shared, regions, strict=True))
+            whole[place] = part
+        return np.empty([len(r) for r in regions], self.dtype) if whole is None else whole
+
+    def _decoded(self, position: tuple[int, ...]) -> np.ndarray:
+        """Decode one chunk, as :func:`create_zarr` has them written.
+
+        Zarr hands each chunk to a thread of its own and back, which costs more than to decode a small one, and copies
+        it into pages that the system has yet to give; of a large one that takes most of the time.
+        """
+        from google_crc32c import value as checksum
+        from numcodecs.blosc import decompress
+
+        path = self._root / self._array.metadata.encode_chunk_key(position)
+        with path.open("rb", buffering=0) as file:
+            encoded = np.empty(path.stat().st_size, np.uint8)
+            size = file.readinto(encoded.data)
+        if size is None or size < encoded.size or size <= CHECKSUM_BYTES:
+            msg = f"{size} bytes of {encoded.size}, of which the checksum takes {CHECKSUM_BYTES}"
+            raise ValueError(msg)
+        values = encoded[:-CHECKSUM_BYTES]
+        if checksum(values) != int.from_bytes(encoded[-CHECKSUM_BYTES:].tobytes(), "little"):
+            msg = "the checksum stored with it is another than that of its bytes"
+            raise ValueError(msg)
+        chunk = np.empty(self.chunks, self.dtype)
+        decompress(values, chunk)
+        return chunk
 
     def _remove_damaged(self, touched: list[Path]) -> list[Path]:
         """Delete those of our own chunks that do not decode, so that their unit counts as not done; return them."""
@@ -152,6 +213,16 @@ class ChunkedArray:
             count.written += len(touched) * self._chunk_bytes
         if self._on_write is not None:
             self._on_write(touched)
+
+
+def _is_plain(metadata: Mapping[str, Any]) -> bool:
+    """Return whether chunks are what :func:`create_zarr` makes them on a machine of the usual order of bytes."""
+    codecs = metadata.get("codecs", ())
+    names = [codec.get("name") for codec in codecs]
+    if names != ["bytes", "blosc", "crc32c"]:
+        return False
+    endian = codecs[0].get("configuration", {}).get("endian") or "little"  # single bytes have none
+    return bool(endian == sys.byteorder == "little")
 
 
 def create_zarr(root: Path, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> Any:

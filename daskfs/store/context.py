@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from daskfs.errors import StoreError
 from daskfs.kernels.labels import Labels
 from daskfs.store import layout
@@ -36,6 +38,18 @@ class Context:
         """
         return stored_labels(self.store) or self.tiles.labels()
 
+    def weights(self) -> np.ndarray | None:
+        """Return how many rows each row counts for, shape (n_samples,), float64: as given for this run, else as of the
+        tiles; None where every row counts for one.
+        """
+        given = stored_weights(self.store)
+        return given if given is not None else stored_weights(self.tiles.store)
+
+    def counted_labels(self) -> Labels | None:
+        """Return the labels of the rows that count: a row of weight 0 is unlabelled here."""
+        labels = self.labels()
+        return None if labels is None else labels.counted(self.weights())
+
 
 def put_labels(store: Store, labels: Labels | None) -> None:
     """Store labels, and what they are, where every process finds them."""
@@ -52,6 +66,28 @@ def stored_labels(store: Store) -> Labels | None:
     if found is None or found["task"] is None:
         return None
     return Labels(found["task"], store.open(layout.LABELS)[...], tuple(found["classes"]))
+
+
+def put_weights(store: Store, weights: np.ndarray | None) -> None:
+    """Store the weights of rows, and how many of them are above 0; nothing for None."""
+    if weights is not None:
+        store.put_array(layout.WEIGHTS, weights, (LABEL_CHUNK_ROWS,))
+        store.write_json(layout.WEIGHTS_JSON, describe_weights(weights))
+
+
+def describe_weights(weights: np.ndarray) -> dict[str, Any]:
+    """Return what a summary says of weights."""
+    return {
+        "n_counted": int(np.count_nonzero(weights)),
+        "total": float(weights.sum()),
+        "minimum": float(weights.min()),
+        "maximum": float(weights.max()),
+    }
+
+
+def stored_weights(store: Store) -> np.ndarray | None:
+    """Return the weights that :func:`put_weights` stored, None when there are none."""
+    return None if store.read_json(layout.WEIGHTS_JSON) is None else store.open(layout.WEIGHTS)[...]
 
 
 UnitFunction = Callable[[Context, Mapping[str, Any], int], dict[str, Any] | None]

@@ -21,7 +21,7 @@ from daskfs.kernels.scaling import row_norms
 from daskfs.sources import Source, SourceSpec, open_source
 from daskfs.sources.labels import encode_labels
 from daskfs.store import layout
-from daskfs.store.context import Context, put_labels
+from daskfs.store.context import Context, put_labels, put_weights
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, TileInfo, check_finite, write_sample
 
@@ -95,7 +95,7 @@ def _write_band(store: Store, shape: Shape, index: int, block: np.ndarray | sp.c
 
 
 def store_labels(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Read, check and store labels and feature names, before anything costly begins."""
+    """Read, check and store labels, weights of rows and feature names, before anything costly begins."""
     del unit
     store, shape = context.store, Shape(**parameters["shape"])
     source = source_of(parameters)
@@ -105,6 +105,7 @@ def store_labels(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     raw = source.read_labels()
     labels = None if raw is None else encode_labels(raw, shape.n_samples, parameters["task"])
     put_labels(store, labels)
+    put_weights(store, source.read_weights())
     return {}
 
 
@@ -136,6 +137,7 @@ def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> d
         facts={
             "n_constant": int(moments.is_constant.sum()),
             "n_labelled": labels["n_labelled"],
+            "weights": store.read_json(layout.WEIGHTS_JSON),
             "identity": dict(source.info.identity),
         },
     )

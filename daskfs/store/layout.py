@@ -7,11 +7,12 @@ place.
 
 from __future__ import annotations
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 TILES_DIR = "tiles"
 TILES_JSON = "tiles.json"
 LABELS_JSON = "labels.json"
+WEIGHTS_JSON = "sample_weights.json"
 FEATURE_NAMES = "feature_names.json"
 PLAN_JSON = "plan.json"
 RUN_JSON = "run.json"
@@ -20,6 +21,7 @@ LOCK = ".lock"
 RANKING_CSV = "ranking.csv"
 RANKING_PARQUET = "ranking.parquet"
 SELECTED_CSV = "selected_features.csv"
+DROPPED_CSV = "dropped_features.csv"
 EVALUATION_CSV = "evaluation.csv"
 EVALUATION_PARQUET = "evaluation.parquet"
 REPORT_HTML = "report.html"
@@ -31,6 +33,7 @@ SPARSE_DATA = "bands/{}/data"  # (nnz,), type of the data: sparse data of one ba
 SPARSE_INDICES = "bands/{}/indices"  # (nnz,), int32: row in the band of each entry
 SPARSE_INDPTR = "bands/{}/indptr"  # (n_features + 1,), int64: where each column starts
 LABELS = "labels"  # (n_samples,), int32 class codes (-1 unlabelled) or float64 target (NaN unlabelled)
+WEIGHTS = "sample_weights"  # (n_samples,), float64: how many rows each row counts for; absent where all count for one
 ROW_NORMS = "row_norms"  # (n_samples,), float64: Euclidean norm of each row
 PARTIALS = "partials"  # (n_bands, 6, n_features), float64: moments of each band, rows of PARTIAL_ROWS
 SAMPLE = "sample/{}/{}"  # the sampled rows of one band: values, or the data, indices and indptr of CSR rows
@@ -59,6 +62,20 @@ GIVEN_DIAGONAL = "given/diagonal"  # (n_samples,), float64: weights of rows with
 UNFINISHED = "unfinished/{}"  # like SCORES, of a method whose scores take more than one slab
 SCORES = "scores/{}"  # (n_fields, n_features), float64: fields of one method; field 0 is the score
 
+TRADE_OFFS = "trade_offs/{}.json"  # what each trade-off of one method came to
+
+# A {} stands for a purpose, "greedy" or "redundancy", and the label of a method.
+CANDIDATES = "candidates/{}/{}/features"  # (n_candidates,), int64: features that are compared with each other
+COMOMENTS = "comoments/{}/{}/{}/sums"  # (n_candidates, n_candidates), float64: sums of products over some rows
+COMOMENT_MEANS = "comoments/{}/{}/{}/means"  # (n_candidates + 1,), float64: their means over these rows; how many
+COMOMENTS_OF = "comoments/{}/{}"
+COMOMENTS_FOR = "comoments/{}"
+BINNED_CODES = "binned/{}/codes"  # (n_columns, n_rows), uint8: bins of sampled rows, of the candidates in one slab
+BINNED_TABLE = "binned/{}/table"  # (n_columns, 2 + 2 * (n_bins - 1)), float64: size, variance, steps and shares of bins
+BINNED_OF = "binned"
+FILTERED = "filtered/{}/features"  # (n_kept,), int64: features of one method that may be selected, best first
+FILTERED_JSON = "filtered/{}/passed.json"  # why others may not
+
 EVALUATION_ROWS = "evaluation/rows"  # (n_rows,), int64: rows in use, ascending
 EVALUATION_FEATURES = "evaluation/features"  # (n_used,), int64: features that any model sees, ascending
 EVALUATION_FOLDS = "evaluation/folds"  # (n_repeats, n_rows), int64: fold of each row
@@ -74,6 +91,11 @@ RUN_NAMES = (
     "weights",
     "unfinished",
     "scores",
+    "trade_offs",
+    "candidates",
+    "comoments",
+    "binned",
+    "filtered",
     "evaluation",
     "records",
     PLAN_JSON,
@@ -81,6 +103,7 @@ RUN_NAMES = (
     RANKING_CSV,
     RANKING_PARQUET,
     SELECTED_CSV,
+    DROPPED_CSV,
     EVALUATION_CSV,
     EVALUATION_PARQUET,
     REPORT_HTML,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ from daskfs.store.store import Store
 MAX_MAGNITUDE = 1e150
 PANEL_WIDTH = 64
 """Columns that are scored together; 64 float64 values are eight cache lines, the unit of one gather."""
+GATHERED = 4096
+"""Rows of some columns that are handed on together."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,15 @@ def sample_rows(shape: Shape) -> np.ndarray:
     fitting = max(256, SAMPLE_BYTES // row_bytes)
     count = int(np.clip(shape.n_samples // SAMPLE_SHARE, SAMPLE_ROWS[0], SAMPLE_ROWS[1]))
     count = min(count, fitting, shape.n_samples)
-    starts = np.arange(count + 1, dtype=np.int64) * shape.n_samples // max(count, 1)
-    generator = np.random.default_rng(shape.n_samples)
+    return spread_rows(shape.n_samples, count)
+
+
+def spread_rows(n_rows: int, count: int) -> np.ndarray:
+    """Return `count` rows, one from each of as many stretches of equal length, ascending, int64; both numbers alone
+    decide which.
+    """
+    starts = np.arange(count + 1, dtype=np.int64) * n_rows // max(count, 1)
+    generator = np.random.default_rng(n_rows)
     return starts[:-1] + np.floor(generator.random(count) * np.diff(starts)).astype(np.int64)
 
 
@@ -152,17 +162,64 @@ class Tiles:
         if self._matrix is not None:
             return self.rescaled(self._matrix[numbers], scaling)
         bands = [i for i in range(self.shape.n_bands) if _sampled(numbers, self.shape.band(i)).size]
+        parts = [self._sampled_band(i) for i in bands]
         if not self.shape.is_sparse:
-            return self.rescaled(
-                np.concatenate([self.store.open(layout.SAMPLE.format(i, "values"))[...] for i in bands]), scaling
-            )
-        parts = []
-        for i in bands:
-            data, indices, indptr = (
-                self.store.open(layout.SAMPLE.format(i, part))[...] for part in ("data", "indices", "indptr")
-            )
-            parts.append(sp.csr_matrix((data, indices, indptr), shape=(indptr.size - 1, self.shape.n_features)))
+            return self.rescaled(np.concatenate(parts), scaling)
         return self.rescaled(sp.vstack(parts, format="csr"), scaling)
+
+    def _sampled_band(self, index: int) -> np.ndarray | sp.csr_matrix:
+        """Return the sampled rows of one band, which has some."""
+        if not self.shape.is_sparse:
+            return self.store.open(layout.SAMPLE.format(index, "values"))[...]
+        data, indices, indptr = (
+            self.store.open(layout.SAMPLE.format(index, part))[...] for part in ("data", "indices", "indptr")
+        )
+        return sp.csr_matrix((data, indices, indptr), shape=(indptr.size - 1, self.shape.n_features))
+
+    def sampled_columns(
+        self, columns: np.ndarray, count: int, scaling: Scaling | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return some columns of some of the sampled rows, spread evenly over these.
+
+        Parameters
+        ----------
+        columns
+            Ascending.
+        count
+            Number of rows, at most.
+        scaling
+            Of the whole rows.
+
+        Returns
+        -------
+        rows, values
+            Numbers of the rows, shape (n_rows,), ascending, int64; and their values, shape (n_rows, n_columns), dense,
+            float64.
+        """
+        numbers = sample_rows(self.shape)
+        rows = numbers[spread_rows(numbers.size, min(count, numbers.size))]
+        parts = []
+        for i in range(self.shape.n_bands) if self._matrix is None else ():
+            own, wanted = _sampled(numbers, self.shape.band(i)), _sampled(rows, self.shape.band(i))
+            if wanted.size:
+                block = self._sampled_band(i)[np.searchsorted(own, wanted)]
+                parts.append(self._columns_of(block, columns, scaling))
+        if self._matrix is not None:
+            parts.append(self._columns_of(self._matrix[rows], columns, scaling))
+        return rows, np.concatenate(parts)
+
+    def _columns_of(
+        self, block: np.ndarray | sp.csr_matrix, columns: np.ndarray, scaling: Scaling | None
+    ) -> np.ndarray:
+        norms = row_norms(block) if scaling == "unit" else None
+        part = block[:, columns]
+        values = (part.toarray() if is_sparse(part) else part).astype(np.float64)
+        if scaling is None:
+            return values
+        scale = self.column_scale() if scaling == "zscore" else None
+        if scale is not None:
+            scale = ColumnScale(scale.mean[columns], scale.std[columns])
+        return np.asarray(scale_rows(values, scaling, scale, norms))
 
     def rescaled(self, block: np.ndarray | sp.csr_matrix, scaling: Scaling | None) -> np.ndarray | sp.csr_matrix:
         """Return a rescaled copy of whole rows, wherever they come from; the rows themselves for no scaling."""
@@ -217,6 +274,43 @@ class Tiles:
                 block = self._column_block(band, start, stop)
                 result[low:high] = block[(rows[low:high] - band.start)[:, None], (columns - start)[None, :]]
         return result
+
+    def column_blocks(
+        self, columns: np.ndarray, rows: slice, scaling: Scaling | None = None
+    ) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield some columns of a range of rows, dense, a block of rows after the other: the rows and their values, as
+        stored, or float64 when scaled. Each band is read once; no block holds rows on both sides of a multiple of
+        4096. Scaling "zscore" is left to the caller.
+        """
+        for band in row_blocks(self.shape.n_samples, self.shape.tile_rows):
+            inside = slice(max(band.start, rows.start), min(band.stop, rows.stop))
+            if inside.start >= inside.stop:
+                continue
+            norms = self.row_norms(inside) if scaling == "unit" else None
+            for part, block in self._gathered(columns, inside, band):
+                own = None if norms is None else norms[part.start - inside.start : part.stop - inside.start]
+                yield part, block if scaling is None else np.asarray(scale_rows(block, scaling, None, own))
+
+    def _gathered(self, columns: np.ndarray, rows: slice, band: slice) -> Iterator[tuple[slice, np.ndarray]]:
+        cuts = [rows.start, *range((rows.start // GATHERED + 1) * GATHERED, rows.stop, GATHERED), rows.stop]
+        steps = [slice(start, stop) for start, stop in itertools.pairwise(cuts)]
+        if self._matrix is not None:
+            X = self._matrix if self._columns_of_matrix is None else self._columns_of_matrix[:, columns].tocsr()
+            for step in steps:
+                yield step, X[step].toarray() if is_sparse(X) else X[step][:, columns]
+        elif self.shape.is_sparse:
+            whole = self._sparse_band(band.start // self.shape.tile_rows, 0, self.shape.n_features)
+            X = whole[:, columns].tocsr()
+            for step in steps:
+                yield step, X[step.start - band.start : step.stop - band.start].toarray()
+        else:
+            block = np.empty((rows.stop - rows.start, columns.size), self.shape.dtype)
+            for tile in row_blocks(self.shape.n_features, self.shape.tile_columns):
+                wanted = np.flatnonzero((columns >= tile.start) & (columns < tile.stop))
+                if wanted.size:
+                    block[:, wanted] = self._dense()[rows, tile][:, columns[wanted] - tile.start]
+            for step in steps:
+                yield step, block[step.start - rows.start : step.stop - rows.start]
 
     def _scaled(self, block: Any, rows: slice, columns: slice, scaling: Scaling | None) -> Any:
         if scaling is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,32 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_iris
 
-from daskfs import FisherScore, LaplacianScore, PearsonScore, VarianceScore
+from daskfs import (
+    LSDF,
+    RRPC,
+    FisherScore,
+    InformationGainScore,
+    KolmogorovSmirnovScore,
+    LaplacianScore,
+    PearsonScore,
+    SemiSupervisedLaplacianScore,
+    SSelect,
+    SupervisedLaplacianScore,
+    VarianceScore,
+)
 
 X, Y = load_iris(return_X_y=True)
-ESTIMATORS: list[Callable[..., Any]] = [VarianceScore, LaplacianScore, FisherScore, PearsonScore]
-LABELLED: list[Callable[..., Any]] = [FisherScore, PearsonScore]
+LABELLED: list[Callable[..., Any]] = [
+    FisherScore,
+    PearsonScore,
+    KolmogorovSmirnovScore,
+    InformationGainScore,
+    RRPC,
+    LSDF,
+    partial(SupervisedLaplacianScore, task="classification"),
+]
+BY_TARGET: list[Callable[..., Any]] = [SupervisedLaplacianScore, SemiSupervisedLaplacianScore]
+ESTIMATORS: list[Callable[..., Any]] = [VarianceScore, LaplacianScore, SSelect, *LABELLED, *BY_TARGET]
 
 
 def saved(X: Any, folder: Path) -> Path:

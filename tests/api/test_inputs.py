@@ -16,7 +16,21 @@ import zarr
 from numpy.typing import NDArray
 
 import daskfs.scoring
-from daskfs import FisherScore, LaplacianScore, PearsonScore, VarianceScore, knn_graph
+from daskfs import (
+    LSDF,
+    RRPC,
+    FisherScore,
+    InformationGainScore,
+    KolmogorovSmirnovScore,
+    LaplacianScore,
+    PearsonScore,
+    RedundancyFilter,
+    SemiSupervisedLaplacianScore,
+    SSelect,
+    SupervisedLaplacianScore,
+    VarianceScore,
+    knn_graph,
+)
 
 FloatArray = NDArray[np.float64]
 N, D = 240, 10
@@ -47,6 +61,22 @@ ESTIMATORS: dict[str, tuple[Callable[[], Any], NDArray[Any] | None]] = {
     "fisher": (FisherScore, CODES),
     "pearson classes": (PearsonScore, CODES),
     "pearson target": (PearsonScore, TARGET),
+    "kolmogorov": (KolmogorovSmirnovScore, CODES),
+    "information": (lambda: InformationGainScore(n_bins=4), CODES),
+    "rrpc classes": (RRPC, CODES),
+    "rrpc target": (RRPC, TARGET),
+    "redundancy": (lambda: RedundancyFilter(FisherScore(), threshold=0.1), CODES),
+    "redundancy by distance": (
+        lambda: RedundancyFilter(PearsonScore(), measure="distance_correlation", threshold=0.1),
+        TARGET,
+    ),
+    "sselect": (SSelect, CODES),
+    "supervised": (SupervisedLaplacianScore, TARGET),
+    "supervised classes": (lambda: SupervisedLaplacianScore(task="classification"), CODES),
+    "semi-supervised": (SemiSupervisedLaplacianScore, TARGET),
+    "semi-supervised x": (lambda: SemiSupervisedLaplacianScore(neighbors="x", graph_scaling="unit"), TARGET),
+    "lsdf": (LSDF, CODES),
+    "sselect auto": (lambda: SSelect(trade_off="auto", graph_scaling="zscore"), CODES),
 }
 
 IN_MEMORY: dict[str, Callable[[FloatArray], Any]] = {

@@ -15,12 +15,19 @@ from daskfs import _HOME
 SMALL_FITS = """
 import sys
 import numpy as np
-from daskfs import FisherScore, LaplacianScore, PearsonScore, VarianceScore, knn_graph
+from daskfs import FisherScore, LaplacianScore, PearsonScore, SSelect, VarianceScore, knn_graph
+from daskfs import LSDF, RRPC, RedundancyFilter, SemiSupervisedLaplacianScore, SupervisedLaplacianScore
 X = np.random.default_rng(0).normal(size=(300, 20))
 y = np.arange(300) % 3
-for selector in (VarianceScore(), LaplacianScore(), FisherScore(), PearsonScore()):
+for selector in (VarianceScore(), LaplacianScore(), FisherScore(), PearsonScore(), SSelect(trade_off="auto")):
     selector.fit(X, y).transform(X)
 LaplacianScore(graph=knn_graph(X, 5)).fit(X)
+RRPC().fit(X, y)
+RedundancyFilter(FisherScore(), measure="distance_correlation").fit(X, y)
+partly = np.where(np.arange(300) % 5, -1, y)
+LSDF().fit(X, partly)
+for selector in (SupervisedLaplacianScore(), SemiSupervisedLaplacianScore()):
+    selector.fit(X, np.where(partly < 0, np.nan, X[:, 0]))
 heavy = {"zarr", "distributed", "numba", "pynndescent", "matplotlib", "bokeh"}
 print(sorted(heavy & {name.split(".")[0] for name in sys.modules}))
 """
@@ -49,5 +56,7 @@ def test_docstring_examples(module: str) -> None:
 def test_every_public_class_has_an_example() -> None:
     import daskfs
 
-    for name in ("VarianceScore", "LaplacianScore", "FisherScore", "PearsonScore", "knn_graph"):
+    names = ("VarianceScore", "LaplacianScore", "FisherScore", "PearsonScore", "SSelect", "RRPC", "RedundancyFilter")
+    labelled = ("SupervisedLaplacianScore", "SemiSupervisedLaplacianScore", "LSDF")
+    for name in (*names, *labelled, "knn_graph"):
         assert ">>> " in (getattr(daskfs, name).__doc__ or "")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from daskfs import LaplacianScore
-from tests.benchmarks import graph, main_job
+from tests.benchmarks import graph, main_job, papers, scoring
 
 
 def test_the_dense_computation_is_the_same_score() -> None:
@@ -39,3 +42,28 @@ def test_graph_tables_that_compile(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ratio_stored" in printed
     assert "estimated" in printed
     assert "planned_write" in printed
+
+
+@pytest.mark.filterwarnings("ignore:.* labelled rows have no edge")  # a quotient is far from all others now and then
+def test_published_problems_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
+    papers.main(["--sets", "4"])
+    assert "SLS, k = 5" in capsys.readouterr().out
+    row = next(row for row in papers.hit_rates(10, 500) if row["criterion"] == "SLS, k = 5")
+    assert row["cos * sin"] >= 0.5
+    assert row["quotient"] == 1
+
+
+def test_scoring_pass_in_small_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """X and the graph are read once for all criteria of a job."""
+    figures = tmp_path / "figures.json"
+    size = ["--rows", "6000", "--columns", "600", "--workers", "1", "--repeats", "1"]
+    scoring.main([*size, "--order", "random", "--json", str(figures)])
+    assert "gathered_gb_per_cpu_second" in capsys.readouterr().out
+    found = json.loads(figures.read_text())
+    one, eight = found["read"]
+    assert (one["criteria"], eight["criteria"]) == ("one", "eight")
+    assert 1 < eight["ratio"] <= 1.1
+    for row in found["read"]:
+        assert row["read_mib"] == pytest.approx(row["planned"], rel=0.1)
+    assert [row["order"] for row in found["timed"]] == ["random"]
+    assert found["timed"][0]["peak_over_planned"] <= 1

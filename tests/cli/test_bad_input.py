@@ -18,9 +18,12 @@ import pytest
 import scipy.sparse as sp
 import zarr
 
+from daskfs.store.layout import FORMAT_VERSION
+
 from .command import N_FEATURES, N_SAMPLES, basic_job, daskfs, labels, matrix, refused, write_job
 
 USAGE, INPUT, CLUSTER = 2, 3, 4
+THIS_VERSION = f'{{"format_version": {FORMAT_VERSION}}}'
 Job = dict[str, Any]
 
 
@@ -399,7 +402,7 @@ CASES: dict[str, Case] = {
         converted(lambda store: (store / "tiles.json").write_text('{"shape": ')), INPUT, ("tiles.json is damaged",)
     ),
     "tiles.json without a shape": Case(
-        converted(lambda store: (store / "tiles.json").write_text('{"format_version": 2}')),
+        converted(lambda store: (store / "tiles.json").write_text(THIS_VERSION)),
         INPUT,
         ("tiles.json is damaged",),
     ),
@@ -614,7 +617,7 @@ def test_a_file_is_no_run(tmp_path: Path, verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["status", "report"])
-@pytest.mark.parametrize("text", ["[]", '{"format_version": 2}'])
+@pytest.mark.parametrize("text", ["[]", THIS_VERSION])
 def test_a_run_json_without_its_keys(tmp_path: Path, verb: str, text: str) -> None:
     (tmp_path / "run.json").write_text(text, encoding="utf-8")
     refused(daskfs(verb, tmp_path), INPUT, "run.json")

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from daskfs.graph.spec import Engine, GraphSpec
-from daskfs.plan import plan_graph
+from daskfs.plan import COMPILED_BYTES, PROCESS_BYTES, plan_graph
 from daskfs.store.tiles import Shape
 from tests.execution.runs import run, write_job
 
@@ -39,9 +40,35 @@ def measured_over_planned(folder: Path, source: str, **blocks: object) -> dict[s
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_measured_peak_is_at_most_the_planned_one(tmp_path: Path, shape: str) -> None:
-    methods = ["LaplacianScore", "FisherScore", {"name": "LaplacianScore", "label": "scaled", "score_scaling": "unit"}]
+    methods = [
+        "LaplacianScore",
+        "FisherScore",
+        {"name": "LaplacianScore", "label": "scaled", "score_scaling": "unit"},
+        {"name": "SSelect", "trade_off": "auto", "n_cut_features": 300},
+        "KolmogorovSmirnovScore",
+        "InformationGainScore",
+    ]
     ratios = measured_over_planned(tmp_path, SHAPES[shape], methods=methods)
     assert max(ratios.values()) <= 1.0, ratios
+
+
+@pytest.mark.long
+def test_measured_peak_with_weights_of_rows(tmp_path: Path) -> None:
+    source = "synthetic:mixture?n_samples=2000000&n_features=6&n_classes=4&n_informative=4&seed=1"
+    np.save(tmp_path / "w.npy", np.arange(2_000_000) % 4 / 3)
+    data = {"source": source, "weights": str(tmp_path / "w.npy")}
+    methods = ["FisherScore", "KolmogorovSmirnovScore", "InformationGainScore"]
+    ratios = measured_over_planned(tmp_path, source, data=data, methods=methods)
+    assert max(ratios.values()) <= 1.0, ratios
+
+
+def test_measured_peak_of_compiled_passes(tmp_path: Path) -> None:
+    source = "synthetic:mixture?n_samples=280000&n_features=64&n_classes=4&n_informative=8&seed=1"
+    settings = {"cluster": {"workers": 1, "memory_limit": "1GiB"}, "evaluate": None}
+    result = run(write_job(tmp_path, source, methods=["VarianceScore", "FisherScore"], **settings))
+    stage = next(stage for stage in result["stages"] if stage["name"] == "score")
+    assert stage["planned_peak_bytes"] > PROCESS_BYTES + COMPILED_BYTES
+    assert stage["peak_bytes"] <= stage["planned_peak_bytes"]
 
 
 @pytest.mark.long
@@ -69,6 +96,15 @@ def test_measured_peak_of_long_lists(tmp_path: Path) -> None:
     """What goes with the number of neighbours is as large as the rows here."""
     source = "synthetic:lowrank?n_samples=60000&n_features=150&rank=8&seed=1"
     ratios = measured_over_planned(tmp_path, source, graph={"engine": "cells"}, methods=[LONG_LISTS])
+    assert max(ratios.values()) <= 1.0, ratios
+
+
+@pytest.mark.long
+def test_measured_peak_of_lists_by_target(tmp_path: Path) -> None:
+    """Every row labelled: what is known of each row, and lists by target and X, are large beside the rows."""
+    source = "synthetic:lowrank?n_samples=200000&n_features=12&rank=6&seed=1"
+    methods = ["SupervisedLaplacianScore", "SemiSupervisedLaplacianScore"]
+    ratios = measured_over_planned(tmp_path, source, graph={"engine": "cells"}, methods=methods)
     assert max(ratios.values()) <= 1.0, ratios
 
 
@@ -100,3 +136,28 @@ def test_bytes_of_an_approximate_search(tmp_path: Path, monkeypatch: pytest.Monk
         assert stage.n_units == len(records[stage.name])
         assert read == pytest.approx(stage.bytes_read, rel=0.25, abs=2**17), stage.name
         assert written == pytest.approx(stage.bytes_written, rel=0.25, abs=2**17), stage.name
+
+
+@pytest.mark.parametrize("measure", ["correlation", pytest.param("distance_correlation", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "shape", ["tall", pytest.param("wide", marks=pytest.mark.long), pytest.param("sparse", marks=pytest.mark.long)]
+)
+def test_measured_peak_and_bytes_of_selection(tmp_path: Path, shape: str, measure: str) -> None:
+    """Of greedy picks and of the redundancy filter."""
+    job = write_job(
+        tmp_path,
+        SHAPES[shape],
+        methods=["RRPC", {"name": "RRPC", "label": "scaled", "score_scaling": "unit", "n_candidates": 300}],
+        select={"n_features": 5, "redundancy": {"measure": measure, "n_candidates": 100}},
+        evaluate=None,
+        cluster={"workers": 1, "memory_limit": "4GiB"},
+    )
+    stages = {stage["name"]: stage for stage in run(job)["stages"]}
+    own = [stage for name, stage in stages.items() if name.partition("-")[0] in ("comoments", "greedy", "filter")]
+    assert len(own) == 7
+    for stage in own:
+        assert stage["peak_bytes"] <= stage["planned_peak_bytes"], stage
+        assert stage["bytes_written"] <= 1.1 * stage["planned_bytes_written"], stage
+    reading = ("comoments-RRPC", "comoments-scaled", "filter-comoments")
+    for stage in [stage for stage in own if stage["name"] in reading]:
+        assert stage["bytes_read"] <= 1.2 * stage["planned_bytes_read"], stage

@@ -22,6 +22,7 @@ from daskfs.plan import (
     limit_per_unit,
     plan_edges,
     plan_graph,
+    plan_redundancy,
     plan_shape,
     plan_weights,
     serves_in_place,
@@ -196,3 +197,29 @@ def test_threads_share_a_worker() -> None:
         check_memory([stage], GiB, threads=3)
     assert limit_per_unit(GiB, 1) == GiB
     check_memory([Stage("score", "score", 1, {}, int(0.9 * (limit_per_unit(GiB, 2) or 0)))], GiB, threads=2)
+
+
+@pytest.mark.parametrize("measure", ["correlation", "distance_correlation"])
+@pytest.mark.parametrize(("n", "m"), [(10**8, 1000), (10**4, 10**5)])
+def test_redundancy_filter_of_large_data(n: int, m: int, measure: str) -> None:
+    """One read of X serves all methods, in what a worker of 16 GiB has."""
+    limit = 16 * GiB
+    shape = plan_shape(n, m, "float32", None, limit)
+    wanted = {"measure": measure, "n_candidates": 500, "keep": [3], "scaling": None}
+    methods = [{"label": f"method {i}"} for i in range(8)]
+    stages = plan_redundancy(shape, methods, wanted, slab_columns(shape, False, limit), 0)
+    check_memory(stages, limit)
+    assert [stage.name for stage in stages][-1] == "filter"
+    assert stages[-1].n_units == 8
+    assert shape.x_bytes <= stages[1].bytes_read < 1.3 * shape.x_bytes
+    assert stages[1].needed_until == "filter"
+    assert stages[1].bytes_written < 8 * 64 * 8 * 502**2
+
+
+def test_candidates_that_are_too_many() -> None:
+    shape = plan_shape(10**4, 10**5, "float32", None, None)
+    wanted = {"measure": "correlation", "n_candidates": 30_000, "keep": [], "scaling": None}
+    with pytest.raises(MemoryPlanError, match=r"30000 features .* set select\.redundancy\.n_candidates to 20000"):
+        plan_redundancy(shape, [{"label": "a"}], wanted, 100, 0)
+    alone = plan_redundancy(shape, [{"label": "a"}], {**wanted, "measure": None}, 100, 0)
+    assert [stage.name for stage in alone] == ["filter-candidates", "filter"], "nothing is compared"

@@ -200,6 +200,7 @@ class TestSummary:
         n_components, component = connected_components(graph, directed=False)
         found = {key: value for key, value in summary.items() if not key.endswith("histogram")}
         assert found == {
+            "n_nodes": 300,
             "n_edges": source.size,
             "n_components": n_components,
             "largest_component": np.bincount(component).max(),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import DTypeLike, NDArray
 
-from daskfs.kernels.edges import EDGE_BLOCK, edge_sums
+from daskfs.kernels.plain import EDGE_BLOCK, edge_sums
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from daskfs.kernels.moments import (
     ROW_BLOCK,
+    CenteredSums,
     Moments,
     cell_rows,
     class_moments,
@@ -245,7 +246,59 @@ class TestWeightedDeviation:
         np.testing.assert_array_equal(weighted_deviation(F, weights), weighted_deviation(F.astype(float), weights))
 
 
+class TestCenteredSums:
+    @staticmethod
+    def sums(F: FloatArray, weights: FloatArray, size: int = 700) -> CenteredSums:
+        found = CenteredSums(column_moments(F).mean, len(weights))
+        for rows in row_blocks(len(F), size):
+            found.add(F[rows], weights[:, rows])
+        return found
+
+    @pytest.mark.parametrize("offset", [0.0, 1e8])
+    def test_every_weighting_has_its_own_deviation(self, offset: float) -> None:
+        F, weights = offset_columns(offset=offset), np.random.default_rng(9).uniform(size=(3, 3000))
+        weights[1, ::3] = 0.0
+        means, squares, far = self.sums(F, weights).result()
+        assert not far.any()
+        for row, weight in enumerate(weights):
+            mean, expected = weighted_deviation(F, weight)
+            np.testing.assert_allclose(means[row], mean, rtol=4e-16, atol=1e-13)
+            np.testing.assert_allclose(squares[row], expected, rtol=1e-12)
+            alone = self.sums(F, weights[row : row + 1]).result()
+            np.testing.assert_array_equal([means[row], squares[row]], [alone[0][0], alone[1][0]])
+
+    def test_a_mean_far_from_the_center_is_named(self) -> None:
+        """Rows that count lie at 1e8 in one column; taken from the mean of all, their deviations have no digit left."""
+        F, weights = np.random.default_rng(10).normal(size=(3000, 3)), np.zeros((1, 3000))
+        weights[0, :300] = 1.0
+        F[:300, 1] += 1e8
+        _, squares, far = self.sums(F, weights).result()
+        assert far.tolist() == [[False, True, False]]
+        exact = extended_moments(F[:300])[1]
+        assert abs(squares[0, 1] / exact[1] - 1) > 1e-3
+        np.testing.assert_allclose(weighted_deviation(F, weights[0])[1], exact, rtol=1e-12)
+
+    def test_without_weights(self) -> None:
+        means, squares, far = self.sums(np.eye(4), np.zeros((1, 4))).result()
+        assert np.isfinite(means).all()
+        np.testing.assert_array_equal([squares, far], 0.0)
+
+
 class TestClassAndTargetMoments:
+    def test_numbers_of_rows_stand_for_a_copy_of_them(self) -> None:
+        """To the bit, with more of them than one block."""
+        F = offset_columns(3 * ROW_BLOCK).astype(np.float32)
+        rng = np.random.default_rng(11)
+        rows = np.flatnonzero(rng.uniform(size=len(F)) < 0.6)
+        weights, target = rng.uniform(size=(2, rows.size))
+        for known in (None, weights):
+            for found, copied in (
+                (column_moments(F, known, rows=rows), column_moments(F[rows], known)),
+                (target_moments(F, target, known, rows=rows), target_moments(F[rows], target, known)),
+            ):
+                for name, value in vars(copied).items():
+                    np.testing.assert_array_equal(getattr(found, name), value, err_msg=name)
+
     def test_each_class_alone(self) -> None:
         F, codes = offset_columns(300), np.random.default_rng(8).integers(-1, 3, size=300)
         moments = class_moments(F, codes, 4)

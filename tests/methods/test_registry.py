@@ -15,14 +15,36 @@ from daskfs.errors import InputError, JobError
 from daskfs.estimators.base import ScoreSelector
 from daskfs.kernels.labels import Labels
 from daskfs.methods.registry import Criterion, check_labels, criteria, criterion_named, make_method
+from tests.reference import distributions, labelled
 from tests.reference import scores as reference
+from tests.reference.greedy import rrpc
+from tests.reference.sselect import sselect
 
-NAMES = ["VarianceScore", "LaplacianScore", "FisherScore", "PearsonScore"]
+NAMES = [
+    "VarianceScore",
+    "LaplacianScore",
+    "FisherScore",
+    "PearsonScore",
+    "KolmogorovSmirnovScore",
+    "InformationGainScore",
+    "SupervisedLaplacianScore",
+    "SemiSupervisedLaplacianScore",
+    "LSDF",
+    "SSelect",
+    "RRPC",
+]
 REFERENCES = {
     "VarianceScore": reference.variance,
     "LaplacianScore": reference.laplacian_score,
     "FisherScore": reference.fisher,
     "PearsonScore": reference.pearson,
+    "KolmogorovSmirnovScore": distributions.kolmogorov_smirnov,
+    "InformationGainScore": distributions.information_gain,
+    "SupervisedLaplacianScore": labelled.supervised_laplacian_score,
+    "SemiSupervisedLaplacianScore": labelled.semi_supervised_laplacian_score,
+    "LSDF": labelled.lsdf,
+    "SSelect": sselect,
+    "RRPC": rrpc,
 }
 
 
@@ -80,6 +102,8 @@ class TestUnknownNames:
             ("fisherscore", "FisherScore"),
             ("PersonScore", "PearsonScore"),
             ("variance", "VarianceScore"),
+            ("KolmogorovSmirnov", "KolmogorovSmirnovScore"),
+            ("informationgain", "InformationGainScore"),
         ],
     )
     def test_nearest_method(self, name: str, nearest: str) -> None:

@@ -41,6 +41,7 @@ def full_summary(n_methods: int = 4, n_top: int = 50, n_features: int = 4096) ->
         "data": _data(n_features),
         "methods": [_method(i, label, rng, n_top, n_features) for i, label in enumerate(labels)],
         "agreement": _agreement(labels, rng),
+        "redundancy": _redundancy(labels),
         "evaluation": _evaluation(labels, rng),
         "graphs": [_graph(labels, rng)],
         "excluded": {
@@ -74,6 +75,7 @@ def _data(n_features: int) -> dict[str, Any]:
         "n_features": n_features,
         "task": "classification",
         "n_labelled": 69_998,
+        "weights": {"n_counted": 69_500, "total": 81_250.5, "minimum": 0.0, "maximum": 2.5},
         "classes": {str(i): 6313 + 137 * ((i * 7) % 10) for i in range(10)},
         "target": None,
         "sparse": True,
@@ -110,6 +112,23 @@ def _method(i: int, label: str, rng: np.random.Generator, n_top: int, n_features
         "curve": {"rank": rank.tolist(), "score": score.tolist()},
         "columns": ["score", "numerator", "denominator"],
         "top": top,
+        "trade_off": _trade_off(rng) if i == 1 else None,
+    }
+
+
+def _trade_off(rng: np.random.Generator) -> dict[str, Any]:
+    return {
+        "chosen": 0.3,
+        "n_rows": 1000,
+        "n_features": 50,
+        "n_neighbors": 10,
+        "trade_off": [i / 10 for i in range(11)],
+        "cut_value": [None, *rng.gamma(2, 0.01, 10).tolist()],
+        "kernel_cut_value": rng.uniform(size=11).tolist(),
+        "kernel_width": rng.gamma(3, 1.5, 11).tolist(),
+        "n_components": rng.integers(1, 9, 11).tolist(),
+        "largest_component": rng.uniform(0.8, 1, 11).tolist(),
+        "n_distinct": rng.integers(400, 1000, 11).tolist(),
     }
 
 
@@ -119,6 +138,21 @@ def _agreement(labels: list[str], rng: np.random.Generator) -> dict[str, Any]:
     upper = np.triu_indices(n, 1)
     matrix[upper] = rng.beta(2, 3, len(upper[0]))
     return {"labels": labels, "top_k": 50, "jaccard": np.maximum(matrix, matrix.T).tolist()}
+
+
+def _redundancy(labels: list[str]) -> dict[str, Any]:
+    return {
+        "measure": "distance_correlation",
+        "threshold": 0.85,
+        "n_candidates": 500,
+        "max_per_group": 3,
+        "n_keep": 2,
+        "methods": [{"label": label, "n_kept": 412, "n_selected": 50, "n_dropped": 90} for label in labels],
+        "rows": [
+            {"label": labels[0], "rank": 7, "name": "pixel_31_00", "reason": "redundant with pixel_30_00 (0.97)"},
+            {"label": labels[-1], "rank": 12, "name": HOSTILE_NAMES[0], "reason": f"group {HOSTILE_NAMES[1]} is full"},
+        ],
+    }
 
 
 def _evaluation(labels: list[str], rng: np.random.Generator) -> dict[str, Any]:

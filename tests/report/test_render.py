@@ -119,9 +119,12 @@ def test_full_summary(html: str) -> None:
         "Run time3 min 01 s",
         "Kononenko (1994)",
         "n_neighbors: 10",
+        "Row weights0 to 2.500; 69,500 rows count for 81,250",
     ):
         assert text in page.text
     assert "This evaluation is transductive." in page.text
+    assert "redundant with pixel_30_00 (0.97)" in page.text
+    assert "Of one group3 at most" in page.text
     assert "neighbors peaked at 858 MiB where 811 MiB were planned" in page.text
 
 
@@ -304,6 +307,33 @@ def test_isolated_nodes_and_underflow_warn() -> None:
     assert "binary weighting leaves" not in text
     # Each one among the notices and at the graph; the run's own warning once.
     assert html.count('class="notice"') == 7
+
+
+def test_trade_offs() -> None:
+    summary = full_summary()
+    curve = summary["methods"][1]["trade_off"]
+    html = render_report(summary)
+    text = assert_sound(html).text
+    assert "Trade-off 0.3 was chosen: on its first 50 features, a sample of 1,000 rows has the lowest cut value" in text
+    (table,) = (part for part in html.split("<table") if "Of the full kernel" in part)
+    rows = table.split("</table>")[0].split("<tr>")[2:]
+    assert len(rows) == 11
+    assert MISSING in rows[0]
+    assert [place for place, row in enumerate(rows) if 'class="n best"' in row] == [3]
+    for place, row in enumerate(rows):
+        assert f"{curve['trade_off'][place]:g}<" in row
+        assert f"{curve['n_distinct'][place]}<" in row
+    curve["chosen"] = None
+    assert "best" not in render_report(summary).split("Of the full kernel")[1].split("</table>")[0]
+    summary["methods"][1]["trade_off"] = None
+    assert "Of the full kernel" not in render_report(summary)
+
+
+@pytest.mark.parametrize("key", ["trade_off", "cut_value", "n_components", "largest_component", "n_distinct"])
+def test_trade_offs_of_which_a_part_is_missing(key: str) -> None:
+    summary = full_summary()
+    del summary["methods"][1]["trade_off"][key]
+    assert assert_sound(render_report(summary)).text.count("Trade-off 0.3 was chosen") == 1
 
 
 def test_graph_ids_differ() -> None:

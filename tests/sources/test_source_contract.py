@@ -87,6 +87,19 @@ def test_labels(kind: Kind, tmp_path: Path) -> None:
     np.testing.assert_array_equal(y, labels())
 
 
+def test_weights_may_lie_where_labels_lie(kind: Kind, tmp_path: Path) -> None:
+    name = kind.write(tmp_path, matrix(), labels())
+    values = {k: v.replace("@", str(tmp_path)) if isinstance(v, str) else v for k, v in kind.spec.items()}
+    y = values.pop("labels")
+    source = open_source(SourceSpec(str(tmp_path / name), weights=y, **values))
+    assert source.info.has_weights
+    weights = source.read_weights()
+    assert weights is not None
+    assert weights.dtype == np.float64
+    np.testing.assert_array_equal(weights, labels())
+    assert source.info.n_features == N_FEATURES
+
+
 def test_no_labels_unless_asked_for(kind: Kind, tmp_path: Path) -> None:
     name = kind.write(tmp_path, matrix(), labels())
     is_table = Path(name).suffix in (".csv", ".tsv", ".txt", ".parquet", ".pq")

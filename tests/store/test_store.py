@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import DTypeLike
 
 from daskfs.errors import StoreError
-from daskfs.store.arrays import counted_bytes
+from daskfs.store.arrays import counted_bytes, open_zarr
 from daskfs.store.store import Store
 
 
@@ -51,6 +52,23 @@ def test_chunks_of_zeros_are_written(tmp_path: Path) -> None:
     store.put_array("a", np.zeros((4, 4)), (2, 2))
     assert len(list((tmp_path / "a").glob("c/*/*"))) == 4
     np.testing.assert_array_equal(store.open("a")[...], np.zeros((4, 4)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8, np.bool_])
+def test_any_part_is_what_zarr_reads(tmp_path: Path, dtype: DTypeLike) -> None:
+    """Whole chunks, parts of one, parts of many, and the ragged ones at the ends."""
+    values = np.random.default_rng(0).integers(0, 2, (23, 17)).astype(dtype)
+    store = Store(tmp_path)
+    store.put_array("a", values, (8, 5))
+    array, plain = store.open("a"), open_zarr(tmp_path / "a")
+    for first in range(0, 23, 4):
+        for last in range(first, 24, 3):
+            for part in (np.s_[first:last], np.s_[first:last, 5:10], np.s_[first:last, 3:16], np.s_[first:last, -3:]):
+                found = array[part]
+                assert found.dtype == values.dtype
+                np.testing.assert_array_equal(found, plain[part])
+    for odd in (np.s_[3], np.s_[2:20:3, 4], np.s_[-5:, ::2]):
+        np.testing.assert_array_equal(array[odd], values[odd])
 
 
 @pytest.mark.parametrize("harm", ["delete", "truncate", "flip"])

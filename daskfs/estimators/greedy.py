@@ -1,0 +1,270 @@
+"""Selectors that look at features together: greedy picks, and a filter after any ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from daskfs.errors import InputError, JobError
+from daskfs.estimators.base import ScoreSelector
+from daskfs.estimators.filters import PearsonScore
+from daskfs.kernels.labels import Labels
+from daskfs.kernels.order import ranks
+from daskfs.methods.registry import Method
+from daskfs.ranking.redundancy import check_counts, numbered_choice
+from daskfs.scoring import filter_features
+from daskfs.store.context import Context
+
+
+class RRPC(PearsonScore):
+    """Relevance less redundancy by Pearson correlation, picked one by one; large is good.
+
+    First the feature of largest ``P(f, y)``, then time and again the one of largest
+    ``P(f, y) - (1 / |S|) sum_{s in S} P(f, s)`` with S the features picked before. Relevance ``P(f, y)`` is over the
+    labelled rows, redundancy ``P(f, s)`` over all rows. With more than two classes it is that of the indicator of the
+    class which the feature goes with most. Of features that are equal but for rounding, the first is picked.
+
+    NaN (excluded) where the feature is constant on the labelled rows; a constant target is a :class:`ValueError`.
+    Features that are not among the candidates are ranked after these by relevance, with a score of NaN.
+
+    Parameters
+    ----------
+    n_features_to_select
+        Number of features, or a share of them in (0, 1]; None selects half.
+    absolute
+        Whether P is the absolute correlation. False takes its sign, as a public implementation does.
+    n_candidates
+        How many features, those of largest relevance, are compared with each other; None for all, at most 20,000.
+    task
+        "auto": a float y is a target, any other y holds classes. "regression" or "classification" settles it.
+    score_scaling
+        None, "zscore", "unit" (rows) or "log1p", on the fly.
+
+    Attributes
+    ----------
+    score_fields_
+        "score", the criterion at the feature's pick; "relevance"; "redundancy", the mean correlation with the features
+        picked before; "step", the number of the pick.
+
+    References
+    ----------
+    Xu, Tang, He and Man (2017), "Semisupervised Feature Selection Based on Relevance and Redundancy Criteria", IEEE
+    Transactions on Neural Networks and Learning Systems 28(9), 1974-1984. Whether the paper takes absolute values could
+    not be checked.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from daskfs import RRPC
+    >>> X, y = load_iris(return_X_y=True)
+    >>> RRPC().fit(X, y).ranking_.tolist()
+    [4, 2, 1, 3]
+    """
+
+    _criterion = "RRPC"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **PearsonScore._parameter_constraints,
+        "absolute": ["boolean"],
+        "n_candidates": [Interval(Integral, 1, None, closed="left"), None],
+        "score_scaling": [StrOptions({"zscore", "unit", "log1p"}), None],
+    }
+
+    def __init__(
+        self,
+        n_features_to_select: float | None = None,
+        *,
+        absolute: bool = True,
+        n_candidates: int | None = 2000,
+        task: Literal["auto", "regression", "classification"] = "auto",
+        score_scaling: Literal["zscore", "unit", "log1p"] | None = None,
+    ) -> None:
+        super().__init__(n_features_to_select, task=task)
+        self.absolute = absolute
+        self.n_candidates = n_candidates
+        self.score_scaling = score_scaling
+
+    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
+        own = {key: getattr(self, key) for key in ("absolute", "n_candidates", "score_scaling")}
+        return {**super()._parameters(labels), **own}
+
+
+class RedundancyFilter(ScoreSelector):
+    """A walk down the ranking of any selector, past features that are redundant with better ones, unwanted, or too many
+    of one group.
+
+    Of the first `n_candidates` features of the ranking, each is kept unless its absolute correlation (or distance
+    correlation) with a kept one exceeds the threshold. The first ones that are kept are selected.
+
+    Parameters
+    ----------
+    estimator
+        A selector of daskfs, which is cloned.
+    measure
+        "correlation": absolute Pearson correlation over all rows. "distance_correlation": the root of the squared
+        distance correlation, in [0, 1], which also sees what is not linear; over at most 100,000 rows, in 128 bins,
+        within 0.002 of the exact value, and exact where a feature has at most 128 values. None: nothing is compared.
+        A constant feature resembles none.
+    threshold
+        In (0, 1).
+    n_candidates
+        How far down the ranking is looked at, with a measure.
+    keep
+        Names, or numbers, of features that are selected first whatever they resemble, in the order of their ranks.
+    drop
+        Names, or numbers, of features that are never selected.
+    groups
+        Group of each feature, by its name, or by a regular expression that matches the whole of it.
+    max_per_group
+        At most so many features of one group are selected; needs `groups`.
+    n_features_to_select
+        Number of features, or a share of them in (0, 1]; None selects half. Fewer are selected where no more are kept.
+
+    Attributes
+    ----------
+    estimator_
+        The fitted selector.
+    scores_
+        Its scores.
+    ranking_
+        Shape (n_features,), int64: the features that are kept come first, in the order in which they were; the others
+        follow in the order of the selector.
+    reasons_
+        Shape (n_features,), str: why a feature may not be selected; empty for the others.
+    n_kept_
+        How many may be selected.
+
+    Raises
+    ------
+    ValueError
+        In ``fit``, for a name that no feature has, naming the nearest; and as the selector does.
+
+    References
+    ----------
+    Székely, Rizzo and Bakirov (2007), Annals of Statistics 35(6), Definition 4 (distance correlation).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskfs import RedundancyFilter, VarianceScore
+    >>> a, b = np.random.default_rng(0).normal(size=(2, 50))
+    >>> X = np.column_stack([3 * a, 2 * a, b])
+    >>> fitted = RedundancyFilter(VarianceScore(), n_features_to_select=2).fit(X)
+    >>> fitted.get_support(indices=True).tolist(), fitted.reasons_[1]
+    ([0, 2], 'redundant with x0 (1.00)')
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **ScoreSelector._parameter_constraints,
+        "estimator": [ScoreSelector],
+        "measure": [StrOptions({"correlation", "distance_correlation"}), None],
+        "threshold": [Interval(Real, 0, 1, closed="neither")],
+        "n_candidates": [Interval(Integral, 1, None, closed="left")],
+        "keep": ["array-like"],
+        "drop": ["array-like"],
+        "groups": [dict, None],
+        "max_per_group": [Interval(Integral, 1, None, closed="left"), None],
+    }
+
+    def __init__(
+        self,
+        estimator: ScoreSelector,
+        *,
+        measure: Literal["correlation", "distance_correlation"] | None = "correlation",
+        threshold: float = 0.9,
+        n_candidates: int = 500,
+        keep: Sequence[str | int] = (),
+        drop: Sequence[str | int] = (),
+        groups: Mapping[str, str] | None = None,
+        max_per_group: int | None = None,
+        n_features_to_select: float | None = None,
+    ) -> None:
+        super().__init__(n_features_to_select)
+        self.estimator = estimator
+        self.measure = measure
+        self.threshold = threshold
+        self.n_candidates = n_candidates
+        self.keep = keep
+        self.drop = drop
+        self.groups = groups
+        self.max_per_group = max_per_group
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the selector, and walk down its ranking.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As the selector takes them.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        if (self.groups is None) != (self.max_per_group is None):
+            msg = "groups and max_per_group need each other: give both, or neither."
+            raise InputError(msg)
+        inner = clone(self.estimator)
+        kept: np.ndarray = np.empty(0, dtype=np.int64)
+        dropped: list[tuple[int, str]] = []
+
+        def walk(context: Context, method: Method, client: Any) -> None:
+            nonlocal kept, dropped
+            names = getattr(inner, "feature_names_in_", [f"x{i}" for i in range(context.tiles.shape.n_features)])
+            names = [str(name) for name in names]
+            kept, dropped = filter_features(context, method, self._wanted(names), names, client)
+
+        inner._after = walk
+        try:
+            inner.fit(X, y, sample_weight)
+        finally:
+            del inner._after
+        self.estimator_ = inner
+        self.scores_, self.score_fields_ = inner.scores_.copy(), inner.score_fields_
+        self.n_features_in_ = inner.n_features_in_
+        if hasattr(inner, "feature_names_in_"):
+            self.feature_names_in_ = inner.feature_names_in_
+        elif hasattr(self, "feature_names_in_"):  # of an earlier fit
+            del self.feature_names_in_
+        rest = np.argsort(inner.ranking_, kind="stable")
+        self.ranking_, self.n_kept_ = ranks(np.concatenate([kept, rest[~np.isin(rest, kept)]])), int(kept.size)
+        self._is_excluded = self.ranking_ > self.n_kept_
+        self.reasons_ = np.full(self.n_features_in_, "", dtype=object)
+        for feature, reason in dropped:
+            self.reasons_[feature] = reason
+        return self
+
+    def _wanted(self, names: list[str]) -> dict[str, Any]:
+        """Return what the stages of the walk take, with numbers for names."""
+        keep, drop = (_as_names(wanted, names) for wanted in (self.keep, self.drop))
+        try:
+            choice = numbered_choice(names, keep, drop, self.groups)
+            n_wanted: Any = self.n_features_to_select
+            if isinstance(n_wanted, Integral):
+                reach = None if self.measure is None else self.n_candidates
+                check_counts(min(int(n_wanted), len(names)), len(choice["keep"]), reach)
+        except JobError as error:
+            raise InputError(str(error)) from None
+        wanted = {key: getattr(self, key) for key in ("measure", "threshold", "n_candidates", "max_per_group")}
+        return {**wanted, **choice, "scaling": getattr(self.estimator, "score_scaling", None)}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = self.estimator._needs_labels
+        return tags
+
+
+def _as_names(wanted: Sequence[str | int] | str, names: Sequence[str]) -> list[str]:
+    """Return names for numbers of features."""
+    found = []
+    for one in [wanted] if isinstance(wanted, str) else wanted:
+        if not isinstance(one, str) and not 0 <= int(one) < len(names):
+            msg = f"there is no feature {one}: X has {len(names)} features, from 0 to {len(names) - 1}."
+            raise InputError(msg)
+        found.append(one if isinstance(one, str) else names[int(one)])
+    return found

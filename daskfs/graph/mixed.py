@@ -1,0 +1,134 @@
+"""Stage "mixed": neighbor lists by the mixed distance of Doquire and Verleysen (2011), Eq. 8.
+
+``d_ij`` is ``(y_i - y_j)**2`` where both targets are known, and ``||x_i - x_j||**2 / n_features`` for all other pairs.
+No index serves both, and pairs of labelled rows are never enumerated. The rule is this.
+
+- The lists over X hold the nearest `n_candidates` rows of each (:meth:`daskfs.graph.spec.MixedGraph.n_candidates`).
+- An unlabelled row takes the first k of its list: all its distances are distances in X.
+- A labelled row takes, from its list, the unlabelled rows only, and beside these the k labelled rows nearest by target,
+  which a sort finds. The k nearest of both by d are its list.
+- That list is complete when its last entry is no farther than the last candidate in X, since any unlabelled row that is
+  no candidate is at least as far as that; and when all unlabelled rows are candidates. Otherwise the row is open, and
+  counted. So no row is open up to 1024 rows, of which all are candidates, nor is one with k unlabelled candidates. The
+  lists over X are taken as true; their recall is reported.
+
+With ``neighbors="x"`` every row takes the first k of its list over X, and only the lengths are mixed; those lists stay
+in the order of X, so that their first entries serve a smaller k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from daskfs.graph.spec import GraphSpec, MixedGraph
+from daskfs.graph.target import (
+    counted_target,
+    create_list_arrays,
+    listed_by_target,
+    sorted_targets,
+    unit_blocks,
+)
+from daskfs.kernels.moments import row_blocks
+from daskfs.kernels.targets import SortedTargets, first_by_length
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.store import Store
+
+MIXED_ENTRIES = 2**20
+"""Candidates that are merged at a time."""
+
+
+def mixed_graph(raw: Mapping[str, Any]) -> MixedGraph:
+    """Rebuild the specification from JSON."""
+    return MixedGraph(GraphSpec(**raw["base"]), raw["neighbors"], raw["standardize"])
+
+
+def create_mixed_lists(context: Context, parameters: Mapping[str, Any]) -> None:
+    """Create the arrays of mixed lists."""
+    name = mixed_graph(parameters["lists"]).name
+    create_list_arrays(context.store, name, context.tiles.shape.n_samples, int(parameters["k"]))
+
+
+def mix_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Write the mixed lists of some blocks of rows, and count the rows whose lists may be incomplete."""
+    lists, k, width = mixed_graph(parameters["lists"]), int(parameters["k"]), int(parameters["n_candidates"])
+    store, shape = context.store, context.tiles.shape
+    target = counted_target(context)
+    merge = _Merge(lists, k, target, sorted_targets(target, lists.standardize, shape.n_samples), shape.n_features)
+    candidates = [store.open(name.format(lists.base.name)) for name in (layout.KNN_INDICES, layout.KNN_DISTANCES)]
+    n_open = 0
+    for rows in unit_blocks(shape.n_samples, int(parameters["blocks_per_unit"]), unit):
+        indices, distances = (part[rows, :width] for part in candidates)
+        found = np.empty((len(indices), k), indices.dtype), np.empty((len(indices), k))
+        for some in row_blocks(len(indices), merged_rows(k, width)):
+            where = slice(rows.start + some.start, rows.start + some.stop)
+            *parts, is_open = merge(where, indices[some], distances[some])
+            found[0][some], found[1][some] = parts
+            n_open += int(np.count_nonzero(is_open))
+        store.open(layout.KNN_INDICES.format(lists.name))[rows] = found[0]
+        store.open(layout.KNN_DISTANCES.format(lists.name))[rows] = found[1]
+    return {"n_open": n_open}
+
+
+def merged_rows(k: int, width: int) -> int:
+    """Return how many rows are merged at a time."""
+    return max(1, MIXED_ENTRIES // (width + 4 * k))
+
+
+class _Merge:
+    """The lists of some rows from their candidates in X and from the sorted targets."""
+
+    def __init__(
+        self, lists: MixedGraph, k: int, target: np.ndarray, by_target: SortedTargets, n_features: int
+    ) -> None:
+        self._lists, self._k, self._target, self._by_target = lists, k, target, by_target
+        self._n_unlabelled = target.size - by_target.values.size
+        self._per_feature = np.sqrt(n_features)
+
+    def __call__(
+        self, rows: slice, indices: np.ndarray, distances: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return indices and lengths, (n_rows, k), and which rows are open, (n_rows,)."""
+        lengths = distances / self._per_feature
+        is_labelled = ~np.isnan(self._target[rows])
+        both = is_labelled[:, None] & (indices >= 0) & ~np.isnan(self._target[indices])
+        if self._lists.neighbors == "x":
+            own = np.broadcast_to(self._target[rows, None], both.shape)
+            lengths[both] = np.abs(self._target[indices[both]] - own[both]) / self._by_target.scale
+            return *_padded(indices, lengths, self._k), np.zeros(len(indices), bool)
+        found, long = _padded(indices, lengths, self._k)
+        if not is_labelled.any():
+            return found, long, np.zeros(len(indices), bool)
+        by_target = listed_by_target(self._by_target, self._target, rows, self._k)
+        # beyond its candidates a row has no unlabelled row nearer than the last of them, and none where it met them all
+        met = np.count_nonzero((indices >= 0) & ~both, axis=1) == self._n_unlabelled
+        reach = np.where(met, np.inf, lengths[:, -1])
+        lengths[both] = np.inf
+        merged = first_by_length(
+            np.concatenate([indices[is_labelled], by_target[0][is_labelled]], axis=1),
+            np.concatenate([lengths[is_labelled], by_target[1][is_labelled]], axis=1),
+            self._k,
+        )
+        found[is_labelled], long[is_labelled] = merged
+        return found, long, is_labelled & (long[:, -1] > reach)
+
+
+def _padded(indices: np.ndarray, lengths: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first k entries, -1 and inf beyond the last."""
+    width = min(k, indices.shape[1])
+    found, long = np.full((len(indices), k), -1, indices.dtype), np.full((len(indices), k), np.inf)
+    found[:, :width], long[:, :width] = indices[:, :width], lengths[:, :width]
+    return found, long
+
+
+def open_rows(store: Store, name: str) -> int:
+    """Return the number of rows whose mixed lists may be incomplete, from the records of the stage of
+    that name.
+    """
+    total, unit = 0, 0
+    while (record := store.read_record(name, unit)) is not None:
+        total, unit = total + int(record["facts"].get("n_open", 0)), unit + 1
+    return total

@@ -1,0 +1,102 @@
+"""Stage "targets": neighbor lists by the target alone.
+
+Every unit sorts the known targets for itself, which takes less than a second for a million of them and less memory than
+any index of rows, and writes the lists of some blocks of rows. Nothing is held for a pair of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.graph.partition import block_rows, index_dtype
+from daskfs.graph.spec import TargetGraph
+from daskfs.kernels.moments import row_blocks
+from daskfs.kernels.targets import SortedTargets
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.store import Store
+
+TARGET_UNITS = 8
+"""Units of one stage at most, as each of them sorts all targets."""
+UNIT_ROWS = 2**16
+"""Rows below which a unit is not worth its sort."""
+
+
+def blocks_per_unit(n_samples: int) -> int:
+    """Return the blocks of rows whose lists one unit writes."""
+    size = block_rows(n_samples)
+    return max(UNIT_ROWS // size, -(-n_samples // (size * TARGET_UNITS)))
+
+
+def unit_blocks(n_samples: int, per_unit: int, unit: int) -> list[slice]:
+    """Return the blocks of rows of one unit."""
+    size = block_rows(n_samples)
+    first, stop = unit * per_unit * size, min((unit + 1) * per_unit * size, n_samples)
+    return [slice(first + rows.start, first + rows.stop) for rows in row_blocks(stop - first, size)]
+
+
+def create_list_arrays(store: Store, name: str, n_samples: int, k: int) -> None:
+    """Create the arrays of neighbor lists of length k."""
+    chunks = (block_rows(n_samples), k)
+    store.create(layout.KNN_INDICES.format(name), (n_samples, k), index_dtype(n_samples), chunks)
+    store.create(layout.KNN_DISTANCES.format(name), (n_samples, k), np.float64, chunks)
+
+
+def create_target_lists(context: Context, parameters: Mapping[str, Any]) -> None:
+    """Create the arrays of lists by target."""
+    name = TargetGraph(**parameters["lists"]).name
+    create_list_arrays(context.store, name, context.tiles.shape.n_samples, int(parameters["k"]))
+
+
+def find_target_neighbors(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Write the lists of some blocks of rows; those of unlabelled rows are empty."""
+    lists, k = TargetGraph(**parameters["lists"]), int(parameters["k"])
+    store, n_samples = context.store, context.tiles.shape.n_samples
+    target = counted_target(context)
+    by_target = sorted_targets(target, lists.standardize, n_samples)
+    for rows in unit_blocks(n_samples, int(parameters["blocks_per_unit"]), unit):
+        indices, lengths = listed_by_target(by_target, target, rows, k)
+        store.open(layout.KNN_INDICES.format(lists.name))[rows] = indices
+        store.open(layout.KNN_DISTANCES.format(lists.name))[rows] = lengths
+    return {"n_labelled": int(by_target.values.size)}
+
+
+def counted_target(context: Context) -> np.ndarray:
+    """Return the target of each row, shape (n_samples,), float64; NaN where it is unknown or the row does not count."""
+    labels = context.counted_labels()
+    assert labels is not None
+    return np.asarray(labels.values, dtype=np.float64)
+
+
+def sorted_targets(target: np.ndarray, standardize: bool, n_samples: int) -> SortedTargets:
+    """Sort targets, or raise :class:`InputError` where they say nothing of how near rows are."""
+    by_target = SortedTargets.of(target, standardize, index_dtype(n_samples))
+    known = by_target.values
+    if known.size < 2:
+        msg = f"neighbors by target need two labelled rows, and there are {known.size} of {n_samples}."
+        raise InputError(msg)
+    if known[0] == known[-1]:
+        msg = f"neighbors by target need targets that differ, and all {known.size} labelled rows have {known[0]:g}."
+        raise InputError(msg)
+    if not 0 < by_target.scale < np.inf:
+        msg = (
+            f"targets from {known[0]:g} to {known[-1]:g} have no standard deviation in float64: rescale them, or leave "
+            "them as they are with standardize_y false."
+        )
+        raise InputError(msg)
+    return by_target
+
+
+def listed_by_target(
+    by_target: SortedTargets, target: np.ndarray, rows: slice, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lists of some rows, (n_rows, k) each; -1 and inf all through for unlabelled ones."""
+    known = rows.start + np.flatnonzero(~np.isnan(target[rows]))
+    indices = np.full((rows.stop - rows.start, k), -1, by_target.ascending.dtype)
+    lengths = np.full(indices.shape, np.inf)
+    indices[known - rows.start], lengths[known - rows.start] = by_target.nearest(target[known], known, k)
+    return indices, lengths

@@ -1,0 +1,43 @@
+"""What the walks down the rankings left, and why not the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from daskfs.methods.registry import Method
+from daskfs.store import layout
+from daskfs.store.store import Store
+
+
+def selectable(store: Store, method: Method, table: np.ndarray, *, filtered: bool) -> np.ndarray:
+    """Return the features that a method may select, best first, int64.
+
+    Parameters
+    ----------
+    store, method, table
+        The run store, the method and its fields.
+    filtered
+        Whether the job has ``select.redundancy``.
+    """
+    if filtered:
+        return store.open(layout.FILTERED.format(method.label))[...]
+    return method.order(table)[: int(np.count_nonzero(~method.is_excluded(table)))]
+
+
+def dropped_features(store: Store, method: Method, table: np.ndarray, names: Sequence[str]) -> list[tuple[int, str]]:
+    """Return the features that a method may not select, and why, in the order of their ranks."""
+    place = {int(feature): rank for rank, feature in enumerate(method.order(table))}
+    rows = store.read_json(layout.FILTERED_JSON.format(method.label))
+    found = [(int(feature), _reason(why, what, names)) for feature, why, *what in rows]
+    return sorted(found, key=lambda row: place[row[0]])
+
+
+def _reason(why: str, what: Sequence[Any], names: Sequence[str]) -> str:
+    if why == "redundant":
+        value = math.floor(what[1] * 100 + 1e-9) / 100  # 1.00 is for copies alone
+        return f"redundant with {names[what[0]]} ({value:.2f})"
+    return f"group {what[0]} is full" if why == "group" else "dropped by name"

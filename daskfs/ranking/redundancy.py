@@ -1,0 +1,183 @@
+"""Stages "candidates" and "filter": down each ranking past what is redundant, unwanted, or too many of a kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError, JobError, nearest
+from daskfs.kernels.distance import distance_correlations_with
+from daskfs.kernels.greedy import filter_redundant
+from daskfs.methods.registry import Method
+from daskfs.ranking.tables import method_scores
+from daskfs.scores.correlations import distance_weights, stored_bins, stored_correlations
+from daskfs.scores.slab import methods_from
+from daskfs.store import layout
+from daskfs.store.context import Context
+
+PURPOSE = "redundancy"
+
+
+# ------------------------------------------------------------------------ names to numbers
+def numbered_choice(
+    names: Sequence[str],
+    keep: Sequence[str],
+    drop: Sequence[str],
+    groups: Mapping[str, str] | None,
+    where: str = "",
+) -> dict[str, Any]:
+    """Return ``{"keep": [...], "drop": [...], "groups": {...}}`` with the numbers of features for their names; groups
+    by number as text, as JSON has it.
+
+    Parameters
+    ----------
+    names
+        Of all features.
+    keep, drop
+        Names.
+    groups
+        Group of each feature: by its name, or by a regular expression that matches the whole of it. A name counts
+        before any expression, and the first expression that matches before others.
+    where
+        What stands before the keys in messages.
+
+    Raises
+    ------
+    JobError
+        For a name that no feature has, an expression that is none or matches none, a feature in both lists, or when
+        nothing is left to select.
+    """
+    numbers: dict[str, list[int]] = {}
+    for number, name in enumerate(names):
+        numbers.setdefault(name, []).append(number)
+    kept, dropped = (_numbers_of(list_, numbers, f"{where}{key}") for list_, key in ((keep, "keep"), (drop, "drop")))
+    if both := sorted(set(kept) & set(dropped)):
+        msg = f"'{names[both[0]]}' is in {where}keep and in {where}drop: leave it in one of them."
+        raise JobError(msg)
+    if dropped and len(set(dropped)) == len(names):
+        msg = f"{where}drop names all {len(names)} features: nothing is left to select."
+        raise JobError(msg)
+    return {"keep": kept, "drop": dropped, "groups": _groups_of(groups or {}, names, numbers, f"{where}groups")}
+
+
+def check_counts(wanted: int, n_keep: int, n_candidates: int | None, where: str = "") -> None:
+    """Raise :class:`JobError` when the walk could not leave as many features as are wanted.
+
+    Parameters
+    ----------
+    wanted
+        Number of features to select.
+    n_keep
+        How many are selected first.
+    n_candidates
+        How far down the ranking is looked at; None for all of it.
+    where
+        What stands before the keys in messages.
+    """
+    if n_keep > wanted:
+        msg = f"{where}keep has {n_keep} names, and {wanted} features are to be selected."
+        raise JobError(msg)
+    if n_candidates is not None and n_candidates + n_keep < wanted:
+        msg = f"{where}n_candidates is {n_candidates}, and {wanted} features are to be selected: raise it."
+        raise JobError(msg)
+
+
+def _numbers_of(wanted: Sequence[str], numbers: Mapping[str, list[int]], key: str) -> list[int]:
+    found: list[int] = []
+    for name in wanted:
+        if name not in numbers:
+            msg = f"{key} names '{name}', and no feature has that name.{nearest(name, tuple(numbers))}"
+            raise JobError(msg)
+        found += numbers[name]
+    return sorted(set(found))
+
+
+def _groups_of(
+    groups: Mapping[str, str], names: Sequence[str], numbers: Mapping[str, list[int]], key: str
+) -> dict[str, str]:
+    exact: dict[int, str] = {}
+    matched: dict[int, str] = {}
+    for pattern, group in groups.items():
+        if pattern in numbers:
+            exact.update(dict.fromkeys(numbers[pattern], group))
+            continue
+        try:
+            expression = re.compile(pattern)
+        except re.error as error:
+            msg = f"{key}: '{pattern}' is no feature's name and no regular expression ({error})."
+            raise JobError(msg) from error
+        found = [number for number, name in enumerate(names) if expression.fullmatch(name)]
+        if not found:
+            msg = f"{key}: '{pattern}' is no feature's name and matches none.{nearest(pattern, tuple(numbers))}"
+            raise JobError(msg)
+        for number in found:
+            matched.setdefault(number, group)
+    return {str(number): group for number, group in sorted({**matched, **exact}.items())}
+
+
+# ---------------------------------------------------------------------------------- stages
+def list_candidates(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Write the features of each method that are walked through: those to keep, then the ranking without those to drop,
+    as far as it is looked at. :class:`InputError` where that leaves none of those that it ranks.
+    """
+    del unit
+    wanted = parameters["redundancy"]
+    keep, drop = set(wanted["keep"]), set(wanted["drop"])
+    for method in methods_from(parameters["methods"]):
+        table = method_scores(context.store, method)
+        order, n_ranked = method.order(table), int(np.count_nonzero(~method.is_excluded(table)))
+        first = [feature for feature in order.tolist() if feature in keep]
+        rest = [feature for feature in order[:n_ranked].tolist() if feature not in keep and feature not in drop]
+        if wanted["measure"] is not None:
+            rest = rest[: wanted["n_candidates"]]
+        if n_ranked and not first and not rest:
+            msg = f"method {method.label} can select nothing: every feature that it ranks is in drop."
+            raise InputError(msg)
+        features = np.array(first + rest, dtype=np.int64)
+        context.store.put_array(layout.CANDIDATES.format(PURPOSE, method.label), features)
+
+
+def filter_ranking(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Write which features of one method may be selected, best first, and why others may not."""
+    method, wanted = methods_from(parameters["methods"])[unit], parameters["redundancy"]
+    features = context.store.open(layout.CANDIDATES.format(PURPOSE, method.label))[...]
+    keep, groups = set(wanted["keep"]), wanted["groups"]
+    n_keep = sum(feature in keep for feature in features.tolist())
+    in_group = {
+        place: groups[str(feature)] for place, feature in enumerate(features.tolist()) if str(feature) in groups
+    }
+    kept, passed = filter_redundant(
+        range(features.size),
+        _similarity(context, parameters, method, features),
+        float(wanted["threshold"]),
+        range(n_keep),
+        in_group,
+        wanted["max_per_group"],
+    )
+    context.store.put_array(layout.FILTERED.format(method.label), features[kept])
+    rows = []
+    for place, (why, other, value) in passed.items():
+        redundant = why == "redundant"
+        what = [int(features[other]), value] if redundant else [in_group[place]]
+        rows.append([int(features[place]), why, *what])
+    rows += [[feature, "name"] for feature in wanted["drop"]]
+    context.store.write_json(layout.FILTERED_JSON.format(method.label), rows)
+    return {"n_candidates": int(features.size), "n_kept": len(kept)}
+
+
+def _similarity(
+    context: Context, parameters: Mapping[str, Any], method: Method, features: np.ndarray
+) -> Callable[[int, Sequence[int]], np.ndarray] | None:
+    """Return what compares a candidate with some others, by their places."""
+    measure = parameters["redundancy"]["measure"]
+    if measure is None or features.size == 0:
+        return None
+    if measure == "correlation":
+        correlation = stored_correlations(context, PURPOSE, method.label)
+        np.abs(correlation, out=correlation)
+        return lambda place, kept: correlation[place, kept]
+    columns, weights = stored_bins(context, parameters, features), distance_weights(context)
+    return lambda place, kept: distance_correlations_with(columns[place], [columns[k] for k in kept], weights)

@@ -1,0 +1,154 @@
+"""Stages "comoments" and "bins": what correlations and distance correlations of candidate features are made of.
+
+For correlations, rows are cut into stretches whose height the number of rows alone decides. One unit takes one stretch
+or several, and writes the co-moments of each; the stage after it merges them in order. So neither tiles nor workers
+change a bit. Distance correlations are of at most 100,000 rows, drawn evenly over all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from daskfs.kernels.comoments import Comoments, ComomentSum, correlations, merge_comoments, stretch_rows
+from daskfs.kernels.distance import BINS, DISTANCE_ROWS, BinnedColumn, binned
+from daskfs.kernels.scaling import Scaling, scale_rows
+from daskfs.scores.slab import slab_range
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.tiles import spread_rows
+
+
+def candidate_lists(context: Context, parameters: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the candidates of each method that has some, by label."""
+    names = {label: layout.CANDIDATES.format(parameters["purpose"], label) for label in parameters["labels"]}
+    lists = {label: context.store.open(name)[...] for label, name in names.items()}
+    return {label: features for label, features in lists.items() if features.size}
+
+
+def sum_comoments(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Write the co-moments of some stretches, for each list of candidates.
+
+    All lists are served by one read of X. What a list has is the same whatever other lists there are.
+    """
+    store, tiles = context.store, context.tiles
+    lists = candidate_lists(context, parameters)
+    if not lists:
+        return
+    columns = np.unique(np.concatenate(list(lists.values())))
+    places = {label: np.searchsorted(columns, features) for label, features in lists.items()}
+    weights = context.weights()
+    n_samples, per_unit = tiles.shape.n_samples, int(parameters["stretches_per_unit"])
+    height = stretch_rows(n_samples)
+    of_unit = slice(unit * per_unit * height, min((unit + 1) * per_unit * height, n_samples))
+    sums: dict[str, ComomentSum] = {}
+    with threadpool_limits(1, "blas"):
+        for part, block in tiles.column_blocks(columns, of_unit, _felt(parameters["scaling"])):
+            stretch, passed = divmod(part.start, height)
+            if passed == 0:
+                left = min(height, n_samples - part.start)
+                sums = {label: ComomentSum(features.size, left) for label, features in lists.items()}
+            for label, total in sums.items():
+                total.add(block[:, places[label]], None if weights is None else weights[part])
+            if part.stop % height and part.stop != of_unit.stop:
+                continue
+            for label in list(sums):
+                found = sums.pop(label).result()
+                name = (parameters["purpose"], label, stretch)
+                rows = max(1, 2**22 // found.mean.size)
+                store.put_array(layout.COMOMENTS.format(*name), found.matrix, (rows, found.mean.size))
+                store.put_array(layout.COMOMENT_MEANS.format(*name), np.append(found.mean, found.total))
+
+
+def _felt(scaling: Scaling | None) -> Scaling | None:
+    """Return the scaling, unless it is one that no correlation feels."""
+    return None if scaling == "zscore" else scaling
+
+
+def stored_correlations(context: Context, purpose: str, label: str) -> np.ndarray:
+    """Return the correlations of a method's candidates, shape (n_candidates, n_candidates), from what
+    :func:`sum_comoments` wrote.
+    """
+    store, n_samples = context.store, context.tiles.shape.n_samples
+    merged: Comoments | None = None
+    for stretch in range(-(-n_samples // stretch_rows(n_samples))):
+        means = store.open(layout.COMOMENT_MEANS.format(purpose, label, stretch))[...]
+        matrix = store.open(layout.COMOMENTS.format(purpose, label, stretch))[...]
+        if merged is None:  # the first is added to, and may be the store's own
+            merged = Comoments(float(means[-1]), means[:-1], matrix.copy())
+        else:
+            merged = merge_comoments(merged, Comoments(float(means[-1]), means[:-1], matrix))
+    assert merged is not None
+    return correlations(merged)
+
+
+def distance_rows(context: Context) -> np.ndarray:
+    """Return the rows that distance correlations are taken over, ascending; none of weight 0."""
+    n_samples = context.tiles.shape.n_samples
+    rows = spread_rows(n_samples, min(n_samples, DISTANCE_ROWS))
+    weights = context.weights()
+    return rows if weights is None else rows[weights[rows] > 0]
+
+
+def distance_weights(context: Context) -> np.ndarray | None:
+    """Return how many rows each of :func:`distance_rows` counts for."""
+    weights = context.weights()
+    return None if weights is None else weights[distance_rows(context)]
+
+
+def bin_candidates(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Write the bins of the candidates that lie in one slab."""
+    slab = slab_range(unit, int(parameters["slab_columns"]), context.tiles.shape.n_features)
+    columns = _inside(candidate_lists(context, parameters), slab)
+    if columns.size == 0:
+        return
+    rows, weights = distance_rows(context), distance_weights(context)
+    values = context.tiles.read_columns(columns, rows, slab.start, slab.stop)
+    if (scaling := _felt(parameters["scaling"])) is not None:
+        norms = context.tiles.row_norms(slice(0, context.tiles.shape.n_samples))[rows] if scaling == "unit" else None
+        values = np.asarray(scale_rows(values, scaling, None, norms))
+    codes = np.empty((columns.size, rows.size), dtype=np.uint8)
+    table = np.zeros((columns.size, 2 * BINS))
+    for place in range(columns.size):
+        column = binned(values[:, place], BINS, weights)
+        codes[place] = column.codes
+        table[place] = _packed(column)
+    context.store.put_array(layout.BINNED_CODES.format(unit), codes, (1, rows.size))
+    context.store.put_array(layout.BINNED_TABLE.format(unit), table)
+
+
+def _inside(lists: Mapping[str, np.ndarray], slab: slice) -> np.ndarray:
+    columns = np.unique(np.concatenate(list(lists.values()))) if lists else np.empty(0, dtype=np.int64)
+    return columns[(columns >= slab.start) & (columns < slab.stop)]
+
+
+def _packed(column: BinnedColumn) -> np.ndarray:
+    """Number of bins, variance, steps and shares of a column in one row."""
+    row, steps = np.zeros(2 * BINS), column.steps.size
+    row[0], row[1], row[2 : 2 + steps], row[1 + BINS : 1 + BINS + steps] = (
+        steps,
+        column.variance,
+        column.steps,
+        column.below,
+    )
+    return row
+
+
+def stored_bins(context: Context, parameters: Mapping[str, Any], features: np.ndarray) -> list[BinnedColumn]:
+    """Return some candidates in bins, from what :func:`bin_candidates` wrote."""
+    lists, columns = candidate_lists(context, parameters), int(parameters["slab_columns"])
+    found: dict[int, BinnedColumn] = {}
+    for slab in np.unique(features // columns):
+        known = _inside(lists, slab_range(int(slab), columns, context.tiles.shape.n_features))
+        codes = context.store.open(layout.BINNED_CODES.format(int(slab)))
+        table = context.store.open(layout.BINNED_TABLE.format(int(slab)))[...]
+        for feature in features[features // columns == slab]:
+            place = int(np.searchsorted(known, feature))
+            steps, row = int(table[place, 0]), table[place]
+            found[int(feature)] = BinnedColumn(
+                codes[place : place + 1][0], row[2 : 2 + steps], row[1 + BINS : 1 + BINS + steps], float(row[1])
+            )
+    return [found[int(feature)] for feature in features]

@@ -1,0 +1,112 @@
+"""Stage "trade-off": the weights of sSelect's two terms, chosen by the cut value of the reduced data.
+
+The slabs have written both terms of every feature. For each trade-off of a grid the features are ranked, a sample of
+the rows is reduced to the first of them, and :mod:`daskfs.kernels.cut` says how easily it falls into two clusters. The
+rows come from the sample that is kept beside the tiles, so X is not read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from daskfs.kernels.cut import CUT_ROWS, Cut, cut_features, cut_of, lowest_cut
+from daskfs.kernels.order import rank_order
+from daskfs.kernels.scaling import inverse_or_zero, row_norms
+from daskfs.methods.registry import Method
+from daskfs.methods.sselect import SSelectParameters, combined
+from daskfs.scores.slab import methods_from
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.store import Store
+
+GRID = np.arange(11) / 10
+DIRECTION_GRID = 2.0**40
+"""Coordinates of unit rows are rounded to this: rows of one direction are equal, whatever their lengths were."""
+USUAL_TRADE_OFF = 0.1
+"""The paper's; taken where no reduced data has two different rows."""
+
+
+def choose_trade_off(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Choose a trade-off, write the scores under it, and keep the whole curve."""
+    del unit
+    (method,) = methods_from([parameters["method"]])
+    own = method.parameters
+    assert isinstance(own, SSelectParameters)
+    table = context.store.open(layout.UNFINISHED.format(method.label))[...]
+    _, graph_term, label_term = table
+    count = cut_features(own.n_cut_features, int(np.count_nonzero(~np.isnan(graph_term))))
+    orders = [rank_order(combined(graph_term, label_term, t), "ascending")[:count] for t in GRID]
+    used = np.unique(np.concatenate(orders))
+    rows, block = context.tiles.sampled_columns(used, CUT_ROWS, own.graph_scaling)
+    weights = context.weights()
+    cuts = _cuts(block, used, orders, own, None if weights is None else weights[rows])
+    values = np.array([cut.value for cut in cuts])
+    known = label_term[~np.isnan(label_term)]
+    if known.size and (known == known[0]).all():
+        values[0] = np.nan  # where labels tell no feature apart, they cannot rank
+    place = lowest_cut(GRID, values)
+    chosen = USUAL_TRADE_OFF if place is None else float(GRID[place])
+    table[0] = combined(graph_term, label_term, chosen)
+    context.store.put_array(
+        layout.SCORES.format(method.label), table, (table.shape[0], int(parameters["slab_columns"]))
+    )
+    beside = {"n_rows": int(rows.size), "n_features": count, "n_neighbors": own.n_neighbors}
+    curve = _curve(cuts) | {"chosen": chosen, **beside}
+    context.store.write_json(layout.TRADE_OFFS.format(method.label), curve)
+    return {"trade_off": chosen}
+
+
+def _cuts(
+    block: np.ndarray,
+    used: np.ndarray,
+    orders: list[np.ndarray],
+    parameters: SSelectParameters,
+    weights: np.ndarray | None,
+) -> list[Cut]:
+    """Cut the rows reduced to the first features of each order; the same features in another order are not cut
+    again.
+    """
+    found: dict[bytes, Cut] = {}
+    cuts = []
+    with threadpool_limits(1, "blas"):  # sums of another number of threads have other last bits
+        for order in orders:
+            columns = np.sort(order)
+            key = columns.tobytes()
+            if key not in found:
+                reduced = np.ascontiguousarray(block[:, np.searchsorted(used, columns)])
+                if parameters.metric == "cosine":
+                    reduced *= inverse_or_zero(row_norms(reduced))[:, None]
+                if parameters.metric == "cosine" or parameters.graph_scaling == "unit":
+                    reduced = np.rint(reduced * DIRECTION_GRID) / DIRECTION_GRID
+                found[key] = cut_of(reduced, parameters.n_neighbors, weights)
+            cuts.append(found[key])
+    return cuts
+
+
+def _curve(cuts: list[Cut]) -> dict[str, Any]:
+    """Return the curve as lists by name, None for what is not there."""
+    rows = [asdict(cut) for cut in cuts]
+    return {"trade_off": GRID.tolist()} | {
+        name: [None if np.isnan(row[key]) else row[key] for row in rows]
+        for key, name in (
+            ("value", "cut_value"),
+            ("kernel_value", "kernel_cut_value"),
+            ("width", "kernel_width"),
+            ("n_components", "n_components"),
+            ("largest_component", "largest_component"),
+            ("n_distinct", "n_distinct"),
+        )
+    }
+
+
+def stored_curve(store: Store, method: Method) -> dict[str, Any] | None:
+    """Return what :func:`choose_trade_off` kept of a method, None for one whose trade-off was given."""
+    curve: dict[str, Any] | None = None
+    if isinstance(method.parameters, SSelectParameters) and method.finish:
+        curve = store.read_json(layout.TRADE_OFFS.format(method.label))
+    return curve

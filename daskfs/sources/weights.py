@@ -1,0 +1,81 @@
+"""Weights of rows: how many rows each row counts for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.sources.checks import check_label_column, check_label_count
+from daskfs.sources.resolve import LabelRef, MemberReader
+
+
+def read_weights(ref: LabelRef | None, n_samples: int, read_member: MemberReader) -> np.ndarray | None:
+    """Return the weights that a source's spec names, shape (n_samples,), float64; None when it names none.
+
+    Parameters
+    ----------
+    ref
+        Where they are.
+    n_samples
+        Number of rows of X.
+    read_member
+        Reads what lies inside the source.
+
+    Raises
+    ------
+    InputError
+        As :func:`check_weights`.
+    """
+    return None if ref is None else check_weights(ref.read(n_samples, read_member), n_samples, ref.origin)
+
+
+def check_weights(values: Any, n_samples: int, origin: str) -> np.ndarray:
+    """Return weights of rows as float64, shape (n_samples,).
+
+    Parameters
+    ----------
+    values
+        One number for each row; text that spells a number counts as one.
+    n_samples
+        Number of rows of X.
+    origin
+        What messages call them.
+
+    Raises
+    ------
+    InputError
+        Naming the first row whose weight is missing, no number, infinite or negative, or when all weights are 0.
+    """
+    raw = check_label_column(np.asarray(values), origin, "weights")
+    check_label_count(len(raw), n_samples, origin, "weights")
+    if raw.dtype.kind in "biuf":
+        weights = raw.astype(np.float64)
+    else:
+        weights = np.fromiter((_number(value, row, origin) for row, value in enumerate(raw)), np.float64, len(raw))
+    wrong = np.flatnonzero(~(weights >= 0) | np.isinf(weights))
+    if wrong.size:
+        value = weights[wrong[0]]
+        found = "no weight" if np.isnan(value) else f"the weight {value:g}"
+        more = f", and {wrong.size - 1} more rows have none that serves" if wrong.size > 1 else ""
+        raise InputError(
+            f"{origin} has {found} in row {int(wrong[0])}{more}: weights of rows are finite numbers from 0 up (0 "
+            "leaves a row out)."
+        )
+    if not weights.any():
+        raise InputError(f"{origin} gives every row a weight of zero: no row is left to count.")
+    total = float(weights.sum())
+    if not np.isfinite(total * total):
+        raise InputError(f"{origin} has weights up to {weights.max():.3g}, whose products overflow: divide them all.")
+    return weights
+
+
+def _number(value: Any, row: int, origin: str) -> float:
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    if text is None or (isinstance(text, str) and not text.strip()):
+        return np.nan
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        raise InputError(f"{origin} has {str(text)[:40]!r} in row {row}: weights of rows are numbers.") from None

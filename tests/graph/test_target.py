@@ -1,0 +1,144 @@
+"""Lists by target in a store: blocks, units, unlabelled rows, and what cannot be sorted into a graph."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskfs.errors import InputError
+from daskfs.execution.units import create_arrays
+from daskfs.graph import target
+from daskfs.graph.partition import block_rows
+from daskfs.graph.spec import TARGET_NAMES, TargetGraph, Weighting
+from daskfs.graph.target import blocks_per_unit, find_target_neighbors, unit_blocks
+from daskfs.kernels.labels import Labels
+from daskfs.methods.registry import make_method
+from daskfs.plan import check_memory, plan_edges, plan_lists, plan_scores, plan_shape, plan_weights, slab_columns
+from daskfs.scores.slab import graph_needs, method_to_json
+from daskfs.scoring import memory_context, run_all
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.tiles import Shape
+from tests.reference.labelled import nearest, target_distances
+
+GiB = 2**30
+
+
+def context_of(y: np.ndarray) -> Context:
+    return memory_context(np.zeros((y.size, 1)), Labels("regression", y))
+
+
+def written(context: Context, lists: TargetGraph, k: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return lists, and how many units wrote them, the last one first."""
+    (stage,) = plan_lists(context.tiles.shape, lists, k)
+    create_arrays(context, [stage])
+    for unit in reversed(range(stage.n_units)):
+        find_target_neighbors(context, stage.parameters, unit)
+    store = context.store
+    name = lists.name
+    return store.open(layout.KNN_INDICES.format(name)), store.open(layout.KNN_DISTANCES.format(name)), stage.n_units
+
+
+def partly(n: int, share: float = 0.5) -> np.ndarray:
+    rng = np.random.default_rng(n)
+    return np.where(rng.random(n) < share, rng.normal(size=n).round(2), np.nan)
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_lists_of_labelled_rows_and_of_no_others(standardize: bool) -> None:
+    y = partly(150)
+    indices, distances, _ = written(context_of(y), TargetGraph(standardize), 5)
+    expected = nearest(target_distances(y, standardize=False), 5)
+    np.testing.assert_array_equal(indices, expected[0])
+    scale = np.nanstd(y) if standardize else 1.0
+    np.testing.assert_allclose(distances, expected[1] / scale, rtol=1e-13)
+    assert (indices[np.isnan(y)] == -1).all()
+
+
+def test_units_write_what_one_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    y = partly(9000)
+    *whole, n_units = written(context_of(y), TargetGraph(), 3)
+    assert n_units == 1
+    monkeypatch.setattr(target, "UNIT_ROWS", 1)
+    *parts, n_units = written(context_of(y), TargetGraph(), 3)
+    assert n_units == 3
+    np.testing.assert_array_equal(parts[0], whole[0])
+    np.testing.assert_array_equal(parts[1], whole[1])
+
+
+@given(st.integers(1, 10**9))
+def test_units_cover_the_rows_and_are_few(n_samples: int) -> None:
+    per_unit = blocks_per_unit(n_samples)
+    n_units = -(-n_samples // (per_unit * block_rows(n_samples)))
+    assert n_units <= target.TARGET_UNITS
+    blocks = unit_blocks(n_samples, per_unit, n_units - 1)
+    assert blocks[-1].stop == n_samples
+    assert blocks[0].start == (n_units - 1) * per_unit * block_rows(n_samples)
+    assert all(block.start % block_rows(n_samples) == 0 for block in blocks)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        ([np.nan, np.nan], "need two labelled rows, and there are 0 of 2"),
+        ([np.nan, 3.0], "need two labelled rows, and there are 1 of 2"),
+        ([2.5, np.nan, 2.5], "need targets that differ, and all 2 labelled rows have 2.5"),
+        ([-1e300, 1e300, 0.0], "from -1e\\+300 to 1e\\+300 have no standard deviation"),
+    ],
+)
+def test_what_cannot_be_a_graph(y: list[float], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        written(context_of(np.array(y)), TargetGraph(), 2)
+
+
+def test_of_the_graph_only_labelled_rows_are_nodes() -> None:
+    y = np.array([np.nan, 0.0, 0.1, np.nan, 5.0, 5.1, 5.2])
+    context, lists = context_of(y), TargetGraph(standardize=False)
+    stages = plan_lists(context.tiles.shape, lists, 1) + plan_edges(7, lists.name, 1, 0)
+    weighting = Weighting(lists.name, 1, "heat", 1.0)
+    run_all(context, [*stages, plan_weights(7, weighting, 0)], None)
+    summary = context.store.read_json(layout.GRAPH_SUMMARY.format(lists.name, 1))
+    assert {key: summary[key] for key in ("n_nodes", "n_edges", "n_components", "n_isolated", "max_degree")} == {
+        "n_nodes": 5,
+        "n_edges": 3,
+        "n_components": 2,
+        "n_isolated": 0,
+        "max_degree": 2,
+    }
+    assert summary["mean_degree"] == pytest.approx(6 / 5)
+    assert sum(summary["degree_histogram"]["counts"]) == 5
+    weights = context.store.read_json(layout.WEIGHT_SUMMARY.format(weighting.key))
+    assert (weights["n_isolated"], weights["n_underflow"]) == (0, 0)
+
+
+def test_names_that_stand_for_lists_by_target() -> None:
+    assert TargetGraph(True).name in TARGET_NAMES
+    assert TargetGraph(False).name in TARGET_NAMES
+    assert TargetGraph(True).name != TargetGraph(False).name
+
+
+def test_a_hundred_million_labelled_rows_fit_a_worker() -> None:
+    started = time.perf_counter()
+    limit, n = 16 * GiB, 10**8
+    shape = plan_shape(n, 100, "float32", None, limit)
+    method = make_method("SupervisedLaplacianScore", {})
+    ((lists, k),) = method.parameters.lists(n).values()
+    weightings = graph_needs([method])
+    stages = plan_lists(shape, lists, k, limit) + plan_edges(n, lists.name, k, 400 * 2**20)
+    stages.append(plan_weights(n, weightings[0], 400 * 2**20))
+    columns = slab_columns(shape, False, limit)
+    stages.append(plan_scores(shape, [method_to_json(method)], weightings, False, columns, 400 * 2**20))
+    check_memory(stages, limit)
+    assert time.perf_counter() - started < 1
+    assert stages[0].n_units == 8
+    assert stages[0].bytes_written == n * 5 * 12
+
+
+def test_planned_bytes_grow_with_the_rows() -> None:
+    small, large = (plan_lists(Shape(n, 4, "float32", False, None, n, 4), TargetGraph(), 5)[0] for n in (10**5, 10**6))
+    assert small.peak_bytes < large.peak_bytes
+    assert small.bytes_read < large.bytes_read
