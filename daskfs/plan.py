@@ -30,6 +30,7 @@ from daskfs.graph.partition import (
     partitioning,
     projected_columns,
     resolved,
+    rows_at_a_merge,
     search_units,
     step_rows,
 )
@@ -372,7 +373,8 @@ def _plan_groups(shape: Shape, spec: GraphSpec, k: int, available: int | None) -
     members = plan.max_members * member_bytes(shape, spec, k)
     build = process + members + beside
     merged = min(rows, plan.blocks_per_unit * block_rows(rows))
-    merge = process + 3 * merged * k * (index + 8) * 3 + min(merged, block_rows(rows)) * k * 300
+    merge = process + 3 * merged * k * (index + 8) * 3 + min(merged, block_rows(rows)) * k * 12
+    merge += min(merged, rows_at_a_merge(k)) * k * 300
     recall = n_assign * min(RECALL_ROWS, sampled) * k * 8
     close = process + 4 * recall + 16 * min(block_rows(rows), rows) * k
     until = f"recall-{name}"

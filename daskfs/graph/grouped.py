@@ -23,7 +23,15 @@ from threadpoolctl import threadpool_limits
 
 from daskfs.graph.descent import descent_neighbors
 from daskfs.graph.neighbors import close_band, store_queries
-from daskfs.graph.partition import Partitioning, block_rows, graph_dtype, index_dtype, search_width, step_rows
+from daskfs.graph.partition import (
+    Partitioning,
+    block_rows,
+    graph_dtype,
+    index_dtype,
+    rows_at_a_merge,
+    search_width,
+    step_rows,
+)
 from daskfs.graph.space import Space, fitted_space
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
@@ -388,8 +396,13 @@ def merge_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     order = np.argsort(rows, kind="stable")
     for block in row_blocks(wanted.stop - wanted.start, block_rows(n_samples)):
         here = slice(wanted.start + block.start, wanted.start + block.stop)
-        some = order[slice(*np.searchsorted(rows[order], [here.start, here.stop]))]
-        merged = _merged(rows[some] - here.start, indices[some], distances[some], here.stop - here.start, k)
+        merged = np.empty((here.stop - here.start, k), indices.dtype), np.empty((here.stop - here.start, k))
+        for piece in row_blocks(here.stop - here.start, rows_at_a_merge(k)):
+            first, stop = here.start + piece.start, here.start + piece.stop
+            some = order[slice(*np.searchsorted(rows, [first, stop], sorter=order))]
+            merged[0][piece], merged[1][piece] = _merged(
+                rows[some] - first, indices[some], distances[some], stop - first, k
+            )
         store.open(layout.KNN_INDICES.format(spec.name))[here] = merged[0]
         store.open(layout.KNN_DISTANCES.format(spec.name))[here] = merged[1]
         n_short += int((merged[0][:, -1] < 0).sum())

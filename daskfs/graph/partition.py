@@ -35,6 +35,8 @@ ASSIGN_UNITS = 8
 ASSIGN_BYTES = 2**26
 CHUNK_BYTES = 2**22
 MERGE_ROWS = 2**20
+MERGED_ENTRIES = 2**20
+"""Entries of lists that are merged at a time, from one group."""
 MIN_BLOCK_ROWS = 4096
 MAX_BLOCK_ROWS = 2**16
 
@@ -71,6 +73,11 @@ def search_units(n_samples: int) -> list[SearchUnit]:
     size = block_rows(n_samples)
     cuts = range(0, n_samples, size)
     return [SearchUnit(slice(0, n_samples), slice(start, min(start + size, n_samples))) for start in cuts]
+
+
+def rows_at_a_merge(k: int) -> int:
+    """Return how many rows' lists of length k, as found in several groups, are merged at a time."""
+    return max(1, MERGED_ENTRIES // k)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from distributed import Client, LocalCluster
 from numpy.typing import NDArray
 
 from daskfs import KNNGraph, knn_graph
+from daskfs.graph import partition
 from daskfs.graph.partition import Partitioning
 from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.kernels.neighbors import (
@@ -283,6 +284,12 @@ class TestSameBytes:
         with stored(tmp_path / "data", self.X, chunks) as context:
             assert context.tiles.shape.tile_rows == chunks[0]
             assert_same(found_by(context, n_groups=4), expected)
+
+    def test_lists_merged_few_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        expected = found_by(memory_context(self.X, None), n_groups=4)
+        monkeypatch.setattr(partition, "MERGED_ENTRIES", 10 * 170)
+        assert partition.rows_at_a_merge(10) == 170
+        assert_same(found_by(memory_context(self.X, None), n_groups=4), expected)
 
     def test_tiles_of_projected_rows(self, tmp_path: Path) -> None:
         spec = GraphSpec(engine="cells", projection=24)
