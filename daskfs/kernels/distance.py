@@ -98,34 +98,6 @@ def pair_distance_correlation(a: BinnedColumn, b: BinnedColumn, weights: np.ndar
     return float(np.clip(share, 0.0, 1.0))
 
 
-def distance_correlation(
-    columns: np.ndarray, weights: np.ndarray | None = None, *, n_bins: int = BINS, squared: bool = False
-) -> np.ndarray:
-    """Return the distance correlations of all pairs of columns (Székely, Rizzo and Bakirov 2007, V-statistics).
-
-    Parameters
-    ----------
-    columns
-        Shape (n_rows, m), finite.
-    weights
-        How many rows each row counts for, shape (n_rows,), above 0; None for one each.
-    n_bins
-        Columns with more different values are cut into so many bins.
-    squared
-        Whether to return their squares, the m_ij of Zhong, Chen and Nie (2019), Eq. 2.
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape (m, m), float64, symmetric, in [0, 1], 1 on the diagonal; 0 with a constant column.
-    """
-    found = [binned(column, n_bins, weights) for column in columns.T]
-    result = np.eye(len(found))
-    for i, column in enumerate(found):
-        result[i, :i] = result[:i, i] = distance_correlations_with(column, found[:i], weights, squared=squared)
-    return result
-
-
 def distance_correlations_with(
     column: BinnedColumn, others: Sequence[BinnedColumn], weights: np.ndarray | None = None, *, squared: bool = False
 ) -> np.ndarray:

@@ -9,8 +9,19 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from daskfs.kernels.distance import binned, distance_correlation
+from daskfs.kernels.distance import BINS, binned, distance_correlations_with
 from tests.reference import greedy as reference
+
+
+def distance_correlation(
+    columns: np.ndarray, weights: np.ndarray | None = None, *, n_bins: int = BINS, squared: bool = False
+) -> np.ndarray:
+    """Return the distance correlations of all pairs of columns, shape (m, m)."""
+    found = [binned(column, n_bins, weights) for column in columns.T]
+    result = np.eye(len(found))
+    for i, column in enumerate(found):
+        result[i, :i] = result[:i, i] = distance_correlations_with(column, found[:i], weights, squared=squared)
+    return result
 
 
 def defined(X: np.ndarray, squared: bool = False) -> np.ndarray:
