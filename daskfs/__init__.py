@@ -22,27 +22,33 @@ if TYPE_CHECKING:
     )
     from daskfs.estimators.graph import LaplacianScore
     from daskfs.estimators.greedy import RRPC, RedundancyFilter
+    from daskfs.estimators.rescaled import DSSFS, RLSR, SSUFS
     from daskfs.estimators.semisupervised import LSDF, SemiSupervisedLaplacianScore, SSelect
     from daskfs.estimators.supervised import SupervisedLaplacianScore
     from daskfs.graph.api import KNNGraph, knn_graph
     from daskfs.job import load_job, make_job
     from daskfs.pipeline import run_job
+    from daskfs.scores.api import distance_correlation_matrix
     from daskfs.version import __version__
 
 _HOME = {
+    "DSSFS": "daskfs.estimators.rescaled",
     "FisherScore": "daskfs.estimators.filters",
     "InformationGainScore": "daskfs.estimators.filters",
     "KolmogorovSmirnovScore": "daskfs.estimators.filters",
     "LSDF": "daskfs.estimators.semisupervised",
     "LaplacianScore": "daskfs.estimators.graph",
     "PearsonScore": "daskfs.estimators.filters",
+    "RLSR": "daskfs.estimators.rescaled",
     "RRPC": "daskfs.estimators.greedy",
     "RedundancyFilter": "daskfs.estimators.greedy",
+    "SSUFS": "daskfs.estimators.rescaled",
     "SSelect": "daskfs.estimators.semisupervised",
     "SemiSupervisedLaplacianScore": "daskfs.estimators.semisupervised",
     "SupervisedLaplacianScore": "daskfs.estimators.supervised",
     "VarianceScore": "daskfs.estimators.filters",
     "KNNGraph": "daskfs.graph.api",
+    "distance_correlation_matrix": "daskfs.scores.api",
     "knn_graph": "daskfs.graph.api",
     "load_job": "daskfs.job",
     "make_job": "daskfs.job",
@@ -51,8 +57,11 @@ _HOME = {
 }
 
 __all__ = [
+    "DSSFS",
     "LSDF",
+    "RLSR",
     "RRPC",
+    "SSUFS",
     "FisherScore",
     "InformationGainScore",
     "KNNGraph",
@@ -65,6 +74,7 @@ __all__ = [
     "SupervisedLaplacianScore",
     "VarianceScore",
     "__version__",
+    "distance_correlation_matrix",
     "knn_graph",
     "load_job",
     "make_job",

@@ -89,8 +89,8 @@ def _run_lines(result: dict[str, Any]) -> list[str]:
             quality = f"recall {recall['value']:.3f} on {recall['n_rows']} rows, "
         lines.append(f"graph {graph['name']}: {graph['engine']}, {quality}{graph['n_components']} components")
     lines += [
-        f"stage {s['name']}: {s['units']} units, {s['seconds']:.2f} s, peak {s['peak_bytes'] / MiB:.0f} of planned "
-        f"{s['planned_peak_bytes'] / MiB:.0f} MiB"
+        f"stage {s['name']}: {s['units']} units{_in_rounds(s['rounds'])}, {s['seconds']:.2f} s, peak "
+        f"{s['peak_bytes'] / MiB:.0f} of planned {s['planned_peak_bytes'] / MiB:.0f} MiB"
         for s in result["stages"]
     ]
     lines += [
@@ -101,6 +101,10 @@ def _run_lines(result: dict[str, Any]) -> list[str]:
     done = sum(result["recomputed"].values())
     lines.append(f"{done} units ran; {result['seconds']:.1f} s in all" if done else "nothing to do")
     return [*lines, f"ranking: {result['ranking']}", f"report:  {result['report']}"]
+
+
+def _in_rounds(rounds: int | None) -> str:
+    return "" if rounds is None else f" in {rounds} rounds"
 
 
 @app.command(epilog=EPILOG)
@@ -129,10 +133,19 @@ def _plan_lines(result: dict[str, Any]) -> list[str]:
     for graph in result["graphs"]:
         parts = "" if graph["n_cells"] is None else f", {graph['n_groups']} groups of rows, {graph['n_cells']} cells"
         lines.append(f"graph {graph['name']}: {graph['engine']}{parts}")
+    lines += [
+        f"loop {loop['name']}: its {len(loop['stages'])} stages run in turn until every method has settled, "
+        f"{_most_rounds(loop['max_rounds'])}; units and bytes above are of one round"
+        for loop in result["loops"]
+    ]
     limit = result["memory_limit"]
     shown = f"{limit / MiB:.0f} MiB" if limit else "not known before the cluster is"
     lines.append(f"peak {result['peak_bytes'] / MiB:.0f} MiB in a worker; its limit: {shown}")
     return [*lines, f"output: {result['output']}"]
+
+
+def _most_rounds(max_rounds: int | None) -> str:
+    return "in as many rounds as that takes" if max_rounds is None else f"in {max_rounds} rounds at most"
 
 
 @app.command(epilog=EPILOG)
@@ -145,9 +158,13 @@ def status(run_directory: Annotated[str, typer.Argument(metavar="RUN")], as_json
 
 def _status_lines(result: dict[str, Any]) -> list[str]:
     lines = [f"{result['run']}: {result['status']}"]
+    width = max([30, *(len(s["stage"]) for s in result["stages"])]) + 2
     for s in result["stages"]:
         left = "" if not s["seconds_left"] else f", about {s['seconds_left']:.0f} worker seconds left"
-        lines.append(f"{s['stage']:<32}{s['done']:>8} of {s['units']}{left}")
+        if "rounds" in s:
+            reached = f"round {s['rounds'] + 1}" if s["seconds_left"] is None else f"after {s['rounds']} rounds"
+            left = f", {reached}"
+        lines.append(f"{s['stage']:<{width}}{s['done']:>8} of {s['units']}{left}")
     return lines
 
 

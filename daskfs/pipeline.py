@@ -21,7 +21,7 @@ from daskfs.evaluation.design import check_rows, sample_rows
 from daskfs.execution.cluster import ClusterSettings, connected, granted_memory
 from daskfs.execution.progress import Progress, Silent
 from daskfs.execution.units import create_arrays
-from daskfs.execution.waves import Report, pending_units, run_stage
+from daskfs.execution.waves import Report, pending_units, run_stages
 from daskfs.job import DataBlock, Job
 from daskfs.methods.registry import check_labels
 from daskfs.plan import Plan, Stage, check_memory, digest, limit_per_unit
@@ -105,8 +105,7 @@ class _Run:
             create_arrays(context, plan.stages)
             if client is not None:
                 stack.enter_context(warm(client, context, plan))
-            for stage in plan.stages:
-                runner.run(context, stage, plan.identity, plan.stages)
+            runner.run(context, plan.stages, plan.identity)
         return self._finish(plan, tiles)
 
     def _prepared(self, limit: int | None, threads: int) -> TilePlan:
@@ -160,7 +159,7 @@ class _Run:
     def _plan(self, tiles: TilePlan, limit: int | None) -> Plan:
         info = read_tile_info(Store(Path(tiles.url)))
         assert info is not None
-        tiles = dataclasses.replace(tiles, has_labels=info.task is not None)
+        tiles = dataclasses.replace(tiles, has_labels=info.task is not None, n_classes=len(info.classes) or None)
         planned = plan_run(self.job, tiles, info.task, limit, open_tiles(tiles.url).feature_names())
         raw = self.store.read_json(layout.PLAN_JSON)
         if raw is not None and raw.get("facts", {}).get("job") == planned.facts["job"]:
@@ -201,14 +200,10 @@ class Runner:
     report: Report
     recomputed: dict[str, int] = field(default_factory=dict)
 
-    def run(self, context: Context, stage: Stage, identity: str, stages: Sequence[Stage]) -> None:
-        """Run the units of a stage that are not recorded, and clear what has served with it."""
-        units = pending_units(context, stage, stages)
-        if units:
-            self.progress.start_stage(stage, len(units))
-            run_stage(context, stage, units, self.client, identity, self._count, self.threads)
-        if stage.clears:
-            context.store.delete(stage.clears)
+    def run(self, context: Context, stages: Sequence[Stage], identity: str) -> None:
+        """Run the units of some stages that are not recorded."""
+        begin = self.progress.start_stage
+        run_stages(context, stages, self.client, identity, self._count, self.threads, begin)
 
     def _count(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         self.recomputed[stage.name] = self.recomputed.get(stage.name, 0) + 1
@@ -244,8 +239,7 @@ def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
     plan = Plan(tiles.url, tiles.stages, digest(tiles.fingerprint, dataclasses.asdict(tiles.shape)))
     context.store.write_json(layout.PLAN_JSON, plan.to_json())
     create_tile_arrays(context.store, tiles.shape, tiles.write_x)
-    for stage in tiles.stages:
-        runner.run(context, stage, plan.identity, plan.stages)
+    runner.run(context, plan.stages, plan.identity)
 
 
 def check_labels_of(plan: Plan, context: Context) -> None:

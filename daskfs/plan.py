@@ -80,6 +80,11 @@ class Stage:
 
     What a stage with `needed_until` wrote may be gone when the stage of that name is done; `clears` names what goes
     then.
+
+    Neighboring stages of one `loop` run in turn, round after round, until all units of the last of them have said
+    "finished" in their facts; `max_rounds` is how many rounds that takes at most, None where nobody can say. `n_units`
+    and bytes are those of one round, and unit ``round * n_units + i`` is the i-th of its round. `clears` names what
+    goes when a round is done: "{round}" is its number, "{before}" that of the one before the last.
     """
 
     name: str
@@ -92,6 +97,8 @@ class Stage:
     fingerprint: str = ""
     needed_until: str = ""
     clears: str = ""
+    loop: str = ""
+    max_rounds: int | None = 1
 
 
 @dataclass(frozen=True)
@@ -177,6 +184,8 @@ def check_memory(stages: Sequence[Stage], memory_limit: int | None, threads: int
         )
         if stage.function in ("comoments", "greedy", "filter", "bins"):
             msg += " Fewer n_candidates need less."
+        if stage.parameters.get("solver") in ("cholesky", "woodbury"):
+            msg += " Methods with solver 'cg' need less, and more passes over X."
         raise MemoryPlanError(msg)
 
 
@@ -659,6 +668,14 @@ def _plan_trade_off(shape: Shape, method: Mapping[str, Any], columns: int, proce
     return Stage(f"trade-off-{method['label']}", "trade-off", 1, parameters, peak, read, tables)
 
 
+def chunk_bytes(shape: Shape) -> int:
+    """Return the bytes of X in whole tiles, which is what reading all of it counts."""
+    if shape.is_sparse:
+        return shape.x_bytes
+    n_columns = -(-shape.n_features // shape.tile_columns) * shape.tile_columns
+    return n_columns * shape.n_bands * shape.tile_rows * shape.itemsize
+
+
 def plan_scores(
     shape: Shape,
     methods: list[dict[str, Any]],
@@ -692,8 +709,6 @@ def plan_scores(
     entry, stored = index_dtype(shape.n_samples).itemsize + 8, -(-shape.n_samples // size) * size  # whole chunks count
     graph_bytes = stored * sum(k + entry * width for (_, k), width in graphs.items())
     graph_bytes += 8 * shape.n_samples * len(weightings)
-    whole = -(-shape.n_features // shape.tile_columns) * shape.tile_columns * shape.n_bands * shape.tile_rows
-    x_bytes = shape.x_bytes if shape.is_sparse else whole * shape.itemsize
-    read = x_bytes + n_units * (graph_bytes + label_bytes)
+    read = chunk_bytes(shape) + n_units * (graph_bytes + label_bytes)
     written = len(methods) * 4 * 8 * shape.n_features
     return Stage("score", "score", n_units, {"methods": methods, "slab_columns": columns}, peak, read, written)

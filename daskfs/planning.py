@@ -44,6 +44,7 @@ from daskfs.plan import (
     serves_in_place,
     slab_columns,
 )
+from daskfs.planrescaled import plan_rescaled
 from daskfs.ranking.redundancy import check_counts, numbered_choice
 from daskfs.scores.slab import graph_needs, method_to_json
 from daskfs.sources import Source, SourceSpec, open_source
@@ -56,7 +57,24 @@ GIVEN_ENTRY_BYTES = 120
 """What an edge of a graph from outside takes in the block that streams by."""
 LABEL_SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt")
 
-WEIGHTED = frozenset({"targets", "mixed", "edges-summary", "weights", "score", "trade-off", "comoments", "bins"})
+WEIGHTED = frozenset(
+    {
+        "targets",
+        "mixed",
+        "edges-summary",
+        "weights",
+        "score",
+        "trade-off",
+        "comoments",
+        "bins",
+        "distance-maps",
+        "distance-values",
+        "correlate",
+        "rescaled-rows",
+        "rescaled-solve",
+        "rescaled-tables",
+    }
+)
 """Functions that read the weights of rows."""
 WEIGHT_BYTES = 24
 """What weights take for each row where they are read."""
@@ -76,6 +94,7 @@ class TilePlan:
     write_x: bool = False
     stages: tuple[Stage, ...] = ()
     has_weights: bool = False
+    n_classes: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-able values; :meth:`from_json` is the inverse."""
@@ -179,7 +198,13 @@ def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
         raise JobError(msg)
     has_weights = info.facts.get("weights") is not None
     return TilePlan(
-        spec.source, info.shape, info.fingerprint, info.task is not None, info.task, has_weights=has_weights
+        spec.source,
+        info.shape,
+        info.fingerprint,
+        info.task is not None,
+        info.task,
+        has_weights=has_weights,
+        n_classes=len(info.classes) or None,
     )
 
 
@@ -273,7 +298,7 @@ def plan_run(
     streaming.append(dataclasses.replace(slabs, bytes_written=8 * n_fields * shape.n_features))
     stages += plan_streams(streaming, given, shape.n_samples, process)
     process += compiled_bytes(shape, scaled)
-    stages += plan_finishes(shape, methods, columns, process)
+    stages += plan_finishes(shape, methods, columns, process, memory_limit, tiles.n_classes)
     n_selected = selected_count(job, shape.n_features)
     wanted = wanted_filter(job, names)
     if wanted is not None:
@@ -348,14 +373,22 @@ def label_bytes(methods: Sequence[Method], weightings: Sequence[Weighting], n_sa
     return 8 * reads * n_samples
 
 
-def plan_finishes(shape: Shape, methods: Sequence[Method], columns: int, process: int) -> list[Stage]:
+def plan_finishes(
+    shape: Shape,
+    methods: Sequence[Method],
+    columns: int,
+    process: int,
+    memory_limit: int | None = None,
+    n_classes: int | None = None,
+) -> list[Stage]:
     """Stages of the methods whose scores take more than one slab."""
-    return [
+    single = [
         stage
         for method in methods
-        if (finish := method.finish)
+        if (finish := method.finish) and finish != "rescaled"
         for stage in plan_finish(shape, method_to_json(method), finish, columns, process)
     ]
+    return single + plan_rescaled(shape, methods, columns, process, memory_limit, n_classes)
 
 
 def _descent_bytes(lists: Mapping[str, tuple[Lists, int]], shape: Shape, memory_limit: int | None) -> int:

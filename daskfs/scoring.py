@@ -17,6 +17,7 @@ from daskfs.graph.edges import GIVEN
 from daskfs.graph.given import Graph, store_graph
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.correlationspec import CorrelationSpec
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.moments import tree_moments
 from daskfs.kernels.scaling import row_norms
@@ -33,9 +34,11 @@ from daskfs.plan import (
     plan_weights,
     slab_columns,
 )
+from daskfs.plandistance import plan_correlation
 from daskfs.planning import check_sparse, limited_lists, longest_given, needed_lists, plan_all_lists, plan_finishes
 from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.ranking.tables import method_scores
+from daskfs.scores.distances import FeatureCorrelations, stored_feature_correlations
 from daskfs.scores.slab import graph_needs, method_to_json
 from daskfs.store import layout
 from daskfs.store.context import Context, put_labels, put_weights
@@ -114,7 +117,8 @@ def score_features(
     stages += [stage for name, k in graphs for stage in plan_edges(shape.n_samples, name, k, 0)]
     stages += [plan_weights(shape.n_samples, w, 0) for w in weightings]
     stages.append(plan_scores(shape, [method_to_json(m) for m in methods], weightings, scaled, columns, 0))
-    stages += plan_finishes(shape, methods, columns, 0)
+    n_classes = len(labels.classes) if labels is not None else None
+    stages += plan_finishes(shape, methods, columns, 0, None, n_classes)
     if given is not None:
         store_graph(context.store, given, shape.n_samples, longest_given(lists, given))
     run_all(context, stages, client)
@@ -150,6 +154,14 @@ def filter_features(
     return kept, dropped_features(context.store, method, table, names)
 
 
+def find_correlations(context: Context, spec: CorrelationSpec, client: Client | None = None) -> FeatureCorrelations:
+    """Return the distance correlations of all features with each other."""
+    shape = context.tiles.shape
+    columns = slab_columns(shape, spec.felt is not None, None)
+    run_all(context, plan_correlation(shape, spec, columns, 0), client)
+    return stored_feature_correlations(context, spec)
+
+
 def find_lists(
     context: Context, spec: GraphSpec, k: int, client: Client | None = None
 ) -> tuple[np.ndarray, np.ndarray, float | None]:
@@ -170,7 +182,7 @@ def find_lists(
 def run_all(context: Context, stages: Sequence[Stage], client: Client | None) -> None:
     """Run all units of some stages: on a cluster, or in this process."""
     from daskfs.execution.units import create_arrays
-    from daskfs.execution.waves import run_stage
+    from daskfs.execution.waves import run_stages
 
     stages = fingerprinted(stages, context.tiles.info.fingerprint)
     identity = digest(stages[-1].fingerprint, context.store.url)
@@ -178,10 +190,7 @@ def run_all(context: Context, stages: Sequence[Stage], client: Client | None) ->
         plan = Plan(context.tiles.store.url, tuple(stages), identity)
         context.store.write_json(layout.PLAN_JSON, plan.to_json())
     create_arrays(context, stages)
-    for stage in stages:
-        run_stage(context, stage, range(stage.n_units), client, identity, _ignore)
-        if stage.clears:
-            context.store.delete(stage.clears)
+    run_stages(context, stages, client, identity, _ignore)
 
 
 def _ignore(stage: Stage, unit: int, facts: dict[str, Any]) -> None:

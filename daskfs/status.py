@@ -11,7 +11,7 @@ import numpy as np
 
 from daskfs.errors import StoreError
 from daskfs.execution.cluster import ClusterSettings, granted_memory
-from daskfs.execution.waves import pending_units
+from daskfs.execution.waves import pending_units, recorded_units, rounds_done
 from daskfs.job import Job
 from daskfs.plan import Plan, Stage, check_memory, limit_per_unit
 from daskfs.planning import TilePlan, listed_names, plan_run, plan_tiles
@@ -46,7 +46,7 @@ def describe_tiles(url: str) -> dict[str, Any]:
 
 def plan_job(job: Job) -> dict[str, Any]:
     """Return what a run would do: stages, units, bytes, memory, and what is recorded already. Starts nothing and writes
-    nothing.
+    nothing. Units and bytes of a stage that belongs to a loop are those of one round.
     """
     settings = ClusterSettings(**job.cluster.model_dump())
     limit, threads = granted_memory(settings, None)
@@ -73,6 +73,7 @@ def plan_job(job: Job) -> dict[str, Any]:
         "bytes_read": sum(row["bytes_read"] for row in rows),
         "bytes_written": sum(row["bytes_written"] for row in rows),
         "graphs": _planned_graphs(plan),
+        "loops": _planned_loops(plan),
         "stages": rows,
     }
 
@@ -91,6 +92,16 @@ def _planned_graphs(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
+def _planned_loops(plan: Plan) -> list[dict[str, Any]]:
+    """Return the stages that are repeated, and how often at most; None where nobody can say."""
+    names = dict.fromkeys(stage.loop for stage in plan.stages if stage.loop)
+    loops = [[stage for stage in plan.stages if stage.loop == name] for name in names]
+    return [
+        {"name": loop[0].loop, "stages": [stage.name for stage in loop], "max_rounds": loop[0].max_rounds}
+        for loop in loops
+    ]
+
+
 def _engine(stage: Stage) -> str:
     if stage.function == "targets":
         return "sort"
@@ -104,14 +115,20 @@ def _plan_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[s
         "stage": stage.name,
         "units": stage.n_units,
         "done": done_units(context, stage, stages),
+        **_rounds(context, stage, stages),
         "bytes_read": stage.bytes_read,
         "bytes_written": stage.bytes_written,
         "peak_bytes": stage.peak_bytes,
     }
 
 
+def _rounds(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[str, int]:
+    """Return how many rounds of a loop are done; nothing for a stage that belongs to none."""
+    return {"rounds": rounds_done(context, stage, stages)[0]} if stage.loop else {}
+
+
 def done_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> int:
-    """Return how many units of a stage are recorded."""
+    """Return how many units of a stage are recorded, of a loop those of the round that it has come to."""
     records = context.store.path(layout.records_of(stage.name))
     if not records.is_dir():
         return 0
@@ -131,7 +148,9 @@ def rewrite_report(url: str) -> dict[str, Any]:
 
 
 def run_status(url: str) -> dict[str, Any]:
-    """Return how far a run is: stages, units done, and the time left in the stages that have begun."""
+    """Return how far a run is: stages, units done, and the time left in the stages that have begun. Of a stage that
+    belongs to a loop, units are those of the round that it has come to, and nobody knows the time left.
+    """
     store = Store(Path(url).expanduser().absolute())
     manifest = read_manifest(store)
     rows: list[dict[str, Any]] = []
@@ -147,20 +166,16 @@ def run_status(url: str) -> dict[str, Any]:
 
 def _status_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[str, Any]:
     done = done_units(context, stage, stages)
-    seconds = (
-        [
-            float((context.store.read_record(stage.name, unit) or {}).get("seconds", 0.0))
-            for unit in range(stage.n_units)
-        ]
-        if done
-        else []
-    )
-    mean = sum(seconds) / done if done else None
-    left = mean * (stage.n_units - done) if mean is not None else None
+    rounds, is_finished = rounds_done(context, stage, stages) if stage.loop else (0, True)
+    records = [context.store.read_record(stage.name, unit) for unit in recorded_units(context, stage)]
+    begun = done > 0 or rounds > 0
+    seconds = [float(record.get("seconds", 0.0)) for record in records if record is not None] if begun else []
+    left = sum(seconds) / len(seconds) * (stage.n_units - done) if seconds and is_finished else None
     return {
         "stage": stage.name,
         "units": stage.n_units,
         "done": done,
+        **({"rounds": rounds} if stage.loop else {}),
         "seconds": round(sum(seconds), 3),
         "seconds_left": left,
     }

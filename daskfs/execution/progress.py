@@ -18,7 +18,7 @@ class Progress(Protocol):
     """What a run tells."""
 
     def start_stage(self, stage: Stage, n_pending: int) -> None:
-        """Begin a stage with so many units left."""
+        """Begin a stage with so many units left, or a loop with its first stage."""
         ...
 
     def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
@@ -51,7 +51,7 @@ class Silent:
 
 
 class StageClock:
-    """Counts the units and bytes of the stage that runs."""
+    """Counts the units and bytes of the stage that runs, or the rounds and bytes of the loop."""
 
     def __init__(self) -> None:
         self.restart("", 0)
@@ -59,16 +59,25 @@ class StageClock:
     def restart(self, name: str, n_units: int) -> None:
         """Begin to count for another stage."""
         self.name, self.n_units, self.done, self.bytes = name, n_units, 0, 0
+        self.loop, self.round = "", 0
         self.started = time.monotonic()
 
-    def count(self, facts: dict[str, Any]) -> None:
+    def begin(self, stage: Stage, n_pending: int) -> None:
+        """Begin to count for a stage, or for the loop that begins with it."""
+        self.restart(stage.loop or stage.name, n_pending)
+        self.loop = stage.loop
+
+    def count(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         """Count one unit."""
         self.done += 1
+        self.round = unit // stage.n_units + 1
         self.bytes += int(facts.get("bytes_read", 0)) + int(facts.get("bytes_written", 0))
 
     def describe(self) -> str:
         """Return units done, throughput and time left in words."""
         seconds = max(time.monotonic() - self.started, 1e-9)
+        if self.loop:
+            return f"loop {self.name}: round {self.round}, {self.bytes / seconds / MiB:.0f} MiB/s"
         text = f"stage {self.name}: {self.done}/{self.n_units} units, {self.bytes / seconds / MiB:.0f} MiB/s"
         if 0 < self.done < self.n_units:
             text += f", about {seconds / self.done * (self.n_units - self.done):.0f} s left in this stage"
@@ -101,17 +110,21 @@ class PlainProgress:
 
     def start_stage(self, stage: Stage, n_pending: int) -> None:
         """Say that a stage begins."""
-        self._clock.restart(stage.name, n_pending)
-        self.message(f"stage {stage.name}: {n_pending} of {stage.n_units} units to run")
+        self._clock.begin(stage, n_pending)
+        what = (
+            f"loop {stage.loop} begins"
+            if stage.loop
+            else f"stage {stage.name}: {n_pending} of {stage.n_units} units to run"
+        )
+        self.message(what)
 
     def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         """Count a unit."""
-        self._clock.count(facts)
+        self._clock.count(stage, unit, facts)
         if self._verbose:
-            peak = int(facts.get("peak_bytes", 0)) / MiB
-            self.message(
-                f"unit {unit} of stage {stage.name} done in {facts.get('seconds', 0.0):.2f} s, peak {peak:.0f} MiB"
-            )
+            seconds, peak = facts.get("seconds", 0.0), int(facts.get("peak_bytes", 0)) / MiB
+            place = f", round {self._clock.round}" if stage.loop else ""
+            self.message(f"unit {unit} of stage {stage.name} done in {seconds:.2f} s, peak {peak:.0f} MiB{place}")
 
     def message(self, text: str) -> None:
         """Write one line to stderr."""
@@ -148,16 +161,23 @@ class LiveProgress:
 
     def start_stage(self, stage: Stage, n_pending: int) -> None:
         """Add a bar."""
-        self._clock.restart(stage.name, n_pending)
+        self._end_loop()
+        self._clock.begin(stage, n_pending)
         done = stage.n_units - n_pending
-        self._task = self._bars.add_task(stage.name, total=stage.n_units, completed=done, rate="")
+        total = None if stage.loop else stage.n_units  # nobody knows how many rounds
+        self._task = self._bars.add_task(stage.loop or stage.name, total=total, completed=done, rate="")
 
     def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         """Advance the bar."""
-        del stage, unit
-        self._clock.count(facts)
+        self._clock.count(stage, unit, facts)
         seconds = max(time.monotonic() - self._clock.started, 1e-9)
-        self._bars.update(self._task, advance=1, rate=f"{self._clock.bytes / seconds / MiB:.0f} MiB/s")
+        reached = f"round {self._clock.round}, " if stage.loop else ""
+        self._bars.update(self._task, advance=1, rate=f"{reached}{self._clock.bytes / seconds / MiB:.0f} MiB/s")
+
+    def _end_loop(self) -> None:
+        """Say that the bar of a loop is full: only its end says how many units it has."""
+        if self._clock.loop:
+            self._bars.update(self._task, total=self._clock.done)
 
     def message(self, text: str) -> None:
         """Write one line above the bars."""
@@ -165,6 +185,7 @@ class LiveProgress:
 
     def close(self) -> None:
         """Leave the bars as they are."""
+        self._end_loop()
         self._bars.stop()
 
 

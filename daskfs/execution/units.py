@@ -42,7 +42,14 @@ FUNCTIONS: Mapping[str, str] = {
     "greedy": "daskfs.scores.greedy:pick_features",
     "candidates": "daskfs.ranking.redundancy:list_candidates",
     "bins": "daskfs.scores.correlations:bin_candidates",
+    "distance-maps": "daskfs.scores.distances:map_features",
+    "distance-values": "daskfs.scores.distances:store_values",
+    "correlate": "daskfs.scores.distances:correlate_block",
     "filter": "daskfs.ranking.redundancy:filter_ranking",
+    "rescaled-scale": "daskfs.scores.rescaled:scale_features",
+    "rescaled-rows": "daskfs.scores.rescaled:sum_rows",
+    "rescaled-solve": "daskfs.scores.rescaled:solve_weights",
+    "rescaled-tables": "daskfs.scores.rescaled:write_rescaled_scores",
     "rank": "daskfs.ranking.tables:rank_features",
     "design": "daskfs.evaluation.design:design_evaluation",
     "gather": "daskfs.evaluation.design:gather_columns",
@@ -103,9 +110,21 @@ def _context_of(url: str, identity: str) -> Context:
     return Context(Store(Path(url)))
 
 
+_contexts: list[Context] = []
+"""The context of the last unit, whose run may hold something in this process."""
+
+
+def _enter(context: Context) -> Context:
+    """Let the units of one run at a time hold something."""
+    for other in [other for other in _contexts if other is not context]:
+        other.holdings.keep_only("")
+    _contexts[:] = [context]
+    return context
+
+
 def run_stored_unit(url: str, identity: str, stage_name: str, unit: int) -> dict[str, Any]:
     """Run one unit of the plan stored at `url`; this is what is submitted to a cluster."""
-    return run_unit(_context_of(url, identity), _plan_of(url, identity).stage(stage_name), unit)
+    return run_unit(_enter(_context_of(url, identity)), _plan_of(url, identity).stage(stage_name), unit)
 
 
 def run_unit(context: Context, stage: Stage, unit: int) -> dict[str, Any]:
@@ -150,6 +169,7 @@ def _failed(stage: Stage, unit: int, error: BaseException) -> str:
 
 
 def _attempt(context: Context, stage: Stage, unit: int, function: UnitFunction) -> dict[str, Any]:
+    context.holdings.keep_only(stage.loop)
     release_freed()
     reset_peak()
     started = time.perf_counter()

@@ -24,15 +24,118 @@ PER_THREAD = 2
 
 
 def pending_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> list[int]:
-    """Return the units without a record that verifies; none where what they wrote has served, to judge by the stages of
-    the plan: all that lie between and whose own results are there to stay are done.
+    """Return the units without a record that verifies, of a loop those of the round that it has come to; none where
+    what they wrote has served, to judge by the stages of the plan: all that lie between and whose own results are there
+    to stay are done.
     """
     names = [s.name for s in stages]
     if stage.needed_until in names:
         between = stages[names.index(stage.name) + 1 : names.index(stage.needed_until) + 1]
-        if not any(pending_units(context, s, ()) for s in between if s.needed_until != stage.needed_until):
+        # what one of these wrote may have served in turn
+        others = [(s, stages if s.needed_until else ()) for s in between if s.needed_until != stage.needed_until]
+        if not any(pending_units(context, s, later) for s, later in others):
             return []
-    return [unit for unit in range(stage.n_units) if not context.store.is_done(stage.name, unit, stage.fingerprint)]
+    if not stage.loop:
+        return _unrecorded(context, stage, 0)
+    number, is_finished = reached_round(context, [s for s in stages if s.loop == stage.loop])
+    return [] if is_finished else _unrecorded(context, stage, number)
+
+
+def _unrecorded(context: Context, stage: Stage, number: int) -> list[int]:
+    units = range(number * stage.n_units, (number + 1) * stage.n_units)
+    return [unit for unit in units if not context.store.is_done(stage.name, unit, stage.fingerprint)]
+
+
+def reached_round(context: Context, loop: Sequence[Stage]) -> tuple[int, bool]:
+    """Return the round that the stages of a loop have come to, and whether the one before it was the last."""
+    closing = loop[-1]
+    number = context.store.n_recorded(closing.name) // closing.n_units
+    while number > 0 and _unrecorded(context, closing, number - 1):  # what a damaged round wrote is made again
+        number -= 1
+    return number, number > 0 and _is_finished(context, closing, number - 1)
+
+
+def rounds_done(context: Context, stage: Stage, stages: Sequence[Stage]) -> tuple[int, bool]:
+    """Return how many rounds of the loop of a stage are done, and whether these are all, as they are where what they
+    wrote has served.
+    """
+    loop = [s for s in stages if s.loop == stage.loop]
+    if any(pending_units(context, s, stages) for s in loop):
+        return reached_round(context, loop)
+    n_rounds = context.store.n_recorded(loop[-1].name) // loop[-1].n_units
+    return n_rounds, n_rounds > 0
+
+
+def recorded_units(context: Context, stage: Stage) -> range:
+    """Return the units of a stage that may have a record: of a loop those of all rounds, however far they came."""
+    n_recorded = context.store.n_recorded(stage.name) if stage.loop else 0
+    return range(max(stage.n_units, n_recorded))
+
+
+def _is_finished(context: Context, closing: Stage, number: int) -> bool:
+    units = range(number * closing.n_units, (number + 1) * closing.n_units)
+    records = (context.store.read_record(closing.name, unit) or {} for unit in units)
+    return all(record.get("facts", {}).get("finished", False) for record in records)
+
+
+def run_stages(
+    context: Context,
+    stages: Sequence[Stage],
+    client: Client | None,
+    identity: str,
+    report: Report,
+    threads: int = 1,
+    begin: Callable[[Stage, int], None] | None = None,
+) -> None:
+    """Run what is left of some stages, in order, loops until they have finished, and clear what has served.
+
+    Parameters
+    ----------
+    context, client, identity, report, threads
+        As :func:`run_stage` takes them.
+    stages
+        The stages, with their fingerprints.
+    begin
+        Told of every stage that has something left, with the number of its units; of a loop, once.
+    """
+    for loop, group in itertools.groupby(stages, lambda stage: stage.loop):
+        some = list(group)
+        if loop:
+            _run_loop(context, some, stages, client, identity, report, threads, begin)
+            continue
+        for stage in some:
+            if units := pending_units(context, stage, stages):
+                if begin is not None:
+                    begin(stage, len(units))
+                run_stage(context, stage, units, client, identity, report, threads)
+            if stage.clears:
+                context.store.delete(stage.clears)
+
+
+def _run_loop(
+    context: Context,
+    loop: Sequence[Stage],
+    stages: Sequence[Stage],
+    client: Client | None,
+    identity: str,
+    report: Report,
+    threads: int,
+    begin: Callable[[Stage, int], None] | None,
+) -> None:
+    if not any(pending_units(context, stage, stages) for stage in loop):
+        return
+    if begin is not None:
+        begin(loop[0], loop[0].n_units)
+    number, is_finished = reached_round(context, loop)
+    while not is_finished:
+        for stage in loop:
+            units = _unrecorded(context, stage, number)
+            run_stage(context, stage, units, client, identity, report, threads)
+        for stage in loop:
+            if stage.clears:
+                context.store.delete(stage.clears.replace("{round}", str(number)).replace("{before}", str(number - 2)))
+        is_finished = _is_finished(context, loop[-1], number)
+        number += 1
 
 
 def run_stage(
@@ -95,6 +198,7 @@ def _run_on_cluster(
     # other runs may share the scheduler, and an earlier call may have left results there: no key must find those
     call = uuid.uuid4().hex[:12]
     numbers: dict[str, int] = {}
+    places = sorted(client.scheduler_info(n_workers=-1)["workers"]) if stage.loop else []
 
     def submit(unit: int) -> Any:
         future = client.submit(
@@ -104,6 +208,9 @@ def _run_on_cluster(
             stage.name,
             unit,
             key=f"{stage.name}-{unit}-{call}",
+            # in every round a unit comes to the worker that may hold its rows
+            workers=places[unit % stage.n_units % len(places)] if places else None,
+            allow_other_workers=bool(places),
         )
         numbers[str(future.key)] = unit
         return future

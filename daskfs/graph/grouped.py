@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from threadpoolctl import threadpool_limits
 
 from daskfs.graph.descent import descent_neighbors
 from daskfs.graph.neighbors import close_band, store_queries
@@ -47,6 +46,7 @@ from daskfs.kernels.cells import (
 )
 from daskfs.kernels.cellsearch import cell_neighbors, nearest_distinct
 from daskfs.kernels.moments import row_blocks
+from daskfs.kernels.threads import one_thread
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -67,7 +67,7 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
     store, n_samples = context.store, context.tiles.shape.n_samples
     sample = context.tiles.sample(spec.scaling)
     store_queries(context, spec, sample)
-    with threadpool_limits(1, "blas"):
+    with one_thread():
         space = fitted_space(
             sample, spec.metric, spec.projection, n_samples, k, search_width(spec, k), spec.random_state
         )
@@ -136,7 +136,7 @@ def assign_bands(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     sampled = sample_rows(tiles.shape)
     shown = sampled[training_rows(sampled.size, tiles.shape.n_samples)]
     blocks, parts = [], []
-    with threadpool_limits(1, "blas"):
+    with one_thread():
         for band in bands:
             block = tiles.read_rows(band)
             blocks.append(block)
@@ -214,7 +214,7 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
             continue
         X = tiles.rescaled(runs.values(wanted), spec.scaling)
         X = X if is_sparse(X) else np.ascontiguousarray(X, graph_dtype(np.dtype(tiles.shape.dtype), spec.scaling))
-        with threadpool_limits(1, "blas"):
+        with one_thread():
             space = _stored_space(context, spec)
             sketched = space.basis is not None or isinstance(spec.projection, int)
             sketch = space.sketch(X) if sketched else None

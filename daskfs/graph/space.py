@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from threadpoolctl import threadpool_limits
 
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.cells import BLOCK_ROWS
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.neighbors import Metric, as_metric_rows, exact_neighbors, prepare_rows
+from daskfs.kernels.threads import one_thread
 
 SPARSE_COMPONENTS = 128
 COMPONENT_CHOICES = (32, 64, 128)
@@ -144,7 +144,7 @@ def _safe_scale(spread: float) -> float:
 def _principal_directions(rows: np.ndarray, count: int, random_state: int) -> np.ndarray:
     from sklearn.utils.extmath import randomized_svd
 
-    with threadpool_limits(1, "blas"):  # SciPy brings a library of its own, which a limit set before knows nothing of
+    with one_thread():  # SciPy brings a library of its own, which a limit set before knows nothing of
         _, _, directions = randomized_svd(rows, count, n_iter=4, random_state=random_state)
     return np.ascontiguousarray(directions.T, dtype=np.float32)
 

@@ -26,13 +26,15 @@ DISTANCE_ROWS = 100_000
 class BinnedColumn:
     """A column in bins: `codes`, shape (n_rows,), uint8 for up to 256 bins; `steps`, shape (n_bins - 1,), the distances
     between the means of neighboring bins as shares of their range; `below`, shape (n_bins - 1,), the share of rows up
-    to each of these bins; `variance`, the distance variance to match.
+    to each of these bins; `variance`, the distance variance to match; `error`, the norm (root of the mean square) of
+    what the centered distances of the rows differ from those of their bins, as a share of the range.
     """
 
     codes: np.ndarray
     steps: np.ndarray
     below: np.ndarray
     variance: float
+    error: float = 0.0
 
 
 def binned(values: np.ndarray, n_bins: int = BINS, weights: np.ndarray | None = None) -> BinnedColumn:
@@ -57,7 +59,7 @@ def binned(values: np.ndarray, n_bins: int = BINS, weights: np.ndarray | None = 
     levels, codes = np.unique(centered, return_inverse=True)
     codes = codes.reshape(-1)
     counts = np.bincount(codes, weights)
-    total = counts.sum()
+    total, error = counts.sum(), 0.0
     if levels.size > n_bins:
         below = np.cumsum(counts[:-1]) / total
         mass = np.cumsum(np.diff(levels) * below * (1.0 - below))
@@ -65,15 +67,39 @@ def binned(values: np.ndarray, n_bins: int = BINS, weights: np.ndarray | None = 
         bins = np.concatenate([[0], np.minimum(mass / mass[-1] * n_bins, n_bins - 1).astype(np.int64)])
         _, bins = np.unique(bins, return_inverse=True)
         sums = np.bincount(bins, weights=levels * counts)
-        codes, counts = bins[codes], np.bincount(bins, weights=counts)
-        levels = sums / counts
+        inner, counts = counts, np.bincount(bins, weights=counts)
+        codes, means = bins[codes], sums / counts
+        error = _binning_error(levels, inner / total, means, counts / total, bins)
+        levels = means
     steps = np.diff(levels)
-    steps /= max(float(levels[-1] - levels[0]), np.finfo(np.float64).tiny)
+    span = max(float(levels[-1] - levels[0]), np.finfo(np.float64).tiny)
+    steps /= span
     below = np.cumsum(counts)[:-1] / total
     # F_XX(s, t) - F(s) F(t) = min - product
     deviation = np.minimum.outer(below, below) - np.multiply.outer(below, below)
     variance = _weighted(deviation, steps, steps)
-    return BinnedColumn(codes.astype(np.uint8 if counts.size <= 256 else np.uint16), steps, below, variance)
+    kind = np.uint8 if counts.size <= 256 else np.uint16
+    return BinnedColumn(codes.astype(kind), steps, below, variance, float(error / span))
+
+
+def _binning_error(
+    levels: np.ndarray, shares: np.ndarray, means: np.ndarray, bin_shares: np.ndarray, bins: np.ndarray
+) -> float:
+    """Return the norm of what the centered distances between levels differ from those between the means of their
+    bins.
+    """
+    # deviations from the means of bins have no mean, so that the squares of those of two rows add up
+    squares = 2.0 * float(np.sum(shares * (levels - means[bins]) ** 2))
+    rows = mean_distances(levels, shares) - mean_distances(means, bin_shares)[bins]
+    squares -= 2.0 * float(np.sum(shares * rows**2)) - float(np.sum(shares * rows)) ** 2
+    return float(np.sqrt(max(squares, 0.0)))
+
+
+def mean_distances(levels: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Return the mean distance from each level to all, along the last axis; levels ascend there."""
+    slopes = 2.0 * np.cumsum(shares, axis=-1)[..., :-1] - 1.0
+    first = np.sum(shares * (levels - levels[..., :1]), axis=-1, keepdims=True)
+    return np.concatenate([first, first + np.cumsum(np.diff(levels) * slopes, axis=-1)], axis=-1)
 
 
 def _weighted(deviation: np.ndarray, left: np.ndarray, right: np.ndarray) -> float:

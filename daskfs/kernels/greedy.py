@@ -52,6 +52,35 @@ def pick_greedily(relevance: np.ndarray, redundancy: np.ndarray) -> GreedyPicks:
     return GreedyPicks(order, scores, shares)
 
 
+def pick_apart(order: np.ndarray, weight: np.ndarray, similarities: Callable[[int], np.ndarray]) -> np.ndarray:
+    """Pick time and again the feature of largest weight_j (1 - largest similarity with those picked before).
+
+    Parameters
+    ----------
+    order
+        Features to pick, in the order in which equal ones are picked, int64.
+    weight
+        Of all features, shape (n_features,), not negative.
+    similarities
+        ``similarities(feature)`` returns those of all features with one, in [0, 1], shape (n_features,).
+
+    Returns
+    -------
+    The features in the order of their picks.
+    """
+    left = order.copy()
+    nearest = np.zeros(weight.size)
+    picks = np.empty_like(order)
+    for step in range(order.size):
+        value = weight[left] * (1.0 - nearest[left])
+        place = int(np.argmax(value >= value.max() - ROUND_OFF * weight[order[0]]))
+        picks[step] = left[place]
+        left = np.delete(left, place)
+        if left.size:
+            np.maximum(nearest, similarities(int(picks[step])), out=nearest)
+    return picks
+
+
 def filter_redundant(
     order: Sequence[int],
     similarity: Callable[[int, Sequence[int]], np.ndarray] | None,

@@ -43,6 +43,10 @@ class Parameters(BaseModel):
         del n_samples
         return {}
 
+    def idle(self) -> tuple[str, ...]:
+        """Return the parameters that have no say, as others are set."""
+        return ()
+
     def more_fields(self) -> tuple[str, ...]:
         """Return the fields that these parameters add to the criterion's own."""
         return ()
@@ -53,7 +57,8 @@ class Criterion:
     """One row of the registry.
 
     `statistics(parameters)` names the statistics of a panel that the criterion needs; `score(statistics, parameters)`
-    turns them into the fields, each of shape (width,), float64, of which "score" is the first. `reason` says why a
+    turns them into the fields, each of shape (width,), float64, of which "score" is the first. `slab_fields` names what
+    the slabs hand to the stages of `finish` instead of the fields. `reason` says why a
     feature is excluded where its score is NaN. `ranked_by` names a field that ranks instead of the score, smallest
     first, with NaN for an excluded feature. `finish` names the stages that make the table from that of the slabs, where
     no slab can say its scores alone; a function of the parameters where these decide. `unscored` says why a feature
@@ -75,6 +80,7 @@ class Criterion:
     finish: str | Callable[[Any], str] = ""
     needs_labels: bool = False
     one_class_serves: bool = False
+    slab_fields: tuple[str, ...] = ()
     tasks: tuple[Task, ...] = ("classification", "regression")
     uses_graph: bool = False
     row_bytes: int = 0
@@ -91,6 +97,7 @@ class Criterion:
         "lsdf",
         "sselect",
         "rrpc",
+        "rescaled",
     )
 
 
@@ -111,6 +118,11 @@ class Method:
     def fields(self) -> tuple[str, ...]:
         """Names of the rows of the method's table."""
         return (*self.criterion.fields, *self.parameters.more_fields())
+
+    @property
+    def slab_fields(self) -> tuple[str, ...]:
+        """Names of the rows of the table that the slabs make."""
+        return self.criterion.slab_fields or self.fields
 
     @property
     def finish(self) -> str:

@@ -127,6 +127,42 @@ def score_curve(
         return _svg(figure, prefix=prefix, description=f"Score by rank of {label}, from {ends}", texts=texts)
 
 
+def objective_curve(before: object, values: object, *, prefix: str, label: str) -> str | None:
+    """Objective against round for one method, on from where what it began with came to.
+
+    Parameters
+    ----------
+    before
+        Objective of what the method began with, by round; drawn dashed. The first of `values` stands above its last.
+    values
+        Objective by round.
+    prefix, label
+        As for :func:`score_curve`.
+
+    Returns
+    -------
+    str or None
+        The ``<svg>`` element, ``None`` when no value is finite.
+    """
+    first, own = _vector(before), _vector(values)
+    start = max(first.size, 1)
+    parts = [(np.arange(first.size) + 1.0, first, "--"), (np.arange(own.size) + start, own, "-")]
+    kept = [(x[np.isfinite(y)], y[np.isfinite(y)], dash) for x, y, dash in parts if np.isfinite(y).any()]
+    if not kept:
+        return None
+    with _drawing():
+        figure, axes = _panel(360, 210, left=54, right=14, top=28, bottom=42)
+        axes.set_xlim(*_padded(np.concatenate([x for x, _, _ in kept]), 0.02))
+        axes.set_ylim(*_padded(np.concatenate([y for _, y, _ in kept]), 0.06))
+        for x, y, dash in kept:
+            single: dict[str, Any] = {"marker": "o", "markersize": 5} if x.size == 1 else {}
+            axes.plot(x, y, color=SERIES[2][0], linewidth=1.8, linestyle=dash, **single)
+        _plain_ticks(axes.xaxis)
+        texts = _axis_names(axes, "round", "objective")
+        ends = f"from {kept[0][1][0]:.4g} to {kept[-1][1][-1]:.4g}"
+        return _svg(figure, prefix=prefix, description=f"Objective by round of {label}, {ends}", texts=texts)
+
+
 def histogram(data: Mapping[str, Any], *, prefix: str, name: str, x_name: str) -> str | None:
     """Bars for ``edges`` (one more than bars) and ``counts``; ``None`` when they do not make a histogram."""
     edges = _vector(data.get("edges"))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.evaluation.models import results
+from daskfs.execution.waves import recorded_units
 from daskfs.graph.edges import GIVEN
 from daskfs.graph.mixed import mixed_graph
 from daskfs.methods.registry import Method, label_warnings
@@ -20,6 +21,7 @@ from daskfs.planning import TilePlan
 from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.ranking.tables import method_scores
 from daskfs.report.view import BETTER_SEARCH, LOW_RECALL
+from daskfs.scores.rescaled import stored_solution
 from daskfs.scores.slab import graph_needs, methods_from
 from daskfs.scores.tradeoff import stored_curve
 from daskfs.store import layout
@@ -47,16 +49,19 @@ def versions() -> dict[str, str]:
 
 
 def stage_facts(context: Context, stage: Stage) -> dict[str, Any]:
-    """Sum up the records of a stage: seconds, bytes, and measured against planned peak."""
-    records = [context.store.read_record(stage.name, unit) or {} for unit in range(stage.n_units)]
+    """Sum up the records of a stage: seconds, bytes, and measured against planned peak; of a loop over all rounds."""
+    units = recorded_units(context, stage)
+    records = [context.store.read_record(stage.name, unit) or {} for unit in units]
+    rounds = len(units) // stage.n_units
     return {
         "name": stage.name,
-        "units": stage.n_units,
+        "units": len(units),
+        "rounds": rounds if stage.loop else None,
         "seconds": round(sum(float(r.get("seconds", 0.0)) for r in records), 3),
         "bytes_read": sum(int(r.get("bytes_read", 0)) for r in records),
         "bytes_written": sum(int(r.get("bytes_written", 0)) for r in records),
-        "planned_bytes_read": stage.bytes_read,
-        "planned_bytes_written": stage.bytes_written,
+        "planned_bytes_read": rounds * stage.bytes_read,
+        "planned_bytes_written": rounds * stage.bytes_written,
         "peak_bytes": max((int(r.get("peak_bytes", 0)) for r in records), default=0),
         "planned_peak_bytes": stage.peak_bytes,
     }
@@ -75,7 +80,8 @@ def run_facts(store: Store, plan: Plan, tiles: TilePlan) -> dict[str, Any]:
         "stages": stages,
         "graphs": graphs,
         "trade_offs": trade_offs(store, plan),
-        "warnings": graph_warnings(graphs) + _label_warnings(store, plan) + _filter_warnings(store, plan),
+        "solutions": solutions(store, plan),
+        "warnings": graph_warnings(graphs) + _method_warnings(store, plan),
         "n_selected": plan.facts["n_selected"],
         "planned_peak_bytes": max(s["planned_peak_bytes"] for s in stages),
         "peak_bytes": max(s["peak_bytes"] for s in stages),
@@ -237,6 +243,28 @@ def trade_offs(store: Store, plan: Plan) -> dict[str, Any]:
     return {method.label: curve for method in methods if (curve := stored_curve(store, method)) is not None}
 
 
+def solutions(store: Store, plan: Plan) -> dict[str, Any]:
+    """Return how the weights of each method that solves a regression for them were found, by label."""
+    methods = methods_from(plan.stage("score").parameters["methods"])
+    return {method.label: found for method in methods if (found := stored_solution(store, method)) is not None}
+
+
+def _method_warnings(store: Store, plan: Plan) -> list[str]:
+    return _label_warnings(store, plan) + _solution_warnings(store, plan) + _filter_warnings(store, plan)
+
+
+def _solution_warnings(store: Store, plan: Plan) -> list[str]:
+    """Return which methods stopped before they had settled."""
+    methods = {m.label: m for m in methods_from(plan.stage("score").parameters["methods"])}
+    return [
+        f"method {label}: the objective and the weights had not settled when it stopped after {found['n_iter']} "
+        f"{'round' if found['n_iter'] == 1 else 'rounds'}; "
+        f"raise max_iter ({methods[label].parameters.model_dump()['max_iter']}), tol or gamma"
+        for label, found in solutions(store, plan).items()
+        if not found["converged"]
+    ]
+
+
 def _label_warnings(store: Store, plan: Plan) -> list[str]:
     context, methods = Context(store), methods_from(plan.stage("score").parameters["methods"])
     labels, weights = context.labels(), context.weights()
@@ -277,7 +305,14 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "command": manifest.get("command"),
         "seconds": manifest.get("seconds"),
         "data": manifest["data"],
-        "methods": [{**_method(m, tables[m.label], names), "trade_off": stored_curve(store, m)} for m in methods],
+        "methods": [
+            {
+                **_method(m, tables[m.label], names),
+                "trade_off": stored_curve(store, m),
+                "solution": stored_solution(store, m),
+            }
+            for m in methods
+        ],
         "agreement": _agreement(methods, chosen, int(manifest["n_selected"])),
         "redundancy": _redundancy(store, plan, methods, tables, chosen, names),
         "evaluation": evaluation,
@@ -286,9 +321,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "stages": [{**s, "recomputed": recomputed.get(s["name"], 0)} for s in manifest["stages"]],
         "job": manifest["job"],
         "versions": manifest["versions"],
-        "warnings": (evaluation["warnings"] if evaluation else [])
-        + _label_warnings(store, plan)
-        + _filter_warnings(store, plan),
+        "warnings": (evaluation["warnings"] if evaluation else []) + _method_warnings(store, plan),
     }
 
 
@@ -320,7 +353,8 @@ def _ranked(method: Method, table: np.ndarray) -> np.ndarray:
 
 def _parameters(method: Method) -> dict[str, Any]:
     """Return the parameters that had a say: of a method on a matrix of weights, none that makes weights."""
-    parameters = method.parameters.model_dump(mode="json")
+    idle = method.parameters.idle()
+    parameters = {key: value for key, value in method.parameters.model_dump(mode="json").items() if key not in idle}
     if getattr(method.parameters, "graph", None) != GIVEN:
         return parameters
     of_weights = ("n_neighbors", "metric", "weights", "t", "graph_scaling")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from daskfs.report.plots import evaluation_curves, histogram, score_curve
+from daskfs.report.plots import evaluation_curves, histogram, objective_curve, score_curve
 from daskfs.report.values import (
     MISSING,
     TIMES,
@@ -221,8 +221,78 @@ def _method(method: dict[str, Any], index: int, n_features: float | None) -> dic
         "citation": method.get("citation"),
         "figure": figure,
         "trade_off": _trade_off(mapping(method.get("trade_off"))),
+        "solution": _solution(mapping(method.get("solution")), index, label),
         **_top(method),
     }
+
+
+_SOLVERS = {
+    "cholesky": "X'X as a matrix (Cholesky)",
+    "woodbury": "rows of X (Woodbury)",
+    "cg": "products over all rows (conjugate gradients)",
+}
+_CORRELATIONS = {
+    "exact": "exact",
+    "feature_map": "feature map",
+    "matrix_free": "products with a matrix that is not formed",
+}
+
+
+def _solution(found: dict[str, Any], index: int, label: str) -> dict[str, Any] | None:
+    """How the weights of a regression were found."""
+    if not found:
+        return None
+    before = sequence(found.get("free_objective"))
+    settled = "settled" if found.get("converged") else "stopped before they settled"
+    iterations = f"{format_count(found.get('n_iter'))}, {settled}"
+    if before:
+        iterations += f"; {format_count(len(before))} of RLSR before"
+    facts = [
+        ("Updates of targets", iterations),
+        ("Rounds of the loop", format_count(found.get("n_rounds"))),
+        ("Systems solved by", _SOLVERS.get(str(found.get("solver")), MISSING)),
+        ("Features of a score above 0", format_count(found.get("n_active"))),
+        ("KKT residual of these", format_number(found.get("kkt_active"))),
+        ("KKT value of others (1 at most)", format_number(found.get("kkt_inactive"))),
+    ]
+    if before:
+        facts += [
+            ("eta, of the paper", format_number(found.get("eta"))),
+            ("eta used", format_number(found.get("eta_used"))),
+        ]
+    facts += _correlation_facts(mapping(found.get("correlation")))
+    figure = objective_curve(before, found.get("objective"), prefix=f"objective{index}", label=label)
+    return {"facts": facts, "figure": figure, "is_two_fold": bool(before), "guard": _guard(found)}
+
+
+def _guard(found: dict[str, Any]) -> str:
+    """What was done so that SSUFS's objective stayed bounded, in words; empty for nothing."""
+    halvings = as_float(found.get("halvings"))
+    if not halvings:
+        return ""
+    times = "once" if halvings == 1 else f"{format_count(halvings)} times"
+    asked, used = format_number(found.get("eta")), format_number(found.get("eta_used"))
+    return (
+        f"eta was halved {times}, from {asked} to {used}: with more, the weights left the basin of RLSR's solution, "
+        "beyond which the objective has no lower bound."
+    )
+
+
+def _correlation_facts(found: dict[str, Any]) -> list[Fact]:
+    """How distance correlations were had, and how far they may be off."""
+    if not found:
+        return []
+    how = _CORRELATIONS.get(str(found.get("correlation")), MISSING)
+    if found.get("n_components") is not None:
+        how += f", {format_count(found['n_components'])} components at most"
+    facts = [
+        ("Distance correlations", how),
+        ("Rows for these", format_count(found.get("n_rows"))),
+        ("Error of an entry, at most", format_number(found.get("error_bound"))),
+    ]
+    if positive(found.get("sampling_error")):
+        facts.append(("Sampling error, about", format_number(found.get("sampling_error"))))
+    return facts
 
 
 _TRADE_OFF_COLUMNS = ("trade_off", "cut_value", "kernel_cut_value", "n_components", "largest_component", "n_distinct")
@@ -615,6 +685,7 @@ def _stages(stages: list[dict[str, Any]]) -> dict[str, Any] | None:
             {
                 "name": name,
                 "units": format_count(stage.get("units")),
+                "rounds": format_count(stage["rounds"]) if stage.get("rounds") is not None else "",
                 "recomputed": format_count(stage.get("recomputed")),
                 "seconds": Cell(format_seconds(stage.get("seconds")), full_number(stage.get("seconds")), bar=bar),
                 "read": format_bytes(stage.get("bytes_read")),

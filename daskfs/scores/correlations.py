@@ -7,15 +7,15 @@ change a bit. Distance correlations are of at most 100,000 rows, drawn evenly ov
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from daskfs.kernels.comoments import Comoments, ComomentSum, correlations, merge_comoments, stretch_rows
 from daskfs.kernels.distance import BINS, DISTANCE_ROWS, BinnedColumn, binned
 from daskfs.kernels.scaling import Scaling, scale_rows
+from daskfs.kernels.threads import one_thread
 from daskfs.scores.slab import slab_range
 from daskfs.store import layout
 from daskfs.store.context import Context
@@ -23,7 +23,9 @@ from daskfs.store.tiles import spread_rows
 
 
 def candidate_lists(context: Context, parameters: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return the candidates of each method that has some, by label."""
+    """Return the candidates of each method that has some, by label; all features, where these are asked for."""
+    if parameters.get("all_features"):
+        return {label: np.arange(context.tiles.shape.n_features) for label in parameters["labels"]}
     names = {label: layout.CANDIDATES.format(parameters["purpose"], label) for label in parameters["labels"]}
     lists = {label: context.store.open(name)[...] for label, name in names.items()}
     return {label: features for label, features in lists.items() if features.size}
@@ -45,7 +47,7 @@ def sum_comoments(context: Context, parameters: Mapping[str, Any], unit: int) ->
     height = stretch_rows(n_samples)
     of_unit = slice(unit * per_unit * height, min((unit + 1) * per_unit * height, n_samples))
     sums: dict[str, ComomentSum] = {}
-    with threadpool_limits(1, "blas"):
+    with one_thread():
         for part, block in tiles.column_blocks(columns, of_unit, _felt(parameters["scaling"])):
             stretch, passed = divmod(part.start, height)
             if passed == 0:
@@ -72,6 +74,11 @@ def stored_correlations(context: Context, purpose: str, label: str) -> np.ndarra
     """Return the correlations of a method's candidates, shape (n_candidates, n_candidates), from what
     :func:`sum_comoments` wrote.
     """
+    return correlations(stored_comoments(context, purpose, label))
+
+
+def stored_comoments(context: Context, purpose: str, label: str) -> Comoments:
+    """Return the co-moments of a list of candidates over all rows, from what :func:`sum_comoments` wrote."""
     store, n_samples = context.store, context.tiles.shape.n_samples
     merged: Comoments | None = None
     for stretch in range(-(-n_samples // stretch_rows(n_samples))):
@@ -82,21 +89,42 @@ def stored_correlations(context: Context, purpose: str, label: str) -> np.ndarra
         else:
             merged = merge_comoments(merged, Comoments(float(means[-1]), means[:-1], matrix))
     assert merged is not None
-    return correlations(merged)
+    return merged
 
 
-def distance_rows(context: Context) -> np.ndarray:
-    """Return the rows that distance correlations are taken over, ascending; none of weight 0."""
+def distance_rows(context: Context, n_rows: int = DISTANCE_ROWS) -> np.ndarray:
+    """Return the rows that distance correlations are taken over, at most `n_rows`, ascending; none of weight 0."""
     n_samples = context.tiles.shape.n_samples
-    rows = spread_rows(n_samples, min(n_samples, DISTANCE_ROWS))
+    rows = spread_rows(n_samples, min(n_samples, n_rows))
     weights = context.weights()
     return rows if weights is None else rows[weights[rows] > 0]
 
 
-def distance_weights(context: Context) -> np.ndarray | None:
+def distance_weights(context: Context, n_rows: int = DISTANCE_ROWS) -> np.ndarray | None:
     """Return how many rows each of :func:`distance_rows` counts for."""
     weights = context.weights()
-    return None if weights is None else weights[distance_rows(context)]
+    return None if weights is None else weights[distance_rows(context, n_rows)]
+
+
+def sampled_columns(
+    context: Context, columns: np.ndarray, slab: slice, n_rows: int, scaling: Scaling | None
+) -> np.ndarray:
+    """Return some columns of a slab, of :func:`distance_rows`; shape (n_rows, n_columns), as stored or rescaled."""
+    rows = distance_rows(context, n_rows)
+    values = context.tiles.read_columns(columns, rows, slab.start, slab.stop)
+    if (scaling := _felt(scaling)) is None:
+        return values
+    norms = context.tiles.row_norms(slice(0, context.tiles.shape.n_samples))[rows] if scaling == "unit" else None
+    return np.asarray(scale_rows(values, scaling, None, norms))
+
+
+def binned_columns(
+    context: Context, columns: np.ndarray, slab: slice, n_rows: int, scaling: Scaling | None
+) -> Iterator[BinnedColumn]:
+    """Yield columns as of :func:`sampled_columns`, each in bins."""
+    values, weights = sampled_columns(context, columns, slab, n_rows, scaling), distance_weights(context, n_rows)
+    for place in range(columns.size):
+        yield binned(values[:, place], BINS, weights)
 
 
 def bin_candidates(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
@@ -105,18 +133,13 @@ def bin_candidates(context: Context, parameters: Mapping[str, Any], unit: int) -
     columns = _inside(candidate_lists(context, parameters), slab)
     if columns.size == 0:
         return
-    rows, weights = distance_rows(context), distance_weights(context)
-    values = context.tiles.read_columns(columns, rows, slab.start, slab.stop)
-    if (scaling := _felt(parameters["scaling"])) is not None:
-        norms = context.tiles.row_norms(slice(0, context.tiles.shape.n_samples))[rows] if scaling == "unit" else None
-        values = np.asarray(scale_rows(values, scaling, None, norms))
-    codes = np.empty((columns.size, rows.size), dtype=np.uint8)
+    n_rows = distance_rows(context).size
+    codes = np.empty((columns.size, n_rows), dtype=np.uint8)
     table = np.zeros((columns.size, 2 * BINS))
-    for place in range(columns.size):
-        column = binned(values[:, place], BINS, weights)
+    for place, column in enumerate(binned_columns(context, columns, slab, DISTANCE_ROWS, parameters["scaling"])):
         codes[place] = column.codes
         table[place] = _packed(column)
-    context.store.put_array(layout.BINNED_CODES.format(unit), codes, (1, rows.size))
+    context.store.put_array(layout.BINNED_CODES.format(unit), codes, (1, n_rows))
     context.store.put_array(layout.BINNED_TABLE.format(unit), table)
 
 

@@ -51,7 +51,7 @@ def create_scores(context: Context, parameters: Mapping[str, Any]) -> None:
     """Create one array of fields for each method."""
     n_features, columns = context.tiles.shape.n_features, int(parameters["slab_columns"])
     for method in methods_from(parameters["methods"]):
-        n_fields = len(method.fields)
+        n_fields = len(method.slab_fields)
         name, shape = slab_table(method), (n_fields, n_features)
         context.store.create(name, shape, np.float64, (n_fields, columns))
 
@@ -82,7 +82,7 @@ def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> No
         del scaled  # before the next copy of the slab
     for method in methods:
         parts = [method.criterion.score(statistic, method.parameters) for statistic in statistics]
-        fields = np.stack([np.concatenate([_field(p, name) for p in parts]) for name in method.fields])
+        fields = np.stack([np.concatenate([_field(p, name) for p in parts]) for name in method.slab_fields])
         context.store.open(slab_table(method))[:, columns] = fields
 
 

@@ -12,11 +12,11 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from daskfs.kernels.cut import CUT_ROWS, Cut, cut_features, cut_of, lowest_cut
 from daskfs.kernels.order import rank_order
 from daskfs.kernels.scaling import inverse_or_zero, row_norms
+from daskfs.kernels.threads import one_thread
 from daskfs.methods.registry import Method
 from daskfs.methods.sselect import SSelectParameters, combined
 from daskfs.scores.slab import methods_from
@@ -73,7 +73,7 @@ def _cuts(
     """
     found: dict[bytes, Cut] = {}
     cuts = []
-    with threadpool_limits(1, "blas"):  # sums of another number of threads have other last bits
+    with one_thread():  # sums of another number of threads have other last bits
         for order in orders:
             columns = np.sort(order)
             key = columns.tobytes()

@@ -50,6 +50,14 @@ def counted_bytes() -> Iterator[ByteCount]:
         _counts.current = None
 
 
+def count_bytes(read: int = 0, written: int = 0) -> None:
+    """Add to the count of this thread, where it has one."""
+    current = getattr(_counts, "current", None)
+    if current is not None:
+        current.read += read
+        current.written += written
+
+
 class Array(Protocol):
     """What units may do with an array."""
 

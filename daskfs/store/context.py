@@ -11,6 +11,7 @@ import numpy as np
 from daskfs.errors import StoreError
 from daskfs.kernels.labels import Labels
 from daskfs.store import layout
+from daskfs.store.holdings import Holdings
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles, read_tile_info
 
@@ -18,10 +19,11 @@ LABEL_CHUNK_ROWS = 2**20
 
 
 class Context:
-    """The run store of a unit, and the tiles its run reads."""
+    """The run store of a unit, the tiles its run reads, and what its process keeps from unit to unit."""
 
     def __init__(self, store: Store, tiles: Tiles | None = None) -> None:
         self.store = store
+        self.holdings = Holdings()
         self._tiles = tiles
 
     @property
@@ -49,6 +51,28 @@ class Context:
         """Return the labels of the rows that count: a row of weight 0 is unlabelled here."""
         labels = self.labels()
         return None if labels is None else labels.counted(self.weights())
+
+    def classes(self) -> tuple[str, ...]:
+        """Return the names of the classes, none where labels are no classes, without reading labels."""
+        given = self.store.read_json(layout.LABELS_JSON)
+        return self.tiles.info.classes if given is None or given["task"] is None else tuple(given["classes"])
+
+    def counted_rows(self, rows: slice) -> tuple[Labels, np.ndarray | None]:
+        """Return the labels of some rows, where one of weight 0 is unlabelled, and their weights, None where every row
+        counts for one; of data that have labels.
+        """
+        given = self.store.read_json(layout.LABELS_JSON)
+        if given is not None and given["task"] is not None:
+            labels = Labels(given["task"], self.store.open(layout.LABELS)[rows], tuple(given["classes"]))
+        else:
+            info = self.tiles.info
+            assert info.task is not None
+            labels = Labels(info.task, self.tiles.store.open(layout.LABELS)[rows], info.classes)
+        weights = None
+        for store in (self.store, self.tiles.store):
+            if weights is None and store.read_json(layout.WEIGHTS_JSON) is not None:
+                weights = store.open(layout.WEIGHTS)[rows]
+        return labels.counted(weights), weights
 
 
 def put_labels(store: Store, labels: Labels | None) -> None:

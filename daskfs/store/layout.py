@@ -62,6 +62,17 @@ GIVEN_DIAGONAL = "given/diagonal"  # (n_samples,), float64: weights of rows with
 UNFINISHED = "unfinished/{}"  # like SCORES, of a method whose scores take more than one slab
 SCORES = "scores/{}"  # (n_fields, n_features), float64: fields of one method; field 0 is the score
 
+# The first {} stands for the group of methods that share passes, the others for a round, a unit, the label of a method.
+RESCALED_SCALE = "rescaled/{}/scale"  # (3, n_features), float64: what is subtracted, what it is multiplied by, diag(S)
+RESCALED_GRAM = "rescaled/{}/gram"  # (n_features, n_features), float64: S
+RESCALED_SUMS = "rescaled/{}/sums/{}/{}-{}.npz"  # (n_stretches, n_features + 2, n_columns), float64
+RESCALED_STATE = "rescaled/{}/states/{}/{}.npz"  # arrays and numbers of a method's state after a round
+RESCALED_SUMS_OF = "rescaled/{}/sums/{}"
+RESCALED_STATES_OF = "rescaled/{}/states/{}"
+RESCALED_OF = "rescaled/{}"
+SOLUTION_WEIGHTS = "solutions/{}/weights"  # (n_features, n_classes), float64: W of one method, for scaled features
+SOLUTION_JSON = "solutions/{}/found.json"  # how it was found
+
 TRADE_OFFS = "trade_offs/{}.json"  # what each trade-off of one method came to
 
 # A {} stands for a purpose, "greedy" or "redundancy", and the label of a method.
@@ -73,6 +84,14 @@ COMOMENTS_FOR = "comoments/{}"
 BINNED_CODES = "binned/{}/codes"  # (n_columns, n_rows), uint8: bins of sampled rows, of the candidates in one slab
 BINNED_TABLE = "binned/{}/table"  # (n_columns, 2 + 2 * (n_bins - 1)), float64: size, variance, steps and shares of bins
 BINNED_OF = "binned"
+# A first {} stands for the name of distance correlations, and a second for a slab.
+DISTANCE_CODES = "distances/{}/{}/codes"  # (n_columns, n_rows), uint8: bins of the features of a slab, of rows in use
+DISTANCE_TABLE = "distances/{}/{}/table"  # (n_columns, n_functions, n_bins), float64: what bins map to
+DISTANCE_VALUES = "distances/{}/{}/values"  # (n_columns, n_rows), float64: values of rows in use, scaled
+DISTANCE_FACTS = "distances/{}/{}/facts"  # (n_columns, 8), float64: what is known of each feature
+DISTANCES_OF = "distances/{}"
+FEATURE_CORRELATIONS = "feature_correlations/{}/{}-{}"  # (n_rows, n_columns), float64: of two blocks of features
+FEATURE_FACTS = "feature_correlations/{}/facts-{}"  # (n_features, 8), float64: DISTANCE_FACTS of one block
 FILTERED = "filtered/{}/features"  # (n_kept,), int64: features of one method that may be selected, best first
 FILTERED_JSON = "filtered/{}/passed.json"  # why others may not
 
@@ -91,10 +110,14 @@ RUN_NAMES = (
     "weights",
     "unfinished",
     "scores",
+    "rescaled",
+    "solutions",
     "trade_offs",
     "candidates",
     "comoments",
     "binned",
+    "distances",
+    "feature_correlations",
     "filtered",
     "evaluation",
     "records",
@@ -129,6 +152,11 @@ EVALUATION_RESULT = "evaluation/results/{}.json"
 def record_name(stage: str, unit: int) -> str:
     """Name of the record of one finished unit."""
     return f"records/{stage}/{unit:06d}.json"
+
+
+def recorded_unit(name: str) -> int:
+    """Return the number of the unit that a record is of."""
+    return int(name.rpartition("/")[2].removesuffix(".json"))
 
 
 def records_of(stage: str) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import json
 import os
 import shutil
 import threading
+import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,11 @@ import numpy as np
 
 from daskfs.errors import StoreError
 from daskfs.store import layout
-from daskfs.store.arrays import Array, ChunkedArray, create_zarr, open_zarr
+from daskfs.store.arrays import Array, ChunkedArray, count_bytes, create_zarr, open_zarr
 
+MAX_OPENED = 1024
+"""Arrays that are kept open; a loop opens others in every round."""
+FACTS = "facts"
 Outputs = dict[Path, int | None]
 """Paths that a unit wrote, with the CRC-32 of small objects."""
 
@@ -36,6 +42,7 @@ class Store:
         self.root = root
         self._memory: dict[str, np.ndarray] = {}
         self._objects: dict[str, bytes] = {}
+        self._together: dict[str, tuple[dict[str, np.ndarray], dict[str, Any]]] = {}
         self._opened: dict[str, ChunkedArray] = {}
         self._written = threading.local()
 
@@ -75,9 +82,13 @@ class Store:
         """Return an array of the store; :class:`StoreError` when it is not there."""
         if self.root is None:
             return self._memory[name]
-        if name not in self._opened:
-            self._opened[name] = ChunkedArray(self.path(name), open_zarr(self.path(name)), self._note)
-        return self._opened[name]
+        found = self._opened.get(name)
+        if found is None:
+            found = ChunkedArray(self.path(name), open_zarr(self.path(name)), self._note)
+            for oldest in list(self._opened)[: len(self._opened) + 1 - MAX_OPENED]:
+                self._opened.pop(oldest, None)
+            self._opened[name] = found
+        return found
 
     def put_array(self, name: str, values: np.ndarray, chunks: tuple[int, ...] | None = None) -> None:
         """Store a whole array that one unit owns."""
@@ -86,10 +97,10 @@ class Store:
             self.open(name)[...] = values
 
     # ----------------------------------------------------------------- objects
-    def write_bytes(self, name: str, data: bytes) -> None:
+    def write_bytes(self, name: str, data: bytes | memoryview) -> None:
         """Write a small object so that readers see the old one or the new one, never a part."""
         if self.root is None:
-            self._objects[name] = data
+            self._objects[name] = bytes(data)
             return
         path = self.path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,9 +136,50 @@ class Store:
             msg = f"{self.url}/{name} is damaged: {error}"
             raise StoreError(msg) from error
 
+    def write_arrays(self, name: str, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any] | None = None) -> None:
+        """Write arrays that are small, and facts beside them, as one object; they cost one file instead of one folder
+        each.
+        """
+        count_bytes(written=sum(values.nbytes for values in arrays.values()))
+        if self.root is None:  # to pack and unpack them takes longer than a round of few rows
+            self._together[name] = (
+                {key: values.copy() for key, values in arrays.items()},
+                copy.deepcopy(dict(facts or {})),
+            )
+            return
+        text = json.dumps(facts or {}, sort_keys=True, allow_nan=False).encode()
+        named: dict[str, Any] = {FACTS: np.frombuffer(text, np.uint8)}
+        named |= {f"a-{key}": values for key, values in arrays.items()}
+        buffer = io.BytesIO()
+        np.savez(buffer, **named)
+        self.write_bytes(name, buffer.getbuffer())
+
+    def read_arrays(self, name: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return what :meth:`write_arrays` wrote; :class:`StoreError` when it is not there or damaged."""
+        if name in self._together:
+            held, known = self._together[name]
+            count_bytes(read=sum(values.nbytes for values in held.values()))
+            return {key: values.copy() for key, values in held.items()}, copy.deepcopy(known)
+        missing = f"{self.url}/{name} is missing."
+        if self.root is None:
+            raise StoreError(missing)
+        try:
+            file = self.path(name).open("rb")
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise StoreError(missing) from error
+        try:
+            with file, np.load(file, allow_pickle=False) as found:
+                arrays = {key.removeprefix("a-"): found[key] for key in found.files if key != FACTS}
+                facts: dict[str, Any] = json.loads(found[FACTS].tobytes())
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            msg = f"{self.url}/{name} is damaged: {error}"
+            raise StoreError(msg) from error
+        count_bytes(read=sum(values.nbytes for values in arrays.values()))
+        return arrays, facts
+
     def delete(self, name: str) -> None:
         """Delete an object, an array or everything below a name; nothing happens when it is not there."""
-        held: tuple[dict[str, Any], ...] = (self._objects, self._memory, self._opened)
+        held: tuple[dict[str, Any], ...] = (self._objects, self._together, self._memory, self._opened)
         for names in held:
             for known in [known for known in names if known == name or known.startswith(f"{name}/")]:
                 del names[known]
@@ -169,6 +221,16 @@ class Store:
         except StoreError:
             return None
         return record if isinstance(record, dict) else None
+
+    def n_recorded(self, stage: str) -> int:
+        """Return one more than the number of the last unit of a stage that has a record."""
+        names: Iterable[str]
+        if self.root is None:
+            names = (name for name in self._objects if name.startswith(layout.records_of(stage)))
+        else:
+            folder = self.path(layout.records_of(stage))
+            names = (path.name for path in folder.glob("*.json")) if folder.is_dir() else ()
+        return max((layout.recorded_unit(name) + 1 for name in names), default=0)
 
     def is_done(self, stage: str, unit: int, fingerprint: str) -> bool:
         """Return whether a unit has a record of the same inputs and everything it wrote is there in the size recorded.

@@ -236,6 +236,63 @@ class Tiles:
             block = self._dense_rows(rows)
         return self._scaled(block, rows, slice(0, self.shape.n_features), scaling)
 
+    def aligned_rows(
+        self, rows: slice, height: int, scaling: Scaling | None = None, chosen: np.ndarray | None = None
+    ) -> Iterator[tuple[slice, np.ndarray | sp.csr_matrix]]:
+        """Yield blocks of whole rows, dense or CSR, as stored, or float64 when scaled: from one multiple of `height` to
+        the next, however high the bands are, and of these the rows where `chosen`, shape (rows,), is True. Each band is
+        read once; dense blocks are views of its chosen rows. Scaling "zscore" is left to the caller.
+        """
+        waiting: list[np.ndarray | sp.csr_matrix] = []
+        start = rows.start
+        for low, high, block in self._cut_rows(rows, height, chosen):
+            waiting.append(block)
+            if high % height and high != rows.stop:
+                waiting[-1] = block.copy()  # a view would keep the band
+                continue
+            del low
+            part, whole = slice(start, high), waiting[0] if len(waiting) == 1 else _stacked(waiting)
+            waiting, start = [], high
+            if scaling is not None:
+                norms = self.row_norms(part) if scaling == "unit" else None
+                if norms is not None and chosen is not None:
+                    norms = norms[chosen[part.start - rows.start : part.stop - rows.start]]
+                whole = scale_rows(whole, scaling, None, norms)
+            yield part, whole
+
+    def _cut_rows(
+        self, rows: slice, height: int, chosen: np.ndarray | None
+    ) -> Iterator[tuple[int, int, np.ndarray | sp.csr_matrix]]:
+        """Yield blocks that end where a band does or at a multiple of `height`, with the rows they lie between."""
+        for band in row_blocks(self.shape.n_samples, self.shape.tile_rows):
+            inside = slice(max(band.start, rows.start), min(band.stop, rows.stop))
+            if inside.start >= inside.stop:
+                continue
+            cuts = _cuts(inside, height)
+            if self._matrix is not None:
+                for low, high in itertools.pairwise(cuts):
+                    own = None if chosen is None else chosen[low - rows.start : high - rows.start]
+                    part = self._matrix[low:high]
+                    yield low, high, part if own is None or own.all() else part[own]
+                continue
+            own = None if chosen is None else chosen[inside.start - rows.start : inside.stop - rows.start]
+            block = self._band_rows(inside, own)
+            places = np.array(cuts) - inside.start
+            if own is not None:
+                places = np.concatenate([[0], np.cumsum(own)])[places]
+            for (low, high), (first, last) in zip(itertools.pairwise(cuts), itertools.pairwise(places), strict=True):
+                yield low, high, block[first:last]
+            del block  # before the next one
+
+    def _band_rows(self, rows: slice, chosen: np.ndarray | None) -> np.ndarray | sp.csr_matrix:
+        """Return the chosen rows of a range within one band, as stored; of dense ones never more than a tile of the
+        others.
+        """
+        if self.shape.is_sparse:
+            block = self.read_rows(rows)
+            return block if chosen is None or chosen.all() else block[chosen]
+        return self._dense_rows(rows, None if chosen is None or chosen.all() else chosen)
+
     def read_panels(self, start: int, stop: int) -> list[np.ndarray]:
         """Return columns ``start:stop`` of all rows, as stored, in C-ordered panels of at most 64 columns.
 
@@ -292,8 +349,7 @@ class Tiles:
                 yield part, block if scaling is None else np.asarray(scale_rows(block, scaling, None, own))
 
     def _gathered(self, columns: np.ndarray, rows: slice, band: slice) -> Iterator[tuple[slice, np.ndarray]]:
-        cuts = [rows.start, *range((rows.start // GATHERED + 1) * GATHERED, rows.stop, GATHERED), rows.stop]
-        steps = [slice(start, stop) for start, stop in itertools.pairwise(cuts)]
+        steps = [slice(start, stop) for start, stop in itertools.pairwise(_cuts(rows, GATHERED))]
         if self._matrix is not None:
             X = self._matrix if self._columns_of_matrix is None else self._columns_of_matrix[:, columns].tocsr()
             for step in steps:
@@ -319,14 +375,17 @@ class Tiles:
         norms = self.row_norms(rows) if scaling == "unit" else None
         return scale_rows(block, scaling, scale, norms)
 
-    def _dense_rows(self, rows: slice) -> np.ndarray:
+    def _dense_rows(self, rows: slice, chosen: np.ndarray | None = None) -> np.ndarray:
         X = self._dense()
         if self._matrix is not None:
             return np.ascontiguousarray(X[rows])
-        block = np.empty((rows.stop - rows.start, self.shape.n_features), self.shape.dtype)
+        n_rows = rows.stop - rows.start if chosen is None else int(np.count_nonzero(chosen))
+        block = np.empty((n_rows, self.shape.n_features), self.shape.dtype)
         # one tile after the other: Zarr would decode ten at a time, and each needs room of its own
         for columns in row_blocks(self.shape.n_features, self.shape.tile_columns):
-            block[:, columns] = X[rows, columns]
+            tile = X[rows, columns]
+            block[:, columns] = tile if chosen is None else tile[chosen]
+            del tile
         return block
 
     def _dense(self) -> Array:
@@ -367,6 +426,15 @@ class Tiles:
         data = self.store.open(layout.SPARSE_DATA.format(index))[entries]
         rows = self.store.open(layout.SPARSE_INDICES.format(index))[entries]
         return sp.csc_matrix((data, rows, indptr - indptr[0]), shape=(band.stop - band.start, stop - start))
+
+
+def _cuts(rows: slice, height: int) -> list[int]:
+    """Return where rows begin and end, and the multiples of `height` between."""
+    return [rows.start, *range((rows.start // height + 1) * height, rows.stop, height), rows.stop]
+
+
+def _stacked(blocks: list[np.ndarray | sp.csr_matrix]) -> np.ndarray | sp.csr_matrix:
+    return sp.vstack(blocks, format="csr") if is_sparse(blocks[0]) else np.concatenate(blocks)
 
 
 def _sampled(numbers: np.ndarray, band: slice) -> np.ndarray:

@@ -14,8 +14,11 @@ import scipy.sparse as sp
 from sklearn.datasets import load_iris
 
 from daskfs import (
+    DSSFS,
     LSDF,
+    RLSR,
     RRPC,
+    SSUFS,
     FisherScore,
     InformationGainScore,
     KolmogorovSmirnovScore,
@@ -36,6 +39,9 @@ LABELLED: list[Callable[..., Any]] = [
     RRPC,
     LSDF,
     partial(SupervisedLaplacianScore, task="classification"),
+    RLSR,
+    DSSFS,
+    SSUFS,
 ]
 BY_TARGET: list[Callable[..., Any]] = [SupervisedLaplacianScore, SemiSupervisedLaplacianScore]
 ESTIMATORS: list[Callable[..., Any]] = [VarianceScore, LaplacianScore, SSelect, *LABELLED, *BY_TARGET]

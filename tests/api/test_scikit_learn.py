@@ -22,8 +22,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from daskfs import (
+    DSSFS,
     LSDF,
+    RLSR,
     RRPC,
+    SSUFS,
     FisherScore,
     InformationGainScore,
     KolmogorovSmirnovScore,
@@ -50,6 +53,10 @@ ESTIMATORS: list[Callable[..., Any]] = [
     partial(SupervisedLaplacianScore, task="classification"),
     SemiSupervisedLaplacianScore,
     LSDF,
+    RLSR,
+    DSSFS,
+    SSUFS,
+    partial(RLSR, score_scaling=None, greedy_filter=True),
 ]
 X, Y = load_iris(return_X_y=True)
 
@@ -59,9 +66,13 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     parameters = criteria()[type(estimator).__name__].parameters
     task = {"task": estimator.task} if hasattr(estimator, "task") and "task" in parameters.model_fields else {}
     # LSDF looks at edges of unlabelled rows only
-    if task.get("task") == "auto" or not parameters(**task).lists(10) or isinstance(estimator, LSDF):
+    has_neighbors = task.get("task") != "auto" and parameters(**task).lists(10) and not isinstance(estimator, LSDF)
+    if has_neighbors:
+        reason = "neighbors are found without weights: a row that is there twice is its own nearest neighbor"
+    elif getattr(estimator, "score_scaling", None) == "zscore":
+        reason = "values are scaled without weights"
+    else:
         return {}
-    reason = "neighbors are found without weights: a row that is there twice is its own nearest neighbor"
     return dict.fromkeys([f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")], reason)
 
 
@@ -182,6 +193,9 @@ class TestFittedAttributes:
             (SupervisedLaplacianScore, ["score", "numerator", "denominator"]),
             (SemiSupervisedLaplacianScore, ["score", "mixed", "supervised"]),
             (LSDF, ["score", "between", "within"]),
+            (RLSR, ["score", "bound", "position"]),
+            (DSSFS, ["score", "bound", "position"]),
+            (SSUFS, ["score", "bound", "position"]),
         ],
     )
     def test_fields(self, estimator: Callable[..., Any], fields: list[str]) -> None:

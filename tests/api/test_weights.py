@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_diabetes, load_wine
 
 from daskfs import (
+    DSSFS,
     LSDF,
+    RLSR,
     RRPC,
+    SSUFS,
     FisherScore,
     InformationGainScore,
     KolmogorovSmirnovScore,
@@ -216,6 +219,9 @@ SELECTORS: list[Callable[[], Any]] = [
     SSelect,
     LSDF,
     RRPC,
+    RLSR,
+    DSSFS,
+    SSUFS,
 ]
 
 

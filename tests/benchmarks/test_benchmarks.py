@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from daskfs import LaplacianScore
-from tests.benchmarks import graph, main_job, papers, scoring
+from tests.benchmarks import correlations, graph, main_job, papers, rescaled, scoring
 
 
 def test_the_dense_computation_is_the_same_score() -> None:
@@ -67,3 +68,29 @@ def test_scoring_pass_in_small_form(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert row["read_mib"] == pytest.approx(row["planned"], rel=0.1)
     assert [row["order"] for row in found["timed"]] == ["random"]
     assert found["timed"][0]["peak_over_planned"] <= 1
+
+
+@pytest.mark.cluster
+def test_rescaled_regression_in_small_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two workers that hold all rows, nobody reads X again; and no unit takes more than it was planned to."""
+    with warnings.catch_warnings():
+        rescaled.main(["--small", "--folder", str(tmp_path)])
+    printed = capsys.readouterr().out
+    rows = [line.split() for line in printed.splitlines() if line.split()[:1] in (["RLSR"], ["SSUFS"])]
+    header = next(line.split() for line in printed.splitlines() if line.split()[:1] == ["method"])
+    assert len(rows) == 2
+    for row in rows:
+        found = dict(zip(header, row, strict=True))
+        assert float(found["held"]) == 1
+        assert float(found["peak_mib"]) <= float(found["planned_mib"])
+    assert "woodbury" in printed
+    assert "rlsr_ms" in printed
+    assert not list(tmp_path.iterdir())
+
+
+def test_distance_correlations_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
+    correlations.main(["--rows", "200", "--seeds", "1", "--large", "2000", "--features", "20", "--wide", "30"])
+    printed = capsys.readouterr().out
+    assert "product_seconds" in printed
+    for row in correlations.errors(300, 1):
+        assert row["mean_8"] <= row["max_8"] <= row["bound_8"] + 1e-12

@@ -161,3 +161,66 @@ def test_measured_peak_and_bytes_of_selection(tmp_path: Path, shape: str, measur
     reading = ("comoments-RRPC", "comoments-scaled", "filter-comoments")
     for stage in [stage for stage in own if stage["name"] in reading]:
         assert stage["bytes_read"] <= 1.2 * stage["planned_bytes_read"], stage
+
+
+FEW_ROUNDS = {"max_iter": 3, "gamma": 50}
+ITERATED: dict[str, tuple[str, list[dict[str, Any]]]] = {
+    "tall": (
+        "synthetic:mixture?n_samples=300000&n_features=40&n_classes=4&n_informative=8&seed=1",
+        [{"name": "RLSR"}, {"name": "SSUFS"}, {"name": "DSSFS"}, {"name": "RLSR", "label": "cg", "solver": "cg"}],
+    ),
+    "wide": (
+        "synthetic:mixture?n_samples=1200&n_features=6000&n_classes=4&n_informative=50&seed=1",
+        [
+            {"name": "RLSR"},
+            {"name": "SSUFS", "correlation": "matrix_free", "n_correlation_rows": 200},
+            {"name": "RLSR", "label": "scaled", "score_scaling": "unit"},
+        ],
+    ),
+    "square": (
+        "synthetic:mixture?n_samples=4000&n_features=2500&n_classes=4&n_informative=50&seed=1",
+        [{"name": "RLSR"}, {"name": "SSUFS", "n_correlation_rows": 1000}],
+    ),
+    "sparse": (
+        "synthetic:sparse?n_samples=60000&n_features=1500&density=0.02&n_classes=4&n_informative=50&seed=1",
+        [{"name": "RLSR"}, {"name": "DSSFS"}, {"name": "RLSR", "label": "cg", "solver": "cg"}],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "shape", [pytest.param(name, marks=() if name == "tall" else pytest.mark.long) for name in ITERATED]
+)
+def test_measured_peak_and_bytes_of_loops(tmp_path: Path, shape: str) -> None:
+    """With all rows held, that fit."""
+    source, methods = ITERATED[shape]
+    methods = [{**FEW_ROUNDS, "max_iter": 1 if "solver" in method else 3, **method} for method in methods]
+    settings = {"cluster": {"workers": 2, "memory_limit": "2GiB"}, "evaluate": None}
+    stages = run(write_job(tmp_path, source, methods=methods, **settings))["stages"]
+    own = [stage for stage in stages if stage["name"].startswith("rescaled-")]
+    assert max(stage["rounds"] or 0 for stage in own) >= 3
+    for stage in own:
+        assert stage["peak_bytes"] <= stage["planned_peak_bytes"], stage
+        assert stage["bytes_read"] <= 1.2 * stage["planned_bytes_read"], stage
+        assert stage["bytes_written"] <= 1.1 * stage["planned_bytes_written"], stage
+
+
+def test_rows_that_do_not_fit_are_read_in_every_round(tmp_path: Path) -> None:
+    """And those that do in the first two: all rows in the first, and in the second those without a label."""
+    source, _ = ITERATED["tall"]
+    read = {}
+    for limit in ("560MiB", "2GiB"):
+        job = write_job(
+            tmp_path / limit,
+            source,
+            methods=[{"name": "DSSFS", **FEW_ROUNDS, "max_iter": 4, "tol": 0}],
+            evaluate=None,
+            cluster={"workers": 1, "memory_limit": limit},
+        )
+        stages = {stage["name"]: stage for stage in run(job)["stages"]}
+        rows = stages["rescaled-rows-zscore-cholesky-dragged"]
+        assert rows["peak_bytes"] <= rows["planned_peak_bytes"]
+        read[limit] = rows["bytes_read"] / (300_000 * 40 * 4)
+    assert read["560MiB"] > read["2GiB"] + 1, read
+    assert read["2GiB"] < 3, read
+    assert (tmp_path / "560MiB/run/ranking.csv").read_bytes() == (tmp_path / "2GiB/run/ranking.csv").read_bytes()

@@ -10,15 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskfs.errors import MemoryPlanError, StoreError
+from daskfs.execution.waves import pending_units, reached_round
 from daskfs.graph.partition import block_rows, search_units
 from daskfs.graph.spec import Engine, GraphSpec, Weighting
 from daskfs.job import make_job
 from daskfs.kernels.moments import cell_rows
 from daskfs.kernels.neighbors import Metric
+from daskfs.methods.registry import make_method
 from daskfs.plan import (
+    PROCESS_BYTES,
     Plan,
     Stage,
     check_memory,
+    fingerprinted,
     limit_per_unit,
     plan_edges,
     plan_graph,
@@ -30,6 +34,10 @@ from daskfs.plan import (
     slab_columns,
 )
 from daskfs.planning import plan_run, plan_tiles
+from daskfs.planrescaled import plan_rescaled
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.store import Store
 
 GiB = 2**30
 SIZES = st.integers(2, 10**8), st.integers(1, 10**5), st.integers(GiB, 64 * GiB)
@@ -223,3 +231,78 @@ def test_candidates_that_are_too_many() -> None:
         plan_redundancy(shape, [{"label": "a"}], wanted, 100, 0)
     alone = plan_redundancy(shape, [{"label": "a"}], {**wanted, "measure": None}, 100, 0)
     assert [stage.name for stage in alone] == ["filter-candidates", "filter"], "nothing is compared"
+
+
+class TestLoops:
+    """RLSR, SSUFS and DSSFS: passes over the rows and solutions in turn."""
+
+    def staged(self, n: int, m: int, limit: int, *names: str, **parameters: object) -> dict[str, Stage]:
+        shape = plan_shape(n, m, "float32", None, limit)
+        labels = [f"{name} {place}" for place, name in enumerate(names)]
+        found = [make_method(name, parameters, label) for name, label in zip(names, labels, strict=True)]
+        return {s.name: s for s in plan_rescaled(shape, found, slab_columns(shape, False, limit), PROCESS_BYTES, limit)}
+
+    @pytest.mark.parametrize(("n", "m"), [(10**8, 500), (10**6, 500), (10**6, 10_000), (2000, 5000), (10**5, 10**5)])
+    def test_of_large_data_fit_sixteen_gigabytes(self, n: int, m: int) -> None:
+        stages = self.staged(n, m, 16 * GiB, "RLSR", "DSSFS")
+        check_memory(list(stages.values()), 16 * GiB)
+        for stage in stages.values():
+            if stage.function == "rescaled-rows":
+                assert stage.n_units <= 1024
+                assert n * m * 4 <= stage.bytes_read < 3 * n * m * 4
+                assert stage.parameters["held_bytes"] > 0
+
+    def test_what_does_not_fit_names_the_solver_that_does(self) -> None:
+        stages = self.staged(10**6, 20_000, 8 * GiB, "RLSR")
+        with pytest.raises(MemoryPlanError, match=r"memory_limit to .* Methods with solver 'cg' need less"):
+            check_memory(list(stages.values()), 8 * GiB)
+        check_memory(list(self.staged(10**6, 20_000, 8 * GiB, "RLSR", solver="cg").values()), 8 * GiB)
+
+    def test_a_million_rows_fit_two_gigabytes(self) -> None:
+        stages = self.staged(10**6, 500, 2 * GiB, "RLSR", "SSUFS", "DSSFS")
+        check_memory(list(stages.values()), 2 * GiB)
+
+    def test_stages_share_loops_and_know_how_long_they_are_needed(self) -> None:
+        stages = self.staged(10**5, 20, GiB, "RLSR", "RLSR", "DSSFS", max_iter=7)
+        assert [(s.name, s.n_units, s.loop, s.max_rounds, s.needed_until) for s in stages.values()][:5] == [
+            ("rescaled-comoments-zscore-cholesky", 2, "", 1, "rescaled-scale-zscore-cholesky"),
+            ("rescaled-scale-zscore-cholesky", 1, "", 1, "rescaled-tables-zscore-cholesky"),
+            ("rescaled-rows-zscore-cholesky", 7, "rescaled-zscore-cholesky", 7, "rescaled-tables-zscore-cholesky"),
+            ("rescaled-solve-zscore-cholesky", 2, "rescaled-zscore-cholesky", 7, "rescaled-tables-zscore-cholesky"),
+            ("rescaled-tables-zscore-cholesky", 2, "", 1, ""),
+        ]
+        assert stages["rescaled-rows-zscore-cholesky-dragged"].max_rounds == 7
+        assert len(stages) == 10
+
+    def test_what_is_needed_only_by_what_has_served_is_not_made_again(self) -> None:
+        """Sums of products until S is made, S until the tables are."""
+        context = Context(Store(None))
+        stages = fingerprinted(list(self.staged(1000, 20, GiB, "RLSR").values()), "test")
+        comoments, scale, rows, solve, tables = stages
+
+        def pending() -> list[str]:
+            return [stage.function for stage in stages if pending_units(context, stage, stages)]
+
+        def record(stage: Stage, unit: int = 0, **facts: object) -> None:
+            context.store.write_record(stage.name, unit, stage.fingerprint, {}, {"facts": facts})
+
+        functions = [stage.function for stage in stages]
+        assert pending() == functions
+        record(comoments)
+        assert pending() == functions[1:]
+        record(scale)
+        context.store.delete(layout.record_name(comoments.name, 0))  # as good as what it wrote
+        assert pending() == functions[2:]
+        record(rows)
+        assert pending() == functions[3:]
+        record(solve, finished=False)
+        assert (reached_round(context, [rows, solve]), pending()) == ((1, False), functions[2:])
+        record(rows, 1)
+        record(solve, 1, finished=True)
+        assert (reached_round(context, [rows, solve]), pending()) == ((2, True), functions[4:])
+        context.store.delete(layout.record_name(scale.name, 0))
+        assert pending() == [comoments.function, scale.function, tables.function]
+        record(tables)
+        assert pending() == []
+        context.store.delete(layout.record_name(solve.name, 1))
+        assert pending() == []

@@ -19,6 +19,8 @@ from daskfs.methods.registry import criteria
 from tests.execution.runs import run, write_job
 
 N_SAMPLES, N_FEATURES = 1200, 150
+ITERATED, ROUNDS = ("RLSR", "SSUFS", "DSSFS"), 8
+"""Methods whose rows and solutions take turns, and how often here."""
 TASKS: tuple[Task, ...] = ("classification", "regression")
 TILES = {"one tile": (N_SAMPLES, N_FEATURES), "columns": (N_SAMPLES, 41), "bands": (256, N_FEATURES), "both": (512, 64)}
 
@@ -41,8 +43,15 @@ def target(task: Task) -> np.ndarray:
 
 
 def methods(task: Task) -> list[Any]:
-    every = [name for name, criterion in criteria().items() if task in criterion.tasks]
-    return every + ([{"name": "SSelect", "label": "auto", "trade_off": "auto"}] if task == "classification" else [])
+    every: list[Any] = [name for name, criterion in criteria().items() if task in criterion.tasks]
+    if task == "regression":
+        return every
+    every = [{"name": name, "max_iter": ROUNDS, "gamma": 20} if name in ITERATED else name for name in every]
+    solvers = [
+        {"name": "RLSR", "label": solver, "solver": solver, "max_iter": rounds, "gamma": 20}
+        for solver, rounds in (("woodbury", ROUNDS), ("cg", 1))
+    ]
+    return [*every, {"name": "SSelect", "label": "auto", "trade_off": "auto"}, *solvers]
 
 
 def job_of(folder: Path, source: Path, task: Task, workers: int = 0) -> Path:
@@ -113,8 +122,10 @@ def test_order_of_tasks(here: Path, task: Task, monkeypatch: pytest.MonkeyPatch)
     turned: list[tuple[str, int]] = []
 
     def backwards(context: Any, stage: Any, unit: int) -> dict[str, Any]:
-        turned.append((stage.name, stage.n_units - 1 - unit))
-        return forwards(context, stage, stage.n_units - 1 - unit)
+        number, place = divmod(unit, stage.n_units)
+        other = number * stage.n_units + stage.n_units - 1 - place
+        turned.append((stage.name, other))
+        return forwards(context, stage, other)
 
     monkeypatch.setattr(waves, "run_unit", backwards)
     path = job_of(folder, here / "both.zarr", task)
@@ -129,4 +140,7 @@ def test_sparse_rows(here: Path, task: Task) -> None:
     run(job_of(folder, here / f"sparse-{task}.npz", task))
     dense = scores(here / f"plain-{task}")
     for label, table in scores(folder).items():
-        np.testing.assert_allclose(table, dense[label], rtol=1e-10, atol=1e-10, err_msg=label)
+        # conjugate gradients that stop early amplify rounding up to what they leave: a change of X in the last bit does
+        # as much, and Cholesky factors keep to 1e-10
+        tolerance = 1e-5 if label == "cg" else 1e-10
+        np.testing.assert_allclose(table, dense[label], rtol=tolerance, atol=tolerance, err_msg=label)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskfs.kernels.greedy import filter_redundant, pick_greedily
+from daskfs.kernels.greedy import filter_redundant, pick_apart, pick_greedily
 from tests.reference import greedy as reference
 
 
@@ -87,3 +87,31 @@ class TestLists:
     def test_a_redundant_feature_takes_no_place_in_its_group(self) -> None:
         kept, _ = filter_redundant([0, 1, 2, 3], self.compare, 0.9, groups={1: "a", 2: "a"}, max_per_group=1)
         assert kept == [0, 2]
+
+
+def apart(order: list[int], weight: np.ndarray, similarity: np.ndarray) -> list[int]:
+    """Pick argmax weight_j (1 - max s_ij) over picks i, until none is left; rounding decides nothing."""
+    left, picks = list(order), []
+    while left:
+        values = [weight[j] * (1 - max((similarity[j, i] for i in picks), default=0.0)) for j in left]
+        picks.append(left.pop(next(p for p, v in enumerate(values) if v >= max(values) - 1e-12 * weight[order[0]])))
+    return picks
+
+
+@given(st.integers(0, 10**6), st.integers(1, 20))
+def test_picks_apart_as_defined(seed: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    similarity = np.maximum(*(lambda s: (s, s.T))(rng.uniform(size=(count + 3, count + 3)).round(1)))
+    np.fill_diagonal(similarity, 1.0)
+    weight = rng.uniform(size=count + 3).round(1)
+    order = np.argsort(-weight, kind="stable")[:count]
+    found = pick_apart(order, weight, lambda feature: similarity[feature])
+    assert found.tolist() == apart(order.tolist(), weight, similarity)
+
+
+def test_copies_come_last_in_their_order() -> None:
+    similarity = np.kron(np.ones((3, 3)), np.eye(2))  # 0, 2 and 4 are copies, and 1, 3 and 5
+    weight = np.array([0.3, 0.1, 0.3, 0.1, 0.3, 0.1])
+    order = np.array([0, 2, 4, 1, 3, 5])
+    assert pick_apart(order, weight, lambda feature: similarity[feature]).tolist() == [0, 1, 2, 4, 3, 5]
+    assert pick_apart(order[:0], weight, lambda feature: similarity[feature]).size == 0

@@ -15,7 +15,7 @@ from daskfs.errors import InputError, JobError
 from daskfs.estimators.base import ScoreSelector
 from daskfs.kernels.labels import Labels
 from daskfs.methods.registry import Criterion, check_labels, criteria, criterion_named, make_method
-from tests.reference import distributions, labelled
+from tests.reference import distributions, labelled, rescaled
 from tests.reference import scores as reference
 from tests.reference.greedy import rrpc
 from tests.reference.sselect import sselect
@@ -32,6 +32,9 @@ NAMES = [
     "LSDF",
     "SSelect",
     "RRPC",
+    "RLSR",
+    "DSSFS",
+    "SSUFS",
 ]
 REFERENCES = {
     "VarianceScore": reference.variance,
@@ -45,6 +48,9 @@ REFERENCES = {
     "LSDF": labelled.lsdf,
     "SSelect": sselect,
     "RRPC": rrpc,
+    "RLSR": rescaled.rlsr,
+    "DSSFS": rescaled.rlsr,  # with Targets that are dragged
+    "SSUFS": rescaled.ssufs,
 }
 
 
@@ -104,6 +110,8 @@ class TestUnknownNames:
             ("variance", "VarianceScore"),
             ("KolmogorovSmirnov", "KolmogorovSmirnovScore"),
             ("informationgain", "InformationGainScore"),
+            ("rlsr", "RLSR"),
+            ("SSFUS", "SSUFS"),
         ],
     )
     def test_nearest_method(self, name: str, nearest: str) -> None:
@@ -174,6 +182,9 @@ class TestLabelChecks:
             ("FisherScore", classes(1, -1, 1), "all 2 labelled rows have one class"),
             ("PearsonScore", classes(0, 0, -1), "all 2 labelled rows have one class"),
             ("PearsonScore", targets(2.0, np.nan, 2.0), "all 2 labelled rows have one value"),
+            ("RLSR", None, "method mine needs labels, and the data have none"),
+            ("SSUFS", targets(0.5, 1.5), "mine is for classification, and data.task is regression"),
+            ("DSSFS", classes(1, -1, 1), "all 2 labelled rows have one class"),
         ],
     )
     def test_labels_that_cannot_serve(self, name: str, labels: Labels | None, message: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tests.reference.distance import centered, distances
+
 FloatArray = NDArray[np.float64]
 
 EQUAL = 1e-12
@@ -51,11 +53,6 @@ def distance_correlation(a: ArrayLike, b: ArrayLike) -> float:
     """Székely, Rizzo and Bakirov (2007), Definition 4: the root of dCov²(a, b) / sqrt(dVar²(a) dVar²(b)), from doubly
     centered (n, n) distance matrices.
     """
-    A, B = _centered_distances(np.asarray(a, dtype=np.float64)), _centered_distances(np.asarray(b, dtype=np.float64))
+    A, B = (centered(distances(np.asarray(values, dtype=np.float64))) for values in (a, b))
     scale = np.sqrt((A * A).mean() * (B * B).mean())
     return 0.0 if scale == 0 else float(np.sqrt(max((A * B).mean() / scale, 0.0)))
-
-
-def _centered_distances(values: FloatArray) -> FloatArray:
-    D = np.abs(values[:, None] - values[None, :])
-    return D - D.mean(axis=0) - D.mean(axis=1)[:, None] + D.mean()

@@ -113,6 +113,33 @@ def _method(i: int, label: str, rng: np.random.Generator, n_top: int, n_features
         "columns": ["score", "numerator", "denominator"],
         "top": top,
         "trade_off": _trade_off(rng) if i == 1 else None,
+        "solution": _solution() if i == 2 else None,
+    }
+
+
+def _solution() -> dict[str, Any]:
+    return {
+        "solver": "cholesky",
+        "n_iter": 40,
+        "n_rounds": 103,
+        "converged": True,
+        "n_active": 317,
+        "kkt_active": 3.1e-7,
+        "kkt_inactive": 0.912,
+        "free_objective": [900.0 + 4000.0 / (1 + i) for i in range(60)],
+        "objective": [880.0 + 80.0 / (1 + i) for i in range(41)],
+        "eta": 2e6,
+        "eta_used": 125_000.0,
+        "eta_reference": 1.1e6,
+        "halvings": 4,
+        "correlation": {
+            "correlation": "feature_map",
+            "n_rows": 100_000,
+            "n_components": 8,
+            "bias_corrected": False,
+            "error_bound": 0.0123,
+            "sampling_error": 0.00506,
+        },
     }
 
 
@@ -232,6 +259,7 @@ def _stages() -> list[dict[str, Any]]:
         ("neighbors", 9, 2, 184.9, 1_830_813_696, 11_200_000, 900_000_000, 850_000_000),
         ("weights", 9, 0, 0.412, 11_200_000, 22_400_000, None, 64_000_000),
         ("scores", 36, 0, 12.8, 225_823_744, 524_288, 300_000_000, 310_000_000),
+        ("rescaled-rows", 3708, 0, 99.1, 225_823_744, 524_288, 300_000_000, 310_000_000),
         ("evaluate", 420, 0, 66.03, 81_920_000, 65_536, 180_000_000, 200_000_000),
     ]
     keys = (
@@ -244,4 +272,5 @@ def _stages() -> list[dict[str, Any]]:
         "peak_bytes",
         "planned_peak_bytes",
     )
-    return [dict(zip(keys, row, strict=True)) for row in rows]
+    stages: list[dict[str, Any]] = [dict(zip(keys, row, strict=True)) for row in rows]
+    return [{**stage, "rounds": 103 if stage["name"] == "rescaled-rows" else None} for stage in stages]

@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from daskfs.report.plots import THEME, evaluation_curves, histogram, score_curve, spread
+from daskfs.report.plots import THEME, evaluation_curves, histogram, objective_curve, score_curve, spread
 from tests.report.example import full_summary
 
 # So that a fresh interpreter finds the tests package.
@@ -42,6 +42,28 @@ def test_score_curve_scales() -> None:
 @pytest.mark.parametrize("scores", [[1.0], [0.0, 0.0], [1.0, 1.0 + 1e-16], [1e-300, 2e-300], [-9e99, 9e99], [1e99]])
 def test_score_curve_degenerate_ranges(scores: list[float], *, log_rank: bool) -> None:
     assert labels(draw_curve(list(range(1, len(scores) + 1)), scores, log_rank=log_rank))
+
+
+def test_objective_curve_begins_where_the_one_before_ends() -> None:
+    svg = objective_curve([9.0, 5.0, 4.0], [3.5, 3.0], prefix="p", label="m")
+    assert svg is not None
+    assert "Objective by round of m, from 9 to 3" in svg
+    assert svg.count("stroke-dasharray") >= 1
+    assert {"round", "objective"} <= set(labels(svg))
+    alone = objective_curve([], [3.5, 3.0], prefix="p", label="m")
+    assert alone is not None
+    assert "stroke-dasharray" not in alone
+
+
+@pytest.mark.parametrize("values", [[1.0], [5.0, 5.0], [1e-300, 2e-300], [math.nan, 2.0, 1.0], [1e99, -1e99]])
+def test_objective_curve_degenerate_ranges(values: list[float]) -> None:
+    assert labels(objective_curve([], values, prefix="p", label="m"))
+    assert labels(objective_curve(values, [None], prefix="p", label="m"))
+
+
+def test_objective_curve_without_finite_points() -> None:
+    for values in ([], [math.nan], None, [None], "text"):
+        assert objective_curve(values, values, prefix="p", label="m") is None
 
 
 def test_score_curve_without_finite_points() -> None:

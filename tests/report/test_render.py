@@ -109,8 +109,8 @@ def html(summary: dict[str, Any]) -> str:
 def test_full_summary(html: str) -> None:
     page = assert_sound(html)
     assert html.startswith("<!DOCTYPE html>")
-    # Four score curves, one evaluation, two histograms.
-    assert len(page.named("svg")) == 7
+    # Four score curves, one objective, one evaluation, two histograms.
+    assert len(page.named("svg")) == 8
     for text in (
         f"70,000 {TIMES} 4,096",
         "laplacian",
@@ -307,6 +307,55 @@ def test_isolated_nodes_and_underflow_warn() -> None:
     assert "binary weighting leaves" not in text
     # Each one among the notices and at the graph; the run's own warning once.
     assert html.count('class="notice"') == 7
+
+
+def test_solutions() -> None:
+    summary = full_summary()
+    page = assert_sound(render_report(summary))
+    for text in (
+        "Updates of targets40, settled; 60 of RLSR before",
+        "Rounds of the loop103",
+        "Systems solved byX'X as a matrix (Cholesky)",
+        "Features of a score above 0317",
+        "KKT residual of these3.100e\N{MINUS SIGN}07",
+        "KKT value of others (1 at most)0.912",
+        "eta, of the paper2,000,000",
+        "eta used125,000",
+        "Distance correlationsfeature map, 8 components at most",
+        "Rows for these100,000",
+        "Error of an entry, at most0.0123",
+        "Sampling error, about0.00506",
+        "eta was halved 4 times, from 2,000,000 to 125,000: with more, the weights left the basin of RLSR's solution",
+        "3,708in 103 rounds",
+    ):
+        assert text in page.text, text
+    solution = summary["methods"][2]["solution"]
+    for key in ("free_objective", "eta", "eta_used", "halvings", "correlation", "eta_reference"):
+        del solution[key]
+    solution |= {"converged": False, "solver": "woodbury", "kkt_inactive": None}
+    page = assert_sound(render_report(summary))
+    assert "Updates of targets40, stopped before they settled" in page.text
+    assert "KKT value of others (1 at most)" + MISSING in page.text
+    assert "halved" not in page.text
+    assert "Dashed: the objective" not in page.text
+    summary["methods"][2]["solution"] = None
+    assert "Updates of targets" not in assert_sound(render_report(summary)).text
+
+
+@pytest.mark.parametrize("key", ["objective", "free_objective", "n_iter", "halvings", "correlation", "solver", "eta"])
+def test_solutions_of_which_a_part_is_missing(key: str) -> None:
+    summary = full_summary()
+    del summary["methods"][2]["solution"][key]
+    assert_sound(render_report(summary))
+
+
+@pytest.mark.parametrize(("halvings", "words"), [(1, "halved once, from"), (0, None), (None, None)])
+def test_guard(halvings: int | None, words: str | None) -> None:
+    summary = full_summary()
+    summary["methods"][2]["solution"]["halvings"] = halvings
+    text = assert_sound(render_report(summary)).text
+    assert ("eta was halved" in text) == (words is not None)
+    assert words is None or words in text
 
 
 def test_trade_offs() -> None:

@@ -154,3 +154,65 @@ class TestRecords:
             thread.join()
             store.write_bytes("here", b"1")
             assert {path.name for path in outputs} == {"here"}
+
+
+class TestArraysInOneObject:
+    def test_they_read_back(self, store: Store) -> None:
+        arrays = {"a": np.arange(6.0).reshape(2, 3), "b-0": np.array(2), "none": np.zeros((0, 3)), "facts": np.ones(1)}
+        facts = {"seconds": 0.1 + 0.2, "names": ["é"], "is": None}
+        store.write_arrays("x/y.npz", arrays, facts)
+        found, told = store.read_arrays("x/y.npz")
+        assert found.keys() == arrays.keys()
+        for name, values in arrays.items():
+            assert (found[name].dtype, found[name].shape) == (values.dtype, values.shape)
+            np.testing.assert_array_equal(found[name], values)
+        assert told == facts
+        store.write_arrays("x/y.npz", {"a": np.zeros(1)})
+        assert store.read_arrays("x/y.npz")[0]["a"].shape == (1,)
+        store.delete("x")
+        with pytest.raises(StoreError, match=r"x/y\.npz is missing"):
+            store.read_arrays("x/y.npz")
+
+    def test_the_same_values_are_the_same_bytes(self, tmp_path: Path) -> None:
+        store = Store(tmp_path)
+        for name in ("a", "b"):
+            store.write_arrays(name, {"x": np.arange(5)}, {"n": 1})
+        assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+    def test_bytes_are_counted(self, store: Store) -> None:
+        with counted_bytes() as counted:
+            store.write_arrays("a", {"x": np.arange(5), "y": np.zeros((2, 2))})
+            store.read_arrays("a")
+            store.read_arrays("a")
+        assert (counted.written, counted.read) == (72, 144)
+
+    def test_damage_is_named_wherever_it_is(self, tmp_path: Path) -> None:
+        store = Store(tmp_path)
+        store.write_arrays("a", {"x": np.arange(9.0)}, {"n": 1})
+        whole = (tmp_path / "a").read_bytes()
+        place = whole.index(np.arange(9.0).tobytes())
+        altered = bytearray(whole)
+        altered[place + 20] ^= 1
+        for damaged in (b"", b"text", whole[:-9], whole[: place + 9], bytes(altered)):
+            (tmp_path / "a").write_bytes(damaged)
+            with pytest.raises(StoreError, match=r"/a is damaged"):
+                store.read_arrays("a")
+
+
+def test_arrays_that_were_used_last_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daskfs.store.store.MAX_OPENED", 3)
+    store = Store(tmp_path)
+    for name in "abcde":
+        store.put_array(name, np.array([1]))
+        assert store.open(name) is store.open(name)
+    assert len(store._opened) == 3
+    assert store.open("a")[...].tolist() == [1]
+
+
+def test_the_last_recorded_unit_is_counted(store: Store) -> None:
+    assert store.n_recorded("score") == 0
+    store.write_record("score", 3, "f", {}, {})
+    store.write_record("scores", 10_000_000, "f", {}, {})
+    assert store.n_recorded("score") == 4
+    store.write_record("score", 1_234_567, "f", {}, {})
+    assert store.n_recorded("score") == 1_234_568

@@ -148,6 +148,29 @@ def test_sselect_experiment_names_what_is_missing(tmp_path: Path) -> None:
     assert "PCMAC.npz is not there" in done.stderr
 
 
+@pytest.mark.cluster
+def test_ssufs_experiment_in_small_form(tmp_path: Path) -> None:
+    write_set(tmp_path / "segment.npz", load_wine())
+    arguments = ("--data", tmp_path, "--sets", "segment", "colon", "--draws", 1, "--gammas", 1, 100, "--workers", 1)
+    done = script("workflows/papers/ssufs.py", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert f"skipped colon: {tmp_path}/colon.npz is not there" in done.stderr
+    title, header, *rows = done.stdout.splitlines()
+    assert title.startswith("segment: accuracy of a linear SVM, mean over [3, 4, 5, 6,")
+    assert header.split() == ["paper", "measured", "gamma"]
+    cells = [row.replace(" +- ", " ").split() for row in rows]
+    assert [row[0] for row in cells] == ["sSelect", "LSDF", "PRPC", "RLSR", "DSSFS", "SSUFS"]
+    assert [float(row[1]) for row in cells] == [0.670, 0.869, 0.854, 0.928, 0.928, 0.922]
+    assert all(0.85 < float(row[3]) <= 1 for row in cells)
+    assert all({row[5].strip(","), row[-1]} <= {"1", "100"} for row in cells[3:])
+
+
+def test_ssufs_experiment_names_what_is_missing(tmp_path: Path) -> None:
+    done = script("workflows/papers/ssufs.py", "--data", tmp_path)
+    assert done.returncode == 2
+    assert "binaryalphadigs.npz, colon.npz, segment.npz, Isolet.npz" in done.stderr
+
+
 def readme_commands() -> list[list[str]]:
     blocks = re.findall(
         r"<!-- (?:quickstart|test) command -->\n```sh\n(.*?)\n```", (ROOT / "README.md").read_text(), re.DOTALL

@@ -1,0 +1,139 @@
+"""RLSR, SSUFS and DSSFS: features by the weights of one regression on class indicators, unknown ones learned with it.
+
+The slabs say which features are constant, and their means and sums of squares; the stages of a loop do the rest
+(scores/rescaled.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from daskfs.kernels.correlationspec import Correlation, CorrelationSpec
+from daskfs.kernels.moments import Moments
+from daskfs.kernels.scaling import Scaling
+from daskfs.methods.registry import Criterion, Parameters
+from daskfs.methods.statistics import NeedMoments, Statistics
+
+SolverName = Literal["auto", "cholesky", "woodbury", "cg"]
+SOLVERS: tuple[SolverName, ...] = ("auto", "cholesky", "woodbury", "cg")
+SolvedBy = Literal["cholesky", "woodbury", "cg"]
+CHOLESKY_FEATURES = 20_000
+"""Features up to which their Gram matrix is made: of so many it takes 3.2 GB."""
+WOODBURY_VALUES = 2**28
+"""Values of X up to which one process holds them, in float64, where there are fewer rows than features."""
+
+
+class RescaledParameters(Parameters):
+    """Parameters of RLSR and of those built on it."""
+
+    score_scaling: Scaling | None = "zscore"
+    gamma: PositiveFloat = 1.0
+    max_iter: PositiveInt = 300
+    tol: float = Field(1e-8, ge=0.0)
+    solver: SolverName = "auto"
+    greedy_filter: bool = False
+    correlation: Correlation = "auto"
+    n_components: PositiveInt = 8
+    n_correlation_rows: PositiveInt | None = 100_000
+
+    def idle(self) -> tuple[str, ...]:
+        """Return the parameters that have no say, as others are set."""
+        if self.correlations is None:
+            return ("correlation", "n_components", "n_correlation_rows")
+        return ("n_components",) if self.correlation in ("exact", "matrix_free") else ()
+
+    @property
+    def felt(self) -> Scaling | None:
+        """What X is rescaled by before it is centered; z-scores are left to the center and the scale."""
+        return None if self.score_scaling == "zscore" else self.score_scaling
+
+    @property
+    def correlations(self) -> CorrelationSpec | None:
+        """The distance correlations that the method stands on; None for none."""
+        if not self.greedy_filter:
+            return None
+        return CorrelationSpec(self.correlation, self.n_components, self.n_correlation_rows, False, self.score_scaling)
+
+    def solved_by(self, n_samples: int, n_features: int) -> SolvedBy:
+        """Return how S takes part, by the size of X alone: as a matrix where there are at least as many rows as
+        features and at most 20,000 of these; by the rows of X where these are fewer and one process holds X; else by
+        products over all rows.
+        """
+        if self.solver != "auto":
+            return self.solver
+        if n_samples < n_features and n_samples * n_features <= WOODBURY_VALUES:
+            return "woodbury"
+        return "cholesky" if n_features <= CHOLESKY_FEATURES else "cg"
+
+
+class UncorrelatedParameters(RescaledParameters):
+    """Parameters of SSUFS."""
+
+    eta: PositiveFloat | None = None
+    eta_relative: PositiveFloat = 0.05
+
+    def idle(self) -> tuple[str, ...]:
+        """Return the parameters that have no say, as others are set."""
+        return super().idle() + (() if self.eta is None else ("eta_relative",))
+
+    @property
+    def correlations(self) -> CorrelationSpec:
+        """The distance correlations that the method stands on."""
+        return CorrelationSpec(self.correlation, self.n_components, self.n_correlation_rows, False, self.score_scaling)
+
+
+def rescaled_needs(parameters: RescaledParameters) -> tuple[NeedMoments]:
+    """Return the moments over all rows."""
+    return (NeedMoments(parameters.felt),)
+
+
+def rescaled_fields(statistics: Statistics, parameters: RescaledParameters) -> Mapping[str, np.ndarray]:
+    """Moments, and a score of NaN where a feature is constant; the stages of the loop make the others."""
+    moments = statistics[rescaled_needs(parameters)[0]]
+    assert isinstance(moments, Moments)
+    return {"score": np.where(moments.is_constant, np.nan, 0.0), "mean": moments.mean, "m2": moments.m2}
+
+
+def _criterion(name: str, summary: str, citation: str, parameters: type[RescaledParameters]) -> Criterion:
+    return Criterion(
+        name=name,
+        summary=summary,
+        citation=citation,
+        direction="descending",
+        fields=("score", "bound", "position"),
+        slab_fields=("score", "mean", "m2"),
+        parameters=parameters,
+        statistics=rescaled_needs,
+        score=rescaled_fields,
+        ranked_by="position",
+        finish="rescaled",
+        needs_labels=True,
+        tasks=("classification",),
+    )
+
+
+CRITERIA = (
+    _criterion(
+        "RLSR",
+        "Share of a feature in a rescaled linear regression on classes, with those of unlabelled rows learned; large "
+        "is good.",
+        "Chen, Yuan, Nie and Huang (2017), IJCAI, 1525-1531",
+        RescaledParameters,
+    ),
+    _criterion(
+        "DSSFS",
+        "As RLSR, with the targets of labelled rows dragged apart; a reconstruction; large is good.",
+        "Yuan, Chen, Wang, Nie and Jing (2018), AAAI (student abstract)",
+        RescaledParameters,
+    ),
+    _criterion(
+        "SSUFS",
+        "As RLSR, with a reward for weights that differ between correlated features; large is good.",
+        "Zhong, Chen and Nie (2019), EasyChair preprint 1690",
+        UncorrelatedParameters,
+    ),
+)

@@ -1,0 +1,214 @@
+"""Distance correlations of all features: tiles, slabs and workers change no bit, and none takes more than planned."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+from distributed import Client, LocalCluster
+
+from daskfs import distance_correlation_matrix
+from daskfs.execution.units import run_unit
+from daskfs.execution.waves import pending_units
+from daskfs.kernels.correlationspec import Correlation, CorrelationSpec
+from daskfs.plan import Stage, fingerprinted
+from daskfs.plandistance import plan_correlation
+from daskfs.planning import WEIGHTED
+from daskfs.scores.distances import stored_feature_correlations
+from daskfs.scoring import memory_context
+from daskfs.store.context import Context
+from daskfs.store.store import Store
+from daskfs.store.tiles import Tiles
+
+N_SAMPLES, N_FEATURES = 600, 300
+WAYS: tuple[Correlation, ...] = ("exact", "feature_map", "matrix_free")
+FORMED: tuple[Any, ...] = ("exact", "feature_map")
+
+
+def mixed() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N_SAMPLES, N_FEATURES)) + rng.normal(size=(N_SAMPLES, 1))
+    X[:, 1::3] = np.round(X[:, 1::3])
+    X[:, 2::3] = X[:, 2::3] > 1
+    X[:, -1] = 3
+    return X
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, np.ndarray]:
+    """Matrices of X in memory, which is one tile and one slab."""
+    return {way: distance_correlation_matrix(mixed(), correlation=way, n_rows=250) for way in FORMED}
+
+
+@pytest.mark.parametrize("chunks", [(N_SAMPLES, 41), (128, N_FEATURES), (256, 64)])
+@pytest.mark.parametrize("way", FORMED)
+def test_tiles(tmp_path: Path, expected: dict[str, np.ndarray], chunks: tuple[int, int], way: Any) -> None:
+    zarr.create_array(tmp_path / "X.zarr", shape=mixed().shape, dtype=float, chunks=chunks)[...] = mixed()
+    found = distance_correlation_matrix(tmp_path / "X.zarr", correlation=way, n_rows=250)
+    assert found.tobytes() == expected[way].tobytes()
+
+
+@pytest.mark.cluster
+def test_workers(tmp_path: Path, expected: dict[str, np.ndarray]) -> None:
+    zarr.create_array(tmp_path / "X.zarr", shape=mixed().shape, dtype=float, chunks=(256, 64))[...] = mixed()
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address=None,
+            local_directory=str(tmp_path),
+        ) as cluster,
+        Client(cluster),
+    ):
+        for way in FORMED:
+            found = distance_correlation_matrix(tmp_path / "X.zarr", correlation=way, n_rows=250)
+            assert found.tobytes() == expected[way].tobytes()
+
+
+def staged(folder: Path, X: Any, spec: CorrelationSpec, slab_columns: int) -> tuple[Context, list[Stage]]:
+    """Return a store on disk for tiles in memory, and the stages."""
+    inside = memory_context(X, None)
+    context = Context(Store(folder), Tiles(inside.tiles.store, inside.tiles.info, X))
+    stages = plan_correlation(context.tiles.shape, spec, slab_columns, 0)
+    return context, list(fingerprinted(stages, "test"))
+
+
+@pytest.mark.parametrize("slab_columns", [7, 90])
+@pytest.mark.parametrize("way", WAYS)
+def test_slabs_and_the_order_of_units(tmp_path: Path, way: Correlation, slab_columns: int) -> None:
+    spec, v = CorrelationSpec(way, n_rows=150), np.random.default_rng(1).random(N_FEATURES)
+    products = []
+    for name, columns in (("one", N_FEATURES), ("cut", slab_columns)):
+        context, stages = staged(tmp_path / name, mixed(), spec, columns)
+        for stage in stages:
+            for unit in reversed(range(stage.n_units)):
+                run_unit(context, stage, unit)
+        products.append(stored_feature_correlations(context, spec).product(v))
+    assert products[0].tobytes() == products[1].tobytes()
+
+
+@pytest.mark.parametrize("way", FORMED)
+def test_what_has_served_may_go(tmp_path: Path, way: Correlation) -> None:
+    spec = CorrelationSpec(way, n_rows=100)
+    context, stages = staged(tmp_path, mixed(), spec, 100)
+    assert [stage.n_units for stage in stages] == [3, 3]
+    for stage in stages:
+        for unit in range(stage.n_units):
+            run_unit(context, stage, unit)
+    context.store.delete(stages[-1].clears)
+    assert not any(pending_units(context, stage, stages) for stage in stages)
+    assert stored_feature_correlations(context, spec).degrees().shape == (N_FEATURES,)
+
+
+def test_large_matrices_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, v = CorrelationSpec("feature_map", n_rows=300), np.random.default_rng(2).normal(size=N_FEATURES)
+    context, stages = staged(tmp_path, mixed(), spec, 100)
+    for stage in stages:
+        for unit in range(stage.n_units):
+            run_unit(context, stage, unit)
+    held = stored_feature_correlations(context, spec)
+    monkeypatch.setattr("daskfs.scores.distances.HELD_BYTES", 0)
+    read = stored_feature_correlations(context, spec)
+    assert held.product(v).tobytes() == read.product(v).tobytes()
+    for feature in (0, 255, 256, 299):
+        assert held.columns(feature).tobytes() == read.columns(feature).tobytes()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_bytes(tmp_path: Path, way: Correlation) -> None:
+    for name, X in (("dense", mixed()), ("sparse", sp.csr_matrix(np.round(mixed())))):
+        context, stages = staged(tmp_path / name, X, CorrelationSpec(way, n_rows=200), 130)
+        for stage in stages:
+            records = [run_unit(context, stage, unit) for unit in range(stage.n_units)]
+            read, written = (sum(record[key] for record in records) for key in ("bytes_read", "bytes_written"))
+            assert 0.9 * stage.bytes_written <= written <= 1.01 * stage.bytes_written, stage
+            if stage.function == "correlate":  # tiles in memory count for nothing
+                assert 0.8 * stage.bytes_read <= read <= 1.01 * stage.bytes_read, stage
+
+
+def test_who_reads_weights_says_so() -> None:
+    shape = memory_context(mixed(), None).tiles.shape
+    for way in WAYS:
+        assert {stage.function for stage in plan_correlation(shape, CorrelationSpec(way), 100, 0)} <= WEIGHTED
+
+
+MEASURED = """
+import json, resource, sys
+import numpy as np
+from dataclasses import replace
+from pathlib import Path
+from daskfs.execution.memory import peak_bytes, release_freed, reset_peak
+from daskfs.execution.units import run_unit
+from daskfs.kernels.correlationspec import CorrelationSpec
+from daskfs.planning import plan_weighted
+from daskfs.plan import fingerprinted, slab_columns
+from daskfs.plandistance import held_bytes, plan_correlation
+from daskfs.scores.distances import stored_feature_correlations
+from daskfs.store.context import Context, open_tiles, put_weights
+from daskfs.store.store import Store
+
+tiles, folder, fields = sys.argv[1:]
+spec = CorrelationSpec(**json.loads(fields))
+def planned(context):
+    columns = slab_columns(context.tiles.shape, False, 2**30)
+    return list(fingerprinted(plan_weighted(plan_correlation(context.tiles.shape, spec, columns, 0), n), "test"))
+context = Context(Store(Path(folder)), open_tiles(tiles))
+n = context.tiles.shape.n_samples
+put_weights(context.store, 1.0 + np.arange(n) % 3)
+small = np.random.default_rng(0).normal(size=(64, 8)); small.T @ small; np.linalg.eigh(small.T @ small)
+run_unit(context, planned(context)[0], 0)  # imports what there is to import
+def started():
+    release_freed(); reset_peak()
+    return peak_bytes()
+found = []
+for stage in planned(context):
+    for unit in range(stage.n_units):
+        before = started()
+        found.append([stage.name, unit, run_unit(context, stage, unit)["peak_bytes"] - before, stage.peak_bytes])
+before = started()
+held = stored_feature_correlations(context, spec)
+held.product(np.ones(held.n_features))
+found.append(["product", 0, peak_bytes() - before, held_bytes(context.tiles.shape, spec) + 24 * n])
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("way", "n_samples", "n_features"),
+    [
+        ("feature_map", 6_000, 300),
+        ("matrix_free", 12_000, 400),
+        ("exact", 300, 300),
+        pytest.param("feature_map", 150_000, 520, marks=pytest.mark.long),
+        pytest.param("exact", 100, 12_000, marks=pytest.mark.long),
+        pytest.param("exact", 9_000, 20, marks=pytest.mark.long),
+    ],
+)
+def test_measured_peak_is_at_most_the_planned_one(tmp_path: Path, way: str, n_samples: int, n_features: int) -> None:
+    from daskfs.job import DataBlock
+    from daskfs.pipeline import Runner, fill_tiles
+    from daskfs.planning import plan_tiles
+
+    source = f"synthetic:mixture?n_samples={n_samples}&n_features={n_features}&n_classes=4&n_informative=8&seed=1"
+    plan = plan_tiles(DataBlock(source=source), str(tmp_path / "tiles"), 2**30)
+    from daskfs.execution.progress import Silent
+
+    fill_tiles(plan, Runner(None, 1, Silent(), lambda *_: None))
+    fields = json.dumps({"correlation": way, "bias_corrected": way != "matrix_free", "n_rows": None})
+    arguments = [sys.executable, "-c", MEASURED, str(tmp_path / "tiles"), str(tmp_path / "run"), fields]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {name.partition("-")[0] for name, *_ in found} == {"distances", "product"} | (
+        {"correlations"} if way != "matrix_free" else set()
+    )
+    for name, unit, taken, planned in found:
+        assert taken <= planned, (name, unit, taken / 2**20, planned / 2**20)
