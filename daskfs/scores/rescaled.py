@@ -484,13 +484,12 @@ class _Solution:
         rows = np.empty((tiles.shape.n_samples, tiles.shape.n_features))
         height = block_rows(tiles.shape)
         for place, values in tiles.aligned_rows(slice(0, rows.shape[0]), height, self._parameters.felt):
-            np.subtract(values.toarray() if is_sparse(values) else values, mean, out=rows[place])
-        rows *= scale
-        if weights is None:
-            rows -= rows.mean(axis=0)
-            return RowsGram(rows)
-        rows -= (weights / weights.sum()) @ rows
-        rows *= np.sqrt(weights)[:, None]
+            block = rows[place]
+            block[...] = values.toarray() if is_sparse(values) else values
+            block -= mean  # what rounding leaves of the means counts by its square, which is none
+            block *= scale
+            if weights is not None:
+                block *= np.sqrt(weights[place])[:, None]
         return RowsGram(rows)
 
     def _correlated(self) -> tuple[FeatureCorrelations, np.ndarray]:

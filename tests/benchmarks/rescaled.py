@@ -4,8 +4,9 @@
 
 Tables: ``scale`` (a job on a million rows in Zarr, 1 % of them labelled, by two workers of 2 GB: a round as a multiple
 of one pass of reading X by the same workers), ``wide`` (the solver by rows of X against the one by its Gram matrix, for
-fewer rows than features) and ``overhead`` (`fit` on small data beside a method that takes one pass). ``--small`` is all
-of it in seconds. Files of X are dropped from the page cache before a pass that is called cold.
+fewer rows than features: one system, and all that finds the weights) and ``overhead`` (`fit` on small data beside a
+method that takes one pass). ``--small`` is all of it in seconds. Files of X are dropped from the page cache before a
+pass that is called cold.
 """
 
 from __future__ import annotations
@@ -31,11 +32,15 @@ from sklearn.exceptions import ConvergenceWarning
 from daskfs import RLSR, LaplacianScore
 from daskfs.execution.cluster import ClusterSettings, connected
 from daskfs.job import load_job
+from daskfs.kernels.grams import MatrixGram, RowsGram
+from daskfs.kernels.labels import Labels
 from daskfs.kernels.moments import row_blocks
+from daskfs.methods.registry import make_method
 from daskfs.pipeline import run_job
 from daskfs.plan import plan_shape
-from daskfs.scores.rescaled import block_rows, pass_rows
-from daskfs.store.context import open_tiles
+from daskfs.scores.rescaled import block_rows, pass_rows, solution_of
+from daskfs.scoring import memory_context, score_features
+from daskfs.store.context import Context, open_tiles
 from tests.benchmarks.main_job import MiB, show
 from tests.execution.runs import write_job
 
@@ -201,22 +206,79 @@ def _scale_row(result: dict[str, Any], run: Path, warm: list[float], cold: float
 
 # ------------------------------------------------------------------------------------ in memory
 def wide_table(size: Size) -> Iterator[dict[str, Any]]:
-    """Fit by the rows of X and by its Gram matrix, in turn, and compare the medians of the processor's seconds."""
+    """Fit by the rows of X and by its Gram matrix, in turn, and compare medians of seconds: of all stages, and of those
+    that find the weights ("W step": what holds S, and the solutions) without passes over the rows, which both share.
+    """
     n_samples, n_features = size.wide
     made = Classes(n_features)
     X, y = made.rows(n_samples)
-    labels = made.few_labels(y, 0.4)
-    labels[:N_CLASSES] = np.arange(N_CLASSES)
+    codes = made.few_labels(y, 0.4)
+    codes[:N_CLASSES] = np.arange(N_CLASSES)
+    labels = Labels("classification", codes, tuple(map(str, range(N_CLASSES))))
     for share in size.gammas:
-        seconds: dict[str, list[float]] = {"woodbury": [], "cholesky": []}
+        found: dict[str, list[tuple[float, float]]] = {"woodbury": [], "cholesky": []}
+        facts: dict[str, Any] = {}
         for _ in range(min(3, size.repeats)):
-            for solver, found in seconds.items():
-                started = time.process_time()
-                fitted = RLSR(gamma=share * n_samples, solver=solver).fit(X, labels)  # type: ignore[arg-type]
-                found.append(time.process_time() - started)
-        medians = {solver: statistics.median(found) for solver, found in seconds.items()}
-        facts = {"rounds": fitted.n_iter_, "active": fitted.solution_["n_active"]}
-        yield {"gamma/n": share, **facts, **medians, "ratio": medians["cholesky"] / medians["woodbury"]}
+            for solver, seconds in found.items():
+                method = make_method("RLSR", {"gamma": share * n_samples, "solver": solver})
+                context = memory_context(X, labels)
+                started = time.perf_counter()
+                score_features(context, [method], labels)
+                whole = time.perf_counter() - started
+                by_stage = stage_seconds(context, solver)
+                seconds.append((whole, sum(s for stage, s in by_stage.items() if not stage.startswith(LOOP[0]))))
+                facts = solution_of(context.store, method)[1]
+        whole_ratio, step_ratio = (
+            statistics.median(s[i] for s in found["cholesky"]) / statistics.median(s[i] for s in found["woodbury"])
+            for i in (0, 1)
+        )
+        yield {
+            "gamma/n": share,
+            "rounds": facts["n_iter"],
+            "active": facts["n_active"],
+            **{f"{solver} W step": statistics.median(s[1] for s in seconds) for solver, seconds in found.items()},
+            "ratio W step": step_ratio,
+            "ratio fit": whole_ratio,
+        }
+
+
+def stage_seconds(context: Context, solver: str) -> dict[str, float]:
+    """Return the seconds of the stages of one solver, all rounds together."""
+    names = [f"rescaled-{stage}-zscore-{solver}" for stage in ("comoments", "scale", "rows", "solve")]
+    records = {
+        name: [context.store.read_record(name, i) for i in range(context.store.n_recorded(name))] for name in names
+    }
+    return {name: sum(record["seconds"] for record in some if record) for name, some in records.items()}
+
+
+def system_table(size: Size) -> Iterator[dict[str, Any]]:
+    """Update all weights once for fixed Theta, by each kind of system; S is part of it where it is made."""
+    n_samples, n_features = size.wide
+    made = Classes(n_features)
+    X, y = made.rows(n_samples)
+    rows = X.astype(np.float64) - X.mean(axis=0, dtype=np.float64)
+    cross = rows.T @ np.eye(N_CLASSES)[y]
+    for share in size.gammas:
+        scale = np.full(n_features, 1.0 / np.sqrt(share * n_samples * n_features))  # theta = 1 / n_features
+        seconds: dict[str, list[float]] = {"woodbury": [], "with S": [], "cholesky": []}
+        for _ in range(min(3, size.repeats)):
+            started = time.perf_counter()
+            by_rows = RowsGram(rows).among(np.arange(n_features)).solver(scale)(cross)
+            seconds["woodbury"].append(time.perf_counter() - started)
+            started = time.perf_counter()
+            gram = MatrixGram(rows.T @ rows)
+            made_after = time.perf_counter() - started
+            by_matrix = gram.among(np.arange(n_features)).solver(scale)(cross)
+            seconds["with S"].append(time.perf_counter() - started)
+            seconds["cholesky"].append(seconds["with S"][-1] - made_after)
+        medians = {name: statistics.median(found) for name, found in seconds.items()}
+        yield {
+            "gamma/n": share,
+            **medians,
+            "ratio": medians["cholesky"] / medians["woodbury"],
+            "ratio with S": medians["with S"] / medians["woodbury"],
+            "difference": float(np.abs(by_rows - by_matrix).max() / np.abs(by_matrix).max()),
+        }
 
 
 def overhead_table(repeats: int) -> Iterator[dict[str, Any]]:
@@ -257,7 +319,9 @@ def main(arguments: list[str] | None = None) -> None:
             for row in scale_table(Path(scratch), size, options.methods):
                 show(title, [row])
     if "wide" in options.tables:
-        show(f"{size.wide[0]} x {size.wide[1]}, in memory; seconds of the processor", list(wide_table(size)))
+        shape = f"{size.wide[0]} x {size.wide[1]}, in memory"
+        show(f"one update of all weights, {shape}", list(system_table(size)))
+        show(f"RLSR, {shape}", list(wide_table(size)))
     if "overhead" in options.tables:
         show("fit of small data", list(overhead_table(size.repeats)))
 
