@@ -10,7 +10,7 @@ import numpy as np
 
 from daskfs.job import DataBlock
 from daskfs.kernels.blocks import is_sparse
-from daskfs.plan import plan_shape
+from daskfs.plan.tiles import plan_shape
 from daskfs.planning import source_spec
 from daskfs.sources import open_source
 from daskfs.sources.labels import encode_labels

@@ -24,7 +24,7 @@ from daskfs.execution.units import create_arrays
 from daskfs.execution.waves import Report, pending_units, run_stages
 from daskfs.job import DataBlock, Job
 from daskfs.methods.registry import check_labels
-from daskfs.plan import Plan, Stage, check_memory, digest, limit_per_unit
+from daskfs.plan.stages import Plan, Stage, check_memory, digest, limit_per_unit
 from daskfs.planning import TilePlan, listed_names, plan_run, plan_tiles, precomputed_path
 from daskfs.rundir import claimed, locked
 from daskfs.scores.slab import methods_from

@@ -24,27 +24,12 @@ from daskfs.graph.spec import GraphSpec, Lists, MixedGraph, Weighting
 from daskfs.job import DataBlock, EvaluateBlock, Job
 from daskfs.kernels.labels import Task
 from daskfs.methods.registry import Method
-from daskfs.plan import (
-    DESCENT_BYTES,
-    PROCESS_BYTES,
-    Plan,
-    Stage,
-    available_bytes,
-    compiled_bytes,
-    digest,
-    fingerprinted,
-    plan_edges,
-    plan_finish,
-    plan_ingest,
-    plan_lists,
-    plan_redundancy,
-    plan_scores,
-    plan_shape,
-    plan_weights,
-    serves_in_place,
-    slab_columns,
-)
-from daskfs.planrescaled import plan_rescaled
+from daskfs.plan.candidates import plan_redundancy
+from daskfs.plan.graph import plan_edges, plan_lists, plan_weights
+from daskfs.plan.rescaled import plan_rescaled
+from daskfs.plan.scores import compiled_bytes, plan_finish, plan_scores, slab_columns
+from daskfs.plan.stages import DESCENT_BYTES, PROCESS_BYTES, Plan, Stage, available_bytes, digest, fingerprinted
+from daskfs.plan.tiles import plan_ingest, plan_shape, serves_in_place
 from daskfs.ranking.redundancy import check_counts, numbered_choice
 from daskfs.scores.slab import graph_needs, method_to_json
 from daskfs.sources import Source, SourceSpec, open_source

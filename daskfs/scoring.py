@@ -22,19 +22,11 @@ from daskfs.kernels.labels import Labels
 from daskfs.kernels.moments import tree_moments
 from daskfs.kernels.scaling import row_norms
 from daskfs.methods.registry import Method, check_labels
-from daskfs.plan import (
-    Plan,
-    Stage,
-    digest,
-    fingerprinted,
-    plan_edges,
-    plan_graph,
-    plan_redundancy,
-    plan_scores,
-    plan_weights,
-    slab_columns,
-)
-from daskfs.plandistance import plan_correlation
+from daskfs.plan.candidates import plan_redundancy
+from daskfs.plan.correlations import plan_correlation
+from daskfs.plan.graph import plan_edges, plan_graph, plan_weights
+from daskfs.plan.scores import plan_scores, slab_columns
+from daskfs.plan.stages import Plan, Stage, digest, fingerprinted
 from daskfs.planning import check_sparse, limited_lists, longest_given, needed_lists, plan_all_lists, plan_finishes
 from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.ranking.tables import method_scores
@@ -137,7 +129,7 @@ def filter_features(
     method
         The method.
     wanted
-        As :func:`daskfs.plan.plan_redundancy` takes it.
+        As :func:`daskfs.plan.candidates.plan_redundancy` takes it.
     names
         Of all features.
 

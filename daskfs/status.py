@@ -13,7 +13,7 @@ from daskfs.errors import StoreError
 from daskfs.execution.cluster import ClusterSettings, granted_memory
 from daskfs.execution.waves import pending_units, recorded_units, rounds_done
 from daskfs.job import Job
-from daskfs.plan import Plan, Stage, check_memory, limit_per_unit
+from daskfs.plan.stages import Plan, Stage, check_memory, limit_per_unit
 from daskfs.planning import TilePlan, listed_names, plan_run, plan_tiles
 from daskfs.rundir import read_manifest, refuse_foreign
 from daskfs.store import layout

@@ -22,9 +22,7 @@ ALLOWED = {
     "scores": {"errors", "kernels", "methods", "store", "graph", "graph.spec"},
     "ranking": {"errors", "kernels", "methods", "store", "scores"},
     "evaluation": {"errors", "kernels", "store", "scores", "ranking"},
-    "plan": {"errors", "kernels", "store", "graph", "graph.spec"},
-    "plandistance": {"errors", "kernels", "store", "scores", "plan"},
-    "planrescaled": {"kernels", "methods", "store", "scores", "plan", "plandistance"},
+    "plan": {"errors", "kernels", "methods", "store", "graph", "graph.spec", "scores"},
     "execution": {"errors", "plan", "store", "version"},
 }
 EDGE = {

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any, Protocol
 
-from daskfs.plan import MiB, Stage
+from daskfs.plan.stages import MiB, Stage
 
 LINE_SECONDS = 30.0
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from daskfs.errors import DaskfsError, StoreError, UnitError
 from daskfs.execution.memory import peak_bytes, release_freed, reset_peak
-from daskfs.plan import MiB, Plan, Stage
+from daskfs.plan.stages import MiB, Plan, Stage
 from daskfs.store import layout
 from daskfs.store.arrays import counted_bytes
 from daskfs.store.context import Context, UnitFunction

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from daskfs.errors import ClusterError, UnitError
 from daskfs.execution.cluster import total_threads
 from daskfs.execution.units import MEASURED, run_stored_unit, run_unit
-from daskfs.plan import MiB, Stage
+from daskfs.plan.stages import MiB, Stage
 from daskfs.store.context import Context
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from daskfs.execution.waves import recorded_units
 from daskfs.graph.edges import GIVEN
 from daskfs.graph.mixed import mixed_graph
 from daskfs.methods.registry import Method, label_warnings
-from daskfs.plan import Plan, Stage
+from daskfs.plan.stages import Plan, Stage
 from daskfs.planning import TilePlan
 from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.ranking.tables import method_scores

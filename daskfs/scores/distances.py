@@ -358,7 +358,7 @@ class _MatrixFree:
 
 
 def stored_feature_correlations(context: Context, spec: CorrelationSpec) -> FeatureCorrelations:
-    """Return what the stages of :func:`daskfs.plandistance.plan_correlation` wrote, "auto" settled as there."""
+    """Return what the stages of :func:`daskfs.plan.correlations.plan_correlation` wrote, "auto" settled as there."""
     shape = context.tiles.shape
     spec = spec.resolved(shape)
     if spec.correlation == "matrix_free":

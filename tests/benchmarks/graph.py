@@ -131,7 +131,8 @@ def _stored_cpu(X: np.ndarray, k: int) -> tuple[float, int]:
     """Return CPU seconds of the graph stages of a job in this process, tiles and spill on disk, and the groups."""
     from daskfs.execution.units import create_arrays, run_unit
     from daskfs.graph.spec import GraphSpec
-    from daskfs.plan import digest, fingerprinted, plan_graph
+    from daskfs.plan.graph import plan_graph
+    from daskfs.plan.stages import digest, fingerprinted
     from daskfs.scoring import stored_context
 
     with tempfile.TemporaryDirectory() as folder:

@@ -80,7 +80,7 @@ def scoring_table(n_samples: int, n_features: int) -> dict[str, float]:
     from daskfs.execution.units import run_unit
     from daskfs.job import make_job
     from daskfs.pipeline import run_job
-    from daskfs.plan import Plan
+    from daskfs.plan.stages import Plan
     from daskfs.store import layout
     from daskfs.store.context import Context
     from daskfs.store.store import Store

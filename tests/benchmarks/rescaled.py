@@ -37,7 +37,7 @@ from daskfs.kernels.labels import Labels
 from daskfs.kernels.moments import row_blocks
 from daskfs.methods.registry import make_method
 from daskfs.pipeline import run_job
-from daskfs.plan import plan_shape
+from daskfs.plan.tiles import plan_shape
 from daskfs.scores.rescaled import block_rows, pass_rows, solution_of
 from daskfs.scoring import memory_context, score_features
 from daskfs.store.context import Context, open_tiles

@@ -34,7 +34,10 @@ from daskfs.graph.given import NeighborLists, store_graph
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.moments import row_blocks
 from daskfs.methods.registry import Method, make_method
-from daskfs.plan import PROCESS_BYTES, digest, plan_edges, plan_scores, plan_shape, plan_weights, slab_columns
+from daskfs.plan.graph import plan_edges, plan_weights
+from daskfs.plan.scores import plan_scores, slab_columns
+from daskfs.plan.stages import PROCESS_BYTES, digest
+from daskfs.plan.tiles import plan_shape
 from daskfs.planning import label_bytes
 from daskfs.scores.slab import graph_needs, method_to_json, slab_range
 from daskfs.scoring import run_all

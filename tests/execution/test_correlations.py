@@ -18,8 +18,8 @@ from daskfs import distance_correlation_matrix
 from daskfs.execution.units import run_unit
 from daskfs.execution.waves import pending_units
 from daskfs.kernels.correlationspec import Correlation, CorrelationSpec
-from daskfs.plan import Stage, fingerprinted
-from daskfs.plandistance import plan_correlation
+from daskfs.plan.correlations import plan_correlation
+from daskfs.plan.stages import Stage, fingerprinted
 from daskfs.planning import WEIGHTED
 from daskfs.scores.distances import stored_feature_correlations
 from daskfs.scoring import memory_context
@@ -149,7 +149,7 @@ from daskfs.execution.units import run_unit
 from daskfs.kernels.correlationspec import CorrelationSpec
 from daskfs.planning import plan_weighted
 from daskfs.plan import fingerprinted, slab_columns
-from daskfs.plandistance import held_bytes, plan_correlation
+from daskfs.plan.correlations import held_bytes, plan_correlation
 from daskfs.scores.distances import stored_feature_correlations
 from daskfs.store.context import Context, open_tiles, put_weights
 from daskfs.store.store import Store

@@ -17,24 +17,13 @@ from daskfs.job import make_job
 from daskfs.kernels.moments import cell_rows
 from daskfs.kernels.neighbors import Metric
 from daskfs.methods.registry import make_method
-from daskfs.plan import (
-    PROCESS_BYTES,
-    Plan,
-    Stage,
-    check_memory,
-    fingerprinted,
-    limit_per_unit,
-    plan_edges,
-    plan_graph,
-    plan_redundancy,
-    plan_shape,
-    plan_weights,
-    serves_in_place,
-    slab_budget,
-    slab_columns,
-)
+from daskfs.plan.candidates import plan_redundancy
+from daskfs.plan.graph import plan_edges, plan_graph, plan_weights
+from daskfs.plan.rescaled import plan_rescaled
+from daskfs.plan.scores import slab_columns
+from daskfs.plan.stages import PROCESS_BYTES, Plan, Stage, check_memory, fingerprinted, limit_per_unit
+from daskfs.plan.tiles import plan_shape, serves_in_place, slab_budget
 from daskfs.planning import plan_run, plan_tiles
-from daskfs.planrescaled import plan_rescaled
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store

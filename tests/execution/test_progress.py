@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from daskfs.execution.progress import PlainProgress
-from daskfs.plan import Stage
+from daskfs.plan.stages import Stage
 from tests.execution.runs import command, write_job
 
 STAGE = Stage("score", "score", 5, {}, 0)

@@ -19,7 +19,7 @@ from daskfs import run_job
 from daskfs.errors import RunStoppedError
 from daskfs.execution.progress import Silent
 from daskfs.job import Job
-from daskfs.plan import Stage
+from daskfs.plan.stages import Stage
 from daskfs.status import plan_job, run_status
 from daskfs.store import layout
 from tests.cli.command import daskfs

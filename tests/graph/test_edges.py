@@ -16,7 +16,6 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.datasets import load_iris
 
-from daskfs import plan
 from daskfs.execution.units import create_arrays, run_unit
 from daskfs.graph import median, partition
 from daskfs.graph.components import Components
@@ -25,7 +24,8 @@ from daskfs.graph.median import streamed_median
 from daskfs.graph.partition import block_rows
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.weights import WeightKind
-from daskfs.plan import plan_edges, plan_weights
+from daskfs.plan import graph as plan
+from daskfs.plan.graph import plan_edges, plan_weights
 from daskfs.scoring import memory_context
 from daskfs.store import layout
 from daskfs.store.context import Context

@@ -30,7 +30,7 @@ from daskfs.kernels.neighbors import (
     squared_distances,
 )
 from daskfs.kernels.scaling import Scaling
-from daskfs.plan import plan_graph
+from daskfs.plan.graph import plan_graph
 from daskfs.scoring import memory_context, run_all, stored_context
 from daskfs.store import layout
 from daskfs.store.context import Context

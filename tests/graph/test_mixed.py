@@ -15,7 +15,7 @@ from daskfs.graph.mixed import open_rows
 from daskfs.graph.spec import GraphSpec, MixedGraph
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.scaling import Scaling
-from daskfs.plan import plan_edges, plan_lists
+from daskfs.plan.graph import plan_edges, plan_lists
 from daskfs.scoring import memory_context, run_all
 from daskfs.store import layout
 from daskfs.store.store import Store

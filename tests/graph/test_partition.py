@@ -27,7 +27,7 @@ from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.cells import BLOCK_ROWS
 from daskfs.kernels.scaling import Scaling
-from daskfs.plan import plan_shape
+from daskfs.plan.tiles import plan_shape
 from daskfs.scoring import memory_context
 from daskfs.store.tiles import sample_rows
 

@@ -17,7 +17,10 @@ from daskfs.graph.spec import TARGET_NAMES, TargetGraph, Weighting
 from daskfs.graph.target import blocks_per_unit, find_target_neighbors, unit_blocks
 from daskfs.kernels.labels import Labels
 from daskfs.methods.registry import make_method
-from daskfs.plan import check_memory, plan_edges, plan_lists, plan_scores, plan_shape, plan_weights, slab_columns
+from daskfs.plan.graph import plan_edges, plan_lists, plan_weights
+from daskfs.plan.scores import plan_scores, slab_columns
+from daskfs.plan.stages import check_memory
+from daskfs.plan.tiles import plan_shape
 from daskfs.scores.slab import graph_needs, method_to_json
 from daskfs.scoring import memory_context, run_all
 from daskfs.store import layout

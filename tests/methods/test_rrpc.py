@@ -15,7 +15,10 @@ from sklearn.datasets import load_diabetes, load_wine
 from daskfs import RRPC, PearsonScore
 from daskfs.errors import MemoryPlanError
 from daskfs.kernels.comoments import stretch_rows
-from daskfs.plan import MAX_CANDIDATES, check_memory, plan_finish, plan_shape
+from daskfs.plan.candidates import MAX_CANDIDATES
+from daskfs.plan.scores import plan_finish
+from daskfs.plan.stages import check_memory
+from daskfs.plan.tiles import plan_shape
 from tests.reference import greedy as reference
 from tests.reference import scores
 

@@ -19,7 +19,9 @@ from daskfs.kernels.cut import CUT_ROWS, cut_of
 from daskfs.kernels.labels import Labels
 from daskfs.methods.registry import make_method
 from daskfs.methods.statistics import GraphForms, sign_table
-from daskfs.plan import PROCESS_BYTES, check_memory, plan_finish, plan_shape
+from daskfs.plan.scores import plan_finish
+from daskfs.plan.stages import PROCESS_BYTES, check_memory
+from daskfs.plan.tiles import plan_shape
 from daskfs.scores.slab import method_to_json
 from daskfs.store.tiles import spread_rows
 from tests.kernels.test_nmi import FIVE_AND_FIVE, FOOTNOTE_4

@@ -8,7 +8,8 @@ from daskfs.kernels.correlationspec import CorrelationSpec
 from daskfs.kernels.distance import BINS
 from daskfs.kernels.distancegram import DISTANCES_AT_ONCE
 from daskfs.kernels.distancemap import PRODUCT_ROWS, PRODUCT_WIDTH, most_components
-from daskfs.plan import Stage, tile_bytes
+from daskfs.plan.stages import Stage
+from daskfs.plan.tiles import tile_bytes
 from daskfs.scores.distances import (
     BLOCK_FEATURES,
     CODE_COLUMNS,

@@ -11,8 +11,10 @@ from typing import Any
 from daskfs.kernels.rescaled import NEWTON_ITERATIONS
 from daskfs.methods.registry import Method
 from daskfs.methods.rescaled import RescaledParameters, UncorrelatedParameters
-from daskfs.plan import PROCESS_BYTES, Stage, available_bytes, band_bytes, chunk_bytes, plan_comoments
-from daskfs.plandistance import held_bytes, plan_correlation
+from daskfs.plan.candidates import plan_comoments
+from daskfs.plan.correlations import held_bytes, plan_correlation
+from daskfs.plan.stages import PROCESS_BYTES, Stage, available_bytes
+from daskfs.plan.tiles import band_bytes, chunk_bytes
 from daskfs.scores.rescaled import MAX_HALVINGS, PURPOSE, block_rows, is_dragged, pass_rows
 from daskfs.scores.slab import method_to_json
 from daskfs.store import layout

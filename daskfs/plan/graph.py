@@ -1,0 +1,229 @@
+"""Plan of the graph stages: neighbor lists, edges and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+import numpy as np
+
+from daskfs.graph.components import EDGES_AT_ONCE
+from daskfs.graph.descent import list_length
+from daskfs.graph.edges import COMPARED_ENTRIES, SCANNED_ENTRIES
+from daskfs.graph.median import DIGIT_BITS, HELD_VALUES, MEDIAN_PASSES
+from daskfs.graph.mixed import MIXED_ENTRIES
+from daskfs.graph.neighbors import RECALL_ROWS
+from daskfs.graph.partition import (
+    CHUNK_BYTES,
+    block_rows,
+    graph_dtype,
+    index_dtype,
+    member_bytes,
+    partitioning,
+    projected_columns,
+    resolved,
+    rows_at_a_merge,
+    search_units,
+    step_rows,
+)
+from daskfs.graph.space import COMPONENT_CHOICES, FORCED_FEATURES, SPARSE_COMPONENTS
+from daskfs.graph.spec import TARGET_NAMES, GraphSpec, Lists, TargetGraph, Weighting
+from daskfs.graph.target import blocks_per_unit
+from daskfs.kernels.cells import CALIBRATION_RANKS, CALIBRATION_ROWS
+from daskfs.kernels.neighbors import PAIR_ELEMENTS, TILE_BYTES
+from daskfs.kernels.targets import COMPARED_ENTRIES as COMPARED_TARGETS
+from daskfs.plan.stages import DESCENT_BYTES, PROCESS_BYTES, MiB, Stage, available_bytes
+from daskfs.plan.tiles import band_bytes, conversion_bytes
+from daskfs.store import layout
+from daskfs.store.tiles import Shape, sample_rows
+
+EDGES_BYTES = 256 * MiB
+"""Lists of the rows whose edges one unit marks, and their marks."""
+PLANNED_COPIES = 2.5
+PLANNED_CELLS = 10
+LABEL_BYTES = 20
+"""Labels of a row, which of them are known, and their copy where some rows do not count."""
+
+
+def plan_graph(shape: Shape, spec: GraphSpec, k: int, memory_limit: int | None = None) -> list[Stage]:
+    """Stages that find the neighbour lists of one graph and, for an approximate one, check them."""
+    available = available_bytes(memory_limit)
+    spec = resolved(spec, shape, available)
+    if spec.engine != "exact":
+        return _plan_groups(shape, spec, k, available)
+    rows = shape.n_samples
+    n_units = len(search_units(rows))
+    peak = PROCESS_BYTES + _members_bytes(shape, spec, rows) + 2 * band_bytes(shape) + _search_bytes(rows, shape)
+    lists = (index_dtype(rows).itemsize + 8) * rows * k
+    parameters = {"graph": asdict(spec), "k": k}
+    return [Stage(f"neighbors-{spec.name}", "neighbors", n_units, parameters, peak, n_units * shape.x_bytes, lists)]
+
+
+def plan_lists(
+    shape: Shape, lists: Lists, k: int, memory_limit: int | None = None, widths: Mapping[str, int] | None = None
+) -> list[Stage]:
+    """Stages that find the neighbor lists of any kind; `widths` are the lengths of lists that are there by then."""
+    if isinstance(lists, GraphSpec):
+        return plan_graph(shape, lists, k, memory_limit)
+    n, index = shape.n_samples, index_dtype(shape.n_samples).itemsize
+    block, per_unit = min(block_rows(n), n), blocks_per_unit(n)
+    n_units = -(-n // (per_unit * block_rows(n)))
+    parameters = {"lists": asdict(lists), "k": k, "blocks_per_unit": per_unit}
+    # labels, their copy where some rows do not count, and what the sort holds; candidates by target; a block of lists
+    peak = PROCESS_BYTES + 80 * n + 64 * min(COMPARED_TARGETS, 4 * k * block) + 3 * block * k * (index + 8)
+    read, written = n_units * 8 * n, (index + 8) * n * k
+    if isinstance(lists, TargetGraph):
+        return [Stage(f"targets-{lists.name}", "targets", n_units, parameters, peak, read, written)]
+    width = (widths or {}).get(lists.base.name) or lists.n_candidates(n, k)
+    parameters["n_candidates"] = min(lists.n_candidates(n, k), width)
+    peak += 3 * block * width * (index + 8) + 128 * min(MIXED_ENTRIES, block * (width + 4 * k))
+    read += -(-n // block) * block * width * (index + 8)
+    return [Stage(lists.name, "mixed", n_units, parameters, peak, read, written)]
+
+
+def _plan_groups(shape: Shape, spec: GraphSpec, k: int, available: int | None) -> list[Stage]:
+    """Stages of an approximate search. Copies of rows are planned at 2.5; the data decide."""
+    process, name, rows = PROCESS_BYTES, spec.name, shape.n_samples
+    if spec.engine == "pynndescent":
+        process += DESCENT_BYTES
+        available = None if available is None else max(available - DESCENT_BYTES, MiB)
+    columns = spec.projection if isinstance(spec.projection, int) else shape.n_features
+    if shape.is_sparse or (spec.projection == "auto" and shape.n_features > FORCED_FEATURES):
+        columns = min(columns, SPARSE_COMPONENTS if shape.is_sparse else COMPONENT_CHOICES[-1])
+    basis = 0 if shape.is_sparse else 4 * projected_columns(spec) * shape.n_features
+    sampled = sample_rows(shape).size
+    beside = 4 * CHUNK_BYTES + 3 * TILE_BYTES + sampled * columns // 2  # read buffers, products, centers
+    if spec.engine == "pynndescent":
+        beside += 18 * (list_length(k) + 1) ** 2 * 16384
+    plan = partitioning(shape, spec, k, None if available is None else max(available - beside, MiB))
+    parameters = {"graph": asdict(spec), "k": k, "partitioning": asdict(plan)}
+    row_bytes = -(-shape.x_bytes // rows)
+    itemsize = graph_dtype(np.dtype(shape.dtype), spec.scaling).itemsize
+    values = row_bytes * itemsize // shape.itemsize
+    centers = 8 * columns * (plan.n_cells + plan.n_groups) + basis
+    queries = min(RECALL_ROWS, sampled) * (2 * values + 8 * shape.n_features + 64 * k)
+    scaled = values if spec.scaling is not None or spec.metric == "cosine" else 0
+    pairs = min(CALIBRATION_ROWS, sampled) * (CALIBRATION_RANKS + 1)
+    sample = sampled * (
+        row_bytes + 2 * scaled + 8 * (columns if shape.is_sparse else shape.n_features) + 100
+    ) + pairs * (28 * plan.n_groups + 8 * columns)
+    index = index_dtype(rows).itemsize
+    copies = int(PLANNED_COPIES * rows)
+    spilled = copies * (row_bytes + 8 + 4 * PLANNED_CELLS)
+    cut = 4 * columns * (plan.n_cells + plan.n_groups) + basis + 8 * shape.n_features
+    asked = min(RECALL_ROWS, sampled) * shape.n_features * itemsize
+    lists = copies * (8 + (index + 8) * k)
+    n_assign, n_merge = plan.assign_units(shape), plan.merge_units(rows)
+    # a unit's rows of one group begin and end within a chunk
+    unspilled = spilled + n_assign * plan.n_groups * plan.chunk_rows * row_bytes + plan.n_groups * cut
+    unit_rows = min(rows, plan.bands_per_unit * shape.tile_rows)
+    assign = process + 2 * centers + 2 * queries + 2 * unit_rows * row_bytes + conversion_bytes(shape.n_features)
+    step = step_rows(shape)
+    assign += step * (3 * values + 8 * columns + 16 * k * 64) + 4 * plan.chunk_rows * row_bytes
+    assign += unit_rows * 3 * (24 + 4 * PLANNED_CELLS) + (4 * unit_rows * row_bytes if shape.is_sparse else 0)
+    assign += 4 * min(TILE_BYTES, 4 * step * 1024)
+    members = plan.max_members * member_bytes(shape, spec, k)
+    build = process + members + beside
+    merged = min(rows, plan.blocks_per_unit * block_rows(rows))
+    merge = process + 3 * merged * k * (index + 8) * 3 + min(merged, block_rows(rows)) * k * 12
+    merge += min(merged, rows_at_a_merge(k)) * k * 300
+    recall = n_assign * min(RECALL_ROWS, sampled) * k * 8
+    close = process + 4 * recall + 16 * min(block_rows(rows), rows) * k
+    until = f"recall-{name}"
+    return [
+        Stage(f"cells-{name}", "cells", 1, parameters, process + sample + centers, sampled * row_bytes, cut + asked),
+        Stage(
+            f"assign-{name}",
+            "assign",
+            n_assign,
+            parameters,
+            assign,
+            shape.x_bytes + n_assign * (cut + asked),
+            spilled + recall,
+            needed_until=until,
+        ),
+        Stage(f"build-{name}", "build", plan.n_groups, parameters, build, unspilled, lists, needed_until=until),
+        Stage(f"merge-{name}", "merge", n_merge, parameters, merge, lists, (index + 8) * rows * k),
+        Stage(until, "recall", 1, parameters, close, recall + 8 * rows * k, clears=layout.SPILL.format(name)),
+    ]
+
+
+def _members_bytes(shape: Shape, spec: GraphSpec, rows: int) -> int:
+    """Bytes of a partition's rows, of their unit copy under cosine, and of the operand of the matrix product."""
+    itemsize = graph_dtype(np.dtype(shape.dtype), spec.scaling).itemsize
+    copies = 2 if spec.metric == "cosine" else 1
+    if shape.is_sparse:
+        nnz = (shape.nnz or 0) * rows // shape.n_samples
+        return nnz * ((itemsize + 4) * 2 + 12 * copies)
+    return rows * shape.n_features * ((itemsize if copies == 1 else itemsize + 8) + 4)
+
+
+def _search_bytes(rows: int, shape: Shape) -> int:
+    # products of a tile, minima of their groups, a mask; and blocks of rows in float64
+    return 4 * min(TILE_BYTES, 4 * rows * 1024) + 4 * 8 * PAIR_ELEMENTS + conversion_bytes(shape.n_features)
+
+
+def plan_edges(n_samples: int, graph: str, k: int, process_bytes: int, width: int | None = None) -> list[Stage]:
+    """Stages that mark each edge once and describe the graph.
+
+    Parameters
+    ----------
+    n_samples, graph, k
+        Number of rows, name of the neighbour lists, and how much of each list makes the graph.
+    process_bytes
+        What the process of a unit takes before it starts.
+    width
+        Length of the lists; None for k.
+    """
+    width = width or k
+    size, itemsize = min(block_rows(n_samples), n_samples), index_dtype(n_samples).itemsize
+    row_bytes = k * (itemsize + 1)
+    blocks = max(1, min(EDGES_BYTES // (size * row_bytes), -(-n_samples // size)))
+    n_units = -(-n_samples // (blocks * size))
+    scan = 3 * size * width * itemsize + 40 * SCANNED_ENTRIES + 16 * COMPARED_ENTRIES
+    peak = process_bytes + min(blocks * size, n_samples) * row_bytes + scan
+    stored = -(-n_samples // size) * size  # whole chunks count
+    # a unit reads the lists of its own rows and of all before them
+    rows_read = sum(min((unit + 1) * blocks * size, stored) for unit in range(n_units))
+    parameters = {"name": graph, "n_neighbors": k}
+    describe = process_bytes + 24 * n_samples + stream_bytes(n_samples, k, width) + 128 * min(EDGES_AT_ONCE, size * k)
+    read = stored * (2 * k + (itemsize + 16) * width)
+    if graph in TARGET_NAMES:  # labels say which rows are nodes
+        describe, read = describe + LABEL_BYTES * n_samples, read + 8 * n_samples
+    return [
+        Stage(
+            f"edges-{graph}-{k}",
+            "edges",
+            n_units,
+            {**parameters, "blocks_per_unit": blocks},
+            peak,
+            rows_read * width * itemsize,
+            n_samples * k,
+        ),
+        Stage(f"edges-summary-{graph}-{k}", "edges-summary", 1, parameters, describe, read),
+    ]
+
+
+def stream_bytes(n_samples: int, k: int, width: int) -> int:
+    """Bytes of one block of edges, of the one before it, and of the chunks it is read from."""
+    return min(block_rows(n_samples), n_samples) * (60 * k + 36 * width)
+
+
+def plan_weights(n_samples: int, weighting: Weighting, process_bytes: int, width: int | None = None) -> Stage:
+    """Stage that sums the degrees of one weighting, on lists of length `width`."""
+    k = weighting.n_neighbors
+    width = width or k
+    peak = process_bytes + 24 * n_samples + stream_bytes(n_samples, k, width)
+    asks = weighting.connects != "all" or weighting.labelled_factor != 1
+    if asks:
+        peak += LABEL_BYTES * n_samples
+    passes = int(isinstance(weighting.t, str))
+    if weighting.t == "median":
+        passes = MEDIAN_PASSES
+        peak += 24 * (2**DIGIT_BITS + min(HELD_VALUES, n_samples * k))
+    size = min(block_rows(n_samples), n_samples)
+    stored = -(-n_samples // size) * size
+    read = stored * (k + (index_dtype(n_samples).itemsize + 8) * width + passes * (k + 8 * width))
+    read += 16 * n_samples if asks else 0
+    parameters = {"weighting": asdict(weighting)}
+    return Stage(f"weights-{weighting.key}", "weights", 1, parameters, peak, read, 8 * n_samples)

@@ -1,0 +1,111 @@
+"""Plan of the slabs, and of what follows them for single methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskfs.graph.partition import (
+    block_rows,
+    index_dtype,
+)
+from daskfs.graph.spec import Weighting
+from daskfs.kernels.cut import CUT_ROWS, cut_features
+from daskfs.kernels.neighbors import TILE_BYTES
+from daskfs.kernels.passes import compiles
+from daskfs.plan.candidates import plan_greedy
+from daskfs.plan.stages import COMPILED_BYTES, Stage
+from daskfs.plan.tiles import MIN_PARALLEL, MIN_TILE_BYTES, chunk_bytes, conversion_bytes, slab_budget, tile_bytes
+from daskfs.store.tiles import PANEL_WIDTH, Shape, sample_rows
+
+
+def slab_columns(shape: Shape, scaled: bool, memory_limit: int | None) -> int:
+    """Return how many columns one scoring unit holds: whole tile columns, as many as the slab budget takes."""
+    per_column = shape.n_samples * (shape.itemsize + (8 if scaled else 0))
+    beside = 0.8 * 3 * slab_budget(memory_limit) - 40 * shape.n_samples
+    beside -= 0 if memory_limit is None else compiled_bytes(shape, scaled)
+    fitting = min(slab_budget(memory_limit) // per_column, int(beside) // (per_column + _panel_bytes(shape, scaled)))
+    fitting = max(1, fitting)
+    wanted = (
+        max(shape.tile_columns, -(-shape.n_features // MIN_PARALLEL))
+        if shape.x_bytes > MIN_TILE_BYTES
+        else shape.n_features
+    )
+    columns = min(fitting, wanted)
+    if columns > shape.tile_columns:
+        columns -= columns % shape.tile_columns
+    return int(min(columns, shape.n_features))
+
+
+def compiled_bytes(shape: Shape, scaled: bool) -> int:
+    """Bytes that compiled passes add to a process that has scored, for good; 0 where nothing is compiled."""
+    dtype = np.dtype(np.float64 if scaled else shape.dtype)
+    return COMPILED_BYTES if compiles(shape.n_samples * shape.n_features, dtype) else 0
+
+
+def _panel_bytes(shape: Shape, scaled: bool) -> int:
+    """Bytes of one column of what is copied of a panel: the rows of some labels, or the steps of a rescaling."""
+    return shape.n_samples * (24 if scaled else shape.itemsize)
+
+
+def plan_finish(shape: Shape, method: Mapping[str, Any], finish: str, columns: int, process_bytes: int) -> list[Stage]:
+    """Stages that make the table of one method from those of its slabs."""
+    if finish == "trade-off":
+        return [_plan_trade_off(shape, method, columns, process_bytes)]
+    if finish == "greedy":
+        return plan_greedy(shape, method, process_bytes)
+    raise NotImplementedError
+
+
+def _plan_trade_off(shape: Shape, method: Mapping[str, Any], columns: int, process_bytes: int) -> Stage:
+    sampled, tables = sample_rows(shape).size, 24 * shape.n_features
+    row_bytes = -(-shape.x_bytes // shape.n_samples)
+    of_band = min(sampled, -(-sampled * shape.tile_rows // shape.n_samples) + 1) * row_bytes
+    count = cut_features(method["parameters"]["n_cut_features"], shape.n_features)
+    rows = min(CUT_ROWS, sampled)
+    reduced = 8 * rows * (3 * min(11 * count, shape.n_features) + 6 * count)
+    cut = reduced + 80 * rows**2 + conversion_bytes(shape.n_features) + TILE_BYTES
+    peak = process_bytes + 4 * of_band + 200 * shape.n_features + 16 * shape.n_samples + cut  # and weights of rows
+    parameters = {"method": dict(method), "slab_columns": columns}
+    read = tables + sampled * row_bytes
+    return Stage(f"trade-off-{method['label']}", "trade-off", 1, parameters, peak, read, tables)
+
+
+def plan_scores(
+    shape: Shape,
+    methods: list[dict[str, Any]],
+    weightings: Sequence[Weighting],
+    scaled: bool,
+    columns: int,
+    process_bytes: int,
+    widths: Mapping[str, int] | None = None,
+    label_bytes: int = 0,
+) -> Stage:
+    """Stage that scores the slabs; `widths` are the lengths of neighbor lists, where these are longer than needed, and
+    `label_bytes` what a unit reads of labels.
+    """
+    n_units = -(-shape.n_features // columns)
+    panel = _panel_bytes(shape, scaled) * min(columns, PANEL_WIDTH)
+    slab = shape.n_samples * columns * (shape.itemsize + (8 if scaled else 0))
+    largest_k = max((w.n_neighbors for w in weightings), default=0)
+    graphs = {(w.graph, w.n_neighbors): (widths or {}).get(w.graph) or w.n_neighbors for w in weightings}
+    size = min(block_rows(shape.n_samples), shape.n_samples)
+    block = (120 * largest_k + 36 * max(graphs.values(), default=0) + 16 * len(weightings)) * size
+    peak = (
+        process_bytes
+        + compiled_bytes(shape, scaled)
+        + slab
+        + panel
+        + 4 * tile_bytes(shape)
+        + block
+        + 40 * shape.n_samples
+        + conversion_bytes(PANEL_WIDTH)
+    )
+    entry, stored = index_dtype(shape.n_samples).itemsize + 8, -(-shape.n_samples // size) * size  # whole chunks count
+    graph_bytes = stored * sum(k + entry * width for (_, k), width in graphs.items())
+    graph_bytes += 8 * shape.n_samples * len(weightings)
+    read = chunk_bytes(shape) + n_units * (graph_bytes + label_bytes)
+    written = len(methods) * 4 * 8 * shape.n_features
+    return Stage("score", "score", n_units, {"methods": methods, "slab_columns": columns}, peak, read, written)
