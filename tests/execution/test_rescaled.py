@@ -112,7 +112,13 @@ def events(folder: Path) -> list[tuple[str, int]]:
 
 # ---------------------------------------------------------------------------------------------- killed and damaged
 @pytest.mark.cluster
-@pytest.mark.parametrize(("stage", "n_units"), [("rescaled-rows-zscore-cholesky", 5), ("rescaled-solve", 7)])
+@pytest.mark.parametrize(
+    ("stage", "n_units"),
+    [
+        ("rescaled-rows-zscore-cholesky", 5),
+        pytest.param("rescaled-solve", 7, marks=pytest.mark.long),
+    ],
+)
 def test_killed_driver(data: Path, undisturbed: Path, tmp_path: Path, stage: str, n_units: int) -> None:
     """Amid a pass, and amid the solutions of a round: what is recorded does not run again."""
     job, folder = make_job(data, tmp_path), tmp_path / "run"
@@ -140,6 +146,7 @@ def test_killed_worker(data: Path, undisturbed: Path, tmp_path: Path) -> None:
     assert_same_outputs(folder, undisturbed)
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_terminated_driver_says_75_and_status_the_round(data: Path, undisturbed: Path, tmp_path: Path) -> None:
     job, folder = make_job(data, tmp_path), tmp_path / "run"
