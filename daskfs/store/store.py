@@ -21,6 +21,7 @@ from daskfs.errors import StoreError
 from daskfs.store import layout
 from daskfs.store.arrays import Array, ChunkedArray, count_bytes, create_zarr, open_zarr
 
+DELETE_ATTEMPTS = 5
 MAX_OPENED = 1024
 """Arrays that are kept open; a loop opens others in every round."""
 FACTS = "facts"
@@ -186,10 +187,16 @@ class Store:
         if self.root is None:
             return
         path = self.path(name)
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        for attempt in range(1, DELETE_ATTEMPTS + 1):
+            try:
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+                return
+            except OSError:  # a worker that the cluster has given up may still be writing there
+                if attempt == DELETE_ATTEMPTS:
+                    raise
 
     # ----------------------------------------------------------------- records
     def _note(self, paths: list[Path], checksum: int | None = None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -216,3 +218,21 @@ def test_the_last_recorded_unit_is_counted(store: Store) -> None:
     assert store.n_recorded("score") == 4
     store.write_record("score", 1_234_567, "f", {}, {})
     assert store.n_recorded("score") == 1_234_568
+
+
+def test_deletes_what_somebody_still_writes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that the cluster has given up may end its unit all the same."""
+    store, late = Store(tmp_path), []
+    store.write_json("sums/3/0.json", {})
+    remove = os.rmdir
+
+    def written_meanwhile(path: str, **options: int) -> None:
+        if not late:
+            late.append(path)
+            store.write_json("sums/3/1.json", {})
+        remove(path, **options)
+
+    monkeypatch.setattr(shutil.os, "rmdir", written_meanwhile)  # type: ignore[attr-defined]
+    store.delete("sums/3")
+    assert late
+    assert not (tmp_path / "sums" / "3").exists()
