@@ -11,6 +11,7 @@ from daskfs.kernels.comoments import PRODUCT_COLUMNS, stretch_rows, waiting_byte
 from daskfs.kernels.distance import DISTANCE_ROWS
 from daskfs.plan.stages import Stage
 from daskfs.plan.tiles import band_bytes, tile_bytes
+from daskfs.scores.correlations import comoment_rows
 from daskfs.store import layout
 from daskfs.store.tiles import GATHERED, Shape
 
@@ -78,7 +79,7 @@ def plan_comoments(
     of_band = -(-shape.x_bytes // shape.n_bands) if shape.is_sparse else rows * shape.n_features * shape.itemsize
     norms = 8 * bands * rows if scaling == "unit" else 0
     read = bands * of_band + norms + n_units * 8 * sum(counts.values())
-    written = n_stretches * sum(8 * (count**2 + count + 1) for count in counts.values())
+    written = n_stretches * sum(8 * (stored_values(count) + count + 1) for count in counts.values())
     parameters = {
         "purpose": purpose,
         "labels": list(counts),
@@ -87,6 +88,12 @@ def plan_comoments(
     }
     peak = process_bytes + band + block + sums + 24 * shape.n_samples
     return Stage(name, "comoments", n_units, parameters, peak, read, written)
+
+
+def stored_values(count: int) -> int:
+    """Return the values of whole chunks of a matrix of co-moments."""
+    rows = min(comoment_rows(count), count)
+    return -(-count // rows) * rows * count
 
 
 def plan_redundancy(

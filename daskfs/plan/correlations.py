@@ -20,6 +20,7 @@ from daskfs.scores.distances import (
     block_pairs,
     feature_blocks,
     matrix_bytes,
+    value_bytes,
 )
 from daskfs.store import layout
 from daskfs.store.tiles import Shape
@@ -121,13 +122,23 @@ def _touched(features: slice, slab_columns: int, n_features: int) -> int:
     return count
 
 
+def read_bytes(shape: Shape, spec: CorrelationSpec) -> int:
+    """Return what reading them once takes."""
+    spec = spec.resolved(shape)
+    if spec.correlation == "matrix_free":
+        return value_bytes(shape.n_features, spec.rows_used(shape.n_samples))
+    return matrix_bytes(spec, shape.n_features)
+
+
 def held_bytes(shape: Shape, spec: CorrelationSpec) -> int:
     """Return what :class:`daskfs.scores.distances.FeatureCorrelations` takes in the process of a unit that has it."""
     spec = spec.resolved(shape)
     if spec.correlation == "matrix_free":
         n_rows = spec.rows_used(shape.n_samples)
+        values = value_bytes(shape.n_features, n_rows)
         return (
-            3 * 8 * n_rows**2
+            (values if values <= HELD_BYTES else 0)
+            + 3 * 8 * n_rows**2
             + 48 * max(VALUE_BYTES, 8 * CODE_COLUMNS * n_rows)
             + 24 * shape.n_samples
             + 32 * shape.n_features

@@ -11,8 +11,8 @@ from typing import Any
 from daskfs.kernels.rescaled import NEWTON_ITERATIONS
 from daskfs.methods.registry import Method
 from daskfs.methods.rescaled import RescaledParameters, UncorrelatedParameters
-from daskfs.plan.candidates import plan_comoments
-from daskfs.plan.correlations import held_bytes, plan_correlation
+from daskfs.plan.candidates import plan_comoments, stored_values
+from daskfs.plan.correlations import held_bytes, plan_correlation, read_bytes
 from daskfs.plan.stages import PROCESS_BYTES, Stage, available_bytes
 from daskfs.plan.tiles import band_bytes, chunk_bytes
 from daskfs.scores.rescaled import MAX_HALVINGS, PURPOSE, block_rows, is_dragged, pass_rows
@@ -28,6 +28,8 @@ ROW_WEIGHT_BYTES = 24
 """What is left for weights of rows, which others add to a stage where there are some."""
 COPIES = 16
 """Arrays of the size of the weights that a solution has at once."""
+PRODUCTS = 8
+"""Products that a state holds under "cg", in the mean over the rounds."""
 
 
 def plan_rescaled(
@@ -97,7 +99,7 @@ def _plan_group(
         stages.append(replace(comoments, needed_until=f"rescaled-scale-{key}"))
         scaled, read = scaled + 3 * 8 * d**2, read + comoments.bytes_written
     clears = layout.COMOMENTS_OF.format(PURPOSE, key)
-    written = 8 * 3 * d + (8 * d**2 if solver == "cholesky" else 0)
+    written = 8 * 3 * d + (8 * stored_values(d) if solver == "cholesky" else 0)
     stages.append(
         Stage(
             f"rescaled-scale-{key}",
@@ -138,8 +140,10 @@ def _plan_group(
         "unlabelled_only": solver != "cg" and not is_dragged(methods[0]),
     }
     sums = 8 * (d + 2) * (n_columns + 1) * n_stretches * len(methods)
-    states = 8 * COPIES * d * n_columns * len(methods)
-    state_read = states + (8 * d**2 if solver == "cholesky" else 0) + (shape.x_bytes if solver == "woodbury" else 0)
+    states = 8 * (COPIES + (PRODUCTS if solver == "cg" else 0)) * d * n_columns * len(methods)
+    state_read = (
+        states + (8 * stored_values(d) if solver == "cholesky" else 0) + (shape.x_bytes if solver == "woodbury" else 0)
+    )
     parts = Stage(
         f"rescaled-rows-{key}",
         "rescaled-rows",
@@ -169,11 +173,21 @@ def _plan_group(
     tables = process + COPIES * weights + 200 * d + max((held_bytes(shape, s) for s in _all_specs(methods)), default=0)
     closing = {**parameters, "closing": solve.name}
     table_bytes = len(methods) * 8 * (3 + n_columns) * d
+    compared = sum(read_bytes(shape, spec) for spec in _all_specs(methods))
     clears = layout.RESCALED_OF.format(key)
     stages += [parts, solve]
     return [
         *stages,
-        Stage(done, "rescaled-tables", len(methods), closing, tables, states + table_bytes, table_bytes, clears=clears),
+        Stage(
+            done,
+            "rescaled-tables",
+            len(methods),
+            closing,
+            tables,
+            states + table_bytes + compared,
+            table_bytes,
+            clears=clears,
+        ),
     ]
 
 

@@ -60,9 +60,14 @@ def sum_comoments(context: Context, parameters: Mapping[str, Any], unit: int) ->
             for label in list(sums):
                 found = sums.pop(label).result()
                 name = (parameters["purpose"], label, stretch)
-                rows = max(1, 2**22 // found.mean.size)
-                store.put_array(layout.COMOMENTS.format(*name), found.matrix, (rows, found.mean.size))
+                chunks = comoment_rows(found.mean.size), found.mean.size
+                store.put_array(layout.COMOMENTS.format(*name), found.matrix, chunks)
                 store.put_array(layout.COMOMENT_MEANS.format(*name), np.append(found.mean, found.total))
+
+
+def comoment_rows(width: int) -> int:
+    """Return the rows of a chunk of a matrix of co-moments."""
+    return max(1, 2**22 // max(width, 1))
 
 
 def _felt(scaling: Scaling | None) -> Scaling | None:

@@ -332,7 +332,9 @@ class _Formed:
 
 
 class _MatrixFree:
-    """Products from the values of the rows in use, read again for every product."""
+    """Products from the values of the rows in use: held where they are few, read again for every product where they are
+    many.
+    """
 
     def __init__(self, context: Context, spec: CorrelationSpec) -> None:
         self._context, self._spec = context, spec
@@ -340,6 +342,8 @@ class _MatrixFree:
         first = context.store.open(layout.DISTANCE_VALUES.format(spec.name, 0))
         self._shares = shares_of(weights, first.shape[1])
         self._features = max(1, VALUE_BYTES // (8 * CODE_COLUMNS * first.shape[1])) * CODE_COLUMNS
+        self._holds = value_bytes(context.tiles.shape.n_features, first.shape[1]) <= HELD_BYTES
+        self._held: dict[int, np.ndarray] = {}
 
     def product(self, v: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         total, result = DistanceSum(self._shares), np.zeros(v.size)
@@ -354,7 +358,17 @@ class _MatrixFree:
         return result
 
     def _values(self, features: slice) -> np.ndarray:
-        return _gathered(self._context, layout.DISTANCE_VALUES, self._spec, features)
+        found = self._held.get(features.start)
+        if found is None:
+            found = _gathered(self._context, layout.DISTANCE_VALUES, self._spec, features)
+            if self._holds:
+                self._held[features.start] = found
+        return found
+
+
+def value_bytes(n_features: int, n_rows: int) -> int:
+    """Return the bytes of the values that products with a matrix that is not formed are made of."""
+    return 8 * n_features * n_rows
 
 
 def stored_feature_correlations(context: Context, spec: CorrelationSpec) -> FeatureCorrelations:

@@ -40,7 +40,7 @@ from daskfs.kernels.simplex import project_rows
 from daskfs.kernels.threads import one_thread
 from daskfs.methods.registry import Method
 from daskfs.methods.rescaled import RescaledParameters, UncorrelatedParameters
-from daskfs.scores.correlations import stored_comoments
+from daskfs.scores.correlations import comoment_rows, stored_comoments
 from daskfs.scores.distances import FeatureCorrelations, stored_feature_correlations
 from daskfs.scores.slab import methods_from, slab_table
 from daskfs.store import layout
@@ -101,7 +101,7 @@ def scale_features(context: Context, parameters: Mapping[str, Any], unit: int) -
         gram *= scale
         gram *= scale[:, None]
         diagonal = np.diagonal(gram).copy()
-        store.put_array(layout.RESCALED_GRAM.format(key), gram, (max(1, 2**22 // gram.shape[0]), gram.shape[0]))
+        store.put_array(layout.RESCALED_GRAM.format(key), gram, (comoment_rows(gram.shape[0]), gram.shape[0]))
     store.put_array(layout.RESCALED_SCALE.format(key), np.stack([mean, scale, diagonal]))
 
 
