@@ -148,7 +148,8 @@ from daskfs.execution.memory import peak_bytes, release_freed, reset_peak
 from daskfs.execution.units import run_unit
 from daskfs.kernels.correlationspec import CorrelationSpec
 from daskfs.planning import plan_weighted
-from daskfs.plan import fingerprinted, slab_columns
+from daskfs.plan.scores import slab_columns
+from daskfs.plan.stages import fingerprinted
 from daskfs.plan.correlations import held_bytes, plan_correlation
 from daskfs.scores.distances import stored_feature_correlations
 from daskfs.store.context import Context, open_tiles, put_weights

@@ -325,7 +325,7 @@ class TestSameBytes:
         code = (
             "import numpy as np\n"
             "from daskfs.graph.spec import GraphSpec\n"
-            "from daskfs.plan import plan_graph\n"
+            "from daskfs.plan.graph import plan_graph\n"
             "from daskfs.scoring import memory_context, run_all\n"
             "parts = [np.random.default_rng(i).normal(size=size) for i, size in enumerate([(6000, 8), (8, 300)])]\n"
             "X = (parts[0] @ parts[1] + 0.1 * np.random.default_rng(2).normal(size=(6000, 300))).astype(np.float32)\n"
