@@ -28,7 +28,16 @@ from daskfs.plan.candidates import plan_redundancy
 from daskfs.plan.graph import plan_edges, plan_lists, plan_weights
 from daskfs.plan.rescaled import plan_rescaled
 from daskfs.plan.scores import compiled_bytes, plan_finish, plan_scores, slab_columns
-from daskfs.plan.stages import DESCENT_BYTES, PROCESS_BYTES, Plan, Stage, available_bytes, digest, fingerprinted
+from daskfs.plan.stages import (
+    DESCENT_BYTES,
+    PROCESS_BYTES,
+    WEIGHT_BYTES,
+    Plan,
+    Stage,
+    available_bytes,
+    digest,
+    fingerprinted,
+)
 from daskfs.plan.tiles import plan_ingest, plan_shape, serves_in_place
 from daskfs.ranking.redundancy import check_counts, numbered_choice
 from daskfs.scores.slab import graph_needs, method_to_json
@@ -61,8 +70,6 @@ WEIGHTED = frozenset(
     }
 )
 """Functions that read the weights of rows."""
-WEIGHT_BYTES = 24
-"""What weights take for each row where they are read."""
 PARQUET_BYTES = 48 * 2**20
 """What pyarrow adds to the process that writes the tables."""
 

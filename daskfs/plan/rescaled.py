@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
+from daskfs.kernels.correlationspec import CorrelationSpec
 from daskfs.kernels.rescaled import NEWTON_ITERATIONS
 from daskfs.methods.registry import Method
 from daskfs.methods.rescaled import RescaledParameters, UncorrelatedParameters
 from daskfs.plan.candidates import plan_comoments, stored_values
 from daskfs.plan.correlations import held_bytes, plan_correlation, read_bytes
-from daskfs.plan.stages import PROCESS_BYTES, Stage, available_bytes
+from daskfs.plan.stages import PROCESS_BYTES, WEIGHT_BYTES, Stage, available_bytes
 from daskfs.plan.tiles import band_bytes, chunk_bytes
 from daskfs.scores.rescaled import MAX_HALVINGS, PURPOSE, block_rows, is_dragged, pass_rows
 from daskfs.scores.slab import method_to_json
@@ -24,8 +24,6 @@ PLANNED_CLASSES = 16
 """Classes that are planned for where nobody knows yet how many there are."""
 HELD_SHARE = 0.7
 """Share of a worker's limit that a process may be filled to between units; Dask pauses a worker at 0.8."""
-ROW_WEIGHT_BYTES = 24
-"""What is left for weights of rows, which others add to a stage where there are some."""
 COPIES = 16
 """Arrays of the size of the weights that a solution has at once."""
 PRODUCTS = 8
@@ -56,11 +54,9 @@ def plan_rescaled(
         Number of classes; None where it is not known yet.
     """
     own = [method for method in methods if isinstance(method.parameters, RescaledParameters)]
-    specs = [method.parameters.correlations for method in own]  # type: ignore[attr-defined]
     stages: dict[str, Stage] = {}
-    for spec in specs:
-        if spec is not None:
-            stages |= {s.name: s for s in plan_correlation(shape, spec, slab_columns, process_bytes)}
+    for spec in _all_specs(own):
+        stages |= {s.name: s for s in plan_correlation(shape, spec, slab_columns, process_bytes)}
     groups: dict[str, list[Method]] = {}
     for method in own:
         groups.setdefault(_key(method, shape), []).append(method)
@@ -130,7 +126,7 @@ def _plan_group(
     available = available_bytes(memory_limit)
     holding = 0
     if memory_limit is not None and available is not None:
-        room = min(int(HELD_SHARE * memory_limit) - kept, PROCESS_BYTES + available - busy - ROW_WEIGHT_BYTES * n)
+        room = min(int(HELD_SHARE * memory_limit) - kept, PROCESS_BYTES + available - busy - WEIGHT_BYTES * n)
         holding = max(0, min(room, shape.x_bytes + 20 * n))
     peak = busy + holding
     loop = {
@@ -209,9 +205,9 @@ def _rounds_of(method: Method) -> int:
     return parameters.max_iter + n_more * (parameters.max_iter - 1)
 
 
-def _all_specs(methods: Sequence[Method]) -> list[Any]:
-    specs = (method.parameters.correlations for method in methods)  # type: ignore[attr-defined]
-    return [spec for spec in specs if spec is not None]
+def _all_specs(methods: Sequence[Method]) -> list[CorrelationSpec]:
+    own = (method.parameters for method in methods)
+    return [p.correlations for p in own if isinstance(p, RescaledParameters) and p.correlations is not None]
 
 
 def _reading_bytes(shape: Shape, part_rows: int) -> int:

@@ -24,6 +24,8 @@ DESCENT_BYTES = 480 * MiB
 """What numba and the compiled pynndescent add to a process, for good."""
 COMPILED_BYTES = 96 * MiB
 """What numba adds to a process that compiles the passes over panels."""
+WEIGHT_BYTES = 24
+"""What weights of rows take for each row where they are read, where there are some."""
 USABLE = 0.9
 """Share of a worker's limit that a unit may fill; the nanny ends a process at 0.95."""
 

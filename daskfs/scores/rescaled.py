@@ -341,6 +341,7 @@ def _sums_of(rows: CenteredRows, method: Method, state: State) -> Sums:
 
 
 def is_dragged(method: Method) -> bool:
+    """Return whether a method drags the targets of labelled rows, and so takes all rows in every round."""
     return method.criterion.name == "DSSFS"
 
 
