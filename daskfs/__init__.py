@@ -13,6 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from daskfs.comparison import compare_runs
+    from daskfs.estimators.chance import RandomOrder
     from daskfs.estimators.filters import (
         FisherScore,
         InformationGainScore,
@@ -25,10 +27,14 @@ if TYPE_CHECKING:
     from daskfs.estimators.rescaled import DSSFS, RLSR, SSUFS
     from daskfs.estimators.semisupervised import LSDF, SemiSupervisedLaplacianScore, SSelect
     from daskfs.estimators.supervised import SupervisedLaplacianScore
+    from daskfs.estimators.svm import SVMRFE
+    from daskfs.evaluation.api import evaluate_selectors
     from daskfs.graph.api import KNNGraph, knn_graph
-    from daskfs.job import load_job, make_job
+    from daskfs.job.job import load_job, make_job
     from daskfs.pipeline import run_job
     from daskfs.scores.api import distance_correlation_matrix
+    from daskfs.study import load_study, make_study, run_study
+    from daskfs.verification import verify_run
     from daskfs.version import __version__
 
 _HOME = {
@@ -40,19 +46,27 @@ _HOME = {
     "LaplacianScore": "daskfs.estimators.graph",
     "PearsonScore": "daskfs.estimators.filters",
     "RLSR": "daskfs.estimators.rescaled",
+    "RandomOrder": "daskfs.estimators.chance",
     "RRPC": "daskfs.estimators.greedy",
     "RedundancyFilter": "daskfs.estimators.greedy",
     "SSUFS": "daskfs.estimators.rescaled",
     "SSelect": "daskfs.estimators.semisupervised",
     "SemiSupervisedLaplacianScore": "daskfs.estimators.semisupervised",
     "SupervisedLaplacianScore": "daskfs.estimators.supervised",
+    "SVMRFE": "daskfs.estimators.svm",
     "VarianceScore": "daskfs.estimators.filters",
     "KNNGraph": "daskfs.graph.api",
     "distance_correlation_matrix": "daskfs.scores.api",
+    "evaluate_selectors": "daskfs.evaluation.api",
     "knn_graph": "daskfs.graph.api",
-    "load_job": "daskfs.job",
-    "make_job": "daskfs.job",
+    "load_job": "daskfs.job.job",
+    "make_job": "daskfs.job.job",
+    "compare_runs": "daskfs.comparison",
+    "load_study": "daskfs.study",
+    "make_study": "daskfs.study",
     "run_job": "daskfs.pipeline",
+    "run_study": "daskfs.study",
+    "verify_run": "daskfs.verification",
     "__version__": "daskfs.version",
 }
 
@@ -62,23 +76,31 @@ __all__ = [
     "RLSR",
     "RRPC",
     "SSUFS",
+    "SVMRFE",
     "FisherScore",
     "InformationGainScore",
     "KNNGraph",
     "KolmogorovSmirnovScore",
     "LaplacianScore",
     "PearsonScore",
+    "RandomOrder",
     "RedundancyFilter",
     "SSelect",
     "SemiSupervisedLaplacianScore",
     "SupervisedLaplacianScore",
     "VarianceScore",
     "__version__",
+    "compare_runs",
     "distance_correlation_matrix",
+    "evaluate_selectors",
     "knn_graph",
     "load_job",
+    "load_study",
     "make_job",
+    "make_study",
     "run_job",
+    "run_study",
+    "verify_run",
 ]
 
 

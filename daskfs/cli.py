@@ -6,6 +6,7 @@ quick.
 
 from __future__ import annotations
 
+import errno
 import json
 import shlex
 import sys
@@ -14,7 +15,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from daskfs.errors import DaskfsError, ExitCode
+from daskfs.errors import DaskfsError, ExitCode, JobError
+from daskfs.shown import masked, printable
 
 EPILOG = (
     "Exit codes: 0 done, 1 failed, 2 usage or job file, 3 bad input or store, 4 cluster, 75 interrupted but resumable."
@@ -22,6 +24,10 @@ EPILOG = (
 MiB = 2**20
 TYPER_INTERRUPTED = 130
 """What typer makes of Ctrl-C."""
+_OF_PATHS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
+"""Errors that say of a path that it is wrong."""
+_UsageError: Any = typer.BadParameter.__base__
+"""Base of what typer raises for arguments that are wrong; newer versions do not export it."""
 
 app = typer.Typer(
     help="Feature ranking on Dask for data that does not fit one machine.",
@@ -41,8 +47,18 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="One line for eve
 
 
 def _emit(result: Any, as_json: bool, lines: Callable[[Any], list[str]]) -> None:
-    text = json.dumps(result, indent=1, default=str) if as_json else "\n".join(lines(result))
+    text = json.dumps(result, indent=1, default=str) if as_json else "\n".join(map(printable, lines(result)))
     sys.stdout.write(text + "\n")
+
+
+def _warn(warnings: list[str]) -> None:
+    for warning in warnings:
+        sys.stderr.write(f"daskfs: warning: {printable(warning)}.\n")
+
+
+def _command() -> str:
+    """Return what was called, for the report."""
+    return masked(shlex.join(["daskfs", *sys.argv[1:]]))
 
 
 def _progress(quiet: bool, verbose: bool) -> Any:
@@ -63,17 +79,16 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Start a job, go on with it, or say that there is nothing to do."""
-    from daskfs.job import load_job
+    from daskfs.job.job import load_job
     from daskfs.pipeline import run_job
 
     loaded = load_job(job, overrides or [])
     progress = _progress(quiet, verbose)
     try:
-        result = run_job(loaded, progress, overwrite=overwrite, command=shlex.join(["daskfs", *sys.argv[1:]]))
+        result = run_job(loaded, progress, overwrite=overwrite, command=_command())
     finally:
         progress.close()
-    for warning in result["warnings"]:
-        sys.stderr.write(f"daskfs: warning: {warning}.\n")
+    _warn(result["warnings"])
     _emit(result, as_json, _run_lines)
 
 
@@ -110,7 +125,7 @@ def _in_rounds(rounds: int | None) -> str:
 @app.command(epilog=EPILOG)
 def plan(job: JobFile, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Show what would run: stages, units, bytes, memory, what is done."""
-    from daskfs.job import load_job
+    from daskfs.job.job import load_job
     from daskfs.status import plan_job
 
     _emit(plan_job(load_job(job, overrides or [])), as_json, _plan_lines)
@@ -133,19 +148,117 @@ def _plan_lines(result: dict[str, Any]) -> list[str]:
     for graph in result["graphs"]:
         parts = "" if graph["n_cells"] is None else f", {graph['n_groups']} groups of rows, {graph['n_cells']} cells"
         lines.append(f"graph {graph['name']}: {graph['engine']}{parts}")
+    eliminating = {found["loop"] for found in result["eliminations"]}
     lines += [
         f"loop {loop['name']}: its {len(loop['stages'])} stages run in turn until every method has settled, "
-        f"{_most_rounds(loop['max_rounds'])}; units and bytes above are of one round"
+        f"{_most_rounds(loop['max_rounds'])}{_all_rounds(loop) if loop['name'] in eliminating else ''}; units and "
+        "bytes above are of one round"
         for loop in result["loops"]
     ]
+    lines += [_elimination_line(found) for found in result["eliminations"]]
+    if result["eliminations"] and not result["labels_counted"]:
+        lines.append("labels are counted with the tiles: until then, routes are as if every row had one")
     limit = result["memory_limit"]
     shown = f"{limit / MiB:.0f} MiB" if limit else "not known before the cluster is"
     lines.append(f"peak {result['peak_bytes'] / MiB:.0f} MiB in a worker; its limit: {shown}")
     return [*lines, f"output: {result['output']}"]
 
 
+def _elimination_line(found: dict[str, Any]) -> str:
+    if found["route"] == "exact":
+        how = f"exact route, machines with a kernel of {found['n_rows']} rows"
+    else:
+        how = f"landmark route, sums over {found['n_landmarks']} landmarks in one pass over X a round"
+    return f"method {found['method']}: {how}, {_most_rounds(found['max_rounds'])}"
+
+
+def _all_rounds(loop: dict[str, Any]) -> str:
+    read, written = (loop["max_rounds"] * loop[key] / MiB for key in ("bytes_read", "bytes_written"))
+    return f", which read {read:.1f} MiB and write {written:.1f} MiB in all"
+
+
 def _most_rounds(max_rounds: int | None) -> str:
     return "in as many rounds as that takes" if max_rounds is None else f"in {max_rounds} rounds at most"
+
+
+@app.command(epilog=EPILOG)
+def compare(
+    paths: Annotated[list[str], typer.Argument(metavar="STUDY | RUN...", help="A study file, or finished runs.")],
+    output: Annotated[str | None, typer.Option(help="Of a comparison of runs: its directory.")] = None,
+    overrides: Overrides = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Delete other jobs' runs in the study's directories first.")
+    ] = False,
+    only_plan: Annotated[bool, typer.Option("--plan", help="Show what a study would run, and run nothing.")] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run methods over several data sets, or go on with it, and rank them over all; or compare finished runs."""
+    from pathlib import Path
+
+    if output is not None or not Path(paths[0]).expanduser().is_file():
+        _emit(_compared_runs(paths, output, overrides, overwrite or only_plan), as_json, _comparison_lines)
+        return
+    from daskfs.study import load_study, plan_study, run_study
+
+    if len(paths) > 1:
+        raise JobError(f"{paths[0]} is a study file, and a comparison is of one: leave out {paths[1]}.")
+    study = load_study(paths[0], overrides or [])
+    if only_plan:
+        _emit(plan_study(study), as_json, _study_plan_lines)
+        return
+    progress = _progress(quiet, verbose)
+    try:
+        result = run_study(study, progress, overwrite=overwrite, command=_command())
+    finally:
+        progress.close()
+    _warn(result["warnings"])
+    _emit(result, as_json, _comparison_lines)
+
+
+def _compared_runs(paths: list[str], output: str | None, overrides: list[str] | None, of_study: bool) -> dict[str, Any]:
+    """Compare finished runs, by the keys below `compare` that are set."""
+    from daskfs.comparison import compare_runs
+    from daskfs.job.keys import override_keys
+
+    if output is None:
+        raise JobError(f"{paths[0]} is no study file; to compare finished runs, name a directory with --output.")
+    if of_study:
+        raise JobError("--overwrite and --plan are for studies; a comparison of finished runs takes neither.")
+    raw = override_keys({}, overrides or [])
+    if unknown := [key for key in raw if key != "compare"]:
+        raise JobError(
+            f"--set {unknown[0]}: a comparison of runs has the keys compare.model, .metric, .n_selected and .setting."
+        )
+    return compare_runs(paths, output, compare_by=raw.get("compare"))
+
+
+def _comparison_lines(result: dict[str, Any]) -> list[str]:
+    lines = [
+        f"{one['name']}: {one['n_samples']} rows x {one['n_features']} features, best by {one['metric']} of "
+        f"{one['model']}: {one['best']}"
+        for one in result["data_sets"]
+    ]
+    lines += [f"average rank {row['average_rank']:.2f}: {row['method']}" for row in result["average_ranks"]]
+    if result["friedman"] is not None:
+        lines.append(
+            f"Friedman: p = {result['friedman']['p_f']:.2g}; ranks that are {result['critical_difference']:.2f} apart "
+            "differ (Nemenyi, 5 %)"
+        )
+    lines += [f"note: {note}" for note in result["notes"]]
+    if "recomputed" in result:
+        done = sum(sum(counts.values()) for counts in result["recomputed"].values())
+        lines.append(f"{done} units ran; {result['wall_seconds']:.1f} s" if done else "nothing to do")
+    return [*lines, f"page: {result['page']}"]
+
+
+def _study_plan_lines(result: dict[str, Any]) -> list[str]:
+    lines = []
+    for name, planned in result["data_sets"].items():
+        lines += [f"data set {name}", *_plan_lines(planned), *(f"note: {note}" for note in planned["notes"]), ""]
+    peak = result["peak_bytes"] / MiB
+    return [*lines, f"{result['units']} units in all, peak {peak:.0f} MiB in a worker", f"output: {result['output']}"]
 
 
 @app.command(epilog=EPILOG)
@@ -157,7 +270,9 @@ def status(run_directory: Annotated[str, typer.Argument(metavar="RUN")], as_json
 
 
 def _status_lines(result: dict[str, Any]) -> list[str]:
-    lines = [f"{result['run']}: {result['status']}"]
+    last = "" if result["last_unit"] is None else f", last unit done at {result['last_unit']}"
+    lines = [f"{result['run']}: {result['status']}{last}"]
+    lines += [] if result["error"] is None else [result["error"]]
     width = max([30, *(len(s["stage"]) for s in result["stages"])]) + 2
     for s in result["stages"]:
         left = "" if not s["seconds_left"] else f", about {s['seconds_left']:.0f} worker seconds left"
@@ -176,39 +291,81 @@ def report(run_directory: Annotated[str, typer.Argument(metavar="RUN")], as_json
     _emit(rewrite_report(run_directory), as_json, lambda result: [result["report"]])
 
 
+@app.command(epilog=EPILOG)
+def verify(
+    directory: Annotated[str, typer.Argument(metavar="RUN | TILES", help="Directory of a run, or a tile store.")],
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Delete what is damaged, so that 'run' or 'convert' makes it again.")
+    ] = False,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Files read at a time; default: one for each core.")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check every file of a run or of a tile store against its checksum; changes nothing."""
+    from daskfs.errors import StoreError
+    from daskfs.verification import verify_run
+
+    progress = _progress(quiet, verbose=False)
+    try:
+        result = verify_run(directory, remove=remove, threads=threads, progress=progress)
+    finally:
+        progress.close()
+    _emit(result, as_json, _verified_lines)
+    if result["problems"]:
+        raise StoreError(_verdict(result))
+
+
+def _verified_lines(result: dict[str, Any]) -> list[str]:
+    lines = [f"{found['path']}: {found['problem']}{_of_unit(found)}" for found in result["problems"]]
+    lines += [f"left over: {path}" for path in result["left_over"]]
+    if (more := result["n_left_over"] - len(result["left_over"])) > 0:
+        lines.append(f"left over: {more} more files")
+    lines += [f"note: {note}" for note in result["notes"]]
+    if result["not_done"]:
+        lines.append(f"not done yet: {result['not_done']} units")
+    checked = result["checked"]
+    return [
+        *lines,
+        f"checked {checked['records']} records, {checked['chunks']} chunks, {checked['objects']} other files, "
+        f"{checked['bytes'] / MiB:.0f} MiB",
+    ]
+
+
+def _of_unit(found: dict[str, Any]) -> str:
+    return "" if found["stage"] is None else f" (unit {found['unit']} of stage {found['stage']})"
+
+
+def _verdict(result: dict[str, Any]) -> str:
+    number = len(result["problems"])
+    what = f"{number} problem{'s' if number > 1 else ''} in {result['run']}"
+    if result["removed"]:
+        return f"{what}; {result['removed']} damaged files were deleted: the same run or convert makes them again."
+    return f"{what}: what is damaged can be deleted with --remove, and the same run or convert makes it again."
+
+
 Source = Annotated[str, typer.Argument(metavar="SRC", help="Path, sklearn:NAME or synthetic:...")]
 Labels = Annotated[str | None, typer.Option(help="Column, member or path that holds the labels.")]
 Weights = Annotated[
     str | None, typer.Option(help="Column, member or path that holds how many rows each row counts for.")
 ]
 Member = Annotated[str | None, typer.Option("--array", help="Member of an .npz or path in a Zarr group that holds X.")]
-Exclude = Annotated[list[str] | None, typer.Option(help="Table column that is neither feature nor label nor weight.")]
+Groups = Annotated[
+    str | None, typer.Option(help="Column, member or path that holds the group of each row, which folds keep together.")
+]
+Times = Annotated[
+    str | None, typer.Option(help="Column, member or path that holds the time of each row: numbers or ISO dates.")
+]
+Exclude = Annotated[list[str] | None, typer.Option(help="Table column that is no feature and that no option names.")]
 Task = Annotated[str, typer.Option(help="auto, classification or regression.")]
 Names = Annotated[str | None, typer.Option(help="Member or text file with the feature names.")]
 
 
-def _data_block(
-    source: str,
-    array: str | None,
-    labels: str | None,
-    weights: str | None,
-    exclude: list[str] | None,
-    task: str,
-    names: str | None,
-) -> Any:
-    from daskfs.job import make_data
+def _data_block(exclude: list[str] | None, **keys: str | None) -> Any:
+    from daskfs.job.job import make_data
 
-    return make_data(
-        {
-            "source": source,
-            "array": array,
-            "labels": labels,
-            "weights": weights,
-            "exclude": exclude or [],
-            "task": task,
-            "feature_names": names,
-        }
-    )
+    return make_data({**keys, "exclude": exclude or []})
 
 
 @app.command(epilog=EPILOG)
@@ -217,6 +374,8 @@ def convert(
     target: Annotated[str, typer.Argument(metavar="DST", help="Directory of the tile store, for example data.zarr.")],
     labels: Labels = None,
     weights: Weights = None,
+    groups: Groups = None,
+    times: Times = None,
     array: Member = None,
     exclude: Exclude = None,
     task: Task = "auto",
@@ -229,17 +388,29 @@ def convert(
 ) -> None:
     """Turn any source into tiles, or finish a conversion that was begun."""
     from daskfs.execution.cluster import ClusterSettings
-    from daskfs.job import make_cluster
+    from daskfs.job.job import make_cluster
     from daskfs.pipeline import convert as convert_source
     from daskfs.status import describe_tiles
 
-    data = _data_block(source, array, labels, weights, exclude, task, feature_names)
+    data = _data_block(
+        exclude,
+        source=source,
+        array=array,
+        labels=labels,
+        weights=weights,
+        groups=groups,
+        times=times,
+        task=task,
+        feature_names=feature_names,
+    )
     cluster = make_cluster({"workers": workers, "memory_limit": memory_limit})
     progress = _progress(quiet, verbose)
+    warnings: list[str] = []
     try:
-        recomputed = convert_source(data, target, ClusterSettings(**cluster.model_dump()), progress)
+        recomputed = convert_source(data, target, ClusterSettings(**cluster.model_dump()), progress, warnings)
     finally:
         progress.close()
+    _warn(warnings)
     _emit({**describe_tiles(target), "recomputed": recomputed}, as_json, _description_lines)
 
 
@@ -248,32 +419,47 @@ def inspect(
     source: Annotated[str, typer.Argument(metavar="STORE", help="A tile store or any source.")],
     labels: Labels = None,
     weights: Weights = None,
+    groups: Groups = None,
+    times: Times = None,
     array: Member = None,
     exclude: Exclude = None,
     task: Task = "auto",
     feature_names: Names = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show shape, tiles, labels, weights, missing values and constant features."""
+    """Show shape, tiles, labels, weights, groups, times, missing values and constant features."""
     from daskfs.inspection import inspect_data
 
-    _emit(
-        inspect_data(_data_block(source, array, labels, weights, exclude, task, feature_names)),
-        as_json,
-        _description_lines,
+    data = _data_block(
+        exclude,
+        source=source,
+        array=array,
+        labels=labels,
+        weights=weights,
+        groups=groups,
+        times=times,
+        task=task,
+        feature_names=feature_names,
     )
+    _emit(inspect_data(data), as_json, _description_lines)
 
 
 def _description_lines(result: dict[str, Any]) -> list[str]:
-    if (weights := result.get("weights")) is not None:
-        result = {
-            **result,
-            "weights": f"{weights['n_counted']} rows count for {weights['total']:g}, each for "
-            f"{weights['minimum']:g} to {weights['maximum']:g}",
-        }
+    told = {key: tell(result[key]) for key, tell in _TOLD.items() if result.get(key) is not None}
     return [
-        f"{key}: {', '.join(map(str, v)) if isinstance(v, list) else v}" for key, v in result.items() if v is not None
+        f"{key}: {', '.join(map(str, v)) if isinstance(v, list) else v}"
+        for key, v in {**result, **told}.items()
+        if v is not None
     ]
+
+
+_TOLD: dict[str, Callable[[dict[str, Any]], str]] = {
+    "weights": lambda w: (
+        f"{w['n_counted']} rows count for {w['total']:g}, each for {w['minimum']:g} to {w['maximum']:g}"
+    ),
+    "groups": lambda g: f"{g['n_groups']}, each of {g['smallest']} to {g['largest']} rows",
+    "times": lambda t: f"{t['n_distinct']} different ones, from {t['first']} to {t['last']}",
+}
 
 
 @app.command(epilog=EPILOG)
@@ -304,7 +490,7 @@ def methods(as_json: AsJson = False) -> None:
 @app.command(epilog=EPILOG)
 def schema(as_json: AsJson = False) -> None:
     """Print the JSON Schema of job files."""
-    from daskfs.job import json_schema
+    from daskfs.job.schema import json_schema
 
     del as_json  # it is JSON either way
     sys.stdout.write(json.dumps(json_schema(), indent=1) + "\n")
@@ -313,22 +499,24 @@ def schema(as_json: AsJson = False) -> None:
 def main() -> None:
     """Run the command line; expected errors become one line and an exit code."""
     try:
-        app(standalone_mode=True)
+        code = app(standalone_mode=len(sys.argv) == 1)  # without arguments it prints the help
+    except _UsageError as error:
+        command = f"{error.ctx.command_path} " if error.ctx else "daskfs "
+        _fail(f"{error.format_message().rstrip('.')}. '{command}--help' lists what there is.", ExitCode.USAGE)
     except DaskfsError as error:
         notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
         _fail(f"{error}{notes}", error.exit_code)
     except OSError as error:
+        if error.errno in _OF_PATHS and error.filename is not None:
+            _fail(f"{str(error.filename)[:200]} cannot be used: {error.strerror}.", ExitCode.INPUT)
         _fail(str(error), ExitCode.FAILED)
-    except SystemExit as stop:
-        if stop.code == TYPER_INTERRUPTED:
-            _fail("interrupted", ExitCode.INTERRUPTED)
-        raise
+    if code == TYPER_INTERRUPTED:
+        _fail("interrupted", ExitCode.INTERRUPTED)
+    sys.exit(code)
 
 
 def _fail(message: str, code: ExitCode) -> NoReturn:
-    # names from the data may hold line breaks and terminal escapes
-    line = "".join(c if c.isprintable() else " " for c in message)
-    sys.stderr.write(f"daskfs: {line}\n")
+    sys.stderr.write(f"daskfs: {printable(masked(message))}\n")
     sys.exit(int(code))
 
 

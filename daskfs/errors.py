@@ -6,7 +6,9 @@ value also inherit :class:`ValueError`, as scikit-learn users expect.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
+from pathlib import Path
 
 
 class ExitCode(IntEnum):
@@ -48,6 +50,29 @@ class StoreError(DaskfsError):
     """A run or tile store is damaged, of another version, or belongs to another job."""
 
     exit_code = ExitCode.INPUT
+
+
+class DamagedError(StoreError):
+    """Something that daskfs wrote into a store is damaged or missing; what was damaged has been removed, so that it
+    counts as not done.
+
+    Attributes
+    ----------
+    paths
+        Of what has to be made again; none in a store that is in memory.
+    """
+
+    def __init__(self, message: str, paths: Iterable[Path] = ()) -> None:
+        super().__init__(message)
+        self.paths = tuple(map(str, paths))
+
+
+class WriteError(DaskfsError):
+    """Something cannot be written, and trying again would not help: the disk is full, or nobody may write there. What
+    is finished is recorded; the same command goes on once there is room.
+    """
+
+    exit_code = ExitCode.FAILED
 
 
 class ClusterError(DaskfsError):

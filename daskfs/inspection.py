@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.job import DataBlock
+from daskfs.job.blocks import DataBlock
 from daskfs.kernels.blocks import is_sparse
 from daskfs.plan.tiles import plan_shape
-from daskfs.planning import source_spec
+from daskfs.planning.tiles import source_spec
 from daskfs.sources import open_source
+from daskfs.sources.base import BESIDE
+from daskfs.sources.beside import COLUMNS
 from daskfs.sources.labels import encode_labels
 from daskfs.status import describe_tiles
 from daskfs.store import layout
-from daskfs.store.context import describe_weights
 
 LISTED = 20
 
@@ -27,7 +28,7 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
     Returns
     -------
     dict
-        Shape, dtype, tiles, labels, weights of rows, `missing` and `infinite` (name to count, the first 20 columns),
+        Shape, dtype, tiles, labels, columns beside X, `missing` and `infinite` (name to count, the first 20 columns),
         constant features.
     """
     spec = source_spec(data)
@@ -40,13 +41,13 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
     missing, infinite, constant = _scan(source, shape.n_bands, shape)
     raw = source.read_labels()
     labels = None if raw is None else encode_labels(raw, info.n_samples, data.task)
-    weights = source.read_weights()
+    beside = {name: source.read_beside(name) for name in BESIDE}
     result: dict[str, Any] = {
         "source": data.source,
         **dataclasses.asdict(shape),
         "task": labels.task if labels else None,
         "n_labelled": int(labels.is_labelled.sum()) if labels else 0,
-        "weights": None if weights is None else describe_weights(weights),
+        **{name: None if values is None else COLUMNS[name].describe(values) for name, values in beside.items()},
         "n_missing": int(missing.sum()),
         "missing": _listed(names, missing),
         "n_infinite": int(infinite.sum()),

@@ -6,41 +6,58 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import signal
-import threading
+import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from daskfs.errors import InputError, JobError, RunStoppedError, StoreError
-from daskfs.evaluation.design import check_rows, sample_rows
-from daskfs.execution.cluster import ClusterSettings, connected, granted_memory
+from daskfs.errors import DaskfsError, InputError, JobError, RunStoppedError, StoreError, WriteError
+from daskfs.evaluation.design import check_folds, check_rows, sample_rows
+from daskfs.execution.cluster import ClusterSettings, Pool, connected, granted_memory
 from daskfs.execution.progress import Progress, Silent
+from daskfs.execution.stopping import check_stopped, stoppable
 from daskfs.execution.units import create_arrays
 from daskfs.execution.waves import Report, pending_units, run_stages
-from daskfs.job import DataBlock, Job
+from daskfs.job.blocks import DataBlock
+from daskfs.job.job import Job
+from daskfs.mending import Tell, describe_arrays, has_pending, mended, remove_lost, told_at_the_end
 from daskfs.methods.registry import check_labels
 from daskfs.plan.stages import Plan, Stage, check_memory, digest, limit_per_unit
-from daskfs.planning import TilePlan, listed_names, plan_run, plan_tiles, precomputed_path
-from daskfs.rundir import claimed, locked
+from daskfs.planning.given import precomputed_path
+from daskfs.planning.run import plan_run, replanned
+from daskfs.planning.selection import listed_names
+from daskfs.planning.tiles import TilePlan, n_labelled, plan_tiles
+from daskfs.rundir import Lock, claimed, file_facts, is_as_stated, locked
 from daskfs.scores.slab import methods_from
+from daskfs.shown import masked
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.ingest import create_tile_arrays
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, read_tile_info
+from daskfs.store.writing import remove
 
 if TYPE_CHECKING:
     from distributed import Client
 
 
+MAX_DAMAGES = 50
+"""How many damages a run's manifest keeps."""
+
 # ------------------------------------------------------------------------- one run
+Connect = Callable[[ClusterSettings], AbstractContextManager["Client | None"]]
+
+
 def run_job(
-    job: Job, progress: Progress | None = None, *, overwrite: bool = False, command: str | None = None
+    job: Job,
+    progress: Progress | None = None,
+    *,
+    overwrite: bool = False,
+    command: str | None = None,
+    connect: Connect = connected,
 ) -> dict[str, Any]:
     """Run a job, or what is left of it.
 
@@ -54,6 +71,8 @@ def run_job(
         Delete what another job left in the output directory first.
     command
         Shown in the report.
+    connect
+        Gives the client that units go to, when there are any left.
 
     Returns
     -------
@@ -68,53 +87,92 @@ def run_job(
     progress = progress or Silent()
     store = Store(Path(job.output.path).expanduser().absolute())
     check_apart(job, store)
-    with locked(store, layout.RUN_JSON, "daskfs run", "output.path"), _stoppable():
+    with locked(store, layout.RUN_JSON, "daskfs run", "output.path") as lock, stoppable(), closing(progress):
         manifest = claimed(store, job, overwrite)
         settings = ClusterSettings(**job.cluster.model_dump())
-        return _Run(store, job, manifest, progress, command).execute(settings)
+        run = _Run(store, job, manifest, progress, command, lock)
+        return mended(lambda: run.execute(settings, connect), store, lock, run.tell)
 
 
 class _Run:
     """State of one call of :func:`run_job`."""
 
     def __init__(
-        self, store: Store, job: Job, manifest: dict[str, Any], progress: Progress, command: str | None
+        self, store: Store, job: Job, manifest: dict[str, Any], progress: Progress, command: str | None, lock: Lock
     ) -> None:
         self.store, self.job, self.manifest, self.progress, self.command = store, job, manifest, progress, command
+        self.lock = lock
         self.started = time.time()
         self.recomputed: dict[str, int] = {}
+        self.damages: list[str] = []
+        self.times: dict[str, Any] = {}
+        if lock.warning is not None:
+            progress.message(f"{lock.warning}.")
+            self._keep(lock.warning)
 
-    def execute(self, settings: ClusterSettings) -> dict[str, Any]:
+    def tell(self, message: str, damage: str) -> None:
+        """Say that something was damaged, and keep it for the run's warnings."""
+        self.progress.message(message)
+        self.damages.append(damage)
+        self._keep(damage)
+
+    def _keep(self, warning: str) -> None:
+        kept = dict.fromkeys([*self.manifest.get("damages", ()), warning])
+        self.manifest["damages"] = list(kept)[-MAX_DAMAGES:]
+
+    def execute(self, settings: ClusterSettings, connect: Connect) -> dict[str, Any]:
         with ExitStack() as stack:
-            stack.callback(self.progress.close)
             # workers that exist say how much memory there is; ones that do not are only started for a job that can run
-            client = stack.enter_context(connected(settings)) if settings.is_joined else None
+            client = stack.enter_context(connect(settings)) if settings.is_joined else None
             limit, threads = granted_memory(settings, client)
-            tiles = self._prepared(limit, threads)
+            tiles = self._prepared(limit, threads, settings.is_joined)
+            stack.enter_context(self._end_told())
             if (done := self._finished(tiles)) is not None:
                 return done
             if not settings.is_joined:
-                client = stack.enter_context(connected(settings))
-            runner = Runner(client, settings.threads, self.progress, self._report, self.recomputed)
+                client = stack.enter_context(connect(settings))
+            runner = Runner(settings.pool(client), self.progress, self._report, self.recomputed, tell=self.tell)
             if tiles.stages:
                 fill_tiles(tiles, runner)
             plan = self._plan(tiles, limit_per_unit(limit, threads))
-            check_memory(plan.stages, limit, threads)
+            check_memory(plan.stages, limit, threads, is_joined=settings.is_joined)
             context = Context(self.store)
             check_labels_of(plan, context)
             create_arrays(context, plan.stages)
             if client is not None:
+                runner.pool.workers()  # to warm them would wait without end for a scheduler that is gone
                 stack.enter_context(warm(client, context, plan))
             runner.run(context, plan.stages, plan.identity)
-        return self._finish(plan, tiles)
+            self.times = {"stages": runner.seconds, "threads": runner.pool.n_threads}
+        with self._end_told():
+            return self._finish(plan, tiles)
 
-    def _prepared(self, limit: int | None, threads: int) -> TilePlan:
+    @contextmanager
+    def _end_told(self) -> Iterator[None]:
+        """Write into the manifest how a run ended that did not finish."""
+        try:
+            yield
+        except (DaskfsError, OSError) as error:
+            status = "stopped" if isinstance(error, RunStoppedError) else "failed"
+            notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
+            self.manifest.update(status=status, error=masked(f"{error}{notes}"))
+            if self.lock.is_there:
+                with suppress(OSError, WriteError):  # the disk that ended the run may not take this either
+                    self.store.write_json(layout.RUN_JSON, self.manifest)
+            raise
+
+    def _prepared(self, limit: int | None, threads: int, is_joined: bool) -> TilePlan:
         """Plan everything that can be planned before the tiles are there; only then claim the directory."""
+        is_cut = self.manifest.get("tiles") is not None
         tiles = self._tile_plan(limit_per_unit(limit, threads))
         names = listed_names(self.job, tiles)
         early = plan_run(self.job, tiles, tiles.task, limit_per_unit(limit, threads), names)
-        check_memory((*tiles.stages, *early.stages), limit, threads)
+        planned_at = replanned(self.job, tiles, tiles.task, threads, names, is_cut=is_cut)
+        stages = (*tiles.stages, *early.stages)
+        check_memory(stages, limit, threads, planned_at=planned_at, is_joined=is_joined)
         self._check_graph(early)
+        if self.manifest.pop("error", None) is not None:
+            self.manifest["status"] = "running"
         self.store.write_json(layout.RUN_JSON, self.manifest)
         return tiles
 
@@ -147,19 +205,32 @@ class _Run:
             return None
         plan = Plan.from_json(raw, self.store.url)
         contexts = [(Context(Store(Path(tiles.url))), tiles.stages), (Context(self.store), plan.stages)]
-        if any(pending_units(context, stage, stages) for context, stages in contexts for stage in stages):
+        if any([has_pending(context, stage, stages, self.tell) for context, stages in contexts for stage in stages]):
             self.manifest["status"] = "running"
             self.store.write_json(layout.RUN_JSON, self.manifest)
             return None
-        if not self.store.path(layout.REPORT_HTML).exists():
+        for context, stages in contexts:
+            describe_arrays(context, stages, self.tell)
+        if not is_as_stated(self.store, self.manifest, layout.REPORT_HTML):
+            path = self.store.path(layout.REPORT_HTML)
+            remove(path)
+            self.tell(f"{path} is damaged or missing: it is written again.", told_at_the_end([str(path)]))
+        if self.damages:
+            self.manifest["warnings"] = list(dict.fromkeys([*self.manifest["warnings"], *self.damages]))
             self._write_report()
+            self.store.write_json(layout.RUN_JSON, self.manifest)
         self.progress.message("nothing to do: every unit is recorded and its outputs are there")
         return {**self.manifest, "recomputed": {}}
 
     def _plan(self, tiles: TilePlan, limit: int | None) -> Plan:
         info = read_tile_info(Store(Path(tiles.url)))
         assert info is not None
-        tiles = dataclasses.replace(tiles, has_labels=info.task is not None, n_classes=len(info.classes) or None)
+        tiles = dataclasses.replace(
+            tiles,
+            has_labels=info.task is not None,
+            n_classes=len(info.classes) or None,
+            n_labelled=n_labelled(tiles.url),
+        )
         planned = plan_run(self.job, tiles, info.task, limit, open_tiles(tiles.url).feature_names())
         raw = self.store.read_json(layout.PLAN_JSON)
         if raw is not None and raw.get("facts", {}).get("job") == planned.facts["job"]:
@@ -171,14 +242,16 @@ class _Run:
     def _report(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         self.progress.unit_done(stage, unit, facts)
         event = {"time": round(time.time(), 3), "stage": stage.name, "unit": unit, **facts}
-        with self.store.path(layout.EVENTS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(event) + "\n")
+        self.lock.check()
+        self.store.append_line(layout.EVENTS, json.dumps(event))
 
     def _finish(self, plan: Plan, tiles: TilePlan) -> dict[str, Any]:
         from daskfs.report.summary import run_facts
 
-        facts = run_facts(self.store, plan, tiles)
+        self.store.remove_unfinished()
+        facts = run_facts(self.store, plan, tiles, self.times)
         seconds = round(float(self.manifest.get("seconds", 0.0)) + time.time() - self.started, 3)
+        facts["warnings"] += self.manifest.get("damages", ())
         self.manifest.update(facts, status="done", seconds=seconds, command=self.command)
         self._write_report()
         self.store.write_json(layout.RUN_JSON, self.manifest)
@@ -188,26 +261,41 @@ class _Run:
         from daskfs.report.summary import write_report
 
         write_report(self.store, {**self.manifest, "recomputed": self.recomputed})
+        self.manifest["files"] = {layout.REPORT_HTML: file_facts(self.store, layout.REPORT_HTML)}
 
 
 @dataclass
 class Runner:
-    """Runs what is left of stages, tells of it, and counts it in `recomputed`."""
+    """Runs what is left of stages, tells of it, counts it in `recomputed`, and keeps in `seconds`, by stage, how long
+    it took and how long its units did.
+    """
 
-    client: Client | None
-    threads: int
+    pool: Pool
     progress: Progress
     report: Report
     recomputed: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, tuple[float, float]] = field(default_factory=dict)
+    tell: Tell | None = None
+    _ticked: float = 0.0
 
     def run(self, context: Context, stages: Sequence[Stage], identity: str) -> None:
         """Run the units of some stages that are not recorded."""
-        begin = self.progress.start_stage
-        run_stages(context, stages, self.client, identity, self._count, self.threads, begin)
+        self._ticked = time.monotonic()
+
+        def begin(stage: Stage, n_pending: int) -> None:
+            remove_lost(context, stage, stages, self.tell or (lambda message, _: self.progress.message(message)))
+            self.progress.start_stage(stage, n_pending)
+
+        run_stages(context, stages, self.pool, identity, self._count, begin)
 
     def _count(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         self.recomputed[stage.name] = self.recomputed.get(stage.name, 0) + 1
+        now = time.monotonic()
+        wall, busy = self.seconds.get(stage.name, (0.0, 0.0))
+        self.seconds[stage.name] = (wall + now - self._ticked, busy + float(facts.get("seconds", 0.0)))
+        self._ticked = now
         self.report(stage, unit, facts)
+        check_stopped()
 
 
 @contextmanager
@@ -256,32 +344,7 @@ def check_labels_of(plan: Plan, context: Context) -> None:
     for design in designs:
         if labels is not None:
             check_rows(labels, sample_rows(labels, int(design["max_samples"]), int(design["random_state"])), design)
-
-
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    """Turn SIGTERM, SIGINT and SIGUSR1 into :class:`RunStoppedError`, so that what is finished stays and the exit code
-    is 75.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        del frame
-        msg = (
-            f"stopped by {signal.Signals(number).name}; the same command goes on from the {layout.RUN_JSON} in "
-            "the output directory."
-        )
-        raise RunStoppedError(msg)
-
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-    before = [signal.signal(number, stop) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+            check_folds(labels, context.groups(), context.times(), design)
 
 
 def check_apart(job: Job, store: Store) -> None:
@@ -294,9 +357,14 @@ def check_apart(job: Job, store: Store) -> None:
 
 # ------------------------------------------------------------------- other verbs
 def convert(
-    data: DataBlock, target: str, settings: ClusterSettings, progress: Progress | None = None
+    data: DataBlock,
+    target: str,
+    settings: ClusterSettings,
+    progress: Progress | None = None,
+    warnings: list[str] | None = None,
 ) -> dict[str, int]:
-    """Turn a source into a tile store, or finish one that was begun; return how many units ran, by stage.
+    """Turn a source into a tile store, or finish one that was begun; return how many units ran, by stage. What was
+    damaged and made again is added to `warnings`.
 
     Raises
     ------
@@ -305,11 +373,27 @@ def convert(
     """
     progress = progress or Silent()
     store = Store(Path(target).expanduser().absolute())
-    with locked(store, layout.PLAN_JSON, "tile store", "target"), _stoppable(), ExitStack() as stack:
+
+    if os.path.lexists(store.path("").parent / layout.RUN_JSON) and store.path("").name == layout.TILES_DIR:
+        msg = f"{store.url} is a part of a run: 'daskfs run' makes what is missing of it; choose another target."
+        raise StoreError(msg)
+
+    def tell(message: str, damage: str) -> None:
+        progress.message(message)
+        if warnings is not None:
+            warnings.append(damage)
+
+    with locked(store, layout.PLAN_JSON, "tile store", "target") as lock, stoppable(), ExitStack() as stack:
         stack.callback(progress.close)
+        if lock.warning is not None:
+            tell(f"{lock.warning}.", lock.warning)
         limit, threads = granted_memory(settings, None)
         tiles = plan_tiles(data, store.url, limit_per_unit(limit, threads))
-        check_memory(tiles.stages, limit, threads)
+
+        def planned_at(memory_limit: int) -> Sequence[Stage]:
+            return plan_tiles(data, store.url, limit_per_unit(memory_limit, threads)).stages
+
+        check_memory(tiles.stages, limit, threads, planned_at=planned_at)
         if not tiles.stages:
             msg = f"{data.source} already is a tile store."
             raise InputError(msg)
@@ -326,6 +410,12 @@ def convert(
                 stages=stages,
             )
         with connected(settings) as client:
-            runner = Runner(client, settings.threads, progress, progress.unit_done)
-            fill_tiles(tiles, runner)
+
+            def report(stage: Stage, unit: int, facts: dict[str, Any]) -> None:
+                progress.unit_done(stage, unit, facts)
+                lock.check()
+
+            runner = Runner(settings.pool(client), progress, report, tell=tell)
+            mended(lambda: fill_tiles(tiles, runner), store, lock, tell)
+        store.remove_unfinished()
     return runner.recomputed

@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import socket
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from daskfs.errors import StoreError
-from daskfs.job import Job
+from daskfs.job.job import Job
 from daskfs.store import layout
 from daskfs.store.store import Store
+from daskfs.store.writing import NO_ROOM, no_room, remove, writing
 from daskfs.version import __version__
+
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+"""What a file system without locks says."""
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A directory that is held for this process; `warning` says why it is not, where the file system has no locks."""
+
+    root: Path
+    handle: int
+    warning: str | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the directory is the one that was locked."""
+        try:
+            return os.path.samestat(os.fstat(self.handle), (self.root / layout.LOCK).stat())
+        except OSError:
+            return False
+
+    def check(self) -> None:
+        """Raise :class:`StoreError` when the directory was deleted or moved away."""
+        if not self.is_there:
+            msg = f"{self.root} was deleted or moved away while this process ran in it."
+            raise StoreError(msg)
 
 
 @contextmanager
-def locked(store: Store, marker: str, what: str, key: str) -> Iterator[None]:
+def locked(store: Store, marker: str, what: str, key: str) -> Iterator[Lock]:
     """Hold a directory for this process.
 
     Parameters
@@ -33,6 +64,8 @@ def locked(store: Store, marker: str, what: str, key: str) -> Iterator[None]:
     ------
     StoreError
         When the directory is somebody else's, cannot be written, or another process runs in it.
+    WriteError
+        When its disk is full.
     """
     root = store.path("")
     try:
@@ -40,17 +73,38 @@ def locked(store: Store, marker: str, what: str, key: str) -> Iterator[None]:
         root.mkdir(parents=True, exist_ok=True)
         handle = os.open(root / layout.LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
+        if error.errno in NO_ROOM:
+            raise no_room(root, error) from error
         msg = f"cannot write to {key} {root}: {error.strerror}."
         raise StoreError(msg) from error
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            msg = f"another daskfs process is running in {root}: wait for it, or choose another {key}."
-            raise StoreError(msg) from error
-        yield
+        yield Lock(root, handle, _take(handle, root, key))
     finally:
         os.close(handle)
+
+
+def _take(handle: int, root: Path, key: str) -> str | None:
+    """Take the lock and write into it who has it; return a warning where the file system has no locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        owner = os.pread(handle, 200, 0).decode("utf-8", "replace")
+        msg = (
+            f"another daskfs process is running in {root}{f' ({owner})' if owner else ''}: wait for it, or choose "
+            f"another {key}."
+        )
+        raise StoreError(msg) from error
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        return (
+            f"the file system of {root} has no locks ({error.strerror}): see to it that no second daskfs process "
+            "runs in it meanwhile"
+        )
+    with suppress(OSError):  # who holds it is for messages only
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+    return None
 
 
 def refuse_foreign(store: Store, marker: str, what: str, key: str) -> None:
@@ -69,7 +123,14 @@ def refuse_foreign(store: Store, marker: str, what: str, key: str) -> None:
 
 def read_manifest(store: Store) -> dict[str, Any]:
     """Return ``run.json``; :class:`StoreError` when there is none, or it is damaged or of another version."""
-    manifest = store.read_json(layout.RUN_JSON)
+    try:
+        manifest = store.read_json(layout.RUN_JSON)
+    except StoreError as error:
+        msg = (
+            f"{str(error).removesuffix('.')}: restore it from a copy, choose another output.path, or start over with "
+            "--overwrite."
+        )
+        raise StoreError(msg) from error
     if manifest is None:
         msg = f"{store.url} is not a daskfs run: it has no {layout.RUN_JSON}."
         raise StoreError(msg)
@@ -130,16 +191,33 @@ def _differences(a: Any, b: Any, prefix: str = "") -> list[str]:
 
 
 def clear(store: Store) -> None:
-    """Delete what a run wrote, and nothing else; :class:`StoreError` when ``run.json`` is not one of ours."""
-    manifest = store.read_json(layout.RUN_JSON)
-    if manifest is None:
-        return
-    if not isinstance(manifest, dict) or "daskfs_version" not in manifest:
+    """Delete what a run wrote, and nothing else; :class:`StoreError` when ``run.json`` is not one of ours. One that
+    nobody can read is ours where nothing else lies beside it than what runs write.
+    """
+    try:
+        manifest = store.read_json(layout.RUN_JSON)
+        if manifest is None:
+            return
+        is_ours = isinstance(manifest, dict) and "daskfs_version" in manifest
+    except StoreError:
+        is_ours = {path.name for path in store.path("").iterdir()} <= {*layout.RUN_NAMES, layout.LOCK}
+    if not is_ours:
         msg = f"{store.url}/{layout.RUN_JSON} was not written by daskfs: choose another output.path."
         raise StoreError(msg)
     for name in layout.RUN_NAMES:
-        path = store.path(name)
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        with writing(store.path(name)):
+            remove(store.path(name))
+
+
+def is_as_stated(store: Store, manifest: Mapping[str, Any], name: str) -> bool:
+    """Return whether a file of a run is as its manifest says; a manifest may say nothing, and a file be anything."""
+    try:
+        return file_facts(store, name) == manifest.get("files", {}).get(name)
+    except StoreError:
+        return False
+
+
+def file_facts(store: Store, name: str) -> list[int] | None:
+    """Return size and CRC-32 of a file of a run, None where there is none."""
+    data = store.read_bytes(name)
+    return None if data is None else [len(data), zlib.crc32(data)]

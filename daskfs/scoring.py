@@ -8,12 +8,12 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.graph.edges import GIVEN
 from daskfs.graph.given import Graph, store_graph
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
@@ -24,16 +24,17 @@ from daskfs.kernels.scaling import row_norms
 from daskfs.methods.registry import Method, check_labels
 from daskfs.plan.candidates import plan_redundancy
 from daskfs.plan.correlations import plan_correlation
-from daskfs.plan.graph import plan_edges, plan_graph, plan_weights
-from daskfs.plan.scores import plan_scores, slab_columns
+from daskfs.plan.graph import plan_graph
+from daskfs.plan.scores import slab_columns
 from daskfs.plan.stages import Plan, Stage, digest, fingerprinted
-from daskfs.planning import check_sparse, limited_lists, longest_given, needed_lists, plan_all_lists, plan_finishes
+from daskfs.planning.lists import check_sparse, limited_lists, longest_given, needed_lists, plan_all_lists
+from daskfs.planning.methods import is_scaled, plan_methods
 from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.ranking.tables import method_scores
 from daskfs.scores.distances import FeatureCorrelations, stored_feature_correlations
-from daskfs.scores.slab import graph_needs, method_to_json
+from daskfs.scores.slab import method_to_json
 from daskfs.store import layout
-from daskfs.store.context import Context, put_labels, put_weights
+from daskfs.store.context import Context, put_beside, put_labels
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, TileInfo, Tiles, check_finite
 
@@ -52,7 +53,7 @@ def memory_context(X: np.ndarray | sp.csr_matrix, labels: Labels | None, weights
     store = _LazyMoments(X)
     task, classes = (labels.task, labels.classes) if labels is not None else (None, ())
     put_labels(store, labels)
-    put_weights(store, weights)
+    put_beside(store, "weights", weights)
     return Context(store, Tiles(store, TileInfo(shape, "memory", "memory", None, task, classes), X))
 
 
@@ -79,6 +80,9 @@ def score_features(
     labels: Labels | None,
     given: Graph | None = None,
     client: Client | None = None,
+    *,
+    known: Mapping[str, tuple[np.ndarray, np.ndarray]] = MappingProxyType({}),
+    memory_limit: int | None = None,
 ) -> dict[str, np.ndarray]:
     """Return the fields of each method over all features, shape (n_fields, n_features), by label.
 
@@ -94,23 +98,25 @@ def score_features(
         A graph that is not to be found.
     client
         Runs the units; needs a store on disk.
+    known
+        Neighbor lists over X that are there already, indices and distances by name, at least as long as needed.
+    memory_limit
+        Of the process, bytes; None where nobody planned.
     """
     for method in methods:
         check_labels(method.criterion, method.label, labels, context.weights())
     shape = context.tiles.shape
-    weightings = graph_needs(list(methods))
-    scaled = any(need.scaling is not None for method in methods for need in method.needs)
-    columns = slab_columns(shape, scaled, None)
     lists = needed_lists(methods, shape.n_samples)
     if given is not None:
         lists = limited_lists(lists, given)
-    stages = plan_all_lists(shape, lists, None, given)
-    graphs = dict.fromkeys((w.graph, w.n_neighbors) for w in weightings if w.graph != GIVEN)
-    stages += [stage for name, k in graphs for stage in plan_edges(shape.n_samples, name, k, 0)]
-    stages += [plan_weights(shape.n_samples, w, 0) for w in weightings]
-    stages.append(plan_scores(shape, [method_to_json(m) for m in methods], weightings, scaled, columns, 0))
-    n_classes = len(labels.classes) if labels is not None else None
-    stages += plan_finishes(shape, methods, columns, 0, None, n_classes)
+    counts = (len(labels.classes), int(labels.is_labelled.sum())) if labels is not None else (None, None)
+    columns = slab_columns(shape, is_scaled(methods), memory_limit)
+    unknown = {name: found for name, found in lists.items() if name not in known}
+    stages = plan_all_lists(shape, unknown, memory_limit, given)
+    stages += plan_methods(shape, methods, lists, columns, 0, memory_limit, counts, given)
+    for name, (indices, distances) in known.items():
+        context.store.put_array(layout.KNN_INDICES.format(name), indices)
+        context.store.put_array(layout.KNN_DISTANCES.format(name), distances)
     if given is not None:
         store_graph(context.store, given, shape.n_samples, longest_given(lists, given))
     run_all(context, stages, client)
@@ -173,6 +179,7 @@ def find_lists(
 
 def run_all(context: Context, stages: Sequence[Stage], client: Client | None) -> None:
     """Run all units of some stages: on a cluster, or in this process."""
+    from daskfs.execution.cluster import Pool
     from daskfs.execution.units import create_arrays
     from daskfs.execution.waves import run_stages
 
@@ -182,7 +189,7 @@ def run_all(context: Context, stages: Sequence[Stage], client: Client | None) ->
         plan = Plan(context.tiles.store.url, tuple(stages), identity)
         context.store.write_json(layout.PLAN_JSON, plan.to_json())
     create_arrays(context, stages)
-    run_stages(context, stages, client, identity, _ignore)
+    run_stages(context, stages, Pool(client), identity, _ignore)
 
 
 def _ignore(stage: Stage, unit: int, facts: dict[str, Any]) -> None:
@@ -222,20 +229,21 @@ def stored_context(X: Any) -> Iterator[tuple[Context, tuple[str, ...] | None, Cl
     """
     import dask
 
+    from daskfs.execution.cluster import Pool
     from daskfs.execution.progress import Silent
-    from daskfs.job import DataBlock
+    from daskfs.job.job import make_data
     from daskfs.pipeline import Runner, fill_tiles
-    from daskfs.planning import plan_tiles
+    from daskfs.planning.tiles import plan_tiles
     from daskfs.store.context import open_tiles
 
     client = current_client()
     with tempfile.TemporaryDirectory(prefix="daskfs-", dir=dask.config.get("temporary-directory", None)) as scratch:
         source, member = _as_path(X, Path(scratch))
-        tiles_plan = plan_tiles(DataBlock(source=source, array=member), f"{scratch}/{layout.TILES_DIR}", None)
+        tiles_plan = plan_tiles(make_data({"source": source, "array": member}), f"{scratch}/{layout.TILES_DIR}", None)
         if tiles_plan.stages:
-            fill_tiles(tiles_plan, Runner(client, 1, Silent(), _ignore))
+            fill_tiles(tiles_plan, Runner(Pool(client), Silent(), _ignore))
         tiles = open_tiles(tiles_plan.url)
-        names = tiles.store.read_json(layout.FEATURE_NAMES)
+        names = tiles.store.read_json(layout.FEATURE_NAMES, list)
         yield Context(Store(Path(scratch) / "run"), tiles), tuple(names) if names else None, client
 
 
@@ -288,5 +296,5 @@ def opened(
     with stored_context(X) as (context, names, client):
         if labels is not None:
             put_labels(context.store, labels)
-        put_weights(context.store, weights)
+        put_beside(context.store, "weights", weights)
         yield context, names, client

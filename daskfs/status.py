@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,22 @@ import numpy as np
 from daskfs.errors import StoreError
 from daskfs.execution.cluster import ClusterSettings, granted_memory
 from daskfs.execution.waves import pending_units, recorded_units, rounds_done
-from daskfs.job import Job
+from daskfs.job.job import Job
 from daskfs.plan.stages import Plan, Stage, check_memory, limit_per_unit
-from daskfs.planning import TilePlan, listed_names, plan_run, plan_tiles
-from daskfs.rundir import read_manifest, refuse_foreign
+from daskfs.planning.run import plan_run, replanned
+from daskfs.planning.selection import listed_names
+from daskfs.planning.tiles import TilePlan, plan_tiles
+from daskfs.rundir import file_facts, read_manifest, refuse_foreign
+from daskfs.scores.elimination import svm_parameters
+from daskfs.scores.slab import methods_from
+from daskfs.sources.base import BESIDE
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.store import Store
 
 
 def describe_tiles(url: str) -> dict[str, Any]:
-    """Return shape, tiles, labels, weights of rows and constant features of a finished tile store."""
+    """Return shape, tiles, labels, columns beside X and constant features of a finished tile store."""
     tiles = open_tiles(str(Path(url).expanduser().absolute()))
     names = tiles.feature_names()
     constant = np.flatnonzero(tiles.constant_columns())
@@ -38,7 +44,7 @@ def describe_tiles(url: str) -> dict[str, Any]:
         "x_in_place": tiles.info.x_path,
         "task": tiles.info.task,
         **counts,
-        "weights": tiles.info.facts.get("weights"),
+        **{name: tiles.info.facts.get(name) for name in BESIDE},
         "n_constant": constant.size,
         "constant": [names[i] for i in constant[:20]],
     }
@@ -52,17 +58,20 @@ def plan_job(job: Job) -> dict[str, Any]:
     limit, threads = granted_memory(settings, None)
     store = Store(Path(job.output.path).expanduser().absolute())
     refuse_foreign(store, layout.RUN_JSON, "daskfs run", "output.path")
-    manifest = store.read_json(layout.RUN_JSON)
-    mine = manifest is not None and manifest.get("job") == job.identity()
+    manifest = None if store.read_bytes(layout.RUN_JSON) is None else read_manifest(store)
+    mine = manifest is not None and manifest["job"] == job.identity()
     budget = limit_per_unit(limit, threads)
     tiles = plan_tiles(job.data, f"{store.url}/{layout.TILES_DIR}", budget)
-    if mine and manifest is not None and manifest.get("tiles"):
+    is_cut = mine and manifest is not None and bool(manifest.get("tiles"))
+    if is_cut and manifest is not None:
         tiles = TilePlan.from_json(manifest["tiles"])
     stored = store.read_json(layout.PLAN_JSON) if mine else None
     task = tiles.task or (job.data.task if job.data.task != "auto" else None)
     names = None if stored else listed_names(job, tiles)
     plan = Plan.from_json(stored, store.url) if stored else plan_run(job, tiles, task, budget, names)
-    check_memory((*tiles.stages, *plan.stages), limit, threads)
+    planned_at = None if stored else replanned(job, tiles, task, threads, names, is_cut=is_cut)
+    stages = (*tiles.stages, *plan.stages)
+    check_memory(stages, limit, threads, planned_at=planned_at, is_joined=settings.is_joined)
     rows = [_plan_row(Context(Store(Path(tiles.url))), stage, tiles.stages) for stage in tiles.stages]
     rows += [_plan_row(Context(store), stage, plan.stages) for stage in plan.stages]
     return {
@@ -74,6 +83,8 @@ def plan_job(job: Job) -> dict[str, Any]:
         "bytes_written": sum(row["bytes_written"] for row in rows),
         "graphs": _planned_graphs(plan),
         "loops": _planned_loops(plan),
+        "eliminations": _planned_eliminations(plan),
+        "labels_counted": stored is not None or tiles.n_labelled is not None or not tiles.has_labels,
         "stages": rows,
     }
 
@@ -93,12 +104,35 @@ def _planned_graphs(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _planned_loops(plan: Plan) -> list[dict[str, Any]]:
-    """Return the stages that are repeated, and how often at most; None where nobody can say."""
+    """Return the stages that are repeated, how often at most, None where nobody can say, and the bytes of a round."""
     names = dict.fromkeys(stage.loop for stage in plan.stages if stage.loop)
     loops = [[stage for stage in plan.stages if stage.loop == name] for name in names]
     return [
-        {"name": loop[0].loop, "stages": [stage.name for stage in loop], "max_rounds": loop[0].max_rounds}
+        {
+            "name": loop[0].loop,
+            "stages": [stage.name for stage in loop],
+            "max_rounds": loop[0].max_rounds,
+            "bytes_read": sum(stage.bytes_read for stage in loop),
+            "bytes_written": sum(stage.bytes_written for stage in loop),
+        }
         for loop in loops
+    ]
+
+
+def _planned_eliminations(plan: Plan) -> list[dict[str, Any]]:
+    """Return the route of every method that eliminates features, its rows or landmarks, and its rounds at most."""
+    n_features = int(plan.facts["shape"]["n_features"])
+    return [
+        {
+            "method": method.label,
+            "route": stage.parameters["route"],
+            **size,
+            "max_rounds": svm_parameters(method).n_rounds(n_features),
+            "loop": stage.parameters["loop"],
+        }
+        for stage in plan.stages
+        if stage.function == "svm-tables"
+        for method, size in zip(methods_from(stage.parameters["methods"]), stage.parameters["sizes"], strict=True)
     ]
 
 
@@ -144,12 +178,18 @@ def rewrite_report(url: str) -> dict[str, Any]:
     if manifest["status"] != "done":
         msg = f"the run in {store.url} is not finished: 'daskfs status {url}' shows how far it is."
         raise StoreError(msg)
-    return {"report": str(write_report(store, manifest))}
+    path = write_report(store, manifest)
+    manifest["files"] = {layout.REPORT_HTML: file_facts(store, layout.REPORT_HTML)}
+    store.write_json(layout.RUN_JSON, manifest)
+    return {"report": str(path)}
 
 
 def run_status(url: str) -> dict[str, Any]:
     """Return how far a run is: stages, units done, and the time left in the stages that have begun. Of a stage that
     belongs to a loop, units are those of the round that it has come to, and nobody knows the time left.
+
+    The status is "running", "done", "stopped" or "failed", of the last two with the error that ended the run. A run
+    that was killed had no time to say so and is "running" still: ``last_unit`` is when a unit was last done.
     """
     store = Store(Path(url).expanduser().absolute())
     manifest = read_manifest(store)
@@ -161,7 +201,18 @@ def run_status(url: str) -> dict[str, Any]:
     if raw is not None:
         stages = Plan.from_json(raw, store.url).stages
         rows += [_status_row(Context(store), stage, stages) for stage in stages]
-    return {"run": store.url, "status": manifest["status"], "stages": rows}
+    events = store.path(layout.EVENTS)
+    return {
+        "run": store.url,
+        "status": manifest["status"],
+        "error": manifest.get("error"),
+        "last_unit": _local_time(events.stat().st_mtime) if events.exists() else None,
+        "stages": rows,
+    }
+
+
+def _local_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
 
 
 def _status_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-# machines are shared and noisy: no deadline; and CI judges a change by the same examples every time
-settings.register_profile("daskfs", deadline=None, derandomize="CI" in os.environ)
+# machines are shared and noisy: no deadline; a change is judged by the same examples every time, and new ones are
+# looked for with DASKFS_NEW_EXAMPLES=1
+settings.register_profile("daskfs", deadline=None, derandomize="DASKFS_NEW_EXAMPLES" not in os.environ)
 settings.load_profile("daskfs")
 
 # SciPy reads it when it is first imported; without it scikit-learn skips its array-API check of estimators
@@ -20,6 +23,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--shared-data", default=None, help="Folder with the real data sets (.npz) of tests marked shared_data."
     )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files that start processes first, and of the others those of many tests: what comes last is short, so that no
+    process is left alone with a long file in the end.
+    """
+    sizes = Counter(item.path for item in items)
+    slow = {item.path for item in items if item.get_closest_marker("cluster") is not None}
+    items.sort(key=lambda item: (item.path not in slow, -sizes[item.path], str(item.path)))
+
+
+@pytest.fixture(scope="module")
+def two_workers() -> Iterator[str]:
+    """Address of a scheduler with two workers, for tests of which starting workers of their own is no part. They end
+    with the file, as workers that wait take a tenth of a core.
+    """
+    from tests.execution.runs import local_cluster
+
+    with local_cluster(2) as cluster:
+        yield cluster.scheduler_address
 
 
 @pytest.fixture

@@ -13,24 +13,29 @@ PACKAGE = Path(__file__).parents[1] / "daskfs"
 ALLOWED = {
     "errors": set(),
     "version": set(),
+    "shown": set(),
     "kernels": {"errors"},
-    "sources": {"errors", "kernels"},
+    "sources": {"errors", "kernels", "shown"},
     "graph.spec": {"kernels"},
     "methods": {"errors", "kernels", "graph.spec"},
     "store": {"errors", "kernels", "sources"},
-    "graph": {"errors", "kernels", "store", "graph.spec"},
+    "graph": {"errors", "kernels", "store", "graph.spec", "shown"},
     "scores": {"errors", "kernels", "methods", "store", "graph", "graph.spec"},
     "ranking": {"errors", "kernels", "methods", "store", "scores"},
     "evaluation": {"errors", "kernels", "store", "scores", "ranking"},
-    "plan": {"errors", "kernels", "methods", "store", "graph", "graph.spec", "scores"},
-    "execution": {"errors", "plan", "store", "version"},
+    "plan": {"errors", "kernels", "methods", "store", "graph", "graph.spec", "scores", "evaluation"},
+    "execution": {"errors", "plan", "store", "version", "shown"},
 }
 EDGE = {
+    "comparison",
+    "study",
     "report",
     "job",
     "planning",
+    "mending",
     "pipeline",
     "rundir",
+    "verification",
     "status",
     "inspection",
     "scoring",
@@ -39,8 +44,13 @@ EDGE = {
     "__init__",
     "__main__",
 }
-API = {"graph.api": {"graph", "scoring", "planning"}, "scores.api": {"scores", "scoring", "sources"}}
-"""The front doors of a layer call the edge, as the estimators do."""
+API = {
+    "graph.api": {"graph", "scoring", "planning"},
+    "scores.api": {"scores", "scoring", "sources"},
+    "evaluation.selection": {"evaluation", "scoring", "planning", "methods", "graph", "graph.spec"},
+    "evaluation.api": {"evaluation", "estimators", "job", "methods", "plan", "planning", "scoring", "sources"},
+}
+"""The front doors of a layer call the edge, as the estimators do; so does an evaluation, which ranks as these do."""
 
 
 def part_of(module: str) -> str:

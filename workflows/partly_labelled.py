@@ -4,7 +4,8 @@
 
 SOURCE holds ``X`` (or the parts of a CSR matrix: ``data``, ``indices``, ``indptr``, ``shape``), ``y``, and maybe
 ``X_unlabeled``, rows without a label, which are added at the end. In TARGET, ``y`` is -1 (classes) or NaN (a float
-target) where the label is hidden. Every class keeps a label.
+target) where the label is hidden. Every class keeps a label. Two classes -1 and 1 become 0 and 1, so with ``--share 1``
+this makes data with such labels fit for daskfs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,12 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+
+
+def numbered(y: np.ndarray) -> np.ndarray:
+    """Return labels of which -1 is none of two classes."""
+    values = np.unique(y)
+    return np.searchsorted(values, y) if y.dtype.kind != "f" and values.size == 2 and -1 in values else y
 
 
 def kept_rows(y: np.ndarray, share: float, seed: int) -> np.ndarray:
@@ -27,7 +34,7 @@ def hide_labels(source: Path, target: Path, share: float, seed: int) -> tuple[in
     """Write the copy; return how many rows it has, and how many of them have a label."""
     with np.load(source) as file:
         members = {name: file[name] for name in file.files}
-    y, extra = members["y"], members.pop("X_unlabeled", None)
+    y, extra = numbered(members["y"]), members.pop("X_unlabeled", None)
     kept = kept_rows(y, share, seed)
     hidden = np.full(y.shape, np.nan if y.dtype.kind == "f" else -1, dtype=y.dtype)
     hidden[kept] = y[kept]

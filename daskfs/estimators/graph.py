@@ -21,7 +21,7 @@ from daskfs.kernels.neighbors import METRICS, Metric
 from daskfs.kernels.scaling import SCALINGS, Scaling
 from daskfs.kernels.weights import WEIGHT_KINDS, WeightKind
 from daskfs.methods.registry import Method
-from daskfs.planning import check_neighbors
+from daskfs.planning.lists import check_neighbors
 
 
 class NeighborSelector(ScoreSelector):

@@ -1,53 +1,280 @@
-"""Stages "design" and "gather": which rows and folds the evaluation uses, and the columns it needs, read once.
+"""What is tested on which rows: worlds, label draws, folds, and the numbering of selections and tests.
 
-The design is transductive, as in the papers: the ranking saw the rows that the models are tested on. Folds depend on
-the rows and the seed alone, so they are the same for every method and number of features.
+A *world* is the rows of all classes, or of some that were drawn. A *selection* is one ranking that is tested: of one
+method, in one world, with the labels of one draw; in the inductive setting also in one training fold. Everything is
+drawn from the seed, the world and the number of the draw alone, so methods, numbers of features and numbers of labels
+are compared on the same rows: of two draws with the same number, the one with more labels has those of the other.
+
+The papers evaluate in the transductive setting: the selection sees the rows that models are tested on, and among the
+labels that it sees may be some of these. In the inductive setting it sees the rows of a training fold and the rows
+without labels, nothing else. Stage "design" draws all that; which selection has which number follows from the
+parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.evaluation.folds import Folds, cut_folds
+from daskfs.evaluation.modelspec import ModelSpec, Setting, fewest_rows
 from daskfs.kernels.labels import Labels
 from daskfs.ranking.dropped import selectable
 from daskfs.ranking.tables import method_scores
 from daskfs.scores.slab import methods_from, slab_range
 from daskfs.store import layout
 from daskfs.store.context import Context
+from daskfs.store.store import Store
+
+DEPTH = 1000
+"""So much of each order is kept, for the spread of ranks, where no more features are tested."""
 
 
+# ------------------------------------------------------------------------------------------- numbers and what they mean
+@dataclass(frozen=True)
+class World:
+    """Rows that are evaluated together: of all classes, or of `n_classes` that draw `subset` chose."""
+
+    number: int
+    n_classes: int | None = None
+    subset: int | None = None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """One ranking that is tested. What does not apply is None; `labels` is the amount that the job asks for."""
+
+    number: int
+    method: str
+    setting: Setting
+    world: World
+    labels: float | int | None = None
+    draw: int | None = None
+    repeat: int | None = None
+    fold: int | None = None
+
+    @property
+    def rows(self) -> str:
+        """Name of its set of rows: selections of the same rows share neighbor lists."""
+        inside = "" if self.fold is None else f"-{self.repeat}-{self.fold}"
+        return f"{self.world.number}{inside}"
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """Numbers that tell its rows and draw from others, the same for all methods and amounts of labels; none where
+        all rows and labels are seen.
+        """
+        subset = None if self.world.n_classes is None else self.world.number
+        numbers = (subset, self.draw, self.repeat, self.fold)
+        return () if set(numbers) == {None} else tuple(0 if number is None else number + 1 for number in numbers)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One unit of tests: the first `n_selected` features of a selection, in one repeat of all folds, or in the fold
+    that the selection was made in.
+    """
+
+    selection: Selection
+    n_selected: int
+    repeat: int | None
+
+
+class Design:
+    """Numbers selections and tests.
+
+    Parameters
+    ----------
+    parameters
+        Of the stage "evaluate": the job's block, with `methods` and `worlds`.
+    """
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        p = parameters
+        self.methods: list[str] = [method["label"] for method in p["methods"]]
+        self.worlds = [World(i, *world) for i, world in enumerate(p["worlds"])]
+        self.amounts: Sequence[float | int | None] = p["labels"] or (None,)
+        self.n_draws = int(p["n_draws"]) if p["labels"] else 1
+        self.n_repeats, self.n_splits = int(p["n_repeats"]), int(p["n_splits"])
+        self.sizes: list[int] = list(p["n_selected"])
+        both: tuple[Setting, ...] = ("transductive", "inductive")
+        self.settings = both if p["setting"] == "both" else (p["setting"],)
+        self.has_folds = p["train_on"] == "all" or "inductive" in self.settings
+        self._lists_of_run = bool(p.get("lists_of_run"))
+        self._draws = (len(self.worlds), self.n_draws, len(self.amounts))
+
+    def _radices(self, setting: Setting) -> tuple[int, ...]:
+        inside = (self.n_repeats, self.n_splits) if setting == "inductive" else ()
+        # methods last: neighboring units share their rows
+        return (*self._draws, *inside, len(self.methods))
+
+    @property
+    def n_selections(self) -> int:
+        """How many rankings are tested."""
+        return sum(int(np.prod(self._radices(setting))) for setting in self.settings)
+
+    def selection(self, number: int) -> Selection:
+        """Return what a number stands for."""
+        rest = number
+        for setting in self.settings:
+            radices = self._radices(setting)
+            if rest < (count := int(np.prod(radices))):
+                break
+            rest -= count
+        places = [int(place) for place in np.unravel_index(rest, radices)]
+        world, draw, amount, *inside, method = places
+        labels = self.amounts[amount]
+        return Selection(
+            number,
+            self.methods[method],
+            setting,
+            self.worlds[world],
+            labels,
+            None if labels is None else draw,
+            *(inside or (None, None)),
+        )
+
+    def _tests_of(self, setting: Setting) -> int:
+        return len(self.sizes) * (self.n_repeats if setting == "transductive" and self.has_folds else 1)
+
+    @property
+    def n_tests(self) -> int:
+        """How many units of tests there are."""
+        return sum(int(np.prod(self._radices(setting))) * self._tests_of(setting) for setting in self.settings)
+
+    def trial(self, unit: int) -> Trial:
+        """Return what a unit tests."""
+        first, rest = 0, unit
+        for setting in self.settings:
+            n_selections, each = int(np.prod(self._radices(setting))), self._tests_of(setting)
+            if rest < n_selections * each:
+                break
+            first, rest = first + n_selections, rest - n_selections * each
+        place, rest = divmod(rest, each)
+        selection = self.selection(first + place)
+        size, repeat = divmod(rest, each // len(self.sizes))
+        if setting == "inductive":
+            return Trial(selection, self.sizes[size], selection.repeat)
+        return Trial(selection, self.sizes[size], repeat if self.has_folds else None)
+
+    def sets_of_rows(self) -> list[Selection]:
+        """Return one selection, of no method, for each set of rows that neighbor lists are to be found for: none for
+        all rows, where the run has found them.
+        """
+        folds = [(repeat, fold) for repeat in range(self.n_repeats) for fold in range(self.n_splits)]
+        return [
+            Selection(-1, "", setting, world, repeat=repeat, fold=fold)
+            for setting in self.settings
+            for world in self.worlds
+            for repeat, fold in (folds if setting == "inductive" else [(None, None)])
+            if not (self._lists_of_run and fold is None and world.n_classes is None)
+        ]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What is known of the rows in use: labels, and weights, groups and times where there are some, each of shape
+    (n_rows,).
+    """
+
+    labels: Labels
+    weights: np.ndarray | None
+    groups: np.ndarray | None
+    times: np.ndarray | None
+
+
+def beside_rows(store: Store) -> Beside:
+    """Return what stage "design" stored of the rows in use."""
+    arrays, facts = store.read_arrays(layout.EVALUATION_BESIDE)
+    labels = Labels(facts["task"], arrays["labels"], tuple(facts["classes"]))
+    return Beside(labels, arrays.get("weights"), arrays.get("groups"), arrays.get("times"))
+
+
+# ------------------------------------------------------------------------------------------------------ stage "design"
 def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Draw the rows, cut the folds, and list the features that any model will see."""
+    """Draw the rows in use, the worlds and their folds; where the run's own rankings are tested, list the features that
+    any model will see.
+    """
     del unit
-    store, labels = context.store, context.labels()
+    labels = context.labels()
     if labels is None:
         msg = "evaluate needs labels, and the data have none: set data.labels, or evaluate: null."
         raise InputError(msg)
-    rows = sample_rows(labels, int(parameters["max_samples"]), int(parameters["random_state"]))
+    store, design = context.store, Design(parameters)
+    rows, n_labelled = rows_in_use(labels, parameters)
     check_rows(labels, rows, parameters)
-    folds, warning = cut_folds(labels, rows, parameters)
-    largest = max(parameters["n_selected"])
-    used: set[int] = set()
-    warnings = [warning] if warning else []
-    for method in methods_from(parameters["methods"]):
-        table = method_scores(store, method)
-        order = selectable(store, method, table, filtered=bool(parameters.get("filtered")))[:largest]
-        store.put_array(layout.EVALUATION_ORDER.format(method.label), order)
-        if too_many := [n for n in parameters["n_selected"] if n > order.size]:
-            sizes = ", ".join(map(str, too_many))
-            has = "may select" if parameters.get("filtered") else "ranks"
-            warnings.append(f"{method.label} {has} {order.size} features: not evaluated at {sizes} features.")
-        used.update(int(feature) for feature in order)
+    warnings: list[str] = []
+    kinds = []
+    beside = _put_beside(context, labels, rows)
+    for world in design.worlds:
+        arrays, facts, folds = _drawn_world(beside, world, design, int(parameters["random_state"]))
+        store.write_arrays(layout.EVALUATION_WORLD.format(world.number), arrays, facts)
+        warnings += folds.warnings if folds is not None else []
+        kinds += [folds.kind] if folds is not None else []
+    warnings = list(dict.fromkeys(warnings))
     store.put_array(layout.EVALUATION_ROWS, rows)
+    if not parameters["ranks_anew"]:
+        warnings += _put_orders(context, design, parameters)
+    found = {
+        "n_rows": n_labelled,
+        "n_rows_total": int(labels.is_labelled.sum()),
+        "n_unlabelled": int(rows.size) - n_labelled,
+        "folds": kinds[0] if kinds else None,
+        "warnings": warnings,
+    }
+    store.write_json(layout.EVALUATION_DESIGN, found)
+    return found
+
+
+def _put_orders(context: Context, design: Design, parameters: Mapping[str, Any]) -> list[str]:
+    """Store the run's own rankings as those that are tested, and which features these need; return warnings."""
+    store, warnings = context.store, list[str]()
+    used: set[int] = set()
+    labels = context.labels()
+    n_labelled = 0 if labels is None else int(labels.is_labelled.sum())
+    for number, method in enumerate(methods_from(parameters["methods"])):
+        table = method_scores(store, method)
+        order = selectable(store, method, table, filtered=bool(parameters.get("filtered")))
+        put_order(context, number, order, max(design.sizes), n_labelled)
+        warnings += _too_many(method.label, order.size, design.sizes, filtered=bool(parameters.get("filtered")))
+        used.update(int(feature) for feature in order[: max(design.sizes)])
     store.put_array(layout.EVALUATION_FEATURES, np.array(sorted(used), dtype=np.int64))
-    store.put_array(layout.EVALUATION_FOLDS, folds)
-    design = {"n_rows": int(rows.size), "n_rows_total": int(labels.is_labelled.sum()), "warnings": warnings}
-    store.write_json(layout.EVALUATION_DESIGN, design)
-    return design
+    return warnings
+
+
+def put_order(context: Context, number: int, order: np.ndarray, deepest: int, n_labelled: int) -> None:
+    """Store the order of the features of one selection as far as it is used."""
+    kept = order[: max(deepest, DEPTH)].astype(np.int64)
+    facts = {"n_ranked": int(order.size), "n_labelled": n_labelled}
+    context.store.write_arrays(layout.EVALUATION_ORDER.format(number), {"order": kept}, facts)
+
+
+def _too_many(label: str, n_ranked: int, sizes: Sequence[int], *, filtered: bool) -> list[str]:
+    if not (too_many := [n for n in sizes if n > n_ranked]):
+        return []
+    has = "may select" if filtered else "ranks"
+    return [f"{label} {has} {n_ranked} features: not evaluated at {', '.join(map(str, too_many))} features."]
+
+
+# ------------------------------------------------------------------------------------------------------- rows and draws
+def rows_in_use(labels: Labels, parameters: Mapping[str, Any]) -> tuple[np.ndarray, int]:
+    """Return the sorted rows that an evaluation works on, and how many of them are labelled.
+
+    Labelled rows are thinned to `max_samples` within each class. Where rankings are made anew, as many rows without
+    labels may come beside them.
+    """
+    max_samples, seed = int(parameters["max_samples"]), int(parameters["random_state"])
+    known = sample_rows(labels, max_samples, seed)
+    if not parameters["ranks_anew"]:
+        return known, known.size
+    others = np.flatnonzero(~labels.is_labelled)
+    if others.size > max_samples:
+        others = np.random.default_rng([seed, others.size, 1]).choice(others, max_samples, replace=False)
+    return np.sort(np.concatenate([known, others])), known.size
 
 
 def sample_rows(labels: Labels, max_samples: int, random_state: int) -> np.ndarray:
@@ -70,43 +297,137 @@ def sample_rows(labels: Labels, max_samples: int, random_state: int) -> np.ndarr
 
 
 def check_rows(labels: Labels, rows: np.ndarray, parameters: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` when there are too few rows for the folds or the neighbours."""
-    n_splits, n_neighbors = int(parameters["n_splits"]), int(parameters["n_neighbors"])
-    if rows.size < n_splits:
-        msg = f"evaluate.n_splits is {n_splits}, and only {rows.size} rows have a label."
+    """Raise :class:`InputError` when there are too few rows for the folds, or too few classes."""
+    n_splits = int(parameters["n_splits"])
+    values = labels.values[rows][labels.is_labelled[rows]]
+    if values.size < n_splits:
+        msg = f"evaluate.n_splits is {n_splits}, and only {values.size} rows have a label."
         raise InputError(msg)
-    smallest = rows.size - -(-rows.size // n_splits)
-    if n_neighbors > smallest:
-        msg = (
-            f"evaluate.n_neighbors is {n_neighbors}, and a training fold has {smallest} rows: lower it, or "
-            "label more rows."
-        )
+    if labels.task == "classification":
+        n_classes = np.unique(values).size
+        if n_classes < 2:
+            msg = "evaluate needs at least two classes among the labelled rows."
+            raise InputError(msg)
+        for wanted in parameters["n_classes"] or ():
+            if wanted > n_classes:
+                msg = f"evaluate.n_classes has {wanted}, and the labelled rows have {n_classes} classes."
+                raise InputError(msg)
+    elif parameters["n_classes"]:
+        msg = "evaluate.n_classes draws classes, and the labels are targets of a regression: leave it out."
         raise InputError(msg)
-    if labels.task == "classification" and np.unique(labels.values[rows]).size < 2:
-        msg = "evaluate needs at least two classes among the labelled rows."
-        raise InputError(msg)
+    _check_neighbors(labels, rows, parameters)
 
 
-def cut_folds(labels: Labels, rows: np.ndarray, parameters: Mapping[str, Any]) -> tuple[np.ndarray, str]:
-    """Return the fold of each row in each repeat, shape (n_repeats, n_rows), int64, and a warning or an empty
-    string.
+def check_folds(
+    labels: Labels, groups: np.ndarray | None, times: np.ndarray | None, parameters: Mapping[str, Any]
+) -> None:
+    """Raise :class:`InputError` when the labelled rows in use cannot be cut into folds by `groups` and `times`, each of
+    shape (n_samples,) or None.
     """
-    from sklearn.model_selection import KFold, StratifiedKFold
+    if not Design(parameters).has_folds:
+        return
+    cut_folds(
+        labels,
+        sample_rows(labels, int(parameters["max_samples"]), int(parameters["random_state"])),
+        groups=groups,
+        times=times,
+        n_splits=int(parameters["n_splits"]),
+        n_repeats=1 if times is None else int(parameters["n_repeats"]),
+        random_state=int(parameters["random_state"]),
+    )
 
-    n_splits, seed = int(parameters["n_splits"]), int(parameters["random_state"])
-    values = labels.values[rows]
-    stratified = labels.task == "classification"
-    warning = ""
-    if stratified and np.bincount(values)[np.unique(values)].min() < n_splits:
-        stratified = False
-        warning = f"A class has fewer labelled rows than evaluate.n_splits = {n_splits}: folds are not stratified."
-    folds = np.empty((int(parameters["n_repeats"]), rows.size), dtype=np.int64)
-    for repeat in range(folds.shape[0]):
-        kind = StratifiedKFold if stratified else KFold
-        splitter = kind(n_splits, shuffle=True, random_state=seed + repeat)
-        for fold, (_, test) in enumerate(splitter.split(np.zeros(rows.size), values)):
-            folds[repeat, test] = fold
-    return folds, warning
+
+def _check_neighbors(labels: Labels, rows: np.ndarray, parameters: Mapping[str, Any]) -> None:
+    """Raise :class:`InputError` where a model looks at more neighbors than it is trained with."""
+    design = Design(parameters)
+    own = Labels(labels.task, labels.values[rows], labels.classes)
+    n_rows = int(own.is_labelled.sum())
+    smallest, where = n_rows - -(-n_rows // design.n_splits), "a training fold has"
+    if parameters["train_on"] == "labelled":
+        drawn = draw_labels(own, design.amounts[0] or 0, 0, int(parameters["random_state"]))
+        smallest, where = int(drawn.sum()), "a draw of labels has"
+    for spec in map(ModelSpec.from_json, parameters["models"]):
+        if (needed := fewest_rows(spec)) > smallest:
+            msg = (
+                f"model {spec.label} of evaluate.models looks at n_neighbors = {needed} rows, and {where} {smallest}: "
+                "lower n_neighbors, or label more rows."
+            )
+            raise InputError(msg)
+
+
+def _put_beside(context: Context, labels: Labels, rows: np.ndarray) -> Beside:
+    whole = {"weights": context.weights(), "groups": context.groups(), "times": context.times()}
+    arrays = {"labels": labels.values[rows]}
+    arrays |= {name: values[rows] for name, values in whole.items() if values is not None}
+    facts = {"task": labels.task, "classes": list(labels.classes)}
+    context.store.write_arrays(layout.EVALUATION_BESIDE, arrays, facts)
+    return beside_rows(context.store)
+
+
+def _drawn_world(
+    beside: Beside, world: World, design: Design, seed: int
+) -> tuple[dict[str, np.ndarray], dict[str, Any], Folds | None]:
+    """Return the places of a world's rows in the rows in use, those of its folds, its classes and its folds."""
+    labels = beside.labels
+    places = np.arange(labels.values.size)
+    classes: list[int] = []
+    if world.n_classes is not None:
+        generator = np.random.default_rng([seed, world.n_classes, world.subset or 0, 2])
+        there = np.unique(labels.values[labels.is_labelled])
+        classes = sorted(generator.choice(there, world.n_classes, replace=False).tolist())
+        places = np.flatnonzero(np.isin(labels.values, classes))
+    arrays, facts = {"places": places}, {"classes": [labels.classes[code] for code in classes]}
+    if not design.has_folds:
+        return arrays, facts, None
+    labelled = places[labels.is_labelled[places]]
+    folds = cut_folds(
+        labels,
+        labelled,
+        groups=beside.groups,
+        times=beside.times,
+        n_splits=design.n_splits,
+        n_repeats=design.n_repeats,
+        random_state=seed,
+    )
+    for repeat, splits in enumerate(folds.splits):
+        for fold, (train, test) in enumerate(splits):
+            arrays[f"train-{repeat}-{fold}"] = labelled[train]
+            arrays[f"test-{repeat}-{fold}"] = labelled[test]
+    return arrays, facts, folds
+
+
+def draw_labels(labels: Labels, amount: float | int, draw: int, seed: int) -> np.ndarray:
+    """Return which of some rows keep their label in a draw.
+
+    Parameters
+    ----------
+    labels
+        Of these rows.
+    amount
+        A whole number of rows of each class, or in regression of all; or a share of each class, or of all. Of a class
+        with fewer rows all are taken, of any class at least one.
+    draw
+        Number of the draw. A larger amount of the same draw has the labels of a smaller one.
+    seed
+        Of the evaluation.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (n_rows,), bool.
+    """
+    known = np.flatnonzero(labels.is_labelled)
+    generator = np.random.default_rng([seed, draw, 3])
+    shuffled = known[generator.permutation(known.size)]
+    kept = np.zeros(labels.values.size, dtype=bool)
+    groups = [shuffled]
+    if labels.task == "classification":
+        codes = labels.values[shuffled]
+        groups = [shuffled[codes == code] for code in np.unique(codes)]
+    for rows in groups:
+        count = max(1, round(amount * rows.size)) if isinstance(amount, float) else int(amount)
+        kept[rows[:count]] = True
+    return kept
 
 
 def gather_columns(context: Context, parameters: Mapping[str, Any], unit: int) -> None:

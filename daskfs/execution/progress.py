@@ -10,6 +10,7 @@ import time
 from typing import Any, Protocol
 
 from daskfs.plan.stages import MiB, Stage
+from daskfs.shown import printable
 
 LINE_SECONDS = 30.0
 
@@ -128,7 +129,7 @@ class PlainProgress:
 
     def message(self, text: str) -> None:
         """Write one line to stderr."""
-        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {printable(text)}\n")
         sys.stderr.flush()
 
     def close(self) -> None:
@@ -181,7 +182,7 @@ class LiveProgress:
 
     def message(self, text: str) -> None:
         """Write one line above the bars."""
-        self._bars.console.print(text, markup=False, highlight=False)
+        self._bars.console.print(printable(text), markup=False, highlight=False)
 
     def close(self) -> None:
         """Leave the bars as they are."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +19,9 @@ from daskfs.plan.stages import MiB, Plan, Stage
 from daskfs.store import layout
 from daskfs.store.arrays import counted_bytes
 from daskfs.store.context import Context, UnitFunction
+from daskfs.store.ingest import create_tile_arrays
 from daskfs.store.store import Store
+from daskfs.store.tiles import Shape
 
 FUNCTIONS: Mapping[str, str] = {
     "labels": "daskfs.store.ingest:store_labels",
@@ -48,13 +52,24 @@ FUNCTIONS: Mapping[str, str] = {
     "filter": "daskfs.ranking.redundancy:filter_ranking",
     "rescaled-scale": "daskfs.scores.rescaled:scale_features",
     "rescaled-rows": "daskfs.scores.rescaled:sum_rows",
-    "rescaled-solve": "daskfs.scores.rescaled:solve_weights",
+    "rescaled-solve": "daskfs.scores.rescaledsolution:solve_weights",
     "rescaled-tables": "daskfs.scores.rescaled:write_rescaled_scores",
+    "svm-choose": "daskfs.scores.elimination:choose_rows",
+    "svm-rows": "daskfs.scores.elimination:gather_rows",
+    "svm-judge": "daskfs.scores.machines:judge_candidates",
+    "svm-drop": "daskfs.scores.machines:drop_features",
+    "svm-sums": "daskfs.scores.landmarks:sum_landmarks",
+    "svm-solve": "daskfs.scores.landmarks:solve_round",
+    "svm-tables": "daskfs.scores.elimination:write_elimination",
     "rank": "daskfs.ranking.tables:rank_features",
+    "score-images": "daskfs.report.images:write_images",
     "design": "daskfs.evaluation.design:design_evaluation",
     "gather": "daskfs.evaluation.design:gather_columns",
-    "evaluate": "daskfs.evaluation.models:evaluate_selection",
-    "evaluation-tables": "daskfs.evaluation.models:write_tables",
+    "sample-rows": "daskfs.evaluation.rows:sample_rows_of_part",
+    "sample-lists": "daskfs.evaluation.selection:find_lists_of_rows",
+    "select": "daskfs.evaluation.selection:select_features",
+    "evaluate": "daskfs.evaluation.trials:evaluate_selection",
+    "evaluation-tables": "daskfs.evaluation.summaries:write_tables",
 }
 ARRAYS: Mapping[str, str] = {
     "neighbors": "daskfs.graph.neighbors:create_lists",
@@ -86,6 +101,36 @@ def create_arrays(context: Context, stages: Iterable[Stage]) -> None:
     for stage in stages:
         if stage.function in ARRAYS:
             _imported(ARRAYS[stage.function])(context, stage.parameters)
+
+
+ArrayPlan = tuple[tuple[int, ...], Any, tuple[int, ...]]
+"""Shape, dtype and chunk shape of an array."""
+
+
+class _Asked(Store):
+    """Notes which arrays are asked for, and creates none."""
+
+    def __init__(self, root: Path | None) -> None:
+        super().__init__(root)
+        self.arrays: dict[str, ArrayPlan] = {}
+
+    def create(self, name: str, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> None:
+        self.arrays[name] = (shape, dtype, chunks)
+
+
+def shared_arrays(context: Context, stages: Iterable[Stage]) -> dict[str, ArrayPlan]:
+    """Return the arrays that several units of some stages write into, by name. What a stage may have left behind and
+    is cleared is among them.
+    """
+    asked = _Asked(context.store.root)
+    for stage in stages:
+        if stage.function == "ingest":
+            parameters = stage.parameters
+            create_tile_arrays(asked, Shape(**parameters["shape"]), bool(parameters["write_x"]))
+    plain = [stage for stage in stages if stage.function in ARRAYS]
+    if plain:
+        create_arrays(Context(asked, context.tiles), plain)
+    return asked.arrays
 
 
 @lru_cache(maxsize=4)
@@ -123,8 +168,13 @@ def _enter(context: Context) -> Context:
 
 
 def run_stored_unit(url: str, identity: str, stage_name: str, unit: int) -> dict[str, Any]:
-    """Run one unit of the plan stored at `url`; this is what is submitted to a cluster."""
-    return run_unit(_enter(_context_of(url, identity)), _plan_of(url, identity).stage(stage_name), unit)
+    """Run one unit of the plan stored at `url`, unless it is recorded; this is what is submitted to a cluster, which
+    may ask for it again when the worker that has run it dies.
+    """
+    context, stage = _enter(_context_of(url, identity)), _plan_of(url, identity).stage(stage_name)
+    if context.store.is_done(stage.name, unit, stage.fingerprint):
+        return {}
+    return run_unit(context, stage, unit)
 
 
 def run_unit(context: Context, stage: Stage, unit: int) -> dict[str, Any]:
@@ -169,15 +219,16 @@ def _failed(stage: Stage, unit: int, error: BaseException) -> str:
 
 
 def _attempt(context: Context, stage: Stage, unit: int, function: UnitFunction) -> dict[str, Any]:
-    context.holdings.keep_only(stage.loop)
-    release_freed()
-    reset_peak()
-    started = time.perf_counter()
-    with context.store.noting_outputs() as outputs, counted_bytes() as counted:
+    context.holdings.keep_only(stage.loop or stage.holds)
+    with _outermost() as is_outermost, context.store.noting_outputs() as outputs, counted_bytes() as counted:
+        if is_outermost:
+            release_freed()
+            reset_peak()
+        started = time.perf_counter()
         facts = function(context, stage.parameters, unit) or {}
         measured = {
             "seconds": round(time.perf_counter() - started, 4),
-            "peak_bytes": peak_bytes(),
+            "peak_bytes": peak_bytes() if is_outermost else 0,
             "bytes_read": counted.read,
             "bytes_written": counted.written,
             "process": os.getpid(),
@@ -185,3 +236,17 @@ def _attempt(context: Context, stage: Stage, unit: int, function: UnitFunction) 
         written = dict(outputs)
     context.store.write_record(stage.name, unit, stage.fingerprint, written, {"facts": facts, **measured})
     return measured
+
+
+_inside = threading.local()
+
+
+@contextmanager
+def _outermost() -> Iterator[bool]:
+    """Say whether a unit runs on its own, or within another one that ranks in memory: there is one peak of both."""
+    is_outermost = not getattr(_inside, "unit", False)
+    _inside.unit = True
+    try:
+        yield is_outermost
+    finally:
+        _inside.unit = not is_outermost

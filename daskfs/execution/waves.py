@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import itertools
+import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from daskfs.errors import ClusterError, UnitError
-from daskfs.execution.cluster import total_threads
+from daskfs.execution.cluster import Pool, lost_scheduler
+from daskfs.execution.stopping import check_stopped
 from daskfs.execution.units import MEASURED, run_stored_unit, run_unit
 from daskfs.plan.stages import MiB, Stage
 from daskfs.store.context import Context
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Future
 
 Report = Callable[[Stage, int, dict[str, Any]], None]
 """Called in the driver for every unit that finishes: stage, unit, facts."""
 
 PER_THREAD = 2
 """Units in flight per thread: one runs while the next one waits, and a lost scheduler costs no more than these."""
+LOOK_SECONDS = 2.0
+"""How often the driver looks after the cluster."""
 
 
 def pending_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> list[int]:
@@ -81,17 +87,16 @@ def _is_finished(context: Context, closing: Stage, number: int) -> bool:
 def run_stages(
     context: Context,
     stages: Sequence[Stage],
-    client: Client | None,
+    pool: Pool,
     identity: str,
     report: Report,
-    threads: int = 1,
     begin: Callable[[Stage, int], None] | None = None,
 ) -> None:
     """Run what is left of some stages, in order, loops until they have finished, and clear what has served.
 
     Parameters
     ----------
-    context, client, identity, report, threads
+    context, pool, identity, report
         As :func:`run_stage` takes them.
     stages
         The stages, with their fingerprints.
@@ -101,13 +106,13 @@ def run_stages(
     for loop, group in itertools.groupby(stages, lambda stage: stage.loop):
         some = list(group)
         if loop:
-            _run_loop(context, some, stages, client, identity, report, threads, begin)
+            _run_loop(context, some, stages, pool, identity, report, begin)
             continue
         for stage in some:
             if units := pending_units(context, stage, stages):
                 if begin is not None:
                     begin(stage, len(units))
-                run_stage(context, stage, units, client, identity, report, threads)
+                run_stage(context, stage, units, pool, identity, report)
             if stage.clears:
                 context.store.delete(stage.clears)
 
@@ -116,10 +121,9 @@ def _run_loop(
     context: Context,
     loop: Sequence[Stage],
     stages: Sequence[Stage],
-    client: Client | None,
+    pool: Pool,
     identity: str,
     report: Report,
-    threads: int,
     begin: Callable[[Stage, int], None] | None,
 ) -> None:
     if not any(pending_units(context, stage, stages) for stage in loop):
@@ -130,7 +134,7 @@ def _run_loop(
     while not is_finished:
         for stage in loop:
             units = _unrecorded(context, stage, number)
-            run_stage(context, stage, units, client, identity, report, threads)
+            run_stage(context, stage, units, pool, identity, report)
         for stage in loop:
             if stage.clears:
                 context.store.delete(stage.clears.replace("{round}", str(number)).replace("{before}", str(number - 2)))
@@ -142,10 +146,9 @@ def run_stage(
     context: Context,
     stage: Stage,
     units: Iterable[int],
-    client: Client | None,
+    pool: Pool,
     identity: str,
     report: Report,
-    threads: int = 1,
 ) -> None:
     """Run some units of a stage.
 
@@ -157,19 +160,24 @@ def run_stage(
         The stage, with its fingerprint.
     units
         Unit numbers.
-    client
-        Runs the units on its cluster; None runs them here.
+    pool
+        What the units run on.
     identity
         Identity of the plan, so that workers do not use one they remember.
     report
         Told of every finished unit.
-    threads
-        Without a client: units at a time, on Dask's threaded scheduler.
+
+    Raises
+    ------
+    DaskfsError
+        As a unit raised it; :class:`UnitError` for one whose worker died each time, or that left no record;
+        :class:`ClusterError` when the scheduler or all workers are gone.
     """
-    if client is None:
-        _run_here(context, stage, units, threads, report)
+    check_stopped()
+    if pool.client is None:
+        _run_here(context, stage, units, pool.threads, report)
         return
-    _run_on_cluster(context, stage, iter(units), client, identity, report)
+    _run_on_cluster(context, stage, iter(units), pool, identity, report)
 
 
 def _run_here(context: Context, stage: Stage, units: Iterable[int], threads: int, report: Report) -> None:
@@ -189,40 +197,21 @@ def _run_here(context: Context, stage: Stage, units: Iterable[int], threads: int
 
 
 def _run_on_cluster(
-    context: Context, stage: Stage, units: Iterable[int], client: Client, identity: str, report: Report
+    context: Context, stage: Stage, units: Iterable[int], pool: Pool, identity: str, report: Report
 ) -> None:
-    from distributed import CancelledError, KilledWorker, as_completed
+    from distributed import CancelledError, KilledWorker
     from distributed.scheduler import NoValidWorkerError
 
     remaining = iter(units)
-    # other runs may share the scheduler, and an earlier call may have left results there: no key must find those
-    call = uuid.uuid4().hex[:12]
-    numbers: dict[str, int] = {}
-    places = sorted(client.scheduler_info(n_workers=-1)["workers"]) if stage.loop else []
-
-    def submit(unit: int) -> Any:
-        future = client.submit(
-            run_stored_unit,
-            context.store.url,
-            identity,
-            stage.name,
-            unit,
-            key=f"{stage.name}-{unit}-{call}",
-            # in every round a unit comes to the worker that may hold its rows
-            workers=places[unit % stage.n_units % len(places)] if places else None,
-            allow_other_workers=bool(places),
-        )
-        numbers[str(future.key)] = unit
-        return future
-
-    first = [submit(unit) for unit in itertools.islice(remaining, PER_THREAD * total_threads(client))]
-    running = as_completed(first)
+    flight = _Flight(context, stage, pool, identity)
     try:
-        for future in running:
-            unit = numbers.pop(str(future.key))
+        for unit in itertools.islice(remaining, flight.room):
+            flight.submit(unit)
+        while flight.is_under_way:
+            unit, future = flight.next_ended()
             try:
-                # what a unit did is in its record; to fetch it from a worker would take minutes if that died meanwhile
-                if future.status != "finished":
+                # what a unit did is in its record: a result that was lost with its worker is not waited for
+                if future.status in ("error", "cancelled"):
                     future.result()
             except KilledWorker as error:
                 raise UnitError(_killed(stage, unit)) from error
@@ -230,10 +219,7 @@ def _run_on_cluster(
                 msg = f"no worker is left for unit {unit} of stage {stage.name}: {error}"
                 raise ClusterError(msg) from error
             except CancelledError as error:
-                msg = (
-                    f"the cluster dropped unit {unit} of stage {stage.name}: the scheduler went away or the "
-                    "client lost it."
-                )
+                msg = f"the cluster dropped unit {unit} of stage {stage.name}: {lost_scheduler(error)}"
                 raise ClusterError(msg) from error
             if not context.store.is_done(stage.name, unit, stage.fingerprint):
                 msg = (
@@ -242,9 +228,106 @@ def _run_on_cluster(
                 raise UnitError(msg)
             report(stage, unit, recorded_facts(context, stage, unit))
             for following in itertools.islice(remaining, 1):
-                running.add(submit(following))
+                flight.submit(following)
     finally:
-        client.cancel(list(running.futures))
+        flight.release()
+
+
+class _Flight:
+    """Units of one stage that a cluster has been asked for. Who waits for the next one looks after the cluster."""
+
+    def __init__(self, context: Context, stage: Stage, pool: Pool, identity: str) -> None:
+        self._context, self._stage, self._pool, self._identity = context, stage, pool, identity
+        workers = pool.workers()
+        self.room = PER_THREAD * max(1, sum(workers.values()))
+        self._places = sorted(workers) if stage.loop else []
+        # other runs may share the scheduler, and an earlier call may have left results there: no key must find those
+        self._call, self._numbers = uuid.uuid4().hex[:12], itertools.count()
+        self._running: dict[str, tuple[int, Future[Any], str | None]] = {}
+        self._ended: SimpleQueue[Future[Any]] = SimpleQueue()
+        self._looked = self._seen = time.monotonic()
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether any unit is."""
+        return bool(self._running)
+
+    def submit(self, unit: int, *, anywhere: bool = False) -> None:
+        """Ask for a unit: of a loop from the worker that may hold its rows, as it comes there in every round, unless it
+        may come anywhere.
+        """
+        assert self._pool.client is not None
+        places = [] if anywhere else self._places
+        place = places[unit % self._stage.n_units % len(places)] if places else None
+        future = self._pool.client.submit(
+            run_stored_unit,
+            self._context.store.url,
+            self._identity,
+            self._stage.name,
+            unit,
+            key=f"{self._stage.name}-{unit}-{self._call}-{next(self._numbers)}",
+            workers=place,
+            allow_other_workers=place is not None,
+        )
+        self._running[str(future.key)] = (unit, future, place)
+        future.add_done_callback(self._ended.put)
+
+    def next_ended(self) -> tuple[int, Future[Any]]:
+        """Return the next unit that ended, and its future.
+
+        Raises
+        ------
+        ClusterError
+            When the scheduler is lost, or there has been no worker for long.
+        """
+        while True:
+            left = self._looked + min(LOOK_SECONDS, self._pool.patience) - time.monotonic()
+            if left <= 0:
+                self._look()
+                continue
+            with suppress(Empty):
+                key = str(self._ended.get(timeout=left).key)
+                if key in self._running:
+                    unit, future, _ = self._running.pop(key)
+                    return unit, future
+
+    def release(self) -> None:
+        """Let the scheduler forget what is still under way; unlike to cancel, this waits for no answer of one that may
+        be gone.
+        """
+        for _, future, _ in self._running.values():
+            future.release()
+
+    def _look(self) -> None:
+        check_stopped()
+        workers = self._pool.workers()
+        self._looked = time.monotonic()
+        if workers:
+            self._seen = self._looked
+            self._free(workers)
+        elif self._looked - self._seen > self._pool.patience:
+            msg = (
+                f"the cluster has had no worker for {self._pool.patience:g} s (cluster.wait_seconds): see why its "
+                "workers ended and start some; the same command goes on from what is recorded."
+            )
+            raise ClusterError(msg)
+        if len(workers) < self._pool.n_own:
+            self._pool.complete()
+
+    def _free(self, workers: Collection[str]) -> None:
+        """Ask again, from any worker, for units that no worker has and whose own one is gone.
+
+        The scheduler has given these to others, if there were any. If there were none, it keeps them for the one that
+        is gone, whoever comes.
+        """
+        if all(place is None or place in workers for _, _, place in self._running.values()):
+            return
+        known = self._pool.processing()
+        for key, (unit, future, place) in list(self._running.items()):
+            if place is not None and place not in workers and key not in known and future.status == "pending":
+                del self._running[key]
+                future.release()
+                self.submit(unit, anywhere=True)
 
 
 def recorded_facts(context: Context, stage: Stage, unit: int) -> dict[str, Any]:

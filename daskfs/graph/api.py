@@ -133,7 +133,7 @@ def knn_graph(
     """
     from sklearn.utils import check_array
 
-    from daskfs.planning import check_neighbors
+    from daskfs.planning.lists import check_neighbors
     from daskfs.scoring import find_lists, is_stored, loaded_if_small, opened
 
     columns: Any = projection

@@ -259,7 +259,7 @@ def weighted_blocks(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield (source, target, weights) of the edges; weights have shape (n_weightings, n_edges)."""
     store = context.store
-    widths = [float(store.read_json(layout.WEIGHT_SUMMARY.format(w.key))["t"]) for w in weightings]
+    widths = [float(store.need_json(layout.WEIGHT_SUMMARY.format(w.key))["t"]) for w in weightings]
     weigh = EdgeWeights(context, weightings)
     for source, target, value in edge_blocks(store, graph, k):
         rows = [weigh(source, target, value, w, t) for w, t in zip(weightings, widths, strict=True)]

@@ -8,6 +8,7 @@ entries at a time and a few numbers for each row, unless a file cannot be read i
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -262,8 +263,19 @@ def store_given(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     from daskfs.graph.givenfiles import open_graph
 
     del unit
-    graph = open_graph(str(parameters["path"]))
-    return store_graph(context.store, graph, context.tiles.shape.n_samples, int(parameters["k"]))
+    path, planned = str(parameters["path"]), parameters["identity"]
+    graph = open_graph(path)
+    _check_identity(graph, planned)
+    try:
+        return store_graph(context.store, graph, context.tiles.shape.n_samples, int(parameters["k"]))
+    finally:
+        _check_identity(open_graph(path), planned)
+
+
+def _check_identity(graph: Graph, planned: Mapping[str, Any]) -> None:
+    if json.loads(json.dumps(dict(graph.identity))) != json.loads(json.dumps(dict(planned))):
+        msg = f"{graph.where} changed after its reading was planned: restore it, or start over with what it is now."
+        raise InputError(msg)
 
 
 def store_graph(store: Store, graph: Graph, n_samples: int, k: int) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from daskfs.graph.given import (
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.neighbors import METRICS, Metric
 from daskfs.kernels.scaling import SCALINGS, Scaling
+from daskfs.shown import masked
 from daskfs.store import layout
 from daskfs.store.arrays import ChunkedArray, open_zarr
 
@@ -86,7 +87,7 @@ def open_graph(path: str | Path) -> Graph:
         problem = "is not a graph" if file.exists() else "does not exist"
     except OSError as error:
         problem = f"cannot be read ({error.strerror or error})"
-    raise InputError(f"{path} {problem}. {EXPECTED}")
+    raise InputError(f"{masked(str(path))} {problem}. {EXPECTED}")
 
 
 def _in_directory(path: Path) -> Graph:
@@ -256,8 +257,6 @@ class _ZarrPart:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        if any(b"pickle" in file.read_bytes().lower() for name in METADATA if (file := path / name).is_file()):
-            raise InputError(f"{path} is encoded with pickle, which is never loaded; write it with another codec.")
         try:
             self._zarr = open_zarr(path, mode="r")
         except StoreError as error:

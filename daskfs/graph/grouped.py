@@ -106,7 +106,7 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
 
 def _stored_space(context: Context, spec: GraphSpec) -> Space:
     store = context.store
-    summary = store.read_json(layout.CELLS_SUMMARY.format(spec.name))
+    summary = store.need_json(layout.CELLS_SUMMARY.format(spec.name))
     center, basis = (
         store.open(layout.KNN_CELLS.format(spec.name, name))[...] if summary[f"has_{name}"] else None
         for name in ("center", "basis")
@@ -116,7 +116,7 @@ def _stored_space(context: Context, spec: GraphSpec) -> Space:
 
 def _stored_cells(context: Context, spec: GraphSpec) -> Cells:
     store = context.store
-    summary = store.read_json(layout.CELLS_SUMMARY.format(spec.name))
+    summary = store.need_json(layout.CELLS_SUMMARY.format(spec.name))
     parts: dict[str, Any] = {name: store.open(layout.KNN_CELLS.format(spec.name, name))[...] for name in CELL_ARRAYS}
     parts |= {name: float(summary[name]) for name in ("group_reach", "cell_reach", "least_rows", "trained_share")}
     return Cells(**parts)
@@ -386,7 +386,7 @@ def merge_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     n_short = 0
     found: dict[str, list[np.ndarray]] = {"row": [], "indices": [], "distances": []}
     for group in range(plan.n_groups):
-        for part in range(int(store.read_json(layout.LISTS_SUMMARY.format(spec.name, group))["n_parts"])):
+        for part in range(int(store.need_json(layout.LISTS_SUMMARY.format(spec.name, group))["n_parts"])):
             names = {name: layout.SPILL_LISTS.format(spec.name, group, part, name) for name in (*found, "bounds")}
             run = slice(*store.open(names["bounds"])[unit : unit + 2])
             if run.start < run.stop:

@@ -59,6 +59,14 @@ class CenteredRows:
         self._block[...] = X
         self._block -= self._mean
 
+    def taken(self, X: np.ndarray) -> np.ndarray:
+        """Return Z of some dense rows, shape (n_rows, n_features); the next rows overwrite it."""
+        self.take(X)
+        block = self._block
+        assert isinstance(block, np.ndarray)
+        block *= self._scale
+        return block
+
     def _center_full_columns(self, block: sp.csr_matrix) -> None:
         """Center what lies far from 0 and has no zeros, as hardly anything else lies far from 0 by its spread."""
         counts = np.bincount(block.indices, minlength=self._mean.size)

@@ -18,6 +18,7 @@ from daskfs.kernels.distance import mean_distances
 from daskfs.kernels.moments import row_blocks
 
 DISTANCES_AT_ONCE = 2**14
+SMALLEST_SPAN = 2.0**-1000
 FEW_VALUES = 9
 """Values of a column up to which products with its steps are quicker than with its distances."""
 
@@ -64,6 +65,9 @@ def distance_columns(values: np.ndarray, shares: np.ndarray) -> DistanceColumns:
     scaled = values.astype(np.float64, order="C")  # sums along rows take their terms in one order only
     scaled -= scaled[:, :1].copy()  # an offset of 1e8 would cost the differences their digits
     span = scaled.max(axis=1) - scaled.min(axis=1)
+    if (tiny := span < SMALLEST_SPAN).any():  # whose inverse is none
+        scaled[tiny] *= 2.0**60
+        span[tiny] *= 2.0**60
     scaled *= np.divide(1.0, span, out=np.zeros_like(span), where=span > 0)[:, None]
     order = np.argsort(scaled, axis=1, kind="stable")
     means = np.empty_like(scaled)

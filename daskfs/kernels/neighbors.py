@@ -31,6 +31,8 @@ GROUP = 16
 TIE_BITS = 40
 UNIT_ROW_NOISE = 1e-28
 """Squared distance of two unit rows that point the same way: rounding in the division by their norms, nothing else."""
+SMALLEST_SPREAD = 1e-150
+"""Squares of its inverse are numbers; squares of what is smaller are 0."""
 CLOSE_BOUNDS = 1e-9
 """In a crowd of candidates, squared distances whose bounds agree to this share of them count as tied."""
 SHARED_STEPS = 16
@@ -133,7 +135,7 @@ def metric_rows(X: Block, metric: Metric) -> Rows:
 
 def _operand_scale(values: np.ndarray, center: np.ndarray) -> float:
     spread = float(np.maximum(values.max(axis=0) - center, center - values.min(axis=0)).max(initial=0.0))
-    return 1.0 if spread == 0 or 1e-3 < spread < 1e9 else 1.0 / spread
+    return 1.0 if spread == 0 or 1e-3 < spread < 1e9 else 1.0 / max(spread, SMALLEST_SPREAD)
 
 
 def _operand(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.moments import ClassMoments
 from daskfs.methods.fisher import scatters
 from daskfs.methods.laplacian import NeighborParameters
-from daskfs.methods.registry import Criterion
+from daskfs.methods.registry import Criterion, PositiveNumber
 from daskfs.methods.statistics import GraphForms, NeedClassMoments, NeedGraphForms, Statistics
 
 
@@ -20,7 +19,7 @@ class LSDFParameters(NeighborParameters):
     """Parameters of LSDF. `graph` "none" where no row is unlabelled, so that no edge counts."""
 
     n_neighbors: PositiveInt = 10
-    same_class_weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 100.0
+    same_class_weight: PositiveNumber = 100.0
 
     @property
     def weighting(self) -> Weighting:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar
+from types import NoneType
+from typing import Annotated, Any, ClassVar, Self, get_args
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from daskfs.errors import InputError, JobError, nearest
-from daskfs.graph.spec import Lists
+from daskfs.graph.spec import Lists, Weighting
 from daskfs.kernels.labels import Labels, Task
 from daskfs.kernels.order import Direction, rank_order
 from daskfs.kernels.scaling import Scaling
@@ -25,11 +26,36 @@ FILLED_IN = {
 """Parameters of criteria that a job does not set, and why."""
 
 
+def _has_a_square(value: float) -> float:
+    if not 1e-100 <= value <= 1e100:
+        msg = "a positive number should lie between 1e-100 and 1e+100"
+        raise ValueError(msg)
+    return value
+
+
+PositiveNumber = Annotated[float, Field(gt=0), AfterValidator(_has_a_square)]
+"""A positive number whose square, and inverse, are numbers too."""
+
+
+def refuse_switch(value: Any, annotation: Any) -> None:
+    """Raise ``ValueError`` for true or false where a field of some type is no switch; pydantic would count them."""
+    if isinstance(value, bool) and annotation is not bool:
+        hint = "; null stands for none" if NoneType in get_args(annotation) else ""
+        msg = f"true and false mean nothing here{hint}"
+        raise ValueError(msg)
+
+
 class Parameters(BaseModel):
     """Parameters that every method has."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     score_scaling: Scaling | None = None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _switch_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        refuse_switch(value, cls.model_fields[str(info.field_name)].annotation)
+        return value
 
     @classmethod
     def public_fields(cls) -> tuple[str, ...]:
@@ -43,6 +69,10 @@ class Parameters(BaseModel):
         del n_samples
         return {}
 
+    def weightings(self) -> tuple[Weighting, ...]:
+        """Return the weighted graphs that stages after the slabs read."""
+        return ()
+
     def idle(self) -> tuple[str, ...]:
         """Return the parameters that have no say, as others are set."""
         return ()
@@ -50,6 +80,15 @@ class Parameters(BaseModel):
     def more_fields(self) -> tuple[str, ...]:
         """Return the fields that these parameters add to the criterion's own."""
         return ()
+
+    def redrawn(self, place: tuple[int, ...]) -> Self:
+        """Return the parameters for one of an evaluation's rankings: the same, but where chance is all that ranks, and
+        each is to be by a chance of its own.
+
+        `place` tells rankings apart that are not of the same rows and draw.
+        """
+        del place
+        return self
 
 
 @dataclass(frozen=True)
@@ -98,6 +137,8 @@ class Criterion:
         "sselect",
         "rrpc",
         "rescaled",
+        "svm",
+        "chance",
     )
 
 
@@ -183,7 +224,9 @@ def _first_problem(error: ValidationError, criterion: Criterion) -> str:
     if not key:
         return f"method {criterion.name}: {problem['msg'].removeprefix('Value error, ')}."
     # a parameter of several types has one problem for each of them
-    messages = dict.fromkeys(p["msg"] for p in error.errors() if p["loc"] and p["loc"][0] == key)
+    messages = dict.fromkeys(
+        p["msg"].removeprefix("Value error, ") for p in error.errors() if p["loc"] and p["loc"][0] == key
+    )
     return f"method {criterion.name}, parameter '{key}': {'; or: '.join(messages)} (got {problem['input']!r})."
 
 

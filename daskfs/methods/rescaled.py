@@ -6,17 +6,14 @@ The slabs say which features are constant, and their means and sums of squares; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal
 
-import numpy as np
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveInt
 
 from daskfs.kernels.correlationspec import Correlation, CorrelationSpec
-from daskfs.kernels.moments import Moments
 from daskfs.kernels.scaling import Scaling
-from daskfs.methods.registry import Criterion, Parameters
-from daskfs.methods.statistics import NeedMoments, Statistics
+from daskfs.methods.centered import CENTERED_FIELDS, centered_fields, centered_needs
+from daskfs.methods.registry import Criterion, Parameters, PositiveNumber
 
 SolverName = Literal["auto", "cholesky", "woodbury", "cg"]
 SOLVERS: tuple[SolverName, ...] = ("auto", "cholesky", "woodbury", "cg")
@@ -31,7 +28,7 @@ class RescaledParameters(Parameters):
     """Parameters of RLSR and of those built on it."""
 
     score_scaling: Scaling | None = "zscore"
-    gamma: PositiveFloat = 1.0
+    gamma: PositiveNumber = 1.0
     max_iter: PositiveInt = 300
     tol: float = Field(1e-8, ge=0.0)
     solver: SolverName = "auto"
@@ -45,11 +42,6 @@ class RescaledParameters(Parameters):
         if self.correlations is None:
             return ("correlation", "n_components", "n_correlation_rows")
         return ("n_components",) if self.correlation in ("exact", "matrix_free") else ()
-
-    @property
-    def felt(self) -> Scaling | None:
-        """What X is rescaled by before it is centered; z-scores are left to the center and the scale."""
-        return None if self.score_scaling == "zscore" else self.score_scaling
 
     @property
     def correlations(self) -> CorrelationSpec | None:
@@ -73,8 +65,8 @@ class RescaledParameters(Parameters):
 class UncorrelatedParameters(RescaledParameters):
     """Parameters of SSUFS."""
 
-    eta: PositiveFloat | None = None
-    eta_relative: PositiveFloat = 0.05
+    eta: PositiveNumber | None = None
+    eta_relative: PositiveNumber = 0.05
 
     def idle(self) -> tuple[str, ...]:
         """Return the parameters that have no say, as others are set."""
@@ -86,18 +78,6 @@ class UncorrelatedParameters(RescaledParameters):
         return CorrelationSpec(self.correlation, self.n_components, self.n_correlation_rows, False, self.score_scaling)
 
 
-def rescaled_needs(parameters: RescaledParameters) -> tuple[NeedMoments]:
-    """Return the moments over all rows."""
-    return (NeedMoments(parameters.felt),)
-
-
-def rescaled_fields(statistics: Statistics, parameters: RescaledParameters) -> Mapping[str, np.ndarray]:
-    """Moments, and a score of NaN where a feature is constant; the stages of the loop make the others."""
-    moments = statistics[rescaled_needs(parameters)[0]]
-    assert isinstance(moments, Moments)
-    return {"score": np.where(moments.is_constant, np.nan, 0.0), "mean": moments.mean, "m2": moments.m2}
-
-
 def _criterion(name: str, summary: str, citation: str, parameters: type[RescaledParameters]) -> Criterion:
     return Criterion(
         name=name,
@@ -105,10 +85,10 @@ def _criterion(name: str, summary: str, citation: str, parameters: type[Rescaled
         citation=citation,
         direction="descending",
         fields=("score", "bound", "position"),
-        slab_fields=("score", "mean", "m2"),
+        slab_fields=CENTERED_FIELDS,
         parameters=parameters,
-        statistics=rescaled_needs,
-        score=rescaled_fields,
+        statistics=lambda parameters: centered_needs(parameters.score_scaling),
+        score=lambda statistics, parameters: centered_fields(statistics, parameters.score_scaling),
         ranked_by="position",
         finish="rescaled",
         needs_labels=True,

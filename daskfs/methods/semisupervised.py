@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from daskfs.graph.spec import GraphSpec, Lists, MixedGraph, TargetGraph, Weighting
 from daskfs.kernels.scaling import Scaling
 from daskfs.methods.laplacian import FiniteWidth, quotient
-from daskfs.methods.registry import Criterion, Parameters
+from daskfs.methods.registry import Criterion, Parameters, PositiveNumber
 from daskfs.methods.statistics import GraphForms, NeedGraphForms, Statistics
 from daskfs.methods.supervised import target_weighting
 
@@ -22,7 +22,7 @@ class SemiSupervisedParameters(Parameters):
     n_neighbors: PositiveInt = 30
     n_label_neighbors: PositiveInt = 5
     t: FiniteWidth = 1.0
-    label_weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
+    label_weight: PositiveNumber = 5.0
     neighbors: Literal["d", "x"] = "d"
     standardize_y: bool = True
     graph_scaling: Scaling | None = "zscore"

@@ -103,8 +103,16 @@ class NeedSignTable:
         return NeedGraphForms(self.scaling, self.weighting)
 
 
-Need = NeedMoments | NeedClassMoments | NeedTargetMoments | NeedDistributions | NeedGraphForms | NeedSignTable
-Statistic = Moments | ClassMoments | TargetMoments | Distributions | GraphForms | SignTable
+@dataclass(frozen=True)
+class NeedNumbers:
+    """Numbers of the panel's columns among all features, shape (width,), int64."""
+
+    scaling: None = None
+
+
+NeedOfLabels = NeedClassMoments | NeedTargetMoments | NeedDistributions
+Need = NeedMoments | NeedOfLabels | NeedGraphForms | NeedSignTable | NeedNumbers
+Statistic = Moments | ClassMoments | TargetMoments | Distributions | GraphForms | SignTable | np.ndarray
 Statistics = Mapping[Need, Statistic]
 
 

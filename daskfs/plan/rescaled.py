@@ -5,25 +5,26 @@ share passes over the rows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from daskfs.kernels.correlationspec import CorrelationSpec
 from daskfs.kernels.rescaled import NEWTON_ITERATIONS
+from daskfs.methods.centered import felt_scaling
 from daskfs.methods.registry import Method
 from daskfs.methods.rescaled import RescaledParameters, UncorrelatedParameters
 from daskfs.plan.candidates import plan_comoments, stored_values
 from daskfs.plan.correlations import held_bytes, plan_correlation, read_bytes
-from daskfs.plan.stages import PROCESS_BYTES, WEIGHT_BYTES, Stage, available_bytes
-from daskfs.plan.tiles import band_bytes, chunk_bytes
-from daskfs.scores.rescaled import MAX_HALVINGS, PURPOSE, block_rows, is_dragged, pass_rows
+from daskfs.plan.stages import HELD_SHARE, PLANNED_CLASSES, PROCESS_BYTES, WEIGHT_BYTES, Stage, available_bytes
+from daskfs.plan.tiles import chunk_bytes, reading_bytes
+from daskfs.scores.rescaled import PURPOSE
+from daskfs.scores.rescaledsolution import MAX_HALVINGS
+from daskfs.scores.rescaledstate import is_dragged, row_parts
+from daskfs.scores.rowpasses import block_rows
 from daskfs.scores.slab import method_to_json
 from daskfs.store import layout
 from daskfs.store.tiles import Shape
 
-PLANNED_CLASSES = 16
-"""Classes that are planned for where nobody knows yet how many there are."""
-HELD_SHARE = 0.7
-"""Share of a worker's limit that a process may be filled to between units; Dask pauses a worker at 0.8."""
 COPIES = 16
 """Arrays of the size of the weights that a solution has at once."""
 PRODUCTS = 8
@@ -62,7 +63,8 @@ def plan_rescaled(
         groups.setdefault(_key(method, shape), []).append(method)
     columns = n_classes or PLANNED_CLASSES
     for key, some in groups.items():
-        stages |= {s.name: s for s in _plan_group(shape, key, some, columns, process_bytes, memory_limit)}
+        group = _Group(shape, key, some, columns, process_bytes)
+        stages |= {s.name: s for s in _plan_group(group, memory_limit)}
     return list(stages.values())
 
 
@@ -75,116 +77,169 @@ def _key(method: Method, shape: Shape) -> str:
     return "-".join(parts)
 
 
-def _plan_group(
-    shape: Shape, key: str, methods: Sequence[Method], n_columns: int, process: int, memory_limit: int | None
-) -> list[Stage]:
-    n, d = shape.n_samples, shape.n_features
-    first = methods[0].parameters
-    assert isinstance(first, RescaledParameters)
-    solver = first.solved_by(n, d)
-    raw = [method_to_json(method) for method in methods]
-    weights = 8 * d * n_columns
-    done, parameters = f"rescaled-tables-{key}", {"key": key, "methods": raw, "solver": solver}
-    stages = []
-    scaled = process + 200 * d + 24 * n
-    read = 8 * 9 * d
-    gram = _gram_bytes(shape, solver)
-    if solver == "cholesky":
-        comoments = plan_comoments(shape, f"rescaled-comoments-{key}", (PURPOSE, {key: d}), first.felt, process)
-        comoments = replace(comoments, parameters={**comoments.parameters, "all_features": True})
-        stages.append(replace(comoments, needed_until=f"rescaled-scale-{key}"))
-        scaled, read = scaled + 3 * 8 * d**2, read + comoments.bytes_written
-    clears = layout.COMOMENTS_OF.format(PURPOSE, key)
-    written = 8 * 3 * d + (8 * stored_values(d) if solver == "cholesky" else 0)
-    stages.append(
-        Stage(
-            f"rescaled-scale-{key}",
-            "rescaled-scale",
-            1,
-            parameters,
-            scaled,
-            read,
-            written,
-            needed_until=done,
-            clears=clears,
-        )
+@dataclass(frozen=True)
+class _Group:
+    """Methods that share passes, with what their stages are planned from; the targets have `n_columns` columns."""
+
+    shape: Shape
+    key: str
+    methods: Sequence[Method]
+    n_columns: int
+    process: int
+
+    @property
+    def first(self) -> RescaledParameters:
+        """Parameters of the first method, whose scaling and solver are those of all."""
+        first = self.methods[0].parameters
+        assert isinstance(first, RescaledParameters)
+        return first
+
+    @property
+    def solver(self) -> str:
+        return self.first.solved_by(self.shape.n_samples, self.shape.n_features)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What all stages are told."""
+        return {"key": self.key, "methods": [method_to_json(m) for m in self.methods], "solver": self.solver}
+
+    @property
+    def weights(self) -> int:
+        """Bytes of the weights of one method."""
+        return 8 * self.shape.n_features * self.n_columns
+
+    @property
+    def states(self) -> int:
+        """Bytes of the states of all methods."""
+        return (COPIES + (PRODUCTS if self.solver == "cg" else 0)) * self.weights * len(self.methods)
+
+    @property
+    def stored_gram(self) -> int:
+        """Bytes of S in the store."""
+        return 8 * stored_values(self.shape.n_features) if self.solver == "cholesky" else 0
+
+    @property
+    def tables(self) -> str:
+        """Name of the last stage."""
+        return f"rescaled-tables-{self.key}"
+
+
+def _plan_group(group: _Group, memory_limit: int | None) -> list[Stage]:
+    return [*_plan_scale(group), *_plan_loop(group, memory_limit), _plan_tables(group)]
+
+
+def _plan_scale(group: _Group) -> list[Stage]:
+    """Stages that make center, scale and S, where it is made."""
+    d, key = group.shape.n_features, group.key
+    stages: list[Stage] = []
+    peak, read = group.process + 200 * d + 24 * group.shape.n_samples, 8 * 11 * d
+    if group.solver == "cholesky":
+        scaling = felt_scaling(group.first.score_scaling)
+        made = plan_comoments(group.shape, f"rescaled-comoments-{key}", (PURPOSE, {key: d}), scaling, group.process)
+        made = replace(made, parameters={**made.parameters, "all_features": True})
+        stages.append(replace(made, needed_until=f"rescaled-scale-{key}"))
+        peak, read = peak + 3 * 8 * d**2, read + made.bytes_written
+    scale = Stage(
+        f"rescaled-scale-{key}",
+        "rescaled-scale",
+        1,
+        group.parameters,
+        peak,
+        read,
+        8 * 3 * d + group.stored_gram,
+        needed_until=group.tables,
+        clears=layout.COMOMENTS_OF.format(PURPOSE, key),
     )
-    specs = {
-        s for m in methods if isinstance(m.parameters, UncorrelatedParameters) and (s := m.parameters.correlations)
-    }
-    kept = process + gram["held"] + sum(held_bytes(shape, spec) for spec in specs)
-    height = pass_rows(n)
-    n_stretches = -(-n // height)
-    per_part = max(1, -(-shape.tile_rows // height))  # a part reads whole bands
-    n_parts = -(-n_stretches // per_part)
-    passing = _reading_bytes(shape, per_part * height) + 24 * n + 3 * 8 * block_rows(shape) * 2 * n_columns
-    passing += len(methods) * weights * (2 * per_part + COPIES)
-    solving = gram["working"] + 2 * COPIES * weights + 16 * d + 24 * n  # its state is written from a copy
-    if solver == "cg":
-        solving += 3 * NEWTON_ITERATIONS * weights
-    busy = kept + max(passing, solving)
-    available = available_bytes(memory_limit)
-    holding = 0
-    if memory_limit is not None and available is not None:
-        room = min(int(HELD_SHARE * memory_limit) - kept, PROCESS_BYTES + available - busy - WEIGHT_BYTES * n)
-        holding = max(0, min(room, shape.x_bytes + 20 * n))
-    peak = busy + holding
-    loop = {
-        "n_parts": n_parts,
-        "stretches_per_unit": per_part,
+    return [*stages, scale]
+
+
+def _plan_loop(group: _Group, memory_limit: int | None) -> list[Stage]:
+    """The two stages of the rounds: a pass over the rows, and the solutions of all methods."""
+    shape, key, n_methods = group.shape, group.key, len(group.methods)
+    cut, states = row_parts(shape), group.states
+    kept, busy = _kept_bytes(group), _busy_bytes(group)
+    holding = _holding(shape, kept, kept + busy, memory_limit)
+    sums = 8 * (shape.n_features + 2) * (group.n_columns + 1) * cut.n_stretches * n_methods
+    parameters = {
+        **group.parameters,
         "held_bytes": holding,
-        "unlabelled_only": solver != "cg" and not is_dragged(methods[0]),
+        "unlabelled_only": group.solver != "cg" and not is_dragged(group.methods[0]),
     }
-    sums = 8 * (d + 2) * (n_columns + 1) * n_stretches * len(methods)
-    states = 8 * (COPIES + (PRODUCTS if solver == "cg" else 0)) * d * n_columns * len(methods)
-    state_read = (
-        states + (8 * stored_values(d) if solver == "cholesky" else 0) + (shape.x_bytes if solver == "woodbury" else 0)
-    )
+    of_rows = chunk_bytes(shape) + cut.n_parts * (states + 8 * shape.n_samples + 24 * shape.n_features)
+    of_solutions = sums + states + group.stored_gram + (shape.x_bytes if group.solver == "woodbury" else 0)
     parts = Stage(
         f"rescaled-rows-{key}",
         "rescaled-rows",
-        n_parts,
-        {**parameters, **loop},
-        peak,
-        chunk_bytes(shape) + n_parts * (states + 8 * n + 24 * d),
+        cut.n_parts,
+        parameters,
+        kept + busy + holding,
+        of_rows,
         sums,
-        needed_until=done,
+        needed_until=group.tables,
         clears=layout.RESCALED_SUMS_OF.format(key, "{round}"),
         loop=f"rescaled-{key}",
-        max_rounds=most_rounds(methods, solver),
+        max_rounds=most_rounds(group.methods, group.solver),
     )
-    solve = Stage(
-        f"rescaled-solve-{key}",
-        "rescaled-solve",
-        len(methods),
-        {**parameters, **loop},
-        peak,
-        sums + state_read,
-        states,
-        needed_until=done,
+    solve = replace(
+        parts,
+        name=f"rescaled-solve-{key}",
+        function="rescaled-solve",
+        n_units=n_methods,
+        bytes_read=of_solutions,
+        bytes_written=states,
         clears=layout.RESCALED_STATES_OF.format(key, "{before}"),
-        loop=f"rescaled-{key}",
-        max_rounds=most_rounds(methods, solver),
     )
-    tables = process + COPIES * weights + 200 * d + max((held_bytes(shape, s) for s in _all_specs(methods)), default=0)
-    closing = {**parameters, "closing": solve.name}
-    table_bytes = len(methods) * 8 * (3 + n_columns) * d
-    compared = sum(read_bytes(shape, spec) for spec in _all_specs(methods))
-    clears = layout.RESCALED_OF.format(key)
-    stages += [parts, solve]
-    return [
-        *stages,
-        Stage(
-            done,
-            "rescaled-tables",
-            len(methods),
-            closing,
-            tables,
-            states + table_bytes + compared,
-            table_bytes,
-            clears=clears,
-        ),
-    ]
+    return [parts, solve]
+
+
+def _kept_bytes(group: _Group) -> int:
+    """Return what a process keeps from round to round beside rows: itself, S, and correlations of features."""
+    own = (m.parameters for m in group.methods)
+    specs = {p.correlations for p in own if isinstance(p, UncorrelatedParameters) and p.correlations}
+    held = sum(held_bytes(group.shape, spec) for spec in specs)
+    return group.process + _gram_bytes(group.shape, group.solver)["held"] + held
+
+
+def _busy_bytes(group: _Group) -> int:
+    """Return what a pass or a solution takes beside, whichever takes more."""
+    shape, weights, cut = group.shape, group.weights, row_parts(group.shape)
+    n, d = shape.n_samples, shape.n_features
+    passing = reading_bytes(shape, cut.per_part * cut.height) + 24 * n
+    passing += 3 * 8 * block_rows(shape) * 2 * group.n_columns
+    passing += len(group.methods) * weights * (2 * cut.per_part + COPIES)
+    solving = _gram_bytes(shape, group.solver)["working"] + 16 * d + 24 * n
+    solving += 2 * COPIES * weights  # a state is written from a copy
+    if group.solver == "cg":
+        solving += 3 * NEWTON_ITERATIONS * weights
+    return max(passing, solving)
+
+
+def _holding(shape: Shape, kept: int, peak: int, memory_limit: int | None) -> int:
+    """Return how much of the rows a process may hold from round to round."""
+    available = available_bytes(memory_limit)
+    if memory_limit is None or available is None:
+        return 0
+    room = min(int(HELD_SHARE * memory_limit) - kept, PROCESS_BYTES + available - peak - WEIGHT_BYTES * shape.n_samples)
+    return max(0, min(room, shape.x_bytes + 20 * shape.n_samples))
+
+
+def _plan_tables(group: _Group) -> Stage:
+    """The stage that writes what the loop has come to."""
+    shape, specs = group.shape, _all_specs(group.methods)
+    peak = group.process + COPIES * group.weights + 200 * shape.n_features
+    peak += max((held_bytes(shape, spec) for spec in specs), default=0)
+    written = len(group.methods) * 8 * (3 + group.n_columns) * shape.n_features
+    compared = sum(read_bytes(shape, spec) for spec in specs)
+    return Stage(
+        group.tables,
+        "rescaled-tables",
+        len(group.methods),
+        {**group.parameters, "closing": f"rescaled-solve-{group.key}"},
+        peak,
+        group.states + written + compared,
+        written,
+        clears=layout.RESCALED_OF.format(group.key),
+    )
 
 
 def most_rounds(methods: Sequence[Method], solver: str) -> int | None:
@@ -208,18 +263,6 @@ def _rounds_of(method: Method) -> int:
 def _all_specs(methods: Sequence[Method]) -> list[CorrelationSpec]:
     own = (method.parameters for method in methods)
     return [p.correlations for p in own if isinstance(p, RescaledParameters) and p.correlations is not None]
-
-
-def _reading_bytes(shape: Shape, part_rows: int) -> int:
-    """Return what a pass takes at once: the rows of a part or of two bands, a tile as stored, decoded and as the rows
-    that count, and a block of rows that lies in two bands, scaled, and centered.
-    """
-    rows, part_rows = block_rows(shape), min(part_rows, 2 * shape.tile_rows)
-    if shape.is_sparse:
-        per_row = -(-(shape.nnz or 0) // shape.n_samples)
-        return 2 * band_bytes(shape) + part_rows * per_row * (shape.itemsize + 4) + 3 * (8 + 4) * per_row * rows
-    tile = shape.tile_rows * shape.tile_columns * shape.itemsize
-    return (part_rows * shape.itemsize + rows * (2 * shape.itemsize + 16)) * shape.n_features + 3 * tile
 
 
 def _gram_bytes(shape: Shape, solver: str) -> Mapping[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -22,10 +22,14 @@ PROCESS_BYTES = 400 * MiB
 """A worker with NumPy, SciPy, Zarr, scikit-learn and distributed loaded, and what its allocator keeps."""
 DESCENT_BYTES = 480 * MiB
 """What numba and the compiled pynndescent add to a process, for good."""
-COMPILED_BYTES = 96 * MiB
+COMPILED_BYTES = 112 * MiB
 """What numba adds to a process that compiles the passes over panels."""
 WEIGHT_BYTES = 24
 """What weights of rows take for each row where they are read, where there are some."""
+PLANNED_CLASSES = 16
+"""Classes that are planned for where nobody knows yet how many there are."""
+HELD_SHARE = 0.7
+"""Share of a worker's limit that a process may be filled to between units; Dask pauses a worker at 0.8."""
 USABLE = 0.9
 """Share of a worker's limit that a unit may fill; the nanny ends a process at 0.95."""
 
@@ -41,6 +45,9 @@ class Stage:
     "finished" in their facts; `max_rounds` is how many rounds that takes at most, None where nobody can say. `n_units`
     and bytes are those of one round, and unit ``round * n_units + i`` is the i-th of its round. `clears` names what
     goes when a round is done: "{round}" is its number, "{before}" that of the one before the last.
+
+    What units keep in the memory of their process, units of the same loop find there, or of stages that name the same
+    owner in `holds`.
     """
 
     name: str
@@ -55,6 +62,7 @@ class Stage:
     clears: str = ""
     loop: str = ""
     max_rounds: int | None = 1
+    holds: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,14 +90,21 @@ class Plan:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any], where: str) -> Plan:
-        """Rebuild a plan; :class:`StoreError` when it is of another version."""
+        """Rebuild a plan; :class:`StoreError` when it is damaged, or of another version."""
+        if not raw:
+            msg = f"{where} has no plan: {layout.PLAN_JSON} is missing."
+            raise StoreError(msg)
         if raw.get("format_version") != layout.FORMAT_VERSION:
             msg = (
                 f"{where} was written in format version {raw.get('format_version')!r}, this daskfs reads "
                 f"{layout.FORMAT_VERSION}."
             )
             raise StoreError(msg)
-        return cls(**{**raw, "stages": tuple(Stage(**stage) for stage in raw["stages"])})
+        try:
+            return cls(**{**raw, "stages": tuple(Stage(**stage) for stage in raw["stages"])})
+        except (KeyError, TypeError) as error:
+            msg = f"{where}/{layout.PLAN_JSON} is damaged: {error}."
+            raise StoreError(msg) from error
 
 
 def digest(*values: Any) -> str:
@@ -121,25 +136,76 @@ def available_bytes(memory_limit: int | None) -> int | None:
     return None if memory_limit is None else max(int(USABLE * memory_limit) - PROCESS_BYTES, MiB)
 
 
-def check_memory(stages: Sequence[Stage], memory_limit: int | None, threads: int = 1) -> None:
-    """Raise :class:`MemoryPlanError` when `threads` units at once would not fit in a worker, with the limit that would
-    do.
+def check_memory(
+    stages: Sequence[Stage],
+    memory_limit: int | None,
+    threads: int = 1,
+    *,
+    planned_at: Callable[[int], Sequence[Stage]] | None = None,
+    is_joined: bool = False,
+) -> None:
+    """Check that units fit in a worker.
+
+    Parameters
+    ----------
+    stages
+        What is planned.
+    memory_limit
+        Of a worker, bytes; None where nobody knows it.
+    threads
+        Units that a worker runs at once.
+    planned_at
+        Gives the stages as they would be planned under another limit, in bytes, which may cut tiles and groups of rows
+        otherwise; None where they stay as they are.
+    is_joined
+        Whether the workers are there already, and have their limit from elsewhere.
+
+    Raises
+    ------
+    MemoryPlanError
+        When they do not, with a limit under which this would not be raised.
     """
     if memory_limit is None:
         return
-    for stage in stages:
-        needed = PROCESS_BYTES + threads * (stage.peak_bytes - PROCESS_BYTES)
-        if needed <= USABLE * memory_limit:
-            continue
-        together = f" for {threads} units at once" if threads > 1 else ""
-        enough = int(np.ceil(needed / USABLE / MiB))
-        msg = (
-            f"stage {stage.name} needs {needed / MiB:.0f} MiB in a worker process{together}, and cluster.memory_limit "
-            f"is {memory_limit / MiB:.0f} MiB, of which {USABLE:.0%} may be filled. Set cluster.memory_limit to "
-            f"{enough} MiB or more, or start fewer {'threads' if threads > 1 else 'workers'}."
-        )
-        if stage.function in ("comoments", "greedy", "filter", "bins"):
-            msg += " Fewer n_candidates need less."
-        if stage.parameters.get("solver") in ("cholesky", "woodbury"):
-            msg += " Methods with solver 'cg' need less, and more passes over X."
-        raise MemoryPlanError(msg)
+    stage = max(stages, key=lambda stage: stage.peak_bytes, default=None)
+    if stage is None or _needed_bytes(stage, threads) <= USABLE * memory_limit:
+        return
+    enough = _enough_mebibytes(stage, threads)
+    while planned_at is not None:
+        largest = max(planned_at(enough * MiB), key=lambda stage: stage.peak_bytes)
+        if (again := _enough_mebibytes(largest, threads)) <= enough:
+            break
+        enough = again
+    needed = _needed_bytes(stage, threads)
+    together = f" for {threads} units at once" if threads > 1 else ""
+    limit = "the limit of the cluster's workers, or cluster.memory_limit," if is_joined else "cluster.memory_limit"
+    fewer = "threads" if is_joined or threads > 1 else "workers"
+    msg = (
+        f"stage {stage.name} needs {needed / MiB:.0f} MiB in a worker process{together}, and {limit} is "
+        f"{memory_limit / MiB:.0f} MiB, of which {USABLE:.0%} may be filled. "
+        f"{'Start workers with one of' if is_joined else 'Set cluster.memory_limit to'} {enough} MiB or more"
+        f"{'' if is_joined and threads == 1 else f', or start fewer {fewer}'}."
+    )
+    if stage.function in ("comoments", "greedy", "filter", "bins"):
+        msg += " Fewer n_candidates need less."
+    if stage.parameters.get("solver") in ("cholesky", "woodbury"):
+        msg += " Methods with solver 'cg' need less, and more passes over X."
+    if stage.function == "svm-judge":
+        msg += _fewer_rows(stage.parameters["methods"])
+    raise MemoryPlanError(msg)
+
+
+def _needed_bytes(stage: Stage, threads: int) -> int:
+    return PROCESS_BYTES + threads * (stage.peak_bytes - PROCESS_BYTES)
+
+
+def _enough_mebibytes(stage: Stage, threads: int) -> int:
+    """Return the smallest limit, in MiB, that some units at once fit in."""
+    return int(np.ceil(_needed_bytes(stage, threads) / USABLE / MiB))
+
+
+def _fewer_rows(methods: Sequence[Mapping[str, Any]]) -> str:
+    """Return what lets machines take less."""
+    if any(m["parameters"]["criterion"] == "rfe" and not m["parameters"]["retrain"] for m in methods):
+        return " SVMRFE with large_n 'landmarks' takes as much memory for any number of rows."
+    return " SVMRFE takes the square of the labelled rows, with laplacian of all that count: let fewer of them count."

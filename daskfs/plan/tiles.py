@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.plan.stages import PROCESS_BYTES, USABLE, MiB, Stage, fingerprinted
+from daskfs.scores.rowpasses import block_rows
 from daskfs.store.tiles import Shape
 
 MAX_TILE_BYTES = 64 * MiB
@@ -18,6 +19,10 @@ ROW_BYTES = 256
 """What a band takes for each row beside its values while the row is sent to groups."""
 MIN_SLAB_COLUMNS = 32
 """Narrower slabs would stream the graph, and compute its weights, more often than parallel work is worth."""
+BESIDE_BYTES = {"weights": 60, "groups": 220, "times": 300}
+"""What a row of a column beside X takes while it is read: groups as text of which a few rows share each, times as text
+of which each is another.
+"""
 
 
 def slab_budget(memory_limit: int | None) -> int:
@@ -119,8 +124,9 @@ def plan_ingest(shape: Shape, parameters: Mapping[str, Any], write_x: bool, sour
     peak = PROCESS_BYTES + 2 * band + 2 * source + transient + conversion_bytes(shape.n_features)
     moments = shape.n_bands * 6 * shape.n_features * 8
     written = (shape.x_bytes if write_x else 0) + moments + 8 * shape.n_samples
-    columns = 1 + int(parameters["source"].get("weights") is not None)  # labels, and weights of rows
-    labels = PROCESS_BYTES + 400 * shape.n_features + 60 * columns * shape.n_samples
+    beside = [size for name, size in BESIDE_BYTES.items() if parameters["source"].get(name) is not None]
+    columns = 1 + len(beside)  # labels, and columns beside X
+    labels = PROCESS_BYTES + 400 * shape.n_features + (60 + sum(beside)) * shape.n_samples
     stages = (
         Stage("labels", "labels", 1, parameters, labels, 0, 8 * columns * shape.n_samples),
         Stage("ingest", "ingest", shape.n_bands, parameters, peak, shape.x_bytes, written),
@@ -137,3 +143,15 @@ def chunk_bytes(shape: Shape) -> int:
         return shape.x_bytes
     n_columns = -(-shape.n_features // shape.tile_columns) * shape.tile_columns
     return n_columns * shape.n_bands * shape.tile_rows * shape.itemsize
+
+
+def reading_bytes(shape: Shape, part_rows: int) -> int:
+    """Return what a pass takes at once: the rows of a part or of two bands, a tile as stored, decoded and as the rows
+    that count, and a block of rows that lies in two bands, scaled, and centered.
+    """
+    rows, part_rows = block_rows(shape), min(part_rows, 2 * shape.tile_rows)
+    if shape.is_sparse:
+        per_row = -(-(shape.nnz or 0) // shape.n_samples)
+        return 2 * band_bytes(shape) + part_rows * per_row * (shape.itemsize + 4) + 3 * (8 + 4) * per_row * rows
+    tile = shape.tile_rows * shape.tile_columns * shape.itemsize
+    return (part_rows * shape.itemsize + rows * (2 * shape.itemsize + 16)) * shape.n_features + 3 * tile

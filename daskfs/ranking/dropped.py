@@ -31,7 +31,7 @@ def selectable(store: Store, method: Method, table: np.ndarray, *, filtered: boo
 def dropped_features(store: Store, method: Method, table: np.ndarray, names: Sequence[str]) -> list[tuple[int, str]]:
     """Return the features that a method may not select, and why, in the order of their ranks."""
     place = {int(feature): rank for rank, feature in enumerate(method.order(table))}
-    rows = store.read_json(layout.FILTERED_JSON.format(method.label))
+    rows = store.need_json(layout.FILTERED_JSON.format(method.label), list)
     found = [(int(feature), _reason(why, what, names)) for feature, why, *what in rows]
     return sorted(found, key=lambda row: place[row[0]])
 

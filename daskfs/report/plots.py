@@ -67,6 +67,7 @@ _SETTINGS: Any = {
 }
 _LABEL_GAP = 16.0
 _LABEL_LENGTH = 26
+_TICK_LENGTH = 14
 
 # The SVG back end reads matplotlib's process-wide rcParams, which are put back after each figure.
 _lock = threading.Lock()
@@ -194,9 +195,62 @@ def histogram(data: Mapping[str, Any], *, prefix: str, name: str, x_name: str) -
         return _svg(figure, prefix=prefix, description=text, texts=texts)
 
 
+def pixel_image(levels: object, *, description: str, width: int = 360) -> str | None:
+    """An image of squares.
+
+    Parameters
+    ----------
+    levels
+        Rows of gray levels from 0 to 255; -1 marks a pixel, and -2 leaves it out.
+    description
+        What a screen reader says; also the tooltip.
+    width
+        Of the largest image, in CSS pixels.
+
+    Returns
+    -------
+    str or None
+        The ``<svg>`` element, ``None`` when there is no pixel.
+    """
+    from xml.etree import ElementTree as ET
+
+    rows = [[plottable(level) for level in sequence(row)] for row in sequence(levels)]
+    n_columns = max((len(row) for row in rows), default=0)
+    if not n_columns:
+        return None
+    scale = min(width / n_columns, 240 / len(rows))
+    size = {"width": f"{scale * n_columns:.0f}", "height": f"{scale * len(rows):.0f}"}
+    text = clean(description)
+    root = ET.Element("svg", {"viewBox": f"0 0 {n_columns} {len(rows)}", **size, "role": "img", "aria-label": text})
+    ET.SubElement(root, "title").text = text
+    by_color: dict[str, list[str]] = {}
+    for y, row in enumerate(rows):
+        colors = [_pixel_color(level) for level in row]
+        start = 0
+        for x in range(1, len(colors) + 1):
+            if x == len(colors) or colors[x] != colors[start]:
+                if colors[start]:
+                    by_color.setdefault(colors[start], []).append(f"M{start} {y}h{x - start}v1h{start - x}z")
+                start = x
+    for color in sorted(by_color):
+        style = {"style": f"fill: {color}", "shape-rendering": "crispEdges"}
+        ET.SubElement(root, "path", {"d": "".join(by_color[color]), **style})
+    return ET.tostring(root, encoding="unicode")
+
+
+def _pixel_color(level: float) -> str:
+    """Return one of 32 grays, the color of a marked pixel, or nothing."""
+    if level == -1:
+        return _variable(SERIES[1][0])
+    if not level >= 0:
+        return ""
+    gray = min(int(level) // 8, 31) * 255 // 31
+    return f"#{gray:02x}{gray:02x}{gray:02x}"
+
+
 @dataclass(frozen=True)
 class _Series:
-    """One method's evaluation by number of features: mean, standard deviation, worst and best fold."""
+    """One curve: mean, standard deviation, and the ends of a thin bar, such as the worst and the best fold."""
 
     label: str
     x: Vector
@@ -211,10 +265,7 @@ class _Series:
         x, mean = _vector(curve.get("n_selected")), _vector(curve.get("mean"))
         n = min(x.size, mean.size)
         std = np.nan_to_num(_fitted(_vector(curve.get("std")), n))
-        folds = [_vector(values) for values in sequence(curve.get("values"))]
-        finite = [values[np.isfinite(values)] for values in folds]
-        low = _fitted(np.array([values.min() if values.size else math.nan for values in finite]), n)
-        high = _fitted(np.array([values.max() if values.size else math.nan for values in finite]), n)
+        low, high = (_fitted(_vector(curve.get(key)), n) for key in ("low", "high"))
         x, mean = x[:n], mean[:n]
         order = np.argsort(x, kind="stable")
         order = order[(np.isfinite(x) & np.isfinite(mean) & (x > 0))[order]]
@@ -226,8 +277,47 @@ class _Series:
 def evaluation_curves(curves: object, *, prefix: str, metric: str, higher_is_better: bool) -> str | None:
     """All methods' quality by number of selected features, with bands of one standard deviation.
 
-    Thin bars span the folds. The curves are shifted sideways by a point or two each, so that the bars stay
-    apart.
+    Thin bars span the folds, from `low` to `high`. The curves are shifted sideways by a point or two each, so that the
+    bars stay apart.
+    """
+    better = "higher" if higher_is_better else "lower"
+    y_name = f"{metric} ({better} is better)"
+    return interval_curves(curves, prefix=prefix, x_name="number of selected features", y_name=y_name, what=metric)
+
+
+def interval_curves(
+    curves: object,
+    *,
+    prefix: str,
+    x_name: str,
+    y_name: str,
+    what: str,
+    ticks: Sequence[str] | None = None,
+    with_zero: bool = False,
+    cut_bars: bool = False,
+) -> str | None:
+    """Curves with a thin bar at each point, named beside their ends.
+
+    Parameters
+    ----------
+    curves
+        Dicts with a label and, by point, ``n_selected`` (the place on the x axis, above 0), ``mean``, ``std`` (a band
+        round the mean), ``low`` and ``high`` (the bar).
+    prefix
+        Starts every id in the SVG; unique on the page.
+    x_name, y_name, what
+        Of the axes, and what the curves show, for readers who cannot see them.
+    ticks
+        Names of the places 1, 2, ... on the x axis; None for numbers.
+    with_zero
+        Whether the y axis reaches to zero, with a line there.
+    cut_bars
+        Whether bars are cut where they reach so far that they would flatten the curves.
+
+    Returns
+    -------
+    str or None
+        The ``<svg>`` element, ``None`` when no point is finite.
     """
     series = [found for curve in mappings(curves) if (found := _Series.read(curve)) is not None]
     if not series:
@@ -236,24 +326,47 @@ def evaluation_curves(curves: object, *, prefix: str, metric: str, higher_is_bet
         height = max(360, 17 * len(series) + 80)
         figure, axes = _panel(800, height, left=54, right=204, top=28, bottom=42)
         x = np.unique(np.concatenate([one.x for one in series]))
-        if x[-1] / x[0] >= 10:
-            _log_x(axes, x)
+        texts = {}
+        if ticks is not None:
+            axes.set_xlim(0.5, len(ticks) + 0.5)
+            texts = _named_ticks(axes, ticks)
         else:
-            axes.set_xlim(*_padded(x, 0.03))
-        axes.set_xticks(_spaced(axes, x))
-        _plain_ticks(axes.xaxis, located=True)
+            if x[-1] / x[0] >= 10:
+                _log_x(axes, x)
+            else:
+                axes.set_xlim(*_padded(x, 0.03))
+            axes.set_xticks(_spaced(axes, x))
+            _plain_ticks(axes.xaxis, located=True)
         spans = [one.mean + sign * one.std for one in series for sign in (-1, 1)]
         extremes = [part for one in series for part in (one.low, one.high)]
-        axes.set_ylim(*_padded(np.concatenate(spans + extremes), 0.04))
+        inner = np.concatenate([*spans, np.zeros(int(with_zero))])
+        outer = np.concatenate([inner, *extremes])
+        if cut_bars:
+            low, high = _padded(inner, 0.5)
+            outer = np.concatenate([inner, np.clip(outer, low, high)])
+        axes.set_ylim(*_padded(outer, 0.04))
+        if with_zero:
+            axes.axhline(0, color=LINE[0], linewidth=1)
         step = 2.2 if len(series) <= 6 else 12.0 / len(series)
         for i, one in enumerate(series):
             _draw_series(axes, one, i, (i - (len(series) - 1) / 2) * step, band=0.13 if len(series) <= 4 else 0.07)
-        texts = _direct_labels(axes, series, height)
-        better = "higher" if higher_is_better else "lower"
-        texts |= _axis_names(axes, "number of selected features", f"{metric} ({better} is better)")
+        texts |= _direct_labels(axes, series, height)
+        texts |= _axis_names(axes, x_name, y_name)
         names = ", ".join(one.label for one in series)
-        text = f"{metric} by number of selected features for {names}"
-        return _svg(figure, prefix=prefix, description=text, texts=texts)
+        return _svg(figure, prefix=prefix, description=f"{what} by {x_name} for {names}", texts=texts)
+
+
+def _named_ticks(axes: Axes, names: Sequence[str]) -> dict[str, str]:
+    """Mark the places 1, 2, ... on the x axis, with as many names as have room; returns these by text gid."""
+    axes.set_xticks(list(range(1, len(names) + 1)), [""] * len(names))
+    names = [shorten(name, _TICK_LENGTH) for name in names]
+    every = -(-max(len(name) for name in names) * 8 * len(names) // 540) if len(names) > 1 else 1
+    texts = {}
+    for place in range(0, len(names), max(1, every)):
+        style: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "clip_on": False, "parse_math": False}
+        axes.text(place + 1, -0.03, "-", ha="center", va="top", color=INK[0], gid=f"tick-{place}", **style)
+        texts[f"tick-{place}"] = names[place]
+    return texts
 
 
 def _draw_series(axes: Axes, one: _Series, index: int, shift: float, *, band: float) -> None:
@@ -313,6 +426,7 @@ def _direct_labels(axes: Axes, series: Sequence[_Series], height: int) -> dict[s
     gap = min(_LABEL_GAP, (height - 40) / max(1, len(series) - 1))
     places = spread([ends[i] for i in order], gap=gap, low=float(box.y0), high=float(box.y1))
     texts = {}
+    names = _short_names([one.label for one in series])
     for i, place in zip(order, places, strict=True):
         y = (place - box.y0) / box.height
         end = axes.transAxes.inverted().transform((0, ends[i]))[1]
@@ -330,8 +444,18 @@ def _direct_labels(axes: Axes, series: Sequence[_Series], height: int) -> dict[s
             parse_math=False,
             transform=axes.transAxes,
         )
-        texts[f"name-{i}"] = shorten(series[i].label, _LABEL_LENGTH)
+        texts[f"name-{i}"] = names[i]
     return texts
+
+
+def _short_names(labels: Sequence[str]) -> list[str]:
+    """Return labels that have room, cut at the end, or in the middle where they would become the same."""
+    cut = [shorten(label, _LABEL_LENGTH) for label in labels]
+    half = _LABEL_LENGTH // 2
+    return [
+        f"{label[: half - 1]}…{label[-half:]}" if cut.count(short) > 1 and short != label else short
+        for label, short in zip(labels, cut, strict=True)
+    ]
 
 
 def spread(places: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
@@ -533,3 +657,80 @@ def _rename_ids(root: Element, prefix: str) -> None:
                 element.set(name, f"#{prefix}-{value[1:]}")
             else:
                 element.set(name, _REFERENCE.sub(rf"url(#{prefix}-\1)", value))
+
+
+def critical_difference_diagram(
+    ranks: object, labels: Sequence[str], *, groups: object, critical_difference: object, prefix: str
+) -> str | None:
+    """Average ranks on a line, with bars that join methods that do not differ.
+
+    Parameters
+    ----------
+    ranks
+        Average ranks, ascending.
+    labels
+        Names of the methods.
+    groups
+        First and last place in `ranks` of each group that a bar joins.
+    critical_difference
+        Drawn above the line; None for none.
+    prefix
+        Starts every id in the SVG; unique on the page.
+
+    Returns
+    -------
+    str or None
+        The ``<svg>`` element; ``None`` for fewer than two methods.
+    """
+    places, bars = _vector(ranks), [(int(first), int(last)) for first, last in sequence(groups)]
+    if places.size < 2 or not np.isfinite(places).all():
+        return None
+    n_left, step = -(-places.size // 2), 20
+    top, bars_height = 64, 12 * len(bars) + 10
+    height = top + bars_height + step * n_left + 10
+    with _drawing():
+        figure, axes = _panel(680, height, left=200, right=200, top=top, bottom=0)
+        size = height - top
+        axes.set_xlim(1, places.size)
+        axes.set_ylim(size, 0)
+        axes.grid(visible=False)
+        axes.yaxis.set_visible(False)
+        axes.spines["bottom"].set_visible(False)
+        axes.spines["top"].set_visible(True)
+        axes.spines["top"].set_color(LINE[0])
+        axes.xaxis.tick_top()
+        _plain_ticks(axes.xaxis)
+        axes.tick_params(axis="x", color=LINE[0], labelcolor=INK[0], length=4)
+        texts = {}
+        style: dict[str, Any] = {"color": LINE[0], "linewidth": 1.0, "clip_on": False}
+        for i, place in enumerate(places):
+            is_left = i < n_left
+            y = bars_height + step * ((i if is_left else places.size - 1 - i) + 0.5)
+            end = 1 - 0.03 * (places.size - 1) if is_left else places.size + 0.03 * (places.size - 1)
+            axes.plot([place, place, end], [0, y, y], **style)
+            axes.plot([place], [0], marker="o", markersize=5, color=SERIES[0][0], clip_on=False)
+            side = "right" if is_left else "left"
+            shift = -0.01 if is_left else 0.01
+            text: dict[str, Any] = {"color": INK[0], "parse_math": False, "va": "center_baseline", "ha": side}
+            axes.text(end + shift * (places.size - 1), y, "-", gid=f"name-{i}", **text)
+            texts[f"name-{i}"] = f"{shorten(labels[i], _LABEL_LENGTH)} ({place:.2f})"
+        for k, (first, last) in enumerate(bars):
+            y, reach = 12 * k + 10, 0.005 * (places.size - 1)
+            ends = [places[first] - reach, places[last] + reach]
+            axes.plot(ends, [y, y], color=SERIES[1][0], linewidth=4, solid_capstyle="round", clip_on=False)
+        _draw_critical_difference(axes, plottable(critical_difference), texts)
+        named = ", ".join(f"{label} {place:.2f}" for label, place in zip(labels, places, strict=True))
+        return _svg(figure, prefix=prefix, description=f"Average ranks: {named}", texts=texts)
+
+
+def _draw_critical_difference(axes: Axes, width: float, texts: dict[str, str]) -> None:
+    """A ruler above the axis, as long as the critical difference where the axis is as long."""
+    first, last = axes.get_xlim()
+    if not math.isfinite(width):
+        return
+    shown = min(width, last - first)
+    axes.plot([first, first + shown], [-38, -38], color=INK[0], linewidth=1.5, clip_on=False, marker="|", markersize=7)
+    style: dict[str, Any] = {"color": INK[0], "parse_math": False, "clip_on": False, "va": "bottom", "ha": "left"}
+    axes.text(first, -44, "-", gid="critical", **style)
+    more = "" if shown == width else " (longer than the axis)"
+    texts["critical"] = f"critical difference {width:.2f}{more}"

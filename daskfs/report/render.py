@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from daskfs.report.comparisonview import comparison_page
 from daskfs.report.plots import THEME
 from daskfs.report.values import mapping, plain
 from daskfs.report.view import page
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _TEMPLATE = "template.html.j2"
+_COMPARISON = "comparison.html.j2"
 
 
 def render_report(summary: Mapping[str, Any]) -> str:
@@ -31,6 +33,18 @@ def render_report(summary: Mapping[str, Any]) -> str:
     """
     view = page(mapping(plain(summary)))
     return _environment().get_template(_TEMPLATE).render(**view, theme=THEME)
+
+
+def render_comparison(summary: Mapping[str, Any]) -> str:
+    """Render what several runs come to together as a self-contained HTML page; text is escaped wherever it appears.
+
+    Parameters
+    ----------
+    summary
+        As :func:`daskfs.comparison.compare` describes it.
+    """
+    view = comparison_page(mapping(plain(summary)))
+    return _environment().get_template(_COMPARISON).render(**view, theme=THEME)
 
 
 def _environment() -> Environment:

@@ -11,19 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.evaluation.models import results
 from daskfs.execution.waves import recorded_units
 from daskfs.graph.edges import GIVEN
 from daskfs.graph.mixed import mixed_graph
 from daskfs.methods.registry import Method, label_warnings
 from daskfs.plan.stages import Plan, Stage
-from daskfs.planning import TilePlan
+from daskfs.planning.tiles import TilePlan
 from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.ranking.tables import method_scores
+from daskfs.report.evaluationsummary import evaluation_cost, evaluation_summary, evaluation_warnings
+from daskfs.report.images import for_report, score_levels, selected_levels
 from daskfs.report.view import BETTER_SEARCH, LOW_RECALL
+from daskfs.scores.elimination import elimination_warnings, stored_elimination
 from daskfs.scores.rescaled import stored_solution
 from daskfs.scores.slab import graph_needs, methods_from
 from daskfs.scores.tradeoff import stored_curve
+from daskfs.sources.base import BESIDE
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.store import Store
@@ -67,8 +70,11 @@ def stage_facts(context: Context, stage: Stage) -> dict[str, Any]:
     }
 
 
-def run_facts(store: Store, plan: Plan, tiles: TilePlan) -> dict[str, Any]:
-    """Return what ``run.json`` says of a finished run: versions, parameters, stages, recall."""
+def run_facts(store: Store, plan: Plan, tiles: TilePlan, times: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``run.json`` says of a finished run: versions, parameters, stages, recall.
+
+    `times` are wall and busy seconds of the stages that ran in this call, by name, and the threads that they had.
+    """
     stages = [stage_facts(Context(Store(Path(tiles.url))), stage) for stage in tiles.stages]
     stages += [stage_facts(Context(store), stage) for stage in plan.stages]
     graphs = _graphs(store, plan)
@@ -81,7 +87,9 @@ def run_facts(store: Store, plan: Plan, tiles: TilePlan) -> dict[str, Any]:
         "graphs": graphs,
         "trade_offs": trade_offs(store, plan),
         "solutions": solutions(store, plan),
-        "warnings": graph_warnings(graphs) + _method_warnings(store, plan),
+        "eliminations": eliminations(store, plan),
+        "evaluation": evaluation_cost(plan, stages, times),
+        "warnings": graph_warnings(graphs) + _method_warnings(store, plan) + evaluation_warnings(store, plan),
         "n_selected": plan.facts["n_selected"],
         "planned_peak_bytes": max(s["planned_peak_bytes"] for s in stages),
         "peak_bytes": max(s["peak_bytes"] for s in stages),
@@ -98,7 +106,7 @@ def _data(tiles: Tiles) -> dict[str, Any]:
         "n_features": shape.n_features,
         "task": tiles.info.task,
         "n_labelled": int(labels.is_labelled.sum()) if labels is not None else 0,
-        "weights": tiles.info.facts.get("weights"),
+        **{name: tiles.info.facts.get(name) for name in BESIDE},
         "classes": None,
         "target": None,
         "sparse": shape.is_sparse,
@@ -124,7 +132,7 @@ def _graphs(store: Store, plan: Plan) -> list[dict[str, Any]]:
         if stage.function != "edges-summary":
             continue
         name, k = stage.parameters["name"], stage.parameters["n_neighbors"]
-        summary = store.read_json(layout.GRAPH_SUMMARY.format(name, k))
+        summary = store.need_json(layout.GRAPH_SUMMARY.format(name, k))
         if name == GIVEN:
             summary["weight_histogram"] = summary.pop("length_histogram")
         found.append(
@@ -193,7 +201,7 @@ def _weightings(store: Store, plan: Plan, methods: list[Method], name: str, k: i
             continue
         key = stage.name.removeprefix("weights-")
         used = [m.label for m in methods if any(w.key == key for w in graph_needs([m]))]
-        summary = store.read_json(layout.WEIGHT_SUMMARY.format(key))
+        summary = store.need_json(layout.WEIGHT_SUMMARY.format(key))
         t_rule = weighting["t"] if isinstance(weighting["t"], str) else "given"
         yield {
             "kind": GIVEN if name == GIVEN else weighting["weights"],
@@ -249,8 +257,24 @@ def solutions(store: Store, plan: Plan) -> dict[str, Any]:
     return {method.label: found for method in methods if (found := stored_solution(store, method)) is not None}
 
 
+def eliminations(store: Store, plan: Plan) -> dict[str, Any]:
+    """Return how each method that eliminates features did so, by label."""
+    methods = methods_from(plan.stage("score").parameters["methods"])
+    return {method.label: found for method in methods if (found := stored_elimination(store, method)) is not None}
+
+
 def _method_warnings(store: Store, plan: Plan) -> list[str]:
-    return _label_warnings(store, plan) + _solution_warnings(store, plan) + _filter_warnings(store, plan)
+    found = _label_warnings(store, plan) + _solution_warnings(store, plan) + _elimination_warnings(store, plan)
+    return found + _filter_warnings(store, plan)
+
+
+def _elimination_warnings(store: Store, plan: Plan) -> list[str]:
+    methods = {m.label: m for m in methods_from(plan.stage("score").parameters["methods"])}
+    return [
+        message
+        for label, found in eliminations(store, plan).items()
+        for message in elimination_warnings(methods[label], found)
+    ]
 
 
 def _solution_warnings(store: Store, plan: Plan) -> list[str]:
@@ -289,7 +313,7 @@ def write_report(store: Store, manifest: Mapping[str, Any]) -> Path:
 
 def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return what :func:`daskfs.report.render.render_report` shows."""
-    plan = Plan.from_json(store.read_json(layout.PLAN_JSON), store.url)
+    plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
     tiles = open_tiles(plan.tiles_url)
     names = tiles.feature_names()
     methods = methods_from(plan.stage("score").parameters["methods"])
@@ -297,7 +321,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
     filtered = bool(plan.stage("rank").parameters.get("filtered"))
     chosen = {m.label: selectable(store, m, tables[m.label], filtered=filtered) for m in methods}
     recomputed = manifest.get("recomputed", {})
-    evaluation = _evaluation(store, plan)
+    evaluation = evaluation_summary(store, plan, manifest["data"]["task"], manifest.get("evaluation"))
     return {
         "title": manifest.get("title") or f"Feature ranking of {manifest['data']['source']}",
         "version": __version__,
@@ -308,8 +332,11 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "methods": [
             {
                 **_method(m, tables[m.label], names),
+                "parameters": _parameters(m, (eliminated := stored_elimination(store, m) or {}).get("route")),
                 "trade_off": stored_curve(store, m),
                 "solution": stored_solution(store, m),
+                "elimination": eliminated,
+                "image": _image(plan, m, tables[m.label], chosen[m.label]),
             }
             for m in methods
         ],
@@ -321,7 +348,11 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "stages": [{**s, "recomputed": recomputed.get(s["name"], 0)} for s in manifest["stages"]],
         "job": manifest["job"],
         "versions": manifest["versions"],
-        "warnings": (evaluation["warnings"] if evaluation else []) + _method_warnings(store, plan),
+        "warnings": [
+            *(evaluation["warnings"] if evaluation else []),
+            *_method_warnings(store, plan),
+            *(f"{damage}." for damage in manifest.get("damages", ())),
+        ],
     }
 
 
@@ -332,7 +363,6 @@ def _method(method: Method, table: np.ndarray, names: list[str]) -> dict[str, An
     return {
         "label": method.label,
         "method": method.criterion.name,
-        "parameters": _parameters(method),
         "direction": method.criterion.direction,
         "citation": method.criterion.citation,
         "n_ranked": int(ranked.size),
@@ -346,14 +376,32 @@ def _method(method: Method, table: np.ndarray, names: list[str]) -> dict[str, An
     }
 
 
+def _image(plan: Plan, method: Method, table: np.ndarray, chosen: np.ndarray) -> dict[str, Any] | None:
+    """Return the scores as an image, and the first features, where the job says that features are pixels."""
+    stage = next((stage for stage in plan.stages if stage.function == "score-images"), None)
+    if stage is None:
+        return None
+    shape, order, sizes = (stage.parameters[key] for key in ("image_shape", "image_order", "sizes"))
+    return {
+        "shape": shape,
+        "sizes": sizes,
+        "by_rank": bool(method.criterion.ranked_by),
+        "scores": for_report(score_levels(method, table, tuple(shape), order)),
+        "selected": for_report(selected_levels(chosen, sizes, tuple(shape), order)),
+    }
+
+
 def _ranked(method: Method, table: np.ndarray) -> np.ndarray:
     """Return the features that have a rank, best first."""
     return method.order(table)[: int(np.count_nonzero(~method.is_excluded(table)))]
 
 
-def _parameters(method: Method) -> dict[str, Any]:
-    """Return the parameters that had a say: of a method on a matrix of weights, none that makes weights."""
-    idle = method.parameters.idle()
+def _parameters(method: Method, route: str | None) -> dict[str, Any]:
+    """Return the parameters that had a say: of a method on a matrix of weights, none that makes weights, and of one
+    that eliminates features those of the `route` that it took.
+    """
+    taken = method.parameters if route is None else method.parameters.model_copy(update={"large_n": route})
+    idle = taken.idle()
     parameters = {key: value for key, value in method.parameters.model_dump(mode="json").items() if key not in idle}
     if getattr(method.parameters, "graph", None) != GIVEN:
         return parameters
@@ -436,44 +484,3 @@ def _excluded(
         for (feature, note), labels in sorted(by_feature.items())
     ]
     return {"total": len({feature for feature, _ in by_feature}), "rows": rows[:EXCLUDED]}
-
-
-def _evaluation(store: Store, plan: Plan) -> dict[str, Any] | None:
-    stage = next((s for s in plan.stages if s.function == "evaluate"), None)
-    if stage is None:
-        return None
-    p = stage.parameters
-    design = store.read_json(layout.EVALUATION_DESIGN)
-    found = results(store, stage.n_units)
-    metric = found[0]["metric"]
-    curves = []
-    for label in p["labels"]:
-        by_size: dict[int, list[float]] = {}
-        for result in found:
-            if result["method"] == label and result["values"]:
-                by_size.setdefault(result["n_selected"], []).extend(result["values"])
-        sizes = sorted(by_size)
-        curves.append(
-            {
-                "label": label,
-                "n_selected": sizes,
-                "mean": [float(np.mean(by_size[n])) for n in sizes],
-                "std": [float(np.std(by_size[n])) for n in sizes],
-                "values": [by_size[n] for n in sizes],
-            }
-        )
-    kind = "classifier" if metric == "accuracy" else "regressor"
-    scaling = ", on z-scores of the training fold" if p["scaling"] else ""
-    return {
-        "metric": metric,
-        "higher_is_better": metric == "accuracy",
-        "model": f"{p['n_neighbors']}-nearest-neighbor {kind}{scaling}",
-        "setting": "transductive",
-        "n_splits": p["n_splits"],
-        "n_repeats": p["n_repeats"],
-        "n_rows": design["n_rows"],
-        "n_rows_total": design["n_rows_total"],
-        "seed": p["random_state"],
-        "warnings": design["warnings"],
-        "curves": curves,
-    }

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from daskfs.report.plots import evaluation_curves, histogram, objective_curve, score_curve
+from daskfs.report.cells import Cell, Fact
+from daskfs.report.evaluationview import evaluation_contents, evaluation_view
+from daskfs.report.methodview import elimination_view, solution_view, trade_off_view
+from daskfs.report.plots import histogram, pixel_image, score_curve
 from daskfs.report.values import (
     MISSING,
     TIMES,
@@ -19,7 +22,6 @@ from daskfs.report.values import (
     format_number,
     format_percent,
     format_seconds,
-    format_spread,
     format_text,
     format_time,
     full_number,
@@ -40,20 +42,6 @@ BETTER_SEARCH = {
 
 _LOG_RANKS = 200
 _CLASSES_SHOWN = 40
-
-Fact = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A number in a table: short form, all digits for the tooltip, a second line, a bar in percent."""
-
-    text: str
-    full: str = ""
-    below: str = ""
-    bar: tuple[str, str] | None = None
-    best: bool = False
-    heat: str | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +79,7 @@ def page(summary: dict[str, Any]) -> dict[str, Any]:
         "methods": _methods(summary),
         "agreement": _agreement(mapping(summary.get("agreement"))),
         "redundancy": _redundancy(mapping(summary.get("redundancy"))),
-        "evaluation": _evaluation(mapping(summary.get("evaluation"))),
+        "evaluation": evaluation_view(mapping(summary.get("evaluation"))),
         "graphs": graphs,
         "excluded": _excluded(mapping(summary.get("excluded"))),
         "all_ranked": bool(summary.get("excluded")),
@@ -118,7 +106,8 @@ def _contents(view: dict[str, Any]) -> list[tuple[str, str, list[tuple[str, str]
         ("stages", "Execution", True),
         ("job", "Job", True),
     ]
-    return [(key, name, methods if key == "ranking" else []) for key, name, shown in sections if shown]
+    children = {"ranking": methods, "evaluation": evaluation_contents(view["evaluation"])}
+    return [(key, name, children.get(key, [])) for key, name, shown in sections if shown]
 
 
 def _tiles(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -174,6 +163,14 @@ def _data(data: dict[str, Any]) -> dict[str, Any] | None:
         total, low, high = (format_number(weights.get(key)) for key in ("total", "minimum", "maximum"))
         count = format_count(weights.get("n_counted"))
         facts.append(("Row weights", f"{low} to {high}; {count} rows count for {total}"))
+    groups = mapping(data.get("groups"))
+    if groups:
+        count, low, high = (format_count(groups.get(key)) for key in ("n_groups", "smallest", "largest"))
+        facts.append(("Groups of rows", f"{count}, each of {low} to {high} rows"))
+    times = mapping(data.get("times"))
+    if times:
+        first, last = (format_text(str(times.get(key))) for key in ("first", "last"))
+        facts.append(("Times of rows", f"{format_count(times.get('n_distinct'))} different ones, {first} to {last}"))
     target = mapping(data.get("target"))
     if target:
         text = f"{format_number(target.get('min'))} to {format_number(target.get('max'))}"
@@ -201,13 +198,18 @@ def _methods(summary: dict[str, Any]) -> list[dict[str, Any]]:
 def _method(method: dict[str, Any], index: int, n_features: float | None) -> dict[str, Any]:
     label = format_text(method.get("label") or method.get("method") or f"method {index}")
     curve = mapping(method.get("curve"))
-    direction = str(method.get("direction"))
+    elimination = elimination_view(mapping(method.get("elimination")))
+    direction = "elimination" if elimination else str(method.get("direction"))
     if n_features is None:
         n_features = float(len(sequence(curve.get("rank"))))
     figure = score_curve(
         curve, prefix=f"score{index}", label=label, direction=direction, log_rank=n_features > _LOG_RANKS
     )
-    orders = {"ascending": "small scores are good", "descending": "large scores are good"}
+    orders = {
+        "ascending": "small scores are good",
+        "descending": "large scores are good",
+        "elimination": "features that stay long are good",
+    }
     return {
         "anchor": f"method-{index}",
         "label": label,
@@ -220,115 +222,28 @@ def _method(method: dict[str, Any], index: int, n_features: float | None) -> dic
         "parameters": [(key, format_text(value)) for key, value in mapping(method.get("parameters")).items()],
         "citation": method.get("citation"),
         "figure": figure,
-        "trade_off": _trade_off(mapping(method.get("trade_off"))),
-        "solution": _solution(mapping(method.get("solution")), index, label),
+        "trade_off": trade_off_view(mapping(method.get("trade_off"))),
+        "solution": solution_view(mapping(method.get("solution")), index, label),
+        "elimination": elimination,
+        "image": _image(mapping(method.get("image")), label),
         **_top(method),
     }
 
 
-_SOLVERS = {
-    "cholesky": "X'X as a matrix (Cholesky)",
-    "woodbury": "rows of X (Woodbury)",
-    "cg": "products over all rows (conjugate gradients)",
-}
-_CORRELATIONS = {
-    "exact": "exact",
-    "feature_map": "feature map",
-    "matrix_free": "products with a matrix that is not formed",
-}
-
-
-def _solution(found: dict[str, Any], index: int, label: str) -> dict[str, Any] | None:
-    """How the weights of a regression were found."""
-    if not found:
+def _image(image: dict[str, Any], label: str) -> dict[str, Any] | None:
+    """Scores and first features of a method whose features are pixels."""
+    if not image:
         return None
-    before = sequence(found.get("free_objective"))
-    settled = "settled" if found.get("converged") else "stopped before they settled"
-    iterations = f"{format_count(found.get('n_iter'))}, {settled}"
-    if before:
-        iterations += f"; {format_count(len(before))} of RLSR before"
-    facts = [
-        ("Updates of targets", iterations),
-        ("Rounds of the loop", format_count(found.get("n_rounds"))),
-        ("Systems solved by", _SOLVERS.get(str(found.get("solver")), MISSING)),
-        ("Features of a score above 0", format_count(found.get("n_active"))),
-        ("KKT residual of these", format_number(found.get("kkt_active"))),
-        ("KKT value of others (1 at most)", format_number(found.get("kkt_inactive"))),
-    ]
-    if before:
-        facts += [
-            ("eta, of the paper", format_number(found.get("eta"))),
-            ("eta used", format_number(found.get("eta_used"))),
-        ]
-    facts += _correlation_facts(mapping(found.get("correlation")))
-    figure = objective_curve(before, found.get("objective"), prefix=f"objective{index}", label=label)
-    return {"facts": facts, "figure": figure, "is_two_fold": bool(before), "guard": _guard(found)}
-
-
-def _guard(found: dict[str, Any]) -> str:
-    """What was done so that SSUFS's objective stayed bounded, in words; empty for nothing."""
-    halvings = as_float(found.get("halvings"))
-    if not halvings:
-        return ""
-    times = "once" if halvings == 1 else f"{format_count(halvings)} times"
-    asked, used = format_number(found.get("eta")), format_number(found.get("eta_used"))
-    return (
-        f"eta was halved {times}, from {asked} to {used}: with more, the weights left the basin of RLSR's solution, "
-        "beyond which the objective has no lower bound."
-    )
-
-
-def _correlation_facts(found: dict[str, Any]) -> list[Fact]:
-    """How distance correlations were had, and how far they may be off."""
-    if not found:
-        return []
-    how = _CORRELATIONS.get(str(found.get("correlation")), MISSING)
-    if found.get("n_components") is not None:
-        how += f", {format_count(found['n_components'])} components at most"
-    facts = [
-        ("Distance correlations", how),
-        ("Rows for these", format_count(found.get("n_rows"))),
-        ("Error of an entry, at most", format_number(found.get("error_bound"))),
-    ]
-    if positive(found.get("sampling_error")):
-        facts.append(("Sampling error, about", format_number(found.get("sampling_error"))))
-    return facts
-
-
-_TRADE_OFF_COLUMNS = ("trade_off", "cut_value", "kernel_cut_value", "n_components", "largest_component", "n_distinct")
-
-
-def _trade_off(curve: dict[str, Any]) -> dict[str, Any] | None:
-    """What each trade-off came to; the chosen one is marked."""
-    chosen = as_float(curve.get("chosen"))
-    rows = []
-    for place, *numbers, components, largest, distinct in zip_longest(
-        *(sequence(curve.get(key)) for key in _TRADE_OFF_COLUMNS)
-    ):
-        best = chosen is not None and plottable(place) == chosen
-        rows.append(
-            {
-                "trade_off": Cell(_weight(place), full_number(place), best=best),
-                "values": [Cell(format_number(value), full_number(value), best=best) for value in numbers],
-                "components": format_count(components),
-                "largest": format_percent(largest),
-                "distinct": format_count(distinct),
-            }
-        )
-    if not rows:
-        return None
+    size = f" {TIMES} ".join(format_count(number) for number in sequence(image.get("shape")))
+    what = "ranks" if image.get("by_rank") else "scores"
+    sizes = ", ".join(format_count(number) for number in sequence(image.get("sizes")))
     return {
-        "rows": rows,
-        "chosen": _weight(chosen),
-        "n_features": format_count(curve.get("n_features")),
-        "n_rows": format_count(curve.get("n_rows")),
+        "scores": pixel_image(image.get("scores"), description=f"{what.capitalize()} of {label} as an image of {size}"),
+        "selected": pixel_image(image.get("selected"), description=f"First {sizes} features of {label} as images"),
+        "caption": f"{what.capitalize()} as an image of {size} pixels: bright is relevant.",
+        "first": f"The first {sizes} features.",
+        "has_excluded": any(-1 in sequence(row) for row in sequence(image.get("scores"))),
     }
-
-
-def _weight(value: object) -> str:
-    """A number of few digits, as it was written."""
-    number = plottable(value)
-    return f"{number:g}" if number == number else format_number(value)
 
 
 def _top(method: dict[str, Any]) -> dict[str, Any]:
@@ -432,64 +347,6 @@ def _agreement(agreement: dict[str, Any]) -> dict[str, Any] | None:
         cells += [Cell(MISSING)] * (len(labels) - len(cells))
         rows.append((label, cells))
     return {"labels": labels, "rows": rows, "top_k": format_count(agreement.get("top_k"))}
-
-
-def _evaluation(evaluation: dict[str, Any]) -> dict[str, Any] | None:
-    if not evaluation:
-        return None
-    metric = format_text(evaluation.get("metric") or "score")
-    higher = bool(evaluation.get("higher_is_better", True))
-    curves = mappings(evaluation.get("curves"))
-    return {
-        "metric": metric,
-        "better": "higher" if higher else "lower",
-        "model": format_text(evaluation.get("model")),
-        "setting": format_text(evaluation.get("setting")),
-        "transductive": evaluation.get("setting") == "transductive",
-        "facts": [
-            ("Model", format_text(evaluation.get("model"))),
-            ("Metric", f"{metric} ({'higher' if higher else 'lower'} is better)"),
-            (
-                f"Splits {TIMES} repeats",
-                f" {TIMES} ".join(format_count(evaluation.get(key)) for key in ("n_splits", "n_repeats")),
-            ),
-            (
-                "Rows used",
-                f"{format_count(evaluation.get('n_rows'))} of {format_count(evaluation.get('n_rows_total'))}",
-            ),
-            ("Setting", format_text(evaluation.get("setting"))),
-            ("Seed", format_text(evaluation.get("seed"))),
-        ],
-        "figure": evaluation_curves(curves, prefix="evaluation", metric=metric, higher_is_better=higher),
-        **_evaluation_table(curves, higher=higher),
-    }
-
-
-def _evaluation_table(curves: list[dict[str, Any]], *, higher: bool) -> dict[str, Any]:
-    """Mean and standard deviation by method and number of features; the best of each column is marked."""
-    found: list[dict[float, tuple[Any, Any]]] = []
-    for curve in curves:
-        cells: dict[float, tuple[Any, Any]] = {}
-        parts = (sequence(curve.get(key)) for key in ("n_selected", "mean", "std"))
-        for n, mean, std in zip_longest(*parts):
-            if (place := as_float(n)) is not None and place == place:
-                cells[place] = (mean, std)
-        found.append(cells)
-    columns = sorted({n for cells in found for n in cells})
-    best = {}
-    for n in columns:
-        means = [value for cells in found if n in cells and (value := plottable(cells[n][0])) == value]
-        best[n] = (max(means) if higher else min(means)) if means else None
-    rows = []
-    for curve, cells in zip(curves, found, strict=True):
-        row = []
-        for n in columns:
-            mean, std = cells.get(n, (None, None))
-            below = "" if std is None else f"± {format_spread(mean, std)}"
-            is_best = best[n] is not None and plottable(mean) == best[n]
-            row.append(Cell(format_number(mean), full_number(mean), below, best=is_best))
-        rows.append((format_text(curve.get("label")), row))
-    return {"columns": [format_count(n) for n in columns], "rows": rows}
 
 
 def _graph(graph: dict[str, Any], index: int, summary: dict[str, Any]) -> Graph:

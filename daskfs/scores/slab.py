@@ -24,6 +24,7 @@ from daskfs.methods.statistics import (
     NeedDistributions,
     NeedGraphForms,
     NeedMoments,
+    NeedNumbers,
     NeedSignTable,
     Statistic,
     distribution_statistics,
@@ -70,11 +71,15 @@ def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> No
         passes = passes_for(context.tiles.shape.n_samples * context.tiles.shape.n_features, scaled[0].dtype)
         wanted = [need for need in needs if need.scaling == scaling]
         sorts = [need for need in wanted if isinstance(need, NeedDistributions)]
+        start = columns.start
         for statistic, panel in zip(statistics, scaled, strict=True):
             statistic.update(distribution_statistics(sorts, panel, labels, weights))
             for need in wanted:
-                if not isinstance(need, NeedGraphForms | NeedSignTable | NeedDistributions):
+                if isinstance(need, NeedNumbers):
+                    statistic[need] = np.arange(start, start + panel.shape[1])
+                elif not isinstance(need, NeedGraphForms | NeedSignTable | NeedDistributions):
                     statistic[need] = panel_statistic(need, panel, labels, weights, passes)
+            start += panel.shape[1]
         _add_graph_forms(context, [n for n in wanted if isinstance(n, NeedGraphForms)], scaled, statistics, passes)
         _add_sign_tables(
             context, [n for n in wanted if isinstance(n, NeedSignTable)], scaled, statistics, labels, weights
@@ -128,7 +133,7 @@ def _add_sign_tables(
     """Add what stands on the means of the graph forms."""
     for need in needs:
         assert labels is not None
-        volume = float(context.store.read_json(layout.WEIGHT_SUMMARY.format(need.weighting.key))["volume"])
+        volume = float(context.store.need_json(layout.WEIGHT_SUMMARY.format(need.weighting.key))["volume"])
         for statistic, panel in zip(statistics, panels, strict=True):
             forms = statistic[need.forms]
             assert isinstance(forms, GraphForms)
@@ -137,8 +142,11 @@ def _add_sign_tables(
 
 def graph_needs(methods: list[Method]) -> list[Weighting]:
     """Return the distinct weightings that the methods stand on, in order."""
-    needs = (need for method in methods for need in method.needs if isinstance(need, NeedGraphForms))
-    return list(dict.fromkeys(need.weighting for need in needs))
+    found: list[Weighting] = []
+    for method in methods:
+        found += [need.weighting for need in method.needs if isinstance(need, NeedGraphForms)]
+        found += method.parameters.weightings()
+    return list(dict.fromkeys(found))
 
 
 def method_to_json(method: Method) -> dict[str, Any]:

@@ -108,5 +108,5 @@ def stored_curve(store: Store, method: Method) -> dict[str, Any] | None:
     """Return what :func:`choose_trade_off` kept of a method, None for one whose trade-off was given."""
     curve: dict[str, Any] | None = None
     if isinstance(method.parameters, SSelectParameters) and method.finish:
-        curve = store.read_json(layout.TRADE_OFFS.format(method.label))
+        curve = store.need_json(layout.TRADE_OFFS.format(method.label))
     return curve

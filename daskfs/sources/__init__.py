@@ -7,6 +7,7 @@ from pathlib import Path
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import Source, SourceInfo, SourceSpec
+from daskfs.sources.checks import check_spec
 
 __all__ = ["Block", "Source", "SourceInfo", "SourceSpec", "open_source"]
 
@@ -30,6 +31,7 @@ def open_source(spec: SourceSpec) -> Source:
     InputError
         If there is no such data, or they cannot be read as what they claim to be.
     """
+    check_spec(spec)
     scheme, colon, _ = spec.source.partition(":")
     if colon and scheme == "sklearn":
         from daskfs.sources.bundled import BundledSource
@@ -53,6 +55,8 @@ def _open_path(spec: SourceSpec, path: Path) -> Source:
         raise InputError(f"{path} does not exist.")
     if path.is_dir():
         return _open_directory(spec, path)
+    if not path.is_file():
+        raise InputError(f"{path} is neither a file nor a directory; a pipe or a device is read once, data many times.")
     suffix = path.suffix.lower()
     if suffix in COMPRESSED:
         raise InputError(f"{path} is compressed; decompress it first, because rows in it cannot be reached.")

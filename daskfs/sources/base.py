@@ -10,6 +10,9 @@ import numpy as np
 
 from daskfs.kernels.blocks import Block
 
+BESIDE = ("weights", "groups", "times")
+"""Columns beside X, by their keys in the data block."""
+
 
 @dataclass(frozen=True)
 class SourceSpec:
@@ -29,9 +32,15 @@ class SourceSpec:
         A path to a text file with one name a line, or a member of an ``.npz`` or Zarr group. ``None``: what the source
         says.
     exclude
-        Table columns that are neither feature nor label nor weight.
+        Table columns that are no features and that nothing else here names.
     weights
         How many rows each row counts for: named like `labels`. ``None``: every row counts for one.
+    groups
+        Rows of one group are never on both sides of a split into training and test rows: named like `labels`. ``None``:
+        rows are independent.
+    times
+        Numbers or dates: models are trained on earlier rows than they are tested on. Named like `labels`. ``None``:
+        the order in time does not matter.
     """
 
     source: str
@@ -40,6 +49,8 @@ class SourceSpec:
     feature_names: str | None = None
     exclude: tuple[str, ...] = ()
     weights: str | None = None
+    groups: str | None = None
+    times: str | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,7 @@ class SourceInfo:
     float64, booleans as uint8, float16 as float32). `identity` changes when the data change (path, size and
     modification time for files; parameters for generated data). `nnz` is the number of values that a sparse source
     stores, or an estimate of it. `row_multiple` is the number of rows that the source reads most cheaply in one go.
+    `beside` says which of :data:`BESIDE` there are.
     """
 
     n_samples: int
@@ -61,7 +73,7 @@ class SourceInfo:
     nnz: int | None = None
     row_multiple: int = 1
     has_labels: bool = field(default=False)
-    has_weights: bool = field(default=False)
+    beside: tuple[str, ...] = ()
 
 
 class Source(Protocol):
@@ -81,6 +93,6 @@ class Source(Protocol):
         """Return the labels as the source holds them, shape (n_samples,), or None when there are none."""
         ...
 
-    def read_weights(self) -> np.ndarray | None:
-        """Return how many rows each row counts for, shape (n_samples,), float64, or None when all count for one."""
+    def read_beside(self, name: str) -> np.ndarray | None:
+        """Return one of :data:`BESIDE`, checked, shape (n_samples,), or None when the spec names none."""
         ...

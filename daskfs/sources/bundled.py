@@ -9,9 +9,9 @@ import numpy as np
 from daskfs.errors import InputError, nearest
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.beside import Beside
 from daskfs.sources.checks import block_dtype, check_range, check_shape, listed, refuse_options
-from daskfs.sources.resolve import resolve_feature_names, resolve_labels, resolve_weights
-from daskfs.sources.weights import read_weights
+from daskfs.sources.resolve import resolve_feature_names, resolve_labels
 
 SCHEME = "sklearn:"
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
@@ -34,7 +34,7 @@ class BundledSource:
         self._X: np.ndarray = np.ascontiguousarray(bunch.data)
         self._target: np.ndarray = np.asarray(bunch.target)
         self._labels = resolve_labels(spec, ("target",), "column", default="target")
-        self._weights = resolve_weights(spec, (), "column")
+        self._beside = Beside(spec, (), "column")
         n_samples, n_features = check_shape(self._X.shape, spec.source)
         self.info = SourceInfo(
             n_samples=n_samples,
@@ -46,7 +46,7 @@ class BundledSource:
             ),
             identity={"kind": "sklearn", "name": name},
             has_labels=True,
-            has_weights=self._weights is not None,
+            beside=self._beside.names,
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
@@ -58,9 +58,9 @@ class BundledSource:
         """Return the labels, shape (n_samples,)."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_target)
 
-    def read_weights(self) -> np.ndarray | None:
-        """Return how many rows each row counts for, shape (n_samples,), as ``spec.weights`` names it."""
-        return read_weights(self._weights, self.info.n_samples, self._read_target)
+    def read_beside(self, name: str) -> np.ndarray | None:
+        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
+        return self._beside.read(name, self.info.n_samples, self._read_target)
 
     def _read_target(self, name: str) -> np.ndarray:
         del name

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import fields
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 
 from daskfs.errors import InputError, nearest
+from daskfs.shown import CREDENTIALS_BELONG, has_credentials
 from daskfs.sources.base import SourceSpec
 
 LISTED_NAMES = 20
@@ -48,18 +50,20 @@ def check_range(start: int, stop: int, n_samples: int) -> None:
 
 
 def check_label_column(values: np.ndarray, where: str, what: str = "labels") -> np.ndarray:
-    """Return `values`, shape (n,) or (n, 1), as a vector of a type that labels, or weights of rows, can have."""
+    """Return `values`, shape (n,) or (n, 1), as a vector of a type that `what` can have."""
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
         raise InputError(f"{where} has shape {values.shape}; {what} need one value for each row.")
-    if values.dtype.kind not in "biufUSTO":
-        raise InputError(f"{where} has dtype {values.dtype}; {what} must be numbers or text.")
+    dated = what in ("groups", "times")
+    if values.dtype.kind not in ("biufUSTOM" if dated else "biufUSTO"):
+        kinds = "numbers, text or dates" if dated else "numbers or text"
+        raise InputError(f"{where} has dtype {values.dtype}; {what} must be {kinds}.")
     return values
 
 
 def check_label_count(n_labels: int, n_samples: int, where: str | None = None, what: str = "labels") -> None:
-    """Raise unless there is one label, or weight, for each row of X."""
+    """Raise unless there is one label, or whatever else, for each row of X."""
     if n_labels != n_samples:
         origin = f" ({what} from {where})" if where else ""
         raise InputError(f"{what} have {n_labels} values, X has {n_samples} rows{origin}.")
@@ -75,6 +79,19 @@ def listed(names: Sequence[str]) -> str:
 def unknown_name(name: str, kind: str, valid: Sequence[str], where: str) -> InputError:
     """Return the error for a `name` that is none of the `valid` ones of a `kind`, such as ``"column"``."""
     return InputError(f"{where} has no {kind} {name!r}; it has {listed(valid)}.{nearest(name, tuple(valid))}")
+
+
+def check_spec(spec: SourceSpec) -> None:
+    """Raise :class:`InputError` for credentials in what the user named, and for a member that would lie elsewhere.
+
+    Links below a directory are the user's own, and are followed.
+    """
+    for field in fields(spec):
+        value = getattr(spec, field.name)
+        if any(has_credentials(text) for text in (value if isinstance(value, tuple) else (value or "",))):
+            raise InputError(f"data.{field.name}: {CREDENTIALS_BELONG}.")
+    if spec.array is not None and (PurePath(spec.array).is_absolute() or ".." in PurePath(spec.array).parts):
+        raise InputError(f"data.array is {spec.array!r}: name what lies in {spec.source}, without .. or a / in front.")
 
 
 def refuse_options(spec: SourceSpec, *, array: bool = False, exclude: bool = False) -> None:

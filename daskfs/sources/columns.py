@@ -34,10 +34,10 @@ def text_to_labels(column: Any) -> np.ndarray:
 
 
 def arrow_to_labels(column: Any, where: str) -> np.ndarray:
-    """Return a chunked Arrow column of numbers, booleans or text as a vector, shape (n,).
+    """Return a chunked Arrow column of numbers, booleans, text or dates as a vector, shape (n,).
 
-    Each text is kept once and shared by the rows that hold it. Missing values become NaN among floats and
-    ``None`` otherwise.
+    Each text is kept once and shared by the rows that hold it. Missing values become NaN among floats, NaT among dates
+    and ``None`` otherwise.
     """
     import pyarrow as pa
 
@@ -46,6 +46,8 @@ def arrow_to_labels(column: Any, where: str) -> np.ndarray:
         column, kind = column.cast(kind.value_type), kind.value_type
     if pa.types.is_floating(kind):
         return np.asarray(column.cast(pa.float64()).to_numpy())
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):  # in UTC where there is a time zone
+        return np.asarray(column.to_numpy())
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         if column.null_count == 0:
             return np.asarray(column.to_numpy())

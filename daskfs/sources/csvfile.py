@@ -9,10 +9,10 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.beside import Beside
 from daskfs.sources.checks import check_range, file_identity, refuse_options
 from daskfs.sources.csvtable import CsvTable
-from daskfs.sources.resolve import resolve_columns, resolve_feature_names, resolve_labels, resolve_weights
-from daskfs.sources.weights import read_weights
+from daskfs.sources.resolve import resolve_columns, resolve_feature_names, resolve_labels
 
 # A .txt table says by its header whether it is separated by tabs or commas.
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": None}
@@ -28,8 +28,8 @@ class CsvSource:
         if layout.n_rows == 0:
             raise InputError(f"{path} has a header but no rows.")
         self._labels = resolve_labels(spec, layout.columns, "column")
-        self._weights = resolve_weights(spec, layout.columns, "column")
-        self._features = resolve_columns(spec, layout.columns, self._labels, self._weights)
+        self._beside = Beside(spec, layout.columns, "column")
+        self._features = resolve_columns(spec, layout.columns, self._labels, *self._beside.refs)
         names = [layout.columns[index] for index in self._features]
         if "" in names:
             raise InputError(
@@ -45,7 +45,7 @@ class CsvSource:
             identity=file_identity("csv", path, columns=self._features),
             row_multiple=min(layout.stride, layout.n_rows),
             has_labels=self._labels is not None,
-            has_weights=self._weights is not None,
+            beside=self._beside.names,
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
@@ -59,9 +59,9 @@ class CsvSource:
         """Return the labels, shape (n_samples,), from the column or file that ``spec.labels`` names."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_column)
 
-    def read_weights(self) -> np.ndarray | None:
-        """Return how many rows each row counts for, shape (n_samples,), as ``spec.weights`` names it."""
-        return read_weights(self._weights, self.info.n_samples, self._read_column)
+    def read_beside(self, name: str) -> np.ndarray | None:
+        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
+        return self._beside.read(name, self.info.n_samples, self._read_column)
 
     def _read_column(self, name: str) -> np.ndarray:
         return self._table.read_text_labels(self._table.layout.columns.index(name))

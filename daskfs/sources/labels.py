@@ -21,7 +21,7 @@ LINES_AT_ONCE = 1 << 16
 
 
 def read_labels_file(ref: str, n_samples: int, what: str = "labels") -> np.ndarray:
-    """Return the labels, or the weights of rows, in a file, shape (n_samples,).
+    """Return the labels, or a column beside X, in a file, shape (n_samples,).
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def read_labels_file(ref: str, n_samples: int, what: str = "labels") -> np.ndarr
     n_samples
         Number of rows of X.
     what
-        "labels" or "weights", for messages.
+        "labels", or the key of a column beside X, for messages.
     """
     from daskfs.sources.resolve import split_reference
 

@@ -64,7 +64,7 @@ class ArraySource:
             },
             nnz=None if isinstance(self._X, np.ndarray) else int(self._X.nnz),
             has_labels=self._y is not None,
-            has_weights=weights is not None,
+            beside=() if weights is None else ("weights",),
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
@@ -78,9 +78,9 @@ class ArraySource:
         """Return the labels, shape (n_samples,)."""
         return self._y
 
-    def read_weights(self) -> np.ndarray | None:
-        """Return how many rows each row counts for, shape (n_samples,)."""
-        return self._weights
+    def read_beside(self, name: str) -> np.ndarray | None:
+        """Return how many rows each row counts for, shape (n_samples,), as "weights"; None for other columns."""
+        return self._weights if name == "weights" else None
 
 
 def _digest(X: Block) -> str:

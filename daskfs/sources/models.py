@@ -1,4 +1,5 @@
-"""How generated data come about: a Gaussian mixture, a low-rank regression, and sparse counts.
+"""How generated data come about: a Gaussian mixture, a low-rank regression, sparse counts, and two classes of two
+clusters each that no line parts.
 
 Rows come in blocks of 4096, each with a random stream of its own, so that any range of rows has the same
 values whatever else is read, and the first rows stay the same when there are more of them.
@@ -171,6 +172,36 @@ class SparseCounts(Classes):
         counts = rng.geometric(0.6, size=len(rows)).astype(np.float32)
         matrix = sp.csr_matrix((counts, (rows, columns)), shape=(BLOCK_ROWS, self._n_features))
         return sp.csr_matrix(matrix[first:last])
+
+
+class Nonlinear(Classes):
+    """Two classes that no line parts, in two informative columns, and wide noise in all others (Weston et al. 2000).
+
+    In the informative columns, rows of class 0 lie round (-3/4, -3) or (3/4, 3), those of class 1 round (3, -3) or
+    (-3, 3), with unit variance and equal odds; noise has variance 20. All means are 0 in both classes, and the second
+    informative column is distributed alike in both. The best border leaves 3.1 % of the rows on the wrong side.
+    """
+
+    parameters = COMMON | {"n_features": Parameter(52, 2)}
+    is_sparse = False
+    CENTERS = np.array([[0.75, 3.0], [3.0, -3.0]], dtype=np.float32)
+    NOISE_VARIANCE = 20.0
+
+    def __init__(self, values: Values, where: str) -> None:
+        rng = _stream(int(values["seed"]), 0, STRUCTURE)
+        super().__init__({**values, "n_classes": 2, "n_informative": 2}, where, rng)
+        self._deviation = np.full(self._n_features, self.NOISE_VARIANCE**0.5, dtype=np.float32)
+        self._deviation[self._informative] = 1.0
+
+    def rows(self, block: int, first: int, last: int) -> Block:
+        """Return noise, and in the informative columns a center on one side or the other plus unit noise."""
+        rng = _stream(self._seed, block, ROWS)
+        labels = self._draw_labels(rng)
+        sides = rng.choice(np.array([-1.0, 1.0], dtype=np.float32), size=BLOCK_ROWS)
+        out = _noise(rng, self._n_features, first, last)
+        out *= self._deviation
+        out[:, self._informative] += (self.CENTERS[labels] * sides[:, None])[first:last]
+        return out
 
 
 def _stream(seed: int, block: int, use: int) -> np.random.Generator:

@@ -8,6 +8,7 @@ import numpy as np
 
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.beside import Beside
 from daskfs.sources.checks import (
     block_dtype,
     check_range,
@@ -17,8 +18,7 @@ from daskfs.sources.checks import (
     unknown_name,
 )
 from daskfs.sources.npyfile import NpyFile, whole_file
-from daskfs.sources.resolve import resolve_feature_names, resolve_labels, resolve_weights
-from daskfs.sources.weights import read_weights
+from daskfs.sources.resolve import resolve_feature_names, resolve_labels
 
 PAGE_BYTES = 4096
 
@@ -36,7 +36,7 @@ class NpySource:
         self._array = NpyFile(whole_file(path), str(path))
         n_samples, n_features = check_shape(self._array.shape, str(path))
         self._labels = resolve_labels(spec, (), "member")
-        self._weights = resolve_weights(spec, (), "member")
+        self._beside = Beside(spec, (), "member")
         self.info = SourceInfo(
             n_samples=n_samples,
             n_features=n_features,
@@ -46,7 +46,7 @@ class NpySource:
             identity=file_identity("npy", path),
             row_multiple=cheap_rows(self._array),
             has_labels=self._labels is not None,
-            has_weights=self._weights is not None,
+            beside=self._beside.names,
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
@@ -58,9 +58,9 @@ class NpySource:
         """Return the labels, shape (n_samples,), from the file that ``spec.labels`` names."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._no_member)
 
-    def read_weights(self) -> np.ndarray | None:
-        """Return how many rows each row counts for, shape (n_samples,), as ``spec.weights`` names it."""
-        return read_weights(self._weights, self.info.n_samples, self._no_member)
+    def read_beside(self, name: str) -> np.ndarray | None:
+        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
+        return self._beside.read(name, self.info.n_samples, self._no_member)
 
     def _no_member(self, name: str) -> np.ndarray:
         raise unknown_name(name, "member", (), self._array.where)

@@ -123,7 +123,8 @@ class NpyFile:
         for first in range(0, flat.size, step):
             part = buffer[: min(step, flat.size - first)]
             self._read_into(fd, part, offset + first * self.dtype.itemsize)
-            flat[first : first + part.size] = part
+            with np.errstate(over="ignore"):  # of a long double: infinite in float64, and refused as that
+                flat[first : first + part.size] = part
 
     def _fill_by_columns(self, fd: int, start: int, out: np.ndarray) -> None:
         if len(self.shape) != 2:
@@ -137,7 +138,8 @@ class NpyFile:
             for row, column in zip(part, range(first, n_columns), strict=False):
                 item = column * self.shape[0] + start
                 self._read_into(fd, row, self._data_offset + item * self.dtype.itemsize)
-            out[:, first : first + len(part)] = part.T
+            with np.errstate(over="ignore"):
+                out[:, first : first + len(part)] = part.T
 
     def _read_into(self, fd: int, values: np.ndarray, offset: int) -> None:
         if values.nbytes == 0:

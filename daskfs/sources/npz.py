@@ -9,12 +9,12 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.beside import Beside
 from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, listed, refuse_options
 from daskfs.sources.csr import CSR_PARTS, CsrParts
 from daskfs.sources.npy import cheap_rows
 from daskfs.sources.npyfile import NpyFile
-from daskfs.sources.resolve import resolve_feature_names, resolve_labels, resolve_weights
-from daskfs.sources.weights import read_weights
+from daskfs.sources.resolve import resolve_feature_names, resolve_labels
 from daskfs.sources.zipped import NpzFile
 
 
@@ -25,7 +25,7 @@ class NpzSource:
         refuse_options(spec, array=True)
         self._npz = NpzFile(path)
         self._labels = resolve_labels(spec, self._npz.members, "member")
-        self._weights = resolve_weights(spec, self._npz.members, "member")
+        self._beside = Beside(spec, self._npz.members, "member")
         self._matrix, member = self._open_matrix(spec)
         matrix = self._matrix
         n_samples, n_features = check_shape(matrix.shape, f"{path}:{member}")
@@ -42,7 +42,7 @@ class NpzSource:
             nnz=matrix.nnz if isinstance(matrix, CsrParts) else None,
             row_multiple=1 if isinstance(matrix, CsrParts) else cheap_rows(matrix),
             has_labels=self._labels is not None,
-            has_weights=self._weights is not None,
+            beside=self._beside.names,
         )
 
     def _open_matrix(self, spec: SourceSpec) -> tuple[NpyFile | CsrParts, str]:
@@ -69,9 +69,9 @@ class NpzSource:
         """Return the labels, shape (n_samples,), from the member or file that ``spec.labels`` names."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_member)
 
-    def read_weights(self) -> np.ndarray | None:
-        """Return how many rows each row counts for, shape (n_samples,), as ``spec.weights`` names it."""
-        return read_weights(self._weights, self.info.n_samples, self._read_member)
+    def read_beside(self, name: str) -> np.ndarray | None:
+        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
+        return self._beside.read(name, self.info.n_samples, self._read_member)
 
     def _read_member(self, name: str) -> np.ndarray:
         return self._npz.open(name).read_all()

@@ -11,6 +11,7 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.beside import Beside
 from daskfs.sources.checks import (
     block_dtype,
     check_range,
@@ -20,8 +21,7 @@ from daskfs.sources.checks import (
     refuse_options,
 )
 from daskfs.sources.columns import arrow_to_labels
-from daskfs.sources.resolve import resolve_columns, resolve_feature_names, resolve_labels, resolve_weights
-from daskfs.sources.weights import read_weights
+from daskfs.sources.resolve import resolve_columns, resolve_feature_names, resolve_labels
 
 BATCH_BYTES = 8 << 20
 # Each batch costs a step for each column, which fewer rows would not repay.
@@ -52,15 +52,15 @@ class ParquetSource:
             identity=file_identity("parquet", path, columns=self._features),
             row_multiple=max(1, int(self._offsets[1])),
             has_labels=self._labels is not None,
-            has_weights=self._weights is not None,
+            beside=self._beside.names,
         )
 
     def _read_layout(self, spec: SourceSpec, file: Any) -> np.dtype[Any]:
         metadata = file.metadata
         self._columns: tuple[str, ...] = tuple(file.schema_arrow.names)
         self._labels = resolve_labels(spec, self._columns, "column")
-        self._weights = resolve_weights(spec, self._columns, "column")
-        self._features = resolve_columns(spec, self._columns, self._labels, self._weights)
+        self._beside = Beside(spec, self._columns, "column")
+        self._features = resolve_columns(spec, self._columns, self._labels, *self._beside.refs)
         sizes = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
         self._offsets = np.cumsum([0, *sizes])
         return self._common_dtype(file)
@@ -82,9 +82,9 @@ class ParquetSource:
         """Return the labels, shape (n_samples,), from the column or file that ``spec.labels`` names."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_column)
 
-    def read_weights(self) -> np.ndarray | None:
-        """Return how many rows each row counts for, shape (n_samples,), as ``spec.weights`` names it."""
-        return read_weights(self._weights, self.info.n_samples, self._read_column)
+    def read_beside(self, name: str) -> np.ndarray | None:
+        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
+        return self._beside.read(name, self.info.n_samples, self._read_column)
 
     def _read_column(self, name: str) -> np.ndarray:
         import pyarrow as pa

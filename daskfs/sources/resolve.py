@@ -1,4 +1,4 @@
-"""What the user's names for labels, weights, feature names and excluded columns stand for."""
+"""What the user's names for labels, columns beside X, feature names and excluded columns stand for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from daskfs.errors import InputError, nearest
-from daskfs.sources.base import SourceSpec
+from daskfs.sources.base import BESIDE, SourceSpec
 from daskfs.sources.checks import check_label_column, check_label_count, listed, unknown_name
 
 MemberReader = Callable[[str], np.ndarray]
@@ -17,7 +17,7 @@ MemberReader = Callable[[str], np.ndarray]
 
 @dataclass(frozen=True)
 class LabelRef:
-    """Labels, or weights of rows, found by name: a column or member of the source itself, or a file beside it."""
+    """Labels, or a column beside X, found by name: a column or member of the source itself, or a file beside it."""
 
     name: str
     inside: bool
@@ -43,12 +43,20 @@ class LabelRef:
 def split_reference(reference: str) -> tuple[Path, str | None] | None:
     """Split ``"file.npz:member"`` into path and member; ``None`` when there is no such file."""
     path = Path(reference).expanduser()
-    if path.is_file():
+    if is_file(path):
         return path, None
     head, colon, member = reference.rpartition(":")
-    if colon and head and Path(head).expanduser().is_file():
+    if colon and head and is_file(Path(head).expanduser()):
         return Path(head).expanduser(), member
     return None
+
+
+def is_file(path: Path) -> bool:
+    """Return whether a path is that of a file; that of one that is too long to be is not."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def resolve_labels(spec: SourceSpec, own: Sequence[str], kind: str, default: str | None = None) -> LabelRef | None:
@@ -68,11 +76,15 @@ def resolve_labels(spec: SourceSpec, own: Sequence[str], kind: str, default: str
     return _resolved(spec, spec.labels if spec.labels is not None else default, own, kind, "labels")
 
 
-def resolve_weights(spec: SourceSpec, own: Sequence[str], kind: str) -> LabelRef | None:
-    """Find the weights of the rows of `spec`, as :func:`resolve_labels` finds labels."""
-    if spec.weights is not None and spec.weights == spec.labels:
-        raise InputError(f"data.labels and data.weights both name {spec.weights!r}.")
-    return _resolved(spec, spec.weights, own, kind, "weights")
+def resolve_beside(spec: SourceSpec, own: Sequence[str], kind: str) -> dict[str, LabelRef]:
+    """Find the columns beside X that `spec` names, as :func:`resolve_labels` finds labels; by their keys."""
+    keys: dict[str, str] = {}
+    for key in ("labels", *BESIDE):
+        name = getattr(spec, key)
+        if name is not None and keys.setdefault(name, key) != key:
+            raise InputError(f"data.{keys[name]} and data.{key} both name {name!r}.")
+    found = {key: _resolved(spec, getattr(spec, key), own, kind, key) for key in BESIDE}
+    return {key: ref for key, ref in found.items() if ref is not None}
 
 
 def _resolved(spec: SourceSpec, name: str | None, own: Sequence[str], kind: str, what: str) -> LabelRef | None:
@@ -90,7 +102,7 @@ def _resolved(spec: SourceSpec, name: str | None, own: Sequence[str], kind: str,
 
 
 def resolve_columns(spec: SourceSpec, columns: Sequence[str], *refs: LabelRef | None) -> list[int]:
-    """Return the positions of the feature columns: all but those that hold labels or weights and the excluded ones."""
+    """Return the positions of the feature columns: all but the excluded ones and those that `refs` name."""
     taken = {ref.name: ref.what for ref in refs if ref is not None and ref.inside}
     for name in taken:
         if name in spec.exclude:
@@ -104,7 +116,9 @@ def resolve_columns(spec: SourceSpec, columns: Sequence[str], *refs: LabelRef | 
     left_out = {*spec.exclude, *taken}
     features = [index for index, name in enumerate(columns) if name not in left_out]
     if not features:
-        raise InputError(f"{spec.source} has no feature column left besides labels, weights and the excluded ones.")
+        raise InputError(
+            f"{spec.source} has no feature column left besides the excluded ones and those that data names."
+        )
     return features
 
 
@@ -135,7 +149,7 @@ def resolve_feature_names(
         return tuple(own) if own is not None else None
     if read_member is not None and reference in members:
         names = _names_of_member(read_member(reference), f"{spec.source}:{reference}")
-    elif Path(reference).expanduser().is_file():
+    elif is_file(Path(reference).expanduser()):
         names = _names_of_file(Path(reference).expanduser())
     elif members:
         raise InputError(
@@ -154,7 +168,10 @@ def _names_of_member(values: np.ndarray, where: str) -> tuple[str, ...]:
             f"{where} has shape {values.shape} and dtype {values.dtype}; feature names are a list of text."
         )
     if values.dtype.kind == "S":
-        values = np.char.decode(values, "utf-8")
+        try:
+            values = np.char.decode(values, "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{where} holds bytes that are not text in UTF-8: save the names as text.") from error
     return tuple(str(value) for value in values)
 
 

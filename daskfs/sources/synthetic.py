@@ -11,17 +11,18 @@ import scipy.sparse as sp
 from daskfs.errors import InputError, nearest
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.beside import Beside
 from daskfs.sources.checks import check_range, listed, refuse_options
-from daskfs.sources.models import BLOCK_ROWS, LowRank, Mixture, Model, SparseCounts
+from daskfs.sources.models import BLOCK_ROWS, LowRank, Mixture, Model, Nonlinear, SparseCounts
 from daskfs.sources.parameters import parse_parameters
-from daskfs.sources.resolve import resolve_feature_names, resolve_labels, resolve_weights
-from daskfs.sources.weights import read_weights
+from daskfs.sources.resolve import resolve_feature_names, resolve_labels
 
 SCHEME = "synthetic:"
-MODELS: dict[str, type[Mixture] | type[LowRank] | type[SparseCounts]] = {
+MODELS: dict[str, type[Mixture] | type[LowRank] | type[SparseCounts] | type[Nonlinear]] = {
     "mixture": Mixture,
     "lowrank": LowRank,
     "sparse": SparseCounts,
+    "nonlinear": Nonlinear,
 }
 
 
@@ -36,6 +37,7 @@ class SyntheticSource:
         - ``mixture?n_samples=10000&n_features=64&n_classes=8&n_informative=16&seed=0``
         - ``lowrank?n_samples=10000&n_features=64&rank=10&noise=0.1&seed=0``
         - ``sparse?n_samples=10000&n_features=10000&density=0.002&n_classes=4&n_informative=64&seed=0``
+        - ``nonlinear?n_samples=10000&n_features=52&seed=0``
 
         where the parameters shown are the defaults.
     """
@@ -49,7 +51,7 @@ class SyntheticSource:
         values = parse_parameters(text, MODELS[kind].parameters, where)
         self._model: Model = MODELS[kind](values, where)
         self._labels = resolve_labels(spec, ("target",), "column", default="target")
-        self._weights = resolve_weights(spec, (), "column")
+        self._beside = Beside(spec, (), "column")
         n_features = int(values["n_features"])
         per_row = getattr(self._model, "values_per_row", None)
         self.info = SourceInfo(
@@ -62,7 +64,7 @@ class SyntheticSource:
             nnz=None if per_row is None else round(int(values["n_samples"]) * per_row),
             row_multiple=BLOCK_ROWS,
             has_labels=True,
-            has_weights=self._weights is not None,
+            beside=self._beside.names,
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
@@ -83,9 +85,9 @@ class SyntheticSource:
         """Return the labels, shape (n_samples,)."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._draw_labels)
 
-    def read_weights(self) -> np.ndarray | None:
-        """Return how many rows each row counts for, shape (n_samples,), as ``spec.weights`` names it."""
-        return read_weights(self._weights, self.info.n_samples, self._draw_labels)
+    def read_beside(self, name: str) -> np.ndarray | None:
+        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
+        return self._beside.read(name, self.info.n_samples, self._draw_labels)
 
     def _draw_labels(self, name: str) -> np.ndarray:
         del name

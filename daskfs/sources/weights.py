@@ -8,27 +8,6 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import check_label_column, check_label_count
-from daskfs.sources.resolve import LabelRef, MemberReader
-
-
-def read_weights(ref: LabelRef | None, n_samples: int, read_member: MemberReader) -> np.ndarray | None:
-    """Return the weights that a source's spec names, shape (n_samples,), float64; None when it names none.
-
-    Parameters
-    ----------
-    ref
-        Where they are.
-    n_samples
-        Number of rows of X.
-    read_member
-        Reads what lies inside the source.
-
-    Raises
-    ------
-    InputError
-        As :func:`check_weights`.
-    """
-    return None if ref is None else check_weights(ref.read(n_samples, read_member), n_samples, ref.origin)
 
 
 def check_weights(values: Any, n_samples: int, origin: str) -> np.ndarray:
@@ -65,7 +44,8 @@ def check_weights(values: Any, n_samples: int, origin: str) -> np.ndarray:
         )
     if not weights.any():
         raise InputError(f"{origin} gives every row a weight of zero: no row is left to count.")
-    total = float(weights.sum())
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
     if not np.isfinite(total * total):
         raise InputError(f"{origin} has weights up to {weights.max():.3g}, whose products overflow: divide them all.")
     return weights

@@ -12,6 +12,7 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.beside import Beside
 from daskfs.sources.checks import (
     block_dtype,
     check_range,
@@ -21,9 +22,9 @@ from daskfs.sources.checks import (
     refuse_options,
     unknown_name,
 )
-from daskfs.sources.resolve import resolve_feature_names, resolve_labels, resolve_weights
-from daskfs.sources.weights import read_weights
+from daskfs.sources.resolve import resolve_feature_names, resolve_labels
 from daskfs.sources.zarrchunks import check_blosc, chunk_files, ends_in_blosc, sampled_chunk_files
+from daskfs.sources.zarrcodecs import check_codecs
 
 if TYPE_CHECKING:
     import zarr
@@ -64,17 +65,17 @@ class ZarrSource:
         self.shards: tuple[int, ...] | None = tuple(self._array.shards) if self._array.shards else None
         self.stored_dtype = np.dtype(self._array.dtype)
         self._labels = resolve_labels(spec, self._members, "member")
-        self._weights = resolve_weights(spec, self._members, "member")
+        self._beside = Beside(spec, self._members, "member")
         self.info = SourceInfo(
             n_samples=n_samples,
             n_features=n_features,
             dtype=block_dtype(np.dtype(self._array.dtype), str(self.array_path)),
             is_sparse=False,
             feature_names=resolve_feature_names(spec, n_features, members=self._members, read_member=self._read_member),
-            identity=self._identity(),
+            identity=self.identity_now(),
             row_multiple=max(1, self.chunks[0]),
             has_labels=self._labels is not None,
-            has_weights=self._weights is not None,
+            beside=self._beside.names,
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
@@ -91,9 +92,9 @@ class ZarrSource:
         """Return the labels, shape (n_samples,), from the member or file that ``spec.labels`` names."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_member)
 
-    def read_weights(self) -> np.ndarray | None:
-        """Return how many rows each row counts for, shape (n_samples,), as ``spec.weights`` names it."""
-        return read_weights(self._weights, self.info.n_samples, self._read_member)
+    def read_beside(self, name: str) -> np.ndarray | None:
+        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
+        return self._beside.read(name, self.info.n_samples, self._read_member)
 
     def _read_member(self, name: str) -> np.ndarray:
         path = self._root / name
@@ -118,7 +119,8 @@ class ZarrSource:
             f"has {listed(self._members)}. Name the matrix by data.array."
         )
 
-    def _identity(self) -> dict[str, Any]:
+    def identity_now(self) -> dict[str, Any]:
+        """Return what ``info.identity`` would be, were the source opened now."""
         metadata = zarr_metadata(self.array_path)
         states = [_state(path) for path in (metadata, self.array_path) if path is not None]
         return {
@@ -174,8 +176,7 @@ def _array_members(group: Path) -> tuple[str, ...]:
 def _open_array(path: Path) -> zarr.Array[Any]:
     import zarr
 
-    if "pickle" in json.dumps(_document(path)).lower():
-        raise InputError(f"{path} is encoded with pickle, which is never loaded; write it with another codec.")
+    check_codecs(path)
     version = 3 if (path / "zarr.json").is_file() else 2
     try:
         return zarr.open_array(path, mode="r", zarr_format=version)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import sys
 import threading
 import zlib
@@ -19,14 +20,25 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from daskfs.errors import StoreError
+from daskfs.errors import DamagedError, InputError, StoreError
 from daskfs.sources.zarrchunks import check_blosc, ends_in_blosc
+from daskfs.sources.zarrcodecs import check_codecs
+from daskfs.store.writing import try_to_remove, writing
 
 DECODE_ERRORS = (ValueError, RuntimeError, OSError, EOFError, zlib.error)
 """What Zarr and its codecs raise for a damaged chunk."""
 
 CHECKSUM_BYTES = 4
 """What the CRC-32C takes at the end of a chunk."""
+
+MADE_AGAIN = "'daskfs run' makes it again, 'daskfs convert' what belongs to a converted store."
+
+
+def stored_checksum(path: Path) -> int:
+    """Return the CRC-32C that one of our chunks carries at its end, without reading the chunk."""
+    with path.open("rb") as file:
+        file.seek(-CHECKSUM_BYTES, os.SEEK_END)
+        return int.from_bytes(file.read(), "little")
 
 
 @dataclass
@@ -42,12 +54,15 @@ _counts = threading.local()
 
 @contextmanager
 def counted_bytes() -> Iterator[ByteCount]:
-    """Count the bytes of all chunks that this thread touches, whole chunks even where a part was asked for."""
-    _counts.current = ByteCount()
+    """Count the bytes of all chunks that this thread touches, whole chunks even where a part was asked for; what is
+    counted inside another count is not in that one.
+    """
+    outer = getattr(_counts, "current", None)
+    _counts.current = count = ByteCount()
     try:
-        yield _counts.current
+        yield count
     finally:
-        _counts.current = None
+        _counts.current = outer
 
 
 def count_bytes(read: int = 0, written: int = 0) -> None:
@@ -123,24 +138,31 @@ class ChunkedArray:
         if count is not None:
             count.read += len(touched) * self._chunk_bytes
         for path in touched:
-            if self._is_blosc:
-                check_blosc(path)
-            elif not self._foreign and not path.exists():
-                msg = (
-                    f"chunk {path} is missing: 'daskfs run', or 'daskfs convert' for a converted store, "
-                    "makes it again from "
-                    "the source."
-                )
-                raise StoreError(msg)
+            self._check_chunk(path)
         try:
             if self._is_plain and (regions := self._regions(selection)) is not None:
                 return self._read(regions)
             return np.asarray(self._array[selection])
         except DECODE_ERRORS as error:
-            names = ", ".join(str(path) for path in self._remove_damaged(touched) or touched[:3])
-            again = "" if self._foreign else " It was removed: the same command makes it again."
-            msg = f"cannot decode chunk {names}: {error}.{again}"
-            raise StoreError(msg) from error
+            damaged = self._remove_damaged(touched)
+            msg = f"cannot decode chunk {', '.join(str(path) for path in damaged or touched[:3])}: {error}."
+            if self._foreign:
+                raise StoreError(msg) from error
+            msg += f" {_removed(damaged)}: {MADE_AGAIN}"
+            raise DamagedError(msg, damaged) from error
+
+    def _check_chunk(self, path: Path) -> None:
+        """Raise where Zarr would read the fill value, or worse, for what is no chunk."""
+        if self._foreign:
+            if path.is_dir():
+                msg = f"chunk {path} is a directory."
+                raise StoreError(msg)
+            if self._is_blosc:
+                check_blosc(path)
+        elif not path.is_file():
+            msg = f"chunk {path} is {'no file' if os.path.lexists(path) else 'missing'}: {MADE_AGAIN}"
+            try_to_remove(path)
+            raise DamagedError(msg, [path])
 
     def _regions(self, selection: Any) -> list[range] | None:
         """Return the range that slices select of each axis, None for what is not all slices of step 1."""
@@ -207,20 +229,26 @@ class ChunkedArray:
                 slice(i * c, min((i + 1) * c, n)) for i, c, n in zip(position, self.chunks, self.shape, strict=True)
             )
             try:
-                self._array[region]
+                self._decoded(tuple(position)) if self._is_plain else self._array[region]
             except DECODE_ERRORS:
-                path.unlink(missing_ok=True)
+                try_to_remove(path)
                 damaged.append(path)
         return damaged
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        self._array[selection] = value
+        with writing(self._root):
+            self._array[selection] = value
         touched = self._touched(selection)
         count = getattr(_counts, "current", None)
         if count is not None:
             count.written += len(touched) * self._chunk_bytes
         if self._on_write is not None:
             self._on_write(touched)
+
+
+def _removed(damaged: list[Path]) -> str:
+    is_there = any(os.path.lexists(path) for path in damaged)  # in a store that nobody may write to
+    return "Delete it" if is_there else "It was removed"
 
 
 def _is_plain(metadata: Mapping[str, Any]) -> bool:
@@ -233,21 +261,26 @@ def _is_plain(metadata: Mapping[str, Any]) -> bool:
     return bool(endian == sys.byteorder == "little")
 
 
-def create_zarr(root: Path, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> Any:
-    """Create a Zarr v3 array: blosc lz4 with shuffle, a CRC-32C for each chunk, every chunk written."""
+def create_zarr(
+    root: Path, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...], *, overwrite: bool = True
+) -> Any:
+    """Create a Zarr v3 array: blosc lz4 with shuffle, a CRC-32C for each chunk, every chunk written. Chunks that lie
+    there are deleted, unless `overwrite` is false.
+    """
     import zarr
     from zarr.codecs import BloscCodec, Crc32cCodec
 
-    return zarr.create_array(
-        store=str(root),
-        shape=shape,
-        dtype=dtype,
-        chunks=tuple(max(1, min(c, s)) for c, s in zip(chunks, shape, strict=True)),
-        compressors=[BloscCodec(cname="lz4", clevel=5, shuffle="shuffle"), Crc32cCodec()],
-        fill_value=0,
-        overwrite=True,
-        config={"write_empty_chunks": True},
-    )
+    with writing(root):
+        return zarr.create_array(
+            store=str(root),
+            shape=shape,
+            dtype=dtype,
+            chunks=tuple(max(1, min(c, s)) for c, s in zip(chunks, shape, strict=True)),
+            compressors=[BloscCodec(cname="lz4", clevel=5, shuffle="shuffle"), Crc32cCodec()],
+            fill_value=0,
+            overwrite=overwrite,
+            config={"write_empty_chunks": True},
+        )
 
 
 def open_zarr(root: Path, *, mode: str = "r+") -> Any:
@@ -255,7 +288,19 @@ def open_zarr(root: Path, *, mode: str = "r+") -> Any:
     import zarr
     from zarr.errors import ArrayNotFoundError, MetadataValidationError
 
-    problems = (ArrayNotFoundError, FileNotFoundError, MetadataValidationError, ValueError, KeyError, TypeError)
+    try:
+        check_codecs(root)
+    except InputError as error:
+        raise StoreError(str(error).removesuffix(".")) from None
+    problems = (
+        ArrayNotFoundError,
+        FileNotFoundError,
+        IsADirectoryError,
+        MetadataValidationError,
+        ValueError,
+        KeyError,
+        TypeError,
+    )
     try:
         # open_array of Zarr 3.1 takes a config and forgets it
         return zarr.open_array(store=str(root), mode=mode).with_config({"write_empty_chunks": True})

@@ -10,6 +10,7 @@ import numpy as np
 
 from daskfs.errors import StoreError
 from daskfs.kernels.labels import Labels
+from daskfs.sources.beside import COLUMNS, as_stored
 from daskfs.store import layout
 from daskfs.store.holdings import Holdings
 from daskfs.store.store import Store
@@ -44,8 +45,21 @@ class Context:
         """Return how many rows each row counts for, shape (n_samples,), float64: as given for this run, else as of the
         tiles; None where every row counts for one.
         """
-        given = stored_weights(self.store)
-        return given if given is not None else stored_weights(self.tiles.store)
+        return self._beside("weights")
+
+    def groups(self) -> np.ndarray | None:
+        """Return the number of each row's group, shape (n_samples,), int64; None where rows have no groups."""
+        return self._beside("groups")
+
+    def times(self) -> np.ndarray | None:
+        """Return the time of each row, shape (n_samples,), float64: numbers as given, dates in seconds since 1970-01-01
+        UTC; None where rows have no times.
+        """
+        return self._beside("times")
+
+    def _beside(self, name: str) -> np.ndarray | None:
+        given = stored_beside(self.store, name)
+        return given if given is not None else beside_of(self.tiles, name)
 
     def counted_labels(self) -> Labels | None:
         """Return the labels of the rows that count: a row of weight 0 is unlabelled here."""
@@ -68,10 +82,9 @@ class Context:
             info = self.tiles.info
             assert info.task is not None
             labels = Labels(info.task, self.tiles.store.open(layout.LABELS)[rows], info.classes)
-        weights = None
-        for store in (self.store, self.tiles.store):
-            if weights is None and store.read_json(layout.WEIGHTS_JSON) is not None:
-                weights = store.open(layout.WEIGHTS)[rows]
+        weights = stored_beside(self.store, "weights", rows)
+        if weights is None:
+            weights = beside_of(self.tiles, "weights", rows)
         return labels.counted(weights), weights
 
 
@@ -92,26 +105,25 @@ def stored_labels(store: Store) -> Labels | None:
     return Labels(found["task"], store.open(layout.LABELS)[...], tuple(found["classes"]))
 
 
-def put_weights(store: Store, weights: np.ndarray | None) -> None:
-    """Store the weights of rows, and how many of them are above 0; nothing for None."""
-    if weights is not None:
-        store.put_array(layout.WEIGHTS, weights, (LABEL_CHUNK_ROWS,))
-        store.write_json(layout.WEIGHTS_JSON, describe_weights(weights))
+def put_beside(store: Store, name: str, values: np.ndarray | None) -> None:
+    """Store a column beside X, checked, and what a summary says of it; nothing for None."""
+    if values is not None:
+        store.put_array(layout.BESIDE.format(name), as_stored(values), (LABEL_CHUNK_ROWS,))
+        store.write_json(layout.BESIDE_JSON.format(name), COLUMNS[name].describe(values))
 
 
-def describe_weights(weights: np.ndarray) -> dict[str, Any]:
-    """Return what a summary says of weights."""
-    return {
-        "n_counted": int(np.count_nonzero(weights)),
-        "total": float(weights.sum()),
-        "minimum": float(weights.min()),
-        "maximum": float(weights.max()),
-    }
+def stored_beside(store: Store, name: str, rows: slice = slice(None)) -> np.ndarray | None:
+    """Return some rows of a column that :func:`put_beside` stored, None when it is not there."""
+    if store.read_json(layout.BESIDE_JSON.format(name)) is None:
+        return None
+    return store.open(layout.BESIDE.format(name))[rows]
 
 
-def stored_weights(store: Store) -> np.ndarray | None:
-    """Return the weights that :func:`put_weights` stored, None when there are none."""
-    return None if store.read_json(layout.WEIGHTS_JSON) is None else store.open(layout.WEIGHTS)[...]
+def beside_of(tiles: Tiles, name: str, rows: slice = slice(None)) -> np.ndarray | None:
+    """Return some rows of a column beside X of tiles, None where they have none."""
+    if tiles.info.facts.get(name) is not None:
+        tiles.store.need_json(layout.BESIDE_JSON.format(name))
+    return stored_beside(tiles.store, name, rows)
 
 
 UnitFunction = Callable[[Context, Mapping[str, Any], int], dict[str, Any] | None]

@@ -7,7 +7,8 @@ tiles unless the source serves where it lies.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -19,9 +20,11 @@ from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.moments import Moments, merge_tree, row_blocks, tree_moments
 from daskfs.kernels.scaling import row_norms
 from daskfs.sources import Source, SourceSpec, open_source
+from daskfs.sources.base import BESIDE
 from daskfs.sources.labels import encode_labels
+from daskfs.sources.state import as_planned
 from daskfs.store import layout
-from daskfs.store.context import Context, put_labels, put_weights
+from daskfs.store.context import Context, put_beside, put_labels
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, TileInfo, check_finite, write_sample
 
@@ -34,9 +37,15 @@ def _opened(spec: SourceSpec, fingerprint: str) -> Source:
     return open_source(spec)
 
 
-def source_of(parameters: Mapping[str, Any]) -> Source:
-    """Open the source of a stage, once per process and state of the data."""
-    return _opened(spec_from(parameters["source"]), str(parameters["fingerprint"]))
+@contextmanager
+def planned_source(parameters: Mapping[str, Any]) -> Iterator[Source]:
+    """Open the source of a stage, once per process and state of the data; :class:`InputError` when that state is not
+    the one that was planned, or does not last until the end of the block.
+    """
+    spec = spec_from(parameters["source"])
+    source = _opened(spec, str(parameters["fingerprint"]))
+    with as_planned(spec, source, parameters["state"]):
+        yield source
 
 
 def spec_from(raw: Mapping[str, Any]) -> SourceSpec:
@@ -57,9 +66,9 @@ def create_tile_arrays(store: Store, shape: Shape, write_x: bool) -> None:
 def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
     """Check one band, take its moments and norms, and write its tiles."""
     shape = Shape(**parameters["shape"])
-    source = source_of(parameters)
     band = shape.band(unit)
-    block = source.read_rows(band.start, band.stop)
+    with planned_source(parameters) as source:
+        block = source.read_rows(band.start, band.stop)
     check_finite(block, band.start, source.info.feature_names, parameters["source"]["source"])
     if parameters["write_x"]:
         _write_band(context.store, shape, unit, block)
@@ -95,17 +104,18 @@ def _write_band(store: Store, shape: Shape, index: int, block: np.ndarray | sp.c
 
 
 def store_labels(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Read, check and store labels, weights of rows and feature names, before anything costly begins."""
+    """Read, check and store labels, columns beside X and feature names, before anything costly begins."""
     del unit
     store, shape = context.store, Shape(**parameters["shape"])
-    source = source_of(parameters)
-    if source.info.feature_names is not None:
-        _check_names(source.info.feature_names)
-        store.write_json(layout.FEATURE_NAMES, list(source.info.feature_names))
-    raw = source.read_labels()
-    labels = None if raw is None else encode_labels(raw, shape.n_samples, parameters["task"])
-    put_labels(store, labels)
-    put_weights(store, source.read_weights())
+    with planned_source(parameters) as source:
+        if source.info.feature_names is not None:
+            _check_names(source.info.feature_names)
+            store.write_json(layout.FEATURE_NAMES, list(source.info.feature_names))
+        raw = source.read_labels()
+        labels = None if raw is None else encode_labels(raw, shape.n_samples, parameters["task"])
+        put_labels(store, labels)
+        for name in BESIDE:
+            put_beside(store, name, source.read_beside(name))
     return {}
 
 
@@ -122,8 +132,7 @@ def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     """Merge the bands' moments in order, and write ``tiles.json`` last."""
     del unit
     store, shape = context.store, Shape(**parameters["shape"])
-    source = source_of(parameters)
-    labels = store.read_json(layout.LABELS_JSON)
+    labels = store.need_json(layout.LABELS_JSON)
     moments, nonzero = _merged(store, shape)
     table = np.stack([moments.mean, moments.variance, moments.minimum, moments.maximum, nonzero])
     store.put_array(layout.COLUMNS, table)
@@ -137,12 +146,18 @@ def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> d
         facts={
             "n_constant": int(moments.is_constant.sum()),
             "n_labelled": labels["n_labelled"],
-            "weights": store.read_json(layout.WEIGHTS_JSON),
-            "identity": dict(source.info.identity),
+            "named": bool(parameters["named"]),
+            **{name: _described(store, parameters, name) for name in BESIDE},
+            "identity": parameters["state"]["source"],
         },
     )
     store.write_json(layout.TILES_JSON, dataclasses.asdict(info))
     return {}
+
+
+def _described(store: Store, parameters: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    is_given = parameters["source"].get(name) is not None
+    return dict(store.need_json(layout.BESIDE_JSON.format(name))) if is_given else None
 
 
 def _merged(store: Store, shape: Shape) -> tuple[Moments, np.ndarray]:

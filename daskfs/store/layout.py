@@ -7,15 +7,18 @@ place.
 
 from __future__ import annotations
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 TILES_DIR = "tiles"
 TILES_JSON = "tiles.json"
 LABELS_JSON = "labels.json"
-WEIGHTS_JSON = "sample_weights.json"
+BESIDE_JSON = "sample_{}.json"  # what a summary says of a column beside X
 FEATURE_NAMES = "feature_names.json"
 PLAN_JSON = "plan.json"
 RUN_JSON = "run.json"
+STUDY_JSON = "study.json"
+COMPARISON_HTML = "comparison.html"
+STUDY_TABLES = ("average_ranks", "means", "comparisons")
 EVENTS = "events.jsonl"
 LOCK = ".lock"
 RANKING_CSV = "ranking.csv"
@@ -24,6 +27,19 @@ SELECTED_CSV = "selected_features.csv"
 DROPPED_CSV = "dropped_features.csv"
 EVALUATION_CSV = "evaluation.csv"
 EVALUATION_PARQUET = "evaluation.parquet"
+EVALUATION_TABLES = (
+    "evaluation",
+    "evaluation_summary",
+    "comparisons",
+    "gap",
+    "stability",
+    "selection_frequency",
+)
+TABLE_CSV = "{}.csv"
+TABLE_PARQUET = "{}.parquet"
+SCORE_IMAGES = "score_images"
+SCORE_IMAGE = "score_images/{}.png"  # scores of one method as gray levels, where the features are pixels
+SELECTED_IMAGE = "score_images/{}-selected.png"  # its first features
 REPORT_HTML = "report.html"
 
 # Arrays, each with its shape, its type and what it holds. A {} stands for a band, a slab, the name of a graph, its k,
@@ -33,7 +49,9 @@ SPARSE_DATA = "bands/{}/data"  # (nnz,), type of the data: sparse data of one ba
 SPARSE_INDICES = "bands/{}/indices"  # (nnz,), int32: row in the band of each entry
 SPARSE_INDPTR = "bands/{}/indptr"  # (n_features + 1,), int64: where each column starts
 LABELS = "labels"  # (n_samples,), int32 class codes (-1 unlabelled) or float64 target (NaN unlabelled)
-WEIGHTS = "sample_weights"  # (n_samples,), float64: how many rows each row counts for; absent where all count for one
+# Columns beside X, absent where the data name none: weights, float64, how many rows each row counts for; groups, int64,
+# number of each row's group; times, float64, as given or seconds since 1970-01-01 UTC.
+BESIDE = "sample_{}"  # (n_samples,)
 ROW_NORMS = "row_norms"  # (n_samples,), float64: Euclidean norm of each row
 PARTIALS = "partials"  # (n_bands, 6, n_features), float64: moments of each band, rows of PARTIAL_ROWS
 SAMPLE = "sample/{}/{}"  # the sampled rows of one band: values, or the data, indices and indptr of CSR rows
@@ -70,8 +88,22 @@ RESCALED_STATE = "rescaled/{}/states/{}/{}.npz"  # arrays and numbers of a metho
 RESCALED_SUMS_OF = "rescaled/{}/sums/{}"
 RESCALED_STATES_OF = "rescaled/{}/states/{}"
 RESCALED_OF = "rescaled/{}"
+# The first {} stands for a loop, the others for a group of methods that keep the same rows, a round, a unit, the label
+# of a method.
+SVM_CHOSEN = "svm/{}/kept/{}/chosen"  # (n_rows,), int64: rows that machines are trained with, or landmarks, ascending
+SVM_ROWS = (
+    "svm/{}/kept/{}/{}.npz"  # (n_rows, n_features), float64: those of one part, centered and scaled; their labels
+)
+SVM_CRITERIA = "svm/{}/criteria/{}/{}.npz"  # (n_candidates,), float64: of one problem
+SVM_SUMS = "svm/{}/sums/{}/{}-{}.npz"  # (n_stretches, ...), float64: sums over rows of products of kernel values
+SVM_STATE = "svm/{}/states/{}/{}.npz"  # which features are left after a round
+SVM_CRITERIA_OF = "svm/{}/criteria/{}"
+SVM_SUMS_OF = "svm/{}/sums/{}"
+SVM_STATES_OF = "svm/{}/states/{}"
+SVM_OF = "svm/{}"
 SOLUTION_WEIGHTS = "solutions/{}/weights"  # (n_features, n_classes), float64: W of one method, for scaled features
 SOLUTION_JSON = "solutions/{}/found.json"  # how it was found
+ELIMINATION_JSON = "solutions/{}/elimination.json"  # how one method eliminated features, round by round
 
 TRADE_OFFS = "trade_offs/{}.json"  # what each trade-off of one method came to
 
@@ -97,9 +129,15 @@ FILTERED_JSON = "filtered/{}/passed.json"  # why others may not
 
 EVALUATION_ROWS = "evaluation/rows"  # (n_rows,), int64: rows in use, ascending
 EVALUATION_FEATURES = "evaluation/features"  # (n_used,), int64: features that any model sees, ascending
-EVALUATION_FOLDS = "evaluation/folds"  # (n_repeats, n_rows), int64: fold of each row
-EVALUATION_ORDER = "evaluation/order/{}"  # (n_ranked,), int64: first features of one method, best first
 EVALUATION_SLAB = "evaluation/columns/{}"  # (n_rows, n_used in the slab), type of the data: their values
+EVALUATION_BESIDE = (
+    "evaluation/beside.npz"  # labels, weights, groups and times of the rows in use, where there are some
+)
+# A {} stands for the number of a part of X, a world (all classes, or some), a set of rows, a selection.
+EVALUATION_PART = "evaluation/sample/{}.npz"  # rows in use of one part of X: values, or data, indices and indptr
+EVALUATION_WORLD = "evaluation/worlds/{}.npz"  # rows of a world, as places in EVALUATION_ROWS, and its folds
+EVALUATION_LISTS = "evaluation/lists/{}.npz"  # (n_rows, k), int64 and float64: neighbor lists of one set of rows
+EVALUATION_ORDER = "evaluation/orders/{}.npz"  # (n_ranked,), int64: first features of one selection, best first
 
 RUN_NAMES = (
     TILES_DIR,
@@ -111,6 +149,7 @@ RUN_NAMES = (
     "unfinished",
     "scores",
     "rescaled",
+    "svm",
     "solutions",
     "trade_offs",
     "candidates",
@@ -127,8 +166,8 @@ RUN_NAMES = (
     RANKING_PARQUET,
     SELECTED_CSV,
     DROPPED_CSV,
-    EVALUATION_CSV,
-    EVALUATION_PARQUET,
+    *(form.format(name) for name in EVALUATION_TABLES for form in (TABLE_CSV, TABLE_PARQUET)),
+    SCORE_IMAGES,
     REPORT_HTML,
     RUN_JSON,
 )
@@ -146,7 +185,6 @@ SPILL = "spill/{}"
 RECALL_SUMMARY = "knn/{}/recall.json"
 WEIGHT_SUMMARY = "weights/{}/summary.json"
 EVALUATION_DESIGN = "evaluation/design.json"
-EVALUATION_RESULT = "evaluation/results/{}.json"
 
 
 def record_name(stage: str, unit: int) -> str:

@@ -152,7 +152,8 @@ class Tiles:
 
     def feature_names(self) -> list[str]:
         """Return the names of the features; ``x0, x1, ...`` where the source has none."""
-        names = self.store.read_json(layout.FEATURE_NAMES)
+        read = self.store.need_json if self.info.facts.get("named") else self.store.read_json
+        names: list[str] | None = read(layout.FEATURE_NAMES, list)
         return names if names is not None else [f"x{i}" for i in range(self.shape.n_features)]
 
     # ------------------------------------------------------------------- reading

@@ -19,11 +19,13 @@ from daskfs import (
     RLSR,
     RRPC,
     SSUFS,
+    SVMRFE,
     FisherScore,
     InformationGainScore,
     KolmogorovSmirnovScore,
     LaplacianScore,
     PearsonScore,
+    RandomOrder,
     SemiSupervisedLaplacianScore,
     SSelect,
     SupervisedLaplacianScore,
@@ -42,9 +44,10 @@ LABELLED: list[Callable[..., Any]] = [
     RLSR,
     DSSFS,
     SSUFS,
+    SVMRFE,
 ]
 BY_TARGET: list[Callable[..., Any]] = [SupervisedLaplacianScore, SemiSupervisedLaplacianScore]
-ESTIMATORS: list[Callable[..., Any]] = [VarianceScore, LaplacianScore, SSelect, *LABELLED, *BY_TARGET]
+ESTIMATORS: list[Callable[..., Any]] = [VarianceScore, RandomOrder, LaplacianScore, SSelect, *LABELLED, *BY_TARGET]
 
 
 def saved(X: Any, folder: Path) -> Path:

@@ -17,7 +17,7 @@ import sys
 import numpy as np
 from daskfs import FisherScore, LaplacianScore, PearsonScore, SSelect, VarianceScore, knn_graph
 from daskfs import LSDF, RRPC, RedundancyFilter, SemiSupervisedLaplacianScore, SupervisedLaplacianScore
-from daskfs import DSSFS, RLSR, SSUFS, distance_correlation_matrix
+from daskfs import DSSFS, RLSR, SSUFS, SVMRFE, distance_correlation_matrix
 X = np.random.default_rng(0).normal(size=(300, 20))
 y = np.arange(300) % 3
 for selector in (VarianceScore(), LaplacianScore(), FisherScore(), PearsonScore(), SSelect(trade_off="auto")):
@@ -28,6 +28,8 @@ RedundancyFilter(FisherScore(), measure="distance_correlation").fit(X, y)
 partly = np.where(np.arange(300) % 5, -1, y)
 LSDF().fit(X, partly)
 for selector in (RLSR(), DSSFS(), SSUFS(greedy_filter=True), RLSR(solver="woodbury")):
+    selector.fit(X, partly)
+for selector in (SVMRFE(), SVMRFE(laplacian=True, criterion="rmb"), SVMRFE(large_n="landmarks")):
     selector.fit(X, partly)
 for correlation in ("exact", "feature_map"):
     distance_correlation_matrix(X, correlation=correlation)
@@ -48,7 +50,7 @@ def test_fit_on_300_rows_imports_nothing_heavy(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-FRONT = ("daskfs.estimators", "daskfs.graph", "daskfs.scores")
+FRONT = ("daskfs.estimators", "daskfs.evaluation", "daskfs.graph", "daskfs.scores")
 HOMES = sorted({home for home in _HOME.values() if home.startswith(FRONT)})
 
 
@@ -63,6 +65,6 @@ def test_every_public_class_has_an_example() -> None:
     import daskfs
 
     names = ("VarianceScore", "LaplacianScore", "FisherScore", "PearsonScore", "SSelect", "RRPC", "RedundancyFilter")
-    labelled = ("SupervisedLaplacianScore", "SemiSupervisedLaplacianScore", "LSDF", "RLSR")
+    labelled = ("SupervisedLaplacianScore", "SemiSupervisedLaplacianScore", "LSDF", "RLSR", "SVMRFE")
     for name in (*names, *labelled, "knn_graph", "distance_correlation_matrix"):
         assert ">>> " in (getattr(daskfs, name).__doc__ or "")

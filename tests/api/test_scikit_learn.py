@@ -27,11 +27,13 @@ from daskfs import (
     RLSR,
     RRPC,
     SSUFS,
+    SVMRFE,
     FisherScore,
     InformationGainScore,
     KolmogorovSmirnovScore,
     LaplacianScore,
     PearsonScore,
+    RandomOrder,
     SemiSupervisedLaplacianScore,
     SSelect,
     SupervisedLaplacianScore,
@@ -57,6 +59,9 @@ ESTIMATORS: list[Callable[..., Any]] = [
     DSSFS,
     SSUFS,
     partial(RLSR, score_scaling=None, greedy_filter=True),
+    SVMRFE,
+    partial(SVMRFE, large_n="landmarks", score_scaling=None),
+    RandomOrder,
 ]
 X, Y = load_iris(return_X_y=True)
 
@@ -196,6 +201,8 @@ class TestFittedAttributes:
             (RLSR, ["score", "bound", "position"]),
             (DSSFS, ["score", "bound", "position"]),
             (SSUFS, ["score", "bound", "position"]),
+            (SVMRFE, ["score", "round", "position"]),
+            (RandomOrder, ["score"]),
         ],
     )
     def test_fields(self, estimator: Callable[..., Any], fields: list[str]) -> None:

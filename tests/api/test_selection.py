@@ -18,7 +18,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from daskfs import RRPC, FisherScore, LaplacianScore, PearsonScore, RedundancyFilter, VarianceScore
+from daskfs import RRPC, SVMRFE, FisherScore, LaplacianScore, PearsonScore, RedundancyFilter, VarianceScore
 from tests.reference import greedy as reference
 
 X, Y = load_wine(return_X_y=True)
@@ -39,7 +39,11 @@ def defined(measure: str, data: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("measure", ["correlation", "distance_correlation"])
-@pytest.mark.parametrize("estimator", [FisherScore(), LaplacianScore(), RRPC()], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "estimator",
+    [FisherScore(), LaplacianScore(), RRPC(), SVMRFE(step=5, n_singly=3)],
+    ids=lambda e: type(e).__name__,
+)
 def test_walk_as_defined(estimator: Any, measure: Any) -> None:
     similarity = defined(measure, X)
     for threshold in (0.4, 0.6):

@@ -20,6 +20,7 @@ from daskfs import (
     RLSR,
     RRPC,
     SSUFS,
+    SVMRFE,
     FisherScore,
     InformationGainScore,
     KolmogorovSmirnovScore,
@@ -222,6 +223,9 @@ SELECTORS: list[Callable[[], Any]] = [
     RLSR,
     DSSFS,
     SSUFS,
+    SVMRFE,
+    lambda: SVMRFE(laplacian=True, criterion="rmb"),
+    lambda: SVMRFE(laplacian=True, large_n="landmarks", n_landmarks=40),
 ]
 
 

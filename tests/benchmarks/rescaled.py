@@ -31,14 +31,16 @@ from sklearn.exceptions import ConvergenceWarning
 
 from daskfs import RLSR, LaplacianScore
 from daskfs.execution.cluster import ClusterSettings, connected
-from daskfs.job import load_job
+from daskfs.job.job import load_job
 from daskfs.kernels.grams import MatrixGram, RowsGram
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.moments import row_blocks
 from daskfs.methods.registry import make_method
 from daskfs.pipeline import run_job
 from daskfs.plan.tiles import plan_shape
-from daskfs.scores.rescaled import block_rows, pass_rows, solution_of
+from daskfs.scores.rescaled import solution_of
+from daskfs.scores.rescaledstate import row_parts
+from daskfs.scores.rowpasses import block_rows
 from daskfs.scoring import memory_context, score_features
 from daskfs.store.context import Context, open_tiles
 from tests.benchmarks.main_job import MiB, show
@@ -130,9 +132,8 @@ def read_part(url: str, start: int, stop: int) -> None:
 
 def seconds_of_pass(client: Client, url: str) -> float:
     """Return the seconds that all workers together take to read X once, a part of the rows each at a time."""
-    shape = open_tiles(url).shape
-    height = pass_rows(shape.n_samples)
-    parts = row_blocks(shape.n_samples, height * max(1, -(-shape.tile_rows // height)))
+    cut = row_parts(open_tiles(url).shape)
+    parts = [cut.rows(part) for part in range(cut.n_parts)]
     started = time.perf_counter()
     client.gather([client.submit(read_part, url, part.start, part.stop, pure=False) for part in parts])
     return time.perf_counter() - started

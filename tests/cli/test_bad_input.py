@@ -3,37 +3,67 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import scipy.sparse as sp
-import zarr
 
 from daskfs.store.layout import FORMAT_VERSION
 
 from .command import N_FEATURES, N_SAMPLES, basic_job, daskfs, labels, matrix, refused, write_job
+from .spoiled import (
+    Job,
+    Spoil,
+    alter,
+    beside,
+    bomb,
+    both,
+    cluster,
+    converted,
+    csv,
+    cut,
+    data,
+    edit,
+    folder_named,
+    foreign,
+    job_text,
+    nothing,
+    npy,
+    npz,
+    output,
+    parquet,
+    run_json,
+    scheduler_file,
+    setting,
+    shorten,
+    sparse,
+    spoilt,
+    study,
+    target,
+    text,
+    zarr_array,
+)
 
 USAGE, INPUT, CLUSTER = 2, 3, 4
 THIS_VERSION = f'{{"format_version": {FORMAT_VERSION}}}'
-Job = dict[str, Any]
+RUN = ("run", "@/job.yaml", "-q")
 
 
 @dataclass(frozen=True)
 class Case:
-    """A job that is refused: `spoil` changes the files in the folder and the job, `parts` are in the message."""
+    """A call that is refused: `spoil` changes the files in the folder and the job, `parts` are in the message; in the
+    arguments ``@`` stands for the folder.
+    """
 
-    spoil: Callable[[Path, Job], object]
+    spoil: Spoil
     code: int
     parts: tuple[str, ...]
+    arguments: tuple[str, ...] = RUN
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -41,161 +71,6 @@ def no_report() -> Iterator[None]:
     """Leave out the plots, which take most of the time of so small a run."""
     with mock.patch("daskfs.report.render.render_report", return_value=""):
         yield
-
-
-# ---------------------------------------------------------------------- ways to spoil it
-def setting(**blocks: Any) -> Callable[[Path, Job], None]:
-    """Change whole blocks; ``@`` in text stands for the folder."""
-
-    def spoil(folder: Path, job: Job) -> None:
-        job.update(json.loads(json.dumps(blocks).replace("@", str(folder))))
-
-    return spoil
-
-
-def data(**keys: Any) -> Callable[[Path, Job], None]:
-    """Change keys of the data block."""
-
-    def spoil(folder: Path, job: Job) -> None:
-        job["data"].update(json.loads(json.dumps(keys).replace("@", str(folder))))
-
-    return spoil
-
-
-def spoilt(row: int, column: int, value: float) -> np.ndarray:
-    X = matrix()
-    X[row, column] = value
-    return X
-
-
-def npy(X: np.ndarray) -> Callable[[Path, Job], None]:
-    return lambda folder, _: np.save(folder / "X.npy", X)
-
-
-def target(y: Any, **blocks: Any) -> Callable[[Path, Job], None]:
-    def spoil(folder: Path, job: Job) -> None:
-        np.save(folder / "y.npy", np.asarray(y))
-        job.update(blocks)
-
-    return spoil
-
-
-def csv(X: np.ndarray, *, text: str | None = None, **keys: Any) -> Callable[[Path, Job], None]:
-    def spoil(folder: Path, job: Job) -> None:
-        lines = ["a,b,c,d,class", *(",".join(map(str, [*x, y])) for x, y in zip(X, labels(), strict=True))]
-        content = "\n".join(lines).replace("nan", "") + "\n" if text is None else text
-        (folder / "X.csv").write_text(content, encoding="utf-8")
-        job["data"] = {"source": str(folder / "X.csv"), "labels": "class", **keys}
-
-    return spoil
-
-
-def parquet(X: np.ndarray) -> Callable[[Path, Job], None]:
-    def spoil(folder: Path, job: Job) -> None:
-        columns = {name: pa.array(X[:, i], from_pandas=True) for i, name in enumerate("abcd")}
-        pq.write_table(pa.table({**columns, "class": labels()}), folder / "X.parquet", compression="none")
-        job["data"] = {"source": str(folder / "X.parquet"), "labels": "class"}
-
-    return spoil
-
-
-def npz(X: np.ndarray) -> Callable[[Path, Job], None]:
-    def spoil(folder: Path, job: Job) -> None:
-        np.savez(folder / "X.npz", X=X, y=labels())
-        job["data"] = {"source": str(folder / "X.npz"), "labels": "y"}
-
-    return spoil
-
-
-def sparse(X: np.ndarray) -> Callable[[Path, Job], None]:
-    def spoil(folder: Path, job: Job) -> None:
-        sp.save_npz(folder / "X.npz", sp.csr_array(X))
-        job["data"]["source"] = str(folder / "X.npz")
-
-    return spoil
-
-
-def zarr_array(X: np.ndarray, version: int = 3) -> Callable[[Path, Job], None]:
-    def spoil(folder: Path, job: Job) -> None:
-        zarr.create_array(folder / "X.zarr", data=X, chunks=(8, 2), zarr_format=version)  # type: ignore[arg-type]
-        job["data"]["source"] = str(folder / "X.zarr")
-
-    return spoil
-
-
-def cut(write: Callable[[Path, Job], object], name: str, keep: float) -> Callable[[Path, Job], None]:
-    """Cut off the end of a file that `write` wrote."""
-
-    def spoil(folder: Path, job: Job) -> None:
-        write(folder, job)
-        content = (folder / name).read_bytes()
-        (folder / name).write_bytes(content[: int(len(content) * keep)])
-
-    return spoil
-
-
-def converted(change: Callable[[Path], object]) -> Callable[[Path, Job], None]:
-    """Run on a tile store that is damaged after it was converted."""
-
-    def spoil(folder: Path, job: Job) -> None:
-        arguments = ("convert", folder / "X.npy", folder / "t.zarr", "--labels", folder / "y.npy", "--workers", 0, "-q")
-        assert daskfs(*arguments).code == 0
-        change(folder / "t.zarr")
-        job["data"] = {"source": str(folder / "t.zarr")}
-
-    return spoil
-
-
-def edit(name: str, **values: Any) -> Callable[[Path], object]:
-    """Change keys of a JSON file."""
-
-    def change(folder: Path) -> None:
-        document = json.loads((folder / name).read_text(encoding="utf-8"))
-        (folder / name).write_text(json.dumps({**document, **values}), encoding="utf-8")
-
-    return change
-
-
-def shorten(folder: Path) -> None:
-    chunk = folder / "X" / "c" / "0" / "0"
-    chunk.write_bytes(chunk.read_bytes()[:-9])
-
-
-def alter(folder: Path) -> None:
-    chunk = folder / "X" / "c" / "0" / "0"
-    content = bytearray(chunk.read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    chunk.write_bytes(content)
-
-
-def output(make: Callable[[Path], object]) -> Callable[[Path, Job], None]:
-    """Put something where the output goes."""
-    return lambda folder, _: make(folder / "run")
-
-
-def foreign(path: Path) -> None:
-    path.mkdir()
-    (path / "thesis.txt").write_text("mine", encoding="utf-8")
-
-
-def run_json(text: str) -> Callable[[Path, Job], None]:
-    def make(path: Path) -> None:
-        path.mkdir()
-        (path / "run.json").write_text(text, encoding="utf-8")
-
-    return output(make)
-
-
-def cluster(**keys: Any) -> Callable[[Path, Job], None]:
-    return setting(cluster={"wait_seconds": 1, **keys})
-
-
-def scheduler_file(text: str) -> Callable[[Path, Job], None]:
-    def spoil(folder: Path, job: Job) -> None:
-        (folder / "scheduler.json").write_text(text, encoding="utf-8")
-        cluster(scheduler_file="@/scheduler.json")(folder, job)
-
-    return spoil
 
 
 ONE_CLASS = ["a"] * 9 + [""] * (N_SAMPLES - 9)
@@ -295,7 +170,7 @@ CASES: dict[str, Case] = {
     "evaluation neighbors": Case(
         setting(evaluate={"n_neighbors": 25, "n_splits": 5}),
         INPUT,
-        ("evaluate.n_neighbors is 25", "a training fold has 24 rows"),
+        ("model knn of evaluate.models looks at n_neighbors = 25 rows", "a training fold has 24"),
     ),
     "evaluation folds": Case(
         setting(evaluate={"n_splits": 31}), INPUT, ("evaluate.n_splits is 31", "only 30 rows have a label")
@@ -425,11 +300,22 @@ CASES: dict[str, Case] = {
     ),
     "run.json cut": Case(run_json('{"format_'), INPUT, ("run.json is damaged",)),
     "run.json is a list": Case(run_json("[]"), INPUT, ("run.json",)),
+    "output is empty": Case(setting(output={"path": ""}), USAGE, ("key 'output.path'", "at least 1 character")),
+    "output has a name that is too long": Case(
+        setting(output={"path": "@/" + "n" * 300}), INPUT, ("output.path", "nnn", "too long")
+    ),
+    "output on a read-only file system": Case(setting(output={"path": "/proc/run"}), INPUT, ("output.path /proc/run",)),
+    "run.json is empty": Case(run_json(""), INPUT, ("run.json is damaged",)),
+    "run.json is null": Case(run_json("null"), INPUT, ("run.json is damaged", "no object")),
+    "run.json nested too deep": Case(run_json("[" * 5000), INPUT, ("run.json is damaged",)),
+    "plan where another run.json lies": Case(
+        run_json("[]"), INPUT, ("run.json is damaged", "a list"), ("plan", "@/job.yaml")
+    ),
     # memory and cluster
     "memory limit too small": Case(
         setting(cluster={"workers": 0, "memory_limit": "100MiB"}),
         USAGE,
-        ("stage labels needs", "cluster.memory_limit is 100 MiB", "Set cluster.memory_limit to", "MiB or more"),
+        ("needs", "cluster.memory_limit is 100 MiB", "Set cluster.memory_limit to", "MiB or more"),
     ),
     "nobody at the address": Case(
         cluster(address="tcp://127.0.0.1:1"), CLUSTER, ("cannot reach", "tcp://127.0.0.1:1", "within 1 s")
@@ -443,6 +329,310 @@ CASES: dict[str, Case] = {
         ("scheduler.json",),
     ),
     "scheduler file without address": Case(scheduler_file("{}"), CLUSTER, ("scheduler.json",)),
+    # values, types and shapes
+    "complex numbers": Case(npy(matrix() * 1j), INPUT, ("X.npy has dtype complex128", "real numbers")),
+    "dates": Case(npy(np.zeros((30, 4), "M8[s]")), INPUT, ("X.npy has dtype datetime64[s]",)),
+    "raw bytes": Case(npy(np.zeros((30, 4), "V8")), INPUT, ("X.npy has dtype |V8",)),
+    "structures": Case(npy(np.zeros((30, 4), [("a", "f4"), ("b", "i4")])), INPUT, ("X.npy has dtype [('a', '<f4')",)),
+    "long doubles beyond float64": Case(
+        npy(np.full((30, 4), np.longdouble("1e4000"))), INPUT, ("column 0 ", "infinite value in row 0")
+    ),
+    "infinite half": Case(npy(np.full((30, 4), np.inf, np.float16)), INPUT, ("column 0 ", "infinite value in row 0")),
+    "no rows": Case(npy(np.zeros((0, 4))), INPUT, ("X.npy has shape (0, 4)", "nothing in it")),
+    "no features": Case(npy(np.zeros((30, 0))), INPUT, ("X.npy has shape (30, 0)", "nothing in it")),
+    "one dimension": Case(npy(np.zeros(30)), INPUT, ("X.npy has shape (30,)", "two dimensions")),
+    "three dimensions": Case(npy(np.zeros((5, 3, 2))), INPUT, ("X.npy has shape (5, 3, 2)", "two dimensions")),
+    "a single number": Case(npy(np.array(1.0)), INPUT, ("X.npy has shape ()", "two dimensions")),
+    "one row": Case(
+        both(npy(np.ones((1, 4))), setting(data={"source": "@/X.npy"}, methods=["VarianceScore"])),
+        INPUT,
+        ("VarianceScore can rank none of the 4 features",),
+    ),
+    "one row has no neighbors": Case(
+        both(npy(np.ones((1, 4))), setting(data={"source": "@/X.npy"}, methods=["LaplacianScore"])),
+        INPUT,
+        ("n_neighbors is 5", "n_samples=1 rows", "at most 0"),
+    ),
+    # files that are none
+    "source is empty": Case(data(source=""), USAGE, ("key 'data.source'", "at least 1 character")),
+    "name that is too long": Case(data(source="@/" + "n" * 300 + ".npy"), INPUT, ("nnn", "too long")),
+    "pipe": Case(
+        both(lambda folder, _: os.mkfifo(folder / "F.npy"), data(source="@/F.npy")),
+        INPUT,
+        ("F.npy is neither a file nor a directory",),
+    ),
+    "directory called .npy": Case(folder_named("D.npy", source="@/D.npy"), INPUT, ("D.npy is a directory without",)),
+    "directory of labels": Case(folder_named("D.npy", labels="@/D.npy"), INPUT, ("data.labels", "no such file")),
+    "directory of names": Case(folder_named("D.txt", feature_names="@/D.txt"), INPUT, ("data.feature_names", "D.txt")),
+    "Zarr array that is a file": Case(text("Z.zarr", "hello"), INPUT, ("Z.zarr has the unknown ending '.zarr'",)),
+    "no npy": Case(text("Z.npy", b"\0" * 99), INPUT, ("Z.npy is truncated or not in .npy format",)),
+    "no npz": Case(text("Z.npz", b"\0" * 99), INPUT, ("Z.npz is truncated or not an .npz file",)),
+    "empty npz": Case(text("Z.npz", ""), INPUT, ("Z.npz is truncated or not an .npz file",)),
+    "no parquet": Case(text("Z.parquet", b"\0" * 99), INPUT, ("Z.parquet is truncated or not a Parquet file",)),
+    "empty parquet": Case(text("Z.parquet", ""), INPUT, ("Z.parquet is truncated or not a Parquet file",)),
+    "unknown synthetic data": Case(data(source="synthetic:foo"), INPUT, ("no 'synthetic:foo'", "'mixture'")),
+    "synthetic data without a size": Case(data(source="synthetic:mixture?n_samples=x"), INPUT, ("n_samples",)),
+    "bundled data without a name": Case(data(source="sklearn:"), INPUT, ("data set ''", "'iris'")),
+    # tables
+    "csv in UTF-16": Case(text("Z.csv", "a,b\n1,2\n".encode("utf-16")), INPUT, ("Z.csv is in UTF-16", "UTF-8")),
+    "csv in UTF-16 without a mark": Case(text("Z.csv", "a,b\n1,2\n".encode("utf-16-le")), INPUT, ("Z.csv",)),
+    "csv header in Latin-1": Case(text("Z.csv", b"\xe4,b\n1,2\n"), INPUT, ("Z.csv: the header line", "UTF-8")),
+    "csv cell in Latin-1": Case(text("Z.csv", b"a,b\n1,\xe4\n"), INPUT, ("Z.csv is not in UTF-8", "Row #1")),
+    "csv of NUL": Case(text("Z.csv", b"\0" * 99), INPUT, ("Z.csv has a header but no rows",)),
+    "csv cell of NUL": Case(text("Z.csv", "a,b\n1,\0\n"), INPUT, ("column 'b' has text", "row 0")),
+    "csv with a label column twice": Case(
+        text("Z.csv", "a,y,y\n1,2,3\n", labels="y"), INPUT, ("Z.csv has more than one column 'y'",)
+    ),
+    "csv without a name for a column": Case(text("Z.csv", "a,,b\n1,2,3\n"), INPUT, ("Z.csv: column 1 has no name",)),
+    "csv row too long": Case(text("Z.csv", "a,b\n1,2\n1,2,3\n"), INPUT, ("row 1", "has 3 cells, the header has 2")),
+    "csv blank line": Case(text("Z.csv", "a,b\n1,2\n\n3,4\n"), INPUT, ("row 1", "blank line")),
+    "csv of numbers alone": Case(text("Z.csv", "1,2\n3,4\n"), INPUT, ("Z.csv: the first line holds only numbers",)),
+    "csv number beyond float64": Case(text("Z.csv", "a,b\n1,1e999\n2,3\n"), INPUT, ("column 1 ('b')", "infinite")),
+    "csv whole number beyond float64": Case(
+        text("Z.csv", f"a,b\n1,{'9' * 400}\n2,3\n"), INPUT, ("column 1 ('b')", "infinite value in row 0")
+    ),
+    "csv hexadecimal": Case(text("Z.csv", "a,b\n1,0x10\n"), INPUT, ("column 'b' has text", "'0x10' in row 0")),
+    "csv by semicolons": Case(text("Z.csv", "a;b\n1,5;3\n"), INPUT, ("row 0", "has 2 cells, the header has 1")),
+    "csv of dates": Case(text("Z.csv", "a,b\n2020-01-01,1\n"), INPUT, ("column 'a' has text", "'2020-01-01' in row 0")),
+    "csv of labels alone": Case(text("Z.csv", "y\n1\n2\n", labels="y"), INPUT, ("no feature column left",)),
+    "csv label left out": Case(
+        text("Z.csv", "a,y\n1,2\n", labels="y", exclude=["y"]), INPUT, ("'y' is both data.labels and in data.exclude",)
+    ),
+    "csv column of two uses": Case(
+        text("Z.csv", "a,y\n1,2\n", labels="y", weights="y"), INPUT, ("data.labels and data.weights both name 'y'",)
+    ),
+    # labels
+    "labels as objects": Case(beside("labels", np.array([None] * 30)), INPUT, ("labels.npy", "never unpickled")),
+    "labels as dates": Case(beside("labels", np.zeros(30, "M8[s]")), INPUT, ("labels.npy has dtype datetime64[s]",)),
+    "labels in three dimensions": Case(beside("labels", np.zeros((30, 1, 1))), INPUT, ("(30, 1, 1)",)),
+    "labels that are blank": Case(beside("labels", np.full(30, "")), INPUT, ("labels are empty: no row has a class",)),
+    "labels in UTF-16": Case(beside("labels", "u\nv\n".encode("utf-16")), INPUT, ("labels.txt is not text in UTF-8",)),
+    "label file empty": Case(beside("labels", ""), INPUT, ("labels have 0 values, X has 30 rows",)),
+    "infinite label": Case(beside("labels", np.where(labels() > 0, np.inf, 1.0)), INPUT, ("inf in row 1", "finite")),
+    "a class with one row": Case(
+        target(np.arange(30) > 0, methods=["VarianceScore"], evaluate={"n_splits": 2}),
+        INPUT,
+        ("evaluate.n_splits = 2", "holds class 'True' only", "label more rows"),
+    ),
+    # columns beside X
+    "no weight": Case(beside("weights", np.full(30, np.nan)), INPUT, ("weights.npy has no weight in row 0", "29 more")),
+    "infinite weight": Case(beside("weights", np.r_[1.0, np.inf, np.ones(28)]), INPUT, ("the weight inf in row 1",)),
+    "negative weight": Case(beside("weights", -np.ones(30)), INPUT, ("the weight -1 in row 0",)),
+    "weights of zero": Case(beside("weights", np.zeros(30)), INPUT, ("every row a weight of zero",)),
+    "weights that overflow": Case(beside("weights", np.full(30, 1e308)), INPUT, ("1e+308", "overflow", "divide them")),
+    "weights as text": Case(beside("weights", np.full(30, "heavy")), INPUT, ("'heavy' in row 0", "numbers")),
+    "one weight too few": Case(beside("weights", np.ones(29)), INPUT, ("weights have 29 values, X has 30 rows",)),
+    "no group": Case(beside("groups", np.full(30, np.nan)), INPUT, ("groups.npy has no group in row 0",)),
+    "complex groups": Case(beside("groups", np.ones(30) * 1j), INPUT, ("groups.npy has dtype complex128",)),
+    "fewer groups than folds": Case(
+        beside("groups", np.arange(30) % 2, evaluate={"n_splits": 5}),
+        INPUT,
+        ("data.groups has 2 groups", "evaluate.n_splits is 5", "lower evaluate.n_splits"),
+    ),
+    "no time": Case(beside("times", np.full(30, "NaT", "M8[s]")), INPUT, ("times.npy has no time in row 0",)),
+    "infinite time": Case(beside("times", np.r_[np.inf, np.ones(29)]), INPUT, ("the time inf in row 0",)),
+    "words for times": Case(beside("times", np.full(30, "noon")), INPUT, ("'noon' in row 0", "ISO dates")),
+    "fewer times than folds": Case(
+        beside("times", np.arange(30) % 4, evaluate={"n_splits": 5}),
+        INPUT,
+        ("data.times has 4 distinct times", "lower evaluate.n_splits"),
+    ),
+    "groups and times": Case(
+        both(beside("groups", np.arange(30)), beside("times", np.arange(30))),
+        USAGE,
+        ("key 'data.times'", "groups or by times"),
+    ),
+    "names in UTF-16": Case(
+        beside("feature_names", "a\nb\nc\nd\n".encode("utf-16")),
+        INPUT,
+        ("feature_names.txt is not a text file in UTF-8",),
+    ),
+    "names in bytes that are no text": Case(
+        lambda folder, job: (
+            np.savez(folder / "Z.npz", X=matrix(), n=np.array([b"\xe4", b"b", b"c", b"d"])),
+            data(source="@/Z.npz", feature_names="n")(folder, job),
+        ),
+        INPUT,
+        ("Z.npz:n", "UTF-8"),
+    ),
+    # stores
+    "tiles.json is a list": Case(
+        converted(lambda store: (store / "tiles.json").write_text("[]")), INPUT, ("tiles.json is damaged",)
+    ),
+    "tiles.json is null": Case(
+        converted(lambda store: (store / "tiles.json").write_text("null")), INPUT, ("tiles.json is damaged",)
+    ),
+    "tiles.json in Latin-1": Case(
+        converted(lambda store: (store / "tiles.json").write_bytes(b'{"a": "\xe4"}')), INPUT, ("tiles.json is damaged",)
+    ),
+    "tile metadata cut": Case(
+        converted(lambda store: (store / "X" / "zarr.json").write_text('{"zarr')), INPUT, ("t.zarr/X",)
+    ),
+    "tile empty": Case(converted(lambda store: (store / "X" / "c" / "0" / "0").write_bytes(b"")), INPUT, ("X/c/0/0",)),
+    # numbers in the job
+    "NaN for a parameter": Case(
+        setting(methods=[{"name": "RLSR", "gamma": float("nan")}]), USAGE, ("parameter 'gamma'", "finite number")
+    ),
+    "infinity for a parameter": Case(
+        setting(methods=[{"name": "SSUFS", "eta": float("inf")}]), USAGE, ("parameter 'eta'", "finite number")
+    ),
+    "number too large for a parameter": Case(
+        setting(methods=[{"name": "RLSR", "gamma": 1e300}]),
+        USAGE,
+        ("parameter 'gamma'", "between 1e-100 and 1e+100", "got 1e+300"),
+    ),
+    "number too small for a parameter": Case(
+        setting(methods=[{"name": "LSDF", "same_class_weight": 5e-324}]), USAGE, ("'same_class_weight'", "1e-100")
+    ),
+    "true for a count": Case(
+        setting(methods=[{"name": "LaplacianScore", "n_neighbors": True}]),
+        USAGE,
+        ("parameter 'n_neighbors'", "true and false mean nothing here"),
+    ),
+    "true for a key": Case(setting(select={"n_features": True}), USAGE, ("'select.n_features'", "mean nothing here")),
+    "a share for a count": Case(setting(evaluate={"n_splits": 2.5}), USAGE, ("'evaluate.n_splits'", "got 2.5")),
+    "negative count": Case(setting(evaluate={"n_repeats": -1}), USAGE, ("'evaluate.n_repeats'", "got -1")),
+    "huge count of draws": Case(
+        setting(evaluate={"n_classes": 2, "n_subsets": 10**12}), USAGE, ("'evaluate.n_subsets'", "10000")
+    ),
+    "seed that nobody takes": Case(
+        setting(evaluate={"random_state": 2**40}), USAGE, ("'evaluate.random_state'", "less than")
+    ),
+    "huge number of folds": Case(setting(evaluate={"n_splits": 10**12}), USAGE, ("stage", "cluster.memory_limit")),
+    "huge number of neighbors": Case(
+        setting(methods=[{"name": "LaplacianScore", "n_neighbors": 10**12}]), INPUT, ("n_neighbors is 1000000000000",)
+    ),
+    "whole number beyond 64 bits": Case(
+        setting(select={"n_features": 2**64}), USAGE, ("job.yaml", "65 bits", "too large")
+    ),
+    "grid of very many": Case(
+        setting(methods=[{"name": "SVMRFE", "grid": {key: list(range(1, 99)) for key in ("C", "step", "n_singly")}}]),
+        USAGE,
+        ("grid stands for 941192 combinations", "1000 are the most"),
+    ),
+    "grid of nothing": Case(setting(methods=[{"name": "RLSR", "grid": {"gamma": []}}]), USAGE, ("'gamma'", "a list")),
+    "threshold of one": Case(
+        setting(select={"redundancy": {"threshold": 1}}), USAGE, ("'select.redundancy.threshold'",)
+    ),
+    "group by an expression that is none": Case(
+        setting(select={"redundancy": {"groups": {"(": "a"}, "max_per_group": 1}}), USAGE, ("select.redundancy.groups",)
+    ),
+    "unknown feature to keep": Case(setting(select={"redundancy": {"keep": ["x9"]}}), USAGE, ("'x9'",)),
+    "unknown model": Case(setting(evaluate={"models": ["knnn"]}), USAGE, ("knnn", "Did you mean 'knn'?")),
+    "unknown metric": Case(
+        setting(evaluate={"models": [{"name": "knn", "metrics": "acuracy"}]}), USAGE, ("'acuracy'", "Did you mean")
+    ),
+    "unknown model parameter": Case(
+        setting(evaluate={"models": [{"name": "ridge", "alfa": 1}]}),
+        USAGE,
+        ("evaluate.models.0.alfa", "Did you mean 'alpha'?"),
+    ),
+    "unknown task": Case(data(task="ranking"), USAGE, ("'data.task'", "'classification'")),
+    "methods that are a word": Case(setting(methods="FisherScore"), USAGE, ("'methods'", "methods is a list")),
+    "method without a name": Case(setting(methods=[{"label": "x"}]), USAGE, ("'methods.0.name' is missing",)),
+    "data that is text": Case(setting(data="X.npy"), USAGE, ("'data'", "Keys should stand here, such as source")),
+    "no data": Case(lambda _, job: job.pop("data"), USAGE, ("key 'data' is missing",)),
+    "no output": Case(lambda _, job: job.pop("output"), USAGE, ("key 'output' is missing",)),
+    "NUL in a path": Case(setting(output={"path": "a\0b"}), USAGE, ("NUL character", "'a\\x00b'")),
+    "graph that is missing": Case(
+        setting(methods=["LaplacianScore"], graph={"precomputed": "@/gone.npz"}), INPUT, ("gone.npz does not exist",)
+    ),
+    "graph that is none": Case(
+        setting(methods=["LaplacianScore"], graph={"precomputed": "@/X.npy"}), INPUT, ("X.npy is not a graph",)
+    ),
+    # the job file
+    "job file of bytes": Case(job_text(bytes(range(256))), USAGE, ("job.yaml is not YAML",)),
+    "job file in UTF-16": Case(job_text("data: x".encode("utf-16")), USAGE, ("job.yaml is not YAML", "utf-8")),
+    "job file in Latin-1": Case(job_text(b"data: \xe4"), USAGE, ("job.yaml is not YAML", "utf-8")),
+    "job file with a NUL": Case(job_text("data: a\0b"), USAGE, ("job.yaml is not YAML", "#x0000")),
+    "job file of one word": Case(job_text("hello"), USAGE, ("job.yaml must hold keys", "'hello'")),
+    "job file of two documents": Case(job_text("a: 1\n---\nb: 2\n"), USAGE, ("another document in line 2",)),
+    "job file with a tab": Case(job_text("data:\n\tsource: x\n"), USAGE, ("is not YAML", "line 2, column 1")),
+    "job file with a key twice": Case(job_text("data: {}\ndata: {}\n"), USAGE, ("key 'data' is there twice", "line 2")),
+    "job file with a list as a key": Case(job_text("? [a]\n: 1\n"), USAGE, ("unhashable key in line 1",)),
+    "job file with a date that is none": Case(job_text("data: 2020-13-41"), USAGE, ("month must be in 1..12",)),
+    "job file with a number of 5000 digits": Case(
+        job_text(f"data: {'9' * 5000}"), USAGE, ("is not YAML", "5000 digits")
+    ),
+    "job file with a number by sixties": Case(job_text(f"data: {'59:' * 3000}59"), USAGE, ("bits is too large",)),
+    "job file nested too deep": Case(job_text("data: " + "[" * 5000), USAGE, ("more than 50 deep",)),
+    "job file nested a bit too deep": Case(job_text("data: " + "[" * 99 + "]" * 99), USAGE, ("more than 50 deep",)),
+    "job file that holds itself": Case(job_text("data: &a {source: *a}"), USAGE, ("an alias stands for something",)),
+    "job file of aliases": Case(job_text(bomb()), USAGE, ("its aliases repeat",)),
+    "job file of merge keys": Case(job_text(bomb(merge=True)), USAGE, ("its merge keys repeat", "line 8")),
+    "job file with an object": Case(job_text("data: !!python/object:os.x {}"), USAGE, ("is not YAML", "python/object")),
+    "job file that is a directory": Case(
+        lambda folder, _: (folder / "job.yaml").mkdir(), USAGE, ("cannot read the job file", "Is a directory")
+    ),
+    # --set
+    "override without a value": Case(nothing, USAGE, ("--set graph: write key=value",), (*RUN, "--set", "graph")),
+    "override without a key": Case(nothing, USAGE, ("--set =5: write key=value",), (*RUN, "--set", "=5")),
+    "override of an unknown key": Case(nothing, USAGE, ("unknown key 'graph.k'",), (*RUN, "--set", "graph.k=5")),
+    "override that is no YAML": Case(nothing, USAGE, ("'[' is not a YAML value",), (*RUN, "--set", "methods=[")),
+    "override below a value": Case(
+        nothing, USAGE, ("'data.source' holds a value",), (*RUN, "--set", "data.source.x=1")
+    ),
+    "override of a list's entry that is none": Case(
+        nothing, USAGE, ("'methods' is a list of 2", "'7'"), (*RUN, "--set", "methods.7.name=x")
+    ),
+    "override that is infinite": Case(nothing, USAGE, ("'graph.t'",), (*RUN, "--set", "graph.t=.inf")),
+    "override by aliases": Case(nothing, USAGE, ("is not a YAML value",), (*RUN, "--set", "methods=&a [*a]")),
+    # arguments
+    "no verb of that name": Case(nothing, USAGE, ("No such command 'rum'", "--help"), ("rum",)),
+    "no job file": Case(nothing, USAGE, ("Missing argument 'JOB'", "run --help"), ("run",)),
+    "two job files": Case(nothing, USAGE, ("unexpected extra argument", "run --help"), ("run", "a", "b")),
+    "unknown option": Case(nothing, USAGE, ("No such option: --fast", "plan --help"), ("plan", "@/job.yaml", "--fast")),
+    "option without its value": Case(nothing, USAGE, ("'--set' requires an argument",), ("run", "@/job.yaml", "--set")),
+    "negative workers": Case(
+        nothing, USAGE, ("'--workers'", "0"), ("convert", "@/X.npy", "@/t.zarr", "--workers", "-1")
+    ),
+    "workers that are no number": Case(
+        nothing, USAGE, ("'--workers'", "integer"), ("convert", "@/X.npy", "@/t.zarr", "--workers", "few")
+    ),
+    "memory that is none": Case(
+        nothing,
+        USAGE,
+        ("'memory_limit'", "'-1GiB' is not a size"),
+        ("convert", "@/X.npy", "@/t.zarr", "--workers", "0", "--memory-limit=-1GiB"),
+    ),
+    "methods of something": Case(nothing, USAGE, ("unexpected extra argument",), ("methods", "LaplacianScore")),
+    "schema of something": Case(nothing, USAGE, ("unexpected extra argument",), ("schema", "job")),
+    "inspect nothing": Case(nothing, USAGE, ("Missing argument",), ("inspect",)),
+    "inspect an unknown task": Case(nothing, USAGE, ("'task'", "'guess'"), ("inspect", "@/X.npy", "--task", "guess")),
+    "inspect labels that do not fit": Case(
+        beside("labels", np.zeros(7)),
+        INPUT,
+        ("7 values", "30 rows"),
+        ("inspect", "@/X.npy", "--labels", "@/labels.npy"),
+    ),
+    "convert with an unknown column": Case(
+        nothing, INPUT, ("data.exclude", "'z'"), ("convert", "@/X.npy", "@/t.zarr", "--workers", "0", "--exclude", "z")
+    ),
+    "verify nothing": Case(nothing, USAGE, ("Missing argument",), ("verify",)),
+    "verify a directory of something else": Case(nothing, INPUT, ("daskfs",), ("verify", "@")),
+    "verify a file": Case(nothing, INPUT, ("X.npy",), ("verify", "@/X.npy")),
+    "verify what is not there": Case(nothing, INPUT, ("gone",), ("verify", "@/gone")),
+    "verify with no threads": Case(nothing, USAGE, ("'--threads'",), ("verify", "@", "--threads", "0")),
+    "status of what is not there": Case(nothing, INPUT, ("gone is not a daskfs run",), ("status", "@/gone")),
+    "report of a file": Case(nothing, INPUT, ("X.npy is not a daskfs run",), ("report", "@/X.npy")),
+    # comparing
+    "study without data sets": Case(study(datasets={}), USAGE, ("'datasets'",), ("compare", "@/job.yaml")),
+    "study of a list": Case(study(datasets=["a"]), USAGE, ("datasets names data sets",), ("compare", "@/job.yaml")),
+    "study with an unknown key": Case(study(data={}), USAGE, ("unknown key 'data'",), ("compare", "@/job.yaml")),
+    "study with a name that leaves it": Case(
+        study(datasets={"../x": "sklearn:iris"}), USAGE, ("data set label '../x'",), ("compare", "@/job.yaml")
+    ),
+    "study of a data set of one number": Case(
+        study(datasets={"a": 5}), USAGE, ("key 'datasets'", "got 5"), ("compare", "@/job.yaml")
+    ),
+    "study without its files": Case(
+        study(datasets={"mine": "@/gone.npy"}), INPUT, ("gone.npy does not exist",), ("compare", "@/job.yaml")
+    ),
+    "study and another": Case(study(), USAGE, ("leave out",), ("compare", "@/job.yaml", "@/job.yaml")),
+    "compare runs into nowhere": Case(nothing, USAGE, ("is no study file", "--output"), ("compare", "@", "@")),
+    "compare what are no runs": Case(
+        nothing, INPUT, ("is not a daskfs run",), ("compare", "@/a", "@/b", "--output", "@/c")
+    ),
 }
 
 
@@ -454,13 +644,40 @@ def parameters() -> list[Any]:
 def test_refused(tmp_path: Path, case: Case) -> None:
     job = basic_job(tmp_path)
     case.spoil(tmp_path, job)
-    outcome = daskfs("run", write_job(tmp_path, job), "-q")
+    if not (tmp_path / "job.yaml").exists():
+        write_job(tmp_path, job)
+    outcome = daskfs(*(argument.replace("@", str(tmp_path)) for argument in case.arguments))
     refused(outcome, case.code, *case.parts)
     assert not list(tmp_path.rglob("ranking.csv"))
+    for manifest in tmp_path.rglob("run.json"):
+        assert '"done"' not in manifest.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("write", "name"),
+    [
+        pytest.param(npy(matrix()), "X.npy", id="npy"),
+        pytest.param(npz(matrix()), "X.npz", id="npz"),
+        pytest.param(sparse(matrix()), "X.npz", id="sparse"),
+        pytest.param(parquet(matrix()), "X.parquet", id="parquet"),
+        pytest.param(zarr_array(matrix()), "X.zarr/c/1/0", id="chunk of Zarr 3"),
+        pytest.param(zarr_array(matrix()), "X.zarr/zarr.json", id="metadata of Zarr 3"),
+        pytest.param(zarr_array(matrix(), 2), "X.zarr/1.0", id="chunk of Zarr 2"),
+        pytest.param(zarr_array(matrix(), 2), "X.zarr/.zarray", id="metadata of Zarr 2"),
+    ],
+)
+def test_a_file_cut_anywhere(tmp_path: Path, write: Spoil, name: str) -> None:
+    job = basic_job(tmp_path)
+    write(tmp_path, job)
+    whole = (tmp_path / name).read_bytes()
+    for length in sorted({0, 1, *range(6, len(whole), max(1, len(whole) // 8)), len(whole) - 1}):
+        (tmp_path / name).write_bytes(whole[:length])
+        refused(daskfs("run", write_job(tmp_path, job), "-q", "--overwrite"), INPUT, name.split("/", maxsplit=1)[0])
+        assert not list(tmp_path.rglob("ranking.csv"))
 
 
 def test_there_are_enough_cases() -> None:
-    assert len(CASES) >= 50
+    assert len(CASES) >= 200
 
 
 # ------------------------------------------------------------------------- the job file
@@ -644,7 +861,7 @@ def test_convert_refuses(tmp_path: Path) -> None:
     size = (*options, "--memory-limit", "5i")
     refused(daskfs("convert", tmp_path / "X.npy", tmp_path / "a", *size), USAGE, "memory_limit", "not a size")
     small = (*options, "--memory-limit", "10MiB")
-    refused(daskfs("convert", tmp_path / "X.npy", tmp_path / "a", *small), USAGE, "stage labels", "10 MiB")
+    refused(daskfs("convert", tmp_path / "X.npy", tmp_path / "a", *small), USAGE, "memory_limit is 10 MiB")
     assert daskfs("convert", tmp_path / "X.npy", tmp_path / "t.zarr", *options).code == 0
     refused(daskfs("convert", tmp_path / "t.zarr", tmp_path / "b", *options), INPUT, "already is a tile store")
     np.save(tmp_path / "Z.npy", matrix() * 2)

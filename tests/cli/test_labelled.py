@@ -14,8 +14,6 @@ import pytest
 import scipy.sparse as sp
 
 from daskfs import LSDF, SemiSupervisedLaplacianScore, SupervisedLaplacianScore, knn_graph
-from tests.execution.runs import run as run_on_cluster
-from tests.execution.runs import write_job as write_cluster_job
 
 from .command import Outcome, basic_job, daskfs, refused, rows_of, write_job
 
@@ -251,19 +249,3 @@ def test_lists_that_are_gone_are_made_again(done: Path, tmp_path: Path, lists: s
     stage = "targets-target" if lists == "target" else lists
     assert again.json["recomputed"] == {stage: 1}
     assert (folder / "run" / "ranking.csv").read_bytes() == before
-
-
-@pytest.mark.cluster
-def test_tiles_workers_and_memory(tmp_path: Path) -> None:
-    """The same bytes from one process and from two workers on other tiles; none takes more than was planned."""
-    source = "synthetic:lowrank?n_samples=12000&n_features=24&rank=6&seed=1"
-    methods = ["SupervisedLaplacianScore", "SemiSupervisedLaplacianScore", "LaplacianScore"]
-    blocks = {"methods": methods, "evaluate": None, "transform": {"graph": "zscore"}}
-    two = {"workers": 2, "memory_limit": "4GiB"}
-    result = run_on_cluster(write_cluster_job(tmp_path / "two", source, cluster=two, **blocks))
-    ratios = {s["name"]: s["peak_bytes"] / s["planned_peak_bytes"] for s in result["stages"]}
-    assert max(ratios.values()) <= 1.0, ratios
-    one = {"workers": 0, "memory_limit": "1GiB"}
-    assert daskfs("run", write_cluster_job(tmp_path / "one", source, cluster=one, **blocks), "-q").code == 0
-    rankings = [(tmp_path / name / "run" / "ranking.csv").read_bytes() for name in ("one", "two")]
-    assert rankings[0] == rankings[1]

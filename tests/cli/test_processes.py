@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .command import basic_job, matrix, rows_of, write_job
+from .command import basic_job, daskfs, matrix, rows_of, write_job
 
 HEAVY = (
     "numpy",
@@ -75,10 +75,16 @@ def test_a_local_cluster_gives_the_tables_of_one_process(tmp_path: Path) -> None
     tables = []
     for workers in (0, 2):
         job["cluster"], job["output"] = {"workers": workers}, {"path": str(tmp_path / f"run {workers}")}
-        done = finish(*PYTHON, "run", write_job(tmp_path, job), "--json")
-        assert done.returncode == 0
-        assert json.loads(done.stdout)["status"] == "done"
-        assert "stage score: 1 of 1 units to run" in done.stderr
+        words = ("run", write_job(tmp_path, job), "--json")
+        if workers:
+            done = finish(*PYTHON, *words)
+            code, printed, told = done.returncode, done.stdout, done.stderr
+        else:
+            outcome = daskfs(*words)
+            code, printed, told = outcome.code, outcome.out, outcome.err
+        assert code == 0
+        assert json.loads(printed)["status"] == "done"
+        assert "stage score: 1 of 1 units to run" in told
         tables.append([(tmp_path / f"run {workers}" / name).read_bytes() for name in ("ranking.csv", "evaluation.csv")])
     assert tables[0] == tables[1]
 
@@ -107,7 +113,10 @@ def test_a_local_cluster_does_not_mind_another_one(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1], ids=lambda number: number.name)
+SIGNALS = [signal.SIGTERM, signal.SIGINT, pytest.param(signal.SIGUSR1, marks=pytest.mark.long)]
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_a_stopped_run_can_be_resumed(tmp_path: Path, number: signal.Signals) -> None:
     # the evaluation has so many tasks that it is nowhere near its end when its first line is read
     evaluate = {"n_selected": 2, "n_splits": 5, "n_repeats": N_TASKS, "n_neighbors": 3}
@@ -132,7 +141,8 @@ def test_a_stopped_run_can_be_resumed(tmp_path: Path, number: signal.Signals) ->
     assert "Traceback" not in rest
     assert not (tmp_path / "run" / "evaluation.csv").exists()
     status = json.loads(finish(*PYTHON, "status", tmp_path / "run", "--json").stdout)
-    assert status["status"] == "running"
+    assert status["status"] == "stopped"
+    assert status["error"].startswith(f"stopped by {number.name}")
     done = {stage["stage"]: stage["done"] for stage in status["stages"]}
     assert done["rank"] == done["gather"] == 1
     assert done["evaluate"] < N_TASKS

@@ -119,20 +119,6 @@ def test_nothing_to_do(here: Path, tmp_path: Path) -> None:
     assert outcome.json["recomputed"] == {}
 
 
-@pytest.mark.cluster
-@pytest.mark.parametrize("tile", [(32, 3), (90, 5)])
-def test_workers_and_tiles_change_no_bit(here: Path, tmp_path: Path, tile: tuple[int, int]) -> None:
-    import zarr
-
-    X, _ = data()
-    zarr.create_array(tmp_path / "X.zarr", shape=X.shape, chunks=tile, dtype="f8")[...] = X
-    job = job_on(here, output={"path": str(tmp_path / "run")}, cluster={"workers": 2})
-    job["data"] = {**job["data"], "source": str(tmp_path / "X.zarr")}
-    assert daskfs("run", write_job(tmp_path, job), "-q").code == 0
-    for name in ("trade_offs/auto.json", "ranking.csv"):
-        assert (tmp_path / "run" / name).read_bytes() == (here / "run" / name).read_bytes()
-
-
 def test_one_class_is_a_warning(tmp_path: Path) -> None:
     job = job_on(tmp_path, methods=["SSelect"])
     save_data(tmp_path)

@@ -188,9 +188,9 @@ def test_memory_limit_of_the_plan(tmp_path: Path) -> None:
 def test_status_of_a_finished_run(done: Path) -> None:
     outcome = daskfs("status", done / "run")
     assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out.splitlines()[0] == f"{done / 'run'}: done"
+    assert outcome.out.splitlines()[0].startswith(f"{done / 'run'}: done, last unit done at 2")
     status = daskfs("status", done / "run", "--json").json
-    assert status["status"] == "done"
+    assert (status["status"], status["error"]) == ("done", None)
     assert all(stage["done"] == stage["units"] and stage["seconds_left"] == 0 for stage in status["stages"])
 
 
@@ -200,23 +200,29 @@ def test_status_of_a_half_done_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     job = write_job(tmp_path, full_job(tmp_path))
     with monkeypatch.context() as patched:
-        patched.setattr("daskfs.evaluation.models.evaluate_selection", stop)
+        patched.setattr("daskfs.evaluation.trials.evaluate_selection", stop)
         refused(daskfs("run", job, "-q"), 75, "stopped by a test", "unit 0 of stage evaluate")
     status = daskfs("status", tmp_path / "run", "--json").json
     by_name = {stage["stage"]: stage for stage in status["stages"]}
-    assert status["status"] == "running"
+    assert (status["status"], status["error"]) == (
+        "stopped",
+        "stopped by a test (in unit 0 of stage evaluate)",
+    )
     assert by_name["ingest"]["done"] == by_name["columns"]["done"] == 1
     assert by_name["evaluate"]["done"] == 0
     assert by_name["evaluate"]["units"] == 16
     lines = daskfs("status", tmp_path / "run").out.splitlines()
-    assert lines[0] == f"{tmp_path / 'run'}: running"
+    assert lines[0].startswith(f"{tmp_path / 'run'}: stopped, last unit done at 2")
+    assert lines[1].startswith("stopped by a test")
     assert ["evaluate", "0", "of", "16"] in [line.split() for line in lines]
     refused(daskfs("report", tmp_path / "run"), 3, "is not finished", "daskfs status")
     planned = {stage["stage"]: stage["done"] for stage in daskfs("plan", job, "--json").json["stages"]}
     assert planned == {name: stage["done"] for name, stage in by_name.items()}
     rest = daskfs("run", job, "-q", "--json")
     assert rest.json["recomputed"] == {"evaluate": 16, "evaluation-tables": 1}
-    assert daskfs("status", tmp_path / "run", "--json").json["status"] == "done"
+    status = daskfs("status", tmp_path / "run", "--json").json
+    assert (status["status"], status["error"]) == ("done", None)
+    assert "error" not in json.loads((tmp_path / "run/run.json").read_text())
 
 
 # ------------------------------------------------------------------------------- report

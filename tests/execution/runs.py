@@ -14,8 +14,29 @@ from typing import Any
 
 import psutil
 import yaml
+from distributed import Client, LocalCluster
 
+from daskfs.errors import RunStoppedError
+from daskfs.execution.progress import Silent
+from daskfs.plan.stages import Stage
+from daskfs.store import layout
+from tests.cli.command import daskfs
+
+HERE = ("--set", "cluster.workers=0")
+"""For a run, or what is left of one, that needs no workers: it spares starting them, and plans as with them."""
 UNIT_DONE = re.compile(r"unit (\d+) of stage (\S+) done")
+
+
+class Stop(Silent):
+    """Stops a run when a unit is done."""
+
+    def __init__(self, stage: str, unit: int) -> None:
+        self.stage, self.unit = stage, unit
+
+    def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
+        del facts
+        if (stage.name, unit) == (self.stage, self.unit):
+            raise RunStoppedError("stopped.")
 
 
 def write_job(folder: Path, source: str, **blocks: Any) -> Path:
@@ -44,6 +65,44 @@ def run(job: Path, *arguments: object) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     return result
+
+
+def run_here(job: Path, *arguments: object) -> dict[str, Any]:
+    """The same in this process and without workers, where neither is the point: both take seconds to start."""
+    outcome = daskfs("run", job, "--json", "-q", *HERE, *arguments)
+    assert outcome.code == 0, outcome.err
+    result: dict[str, Any] = outcome.json
+    return result
+
+
+def local_cluster(n_workers: int) -> LocalCluster:
+    """Start workers of one thread and 1 GiB, on the loopback only; they end with a block over the cluster."""
+    return LocalCluster(
+        n_workers=n_workers,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        memory_limit="1GiB",
+        dashboard_address=None,
+        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+    )
+
+
+@contextlib.contextmanager
+def local_client(n_workers: int) -> Iterator[Client]:
+    """Yield a client of workers that end with the block."""
+    with local_cluster(n_workers) as cluster, Client(cluster) as client:
+        yield client
+
+
+def scale(client: Client, n_workers: int) -> None:
+    """Let workers of :func:`local_client` join or leave, and wait for those that join.
+
+    The waiting is a client's that knows of no cluster: a cluster that waits overwrites its list of workers, and a
+    worker whose leaving is told after that is missing there (``KeyError`` at the end of the block).
+    """
+    client.cluster.scale(n_workers)
+    with Client(client.scheduler.address, set_as_default=False) as apart:
+        apart.wait_for_workers(n_workers, timeout=60)
 
 
 @contextlib.contextmanager
@@ -99,6 +158,14 @@ def records(run_directory: Path) -> dict[str, bytes]:
     """Return the records of all finished units by name."""
     found = [*run_directory.glob("records/*/*.json"), *run_directory.glob("tiles/records/*/*.json")]
     return {str(path.relative_to(run_directory)): path.read_bytes() for path in found}
+
+
+def written(run_directory: Path, stage: str) -> dict[int, tuple[int, int]]:
+    """Return, by unit of a stage, what tells one writing of its record from another of the same bytes: a unit of few
+    rows, made again, may measure the same.
+    """
+    found = ((path, path.stat()) for path in run_directory.glob(f"records/{stage}/*.json"))
+    return {layout.recorded_unit(path.name): (stat.st_ino, stat.st_mtime_ns) for path, stat in found}
 
 
 def n_planned_units(run_directory: Path) -> int:

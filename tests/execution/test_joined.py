@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from daskfs import FisherScore, LaplacianScore
-from tests.execution.runs import command, run, write_job
+from tests.execution.runs import command, local_client, run, run_here, write_job
 
 pytestmark = pytest.mark.cluster
 
@@ -21,18 +21,7 @@ SOURCE = "synthetic:mixture?n_samples=6000&n_features=64&n_classes=3&n_informati
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    options = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            host="127.0.0.1",
-            memory_limit="1GiB",
-            dashboard_address=None,
-            scheduler_kwargs=options,
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with local_client(2) as client:
         yield client
 
 
@@ -51,11 +40,7 @@ def test_two_runs_on_one_scheduler_keep_apart(client: Client, tmp_path: Path) ->
     for process in processes:
         _, errors = process.communicate(timeout=200)
         assert process.returncode == 0, errors
-    run(
-        write_job(
-            tmp_path / "c", SOURCE, methods=["LaplacianScore", "FisherScore"], cluster={"workers": 0}, evaluate=None
-        )
-    )
+    run_here(write_job(tmp_path / "c", SOURCE, methods=["LaplacianScore", "FisherScore"], evaluate=None))
     rankings = {(tmp_path / name / "run/ranking.csv").read_bytes() for name in "abc"}
     assert len(rankings) == 1
 

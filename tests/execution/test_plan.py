@@ -13,7 +13,7 @@ from daskfs.errors import MemoryPlanError, StoreError
 from daskfs.execution.waves import pending_units, reached_round
 from daskfs.graph.partition import block_rows, search_units
 from daskfs.graph.spec import Engine, GraphSpec, Weighting
-from daskfs.job import make_job
+from daskfs.job.job import make_job
 from daskfs.kernels.moments import cell_rows
 from daskfs.kernels.neighbors import Metric
 from daskfs.methods.registry import make_method
@@ -21,9 +21,11 @@ from daskfs.plan.candidates import plan_redundancy
 from daskfs.plan.graph import plan_edges, plan_graph, plan_weights
 from daskfs.plan.rescaled import plan_rescaled
 from daskfs.plan.scores import slab_columns
-from daskfs.plan.stages import PROCESS_BYTES, Plan, Stage, check_memory, fingerprinted, limit_per_unit
+from daskfs.plan.stages import PROCESS_BYTES, MiB, Plan, Stage, check_memory, fingerprinted, limit_per_unit
+from daskfs.plan.svm import plan_svm
 from daskfs.plan.tiles import plan_shape, serves_in_place, slab_budget
-from daskfs.planning import plan_run, plan_tiles
+from daskfs.planning.run import plan_run
+from daskfs.planning.tiles import plan_tiles
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -295,3 +297,70 @@ class TestLoops:
         assert pending() == []
         context.store.delete(layout.record_name(solve.name, 1))
         assert pending() == []
+
+
+class TestEliminations:
+    """SVMRFE: which route, and what it takes."""
+
+    def staged(
+        self, n: int, m: int, limit: int | None, n_labelled: int | None, **parameters: object
+    ) -> dict[str, Stage]:
+        shape = plan_shape(n, m, "float32", None, limit)
+        methods = [make_method("SVMRFE", parameters)]
+        return {s.function: s for s in plan_svm(shape, methods, PROCESS_BYTES, limit, 2, n_labelled)}
+
+    @pytest.mark.parametrize(
+        ("n", "n_labelled", "limit", "parameters", "route"),
+        [
+            (10**6, 1000, GiB, {}, "exact"),
+            (10**6, 10**6, 16 * GiB, {}, "landmarks"),
+            (10**6, 12_000, 2 * GiB, {}, "landmarks"),
+            (10**6, 12_000, 16 * GiB, {}, "exact"),
+            (10**6, 1000, 16 * GiB, {"laplacian": True}, "landmarks"),
+            (5000, 100, 16 * GiB, {"laplacian": True}, "exact"),
+            (5000, 100, GiB, {"laplacian": True}, "landmarks"),
+            (10**6, 12_000, 2 * GiB, {"retrain": True}, "exact"),
+            (10**6, 12_000, 2 * GiB, {"criterion": "rmb"}, "exact"),
+            (10**6, 1000, GiB, {"large_n": "landmarks"}, "landmarks"),
+            (10**6, 10**6, 2 * GiB, {"large_n": "exact"}, "exact"),
+            (3000, 3000, None, {}, "exact"),
+            (30_000, None, None, {}, "landmarks"),
+        ],
+    )
+    def test_route_follows_from_labelled_rows_and_memory(
+        self, n: int, n_labelled: int | None, limit: int | None, parameters: dict[str, object], route: str
+    ) -> None:
+        stages = self.staged(n, 52, limit, n_labelled, **parameters)
+        assert stages["svm-tables"].parameters["route"] == route
+        assert ("svm-judge" in stages) == (route == "exact")
+        if parameters.get("large_n", "auto") == "auto" and not {"retrain", "criterion"} & set(parameters):
+            check_memory(list(stages.values()), limit)
+
+    @pytest.mark.parametrize("laplacian", [False, True])
+    @pytest.mark.parametrize(("n", "m"), [(10**8, 1000), (10**6, 10_000), (10**5, 10**5)])
+    def test_landmarks_of_large_data_fit_sixteen_gigabytes(self, n: int, m: int, laplacian: bool) -> None:
+        limit = 16 * GiB
+        stages = self.staged(n, m, limit, n, laplacian=laplacian)
+        check_memory(list(stages.values()), limit)
+        shape = plan_shape(n, m, "float32", None, limit)
+        passes = stages["svm-sums"]
+        assert shape.x_bytes <= passes.bytes_read < 1.2 * shape.x_bytes
+        assert passes.bytes_written <= 128 * 8 * (3 * 200**2 + 200 * 4 + 4)
+        assert passes.max_rounds < 60
+        assert stages["svm-tables"].parameters["sizes"] == [{"n_landmarks": 200}]
+
+    def test_labels_that_nobody_has_counted_refuse_nothing(self) -> None:
+        """Of 40,000 rows few may be labelled; once they are counted the plan says what they take."""
+        for criterion in ("rfe", "rmb"):
+            check_memory(list(self.staged(40_000, 52, GiB, None, criterion=criterion).values()), GiB)
+        few = self.staged(40_000, 52, GiB, 500, criterion="rmb")
+        check_memory(list(few.values()), GiB)
+        assert few["svm-judge"].peak_bytes < PROCESS_BYTES + 64 * MiB
+        many = self.staged(40_000, 52, GiB, 10_000, criterion="rmb")
+        with pytest.raises(MemoryPlanError, match=r"takes the square of the labelled rows, with laplacian of all"):
+            check_memory(list(many.values()), GiB)
+
+    def test_a_refusal_names_landmarks_where_these_serve(self) -> None:
+        stages = self.staged(40_000, 52, GiB, 10_000, large_n="exact")
+        with pytest.raises(MemoryPlanError, match=r"stage svm-judge .* SVMRFE with large_n 'landmarks' takes as much"):
+            check_memory(list(stages.values()), GiB)

@@ -12,27 +12,28 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from distributed import Client, LocalCluster
 
 from daskfs import make_job as make_loaded
 from daskfs import run_job
 from daskfs.errors import RunStoppedError
 from daskfs.execution.progress import Silent
-from daskfs.job import Job
+from daskfs.job.job import Job
 from daskfs.plan.stages import Stage
 from daskfs.status import plan_job, run_status
 from daskfs.store import layout
 from tests.cli.command import daskfs
 from tests.execution.runs import (
+    Stop,
     command,
-    kill,
+    local_client,
     n_planned_units,
     records,
     run,
+    scale,
     started,
     wait_for_units,
-    worker_processes,
     write_job,
+    written,
 )
 
 N_SAMPLES = 40_000
@@ -111,41 +112,6 @@ def events(folder: Path) -> list[tuple[str, int]]:
 
 
 # ---------------------------------------------------------------------------------------------- killed and damaged
-@pytest.mark.cluster
-@pytest.mark.parametrize(
-    ("stage", "n_units"),
-    [
-        ("rescaled-rows-zscore-cholesky", 5),
-        pytest.param("rescaled-solve", 7, marks=pytest.mark.long),
-    ],
-)
-def test_killed_driver(data: Path, undisturbed: Path, tmp_path: Path, stage: str, n_units: int) -> None:
-    """Amid a pass, and amid the solutions of a round: what is recorded does not run again."""
-    job, folder = make_job(data, tmp_path), tmp_path / "run"
-    with started(job) as process:
-        wait_for_units(process, stage, n_units)
-        kill(process)
-    before = records(folder)
-    result = run(job)
-    after = records(folder)
-    assert {name: after[name] for name in before} == before, "a recorded unit ran again"
-    assert sum(result["recomputed"].values()) == n_planned_units(folder) - len(before)
-    assert_same_outputs(folder, undisturbed)
-
-
-@pytest.mark.cluster
-def test_killed_worker(data: Path, undisturbed: Path, tmp_path: Path) -> None:
-    job, folder = make_job(data, tmp_path), tmp_path / "run"
-    with started(job) as process:
-        wait_for_units(process, "rescaled-rows-zscore-cholesky", 3)
-        worker_processes(process)[0].send_signal(signal.SIGKILL)
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
-    reported = events(folder)
-    assert len(reported) == len(set(reported)) == n_planned_units(folder)
-    assert_same_outputs(folder, undisturbed)
-
-
 @pytest.mark.long
 @pytest.mark.cluster
 def test_terminated_driver_says_75_and_status_the_round(data: Path, undisturbed: Path, tmp_path: Path) -> None:
@@ -174,18 +140,6 @@ def rounds_of(folder: Path, stage: str = "rescaled-solve-zscore-cholesky") -> in
 
 
 # ------------------------------------------------------------------------------------- stopped, harmed and gone on with
-class Stop(Silent):
-    """Stops a run when a unit is done."""
-
-    def __init__(self, stage: str, unit: int) -> None:
-        self.stage, self.unit = stage, unit
-
-    def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
-        del facts
-        if (stage.name, unit) == (self.stage, self.unit):
-            raise RunStoppedError("stopped.")
-
-
 ROWS, SOLVE = (f"rescaled-{name}-zscore-cholesky" for name in ("rows", "solve"))
 LABELS = ("RLSR", "spread out", "first")
 STATES = "rescaled/zscore-cholesky/states"
@@ -239,9 +193,9 @@ def test_state_of_the_last_round_that_is_harmed(data: Path, few: Path, tmp_path:
     job, folder = stopped(data, tmp_path, SOLVE, 3 * 5 - 1, **FEW)
     assert sorted(path.name for path in (folder / STATES).iterdir()) == ["2", "3", "4"]
     harmed(folder / STATES / "4" / "spread out.npz", harm)
-    before = recorded(folder, SOLVE)
+    before = written(folder, SOLVE)
     result = run_job(job)
-    again = [unit for unit, record in recorded(folder, SOLVE).items() if before.get(unit, record) != record]
+    again = [unit for unit, found in written(folder, SOLVE).items() if before.get(unit, found) != found]
     assert again == [3 * 4 + 1]
     assert result["recomputed"][ROWS] == 2 * (rounds_of(folder) - 5)
     assert_same_outputs(folder, few)
@@ -407,6 +361,7 @@ def test_methods_that_settle_end_sooner(tmp_path: Path) -> None:
     assert both["solutions"]["RLSR"] | {"n_rounds": 0} == alone["solutions"]["RLSR"] | {"n_rounds": 0}
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_workers_that_join_and_leave_between_rounds(data: Path, few: Path, tmp_path: Path) -> None:
     """Rows go to other workers then, and no bit changes."""
@@ -415,22 +370,10 @@ def test_workers_that_join_and_leave_between_rounds(data: Path, few: Path, tmp_p
         def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
             del facts
             if (stage.name, unit) in changes:
-                cluster.scale(changes[stage.name, unit])
-                client.wait_for_workers(changes[stage.name, unit], timeout=60)
+                scale(client, changes[stage.name, unit])
 
     changes = {(SOLVE, 3 * 1): 2, (ROWS, 2 * 3): 3, (ROWS, 2 * 5): 1}
-    options = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
-    with (
-        LocalCluster(
-            n_workers=1,
-            threads_per_worker=1,
-            host="127.0.0.1",
-            memory_limit="1GiB",
-            dashboard_address=None,
-            scheduler_kwargs=options,
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with local_client(1) as client:
         job = loaded(make_job(data, tmp_path, cluster={"address": client.scheduler.address}, **FEW))
         run_job(job, Rescale())
     processes = {json.loads(record)["process"] for record in recorded(tmp_path / "run", ROWS).values()}

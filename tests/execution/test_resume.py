@@ -1,20 +1,22 @@
-"""A run that is killed and started again ends with the same bytes and repeats only what was in flight."""
+"""A run that is stopped, or damaged, and started again ends with the same bytes and repeats only what is missing. Kills
+at every stage are in :mod:`tests.execution.test_kills`.
+"""
 
 from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from daskfs.store import layout
+from tests.cli.command import daskfs
 from tests.execution.runs import (
-    command,
-    kill,
+    HERE,
     n_planned_units,
-    records,
     run,
+    run_here,
     started,
     wait_for_units,
     worker_processes,
@@ -23,9 +25,8 @@ from tests.execution.runs import (
 
 pytestmark = pytest.mark.cluster
 
-SOURCE = "synthetic:mixture?n_samples=20000&n_features=128&n_classes=4&n_informative=16&seed=3"
+SOURCE = "synthetic:mixture?n_samples=16500&n_features=128&n_classes=4&n_informative=16&seed=3"
 EVALUATE = {"n_selected": [4, 8, 16], "max_samples": 1500}
-MOMENTS = [("ingest", 1), ("neighbors", 2), ("score", 2), ("evaluate", 2)]
 OUTPUTS = ("ranking.csv", "selected_features.csv", "evaluation.csv")
 
 
@@ -42,44 +43,19 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def assert_goes_on(folder: Path, job: Path, stage: str, n_units: int) -> None:
-    """Kill the driver when so many units of a stage are done, and run again: no recorded unit runs twice."""
-    with started(job) as process:
-        wait_for_units(process, stage, n_units)
-        kill(process)
-    assert not (folder / "report.html").exists()
-    before = records(folder)
-    assert len(before) >= n_units
-    result = run(job)
-    after = records(folder)
-    assert {name: after[name] for name in before} == before, "a recorded unit ran again"
-    assert sum(result["recomputed"].values()) == n_planned_units(folder) - len(before)
-
-
-def assert_gets_by(folder: Path, job: Path, stage: str, n_units: int) -> None:
-    """Kill a worker when so many units of a stage are done: the run ends well, and every unit is done once."""
-    with started(job) as process:
-        wait_for_units(process, stage, n_units)
+def test_killed_worker(undisturbed: Path, tmp_path: Path) -> None:
+    """The run ends well, and every unit is done once."""
+    folder = tmp_path / "run"
+    with started(make_job(tmp_path)) as process:
+        wait_for_units(process, "neighbors", 2)
         worker_processes(process)[0].send_signal(signal.SIGKILL)
         _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     reported = [(event["stage"], event["unit"]) for event in events]
     assert len(reported) == len(set(reported)) == n_planned_units(folder)
-
-
-@pytest.mark.parametrize(("stage", "n_units"), MOMENTS)
-def test_killed_driver(undisturbed: Path, tmp_path: Path, stage: str, n_units: int) -> None:
-    assert_goes_on(tmp_path / "run", make_job(tmp_path), stage, n_units)
     for name in OUTPUTS:
-        assert (tmp_path / "run" / name).read_bytes() == (undisturbed / name).read_bytes()
-
-
-@pytest.mark.parametrize(("stage", "n_units"), MOMENTS[1:])
-def test_killed_worker(undisturbed: Path, tmp_path: Path, stage: str, n_units: int) -> None:
-    assert_gets_by(tmp_path / "run", make_job(tmp_path), stage, n_units)
-    for name in OUTPUTS:
-        assert (tmp_path / "run" / name).read_bytes() == (undisturbed / name).read_bytes()
+        assert (folder / name).read_bytes() == (undisturbed / name).read_bytes()
 
 
 def test_terminated_driver_says_75_and_goes_on(undisturbed: Path, tmp_path: Path) -> None:
@@ -90,45 +66,38 @@ def test_terminated_driver_says_75_and_goes_on(undisturbed: Path, tmp_path: Path
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 75, errors
     assert "SIGTERM" in errors
-    run(job)
+    run_here(job)
     assert (tmp_path / "run" / "ranking.csv").read_bytes() == (undisturbed / "ranking.csv").read_bytes()
 
 
-@pytest.mark.parametrize(("workers", "threads"), [(0, 1), (0, 3), (1, 1), (1, 2)])
-def test_same_bytes_for_any_number_of_workers(undisturbed: Path, tmp_path: Path, workers: int, threads: int) -> None:
-    job = make_job(tmp_path)
-    run(
-        job,
-        "--set",
-        f"cluster.workers={workers}",
-        "--set",
-        f"cluster.threads={threads}",
-        "--set",
-        "cluster.memory_limit=3GiB",
-    )
+@pytest.fixture(scope="module")
+def repaired(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Job of a finished run, of no worker and one thread, whose outputs tests damage and make again."""
+    job = make_job(tmp_path_factory.mktemp("repaired"))
+    run_here(job)
+    return job
+
+
+def test_same_bytes_without_workers(undisturbed: Path, repaired: Path) -> None:
     for name in OUTPUTS:
-        assert (tmp_path / "run" / name).read_bytes() == (undisturbed / name).read_bytes()
+        assert (repaired.parent / "run" / name).read_bytes() == (undisturbed / name).read_bytes()
 
 
-def test_damaged_outputs_are_made_again(undisturbed: Path, tmp_path: Path) -> None:
-    """A deleted chunk, a truncated chunk and a record without its data: exactly the units behind them run again."""
-    job = make_job(tmp_path)
-    run(job)
-    folder = tmp_path / "run"
+def test_damaged_outputs_are_made_again(undisturbed: Path, repaired: Path) -> None:
+    """A deleted chunk, a truncated chunk and a lost record: exactly the units behind them run again."""
+    job, folder = repaired, repaired.parent / "run"
     (folder / "tiles/X/c/0/3").unlink()
     chunk = folder / "scores/LaplacianScore/c/0/2"
     chunk.write_bytes(chunk.read_bytes()[:-20])
-    (folder / "evaluation/results/4.json").unlink()
-    result = run(job)
+    (folder / layout.record_name("evaluate", 4)).unlink()
+    result = run_here(job)
     assert result["recomputed"] == {"ingest": 1, "score": 1, "evaluate": 1}
     for name in OUTPUTS:
         assert (folder / name).read_bytes() == (undisturbed / name).read_bytes()
 
 
-def test_damage_of_the_same_size_is_found_and_made_again(undisturbed: Path, tmp_path: Path) -> None:
-    job = make_job(tmp_path)
-    run(job)
-    folder = tmp_path / "run"
+def test_damage_of_the_same_size_is_found_and_made_again(undisturbed: Path, repaired: Path) -> None:
+    job, folder = repaired, repaired.parent / "run"
     ranking = folder / "ranking.csv"
     ranking.write_bytes(ranking.read_bytes().replace(b"0.", b"1.", 1))
     chunk = folder / "knn/euclidean/distances/c/1/0"
@@ -136,20 +105,18 @@ def test_damage_of_the_same_size_is_found_and_made_again(undisturbed: Path, tmp_
     content[100] ^= 1
     chunk.write_bytes(content)
     (folder / "records/edges-summary-euclidean-5/000000.json").unlink()
-    failed = subprocess.run(command("run", job, "-q"), capture_output=True, text=True, check=False)
-    assert failed.returncode == 3
-    assert "c/1/0" in failed.stderr
-    assert "It was removed" in failed.stderr
-    result = run(job)
-    assert result["recomputed"]["neighbors-euclidean"] == 1
-    assert result["recomputed"]["rank"] == 1
+    outcome = daskfs("run", job, "--json", *HERE)
+    assert outcome.code == 0
+    assert "cannot decode chunk" in outcome.err
+    assert "c/1/0" in outcome.err
+    assert outcome.json["recomputed"] == {"neighbors-euclidean": 1, "edges-summary-euclidean-5": 1, "rank": 1}
     for name in OUTPUTS:
         assert (folder / name).read_bytes() == (undisturbed / name).read_bytes()
 
 
 # --------------------------------------------------------------------------- an approximate search
 GROUPED = "synthetic:mixture?n_samples=21000&n_features=40&n_classes=4&n_informative=16&seed=3"
-GROUPED_MOMENTS = [("cells", 1), ("assign", 2), ("build", 2), ("merge", 2), ("recall", 1)]
+SEARCH = {"cells", "assign", "build", "merge", "recall"}
 
 
 def grouped_job(folder: Path, **blocks: object) -> Path:
@@ -171,26 +138,8 @@ def spilled_files(folder: Path) -> list[Path]:
 def grouped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory of a run with an approximate search that nobody disturbed."""
     folder = tmp_path_factory.mktemp("grouped")
-    run(grouped_job(folder, cluster={"workers": 0}))
+    run_here(grouped_job(folder, cluster={"workers": 0}))
     return folder / "run"
-
-
-@pytest.mark.parametrize(
-    ("stage", "n_units"),
-    [pytest.param(*moment, marks=() if moment[0] == "build" else pytest.mark.long) for moment in GROUPED_MOMENTS],
-)
-def test_killed_driver_of_an_approximate_search(grouped: Path, tmp_path: Path, stage: str, n_units: int) -> None:
-    assert_goes_on(tmp_path / "run", grouped_job(tmp_path), stage, n_units)
-    assert graph_files(tmp_path / "run") == graph_files(grouped)
-    assert not spilled_files(tmp_path / "run")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("stage", "n_units"), GROUPED_MOMENTS)
-def test_killed_worker_of_an_approximate_search(grouped: Path, tmp_path: Path, stage: str, n_units: int) -> None:
-    assert_gets_by(tmp_path / "run", grouped_job(tmp_path), stage, n_units)
-    assert graph_files(tmp_path / "run") == graph_files(grouped)
-    assert not spilled_files(tmp_path / "run")
 
 
 class TestFinishedApproximateSearch:
@@ -203,7 +152,7 @@ class TestFinishedApproximateSearch:
 
     def again(self, folder: Path) -> dict[str, int]:
         """Run the job again and return how many units ran, by the kind of their stage."""
-        recomputed: dict[str, int] = run(folder.parent / "job.yaml")["recomputed"]
+        recomputed: dict[str, int] = run_here(folder.parent / "job.yaml")["recomputed"]
         return {name.partition("-")[0]: count for name, count in recomputed.items()}
 
     def planned(self, folder: Path) -> dict[str, int]:
@@ -212,11 +161,9 @@ class TestFinishedApproximateSearch:
 
     def test_nothing_is_left(self, folder: Path) -> None:
         assert not spilled_files(folder)
-        status = json.loads(
-            subprocess.run(command("status", folder, "--json"), capture_output=True, text=True, check=True).stdout
-        )
+        status = daskfs("status", folder, "--json").json
         assert status["status"] == "done"
-        assert {stage["stage"].partition("-")[0] for stage in status["stages"]} >= {name for name, _ in GROUPED_MOMENTS}
+        assert {stage["stage"].partition("-")[0] for stage in status["stages"]} >= SEARCH
         assert all(stage["done"] == stage["units"] for stage in status["stages"])
         assert self.again(folder) == {}
 
@@ -246,10 +193,5 @@ class TestFinishedApproximateSearch:
         chunk.write_bytes(content)
         for record in folder.glob("records/edges-euclidean-*/*.json"):
             record.unlink()
-        failed = subprocess.run(
-            command("run", folder.parent / "job.yaml", "-q"), capture_output=True, text=True, check=False
-        )
-        assert failed.returncode == 3
-        assert "c/2/0" in failed.stderr
         assert self.again(folder)["merge"] == 1
         assert graph_files(folder) == before

@@ -293,7 +293,7 @@ class TestMedian:
     def test_to_the_bit(self, kind: str, n: int, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(median, "HELD_VALUES", held)
         rng = np.random.default_rng(n)
-        for _ in range(5):
+        for _ in range(2):
             values, cuts = MEDIANS[kind](rng, n), np.sort(rng.integers(0, n + 1, 3))
             passes = CountedPasses(np.split(values, cuts))
             assert streamed_median(passes) == np.median(values)

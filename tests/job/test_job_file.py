@@ -9,7 +9,9 @@ import pytest
 import yaml
 
 from daskfs.errors import JobError
-from daskfs.job import Job, json_schema, load_job, make_cluster, make_data, make_job, parse_bytes
+from daskfs.job.blocks import parse_bytes
+from daskfs.job.job import Job, load_job, make_cluster, make_data, make_job
+from daskfs.job.schema import json_schema
 from daskfs.methods.registry import criteria
 
 MINIMAL: dict[str, Any] = {

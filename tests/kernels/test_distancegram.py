@@ -49,7 +49,7 @@ def mixed(seed: int, n: int) -> np.ndarray:
 
 @pytest.mark.parametrize("corrected", [False, True])
 def test_equals_the_definition(corrected: bool) -> None:
-    X = mixed(0, 300)
+    X = mixed(0, 160)
     expected = reference.distance_correlations(X, bias_corrected=corrected)
     np.testing.assert_allclose(matrix(X, corrected=corrected), expected, atol=1e-11)
 

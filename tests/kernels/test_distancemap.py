@@ -109,7 +109,7 @@ def test_error_is_bounded_by_the_angles(n_components: int) -> None:
     assert found.max() > 1e-4  # so that the bound has something to bound
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.integers(0, 10**6), st.integers(2, 300), st.sampled_from([0.0, 1e8]))
 def test_affine_maps_and_the_order_of_rows_change_nothing(seed: int, n: int, offset: float) -> None:
     rng = np.random.default_rng(seed)

@@ -15,7 +15,7 @@ from daskfs.errors import InputError, JobError
 from daskfs.estimators.base import ScoreSelector
 from daskfs.kernels.labels import Labels
 from daskfs.methods.registry import Criterion, check_labels, criteria, criterion_named, make_method
-from tests.reference import distributions, labelled, rescaled
+from tests.reference import chance, distributions, labelled, rescaled, svm
 from tests.reference import scores as reference
 from tests.reference.greedy import rrpc
 from tests.reference.sselect import sselect
@@ -35,6 +35,8 @@ NAMES = [
     "RLSR",
     "DSSFS",
     "SSUFS",
+    "SVMRFE",
+    "RandomOrder",
 ]
 REFERENCES = {
     "VarianceScore": reference.variance,
@@ -51,6 +53,8 @@ REFERENCES = {
     "RLSR": rescaled.rlsr,
     "DSSFS": rescaled.rlsr,  # with Targets that are dragged
     "SSUFS": rescaled.ssufs,
+    "SVMRFE": svm.eliminate,
+    "RandomOrder": chance.uniform_numbers,
 }
 
 
@@ -112,6 +116,7 @@ class TestUnknownNames:
             ("informationgain", "InformationGainScore"),
             ("rlsr", "RLSR"),
             ("SSFUS", "SSUFS"),
+            ("SVM-RFE", "SVMRFE"),
         ],
     )
     def test_nearest_method(self, name: str, nearest: str) -> None:
@@ -185,6 +190,8 @@ class TestLabelChecks:
             ("RLSR", None, "method mine needs labels, and the data have none"),
             ("SSUFS", targets(0.5, 1.5), "mine is for classification, and data.task is regression"),
             ("DSSFS", classes(1, -1, 1), "all 2 labelled rows have one class"),
+            ("SVMRFE", targets(0.5, 1.5), "mine is for classification, and data.task is regression"),
+            ("SVMRFE", classes(1, -1, 1), "all 2 labelled rows have one class"),
         ],
     )
     def test_labels_that_cannot_serve(self, name: str, labels: Labels | None, message: str) -> None:

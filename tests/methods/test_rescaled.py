@@ -76,8 +76,14 @@ N = len(Y)
 
 
 # ------------------------------------------------------------------------------------------------------- references
-@pytest.mark.parametrize("gamma", [0.1, 1.0, 10.0])
-@pytest.mark.parametrize("name", LOADERS)
+@pytest.mark.parametrize(
+    ("name", "gamma"),
+    [
+        pytest.param(name, gamma, marks=pytest.mark.long if (name, gamma) == ("digits", 0.1) else ())
+        for name in LOADERS
+        for gamma in (0.1, 1.0, 10.0)
+    ],
+)
 class TestMinimum:
     """Convex problems have one minimum, and its conditions are made here again from coef_ alone."""
 
@@ -117,7 +123,14 @@ def test_dragged_as_coordinate_descent(gamma: float) -> None:
 
 
 class TestUncorrelated:
-    @pytest.mark.parametrize(("name", "gamma"), [("wine", 0.1), ("wine", 10.0), ("breast cancer", 1.0)])
+    @pytest.mark.parametrize(
+        ("name", "gamma"),
+        [
+            ("wine", 0.1),
+            ("wine", 10.0),
+            pytest.param("breast cancer", 1.0, marks=pytest.mark.long),
+        ],
+    )
     def test_as_systems_in_turn(self, name: str, gamma: float) -> None:
         data, y = loaded(name)
         fitted = SSUFS(gamma=gamma, correlation="exact").fit(data, y)

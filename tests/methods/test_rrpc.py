@@ -209,5 +209,5 @@ class TestPlans:
             self.planned(10**4, 10**5, None)
 
     def test_many_candidates_need_memory(self) -> None:
-        with pytest.raises(MemoryPlanError, match=r"stage comoments-RRPC needs .* Fewer n_candidates need less\."):
+        with pytest.raises(MemoryPlanError, match=r"stage greedy-RRPC needs .* Fewer n_candidates need less\."):
             check_memory(self.planned(10**4, 10**5, 20_000)[1], 2 * GiB)

@@ -114,7 +114,14 @@ def _method(i: int, label: str, rng: np.random.Generator, n_top: int, n_features
         "top": top,
         "trade_off": _trade_off(rng) if i == 1 else None,
         "solution": _solution() if i == 2 else None,
+        "elimination": _elimination() if i == 3 else None,
+        "image": _image() if i == 2 else None,
     }
+
+
+def _image() -> dict[str, Any]:
+    scores = [[-1, *range(0, 248, 8)], [255] * 32]
+    return {"shape": [2, 32], "sizes": [5, 10], "by_rank": False, "scores": scores, "selected": [[255, -2, 48]] * 2}
 
 
 def _solution() -> dict[str, Any]:
@@ -141,6 +148,14 @@ def _solution() -> dict[str, Any]:
             "sampling_error": 0.00506,
         },
     }
+
+
+def _elimination() -> dict[str, Any]:
+    rounds = [
+        {"n_left": 4096 - 50 * i, "n_support": 1200 + i, "bound_share": i / 79, "gap": 3.2e-10, "radius": "variance"}
+        for i in range(80)
+    ]
+    return {"route": "exact", "n_rows": 12_345, "rounds": rounds}
 
 
 def _trade_off(rng: np.random.Generator) -> dict[str, Any]:
@@ -194,21 +209,131 @@ def _evaluation(labels: list[str], rng: np.random.Generator) -> dict[str, Any]:
                 "n_selected": selected,
                 "mean": values.mean(axis=1).tolist(),
                 "std": values.std(axis=1).tolist(),
-                "values": values.tolist(),
+                "low": values.min(axis=1).tolist(),
+                "high": values.max(axis=1).tolist(),
             }
         )
+    panel = {"model": "knn", "metric": "accuracy", "higher_is_better": True, "n_classes": None, "labels": None}
     return {
-        "metric": "accuracy",
-        "higher_is_better": True,
-        "model": "1-nearest-neighbor classifier",
-        "setting": "transductive",
-        "n_splits": 5,
-        "n_repeats": 3,
-        "n_rows": 10_000,
-        "n_rows_total": 70_000,
-        "seed": 0,
-        "curves": curves,
+        "is_simple": True,
+        "facts": {
+            "models": ["1-nearest-neighbor classifier"],
+            "metrics": {"accuracy": True},
+            "n_splits": 5,
+            "n_repeats": 3,
+            "folds": "stratified",
+            "n_rows": 10_000,
+            "n_rows_total": 70_000,
+            "n_unlabelled": None,
+            "task": "classification",
+            "labels": None,
+            "n_draws": None,
+            "train_on": "all",
+            "n_classes": None,
+            "n_subsets": None,
+            "n_informative": 0,
+            "seed": 0,
+        },
+        "settings": [{"setting": "transductive", "panels": [{**panel, "curves": curves}]}],
+        "gap": [],
+        "cost": {
+            "n_selections": 4,
+            "n_tests": 28,
+            "stages": [{"name": "evaluate", "units": 28, "seconds": 66.03}],
+            "wall_seconds": 40.25,
+            "busy_seconds": 66.03,
+            "threads": 2,
+            "overhead": 0.1798,
+        },
+        "warnings": [],
     }
+
+
+def evaluation_of_draws(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return the summary with an evaluation in both settings, of two models, with draws of labels and classes."""
+    simple = summary["evaluation"]
+    (panel,) = simple["settings"][0]["panels"]
+    curves = panel["curves"]
+    labels = [curve["label"] for curve in curves]
+    places = [
+        {"model": m, "metric": "accuracy", "n_classes": 3, "labels": n} for m in ("knn", "svm") for n in (1, 5, 0.4, 50)
+    ]
+    paired = {"low": -0.03, "high": 0.005, "p_value": 0.02, "n_pairs": 15}
+    setting = {
+        "panels": [{**panel, **place} for place in places],
+        "sensitivity": [
+            _sensitivity("labels", "", ["1", "5", "50"], [1, 5, 50], labels),
+            _sensitivity("trade_off", "SSelect", ["0", "auto"], [0, None], labels[:1]),
+        ],
+        "stability": [
+            {
+                "n_classes": 3,
+                "labels": n,
+                "curves": [{**curve, "jaccard": curve["mean"], "rankings": [15] * 7} for curve in curves],
+            }
+            for n in (1, 0.4)
+        ],
+        "frequent": [
+            {
+                "n_classes": 3,
+                "labels": 1,
+                "method": labels[0],
+                "n_selected": 10,
+                "rows": [
+                    {"feature": 7, "name": name, "frequency": 0.8, "mean_rank": 2.5, "rank_low": 1.0, "rank_high": 4.25}
+                    for name in ("pixel_00_07", HOSTILE_NAMES[0])
+                ],
+            }
+        ],
+        "comparisons": [
+            {
+                **place,
+                "higher_is_better": True,
+                "best": labels[0],
+                "rows": [
+                    {"label": label, "mean": 0.9, "difference": None if i == 0 else -0.0125, **paired}
+                    for i, label in enumerate(labels)
+                ],
+            }
+            for place in places
+        ],
+    }
+    gap = {
+        "higher_is_better": True,
+        "rows": [{"label": label, "transductive": 0.91, "inductive": 0.89, "gap": -0.02, **paired} for label in labels],
+        "curves": [
+            {**curve, "mean": [mean - 0.9 for mean in curve["mean"]], "low": [-0.2] * 7, "high": [None] * 7}
+            for curve in curves
+        ],
+    }
+    facts = {
+        "models": ["5-nearest-neighbor classifier", "svm: linear-svm classifier (C=2)"],
+        "folds": "grouped",
+        "n_unlabelled": 500,
+        "labels": [0.4, 1, 5, 50],
+        "n_draws": 5,
+        "train_on": "labelled",
+        "n_classes": [3],
+        "n_subsets": 20,
+        "n_informative": 4,
+    }
+    evaluation = {
+        **simple,
+        "is_simple": False,
+        "facts": {**simple["facts"], **facts},
+        "settings": [{**setting, "setting": name} for name in ("transductive", "inductive")],
+        "gap": [{**gap, **place} for place in places],
+    }
+    return {**summary, "evaluation": evaluation}
+
+
+def _sensitivity(name: str, base: str, ticks: list[str], places: list[Any], labels: list[str]) -> dict[str, Any]:
+    curves = [
+        {"label": label, "mean": [0.5 + 0.1 * i for i in range(len(ticks))], "low": [0.4] * len(ticks), "high": [0.95]}
+        for label in labels
+    ]
+    about = {"model": "knn", "metric": "accuracy", "n_classes": 3, "higher_is_better": True}
+    return {"name": name, "base": base, "ticks": ticks, "places": places, **about, "curves": curves}
 
 
 def _graph(labels: list[str], rng: np.random.Generator) -> dict[str, Any]:

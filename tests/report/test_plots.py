@@ -13,7 +13,16 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from daskfs.report.plots import THEME, evaluation_curves, histogram, objective_curve, score_curve, spread
+from daskfs.report.plots import (
+    THEME,
+    evaluation_curves,
+    histogram,
+    interval_curves,
+    objective_curve,
+    pixel_image,
+    score_curve,
+    spread,
+)
 from tests.report.example import full_summary
 
 # So that a fresh interpreter finds the tests package.
@@ -87,7 +96,7 @@ def test_histogram_needs_one_edge_more() -> None:
 
 
 def test_evaluation_labels_every_curve() -> None:
-    curves = full_summary(10)["evaluation"]["curves"]
+    curves = full_summary(10)["evaluation"]["settings"][0]["panels"][0]["curves"]
     svg = evaluation_curves(curves, prefix="e", metric="accuracy", higher_is_better=True)
     assert {curve["label"] for curve in curves} <= set(labels(svg))
     assert "accuracy (higher is better)" in labels(svg)
@@ -96,15 +105,61 @@ def test_evaluation_labels_every_curve() -> None:
 def test_evaluation_with_ragged_curves() -> None:
     curves = [
         {"label": "no std", "n_selected": [1, 2, 4], "mean": [0.1, 0.2, 0.3]},
-        {"label": "unsorted", "n_selected": [4, 1], "mean": [0.5, 0.25], "std": [0.1], "values": [[0.5], []]},
+        {"label": "unsorted", "n_selected": [4, 1], "mean": [0.5, 0.25], "std": [0.1], "low": [0.5]},
         {"label": "nothing", "n_selected": [1], "mean": [None]},
-        {"label": "x" * 90, "n_selected": [3], "mean": [0.4], "std": [None], "values": [[None]]},
+        {"label": "x" * 90, "n_selected": [3], "mean": [0.4], "std": [None], "low": [None], "high": ["x"]},
     ]
     found = labels(evaluation_curves(curves, prefix="e", metric="m", higher_is_better=False))
     assert {"no std", "unsorted", "x" * 25 + "…"} <= set(found)
     assert "nothing" not in found
     assert evaluation_curves([], prefix="e", metric="m", higher_is_better=True) is None
     assert evaluation_curves(None, prefix="e", metric="m", higher_is_better=True) is None
+
+
+def test_pixel_images_draw_runs_of_equal_levels() -> None:
+    svg = pixel_image([[0, 0, 255], [-1, -2, 255]], description="a <b>")
+    assert svg is not None
+    root = ET.fromstring(svg)
+    paths = {path.get("style"): path.get("d") for path in root.iter("path")}
+    assert paths == {
+        "fill: #000000": "M0 0h2v1h-2z",
+        "fill: #ffffff": "M2 0h1v1h-1zM2 1h1v1h-1z",
+        "fill: var(--series-1, #d55e00)": "M0 1h1v1h-1z",
+    }
+    assert root.get("aria-label") == "a <b>"
+    assert (root.get("viewBox"), root.get("width"), root.get("height")) == ("0 0 3 2", "360", "240")
+    for empty in ([], [[]], None, "text"):
+        assert pixel_image(empty, description="") is None
+    assert pixel_image([["x", None, 10**400]], description="") is not None
+
+
+def test_labels_that_begin_alike_are_cut_in_the_middle() -> None:
+    names = [f"SSelect trade_off=0.5 n_neighbors={k}" for k in (5, 10)]
+    curves = [{"label": name, "n_selected": [1], "mean": [0.5]} for name in names]
+    found = labels(evaluation_curves(curves, prefix="e", metric="m", higher_is_better=True))
+    assert {"SSelect trad…n_neighbors=5", "SSelect trad…_neighbors=10"} <= set(found)
+
+
+def test_interval_curves_name_their_ticks() -> None:
+    curves = [{"label": "a", "n_selected": [1, 2, 3], "mean": [0.5, None, 0.75], "low": [0.4], "high": [0.6, 0.7]}]
+
+    def draw(**more: Any) -> str | None:
+        return interval_curves(curves, prefix="i", x_name="trade_off", y_name="y", what="accuracy", **more)
+
+    named = draw(ticks=["0", "$auto$ <b>", "t" * 90])
+    assert named is not None
+    assert {"0", "$auto$ <b>", "t" * 13 + "…", "trade_off", "a"} <= set(labels(named))
+    assert "<b>" not in named
+    assert "accuracy by trade_off for a" in named
+    assert {"1", "3"} <= set(labels(draw()))
+    assert "0.0" in labels(draw(with_zero=True))
+    assert "0.0" not in labels(draw())
+    curves[0]["high"] = [90.0]
+    assert max(float(text) for text in labels(draw()) if text.replace(".", "").isdigit()) >= 50
+    assert max(float(text) for text in labels(draw(cut_bars=True)) if text.replace(".", "").isdigit()) < 4
+    many = labels(draw(ticks=[f"value {i}" for i in range(60)]))
+    assert 3 < sum(text.startswith("value ") for text in many) < 12
+    assert interval_curves([], prefix="i", x_name="x", y_name="y", what="w", ticks=[]) is None
 
 
 def test_colors_follow_the_theme() -> None:

@@ -87,17 +87,21 @@ def test_labels(kind: Kind, tmp_path: Path) -> None:
     np.testing.assert_array_equal(y, labels())
 
 
-def test_weights_may_lie_where_labels_lie(kind: Kind, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("key", "dtype"), [("weights", np.float64), ("groups", np.int64), ("times", np.float64)])
+def test_columns_beside_x_may_lie_where_labels_lie(kind: Kind, key: str, dtype: type, tmp_path: Path) -> None:
     name = kind.write(tmp_path, matrix(), labels())
     values = {k: v.replace("@", str(tmp_path)) if isinstance(v, str) else v for k, v in kind.spec.items()}
-    y = values.pop("labels")
-    source = open_source(SourceSpec(str(tmp_path / name), weights=y, **values))
-    assert source.info.has_weights
-    weights = source.read_weights()
-    assert weights is not None
-    assert weights.dtype == np.float64
-    np.testing.assert_array_equal(weights, labels())
+    values[key] = values.pop("labels")
+    source = open_source(SourceSpec(str(tmp_path / name), **values))
+    assert source.info.beside == (key,)
+    found = source.read_beside(key)
+    assert found is not None
+    assert found.dtype == dtype
+    expected = np.unique(labels(), return_inverse=True)[1] if key == "groups" else labels()
+    np.testing.assert_array_equal(found, expected)
     assert source.info.n_features == N_FEATURES
+    for other in {"weights", "groups", "times"} - {key}:
+        assert source.read_beside(other) is None
 
 
 def test_no_labels_unless_asked_for(kind: Kind, tmp_path: Path) -> None:

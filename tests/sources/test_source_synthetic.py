@@ -16,6 +16,7 @@ SOURCES = {
     "mixture": "synthetic:mixture?n_samples=9000&n_features=20&n_classes=4&n_informative=5&seed=3",
     "lowrank": "synthetic:lowrank?n_samples=9000&n_features=20&rank=5&noise=0.1&seed=3",
     "sparse": "synthetic:sparse?n_samples=9000&n_features=400&density=0.01&n_informative=12&seed=3",
+    "nonlinear": "synthetic:nonlinear?n_samples=9000&n_features=20&seed=3",
 }
 # Around the borders of the blocks of 4096 rows.
 BOUNDS = [0, 1, 17, 4095, 4096, 4097, 6000, 8192, 9000]
@@ -86,6 +87,11 @@ def test_defaults_are_part_of_the_identity() -> None:
     assert (short.info.n_samples, short.info.n_features) == (10_000, 64)
 
 
+def _informative(source: Source) -> np.ndarray:
+    assert source.info.feature_names is not None
+    return np.array([label.startswith("informative_") for label in source.info.feature_names])
+
+
 @pytest.mark.parametrize("name", SOURCES)
 def test_informative_columns_are_those_that_tell_the_labels(name: str) -> None:
     source, X, y = whole(name)
@@ -93,16 +99,19 @@ def test_informative_columns_are_those_that_tell_the_labels(name: str) -> None:
         scores = f_classif(X, y)[0]
     elif name == "sparse":
         scores = chi2(X, y)[0]
+    elif name == "nonlinear":  # the product of the two tells the classes, and nothing else is as narrow
+        assert (y == (X[:, _informative(source)].prod(axis=1) < 0)).mean() > 0.85
+        scores = -X.var(axis=0)
     else:
         scores = mutual_info_regression(X[:2000], y[:2000], random_state=0)
-    informative = np.array([label.startswith("informative_") for label in source.info.feature_names])
-    assert informative.sum() == {"mixture": 5, "sparse": 12, "lowrank": 8}[name]
+    informative = _informative(source)
+    assert informative.sum() == {"mixture": 5, "sparse": 12, "lowrank": 8, "nonlinear": 2}[name]
     assert scores[informative].min() > scores[~informative].max()
 
 
 def test_mixture_has_unit_noise_and_spread_separations() -> None:
     source, X, y = whole("mixture")
-    informative = np.array([label.startswith("informative_") for label in source.info.feature_names])
+    informative = _informative(source)
     means = np.stack([X[y == label].mean(axis=0) for label in range(4)])
     spread = np.sort(means.std(axis=0)[informative])
     np.testing.assert_allclose(spread, np.linspace(0.2, 2, 5), atol=0.08)
@@ -125,12 +134,41 @@ def test_sparse_counts() -> None:
     assert block[:, noise].nnz / (9000 * len(noise)) == pytest.approx(0.01, rel=0.05)
 
 
+def test_nonlinear_is_the_mixture_of_weston_and_others() -> None:
+    source, X, y = whole("nonlinear")
+    informative = _informative(source)
+    noise = X[:, ~informative]
+    np.testing.assert_allclose(noise.var(axis=0), 20, rtol=0.08)
+    np.testing.assert_allclose(noise.mean(axis=0), 0, atol=5 * (20 / 9000) ** 0.5)
+    assert y.mean() == pytest.approx(0.5, abs=0.02)
+    centers = {0: [(-0.75, -3), (0.75, 3)], 1: [(3, -3), (-3, 3)]}
+    pair = X[:, informative]
+    for label, (low, high) in centers.items():
+        own = pair[y == label]
+        upper = own[:, 1] > 0  # 3 deviations from either center
+        assert upper.mean() == pytest.approx(0.5, abs=0.03)
+        np.testing.assert_allclose(own[~upper].mean(axis=0), low, atol=0.1)
+        np.testing.assert_allclose(own[upper].mean(axis=0), high, atol=0.1)
+        np.testing.assert_allclose(own[upper].std(axis=0), 1, atol=0.06)
+    # of the two likelihoods, that of the other class is larger for 3.1 % of the rows
+    likelihood = {
+        label: sum(np.exp(-((pair - center) ** 2).sum(axis=1) / 2) for center in some)
+        for label, some in centers.items()
+    }
+    assert ((likelihood[1] > likelihood[0]) != y).mean() == pytest.approx(0.031, abs=0.006)
+
+
+def test_nonlinear_is_52_columns_wide_by_default() -> None:
+    info = open_source(SourceSpec("synthetic:nonlinear")).info
+    assert (info.n_samples, info.n_features) == (10_000, 52)
+
+
 @pytest.mark.parametrize(
     ("source", "parts"),
     [
         (
             "synthetic:mixtures",
-            ["'synthetic:mixtures'", "'mixture', 'lowrank', 'sparse'", "Did you mean 'mixture'?"],
+            ["'synthetic:mixtures'", "'mixture', 'lowrank', 'sparse', 'nonlinear'", "Did you mean 'mixture'?"],
         ),
         ("synthetic:", ["'synthetic:'"]),
         ("synthetic:mixture?n_sample=3", ["'n_sample'", "Did you mean 'n_samples'?"]),
@@ -147,6 +185,8 @@ def test_sparse_counts() -> None:
         ("synthetic:lowrank?noise=nan", ["noise is nan"]),
         ("synthetic:lowrank?rank=1", ["rank is 1", "at least 2"]),
         ("synthetic:lowrank?n_features=5&rank=6", ["rank is 6", "at most 5"]),
+        ("synthetic:nonlinear?n_features=1", ["n_features is 1", "at least 2"]),
+        ("synthetic:nonlinear?n_classes=3", ["'n_classes'", "'n_samples', 'n_features', 'seed'"]),
         ("synthetic:sparse?density=0.9", ["density is 0.9", "at most 0.5"]),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import json
 import re
 import shlex
@@ -13,12 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 from sklearn.datasets import load_diabetes, load_digits, load_wine
 
-from daskfs.job import load_job
+from daskfs.job.job import load_job
 from daskfs.methods.registry import criteria
 from daskfs.status import plan_job
-from tests.execution.runs import command, run
+from tests.execution.runs import command, run, run_here
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / "workflows").glob("*.yaml"))
@@ -49,7 +51,7 @@ def test_quickstart_says_where_ranking_and_report_are(tmp_path: Path) -> None:
 
 @pytest.mark.cluster
 def test_large_workflow_in_short_form_uses_both_workers(tmp_path: Path) -> None:
-    source = "synthetic:lowrank?n_samples=20000&n_features=64&rank=10&seed=0"
+    source = "synthetic:lowrank?n_samples=12000&n_features=64&rank=10&seed=0"
     run(ROOT / "workflows/large.yaml", "--set", f"data.source={source}", "--set", f"output.path={tmp_path / 'run'}")
     events = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
     assert len({event["process"] for event in events}) == 2
@@ -63,6 +65,17 @@ def test_large_workflow_in_short_form_uses_both_workers(tmp_path: Path) -> None:
 def script(*arguments: object) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, *map(str, arguments)]
     return subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+def paper(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a workflow as a module, which tasks in this process can import."""
+    spec = importlib.util.spec_from_file_location(f"papers_{name}", ROOT / f"workflows/papers/{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, f"papers_{name}", module)
+    spec.loader.exec_module(module)
+    return module
 
 
 def write_set(path: Path, data: Any, **more: Any) -> Path:
@@ -82,6 +95,16 @@ class TestPartlyLabelled:
             assert np.array_equal(after["y"][kept], before["y"][kept])
             assert np.array_equal(after["X"], before["X"])
 
+    def test_classes_minus_one_and_one_are_numbered(self, tmp_path: Path) -> None:
+        y = np.array([1, -1, -1, 1, -1])
+        np.savez(tmp_path / "signs.npz", X=np.eye(5), y=y)
+        done = script("workflows/partly_labelled.py", tmp_path / "signs.npz", tmp_path / "few.npz", "--share", 0.3)
+        assert done.stdout.endswith("5 rows, 2 with a label\n"), done.stderr
+        with np.load(tmp_path / "few.npz") as after:
+            kept = after["y"] >= 0
+            assert kept.sum() == 2
+            assert np.array_equal(after["y"][kept], (y[kept] + 1) // 2)
+
     def test_rows_without_target_come_last(self, tmp_path: Path) -> None:
         data = load_diabetes()
         source = write_set(tmp_path / "diabetes.npz", data, X_unlabeled=data.data[:7] + 1)
@@ -99,7 +122,6 @@ class TestPartlyLabelled:
         assert "exists already" in done.stderr
 
 
-@pytest.mark.cluster
 @pytest.mark.parametrize(("workflow", "data"), [("classification", load_wine()), ("regression", load_diabetes())])
 def test_every_criterion_ranks_by_few_labels(workflow: str, data: Any, tmp_path: Path) -> None:
     source = write_set(tmp_path / "all.npz", data)
@@ -112,7 +134,7 @@ def test_every_criterion_ranks_by_few_labels(workflow: str, data: Any, tmp_path:
         "output.path": tmp_path / "run",
     }
     overrides = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    result = run(ROOT / "workflows" / f"{workflow}.yaml", *overrides)
+    result = run_here(ROOT / "workflows" / f"{workflow}.yaml", *overrides)
     labels = [method["label"] for method in result["methods"]]
     text = Path(result["report"]).read_text(encoding="utf-8")
     assert all(label in text for label in labels)
@@ -126,13 +148,26 @@ def test_every_criterion_ranks_by_few_labels(workflow: str, data: Any, tmp_path:
 
 
 @pytest.mark.cluster
-def test_sselect_experiment_in_small_form(tmp_path: Path) -> None:
+@pytest.mark.long
+def test_machines_select_as_well_as_fisher(tmp_path: Path) -> None:
+    result = run(ROOT / "workflows/svm.yaml", "--set", f"output.path={tmp_path / 'run'}")
+    labels = [method["label"] for method in result["methods"]]
+    assert result["eliminations"].keys() == {label for label in labels if label != "FisherScore"}
+    assert {found["route"] for found in result["eliminations"].values()} == {"exact", "landmarks"}
+    with (tmp_path / "run/evaluation.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["n_selected"] == "8"]
+    accuracy = {label: np.mean([float(row["value"]) for row in rows if row["method"] == label]) for label in labels}
+    assert min(accuracy.values()) > accuracy["FisherScore"] - 0.02 > 0.9
+
+
+def test_sselect_experiment_in_small_form(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = load_digits(n_class=2)
-    write_set(tmp_path / "zero_one.npz", data)
-    arguments = ("--data", tmp_path, "--set", "zero_one", "--draws", 1, "--labels", 2)
-    done = script("workflows/papers/sselect.py", *arguments)
-    assert done.returncode == 0, done.stderr
-    header, row, mean = done.stdout.splitlines()[1:]
+    np.savez(tmp_path / "zero_one.npz", X=data.data[:150], y=data.target[:150])
+    arguments = ("--data", tmp_path, "--set", "zero_one", "--draws", 1, "--labels", 2, "--workers", 0)
+    paper("sselect", monkeypatch).main([str(argument) for argument in (*arguments, "--output", tmp_path / "runs")])
+    header, row, mean, _, trade_offs, accuracies, cuts, best, report = capsys.readouterr().out.splitlines()[1:]
     assert header.split()[:4] == ["labels", "sSelect", "Fisher", "Laplacian"]
     own, fisher, laplacian, over_fisher, over_laplacian = map(float, row.split()[1:])
     assert min(own, fisher, laplacian) > 0.5
@@ -140,12 +175,27 @@ def test_sselect_experiment_in_small_form(tmp_path: Path) -> None:
     assert over_fisher == pytest.approx(own - fisher, abs=2e-4)
     assert over_laplacian == pytest.approx(own - laplacian, abs=2e-4)
     assert [float(cell) for cell in mean.split()[1:]] == [over_fisher, over_laplacian]
+    assert trade_offs.split()[1:] == [f"{step / 10:.1f}" for step in range(11)]
+    assert accuracies.startswith("10 features, 2 labels, accuracy")
+    assert cuts.startswith("10 features, 2 labels, cut")
+    found = [[float(cell) for cell in line.split()[5:]] for line in (accuracies, cuts)]
+    chosen = [float(word) for word in re.findall(r"at (\d\.\d)", best)]
+    assert [found[0][round(10 * chosen[0])], found[1][round(10 * chosen[1])]] == [max(found[0]), min(found[1])]
+    assert best.endswith("the paper's best: 0.1 to 0.3")
+    assert Path(report.removeprefix("report: ")).is_file()
 
 
-def test_sselect_experiment_names_what_is_missing(tmp_path: Path) -> None:
-    done = script("workflows/papers/sselect.py", "--data", tmp_path)
-    assert done.returncode == 2
-    assert "PCMAC.npz is not there" in done.stderr
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [("sselect", "PCMAC.npz is not there"), ("ssufs", "binaryalphadigs.npz, colon.npz, segment.npz, Isolet.npz")],
+)
+def test_experiment_names_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, missing: str
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        paper(name, monkeypatch).main(["--data", str(tmp_path)])
+    assert stop.value.code == 2
+    assert missing in capsys.readouterr().err
 
 
 @pytest.mark.cluster
@@ -165,10 +215,91 @@ def test_ssufs_experiment_in_small_form(tmp_path: Path) -> None:
     assert all({row[5].strip(","), row[-1]} <= {"1", "100"} for row in cells[3:])
 
 
-def test_ssufs_experiment_names_what_is_missing(tmp_path: Path) -> None:
-    done = script("workflows/papers/ssufs.py", "--data", tmp_path)
-    assert done.returncode == 2
-    assert "binaryalphadigs.npz, colon.npz, segment.npz, Isolet.npz" in done.stderr
+def svm_cells(table: list[str]) -> dict[str, tuple[str, float, float]]:
+    """Return what stands beside each method: the paper's cell, the mean error, and the share with both features."""
+    found = {}
+    for line in table:
+        printed, mean, both = re.fullmatch(r"(-|\S+ \+- \S+) +(\S+) \+- \S+ +(\S+)", line[28:].strip()).groups()  # type: ignore[union-attr]
+        found[line[:28].strip()] = (printed, float(mean), float(both))
+    return found
+
+
+@pytest.mark.cluster
+def test_svm_experiment_in_small_form(tmp_path: Path) -> None:
+    methods, output = ("SVM-RFE", "SVM-RFE by quarters"), tmp_path / "errors.csv"
+    arguments = ("--sizes", 100, "--repeats", 2, "--methods", *methods, "--output", output, "--workers", 1)
+    done = script("workflows/papers/svm.py", *arguments)
+    assert done.returncode == 0, done.stderr
+    title, header, *table = done.stdout.splitlines()
+    assert title == "100 labelled rows: test error in %, mean and deviation over 2 repeats"
+    assert header.split() == ["paper", "measured", "both", "kept"]
+    cells = svm_cells(table[:2])
+    assert [cell[0] for cell in cells.values()] == ["5.8 +- 3", "-"]
+    with output.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for method in methods:
+        own = [row for row in rows if row["method"] == method]
+        assert [(row["n_labelled"], row["repeat"]) for row in own] == [("100", "0"), ("100", "1")]
+        assert cells[method][1] == pytest.approx(np.mean([float(row["error"]) for row in own]), abs=0.051)
+        assert cells[method][2] == pytest.approx(np.mean([row["n_right"] == "2" for row in own]), abs=0.0051)
+    # 3.1 % of the rows are beyond every machine, and half of them are right by chance
+    assert all(2 < float(row["error"]) < 60 for row in rows)
+    assert [line.split(":")[0].strip() for line in table[3:-1]] == ["SVM-RFE <= 8 %"]
+    assert table[-1].startswith("4 tasks in ")
+
+
+@pytest.mark.cluster
+@pytest.mark.long
+def test_svm_experiment_holds_its_bars() -> None:
+    retrained = ("SVM-RFE^r", "SVM-RMB^r", "LapSVM-RMB^r")
+    methods = ("SVM-RFE", "SVM-RMB", "SVM-RMB, slack recomputed", "LapSVM-RFE", "SVM-RFE by quarters", *retrained)
+    done = script("workflows/papers/svm.py", "--sizes", 100, "--repeats", 4, "--methods", *methods)
+    assert done.returncode == 0, done.stderr
+    _, _, *table = done.stdout.splitlines()
+    held = {line.split(":")[0].strip(): line.rsplit(": ", 1)[1] for line in table[9:-1]}
+    assert len(held) == 6
+    assert set(held.values()) == {"holds"}
+    cells = svm_cells(table[:8])
+    # sums of alpha that are kept do not look at labels, and err as the paper's do
+    assert cells["SVM-RMB"][1] > 20
+    assert cells["SVM-RFE by quarters"][2] == 1.0
+
+
+@pytest.fixture
+def svm_paper(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return paper("svm", monkeypatch)
+
+
+def test_svm_experiment_names_tasks_that_fail(svm_paper: Any) -> None:
+    tasks = [
+        svm_paper.Task("SVM-RFE", 20, 0, {"step": 0.5}),
+        svm_paper.Task("SVM-RFE^r", 20, 1, {"C": -1.0}),
+        svm_paper.Task("LapSVM-RFE", 20, 2, {"step": 0.5, "laplacian": True}),
+    ]
+    local = LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None)
+    with local as cluster, Client(cluster) as client:
+        found, failed = svm_paper.run_all(tasks, client)
+    assert [(one.method, one.repeat) for one in found] == [("SVM-RFE", 0), ("LapSVM-RFE", 2)]
+    assert len(failed) == 1
+    assert failed[0].startswith("failed: SVM-RFE^r, 20 labelled rows, repeat 1: InvalidParameterError: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--repeats", 0), "--repeats is 0: 1 at least."),
+        (("--sizes", 10, 1), "--sizes 1: 2 labelled rows at least"),
+        (("--methods", "SVM"), "invalid choice: 'SVM'"),
+        (("--output", ROOT / "README.md"), "README.md exists already"),
+    ],
+)
+def test_svm_experiment_refuses(
+    svm_paper: Any, capsys: pytest.CaptureFixture[str], arguments: tuple[object, ...], message: str
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        svm_paper.main([str(argument) for argument in arguments])
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 def readme_commands() -> list[list[str]]:

@@ -9,8 +9,9 @@ fifth of all, 20 at most, to all, 200 at most; and a mean and standard deviation
 with its mean accuracy over numbers of features.
 
 RLSR, DSSFS and SSUFS take that gamma of the paper's grid, from 0.1 to 100, with which the same SVM does best in three
-folds over the labelled rows; tested rows have no say in it. SSUFS has its default eta. LSDF has 10 neighbors, as in the
-paper; sSelect, which is for two classes in the paper, is taken for all classes at once; PRPC is RRPC.
+folds over the labelled rows; tested rows have no say in it. (No job's evaluation chooses like that within a draw, so
+the draws are tasks of their own.) SSUFS has its default eta. LSDF has 10 neighbors, as in the paper; sSelect, which is
+for two classes in the paper, is taken for all classes at once; PRPC is RRPC.
 
 FOLDER holds the data sets as .npz files (``X`` and ``y``); the ones that are missing are skipped.
 """

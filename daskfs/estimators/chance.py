@@ -1,0 +1,54 @@
+"""Selector by chance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral
+from typing import Any, ClassVar
+
+from sklearn.utils._param_validation import Interval
+
+from daskfs.estimators.base import ScoreSelector
+from daskfs.kernels.labels import Labels
+
+
+class RandomOrder(ScoreSelector):
+    """A random order of the features: the baseline that a ranking should beat.
+
+    ``scores_`` are numbers in [0, 1), drawn for each feature from its number and the seed alone; large is good. A
+    constant feature is excluded. Other values of X do not count, labels are ignored. Within an evaluation every
+    draw of labels, subset of classes and training fold has an order of its own.
+
+    Parameters
+    ----------
+    n_features_to_select
+        Number of features, or a share of them in (0, 1]; None selects half.
+    random_state
+        Seed.
+
+    References
+    ----------
+    Steele, Lea and Flood (2014), "Fast splittable pseudorandom number generators", OOPSLA: SplitMix64.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from daskfs import RandomOrder
+    >>> X, other = load_iris().data, load_iris().data ** 2
+    >>> bool((RandomOrder().fit(X).ranking_ == RandomOrder().fit(other).ranking_).all())
+    True
+    """
+
+    _criterion = "RandomOrder"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **ScoreSelector._parameter_constraints,
+        "random_state": [Interval(Integral, 0, None, closed="left")],
+    }
+
+    def __init__(self, n_features_to_select: float | None = None, *, random_state: int = 0) -> None:
+        super().__init__(n_features_to_select)
+        self.random_state = random_state
+
+    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
+        del labels
+        return {"random_state": int(self.random_state)}

@@ -1,0 +1,187 @@
+"""Cutting the rows of an evaluation into parts that train a model and parts that test it.
+
+Folds depend on the rows, their labels, groups and times, and the seed alone, so they are the same for every method,
+model and number of features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.kernels.labels import Labels
+
+Kind = Literal["stratified", "plain", "grouped", "timed"]
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Training and test parts of all repeats.
+
+    Parameters
+    ----------
+    kind
+        "stratified": each fold has the classes' shares. "plain": shuffled rows. "grouped": no group is on both sides.
+        "timed": every training row is earlier than every test row; there is one repeat.
+    splits
+        ``splits[repeat][fold]`` is ``(train, test)``: sorted places in the rows that were cut, int64. In timed folds
+        the two together leave out the rows later than the test part; in all others they are all rows, and each row is
+        tested once in each repeat.
+    warnings
+        What the report should say of them.
+    """
+
+    kind: Kind
+    splits: list[list[tuple[np.ndarray, np.ndarray]]]
+    warnings: list[str]
+
+
+def cut_folds(
+    labels: Labels,
+    rows: np.ndarray,
+    *,
+    groups: np.ndarray | None,
+    times: np.ndarray | None,
+    n_splits: int,
+    n_repeats: int,
+    random_state: int,
+) -> Folds:
+    """Cut labelled rows into folds.
+
+    Parameters
+    ----------
+    labels
+        Of all rows.
+    rows
+        The rows to cut, all of them labelled, shape (n_rows,).
+    groups
+        Group of every row of X, shape (n_samples,), int64: rows of one group stay together. None for no groups.
+    times
+        Time of every row of X, shape (n_samples,), float64: models are trained on what is earlier. Rows of one time
+        stay together. None for no times.
+    n_splits
+        Number of folds, at least 2. Of T distinct times, the last n_splits runs of ``T // (n_splits + 1)`` are tested.
+    n_repeats
+        Number of times that the rows are shuffled and cut anew. Timed folds have nothing to shuffle: it must be 1.
+    random_state
+        Seed of the first repeat; the next one's is larger by one.
+
+    Returns
+    -------
+    Folds
+        Stratified in classification, where each class has a row for each fold. Grouped folds are stratified as far as
+        the groups allow.
+
+    Raises
+    ------
+    InputError
+        Naming the key: for fewer rows or groups than folds, too few distinct times, a training part with one class,
+        groups and times together, or repeats of timed folds.
+    """
+    values = labels.values[rows]
+    warnings: list[str] = []
+    kind: Kind
+    if times is not None:
+        if groups is not None:
+            msg = "data.groups and data.times are both there, and folds go by one of them: name only one."
+            raise InputError(msg)
+        if n_repeats > 1:
+            msg = f"evaluate.n_repeats is {n_repeats}, and folds by data.times are always the same: set it to 1."
+            raise InputError(msg)
+        kind, splits = "timed", [list(_timed(times[rows], n_splits))]
+    else:
+        check_size(rows.size, n_splits)
+        stratified = labels.task == "classification"
+        if stratified and np.bincount(values)[np.unique(values)].min() < n_splits:
+            stratified = False
+            text = f"A class has fewer labelled rows than evaluate.n_splits = {n_splits}: folds are not stratified."
+            warnings.append(text)
+        seeds = range(random_state, random_state + n_repeats)
+        if groups is None:
+            kind = "stratified" if stratified else "plain"
+            splits = [_shuffled(values, stratified, n_splits, seed) for seed in seeds]
+        else:
+            kind = "grouped"
+            splits = _grouped(values, groups[rows], stratified, n_splits, seeds, warnings)
+    if labels.task == "classification":
+        for folds in splits:
+            _check_classes(labels, values, folds, kind)
+    return Folds(kind, splits, warnings)
+
+
+def check_size(n_rows: int, n_splits: int) -> None:
+    """Raise :class:`InputError` for fewer rows than folds."""
+    if n_rows < n_splits:
+        msg = f"evaluate.n_splits is {n_splits}, and only {n_rows} rows have a label."
+        raise InputError(msg)
+
+
+def _shuffled(values: np.ndarray, stratified: bool, n_splits: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    from sklearn.model_selection import KFold, StratifiedKFold
+
+    splitter = (StratifiedKFold if stratified else KFold)(n_splits, shuffle=True, random_state=seed)
+    return list(splitter.split(np.zeros(values.size), values))
+
+
+def _grouped(
+    values: np.ndarray, groups: np.ndarray, stratified: bool, n_splits: int, seeds: range, warnings: list[str]
+) -> list[list[tuple[np.ndarray, np.ndarray]]]:
+    from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
+
+    n_groups = np.unique(groups).size
+    if n_groups < n_splits:
+        msg = (
+            f"data.groups has {n_groups} groups among the {groups.size} labelled rows, and evaluate.n_splits is "
+            f"{n_splits}: a fold needs a group of its own, so lower evaluate.n_splits."
+        )
+        raise InputError(msg)
+
+    def cut(kind: Any, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        splitter = kind(n_splits, shuffle=True, random_state=seed)
+        return list(splitter.split(np.zeros(values.size), values, groups))
+
+    if stratified:
+        splits = [cut(StratifiedGroupKFold, seed) for seed in seeds]
+        # it deals groups out one by one to where the classes' shares suffer least, which may leave a fold without any
+        if all(test.size for folds in splits for _, test in folds):
+            return splits
+        warnings.append("Folds by data.groups are not stratified: the classes' shares would have left a fold empty.")
+    return [cut(GroupKFold, seed) for seed in seeds]
+
+
+def _timed(times: np.ndarray, n_splits: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    from sklearn.model_selection import TimeSeriesSplit
+
+    distinct, places = np.unique(times, return_inverse=True)
+    if distinct.size <= n_splits:
+        msg = (
+            f"data.times has {distinct.size} distinct times among the {times.size} labelled rows, and "
+            f"evaluate.n_splits is {n_splits}: folds by time need one time more than that, so lower evaluate.n_splits."
+        )
+        raise InputError(msg)
+    for train, test in TimeSeriesSplit(n_splits).split(distinct):
+        yield np.flatnonzero(places <= train[-1]), np.flatnonzero((places >= test[0]) & (places <= test[-1]))
+
+
+_ADVICE = {
+    "stratified": "label more rows of the other classes",
+    "plain": "label more rows of the other classes",
+    "grouped": "data.groups puts all rows of the other classes into the groups that are tested together",
+    "timed": "the other classes begin later in data.times: fewer folds have longer first training parts",
+}
+
+
+def _check_classes(labels: Labels, values: np.ndarray, folds: list[tuple[np.ndarray, np.ndarray]], kind: str) -> None:
+    for fold, (train, _) in enumerate(folds):
+        codes = np.unique(values[train])
+        if codes.size < 2:
+            name = labels.classes[codes[0]] if labels.classes else codes[0]
+            msg = (
+                f"evaluate.n_splits = {len(folds)}: the training part of fold {fold} holds class '{name}' only; "
+                f"{_ADVICE[kind]}."
+            )
+            raise InputError(msg)

@@ -1,0 +1,239 @@
+"""Fitting the models of an evaluation and testing them.
+
+All models run in one thread, so that results depend on no machine's number of cores, and with the seed of the
+evaluation where they draw numbers.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from daskfs.errors import InputError
+from daskfs.evaluation import metrics
+from daskfs.evaluation.modelspec import (
+    SHORT,
+    Family,
+    ModelSpec,
+    as_sentence,
+    estimator_class,
+    family_of,
+    fewest_rows,
+    metrics_of,
+    own_parameters,
+)
+from daskfs.kernels.labels import Task
+from daskfs.kernels.moments import column_moments
+from daskfs.kernels.scaling import ColumnScale, scale_rows
+
+PAIRS_MIB = 16
+"""Distances that scikit-learn holds at a time where it takes them in parts."""
+
+
+def evaluate_model(
+    spec: ModelSpec,
+    task: Task,
+    X: np.ndarray,
+    y: np.ndarray,
+    train: np.ndarray,
+    test: np.ndarray,
+    scaling: Literal["zscore"] | None,
+    seed: int,
+) -> dict[str, float]:
+    """Fit a model to some rows and test it on others.
+
+    Parameters
+    ----------
+    spec
+        A model of which :func:`uses_folds` is true.
+    task
+        Of the labels.
+    X
+        Selected columns, dense, shape (n_rows, n_selected), float64, finite. Constant ones change nothing.
+    y
+        Class codes or targets, shape (n_rows,); known in the rows that are used.
+    train, test
+        Row numbers, shapes (n_train,) and (n_test,). Nothing of the test rows reaches the model before it is tested.
+    scaling
+        "zscore" standardizes with the mean and deviation of the training rows; None takes values as they are.
+    seed
+        For a model that draws numbers, unless the job gives it a ``random_state``.
+
+    Returns
+    -------
+    dict
+        Value of each metric of :func:`metrics_of`. The accuracy of clusters is that of the classes which the optimal
+        matching on the training rows gives them.
+
+    Raises
+    ------
+    InputError
+        For no training or test row, a training part of one class, or of fewer rows than the model needs neighbors or
+        clusters; for what scikit-learn does not take, such as a metric of two classes where there are three.
+    """
+    family = family_of(spec, task)
+    _check_split(spec, family, y, train, test)
+    model = _make(spec, family, y[train], seed)
+    with _one_thread(), _few_pairs_at_a_time(), _said_by(spec):
+        known_rows, tested_rows = X[train], X[test]
+        if scaling == "zscore":
+            scale = _scale_of(known_rows)
+            known_rows, tested_rows = _standardized(known_rows, scale), _standardized(tested_rows, scale)
+        if family == "clusters":
+            fitted = model.fit(known_rows)
+            names, classes = metrics.cluster_classes(y[train], fitted.predict(known_rows))
+            clusters = fitted.predict(tested_rows)
+            found, known = metrics.classes_of(clusters, names, classes)
+            accuracy = float(np.mean((found == y[test]) & known))
+            return {m: _cluster_score(m, y[test], clusters, accuracy) for m in metrics_of(spec, task)}
+        fitted = model.fit(known_rows, y[train])
+        return _scores(spec, metrics_of(spec, task), fitted, tested_rows, y[test])
+
+
+def evaluate_whole(
+    spec: ModelSpec,
+    task: Task,
+    X: np.ndarray,
+    y: np.ndarray,
+    scaling: Literal["zscore"] | None,
+    seed: int,
+) -> dict[str, float]:
+    """Return the values of a model that is judged by the rows that it sees: clusters, 1NN leave-one-out, the cut value.
+
+    Parameters and errors are those of :func:`evaluate_model`, with all rows in the place of a training part. Labels
+    have a say in how many clusters there are, where the job does not say it, and in the value; the cut value has
+    nothing to do with them.
+    """
+    family = family_of(spec, task)
+    if family in ("classification", "regression"):
+        msg = f"model {spec.label} is tested on folds"
+        raise ValueError(msg)
+    if X.shape[0] == 0:
+        msg = f"model {spec.label}: there is no row to judge by."
+        raise InputError(msg)
+    with _one_thread(), _few_pairs_at_a_time(), _said_by(spec):
+        values = _standardized(X, _scale_of(X)) if scaling == "zscore" else X
+        if family == "1nn-loo":
+            return {"error": metrics.nearest_neighbor_error(values, y)}
+        if family == "cut":
+            return {"cut": metrics.cut_value(values, own_parameters(spec).n_neighbors)}
+        clusters = _make(spec, family, y, seed).fit_predict(values)
+        accuracy = metrics.matched_accuracy(y, clusters)
+        return {m: _cluster_score(m, y, clusters, accuracy) for m in metrics_of(spec, task)}
+
+
+def _check_split(spec: ModelSpec, family: Family, y: np.ndarray, train: np.ndarray, test: np.ndarray) -> None:
+    if train.size == 0 or test.size == 0:
+        msg = f"model {spec.label}: a split has {train.size} training and {test.size} test rows; it needs both."
+        raise InputError(msg)
+    if family == "classification" and np.unique(y[train]).size < 2:
+        msg = (
+            f"model {spec.label}: all {train.size} rows of a training part have one class: label more rows, or lower "
+            "evaluate.n_splits."
+        )
+        raise InputError(msg)
+    if (needed := fewest_rows(spec)) > train.size:
+        msg = (
+            f"model {spec.label}: n_neighbors is {needed}, and a training part has {train.size} rows: lower it, or "
+            "label more rows."
+        )
+        raise InputError(msg)
+
+
+def _make(spec: ModelSpec, family: Family, y: np.ndarray, seed: int) -> Any:
+    """Return the estimator, unfitted, for training rows of labels `y`."""
+    n_classes = np.unique(y).size if family == "clusters" else 0
+    if spec.name == "kmeans":
+        from sklearn.cluster import KMeans
+
+        own = own_parameters(spec)
+        model = KMeans(own.n_clusters or n_classes, init=own.init, n_init=own.n_restarts, max_iter=own.max_iter)
+    else:
+        fixed = SHORT[spec.name].fixed if spec.name in SHORT else {}
+        model = estimator_class(spec, family)(**fixed, **spec.parameters)
+    known = model.get_params(deep=False)
+    if "random_state" in known and "random_state" not in spec.parameters:
+        model.set_params(random_state=seed % 2**32)
+    if family == "clusters" and "n_clusters" in known and spec.parameters.get("n_clusters") is None:
+        model.set_params(n_clusters=n_classes)
+    n_clusters = getattr(model, "n_clusters", None)
+    if family == "clusters" and isinstance(n_clusters, int) and n_clusters > y.shape[0]:
+        msg = f"model {spec.label}: n_clusters is {n_clusters}, and there are {y.shape[0]} rows: lower it."
+        raise InputError(msg)
+    return model
+
+
+def _scale_of(X: np.ndarray) -> ColumnScale:
+    """Return means and deviations of columns; deviations of constant ones are 0, and standardized these become 0."""
+    moments = column_moments(X)
+    return ColumnScale(moments.mean, np.where(moments.is_constant, 0.0, np.sqrt(moments.variance)))
+
+
+def _standardized(X: np.ndarray, scale: ColumnScale) -> np.ndarray:
+    return np.asarray(scale_rows(X, "zscore", scale, None))
+
+
+def _scores(spec: ModelSpec, names: Sequence[str], fitted: Any, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    from sklearn.metrics import get_scorer
+
+    predicted = fitted.predict(X) if {"accuracy", "rmse"} & set(names) else y
+    values = {}
+    for name in names:
+        if name == "accuracy":
+            values[name] = float(np.mean(predicted == y))
+        elif name == "rmse":
+            values[name] = float(np.sqrt(np.mean((predicted - y) ** 2)))
+        else:
+            with _said_by(spec, f", metric {name}"):
+                values[name] = float(get_scorer(name)(fitted, X, y))
+    return values
+
+
+def _cluster_score(metric: str, y: np.ndarray, clusters: np.ndarray, accuracy: float) -> float:
+    import sklearn.metrics
+
+    if metric == "accuracy":
+        return accuracy
+    if metric == "nmi":
+        return metrics.normalized_mutual_information(y, clusters)
+    return float(getattr(sklearn.metrics, metric)(y, clusters))
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    import sklearn.cluster  # noqa: F401 - what it runs threads by must be loaded when the controller looks for it
+
+    return ThreadpoolController()
+
+
+def _one_thread() -> Any:
+    return _libraries().limit(limits=1)
+
+
+def _few_pairs_at_a_time() -> Any:
+    from sklearn import config_context
+
+    return config_context(working_memory=PAIRS_MIB)
+
+
+@contextmanager
+def _said_by(spec: ModelSpec, what: str = "") -> Iterator[None]:
+    """Turn what scikit-learn says of the values into an error that names the model; silence what the values show."""
+    from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedMetricWarning)
+        warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
+        try:
+            yield
+        except InputError:
+            raise
+        except ValueError as error:
+            msg = f"model {spec.label}{what}: {as_sentence(str(error))}"
+            raise InputError(msg) from error

@@ -1,0 +1,146 @@
+"""Stage "sample-rows", and what a selection may look at.
+
+The rows in use are read once and lie in the store, part by part; every process holds them from unit to unit. What a
+selection reads of them comes from one place, :func:`seen_by`: the rows that it may see, and the labels of its draw. No
+other row or label reaches it, which is what makes the inductive setting inductive.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.evaluation.design import Beside, Selection, beside_rows, draw_labels
+from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.labels import Labels
+from daskfs.store import layout
+from daskfs.store.context import Context
+
+Matrix: TypeAlias = np.ndarray | sp.csr_matrix
+
+
+# -------------------------------------------------------------------------------------------------- rows in use, once
+def sample_part(unit: int, parameters: Mapping[str, Any], context: Context) -> slice:
+    """Return the rows of X that one unit of "sample-rows" looks through."""
+    shape, bands = context.tiles.shape, int(parameters["bands_per_unit"])
+    return slice(unit * bands * shape.tile_rows, min((unit + 1) * bands * shape.tile_rows, shape.n_samples))
+
+
+def sample_rows_of_part(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Read the rows in use that lie in some bands."""
+    rows = context.store.open(layout.EVALUATION_ROWS)[...]
+    part = sample_part(unit, parameters, context)
+    chosen = np.zeros(part.stop - part.start, dtype=bool)
+    low, high = np.searchsorted(rows, [part.start, part.stop])
+    chosen[rows[low:high] - part.start] = True
+    arrays: dict[str, np.ndarray] = {}
+    if chosen.any():
+        height = context.tiles.shape.tile_rows
+        blocks = [block for _, block in context.tiles.aligned_rows(part, height, None, chosen) if block.shape[0]]
+        if is_sparse(blocks[0]):
+            block = sp.vstack(blocks, format="csr")
+            arrays = {"data": block.data, "indices": block.indices, "indptr": block.indptr}
+        else:
+            arrays = {"values": np.concatenate(blocks)}
+    context.store.write_arrays(layout.EVALUATION_PART.format(unit), arrays)
+    return {"n_rows": int(high - low)}
+
+
+def rows_of_sample(context: Context, parameters: Mapping[str, Any]) -> Matrix:
+    """Return X of the rows in use, shape (n_rows, n_features), as stored; held by the process from then on."""
+    held: Matrix = context.holdings.get(
+        "sample", int(parameters["held_bytes"]), _bytes_of, lambda: _read_sample(context, int(parameters["n_parts"]))
+    )
+    return held
+
+
+def world_of(context: Context, parameters: Mapping[str, Any], selection: Selection) -> dict[str, np.ndarray]:
+    """Return the rows of a selection's world, as places in the rows in use, and its folds; held likewise."""
+    name = layout.EVALUATION_WORLD.format(selection.world.number)
+    held: dict[str, np.ndarray] = context.holdings.get(
+        name,
+        int(parameters["held_bytes"]),
+        lambda arrays: sum(values.nbytes for values in arrays.values()),
+        lambda: context.store.read_arrays(name)[0],
+    )
+    return held
+
+
+def _bytes_of(X: Matrix) -> int:
+    return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if is_sparse(X) else X.nbytes)
+
+
+def _read_sample(context: Context, n_parts: int) -> Matrix:
+    n_features, blocks = context.tiles.shape.n_features, []
+    for part in range(n_parts):
+        arrays, _ = context.store.read_arrays(layout.EVALUATION_PART.format(part))
+        if "values" in arrays:
+            blocks.append(arrays["values"])
+        elif arrays:
+            shape = (arrays["indptr"].size - 1, n_features)
+            blocks.append(sp.csr_matrix((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape))
+    if len(blocks) == 1:
+        return blocks[0]
+    return sp.vstack(blocks, format="csr") if is_sparse(blocks[0]) else np.concatenate(blocks)
+
+
+# --------------------------------------------------------------------------------------- what a selection may look at
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """What one selection sees: places of its rows in the rows in use, their labels, none of a row that it sees without
+    one, and their weights.
+    """
+
+    places: np.ndarray
+    labels: Labels
+    weights: np.ndarray | None
+
+
+def seen_by(context: Context, parameters: Mapping[str, Any], selection: Selection) -> Seen:
+    """Return the rows and labels that a selection sees.
+
+    In the transductive setting these are all rows of its world; in the inductive setting the rows of its training
+    fold, and beside them the rows that nobody labelled, but for those of a group that is tested, or not earlier than
+    the first row that is. Labels are those of its draw, among those of these rows that count.
+    """
+    beside = beside_rows(context.store)
+    labels = beside.labels
+    world = world_of(context, parameters, selection)
+    places = world["places"]
+    if selection.fold is not None:
+        name = f"{selection.repeat}-{selection.fold}"
+        unlabelled = places[~labels.is_labelled[places]]
+        unlabelled = unlabelled[_apart(beside, unlabelled, world[f"test-{name}"])]
+        places = np.sort(np.concatenate([world[f"train-{name}"], unlabelled]))
+    own = dataclasses.replace(labels, values=labels.values[places])
+    weights = None if beside.weights is None else beside.weights[places]
+    if selection.labels is not None:
+        assert selection.draw is not None
+        kept = draw_labels(own.counted(weights), selection.labels, selection.draw, int(parameters["random_state"]))
+        missing = -1 if own.task == "classification" else np.nan
+        own = dataclasses.replace(own, values=np.where(kept, own.values, missing).astype(own.values.dtype))
+    return Seen(places, _recoded(own), weights)
+
+
+def _apart(beside: Beside, places: np.ndarray, test: np.ndarray) -> np.ndarray:
+    """Return which of some rows may be seen while others are tested."""
+    apart = np.ones(places.size, dtype=bool)
+    if beside.groups is not None:
+        apart &= ~np.isin(beside.groups[places], beside.groups[test])
+    if beside.times is not None:
+        apart &= beside.times[places] < beside.times[test].min()
+    return apart
+
+
+def _recoded(labels: Labels) -> Labels:
+    """Return labels whose classes are those that some row has, as an estimator would find them."""
+    if labels.task == "regression":
+        return labels
+    codes, places = np.unique(labels.values, return_inverse=True)
+    present = codes[codes >= 0]
+    values = (places - int(np.count_nonzero(codes < 0))).astype(labels.values.dtype)
+    return Labels(labels.task, np.maximum(values, -1), tuple(labels.classes[code] for code in present))

@@ -1,0 +1,298 @@
+"""What differences between methods are worth: intervals, paired differences, ranks over data sets.
+
+Values of cross-validation are not independent: training parts share most of their rows, so the usual standard error is
+too small. Where a design has independent replicates (draws of labels, subsets of classes) their means count as one
+value each; where it has none, the variance is corrected for the overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import chdtrc, fdtrc, stdtr, stdtrit
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with its confidence interval.
+
+    `low` and `high` are NaN where one value leaves no interval. `n_values` counts the values, `n_replicates` the
+    independent ones that the interval goes by; it is 1 where the corrected variance took their place.
+    """
+
+    mean: float
+    low: float
+    high: float
+    n_values: int
+    n_replicates: int
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """The mean of paired differences a - b, its confidence interval and the two-sided p value of "no difference".
+
+    `n_pairs` counts the pairs. The interval and `p_value` are NaN where one pair leaves none.
+    """
+
+    mean: float
+    low: float
+    high: float
+    p_value: float
+    n_pairs: int
+
+
+def mean_interval(values: np.ndarray, replicates: np.ndarray, test_share: float, level: float = 0.95) -> Interval:
+    """Return the mean of an evaluation's values with a confidence interval.
+
+    Parameters
+    ----------
+    values
+        Shape (n_values,), float64, one for each fold of each repeat, draw and subset. NaN, a value that is not defined,
+        is left out.
+    replicates
+        Which independent replicate each value belongs to, shape (n_values,), any numbers. Two or more: values are
+        averaged within each, and the interval is Student's over the averages, of which each counts once. One: it is the
+        corrected resampled t interval of [1]_, with the variance of the values times 1 / J + n_test / n_train for their
+        number J, and J - 1 degrees of freedom.
+    test_share
+        Share of the rows that each split tests, in [0, 1): n_test / n_train is test_share / (1 - test_share). 0 for
+        values that share no training rows.
+    level
+        Of confidence, in (0, 1).
+
+    Returns
+    -------
+    Interval
+        Without bounds (NaN) for one value, and without a mean for none; of width 0 where all values are equal.
+
+    References
+    ----------
+    .. [1] Nadeau, Bengio (2003), "Inference for the Generalization Error", Machine Learning 52, section 4.
+    """
+    estimate = _estimate(np.asarray(values, dtype=np.float64), np.asarray(replicates), test_share)
+    low, high = estimate.bounds(level)
+    return Interval(estimate.mean, low, high, estimate.n_values, estimate.n_replicates)
+
+
+def paired_difference(
+    a: np.ndarray, b: np.ndarray, replicates: np.ndarray, test_share: float, level: float = 0.95
+) -> PairedDifference:
+    """Return by how much the values `a` of one method exceed those of another, `b`, on the same splits.
+
+    Parameters
+    ----------
+    a, b
+        Paired values, shape (n_pairs,), float64; a pair with a NaN is left out.
+    replicates, test_share, level
+        As for :func:`mean_interval`, which the differences go through.
+
+    Returns
+    -------
+    PairedDifference
+        Where all differences are equal the interval has width 0, and p is 1 if they are 0, else 0.
+    """
+    difference = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
+    estimate = _estimate(difference, np.asarray(replicates), test_share)
+    low, high = estimate.bounds(level)
+    return PairedDifference(estimate.mean, low, high, estimate.p_value(), estimate.n_values)
+
+
+@dataclass(frozen=True)
+class _Estimate:
+    """A mean with its standard error (NaN where there is none) and degrees of freedom."""
+
+    mean: float
+    error: float
+    freedom: int
+    n_values: int
+    n_replicates: int
+
+    def bounds(self, level: float) -> tuple[float, float]:
+        if np.isnan(self.error):
+            return float("nan"), float("nan")
+        half = float(stdtrit(self.freedom, (1 + level) / 2)) * self.error
+        return self.mean - half, self.mean + half
+
+    def p_value(self) -> float:
+        if np.isnan(self.error):
+            return float("nan")
+        if self.error == 0:
+            return 1.0 if self.mean == 0 else 0.0
+        return float(2 * stdtr(self.freedom, -abs(self.mean) / self.error))
+
+
+def _estimate(values: np.ndarray, replicates: np.ndarray, test_share: float) -> _Estimate:
+    known = ~np.isnan(values)
+    names, place = np.unique(replicates[known], return_inverse=True)
+    kept, n = values[known], int(known.sum())
+    independent = names.size > 1
+    if independent:
+        kept = np.bincount(place.ravel(), kept) / np.bincount(place.ravel())
+    if kept.size == 0:
+        return _Estimate(float("nan"), float("nan"), 0, n, 0)
+    mean = float(kept.mean())
+    if kept.size == 1:
+        return _Estimate(mean, float("nan"), 0, n, 1)
+    if (kept == kept[0]).all():  # where the mean of equal values is rounded they would seem to vary
+        return _Estimate(float(kept[0]), 0.0, kept.size - 1, n, names.size)
+    overlap = 0.0 if independent else test_share / (1 - test_share)
+    error = float(np.sqrt(kept.var(ddof=1) * (1 / kept.size + overlap)))
+    return _Estimate(mean, error, kept.size - 1, n, names.size)
+
+
+# -------------------------------------------------------------------------------- ranks over data sets
+@dataclass(frozen=True)
+class AverageRanks:
+    """Average ranks of methods over data sets, best first.
+
+    `methods` are the methods that have a value on every data set, `ranks` their average ranks, from 1, shape
+    (n_methods,), float64. `notes` say which methods are left out, and why.
+    """
+
+    methods: tuple[str, ...]
+    ranks: np.ndarray
+    n_sets: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FriedmanTest:
+    """Whether methods differ at all: both forms of the test, with their p values."""
+
+    chi_square: float
+    p_chi_square: float
+    f: float
+    p_f: float
+
+
+def rank_table(table: np.ndarray, *, higher_is_better: bool = True) -> np.ndarray:
+    """Return the rank of each method on each data set, from 1 for the best, ties averaged.
+
+    `table` has shape (n_sets, n_methods), float64, without NaN; so has the result.
+    """
+    from scipy.stats import rankdata
+
+    values = np.asarray(table, dtype=np.float64)
+    return np.asarray(rankdata(-values if higher_is_better else values, axis=1))
+
+
+def average_ranks(table: np.ndarray, methods: Sequence[str], *, higher_is_better: bool = True) -> AverageRanks:
+    """Return the average rank of each method over data sets, section 3.2.2 of [1]_.
+
+    Parameters
+    ----------
+    table
+        A value for each data set and method, shape (n_sets, n_methods), float64. A method with a NaN, on whatever data
+        set, is left out: its ranks would be of other sets than those of the rest.
+    methods
+        Names of the columns.
+    higher_is_better
+        Whether the largest value of a row gets rank 1.
+
+    References
+    ----------
+    .. [1] Demšar (2006), "Statistical Comparisons of Classifiers over Multiple Data Sets", JMLR 7.
+    """
+    values = np.asarray(table, dtype=np.float64)
+    missing = np.isnan(values).sum(axis=0)
+    kept = np.flatnonzero(missing == 0)
+    notes = [
+        f"{methods[int(i)]} has no value on {missing[i]} of {values.shape[0]} data sets and is not ranked."
+        for i in np.flatnonzero(missing)
+    ]
+    ranks = rank_table(values[:, kept], higher_is_better=higher_is_better).mean(axis=0)
+    order = np.argsort(ranks, kind="stable")
+    return AverageRanks(tuple(methods[int(i)] for i in kept[order]), ranks[order], values.shape[0], tuple(notes))
+
+
+def friedman(table: np.ndarray) -> FriedmanTest:
+    """Test whether all methods have the same ranks, section 3.2.2 of [1]_.
+
+    Parameters
+    ----------
+    table
+        A value for each data set and method, shape (n_sets, n_methods), float64, without NaN; two of each at least.
+        Whether large is good makes no difference.
+
+    Returns
+    -------
+    FriedmanTest
+        Friedman's chi-square with n_methods - 1 degrees of freedom, corrected for ties, and the less conservative F of
+        Iman and Davenport that follows from it. Where all values of every data set are tied nothing differs: both are
+        0, p is 1. Where all data sets have the same ranks F is infinite.
+
+    Raises
+    ------
+    ValueError
+        For fewer than two data sets or methods, or for a NaN.
+
+    References
+    ----------
+    .. [1] Demšar (2006), "Statistical Comparisons of Classifiers over Multiple Data Sets", JMLR 7.
+    """
+    values = np.asarray(table, dtype=np.float64)
+    n_sets, n_methods = values.shape
+    if n_sets < 2 or n_methods < 2 or np.isnan(values).any():
+        msg = f"ranks are compared of two data sets and two methods at least, without NaN; there are {values.shape}"
+        raise ValueError(msg)
+    ranks = rank_table(values)
+    away = ranks - (n_methods + 1) / 2
+    spread = float((away**2).sum()) / (n_methods - 1)
+    if spread == 0:
+        return FriedmanTest(0.0, 1.0, 0.0, 1.0)
+    chi_square = float((away.sum(axis=0) ** 2).sum()) / spread
+    rest = n_sets * (n_methods - 1) - chi_square
+    f, p_f = float("inf"), 0.0
+    if rest > 1e-12 * chi_square:
+        f = (n_sets - 1) * chi_square / rest
+        p_f = float(fdtrc(n_methods - 1, (n_methods - 1) * (n_sets - 1), f))
+    return FriedmanTest(chi_square, float(chdtrc(n_methods - 1, chi_square)), f, p_f)
+
+
+def nemenyi(n_methods: int, n_sets: int, alpha: float = 0.05) -> float:
+    """Return the critical difference of average ranks, section 3.2.2 of [1]_: q sqrt(k (k + 1) / (6 N)).
+
+    q is the upper `alpha` quantile of the studentized range of k methods, with infinite degrees of freedom, over
+    sqrt(2). Two methods whose average ranks over N data sets are farther apart differ.
+
+    Raises
+    ------
+    ValueError
+        For fewer than two methods, or no data set.
+
+    References
+    ----------
+    .. [1] Demšar (2006), "Statistical Comparisons of Classifiers over Multiple Data Sets", JMLR 7.
+    """
+    if n_methods < 2 or n_sets < 1:
+        msg = f"a critical difference is of two methods at least on one data set; there are {n_methods} on {n_sets}"
+        raise ValueError(msg)
+    from scipy.stats import studentized_range
+
+    q = float(studentized_range.isf(alpha, n_methods, np.inf)) / np.sqrt(2)
+    return float(q * np.sqrt(n_methods * (n_methods + 1) / (6 * n_sets)))
+
+
+def alike(ranks: np.ndarray, critical_difference: float) -> list[tuple[int, int]]:
+    """Return the groups of methods that do not differ, as the bars of the usual picture.
+
+    Parameters
+    ----------
+    ranks
+        Average ranks, ascending, shape (n_methods,).
+    critical_difference
+        Of :func:`nemenyi`.
+
+    Returns
+    -------
+    list of (first, last)
+        Places in `ranks`, both within the group: two methods or more no farther apart than the critical difference,
+        none of the groups within another.
+    """
+    ranks = np.asarray(ranks, dtype=np.float64)
+    last = np.searchsorted(ranks, ranks + critical_difference, side="right") - 1
+    return [
+        (first, int(end)) for first, end in enumerate(last) if end > first and (first == 0 or end > last[first - 1])
+    ]

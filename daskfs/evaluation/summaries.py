@@ -1,0 +1,501 @@
+"""Stage "evaluation-tables": all values, what they come to, and how stable and how different the rankings are.
+
+Values of different settings, models, metrics, numbers of classes and amounts of labels are never put together. Within
+these, a draw of labels among one draw of classes is a *replicate*: values of one replicate share their rows, those of
+different ones count as independent (:mod:`daskfs.evaluation.significance`). Where other labels make no difference, to a
+method that looks at none for example, all draws are the same one and count once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.evaluation.design import Design, Selection
+from daskfs.evaluation.modelspec import higher_is_better
+from daskfs.evaluation.significance import PairedDifference, mean_interval, paired_difference
+from daskfs.evaluation.stability import jaccard_index, kuncheva_index, rank_intervals, selection_frequency
+from daskfs.evaluation.tables import ColumnType, Result, Table, results, values_table, write_table
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.store import Store
+
+LEAST_TOLD = 100
+"""Of so many features at least it is told how often they are selected, where so many are."""
+
+SUMMARY_COLUMNS: Mapping[str, ColumnType] = {
+    "method": "string",
+    "model": "string",
+    "metric": "string",
+    "setting": "string",
+    "n_classes": "int64",
+    "labels": "float64",
+    "n_selected": "int64",
+    "n_values": "int64",
+    "mean": "float64",
+    "std": "float64",
+    "low": "float64",
+    "high": "float64",
+    "higher_is_better": "bool",
+}
+COMPARISON_COLUMNS: Mapping[str, ColumnType] = {
+    "setting": "string",
+    "model": "string",
+    "metric": "string",
+    "n_classes": "int64",
+    "labels": "float64",
+    "n_selected": "int64",
+    "method": "string",
+    "other": "string",
+    "difference": "float64",
+    "low": "float64",
+    "high": "float64",
+    "p_value": "float64",
+    "n_pairs": "int64",
+    "higher_is_better": "bool",
+}
+GAP_COLUMNS: Mapping[str, ColumnType] = {
+    "method": "string",
+    "model": "string",
+    "metric": "string",
+    "n_classes": "int64",
+    "labels": "float64",
+    "n_selected": "int64",
+    "transductive": "float64",
+    "inductive": "float64",
+    "gap": "float64",
+    "low": "float64",
+    "high": "float64",
+    "p_value": "float64",
+    "n_pairs": "int64",
+    "higher_is_better": "bool",
+}
+STABILITY_COLUMNS: Mapping[str, ColumnType] = {
+    "setting": "string",
+    "n_classes": "int64",
+    "labels": "float64",
+    "method": "string",
+    "n_selected": "int64",
+    "n_rankings": "int64",
+    "kuncheva": "float64",
+    "jaccard": "float64",
+}
+FREQUENCY_COLUMNS: Mapping[str, ColumnType] = {
+    "setting": "string",
+    "n_classes": "int64",
+    "labels": "float64",
+    "method": "string",
+    "feature": "int64",
+    "name": "string",
+    "n_selected": "int64",
+    "frequency": "float64",
+    "mean_rank": "float64",
+    "rank_low": "float64",
+    "rank_high": "float64",
+}
+
+
+def write_tables(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Write every table that has a row; the facts hold what to warn of.
+
+    Raises
+    ------
+    InputError
+        Where no ranking could be made, with the reasons.
+    """
+    del unit
+    for table in evaluation_tables(context, parameters):
+        if table.rows:
+            write_table(context.store, table)
+    return {"warnings": failure_warnings(context.store, parameters)}
+
+
+def evaluation_tables(context: Context, parameters: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield the tables of :data:`daskfs.store.layout.EVALUATION_TABLES`, one after the other, some without a row.
+
+    Parameters
+    ----------
+    context
+        Of the run whose tests are done.
+    parameters
+        Of the stage "evaluate".
+
+    Raises
+    ------
+    InputError
+        Where no ranking could be made, with the reasons.
+    """
+    design = Design(parameters)
+    if (failed := failures(context.store, parameters)) and len(failed) == design.n_selections:
+        msg = f"the evaluation could rank nothing. {' '.join(_grouped_failures(failed, design))}"
+        raise InputError(msg)
+    found = results(context.store, parameters)
+    yield values_table(found)
+    cubes = cubes_of(found, design, _kind_of_folds(context.store))
+    yield Table("evaluation_summary", SUMMARY_COLUMNS, [row for cube in cubes for row in _summary(cube)])
+    yield Table("comparisons", COMPARISON_COLUMNS, [row for cube in cubes for row in _comparisons(cube)])
+    yield Table("gap", GAP_COLUMNS, [row for pair in _in_both_settings(cubes) for row in _gap(*pair)])
+    groups, n_features = _groups(design), context.tiles.shape.n_features
+    rows = [row for group in groups for row in _stability(context.store, group, design, n_features)]
+    yield Table("stability", STABILITY_COLUMNS, rows)
+    names = context.tiles.feature_names()
+    rows = [row for group in groups for row in _frequencies(context.store, group, design, names)]
+    yield Table("selection_frequency", FREQUENCY_COLUMNS, rows)
+
+
+def _kind_of_folds(store: Store) -> str | None:
+    kind: str | None = store.need_json(layout.EVALUATION_DESIGN)["folds"]
+    return kind
+
+
+# ------------------------------------------------------------------------------------ selections that came to nothing
+def failures(store: Store, parameters: Mapping[str, Any]) -> list[tuple[Selection, str]]:
+    """Return the selections that could not be made, with the reason; none of the run's own rankings."""
+    if not parameters["ranks_anew"]:
+        return []
+    design, found = Design(parameters), []
+    for unit in range(design.n_selections):
+        reason = (store.read_record("select", unit) or {}).get("facts", {}).get("failed")
+        if reason is not None:
+            found.append((design.selection(unit), str(reason)))
+    return found
+
+
+def failure_warnings(store: Store, parameters: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each method and amount of labels of which rankings could not be made."""
+    return _grouped_failures(failures(store, parameters), Design(parameters))
+
+
+def _grouped_failures(failed: Sequence[tuple[Selection, str]], design: Design) -> list[str]:
+    reasons: dict[Selection, list[str]] = {}
+    for selection, reason in failed:
+        reasons.setdefault(_group_of(selection), []).append(reason)
+    sizes = Counter(_group_of(design.selection(number)) for number in range(design.n_selections)) if reasons else {}
+    found = []
+    for group, why in reasons.items():
+        words = [group.method]
+        if len(design.settings) > 1:
+            words.append(f"in the {group.setting} setting")
+        if group.world.n_classes is not None:
+            words.append(f"among {group.world.n_classes} classes")
+        if group.labels is not None:
+            words.append(f"with labels {group.labels}")
+        counted = Counter(why)
+        most, count = counted.most_common(1)[0]
+        others = f" ({len(why) - count} of them for other reasons)" if len(counted) > 1 else ""
+        of = sizes[group]
+        what = "its ranking failed" if of == 1 else f"{len(why)} of {of} rankings failed"
+        found.append(f"{' '.join(words)}: {what}{others}: {most}")
+    return found
+
+
+def _group_of(selection: Selection) -> Selection:
+    """Return what selections of one method have in common that are of the same amounts."""
+    world = replace(selection.world, number=-1, subset=None)
+    return replace(selection, number=-1, world=world, draw=None, repeat=None, fold=None)
+
+
+# ------------------------------------------------------------------------------------------------- values, side by side
+Cell = tuple[int | None, int | None, int | None, int | None]
+"""Draw of classes, draw of labels, repeat and fold that a value is of."""
+
+
+@dataclass(frozen=True)
+class Cube:
+    """Values that may be compared: of one setting, model and metric, among as many classes, with as many labels.
+
+    `values` has shape (n_methods, n_sizes, n_cells), float64, NaN where there is none; `test_share` is the share of the
+    rows that a fold tests, 0 where there are no folds.
+    """
+
+    setting: str
+    model: str
+    metric: str
+    n_classes: int | None
+    labels: float | None
+    methods: tuple[str, ...]
+    sizes: tuple[int, ...]
+    cells: tuple[Cell, ...]
+    values: np.ndarray
+    test_share: float
+
+    @property
+    def replicates(self) -> np.ndarray:
+        """Number of the replicate of each cell, shape (n_cells,)."""
+        return _numbered([cell[:2] for cell in self.cells])
+
+    @property
+    def what(self) -> tuple[Any, ...]:
+        """What the cube is of, but for the setting."""
+        return (self.model, self.metric, self.n_classes, self.labels)
+
+    def is_counted(self, values: np.ndarray) -> np.ndarray:
+        """Return which of some values, shape (n_cells,), count: of draws of labels that all came to the same, one."""
+        first: dict[tuple[int | None, ...], float] = {}
+        for (subset, draw, *split), value in zip(self.cells, values.tolist(), strict=True):
+            same = first.setdefault((subset, *split), value)
+            if draw is None or not (same == value or (same != same and value != value)):
+                return np.ones(len(self.cells), dtype=bool)
+        draws = [cell[1] for cell in self.cells]
+        return np.array([draw == draws[0] for draw in draws])
+
+    def by_size(self) -> Iterator[tuple[int | None, np.ndarray]]:
+        """Yield values by number of features, shape (n_methods, n_cells); last, for None, their means over all."""
+        for place, size in enumerate(self.sizes):
+            yield size, self.values[:, place]
+        yield None, _means(self.values, axis=1)
+
+
+def _numbered(keys: Sequence[Any]) -> np.ndarray:
+    numbers: dict[Any, int] = {}
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+
+
+def _means(values: np.ndarray, axis: int) -> np.ndarray:
+    """Return means of what is not NaN, NaN where nothing is."""
+    known = ~np.isnan(values)
+    count = known.sum(axis=axis)
+    total = np.where(known, values, 0.0).sum(axis=axis)
+    return np.asarray(np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0))
+
+
+def cubes_of(found: Sequence[Result], design: Design, kind: str | None) -> list[Cube]:
+    """Return the values of an evaluation, each in the cube that it belongs to.
+
+    Parameters
+    ----------
+    found
+        The values.
+    design
+        The design that they are of.
+    kind
+        Of the folds; None where there are none.
+    """
+    groups: dict[tuple[Any, ...], list[Result]] = {}
+    for result in found:
+        selection = result.selection
+        key = (selection.setting, result.model, result.metric, selection.world.n_classes, selection.labels)
+        groups.setdefault(key, []).append(result)
+    models = {key: place for place, key in enumerate(dict.fromkeys((r.model, r.metric) for r in found))}
+    settings = design.settings
+    order = sorted(groups, key=lambda k: (settings.index(k[0]), models[k[1], k[2]], k[3] or 0, k[4] or 0.0))
+    return [_cube(key, groups[key], design, kind) for key in order]
+
+
+def _cube(key: tuple[Any, ...], found: Sequence[Result], design: Design, kind: str | None) -> Cube:
+    def cell(result: Result) -> Cell:
+        return (result.selection.world.subset, result.selection.draw, result.repeat, result.fold)
+
+    cells = {c: place for place, c in enumerate(dict.fromkeys(cell(result) for result in found))}
+    methods = {method: place for place, method in enumerate(design.methods)}
+    sizes = {size: place for place, size in enumerate(design.sizes)}
+    values = np.full((len(methods), len(sizes), len(cells)), np.nan)
+    for result in found:
+        if result.value is not None:
+            place = (methods[result.selection.method], sizes[result.n_selected], cells[cell(result)])
+            values[place] = result.value
+    share = 0.0
+    if any(c[3] is not None for c in cells):
+        # of timed folds the training parts grow: half of the rows on average
+        share = 2 / (design.n_splits + 3) if kind == "timed" else 1 / design.n_splits
+    setting, model, metric, n_classes, labels = key
+    amount = None if labels is None else float(labels)
+    names = (tuple(methods), tuple(sizes), tuple(cells))
+    return Cube(setting, model, metric, n_classes, amount, *names, values, share)
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _summary(cube: Cube) -> Iterator[tuple[Any, ...]]:
+    better = higher_is_better(cube.metric)
+    for place, method in enumerate(cube.methods):
+        for size, values in cube.by_size():
+            counted = cube.is_counted(values[place])
+            kept = values[place][counted]
+            known = kept[~np.isnan(kept)]
+            if known.size == 0:
+                continue
+            interval = mean_interval(kept, cube.replicates[counted], cube.test_share)
+            yield (
+                method,
+                cube.model or None,
+                cube.metric,
+                cube.setting,
+                cube.n_classes,
+                cube.labels,
+                size,
+                known.size,
+                interval.mean,
+                float(known.std()),
+                _number(interval.low),
+                _number(interval.high),
+                better,
+            )
+
+
+def _comparisons(cube: Cube) -> Iterator[tuple[Any, ...]]:
+    better = higher_is_better(cube.metric)
+    own = (cube.setting, cube.model or None, cube.metric, cube.n_classes, cube.labels)
+    for one, other in combinations(range(len(cube.methods)), 2):
+        # over all numbers of features: the mean of differences at those that both have
+        apart = replace(cube, values=(cube.values[one] - cube.values[other])[None])
+        for size, (values,) in apart.by_size():
+            found = _difference(cube, values, np.zeros_like(values))
+            if found.n_pairs:
+                numbers = (_number(found.low), _number(found.high), _number(found.p_value), found.n_pairs)
+                names = (cube.methods[one], cube.methods[other])
+                yield (*own, size, *names, found.mean, *numbers, better)
+
+
+def _difference(cube: Cube, a: np.ndarray, b: np.ndarray) -> PairedDifference:
+    apart = a - b
+    # two methods of the same selections do not differ, however often that is seen
+    counted = cube.is_counted(apart) if np.any(apart[~np.isnan(apart)]) else np.ones(apart.size, dtype=bool)
+    return paired_difference(a[counted], b[counted], cube.replicates[counted], cube.test_share)
+
+
+# ------------------------------------------------------------------------------------------ transductive and inductive
+def _in_both_settings(cubes: Sequence[Cube]) -> Iterator[tuple[Cube, Cube]]:
+    inductive = {cube.what: cube for cube in cubes if cube.setting == "inductive"}
+    for cube in cubes:
+        if cube.setting == "transductive" and cube.what in inductive:
+            yield cube, inductive[cube.what]
+
+
+def _gap(transductive: Cube, inductive: Cube) -> Iterator[tuple[Any, ...]]:
+    better = higher_is_better(transductive.metric)
+    if set(transductive.cells) != set(inductive.cells):  # a model without folds has them in one setting only
+        transductive, inductive = _by_replicate(transductive), _by_replicate(inductive)
+    places = [inductive.cells.index(cell) for cell in transductive.cells]
+    inductive = replace(inductive, cells=transductive.cells, values=inductive.values[:, :, places])
+    # over all numbers of features: at those that both have
+    known = ~np.isnan(transductive.values + inductive.values)
+    both = [replace(cube, values=np.where(known, cube.values, np.nan)) for cube in (transductive, inductive)]
+    for place, method in enumerate(transductive.methods):
+        for (size, seen), (_, unseen) in zip(both[0].by_size(), both[1].by_size(), strict=True):
+            found = _difference(transductive, unseen[place], seen[place])
+            if found.n_pairs:
+                means = (float(np.nanmean(seen[place])), float(np.nanmean(unseen[place])))
+                numbers = (_number(found.low), _number(found.high), _number(found.p_value), found.n_pairs)
+                yield (method, *_named(transductive), size, *means, found.mean, *numbers, better)
+
+
+def _named(cube: Cube) -> tuple[Any, ...]:
+    return (cube.model or None, cube.metric, cube.n_classes, cube.labels)
+
+
+def _by_replicate(cube: Cube) -> Cube:
+    """Return a cube with one value for each replicate, the mean."""
+    numbers = cube.replicates
+    firsts = [int(np.argmax(numbers == number)) for number in range(numbers.max() + 1)]
+    values = np.stack([_means(cube.values[:, :, numbers == number], axis=2) for number in range(len(firsts))], axis=2)
+    cells = tuple((cube.cells[first][0], cube.cells[first][1], None, None) for first in firsts)
+    return replace(cube, cells=cells, values=values, test_share=0.0)
+
+
+# --------------------------------------------------------------------------------------------------- stable selections
+@dataclass(frozen=True)
+class Group:
+    """Rankings by one method of the same setting, number of classes and amount of labels: numbers of the selections."""
+
+    setting: str
+    n_classes: int | None
+    labels: float | None
+    method: str
+    selections: tuple[Selection, ...]
+
+    @property
+    def own(self) -> tuple[Any, ...]:
+        """What the group is of, as tables say it."""
+        return (self.setting, self.n_classes, self.labels, self.method)
+
+
+def _groups(design: Design) -> list[Group]:
+    """Return the rankings that stand beside each other, where they are two or more."""
+    if design.n_selections == len(design.methods):
+        return []
+    found: dict[Selection, list[Selection]] = {}
+    for number in range(design.n_selections):
+        selection = design.selection(number)
+        found.setdefault(_group_of(selection), []).append(selection)
+    place: Callable[[Selection], tuple[Any, ...]] = lambda s: (  # noqa: E731
+        design.settings.index(s.setting),
+        s.world.n_classes or 0,
+        s.labels or 0.0,
+        design.methods.index(s.method),
+    )
+    return [
+        Group(
+            one.setting,
+            one.world.n_classes,
+            None if one.labels is None else float(one.labels),
+            one.method,
+            tuple(found[one]),
+        )
+        for one in sorted(found, key=place)
+        if len(found[one]) > 1
+    ]
+
+
+def _orders(store: Store, group: Group) -> list[tuple[Selection, np.ndarray]]:
+    names = [(selection, layout.EVALUATION_ORDER.format(selection.number)) for selection in group.selections]
+    return [(selection, store.read_arrays(name)[0]["order"]) for selection, name in names]
+
+
+def _stability(store: Store, group: Group, design: Design, n_features: int) -> Iterator[tuple[Any, ...]]:
+    """Yield how much the selections of one method agree. Among different classes they are of different data, so they
+    are compared within each draw of classes, and the mean is told.
+    """
+    by_world: dict[int, list[np.ndarray]] = {}
+    for selection, order in _orders(store, group):
+        by_world.setdefault(selection.world.number, []).append(order)
+    for size in design.sizes:
+        worlds = [[order for order in orders if order.size >= size] for orders in by_world.values()]
+        worlds = [orders for orders in worlds if len(orders) > 1]
+        if not worlds:
+            continue
+        kuncheva = [kuncheva_index(orders, size, n_features) for orders in worlds]
+        jaccard = [jaccard_index(orders, size) for orders in worlds]
+        n_rankings = sum(len(orders) for orders in worlds)
+        yield (*group.own, size, n_rankings, *(_mean_of(indices) for indices in (kuncheva, jaccard)))
+
+
+def _mean_of(indices: Sequence[float | None]) -> float | None:
+    known = [index for index in indices if index is not None]
+    return float(np.mean(known)) if known else None
+
+
+def most_frequent(n_selected: int) -> int:
+    """Return of how many features at most it is told how often they are selected."""
+    return max(LEAST_TOLD, n_selected)
+
+
+def _frequencies(store: Store, group: Group, design: Design, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield how often each feature is among the first, most often first, for at most as many as :func:`most_frequent`
+    says, and at least once.
+    """
+    orders = [order for _, order in _orders(store, group) if order.size]
+    sizes = [size for size in design.sizes if any(order.size >= size for order in orders)]
+    if len(orders) < 2 or not sizes:
+        return
+    features = np.unique(np.concatenate([order[: max(sizes)] for order in orders]))
+    # all others share a number that is left out: ranks are told of features that are selected
+    place = np.full(len(names) + 1, features.size)
+    place[features] = np.arange(features.size)
+    ranks = rank_intervals([place[order] for order in orders], features.size + 1)
+    for size in sizes:
+        counted = [place[order[:size]] for order in orders if order.size >= size]
+        shares = selection_frequency(counted, size, features.size + 1)[: features.size]
+        by_share = np.lexsort((ranks.mean[: features.size], -shares))
+        for number in by_share[: min(np.count_nonzero(shares), most_frequent(size))]:
+            feature = int(features[number])
+            about = (float(rank[number]) for rank in (ranks.mean, ranks.low, ranks.high))
+            yield (*group.own, feature, names[feature], size, float(shares[number]), *about)

@@ -1,0 +1,138 @@
+"""What all tests came to, value by value, and tables with fixed types as CSV and Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from daskfs.evaluation.design import Design, Selection
+from daskfs.ranking.tables import csv_bytes
+from daskfs.store import layout
+from daskfs.store.store import Store
+
+ColumnType = Literal["string", "int64", "float64", "bool"]
+
+EVALUATION_COLUMNS: Mapping[str, ColumnType] = {
+    "method": "string",
+    "n_selected": "int64",
+    "n_labelled": "int64",
+    "repeat": "int64",
+    "fold": "int64",
+    "metric": "string",
+    "value": "float64",
+    "model": "string",
+    "setting": "string",
+    "n_classes": "int64",
+    "subset": "int64",
+    "labels": "float64",
+    "draw": "int64",
+    "n_tested": "int64",
+}
+
+
+# ------------------------------------------------------------------------------------------------------------- tables
+@dataclass(frozen=True)
+class Table:
+    """A table: its columns with their types, and its rows; None is an empty cell."""
+
+    name: str
+    columns: Mapping[str, ColumnType]
+    rows: Sequence[tuple[Any, ...]]
+
+    def arrow(self) -> Any:
+        """Return the rows as a :class:`pyarrow.Table`, in the types of the columns also where all cells are empty."""
+        import pyarrow as pa
+
+        values = zip(*self.rows, strict=True) if self.rows else ([] for _ in self.columns)
+        fields = [(name, pa.type_for_alias(kind)) for name, kind in self.columns.items()]
+        arrays = [pa.array(list(column), kind) for column, (_, kind) in zip(values, fields, strict=True)]
+        return pa.table(arrays, schema=pa.schema(fields))
+
+
+def write_table(store: Store, table: Table) -> None:
+    """Write a table as CSV and as Parquet."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    store.write_bytes(layout.TABLE_CSV.format(table.name), csv_bytes(list(table.columns), table.rows))
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.arrow(), sink)
+    store.write_bytes(layout.TABLE_PARQUET.format(table.name), sink.getvalue().to_pybytes())
+
+
+def read_table(store: Store, name: str) -> list[dict[str, Any]]:
+    """Return the rows of a table that :func:`write_table` wrote, none where it is not there."""
+    data = store.read_bytes(layout.TABLE_PARQUET.format(name))
+    if data is None:
+        return []
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows: list[dict[str, Any]] = pq.read_table(pa.BufferReader(data)).to_pylist()
+    return rows
+
+
+# ------------------------------------------------------------------------------------------------------------- values
+@dataclass(frozen=True)
+class Result:
+    """One value, None where a metric has no meaning, and the selection that it is of."""
+
+    selection: Selection
+    n_labelled: int
+    n_selected: int
+    model: str
+    metric: str
+    repeat: int | None
+    fold: int | None
+    n_tested: int | None
+    value: float | None
+
+
+def results(store: Store, parameters: Mapping[str, Any]) -> list[Result]:
+    """Return all values, in the order of the units.
+
+    Parameters
+    ----------
+    store
+        Run store.
+    parameters
+        Of the stage "evaluate".
+    """
+    design = Design(parameters)
+    labelled = {
+        number: int(store.read_arrays(layout.EVALUATION_ORDER.format(number))[1]["n_labelled"])
+        for number in range(design.n_selections)
+    }
+    found = []
+    for unit in range(design.n_tests):
+        trial, record = design.trial(unit), store.need_record("evaluate", unit)
+        for model, metric, repeat, fold, n_tested, value in record["facts"]["values"]:
+            seen = labelled[trial.selection.number]
+            found.append(Result(trial.selection, seen, trial.n_selected, model, metric, repeat, fold, n_tested, value))
+    return found
+
+
+def values_table(found: Sequence[Result]) -> Table:
+    """Return all values, one in each row."""
+    return Table("evaluation", EVALUATION_COLUMNS, [_row(result) for result in found])
+
+
+def _row(result: Result) -> tuple[Any, ...]:
+    selection = result.selection
+    return (
+        selection.method,
+        result.n_selected,
+        result.n_labelled,
+        result.repeat,
+        result.fold,
+        result.metric,
+        result.value,
+        result.model or None,
+        selection.setting,
+        selection.world.n_classes,
+        selection.world.subset,
+        None if selection.labels is None else float(selection.labels),
+        selection.draw,
+        result.n_tested,
+    )

@@ -1,0 +1,115 @@
+"""Stage "evaluate": how good the first features of one selection are, by every model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from daskfs.evaluation.design import Design, Trial, beside_rows
+from daskfs.evaluation.metrics import hit_rate
+from daskfs.evaluation.modelspec import ModelSpec, uses_folds
+from daskfs.evaluation.predictors import evaluate_model, evaluate_whole
+from daskfs.evaluation.rows import rows_of_sample, seen_by, world_of
+from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.labels import Labels
+from daskfs.store import layout
+from daskfs.store.context import Context
+
+Split = tuple[int | None, int | None, np.ndarray, np.ndarray]
+"""Repeat, fold, and the places of training and of tested rows in the rows in use."""
+OF_SELECTION = ""
+"""Stands for the model where a number is of the selection itself."""
+
+
+def evaluate_selection(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Evaluate the first features of one selection; the facts hold a list of values, each with its model, metric,
+    repeat, fold and number of tested rows.
+    """
+    design = Design(parameters)
+    trial = design.trial(unit)
+    order = context.store.read_arrays(layout.EVALUATION_ORDER.format(trial.selection.number))[0]["order"]
+    if order.size < trial.n_selected:
+        return {"values": []}
+    features = order[: trial.n_selected]
+    labels = beside_rows(context.store).labels
+    X, y = _columns(context, parameters, features), labels.values
+    values: list[list[Any]] = []
+    splits = list(_splits(context, parameters, design, trial, labels.is_labelled))
+    is_first = not trial.repeat or trial.selection.setting == "inductive"
+    for spec in map(ModelSpec.from_json, parameters["models"]):
+        seed, scaling = int(parameters["random_state"]), parameters["scaling"]
+        if uses_folds(spec, trial.selection.setting):
+            for repeat, fold, train, tested in splits:
+                found = evaluate_model(spec, labels.task, X, y, train, tested, scaling, seed)
+                values += [
+                    [spec.label, metric, repeat, fold, int(tested.size), value] for metric, value in found.items()
+                ]
+        elif is_first:
+            values += _of_whole(context, parameters, spec, trial, splits, X, labels)
+    if parameters["informative"] and is_first:
+        share = hit_rate(order, np.array(parameters["informative"]), trial.n_selected)
+        values.append([OF_SELECTION, "hit_rate", trial.selection.repeat, trial.selection.fold, None, share])
+    # JSON knows no NaN, which a metric gives where it has no meaning
+    return {"values": [[*about, None if np.isnan(value) else float(value)] for *about, value in values]}
+
+
+def _splits(
+    context: Context, parameters: Mapping[str, Any], design: Design, trial: Trial, is_labelled: np.ndarray
+) -> Iterator[Split]:
+    selection = trial.selection
+    world = world_of(context, parameters, selection)
+    drawn: np.ndarray | None = None
+    if parameters["train_on"] == "labelled":
+        seen = seen_by(context, parameters, selection)
+        drawn = seen.places[seen.labels.is_labelled]
+    if not design.has_folds:
+        assert drawn is not None
+        others = world["places"][is_labelled[world["places"]]]
+        yield None, None, drawn, np.setdiff1d(others, drawn)
+        return
+    if selection.fold is not None:
+        names = [(selection.repeat, selection.fold)]
+    else:
+        names = [(trial.repeat, fold) for fold in range(design.n_splits)]
+    for repeat, fold in names:
+        train = world[f"train-{repeat}-{fold}"]
+        yield repeat, fold, train if drawn is None else drawn, world[f"test-{repeat}-{fold}"]
+
+
+def _of_whole(
+    context: Context,
+    parameters: Mapping[str, Any],
+    spec: ModelSpec,
+    trial: Trial,
+    splits: list[Split],
+    X: np.ndarray,
+    labels: Labels,
+) -> list[list[Any]]:
+    """Return values of a model that is fitted to the rows it is judged by: all of a world, or those held out."""
+    seed, scaling = int(parameters["random_state"]), parameters["scaling"]
+    if trial.selection.fold is None:
+        world = world_of(context, parameters, trial.selection)
+        places = world["places"][labels.is_labelled[world["places"]]]
+    else:
+        ((_, _, _, places),) = splits
+    found = evaluate_whole(spec, labels.task, X[places], labels.values[places], scaling, seed)
+    repeat, fold = trial.selection.repeat, trial.selection.fold
+    return [[spec.label, metric, repeat, fold, int(places.size), value] for metric, value in found.items()]
+
+
+def _columns(context: Context, parameters: Mapping[str, Any], features: np.ndarray) -> np.ndarray:
+    """Return some columns of the rows in use, dense, float64."""
+    if parameters["ranks_anew"]:
+        block = rows_of_sample(context, parameters)[:, features]
+        return (block.toarray() if is_sparse(block) else block).astype(np.float64)
+    slab_columns = int(parameters["slab_columns"])
+    known = context.store.open(layout.EVALUATION_FEATURES)[...]
+    X = np.empty((context.store.open(layout.EVALUATION_ROWS).shape[0], features.size))
+    for slab in np.unique(features // slab_columns):
+        in_slab = known[known // slab_columns == slab]
+        block = context.store.open(layout.EVALUATION_SLAB.format(int(slab)))[...]
+        places = np.flatnonzero(features // slab_columns == slab)
+        X[:, places] = block[:, np.searchsorted(in_slab, features[places])]
+    return X

@@ -1,0 +1,86 @@
+"""Checking keys against a block, and saying in words of the job file what is wrong with them."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import (
+    BaseModel,
+    ValidationError,
+)
+from pydantic_core import ErrorDetails
+
+from daskfs.errors import JobError, nearest
+from daskfs.job.base import BlockType
+from daskfs.shown import masked
+
+
+class _Shown(reprlib.Repr):
+    """Values as messages show them: without credentials, and cut while what aliases of YAML blow up is small."""
+
+    def repr_str(self, x: str, level: int) -> str:
+        return super().repr_str(masked(x), level)
+
+
+_SHOWN = _Shown()
+_SHOWN.maxstring = _SHOWN.maxother = 200
+
+
+def checked(block: type[BlockType], raw: Mapping[str, Any], where: str = "") -> BlockType:
+    """Check the keys of a block; :class:`JobError` begins with `where` and names the key."""
+    try:
+        return block.model_validate(raw)
+    except ValidationError as error:
+        raise JobError(f"{where}: {_explain(error, block)}" if where else _explain(error, block)) from None
+
+
+def _explain(error: ValidationError, block: type[BaseModel]) -> str:
+    problems = error.errors()
+    problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
+    if problem["type"] == "extra_forbidden":
+        *parents, name = problem["loc"]
+        valid = _valid_keys(parents, block)
+        return (
+            f"unknown key '{_key((*parents, name))}'.{nearest(str(name), valid)} Valid keys here: {', '.join(valid)}."
+        )
+    key = _key(_field_of(problem["loc"], block))
+    if problem["type"] == "missing":
+        return f"key '{key}' is missing."
+    # a field of several types has one problem for each of them
+    same = [p for p in problems if _key(_field_of(p["loc"], block)) == key]
+    messages = dict.fromkeys(_message(p, block) for p in same)
+    shown = _SHOWN.repr(problem["input"])
+    return f"key '{key}': {'; or: '.join(messages)} (got {shown if len(shown) < 80 else shown[:77] + '...'})."
+
+
+def _message(problem: ErrorDetails, block: type[BaseModel]) -> str:
+    if problem["type"] in ("model_type", "model_attributes_type"):
+        return f"Keys should stand here, such as {', '.join(_valid_keys(problem['loc'], block)[:3])}"
+    return problem["msg"].removeprefix("Value error, ")
+
+
+def _key(location: Sequence[Any]) -> str:
+    return ".".join(str(part) for part in location)
+
+
+def _field_of(location: Sequence[Any], block: type[BaseModel]) -> list[Any]:
+    """Return the location without what pydantic adds to name one type of several."""
+    return [
+        part
+        for position, part in enumerate(location)
+        if isinstance(part, int) or part in _valid_keys(location[:position], block)
+    ]
+
+
+def _valid_keys(location: Sequence[Any], model: type[BaseModel]) -> tuple[str, ...]:
+    for part in location:
+        if isinstance(part, int):
+            continue
+        annotation = model.model_fields[part].annotation if part in model.model_fields else None
+        candidates = [annotation, *getattr(annotation, "__args__", ())]
+        blocks = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
+        if blocks:
+            model = blocks[0]
+    return tuple(model.model_fields)

@@ -1,0 +1,155 @@
+"""The block of a job file that says how rankings are evaluated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    Field,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
+
+from daskfs.evaluation.modelspec import ModelSpec, make_model
+from daskfs.job.base import Block
+from daskfs.job.methods import check_names, is_plain, with_parameters
+from daskfs.kernels.labels import Task
+
+MODEL_LABEL_BYTES = 60
+
+
+class ModelBlock(Block):
+    """One model of the evaluation: its name, an optional label, its parameters, and the metrics it is judged by."""
+
+    name: str
+    label: str | None = None
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    metrics: tuple[str, ...] = ()
+
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("parameters")
+    @classmethod
+    def _plain_values(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for key, entry in value.items():
+            if not is_plain(entry):
+                msg = f"'{key}' should be a finite number, text, true, false, null, or a list of these"
+                raise ValueError(msg)
+        return value
+
+
+class EvaluateBlock(Block):
+    """Cross-validated nearest-neighbor prediction on the first features of each ranking."""
+
+    n_selected: tuple[PositiveInt, ...] = Field((5, 10, 20, 50, 100), min_length=1)
+    models: tuple[ModelBlock, ...] = Field(
+        (ModelBlock(name="knn"),),
+        min_length=1,
+        description=(
+            "knn, linear-svm, rbf-svm, ridge, kmeans, 1nn-loo, cut, or a classifier, regressor or clusterer of "
+            "scikit-learn by class name; each with parameters, a label, and metrics (names of scikit-learn's scorers)."
+        ),
+    )
+    n_neighbors: PositiveInt = Field(5, description="Of the model knn, where it does not say its own.")
+    n_splits: int = Field(5, ge=2)
+    n_repeats: int = Field(1, ge=1, le=10_000)
+    scaling: Literal["zscore"] | None = "zscore"
+    max_samples: PositiveInt = Field(10_000, description="At most so many labelled rows, thinned within classes.")
+    setting: Literal["transductive", "inductive", "both"] = Field(
+        "transductive",
+        description=(
+            "transductive: the selection sees the rows that models are tested on, as in the papers. inductive: it is "
+            "made anew within each training fold. both: the two, and the gap between them."
+        ),
+    )
+    labels: tuple[float | int, ...] | None = Field(
+        None,
+        description=(
+            "How many labels a selection sees, drawn n_draws times: a whole number of rows of each class (in "
+            "regression of all), or a share of each class. null: all."
+        ),
+    )
+    n_draws: PositiveInt = Field(5, description="Draws of labels, of every amount; the same for all methods.")
+    train_on: Literal["all", "labelled"] = Field(
+        "all",
+        description=(
+            "Labels that models are trained with: all of the training folds, or those alone that the selection saw; "
+            "then in the transductive setting all other rows are tested."
+        ),
+    )
+    n_classes: tuple[Annotated[int, Field(ge=2)], ...] | None = Field(
+        None, min_length=1, description="Evaluate among so many classes, drawn n_subsets times, instead of among all."
+    )
+    n_subsets: int = Field(20, ge=1, le=10_000, description="Draws of classes, of every number of them.")
+    informative: tuple[str, ...] = Field(
+        (), description="Names of features that are known to matter: the share of them that is selected is told."
+    )
+    random_state: int = Field(0, ge=0, lt=2**31)
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _short_forms(cls, value: Any) -> Any:
+        entries = value if isinstance(value, list | tuple) else [value]
+        return [with_parameters(entry, tuple(ModelBlock.model_fields)) for entry in entries]
+
+    @field_validator("n_selected", "labels", "n_classes", "informative", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, int | float | str) and not isinstance(value, bool) else value
+
+    @field_validator("n_selected", "n_classes")
+    @classmethod
+    def _sorted(cls, value: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        return None if value is None else tuple(sorted(set(value)))
+
+    @field_validator("labels", mode="before")
+    @classmethod
+    def _amounts(cls, value: Any) -> Any:
+        for amount in value if isinstance(value, list | tuple) else ():
+            is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
+            if not is_number or not (0 < amount < 1 or (amount >= 1 and amount == int(amount))):
+                msg = f"{amount!r} is no amount: write a whole number of rows, or a share between 0 and 1"
+                raise ValueError(msg)
+        if isinstance(value, list | tuple):
+            return tuple(sorted({float(amount) if amount < 1 else int(amount) for amount in value}))
+        return value
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> EvaluateBlock:
+        if self.labels is not None and not self.labels:
+            msg = "labels is empty: name amounts, or null for all labels"
+            raise ValueError(msg)
+        if self.train_on == "labelled" and self.labels is None:
+            msg = "train_on 'labelled' needs labels: how many rows are labelled"
+            raise ValueError(msg)
+        if self.train_on == "labelled" and self.setting == "both":
+            msg = "train_on 'labelled' tests other rows in each setting: set setting to one of the two"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def ranks_anew(self) -> bool:
+        """Whether rankings are made for the evaluation, instead of testing the run's own."""
+        return self.setting != "transductive" or self.labels is not None or self.n_classes is not None
+
+    def model_specs(self, task: Task | None) -> tuple[ModelSpec, ...]:
+        """Return the models with the block's defaults filled in; of a task that is not known yet where it is None.
+
+        Raises
+        ------
+        JobError
+            For an unknown name, parameter or metric; for a model that does not serve the task.
+        """
+        specs = []
+        for place, entry in enumerate(self.models):
+            given = {"n_neighbors": self.n_neighbors} if entry.name == "knn" else {}
+            key = f"evaluate.models.{place}"
+            made = make_model(entry.name, entry.parameters, entry.label, entry.metrics, task=task, key=key)
+            specs.append(replace(made, parameters={**given, **entry.parameters}))
+        check_names([spec.label for spec in specs], "model", MODEL_LABEL_BYTES, "it heads columns of tables")
+        return tuple(specs)

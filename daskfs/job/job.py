@@ -1,0 +1,149 @@
+"""The job file: what a user writes, checked key by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import (
+    Field,
+    field_validator,
+)
+
+from daskfs.errors import JobError
+from daskfs.graph.spec import GraphSpec
+from daskfs.job.base import Block
+from daskfs.job.blocks import ClusterBlock, DataBlock, GraphBlock, OutputBlock, SelectBlock, TransformBlock
+from daskfs.job.checks import checked
+from daskfs.job.evaluation import EvaluateBlock
+from daskfs.job.keys import read_keys
+from daskfs.job.methods import MethodBlock, check_names, with_parameters
+from daskfs.kernels.labels import Task
+from daskfs.methods.laplacian import NeighborParameters
+from daskfs.methods.registry import FILLED_IN, Method, criterion_named, make_method
+
+LABEL_BYTES = 200
+
+
+class Job(Block):
+    """A whole job."""
+
+    data: DataBlock
+    transform: TransformBlock = TransformBlock()
+    graph: GraphBlock = GraphBlock()
+    methods: tuple[MethodBlock, ...] = Field(min_length=1)
+    select: SelectBlock = SelectBlock()
+    evaluate: EvaluateBlock | None = EvaluateBlock()
+    cluster: ClusterBlock = ClusterBlock()
+    output: OutputBlock
+
+    @field_validator("methods", mode="before")
+    @classmethod
+    def _short_forms(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            msg = "methods is a list, for example [VarianceScore, {name: LaplacianScore, n_neighbors: 10}]"
+            raise ValueError(msg)
+        return [with_parameters(entry, tuple(MethodBlock.model_fields)) for entry in value]
+
+    def completed(self, spec: GraphSpec) -> GraphSpec:
+        """Return the spec of neighbor lists with what the job says of the search."""
+        g = self.graph
+        return GraphSpec(spec.metric, spec.scaling, g.engine, g.recall, g.projection, g.random_state)
+
+    def make_methods(self, task: Task | None, *, on_matrix: bool = False) -> list[Method]:
+        """Return the methods with the job's defaults filled in.
+
+        Parameters
+        ----------
+        task
+            Of the labels; None where it is not known.
+        on_matrix
+            Whether ``graph.precomputed`` is a matrix, of which the methods take the weights as they are.
+
+        Raises
+        ------
+        JobError
+            For an unknown name or parameter.
+        """
+        methods = []
+        for entry in (member for block in self.methods for member, _ in block.members()):
+            kind = criterion_named(entry.name).parameters
+            fields = kind.model_fields
+            for key in FILLED_IN.keys() & entry.parameters.keys() & fields.keys():
+                msg = f"method {entry.name} has no parameter '{key}': {FILLED_IN[key]}."
+                raise JobError(msg)
+            # what the job leaves open is left to the method, whose papers differ; neighbors by target are none over X
+            graph = self.graph.model_dump(exclude_unset=True) if issubclass(kind, NeighborParameters) else {}
+            scalings = {f"{key}_scaling": value for key, value in self.transform.model_dump(exclude_unset=True).items()}
+            defaults: dict[str, Any] = {
+                **graph,
+                **scalings,
+                "task": task or "regression",
+                "graph": "given" if on_matrix else "neighbors",
+            }
+            if self.graph.precomputed is not None:  # a graph that is given is there to be used
+                defaults["rebuild_graph"] = False
+            given = {key: value for key, value in defaults.items() if key in fields}
+            methods.append(make_method(entry.name, {**given, **entry.parameters}, entry.label))
+        check_names([method.label for method in methods], "method", LABEL_BYTES, "it names directories")
+        return methods
+
+    def grids(self) -> dict[str, tuple[str, dict[str, Any]]]:
+        """Return, by label of each method that a grid made, the label of what it was made of and its values there."""
+        members = ((block, *member) for block in self.methods if block.grid for member in block.members())
+        return {str(member.label): (block.base_label, values) for block, member, values in members}
+
+    def identity(self) -> dict[str, Any]:
+        """Return what decides the results: everything but where and on what the job runs."""
+        found = self.model_dump(mode="json", exclude={"cluster": True, "output": True})
+        if self.select.redundancy is not None:  # what a file says counts, not where it lies
+            found["select"]["redundancy"]["groups"] = self.select.redundancy.group_of()
+        return found
+
+
+def load_job(path: str | Path, overrides: Sequence[str] = ()) -> Job:
+    """Read a job file.
+
+    Parameters
+    ----------
+    path
+        YAML file.
+    overrides
+        ``"graph.n_neighbors=10"``: dotted key and a YAML value; list items by number (``methods.0.n_neighbors=7``).
+
+    Raises
+    ------
+    JobError
+        Naming the file and the key.
+    """
+    return make_job(read_keys(path, overrides), str(path))
+
+
+def make_job(raw: Mapping[str, Any], where: str = "job") -> Job:
+    """Check a job given as nested dictionaries; :class:`JobError` names the key and, for an unknown one, the nearest
+    valid one.
+    """
+    job = checked(Job, raw, where)
+    try:
+        job.make_methods(None)
+        if job.evaluate is not None:
+            job.evaluate.model_specs(None)
+    except JobError as error:
+        raise JobError(f"{where}: {error}") from None
+    return job
+
+
+def make_data(raw: Mapping[str, Any]) -> DataBlock:
+    """Check a data block given by command-line options."""
+    return checked(DataBlock, raw)
+
+
+def make_cluster(raw: Mapping[str, Any]) -> ClusterBlock:
+    """Check a cluster block given by command-line options."""
+    return checked(ClusterBlock, raw)
+
+
+def make_evaluation(raw: Mapping[str, Any]) -> EvaluateBlock:
+    """Check an evaluation given by arguments."""
+    return checked(EvaluateBlock, raw)

@@ -1,0 +1,144 @@
+"""Reading a YAML file of keys, and overriding some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from daskfs.errors import JobError
+from daskfs.shown import masked
+
+MAX_DEPTH = 50
+MAX_VALUES = 1_000_000
+TOO_DEEP = f"lists and keys lie within each other more than {MAX_DEPTH} deep"
+
+
+def read_keys(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what a YAML file of keys holds, with some overridden as :func:`load_job` takes them."""
+    file = Path(path)
+    try:
+        raw = _parse_yaml(file.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        msg = f"cannot read the job file {file}: {error.strerror}."
+        raise JobError(msg) from error
+    except ValueError as error:
+        msg = f"{file} is not YAML that daskfs takes: {error}."
+        raise JobError(msg) from error
+    if not isinstance(raw, dict):
+        holds = "is empty" if raw is None else f"holds {'a list' if isinstance(raw, list) else masked(repr(raw))[:40]}"
+        msg = f"{file} must hold keys such as data, methods and output; it {holds}."
+        raise JobError(msg)
+    return override_keys(raw, overrides)
+
+
+def override_keys(raw: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Return keys with some overridden as :func:`load_job` takes them; `raw` itself changes."""
+    for override in overrides:
+        _apply(raw, override)
+    return raw
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain values only, and no key twice: PyYAML would keep the last one and say nothing."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Read a mapping, refusing a key that was there."""
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if str(key.value) in seen:
+                raise yaml.composer.ComposerError(None, None, f"key '{key.value}' is there twice", key.start_mark)
+            seen.add(str(key.value))
+        return node
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Put in what merge keys stand for."""
+        super().flatten_mapping(node)
+        if len(node.value) > MAX_VALUES:
+            raise yaml.constructor.ConstructorError(None, None, "its merge keys repeat too much", node.start_mark)
+
+
+def _parse_yaml(text: str) -> Any:
+    """Return what YAML holds; ``ValueError`` in one line for anything that is none.
+
+    Besides its own errors, PyYAML lets through what the constructors of dates and numbers raise.
+    """
+    try:
+        found = yaml.load(text, Loader=_Loader)  # noqa: S506, a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ValueError(f"{error.problem or error.context}{where}") from error
+    except RecursionError as error:
+        raise ValueError(TOO_DEEP) from error
+    except (yaml.YAMLError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    _count(found, {}, ())
+    return found
+
+
+def _count(value: Any, counted: dict[int, int], within: tuple[int, ...]) -> int:
+    """Return how many values there are in one, with those that aliases repeat; ``ValueError`` for more than anybody
+    writes, for one that holds itself, and for numbers that nothing counts to.
+    """
+    if isinstance(value, int) and abs(value) >= 2**63:
+        msg = f"a whole number of {value.bit_length()} bits is too large"
+        raise ValueError(msg)
+    if isinstance(value, str) and "\0" in value:
+        msg = f"there is a NUL character in {value[:40]!r}"
+        raise ValueError(msg)
+    if not isinstance(value, dict | list | tuple | set):
+        return 1
+    if id(value) in within:
+        msg = "an alias stands for something that it is a part of"
+        raise ValueError(msg)
+    if len(within) >= MAX_DEPTH:
+        raise ValueError(TOO_DEEP)
+    if id(value) not in counted:
+        entries = [*value, *value.values()] if isinstance(value, dict) else [*value]
+        counted[id(value)] = 1 + sum(_count(entry, counted, (*within, id(value))) for entry in entries)
+    if counted[id(value)] > MAX_VALUES:
+        msg = f"its aliases repeat what they stand for more than {MAX_VALUES:,} times"
+        raise ValueError(msg)
+    return counted[id(value)]
+
+
+def _apply(raw: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    override = masked(override)  # from here on only messages show it
+    if not separator or not key:
+        msg = f"--set {override}: write key=value, for example --set graph.n_neighbors=10."
+        raise JobError(msg)
+    try:
+        value = _parse_yaml(text)
+    except ValueError as error:
+        msg = f"--set {override}: {masked(text)!r} is not a YAML value: {error}."
+        raise JobError(msg) from error
+    parts = key.split(".")
+    target: Any = raw
+    for position, part in enumerate(parts):
+        last = position == len(parts) - 1
+        if isinstance(target, list):
+            if not (part.isascii() and part.isdigit()) or int(part) >= len(target):
+                msg = (
+                    f"--set {override}: '{'.'.join(parts[:position])}' is a list of {len(target)}; '{part}' is "
+                    "not one of its numbers."
+                )
+                raise JobError(msg)
+            if isinstance(target[int(part)], str) and not last:
+                target[int(part)] = {"name": target[int(part)]}
+            if last:
+                target[int(part)] = value
+            target = target[int(part)]
+        elif isinstance(target, dict):
+            if last:
+                target[part] = value
+            elif target.get(part) is None:
+                target[part] = {}
+            target = target[part]
+        else:
+            msg = f"--set {override}: '{'.'.join(parts[:position])}' holds a value, not keys."
+            raise JobError(msg)

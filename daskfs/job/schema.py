@@ -1,0 +1,48 @@
+"""The JSON Schema of job files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from daskfs.job.job import Job
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of job files, with the method names and their parameters."""
+    from daskfs.methods.registry import criteria
+
+    schema = Job.model_json_schema()
+    entries: list[dict[str, Any]] = [{"enum": list(criteria())}]
+    for name, criterion in criteria().items():
+        parameters = criterion.parameters.model_json_schema()
+        own = {key: parameters["properties"][key] for key in criterion.parameters.public_fields()}
+        nested = {"type": "object", "properties": own, "additionalProperties": False}
+        lists = {key: {"type": "array", "minItems": 1, "items": value} for key, value in own.items()}
+        grid = {"type": "object", "properties": lists, "additionalProperties": False}
+        for keys in (own, {"parameters": nested}):
+            properties = {"name": {"const": name}, "label": {"type": ["string", "null"]}, "grid": grid, **keys}
+            entries.append(
+                {"type": "object", "properties": properties, "required": ["name"], "additionalProperties": False}
+            )
+    schema["properties"]["methods"] = {"type": "array", "minItems": 1, "items": {"anyOf": entries}}
+    sizes = schema["$defs"]["EvaluateBlock"]["properties"]["n_selected"]
+    schema["$defs"]["EvaluateBlock"]["properties"]["n_selected"] = {
+        "anyOf": [sizes, sizes["items"]],
+        "default": sizes["default"],
+    }
+    _describe_models(schema["$defs"]["EvaluateBlock"]["properties"])
+    for block in ("MethodBlock", "ModelBlock"):
+        schema["$defs"].pop(block, None)
+    return schema
+
+
+def _describe_models(properties: dict[str, Any]) -> None:
+    """Let models be named alone, as a list or one by one, with parameters beside their name."""
+    metrics = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+    own = {"name": {"type": "string"}, "label": {"type": ["string", "null"]}, "metrics": metrics}
+    entry = {"anyOf": [{"type": "string"}, {"type": "object", "properties": own, "required": ["name"]}]}
+    properties["models"] = {
+        "anyOf": [{"type": "array", "minItems": 1, "items": entry}, *entry["anyOf"]],
+        "default": ["knn"],
+        "description": properties["models"]["description"],
+    }

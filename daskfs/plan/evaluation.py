@@ -1,0 +1,145 @@
+"""Plan of the evaluation: rows in use, rankings made anew, and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from daskfs.evaluation.design import DEPTH, Design
+from daskfs.evaluation.modelspec import ModelSpec, model_bytes
+from daskfs.evaluation.summaries import most_frequent
+from daskfs.plan.stages import MiB, Stage
+from daskfs.plan.tiles import tile_bytes
+from daskfs.store.tiles import Shape
+
+MAX_PARTS = 64
+"""Units that read the rows in use."""
+HOLDER = "evaluation"
+TABLES_BYTES = 96 * MiB
+"""What pyarrow, SciPy's distributions and the ranks of some features add to the process that writes the tables."""
+
+
+def used_shape(shape: Shape, max_samples: int) -> Shape:
+    """Return the largest shape that the rows in use may have: as many without labels beside the labelled ones."""
+    n_rows = min(2 * max_samples, shape.n_samples)
+    nnz = None
+    if shape.nnz is not None:  # rows differ in how much they hold
+        nnz = min(shape.nnz, -(-2 * shape.nnz * n_rows // shape.n_samples))
+    return replace(shape, n_samples=n_rows, nnz=nnz, tile_rows=n_rows, tile_columns=shape.n_features)
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What a ranking takes that is made within a unit: bytes of its process in neighbor searches and in scoring, and of
+    neighbor lists.
+    """
+
+    searching: int
+    scoring: int
+    lists: int
+
+
+def plan_tests_of_run(shape: Shape, parameters: Mapping[str, Any], process: int) -> list[Stage]:
+    """Stages that test the run's own rankings."""
+    design, slab = Design(parameters), int(parameters["slab_columns"])
+    rows = min(int(parameters["max_samples"]), shape.n_samples)
+    n_slabs = -(-shape.n_features // slab)
+    used = min(len(design.methods) * max(design.sizes), shape.n_features)
+    band = 3 * shape.tile_rows * slab * shape.itemsize + 40 * shape.n_samples
+    gather = process + band + 3 * rows * min(used, slab) * shape.itemsize
+    folds = _folds_bytes(design, rows)
+    parameters = {**parameters, "held_bytes": folds}
+    model = process + 8 * rows * (10 * max(design.sizes) + used) + 2 * folds + _models_bytes(parameters, rows)
+    read = design.n_tests * (rows * used * shape.itemsize + _world_bytes(design, rows))
+    return [
+        _plan_design(shape, design, parameters, rows, process),
+        Stage("gather", "gather", n_slabs, parameters, gather, shape.x_bytes, rows * used * shape.itemsize),
+        Stage("evaluate", "evaluate", design.n_tests, parameters, model, read, holds=HOLDER),
+        _plan_tables(shape, design, parameters, process),
+    ]
+
+
+def plan_new_rankings(shape: Shape, parameters: Mapping[str, Any], process: int, inside: Inside) -> list[Stage]:
+    """Stages that rank the rows in use anew, once for each selection, and test these rankings."""
+    design, used = Design(parameters), used_shape(shape, int(parameters["max_samples"]))
+    rows, held, n_parts = used.n_samples, used.x_bytes, int(parameters["n_parts"])
+    beside = 60 * rows + 2 * _folds_bytes(design, rows)
+    parameters = {**parameters, "held_bytes": held + _folds_bytes(design, rows)}
+    part = process + 3 * tile_bytes(shape) + 3 * held + 2 * shape.n_samples // n_parts + 40 * rows
+    own = (3 if shape.is_sparse else 2) * held + beside  # all rows, those that are seen, and these column by column
+    model = process + held + 8 * rows * 10 * max(design.sizes) + beside + _models_bytes(parameters, rows)
+    per_world, read = _world_bytes(design, rows), shape.x_bytes + 8 * rows * n_parts
+    n_sets = len(design.sets_of_rows()) if inside.lists else 0
+    stages = [
+        _plan_design(shape, design, parameters, rows, process),
+        Stage("evaluation-sample", "sample-rows", n_parts, parameters, part, read, 2 * held),
+    ]
+    if n_sets:
+        searching = inside.searching + own + 2 * inside.lists
+        read, written = n_sets * (held + per_world), n_sets * inside.lists
+        stages.append(
+            Stage("evaluation-lists", "sample-lists", n_sets, parameters, searching, read, written, holds=HOLDER)
+        )
+    scoring = inside.scoring + own + 2 * inside.lists
+    read = design.n_selections * (held + per_world + inside.lists)
+    written = design.n_selections * 8 * shape.n_features
+    stages += [
+        Stage("select", "select", design.n_selections, parameters, scoring, read, written, holds=HOLDER),
+        Stage(
+            "evaluate",
+            "evaluate",
+            design.n_tests,
+            parameters,
+            model,
+            design.n_tests * (held + 2 * per_world + 8 * shape.n_features),
+            holds=HOLDER,
+        ),
+        _plan_tables(shape, design, parameters, process),
+    ]
+    return stages
+
+
+def _plan_design(shape: Shape, design: Design, parameters: Mapping[str, Any], rows: int, process: int) -> Stage:
+    peak = process + 80 * shape.n_samples + 200 * shape.n_features + 2 * _folds_bytes(design, rows) + 100 * rows
+    n_methods, of_run = len(design.methods), not parameters["ranks_anew"]
+    # labels, and groups or times; of rankings that are there, tables and orders
+    read = 16 * shape.n_samples + of_run * 24 * n_methods * shape.n_features
+    written = 40 * rows + len(design.worlds) * _folds_bytes(design, rows)
+    written += of_run * 16 * n_methods * min(shape.n_features, max(DEPTH, *design.sizes))
+    return Stage("design", "design", 1, parameters, peak, read, written)
+
+
+def _plan_tables(shape: Shape, design: Design, parameters: Mapping[str, Any], process: int) -> Stage:
+    n_features, n_sizes, n_methods = shape.n_features, len(design.sizes), len(design.methods)
+    n_metrics = sum(max(2, len(model["metrics"])) for model in parameters["models"]) + bool(parameters["informative"])
+    tests = design.n_tests if not design.has_folds else design.n_tests * design.n_splits
+    if design.has_folds and "inductive" in design.settings:  # a test there is of one fold
+        inside = len(design.worlds) * design.n_draws * len(design.amounts) * n_methods * n_sizes * design.n_repeats
+        tests -= inside * design.n_splits * (design.n_splits - 1)
+    values = tests * n_metrics
+    n_groups = len(design.settings) * len({world.n_classes for world in design.worlds}) * len(design.amounts)
+    pairs = n_groups * n_metrics * (n_sizes + 1) * n_methods * (n_methods + 1) // 2
+    order = min(n_features, max(DEPTH, *design.sizes))
+    beside = len(design.worlds) * design.n_draws * (design.n_repeats * design.n_splits if design.has_folds else 1)
+    frequencies = n_groups * n_methods * sum(min(most_frequent(size), n_features) for size in design.sizes)
+    names = 200 * n_features
+    held = 1500 * values + 1000 * (pairs + frequencies) + 16 * order * beside + names + TABLES_BYTES
+    read = 3 * 8 * order * design.n_selections
+    return Stage("evaluation-tables", "evaluation-tables", 1, parameters, process + held, read)
+
+
+def _models_bytes(parameters: Mapping[str, Any], rows: int) -> int:
+    """Return the most that one of the models takes for the labelled rows in use."""
+    labelled, columns = min(rows, int(parameters["max_samples"])), max(parameters["n_selected"])
+    return max(model_bytes(ModelSpec.from_json(raw), labelled, columns) for raw in parameters["models"])
+
+
+def _folds_bytes(design: Design, rows: int) -> int:
+    """Return what the places of a world's rows take, and those of all its folds, each of the labelled ones."""
+    return 8 * rows * (1 + (design.n_repeats * design.n_splits if design.has_folds else 0))
+
+
+def _world_bytes(design: Design, rows: int) -> int:
+    """Return what a unit reads of its world: rows, folds, and what is beside the rows in use."""
+    return _folds_bytes(design, rows) + 8 * rows * 6

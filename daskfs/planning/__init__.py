@@ -1,0 +1,1 @@
+"""From a job and its data to a plan."""

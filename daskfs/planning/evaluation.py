@@ -1,0 +1,192 @@
+"""Stages of the evaluation that a job asks for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from daskfs.errors import InputError, JobError, nearest
+from daskfs.graph.given import Graph, WeightMatrix
+from daskfs.graph.spec import GraphSpec
+from daskfs.job.blocks import GraphBlock
+from daskfs.job.evaluation import EvaluateBlock
+from daskfs.job.job import Job
+from daskfs.methods.registry import Method
+from daskfs.plan.candidates import plan_redundancy
+from daskfs.plan.evaluation import MAX_PARTS, Inside, plan_new_rankings, plan_tests_of_run, used_shape
+from daskfs.plan.scores import slab_columns
+from daskfs.plan.stages import (
+    PROCESS_BYTES,
+    USABLE,
+    Stage,
+)
+from daskfs.planning.lists import descent_bytes, needed_lists, plan_all_lists
+from daskfs.planning.methods import is_scaled, plan_methods, plan_weighted
+from daskfs.planning.selection import wanted_filter
+from daskfs.planning.tiles import TilePlan
+from daskfs.scores.slab import method_to_json
+from daskfs.store.tiles import Shape
+
+SEARCH = ("engine", "recall", "projection", "random_state")
+"""Keys of a job's graph that say how neighbors are searched."""
+
+
+def wanted_evaluation(job: Job, has_labels: bool) -> EvaluateBlock | None:
+    """Return the evaluation to do: none without labels, unless the job asks for it in so many words."""
+    if job.evaluate is None or has_labels:
+        return job.evaluate
+    if "evaluate" in job.model_fields_set:
+        msg = "evaluate needs labels, and the data have none: set data.labels, or evaluate: null."
+        raise InputError(msg)
+    return None
+
+
+def plan_evaluation(
+    job: Job,
+    tiles: TilePlan,
+    methods: Sequence[Method],
+    given: Graph | None,
+    process: int,
+    columns: int,
+    memory_limit: int | None,
+    names: Sequence[str] | None,
+) -> list[Stage]:
+    """Stages of the evaluation that the job asks for; none without labels, unless it asks in so many words."""
+    evaluate = wanted_evaluation(job, tiles.has_labels)
+    if evaluate is None:
+        return []
+    wanted = wanted_filter(job, names)
+    return plan_tests(evaluate, tiles, methods, process, columns, memory_limit, names, job.graph, wanted, given)
+
+
+def plan_tests(
+    evaluate: EvaluateBlock,
+    tiles: TilePlan,
+    methods: Sequence[Method],
+    process: int,
+    columns: int,
+    memory_limit: int | None,
+    names: Sequence[str] | None,
+    graph: GraphBlock,
+    wanted: Mapping[str, Any] | None = None,
+    given: Graph | None = None,
+    *,
+    has_lists: bool = True,
+) -> list[Stage]:
+    """Stages of an evaluation.
+
+    Parameters
+    ----------
+    evaluate
+        What is to be evaluated.
+    tiles, methods
+        The data, with labels, and the methods.
+    process
+        Bytes that a process takes before a unit starts.
+    columns
+        Of a slab.
+    memory_limit
+        Of one worker, bytes.
+    names
+        Of the features; None where they are not known yet.
+    graph
+        How neighbors are searched.
+    wanted
+        The redundancy filter of :func:`wanted_filter`.
+    given
+        A graph that is not to be found.
+    has_lists
+        Whether neighbor lists of all rows are there when the evaluation begins.
+
+    Raises
+    ------
+    JobError
+        Where a key of `evaluate` does not fit the data or the others.
+    """
+    if tiles.has_times and evaluate.n_repeats > 1:
+        msg = f"evaluate.n_repeats is {evaluate.n_repeats}, and folds by data.times are always the same: set it to 1."
+        raise JobError(msg)
+    shape = tiles.shape
+    parameters = {
+        **evaluate.model_dump(mode="json"),
+        "n_selected": [n for n in evaluate.n_selected if n <= shape.n_features] or [shape.n_features],
+        "methods": [method_to_json(method) for method in methods],
+        "models": [spec.to_json() for spec in evaluate.model_specs(tiles.task)],
+        "worlds": _worlds(evaluate, tiles.n_classes),
+        "informative": _numbers_of(evaluate.informative, names, "evaluate.informative"),
+        "ranks_anew": evaluate.ranks_anew,
+    }
+    if not evaluate.ranks_anew:
+        filtered = {} if wanted is None else {"filtered": True}
+        return plan_tests_of_run(shape, {**parameters, **filtered, "slab_columns": columns}, process)
+    is_whole = shape.n_samples <= evaluate.max_samples
+    if given is not None and (not is_whole or evaluate.setting != "transductive" or evaluate.n_classes is not None):
+        msg = (
+            "graph.precomputed holds a graph of all rows, and the evaluation ranks by some of them (evaluate.setting "
+            f"{evaluate.setting}, n_classes, or more rows than max_samples): leave it out."
+        )
+        raise JobError(msg)
+    used = used_shape(shape, evaluate.max_samples)
+    inside_limit = None if memory_limit is None else max(memory_limit - int(3 * used.x_bytes / USABLE), 1)
+    bands = -(-shape.n_bands // MAX_PARTS)
+    parameters |= {
+        "search": (search := {key: getattr(graph, key) for key in SEARCH}),
+        "filter": wanted,
+        "given": given.where if isinstance(given, WeightMatrix) else None,
+        "lists_of_run": is_whole and has_lists,
+        "memory_limit": inside_limit,
+        "bands_per_unit": bands,
+        "n_parts": -(-shape.n_bands // bands),
+    }
+    inside = _inside(search, used, methods, given, inside_limit, wanted, tiles)
+    return plan_new_rankings(shape, parameters, process, inside)
+
+
+def _inside(
+    search: Mapping[str, Any],
+    used: Shape,
+    methods: Sequence[Method],
+    given: Graph | None,
+    memory_limit: int | None,
+    wanted: Mapping[str, Any] | None,
+    tiles: TilePlan,
+) -> Inside:
+    """Return what a ranking takes that is made within a unit, on at most the rows in use."""
+    lists = needed_lists(methods, used.n_samples, lambda spec: dataclasses.replace(spec, **search))
+    over_rows = {name: found for name, found in lists.items() if isinstance(found[0], GraphSpec)}
+    process = PROCESS_BYTES + descent_bytes(lists, used, memory_limit)
+    columns = slab_columns(used, is_scaled(methods), memory_limit)
+    n_labelled = None if tiles.n_labelled is None else min(tiles.n_labelled, used.n_samples)
+    searches = plan_all_lists(used, over_rows, memory_limit) if given is None else []
+    by_target = {name: found for name, found in lists.items() if name not in over_rows}
+    scoring = plan_all_lists(used, by_target, memory_limit)
+    for method in methods:
+        counts = (tiles.n_classes, n_labelled)
+        scoring += plan_methods(used, [method], lists, columns, process, memory_limit, counts, given)
+    if wanted is not None:
+        raw = [method_to_json(method) for method in methods]
+        scoring += plan_redundancy(used, raw, wanted, columns, process)
+    if tiles.has_weights:
+        scoring = plan_weighted(scoring, used.n_samples)
+    searching, scored = (max((s.peak_bytes for s in stages), default=process) for stages in (searches, scoring))
+    return Inside(searching, scored, sum(16 * used.n_samples * k for _, k in over_rows.values()))
+
+
+def _worlds(evaluate: EvaluateBlock, n_classes: int | None) -> list[list[int | None]]:
+    """Return number of classes and number of the draw of each world; all classes are drawn once."""
+    if evaluate.n_classes is None:
+        return [[None, None]]
+    return [[c, s] for c in evaluate.n_classes for s in range(1 if c == n_classes else evaluate.n_subsets)]
+
+
+def _numbers_of(features: Sequence[str], names: Sequence[str] | None, key: str) -> list[int]:
+    """Return the numbers of named features, none where names are not known yet."""
+    if names is None:
+        return []
+    numbers = {name: number for number, name in enumerate(names)}
+    for feature in features:
+        if feature not in numbers:
+            msg = f"{key} names '{feature}', and the data have no such feature.{nearest(feature, tuple(names))}"
+            raise JobError(msg)
+    return [numbers[feature] for feature in features]

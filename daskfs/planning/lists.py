@@ -1,0 +1,98 @@
+"""Which neighbor lists the methods of a job stand on, and the stages that find them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from daskfs.errors import InputError
+from daskfs.graph.given import Graph, NeighborLists
+from daskfs.graph.partition import resolved
+from daskfs.graph.spec import GraphSpec, Lists, MixedGraph
+from daskfs.methods.registry import Method
+from daskfs.plan.graph import plan_lists
+from daskfs.plan.stages import (
+    DESCENT_BYTES,
+    Stage,
+    available_bytes,
+)
+from daskfs.store.tiles import Shape
+
+
+def needed_lists(
+    methods: Sequence[Method], n_samples: int, complete: Callable[[GraphSpec], GraphSpec] = lambda spec: spec
+) -> dict[str, tuple[Lists, int]]:
+    """Return the neighbor lists that the methods stand on, with the largest number of neighbors, by name; those over X
+    first, as others are made from them.
+
+    Parameters
+    ----------
+    methods
+        The methods.
+    n_samples
+        Number of rows of X.
+    complete
+        Adds to a spec of lists over X how they are to be searched.
+    """
+    found: dict[str, tuple[Lists, int]] = {}
+    for method in methods:
+        for name, (lists, k) in method.parameters.lists(n_samples).items():
+            if isinstance(lists, GraphSpec):
+                lists = complete(lists)
+            elif isinstance(lists, MixedGraph):
+                lists = dataclasses.replace(lists, base=complete(lists.base))
+            found[name] = (lists, max(k, found.get(name, (lists, 0))[1]))
+    return dict(sorted(found.items(), key=lambda item: not isinstance(item[1][0], GraphSpec)))
+
+
+def plan_all_lists(
+    shape: Shape, lists: Mapping[str, tuple[Lists, int]], memory_limit: int | None, given: Graph | None = None
+) -> list[Stage]:
+    """Stages of all neighbor lists of :func:`needed_lists` that are to be found: those over X are not where a graph is
+    given; :class:`InputError` where the rows cannot serve.
+    """
+    stages: list[Stage] = []
+    widths = {name: k for name, (_, k) in lists.items()}
+    for wanted, k in lists.values():
+        if isinstance(wanted, GraphSpec):
+            if given is not None:
+                continue
+            check_neighbors(k or 1, shape.n_samples)
+            check_sparse(wanted, shape.is_sparse)
+        stages += plan_lists(shape, wanted, k, memory_limit, widths)
+    return stages
+
+
+def limited_lists(lists: Mapping[str, tuple[Lists, int]], given: Graph) -> dict[str, tuple[Lists, int]]:
+    """Return the lists with those over X no longer than lists from outside are."""
+    longest = given.n_neighbors if isinstance(given, NeighborLists) else None
+    return {
+        name: (wanted, min(k, longest) if longest and isinstance(wanted, GraphSpec) else k)
+        for name, (wanted, k) in lists.items()
+    }
+
+
+def longest_given(lists: Mapping[str, tuple[Lists, int]], given: Graph) -> int:
+    """Return how much of each list from outside is needed; 0 of a matrix."""
+    return lists[given.name][1] if isinstance(given, NeighborLists) else 0
+
+
+def descent_bytes(lists: Mapping[str, tuple[Lists, int]], shape: Shape, memory_limit: int | None) -> int:
+    available = available_bytes(memory_limit)
+    specs = [spec for spec, _ in lists.values() if isinstance(spec, GraphSpec)]
+    descends = any(resolved(spec, shape, available).engine == "pynndescent" for spec in specs)
+    return DESCENT_BYTES if descends else 0
+
+
+def check_neighbors(k: int, n_samples: int) -> None:
+    """Raise :class:`InputError` unless every row has k others."""
+    if k >= n_samples:
+        msg = f"n_neighbors is {k}, and X has n_samples={n_samples} rows: at most {n_samples - 1} neighbors exist."
+        raise InputError(msg)
+
+
+def check_sparse(spec: GraphSpec, is_sparse: bool) -> None:
+    """Raise :class:`InputError` for z-scores under cosine of sparse rows, which cannot be centered and stay sparse."""
+    if is_sparse and (spec.metric, spec.scaling) == ("cosine", "zscore"):
+        msg = "metric 'cosine' with scaling 'zscore' needs dense X: sparse rows cannot be centered."
+        raise InputError(msg)

@@ -1,0 +1,163 @@
+"""From a job and its tiles to a plan: which stages, with which parameters, at which size."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from daskfs.errors import JobError
+from daskfs.graph.given import WeightMatrix
+from daskfs.job.job import Job
+from daskfs.kernels.labels import Task
+from daskfs.methods.registry import Method
+from daskfs.plan.candidates import plan_redundancy
+from daskfs.plan.scores import compiled_bytes, slab_columns
+from daskfs.plan.stages import (
+    PROCESS_BYTES,
+    Plan,
+    Stage,
+    digest,
+    fingerprinted,
+    limit_per_unit,
+)
+from daskfs.planning.evaluation import plan_evaluation
+from daskfs.planning.given import check_given, plan_given, precomputed_graph
+from daskfs.planning.lists import descent_bytes, limited_lists, longest_given, needed_lists, plan_all_lists
+from daskfs.planning.methods import is_scaled, plan_methods, plan_weighted
+from daskfs.planning.selection import selected_count, wanted_filter
+from daskfs.planning.tiles import TilePlan, plan_tiles
+from daskfs.scores.slab import method_to_json
+from daskfs.store.tiles import Shape
+from daskfs.version import __version__
+
+PARQUET_BYTES = 48 * 2**20
+"""What pyarrow adds to the process that writes the tables."""
+
+IMAGE_BYTES = 96 * 2**20
+"""What matplotlib adds to the process that writes images."""
+
+IMAGES = 4
+"""Numbers of selected features that images are made for, the smallest."""
+
+
+def plan_run(
+    job: Job, tiles: TilePlan, task: Task | None, memory_limit: int | None, names: Sequence[str] | None = None
+) -> Plan:
+    """Plan everything after the tiles.
+
+    Parameters
+    ----------
+    job
+        The job.
+    tiles
+        Shape of the data.
+    task
+        Task of the labels; None when there are none, or not known yet.
+    memory_limit
+        Of one worker, bytes.
+    names
+        Of the features; None where they are not known yet.
+
+    Raises
+    ------
+    InputError, JobError
+        Where the data cannot serve the job: as many neighbours as rows, more features selected than there are.
+    """
+    shape = tiles.shape
+    methods = job.make_methods(task)
+    given = precomputed_graph(job, methods)
+    if isinstance(given, WeightMatrix):
+        methods = job.make_methods(task, on_matrix=True)
+    lists = needed_lists(methods, shape.n_samples, job.completed)
+    stages: list[Stage] = []
+    process = PROCESS_BYTES
+    if given is not None:
+        check_given(given, methods, shape.n_samples)
+        lists = limited_lists(lists, given)
+        stages.append(plan_given(given, shape.n_samples, longest_given(lists, given), process))
+    else:
+        process += descent_bytes(lists, shape, memory_limit)
+    columns = slab_columns(shape, is_scaled(methods), memory_limit)
+    raw_methods = [method_to_json(m) for m in methods]
+    counts = (tiles.n_classes, tiles.n_labelled)
+    stages += plan_all_lists(shape, lists, memory_limit, given)
+    stages += plan_methods(shape, methods, lists, columns, process, memory_limit, counts, given)
+    process += compiled_bytes(shape, is_scaled(methods))
+    n_selected = selected_count(job, shape.n_features)
+    wanted = wanted_filter(job, names)
+    if wanted is not None:
+        stages += plan_redundancy(shape, raw_methods, wanted, columns, process)
+    filtered = {} if wanted is None else {"filtered": True}
+    table = process + PARQUET_BYTES + 600 * shape.n_features * len(methods)
+    stages.append(Stage("rank", "rank", 1, {"methods": raw_methods, "n_features": n_selected, **filtered}, table))
+    stages += plan_images(job, shape, methods, process, filtered)
+    stages += plan_evaluation(job, tiles, methods, given, process, columns, memory_limit, names)
+    start = digest(tiles.fingerprint, dataclasses.asdict(shape), __version__)
+    settled = fingerprinted(plan_weighted(stages, shape.n_samples) if tiles.has_weights else stages, start)
+    facts: dict[str, Any] = {"n_selected": n_selected, "shape": dataclasses.asdict(shape), "grids": job.grids()}
+    facts["given"] = None if given is None else dict(given.identity)
+    facts["job"] = digest(start, job.identity(), facts["given"])
+    return Plan(tiles.url, settled, digest(facts["job"], [stage.fingerprint for stage in settled]), facts=facts)
+
+
+def replanned(
+    job: Job, tiles: TilePlan, task: Task | None, threads: int, names: Sequence[str] | None, *, is_cut: bool
+) -> Callable[[int], Sequence[Stage]]:
+    """Return what gives the stages of a run, those of its tiles first, under another memory limit of a worker.
+
+    Parameters
+    ----------
+    job, task, names
+        As :func:`plan_run` takes them.
+    tiles
+        Tiles of the data as planned so far.
+    threads
+        Units that a worker runs at once.
+    is_cut
+        Whether the tiles stay as they are, because some are there.
+    """
+
+    def planned_at(memory_limit: int) -> Sequence[Stage]:
+        limit = limit_per_unit(memory_limit, threads)
+        cut = tiles if is_cut else plan_tiles(job.data, tiles.url, limit)
+        return (*cut.stages, *plan_run(job, cut, task, limit, names).stages)
+
+    return planned_at
+
+
+def plan_images(
+    job: Job, shape: Shape, methods: Sequence[Method], process: int, filtered: Mapping[str, Any]
+) -> list[Stage]:
+    """The stage that writes scores as images, where the job says that features are pixels.
+
+    Raises
+    ------
+    JobError
+        Where there are more or fewer features than pixels, or two images would have one name.
+    """
+    if job.data.image_shape is None:
+        return []
+    rows, columns = job.data.image_shape
+    if rows * columns != shape.n_features:
+        msg = (
+            f"data.image_shape [{rows}, {columns}] stands for {rows * columns} features, and X has {shape.n_features}: "
+            "set it to the rows and columns of an image."
+        )
+        raise JobError(msg)
+    labels = {method.label for method in methods}
+    for label in labels:
+        if f"{label}-selected" in labels:
+            msg = f"methods '{label}' and '{label}-selected' would have one image: give one of them another label."
+            raise JobError(msg)
+    sizes = job.evaluate.n_selected if job.evaluate is not None else ()
+    parameters = {
+        "methods": [method_to_json(method) for method in methods],
+        "image_shape": [rows, columns],
+        "image_order": job.data.image_order,
+        "sizes": [n for n in sizes if n < shape.n_features][:IMAGES] or [selected_count(job, shape.n_features)],
+        **filtered,
+    }
+    peak = process + IMAGE_BYTES + 600 * shape.n_features
+    read = 8 * shape.n_features * sum(len(method.fields) for method in methods)
+    return [Stage("score-images", "score-images", 1, parameters, peak, read)]

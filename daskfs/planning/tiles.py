@@ -1,0 +1,172 @@
+"""From a source to the tiles of its X: what opening it tells, and the stages that fill a tile store.
+
+Most formats tell shape, type, names and identity in their metadata; a text table is scanned to its end, and a bundled
+data set is loaded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import JobError
+from daskfs.job.blocks import DataBlock
+from daskfs.kernels.labels import Task
+from daskfs.plan.stages import (
+    Stage,
+    digest,
+)
+from daskfs.plan.tiles import plan_ingest, plan_shape, serves_in_place
+from daskfs.sources import Source, SourceSpec, open_source
+from daskfs.sources.base import BESIDE
+from daskfs.sources.state import source_state
+from daskfs.store import layout
+from daskfs.store.store import Store
+from daskfs.store.tiles import Shape, TileInfo, read_tile_info
+from daskfs.version import __version__
+
+LABEL_SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt")
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """How X becomes tiles: nothing to do for a finished tile store, else the stages that fill one."""
+
+    url: str
+    shape: Shape
+    fingerprint: str
+    has_labels: bool
+    task: Task | None = None
+    write_x: bool = False
+    stages: tuple[Stage, ...] = ()
+    has_weights: bool = False
+    has_groups: bool = False
+    has_times: bool = False
+    n_classes: int | None = None
+    n_labelled: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON-able values; :meth:`from_json` is the inverse."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> TilePlan:
+        """Rebuild from JSON."""
+        return cls(
+            **{**raw, "shape": Shape(**raw["shape"]), "stages": tuple(Stage(**stage) for stage in raw["stages"])}
+        )
+
+
+def source_spec(data: DataBlock) -> SourceSpec:
+    """Return the part of the data block that says how to open the source; paths become absolute, as workers need
+    them.
+    """
+    source = data.source
+    if not source.startswith(("sklearn:", "synthetic:")) and "://" not in source:
+        source = str(Path(source).expanduser().absolute())
+    return SourceSpec(
+        source,
+        data.array,
+        _absolute(data.labels),
+        _absolute(data.feature_names),
+        tuple(data.exclude),
+        **{name: _absolute(getattr(data, name)) for name in BESIDE},
+    )
+
+
+def _absolute(reference: str | None) -> str | None:
+    """Make a reference to a file (``file`` or ``file:member``) absolute, and leave names of columns and members
+    alone.
+    """
+    if reference is None:
+        return None
+    path, colon, member = reference.rpartition(":")
+    for file, rest in ((reference, ""), (path, colon + member)):
+        # only what ends like a file: a column may have the name of one that happens to lie here
+        if file and Path(file).suffix in LABEL_SUFFIXES and Path(file).expanduser().is_file():
+            return str(Path(file).expanduser().absolute()) + rest
+    return reference
+
+
+def plan_tiles(data: DataBlock, tiles_url: str, memory_limit: int | None) -> TilePlan:
+    """Decide how a source becomes tiles: it is a tile store, it serves in place, or it is converted into
+    `tiles_url`.
+    """
+    spec = source_spec(data)
+    if (Path(spec.source) / layout.TILES_JSON).is_file():
+        return _finished_tiles(data, spec)
+    source = open_source(spec)
+    info = source.info
+    shape = plan_shape(
+        info.n_samples,
+        info.n_features,
+        info.dtype.name,
+        info.nnz if info.is_sparse else None,
+        memory_limit,
+    )
+    x_path = _path_in_place(source, memory_limit)
+    if x_path is not None:
+        rows, columns = source.chunks  # type: ignore[attr-defined]
+        rows, columns = min(rows, info.n_samples), min(columns, info.n_features)
+        shape = dataclasses.replace(shape, tile_rows=rows, tile_columns=columns)
+    raw = dataclasses.asdict(spec)
+    state = source_state(spec, source)
+    fingerprint = digest(state, raw, data.task, layout.FORMAT_VERSION, __version__)
+    parameters = {
+        "source": raw,
+        "state": state,
+        "shape": dataclasses.asdict(shape),
+        "task": data.task,
+        "write_x": x_path is None,
+        "x_path": x_path,
+        "fingerprint": fingerprint,
+        "named": info.feature_names is not None,
+    }
+    stages = plan_ingest(shape, parameters, x_path is None, min(info.row_multiple, info.n_samples))
+    flags: dict[str, Any] = {f"has_{name}": name in info.beside for name in BESIDE}
+    return TilePlan(tiles_url, shape, fingerprint, info.has_labels, None, x_path is None, stages, **flags)
+
+
+def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
+    given = [key for key in ("array", "labels", "feature_names", *BESIDE) if getattr(data, key) is not None]
+    if given or data.exclude:
+        key = given[0] if given else "exclude"
+        msg = f"data.{key} was settled when {spec.source} was converted: leave it out, or convert again with it."
+        raise JobError(msg)
+    info: TileInfo | None = read_tile_info(Store(Path(spec.source)))
+    assert info is not None
+    if data.task not in ("auto", info.task):
+        msg = f"data.task is {data.task}, and {spec.source} was converted with task {info.task}."
+        raise JobError(msg)
+    flags: dict[str, Any] = {f"has_{name}": info.facts.get(name) is not None for name in BESIDE}
+    return TilePlan(
+        spec.source,
+        info.shape,
+        info.fingerprint,
+        info.task is not None,
+        info.task,
+        **flags,
+        n_classes=len(info.classes) or None,
+        n_labelled=n_labelled(spec.source),
+    )
+
+
+def n_labelled(tiles_url: str) -> int | None:
+    """Return how many rows of a finished tile store have a label, None where it has no labels."""
+    found = Store(Path(tiles_url)).need_json(layout.LABELS_JSON)
+    return None if found["task"] is None else int(found["n_labelled"])
+
+
+def _path_in_place(source: Source, memory_limit: int | None) -> str | None:
+    path, chunks = getattr(source, "array_path", None), getattr(source, "chunks", None)
+    info = source.info
+    if path is None or chunks is None or np.dtype(getattr(source, "stored_dtype", info.dtype)) != info.dtype:
+        return None
+    if not serves_in_place(info.n_samples, tuple(chunks), info.n_features, info.dtype.name, memory_limit):
+        return None
+    return str(path)

@@ -1,0 +1,145 @@
+"""Where a method of :mod:`daskfs.scores.rescaled` stands after a round of its loop, written and read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from daskfs.kernels.rescaled import Iterate
+from daskfs.methods.registry import Method
+from daskfs.scores.rowpasses import Parts, cut_parts
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.tiles import Shape
+
+FIRST = "first"
+"""What the sums of round 0 are stored under, which all methods share."""
+STRETCHES = 1024
+
+
+def row_parts(shape: Shape) -> Parts:
+    """Return which rows the units of a pass take."""
+    return cut_parts(shape, STRETCHES)
+
+
+def is_dragged(method: Method) -> bool:
+    """Return whether a method drags the targets of labelled rows, and so takes all rows in every round."""
+    return method.criterion.name == "DSSFS"
+
+
+@dataclass
+class State:
+    """Where a method stands after a round.
+
+    `at`, `cross`, `target_mean` and `spread` are W with SW, P, the weighted mean of the targets and ||HY||^2.
+    `labelled`, shape (n_features + 1, n_columns), is what labelled rows add to P, and in its last row to the sums of
+    the targets; `residual`, shape (n_features,), the sums of the centered columns, which rounding leaves. `wanted` is
+    what the next pass is to make: "targets", or the "product" of S and `asked`; `products` are those made since `at`.
+    `base` is RLSR's solution, that SSUFS starts from. `best` are the weights of the last round, beyond which `at` may
+    have been carried on, to `carried`, with a momentum; `goal` is how well the steps of this round are to meet the
+    conditions, 0 as long as its targets are new.
+    """
+
+    at: Iterate
+    cross: np.ndarray
+    target_mean: np.ndarray
+    spread: float
+    labelled: np.ndarray
+    residual: np.ndarray
+    total: float
+    phase: str = "free"
+    wanted: str = ""
+    n_steps: int = 0
+    n_outer: int = 0
+    relative: float = 1.0
+    history: list[float] = field(default_factory=list)
+    free_history: list[float] = field(default_factory=list)
+    eta: float = 0.0
+    eta_asked: float = 0.0
+    eta_reference: float = 0.0
+    halvings: int = 0
+    converged: bool = False
+    asked: np.ndarray | None = None
+    products: list[np.ndarray] = field(default_factory=list)
+    base: tuple[Iterate, np.ndarray, np.ndarray, float] | None = None
+    best: Iterate | None = None
+    carried: np.ndarray | None = None
+    momentum: float = 1.0
+    goal: float = 0.0
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.phase == "done"
+
+
+SCALARS = (
+    "spread",
+    "total",
+    "phase",
+    "wanted",
+    "n_steps",
+    "n_outer",
+    "relative",
+    "history",
+    "free_history",
+    "eta",
+    "eta_asked",
+    "eta_reference",
+    "halvings",
+    "converged",
+    "momentum",
+    "goal",
+)
+
+
+def save_state(context: Context, key: str, number: int, label: str, state: State) -> None:
+    """Write the state of a method after a round."""
+    arrays = {name: getattr(state, name) for name in ("cross", "target_mean", "labelled", "residual")}
+    arrays |= {"W": state.at.W, "SW": state.at.SW}
+    scalars = {name: getattr(state, name) for name in SCALARS} | {"curvature": state.at.curvature}
+    if state.base is not None:
+        at, cross, mean, spread = state.base
+        arrays |= {"base_W": at.W, "base_SW": at.SW, "base_cross": cross, "base_target_mean": mean}
+        scalars |= {"base_curvature": at.curvature, "base_spread": spread}
+    if state.best is not None:
+        arrays |= {"best_W": state.best.W, "best_SW": state.best.SW}
+        scalars |= {"best_curvature": state.best.curvature}
+    if state.carried is not None:
+        arrays |= {"carried": state.carried}
+        scalars |= {"is_carried": True}
+    if state.asked is not None:
+        arrays |= {"asked": state.asked}
+        scalars |= {"n_products": len(state.products)}
+        arrays |= {f"product-{place}": product for place, product in enumerate(state.products)}
+    context.store.write_arrays(layout.RESCALED_STATE.format(key, number, label), arrays, scalars)
+
+
+def load_state(context: Context, key: str, number: int, label: str) -> State:
+    """Return the state of a method after a round."""
+    array, raw = context.store.read_arrays(layout.RESCALED_STATE.format(key, number, label))
+    at = Iterate(array["W"], array["SW"], raw.pop("curvature"))
+    base = None
+    if "base_spread" in raw:
+        first = Iterate(array["base_W"], array["base_SW"], raw.pop("base_curvature"))
+        base = first, array["base_cross"], array["base_target_mean"], raw.pop("base_spread")
+    best = None
+    if "best_curvature" in raw:
+        best = Iterate(array["best_W"], array["best_SW"], raw.pop("best_curvature"))
+    carried = array["carried"] if raw.pop("is_carried", False) else None
+    products = [array[f"product-{place}"] for place in range(raw.get("n_products", 0))]
+    asked = array["asked"] if raw.pop("n_products", None) is not None else None
+    return State(
+        at=at,
+        cross=array["cross"],
+        target_mean=array["target_mean"],
+        labelled=array["labelled"],
+        residual=array["residual"],
+        base=base,
+        best=best,
+        carried=carried,
+        products=products,
+        asked=asked,
+        **raw,
+    )

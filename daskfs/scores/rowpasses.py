@@ -1,0 +1,134 @@
+"""Passes over the rows of X in units of a stage: which rows a unit takes, and in which blocks.
+
+Sums are made over stretches of rows whose height the number of rows alone decides, and added up in order, so that their
+bits depend neither on tiles nor on workers. A unit takes whole stretches, and no band of tiles in two units where both
+are powers of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.centered import rows_per_block
+from daskfs.kernels.scaling import Scaling, inverse_or_zero
+from daskfs.methods.centered import CENTERED_FIELDS, felt_scaling
+from daskfs.methods.registry import Method
+from daskfs.scores.slab import slab_table
+from daskfs.store.context import Context
+from daskfs.store.tiles import Shape
+
+SMALLEST_STRETCH = 2**14
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Which rows each unit takes: `per_part` stretches of `height` rows."""
+
+    n_samples: int
+    height: int
+    per_part: int
+
+    @property
+    def n_stretches(self) -> int:
+        """Number of stretches."""
+        return -(-self.n_samples // self.height)
+
+    @property
+    def n_parts(self) -> int:
+        """Number of units."""
+        return -(-self.n_stretches // self.per_part)
+
+    def stretches(self, part: int) -> range:
+        """Return the stretches of one part."""
+        return range(part * self.per_part, min((part + 1) * self.per_part, self.n_stretches))
+
+    def rows(self, part: int) -> slice:
+        """Return the rows of one part."""
+        stretches = self.stretches(part)
+        return slice(stretches.start * self.height, min(stretches.stop * self.height, self.n_samples))
+
+
+def cut_parts(shape: Shape, n_stretches: int) -> Parts:
+    """Return the parts for at most so many stretches, whose height is a power of two; a part reads whole bands."""
+    height = max(SMALLEST_STRETCH, 1 << max(0, -(-shape.n_samples // n_stretches) - 1).bit_length())
+    return Parts(shape.n_samples, height, max(1, -(-shape.tile_rows // height)))
+
+
+def block_rows(shape: Shape) -> int:
+    """Return the rows that are multiplied together."""
+    if not shape.is_sparse:
+        return rows_per_block(shape.n_features)
+    return rows_per_block(shape.n_features, -(-(shape.nnz or 0) // max(shape.n_samples, 1)))
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Some rows of one stretch: values as stored, class codes, and weights, None where each counts for one."""
+
+    stretch: int
+    values: np.ndarray | sp.csr_matrix
+    codes: np.ndarray
+    weights: np.ndarray | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        X = self.values
+        parts = (X.data, X.indices, X.indptr) if is_sparse(X) else (X,)
+        return sum(part.nbytes for part in parts) + 16 * self.codes.size
+
+    def only(self, chosen: np.ndarray) -> RowBlock:
+        """Return some of the rows, those of a mask of shape (n_rows,)."""
+        if chosen.all():
+            return self
+        weights = None if self.weights is None else self.weights[chosen]
+        return RowBlock(self.stretch, self.values[chosen], self.codes[chosen], weights)
+
+    def counted(self, values: np.ndarray) -> np.ndarray:
+        """Return values of the rows, shape (n_rows, n_columns), times their weights."""
+        return values if self.weights is None else values * self.weights[:, None]
+
+
+def read_blocks(
+    context: Context,
+    parts: Parts,
+    part: int,
+    scaling: Scaling | None,
+    wanted: Literal["all", "labelled", "unlabelled"] = "all",
+    chosen: np.ndarray | None = None,
+) -> Iterator[RowBlock]:
+    """Yield the rows of one part that count, those with a label or without, in blocks that end where stretches do.
+
+    They are as stored, or rescaled by what :func:`felt_scaling` says of `scaling`; of these the rows that are `chosen`,
+    shape (n_rows of the part,), bool.
+    """
+    rows = parts.rows(part)
+    labels, weights = context.counted_rows(rows)
+    counting = np.ones(rows.stop - rows.start, dtype=bool) if weights is None else weights > 0
+    chosen = counting if chosen is None else counting & chosen
+    if wanted != "all":
+        chosen &= labels.is_labelled == (wanted == "labelled")
+    blocks = context.tiles.aligned_rows(rows, block_rows(context.tiles.shape), felt_scaling(scaling), chosen)
+    for place, values in blocks:
+        inside = slice(place.start - rows.start, place.stop - rows.start)
+        own = chosen[inside]
+        counts = None if weights is None else weights[inside][own]
+        if values.shape[0]:
+            yield RowBlock(place.start // parts.height, values, labels.values[inside][own], counts)
+
+
+def center_and_scale(context: Context, method: Method, scaling: Scaling | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return what is subtracted from the features of a method whose slabs say moments, and what they are then
+    multiplied by: 0 where one is constant. Shape (n_features,) each.
+    """
+    table = context.store.open(slab_table(method))[...]
+    score, mean = (table[CENTERED_FIELDS.index(name)] for name in ("score", "mean"))
+    scale = inverse_or_zero(context.tiles.column_scale().std) if scaling == "zscore" else np.ones_like(mean)
+    scale[np.isnan(score)] = 0.0
+    return mean, scale

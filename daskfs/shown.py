@@ -1,0 +1,38 @@
+"""What text may be shown to anybody: credentials are masked, and what would steer a terminal is left out."""
+
+from __future__ import annotations
+
+import re
+
+_USER = re.compile(r"(:/+)(?:[^/?#\s@:]*:\S*|[^/?#\s@]+)@")
+"""User and password of a URL; passwords may hold anything but spaces, ``/`` and ``@`` included. Of the two slashes, one
+is left where the URL was taken for a path.
+"""
+_PARAMETER = re.compile(
+    r"([?&;#](?:[\w.-]*(?:signature|token|secret|passw(?:or)?d|credential|(?:access|account|api|private)[_-]?key)[\w.-]*"
+    r"|sig|pwd|auth)=)[^&;#\s'\"]+",
+    re.IGNORECASE,
+)
+"""A parameter of a URL, or of a connection string, that grants access."""
+
+CREDENTIALS_BELONG = (
+    "this holds a user, a password, a token or a signature; credentials belong in the environment, or in the "
+    "configuration of what asks for them, never in a job, its command line or its report"
+)
+
+
+def has_credentials(text: str) -> bool:
+    """Return whether text holds a URL with a user or a password in it, or with a parameter that grants access."""
+    return masked(text) != text
+
+
+def masked(text: str) -> str:
+    """Return text with three stars in place of credentials."""
+    return _PARAMETER.sub(r"\1***", _USER.sub(r"\1***@", text))
+
+
+def printable(text: str) -> str:
+    """Return text as one line without control characters: names from data may hold line breaks and what steers a
+    terminal.
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)

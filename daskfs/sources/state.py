@@ -1,0 +1,84 @@
+"""Whether a source still is what it was when the run was planned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from daskfs.errors import InputError
+from daskfs.sources.base import BESIDE, Source, SourceSpec
+from daskfs.sources.checks import file_identity
+from daskfs.sources.resolve import split_reference
+
+ZARR = "zarr"
+
+
+def source_state(spec: SourceSpec, source: Source) -> dict[str, Any]:
+    """Return what tells one state of a source, as it was opened, and of the files beside it from another; JSON-able."""
+    return _state(spec, source.info.identity)
+
+
+def changed_file(spec: SourceSpec, planned: Mapping[str, Any], source: Source | None = None) -> str | None:
+    """Return the path of what is no longer as :func:`source_state` found it, None where nothing changed. A source that
+    is a Zarr array is opened for that, unless it is given.
+    """
+    try:
+        now = _state(spec, _identity_now(spec, planned["source"], source))
+    except (OSError, InputError):  # it is gone, or not what it was
+        return spec.source
+    if now["source"] != planned["source"]:
+        return spec.source
+    return next((name for name, state in planned["beside"].items() if now["beside"].get(name) != state), None)
+
+
+@contextmanager
+def as_planned(spec: SourceSpec, source: Source, planned: Mapping[str, Any]) -> Iterator[None]:
+    """Read a source: what is read is of the state that was planned, or :class:`InputError` names the file, whatever
+    else the change led to.
+    """
+    _check(spec, source, planned)
+    try:
+        yield
+    finally:
+        _check(spec, source, planned)
+
+
+def _check(spec: SourceSpec, source: Source, planned: Mapping[str, Any]) -> None:
+    changed = changed_file(spec, planned, source)
+    if changed is not None:
+        state = "changed" if Path(changed).exists() else "went away"
+        raise InputError(
+            f"{changed} {state} after its reading was planned: restore it, and let it be until it is read; or start "
+            "over with what it is now."
+        )
+
+
+def _state(spec: SourceSpec, identity: Mapping[str, Any]) -> dict[str, Any]:
+    names = [getattr(spec, key) for key in ("labels", "feature_names", *BESIDE)]
+    found = {name: _file_state(name) for name in names if name is not None}
+    state = {"source": dict(identity), "beside": {name: state for name, state in found.items() if state is not None}}
+    return dict(json.loads(json.dumps(state)))
+
+
+def _file_state(reference: str) -> list[int] | None:
+    """Return size and time of a file beside the source, None where the name is one of the source's own."""
+    found = split_reference(reference)
+    if found is None:
+        return None
+    status = found[0].stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _identity_now(spec: SourceSpec, planned: Mapping[str, Any], source: Source | None) -> Mapping[str, Any]:
+    if planned["kind"] == ZARR:
+        from daskfs.sources.zarrarray import ZarrSource
+
+        opened = source if source is not None else ZarrSource(spec, Path(spec.source).expanduser())
+        assert isinstance(opened, ZarrSource)
+        return opened.identity_now()
+    if "mtime_ns" not in planned:  # it is no file
+        return planned
+    return {**planned, **file_identity(str(planned["kind"]), Path(spec.source).expanduser())}

@@ -1,0 +1,53 @@
+"""Failed writes, told by their path and what to do."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from daskfs.errors import WriteError
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Write at a path.
+
+    Raises
+    ------
+    WriteError
+        Naming the path, where the disk is full or nobody may write; what may pass stays an :class:`OSError`.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise no_room(path, error) from error
+        if error.errno in NOT_ALLOWED:
+            msg = f"cannot write {path}: {error.strerror}. Make it writable; the same command goes on."
+            raise WriteError(msg) from error
+        raise
+
+
+def no_room(path: Path, error: OSError) -> WriteError:
+    """Return what to raise where the disk is full."""
+    return WriteError(f"cannot write {path}: {error.strerror}. Make room there; the same command goes on.")
+
+
+def remove(path: Path) -> None:
+    """Delete a file, or a directory with all that is in it; nothing happens where there is neither."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def try_to_remove(path: Path) -> None:
+    """Delete what is damaged; where that is not allowed it stays, and is damaged for all to see."""
+    with suppress(OSError):
+        remove(path)

@@ -1,0 +1,230 @@
+"""Selectors compared from Python: what jobs find on the same data, to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+
+import daskfs
+from daskfs import (
+    FisherScore,
+    LaplacianScore,
+    PearsonScore,
+    RedundancyFilter,
+    SSelect,
+    VarianceScore,
+    evaluate_selectors,
+    knn_graph,
+    make_job,
+    run_job,
+)
+from daskfs.errors import InputError, JobError
+from daskfs.store.layout import EVALUATION_TABLES
+from tests.execution.runs import local_client
+
+N_SAMPLES, N_FEATURES = 60, 12
+ATTRIBUTES = ("values", "summary", "comparisons", "gap", "stability", "selection_frequency")
+
+
+def data(seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Return X, shape (60, 12), float64, and three classes, six rows of which have no label."""
+    generator = np.random.default_rng(seed)
+    y = np.arange(N_SAMPLES) % 3
+    X = generator.normal(size=(N_SAMPLES, N_FEATURES))
+    X[:, :4] += y[:, None] * np.array([2.0, 1.0, 0.5, 0.25])
+    X[generator.random(X.shape) < 0.3] = 0
+    y = np.where(np.arange(N_SAMPLES) % 10 == 7, -1, y)
+    return X, y
+
+
+def tables_of_job(
+    folder: Path, X: Any, y: np.ndarray, methods: list[Any], evaluate: Mapping[str, Any], **beside: Any
+) -> dict[str, Any]:
+    """Return the tables of a job's evaluation, None for one that it did not write."""
+    found: dict[str, Any] = {"labels": "y"}
+    if sp.issparse(X):
+        sp.save_npz(folder / "data.npz", X)
+        np.save(folder / "y.npy", y)
+        found["labels"] = str(folder / "y.npy")
+    else:
+        np.savez(folder / "data.npz", X=X, y=y, **beside)
+        found |= {name: name for name in beside}
+    run_job(
+        make_job(
+            {
+                "data": {"source": str(folder / "data.npz"), **found},
+                "methods": methods,
+                "evaluate": dict(evaluate),
+                "cluster": {"workers": 0},
+                "output": {"path": str(folder / "run")},
+            }
+        )
+    )
+    paths = {name: folder / "run" / f"{name}.parquet" for name in EVALUATION_TABLES}
+    return {name: pq.read_table(path) if path.exists() else None for name, path in paths.items()}
+
+
+def assert_same(found: Any, expected: Mapping[str, Any]) -> None:
+    """Check that every table is the same, in values and types."""
+    for attribute, name in zip(ATTRIBUTES, EVALUATION_TABLES, strict=True):
+        table = getattr(found, attribute)
+        if expected[name] is None:
+            assert table.num_rows == 0, name
+        else:
+            assert table.equals(expected[name]), name
+
+
+SELECTORS = {"LaplacianScore": LaplacianScore(n_neighbors=4), "FisherScore": FisherScore(), "SSelect": SSelect()}
+METHODS = [{"name": "LaplacianScore", "n_neighbors": 4}, "FisherScore", "SSelect"]
+SHORT = {"n_selected": [2, 5], "n_splits": 3}
+DESIGNS: dict[str, dict[str, Any]] = {
+    "the run's own rankings": {"n_repeats": 2},
+    "draws of labels in both settings": {"setting": "both", "labels": [2, 0.5], "n_draws": 2, "n_splits": 2},
+    "classes, and only drawn labels": {
+        "n_classes": [2, 3],
+        "n_subsets": 2,
+        "labels": [4],
+        "n_draws": 2,
+        "train_on": "labelled",
+    },
+    "several models, of some of the rows": {
+        "models": ["knn", {"name": "kmeans", "n_restarts": 2}, {"name": "ridge", "label": "R", "alpha": 0.5}],
+        "setting": "inductive",
+        "max_samples": 40,
+        "informative": ["x0", "x1"],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "design"), [*(("dense", design) for design in DESIGNS), ("sparse", "draws of labels in both settings")]
+)
+def test_values_are_those_of_a_job(tmp_path: Path, kind: str, design: str) -> None:
+    X, y = data()
+    if kind == "sparse":
+        X = sp.csr_matrix(X)
+    wanted = {**SHORT, **DESIGNS[design]}
+    expected = tables_of_job(tmp_path, X, y, METHODS, wanted)
+    found = evaluate_selectors(SELECTORS, X, y, **wanted)
+    assert found.values.num_rows > 20
+    assert_same(found, expected)
+
+
+def test_groups_and_weights_are_those_of_a_job(tmp_path: Path) -> None:
+    X, y = data()
+    groups, weights = np.arange(N_SAMPLES) // 4 % 9, np.arange(N_SAMPLES) % 4 + 0.5
+    wanted = {**SHORT, "setting": "inductive"}
+    expected = tables_of_job(tmp_path, X, y, METHODS, wanted, groups=groups, weights=weights)
+    found = evaluate_selectors(SELECTORS, X, y, sample_weight=weights, groups=groups.astype(str), **wanted)
+    assert_same(found, expected)
+    without = evaluate_selectors(SELECTORS, X, y, **wanted)
+    assert not found.values.equals(without.values)
+
+
+def test_times_and_targets_are_those_of_a_job(tmp_path: Path) -> None:
+    X, y = data()
+    target, times = X[:, 0] * 2 + y, np.arange(N_SAMPLES) // 2 + 0.5
+    target[5] = np.nan
+    wanted = {**SHORT, "setting": "both"}
+    expected = tables_of_job(tmp_path, X, target, ["PearsonScore", "VarianceScore"], wanted, times=times)
+    found = evaluate_selectors([PearsonScore(), VarianceScore()], X, target, times=times, **wanted)
+    assert_same(found, expected)
+    assert set(found.values.column("metric").to_pylist()) == {"rmse"}
+
+
+def test_x_on_a_cluster(tmp_path: Path) -> None:
+    X, y = data()
+    wanted = {**SHORT, "setting": "inductive", "n_splits": 2}
+    expected = evaluate_selectors(SELECTORS, X, y, **wanted)
+    stored = tmp_path / "X.npy"
+    np.save(stored, X)
+    with local_client(1) as client:
+        found = evaluate_selectors(SELECTORS, str(stored), y, **wanted)
+        assert client.scheduler_info()["workers"]
+    for attribute in ATTRIBUTES:
+        assert getattr(found, attribute).equals(getattr(expected, attribute)), attribute
+    lazy = evaluate_selectors(SELECTORS, da.from_array(X, chunks=(20, 12)), y, **wanted)
+    assert lazy.values.equals(expected.values)
+
+
+def test_names_of_a_frame_are_told() -> None:
+    X, y = data()
+    frame = pd.DataFrame(X, columns=[f"gene {i}" for i in range(N_FEATURES)])
+    found = evaluate_selectors({"F": FisherScore()}, frame, y, **SHORT, labels=[3], n_draws=2, informative="gene 0")
+    assert set(found.selection_frequency.column("name").to_pylist()) <= set(frame.columns)
+    assert "hit_rate" in found.summary.column("metric").to_pylist()
+    by_number = evaluate_selectors({"F": FisherScore()}, X, y, **SHORT, labels=3, n_draws=2, informative=[0])
+    assert by_number.values.equals(found.values)
+    assert set(found.values.column("method").to_pylist()) == {"F"}
+
+
+def test_rankings_that_fail_are_told_and_the_others_stay() -> None:
+    X, _ = data()
+    some = {**SHORT, "labels": [1, 5], "n_draws": 2}
+    found = evaluate_selectors({"P": PearsonScore(), "V": VarianceScore()}, X, X[:, 0], **some)
+    assert set(found.values.column("labels").to_pylist()) == {1.0, 5.0}
+    rows = found.values.to_pylist()
+    assert {row["method"] for row in rows if row["labels"] == 1} == {"V"}
+    assert {row["method"] for row in rows if row["labels"] == 5} == {"P", "V"}
+    reason = "method P needs labels that differ, and all 1 labelled rows have one value."
+    assert found.warnings == (f"P with labels 1: 2 of 2 rankings failed: {reason}",)
+    with pytest.raises(InputError, match=r"could rank nothing\. P with labels 1: 2 of 2 rankings failed"):
+        evaluate_selectors({"P": PearsonScore()}, X, X[:, 0], **{**some, "labels": 1})
+
+
+def test_lists_that_a_training_fold_is_too_small_for_fail_their_method_alone() -> None:
+    """The others share those that there are."""
+    X, y = data()
+    selectors = {"near": LaplacianScore(n_neighbors=4), "far": LaplacianScore(n_neighbors=50)}
+    wanted: dict[str, Any] = {**SHORT, "setting": "inductive", "n_splits": 3}  # 36 labelled rows and six others
+    found = evaluate_selectors(selectors, X, y, **wanted)
+    assert set(found.values.column("method").to_pylist()) == {"near"}
+    (warning,) = found.warnings
+    assert warning.startswith("far: 3 of 3 rankings failed: n_neighbors is 50, and X has n_samples=42 rows")
+    alone = evaluate_selectors({"near": selectors["near"]}, X, y, **wanted)
+    assert found.values.equals(alone.values)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "words"),
+    [
+        ({"n_selected": 0}, JobError, "n_selected"),
+        ({"models": "knm"}, JobError, "Did you mean 'knn'"),
+        ({"setting": "inductiv"}, JobError, "setting"),
+        ({"labels": [2.5]}, JobError, "labels"),
+        ({"groups": [0, 1]}, InputError, "groups"),
+        ({"informative": 99}, InputError, "informative has 99"),
+        ({"informative": "x99"}, JobError, "informative"),
+        ({"n_splits": 61}, InputError, "n_splits"),
+        ({"sample_weight": np.full(N_SAMPLES, -1.0)}, InputError, "sample_weight"),
+    ],
+)
+def test_wrong_arguments_are_named(wrong: dict[str, Any], error: type[Exception], words: str) -> None:
+    X, y = data()
+    with pytest.raises(error, match=words):
+        evaluate_selectors([FisherScore()], X, y, **{**SHORT, **wrong})
+
+
+def test_wrong_selectors_and_data_are_named() -> None:
+    X, y = data()
+    with pytest.raises(TypeError, match="RedundancyFilter cannot be evaluated here"):
+        evaluate_selectors([RedundancyFilter(FisherScore())], X, y)
+    with pytest.raises(InputError, match="selectors is empty"):
+        evaluate_selectors([], X, y)
+    with pytest.raises(JobError, match="two selectors are called 'FisherScore'"):
+        evaluate_selectors([FisherScore(), FisherScore()], X, y)
+    with pytest.raises(InputError, match="LaplacianScore is given a graph"):
+        evaluate_selectors([LaplacianScore(graph=knn_graph(X, 5))], X, y)
+    with pytest.raises(InputError, match="y has 59 values, and X has 60 rows"):
+        evaluate_selectors([FisherScore()], X, y[1:])
+    with pytest.raises(InputError, match="for classification"):
+        evaluate_selectors([FisherScore()], X, X[:, 0])
+    assert "evaluate_selectors" in daskfs.__all__

@@ -1,0 +1,148 @@
+"""Damaging the files of a run, every kind of them, in every way that disks and people do."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskfs.execution.progress import Silent
+from daskfs.plan.stages import Stage
+from tests.cli.command import daskfs
+from tests.execution.runs import write_job
+
+N_SAMPLES, N_FEATURES = 4500, 96
+METHODS = [
+    "LaplacianScore",
+    "FisherScore",
+    "SSelect",
+    {"name": "RLSR", "max_iter": 3},
+    {"name": "SVMRFE", "step": 0.9},
+]
+EVALUATE = {"n_selected": [4], "max_samples": 300, "models": ["knn"]}
+OUTPUTS = ("ranking.csv", "selected_features.csv", "evaluation.csv", "ranking.parquet", "evaluation_summary.csv")
+
+
+def write_data(folder: Path) -> Path:
+    """Write X.npz: X in three slabs and two bands, labels of every fifteenth row, weights and names."""
+    rng = np.random.default_rng(0)
+    classes = rng.integers(0, 3, N_SAMPLES)
+    X = rng.standard_normal((N_SAMPLES, N_FEATURES))
+    X[:, :8] += classes[:, None]
+    y = np.where(np.arange(N_SAMPLES) % 15 == 0, classes, -1)
+    names = np.array([f"f{i}" for i in range(N_FEATURES)])
+    np.savez(folder / "X.npz", X=X, y=y, w=rng.integers(1, 3, N_SAMPLES), names=names)
+    return folder / "X.npz"
+
+
+def storage_job(folder: Path, **blocks: Any) -> Path:
+    """Write data and a job whose run leaves files of almost every kind."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = {"source": str(write_data(folder)), "labels": "y", "weights": "w", "feature_names": "names"}
+    job = {"data": data, "methods": METHODS, "cluster": {"workers": 0}, "evaluate": EVALUATE, **blocks}
+    return write_job(folder, "", **job)
+
+
+def run_quietly(job: Path, *arguments: object) -> dict[str, Any]:
+    """Run a job in this process and return what ``--json`` prints."""
+    outcome = daskfs("run", job, "--json", "-q", *arguments)
+    assert outcome.code == 0, outcome.err
+    result: dict[str, Any] = outcome.json
+    return result
+
+
+def verified(folder: Path, *arguments: object) -> dict[str, Any]:
+    """Return what ``daskfs verify --json`` prints; its exit code says whether there are problems."""
+    outcome = daskfs("verify", folder, "--json", "-q", *arguments)
+    result: dict[str, Any] = outcome.json
+    assert (outcome.code, bool(outcome.err)) == ((3, True) if result["problems"] else (0, False)), outcome.err
+    return result
+
+
+def kind_of(name: str) -> str:
+    """Return what files of one kind have in common: their name without the numbers of chunks, units and bands."""
+    return re.sub(r"(?<=[/-])\d+(?=[./-]|$)", "#", name)
+
+
+def one_of_each_kind(folder: Path) -> dict[str, Path]:
+    """Return a file of each kind that a run's records name, by kind: the last one, which lies at an edge."""
+    found: dict[str, Path] = {}
+    for record in sorted(folder.glob("**/records/*/*.json")):
+        root = record.parents[2]
+        facts = json.loads(record.read_text())
+        for name in (*facts["chunks"], *facts["objects"]):
+            if (root / name).exists():
+                found[kind_of(str((root / name).relative_to(folder)))] = root / name
+    return found
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 8
+    path.write_bytes(content)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def delete(path: Path) -> None:
+    path.unlink()
+
+
+def make_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+    (path / "inside").write_text("x")
+
+
+def overwrite_by_a_neighbor(path: Path) -> None:
+    """Put another whole file in its place: one of the same size if there is any, from as near as there is one."""
+    own = path.read_bytes()
+    others: list[Path] = []
+    for folder in list(path.parents)[:6]:
+        others = others or sorted(p for p in folder.rglob("*") if p.is_file() and p.read_bytes() not in (own, b""))
+    same_size = [p for p in others if p.stat().st_size == len(own)]
+    shutil.copyfile((same_size or others)[0], path)
+
+
+WAYS: dict[str, Callable[[Path], None]] = {
+    "truncated": truncate,
+    "flipped": flip,
+    "emptied": empty,
+    "deleted": delete,
+    "directory": make_directory,
+    "neighbor": overwrite_by_a_neighbor,
+}
+
+
+class Damage(Silent):
+    """Damages files when a unit is done, and keeps what is said.
+
+    Parameters
+    ----------
+    moments
+        By stage and unit: what to do, once.
+    """
+
+    def __init__(self, moments: dict[tuple[str, int], Callable[[], None]]) -> None:
+        self.moments = moments
+        self.said: list[str] = []
+
+    def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
+        del facts
+        act = self.moments.pop((stage.name, unit), None)
+        if act is not None:
+            act()
+
+    def message(self, text: str) -> None:
+        self.said.append(text)

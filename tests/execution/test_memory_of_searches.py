@@ -1,0 +1,93 @@
+"""What a worker process really takes is at most what was planned, for approximate searches; and what these read and
+write.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daskfs.graph.spec import GraphSpec
+from daskfs.plan.graph import plan_graph
+from daskfs.store.tiles import Shape
+from tests.execution.measured import Case, GiB, measured
+from tests.execution.runs import run_here, write_job
+
+pytestmark = pytest.mark.cluster
+
+BY_CELLS = {"graph": {"engine": "cells", "n_neighbors": 10}}
+BY_DESCENT = {"graph": {"engine": "pynndescent", "n_neighbors": 10}}
+ONLY_LAPLACIAN = ("LaplacianScore",)
+TALL = "synthetic:mixture?n_samples={}&n_features=32&n_classes=4&n_informative=8&seed=1"
+WIDE = "synthetic:lowrank?n_samples=12000&n_features=2000&rank=10&seed=1"
+SPARSE = "synthetic:sparse?n_samples=16000&n_features=5000&density=0.01&n_classes=4&n_informative=50&seed=1"
+SEARCHES = {
+    "tall by cells": Case(TALL.format(150_000), ONLY_LAPLACIAN, BY_CELLS),
+    "wide by cells": Case(WIDE, ONLY_LAPLACIAN, BY_CELLS),
+    "sparse by cells": Case(SPARSE, ONLY_LAPLACIAN, BY_CELLS),
+    "tall by descent": Case(TALL.format(100_000), ONLY_LAPLACIAN, BY_DESCENT),
+    "wide by descent": Case(WIDE, ONLY_LAPLACIAN, BY_DESCENT),
+    "sparse by descent": Case(SPARSE, ONLY_LAPLACIAN, BY_DESCENT),
+    # compared in few components whatever happens
+    "very wide": Case(
+        "synthetic:lowrank?n_samples=4096&n_features=16000&rank=10&seed=1",
+        ONLY_LAPLACIAN,
+        BY_CELLS,
+        of=("cells-", "assign-", "build-", "merge-", "recall-"),
+    ),
+    # what goes with the number of neighbors is as large as the rows
+    "long lists": Case(
+        "synthetic:lowrank?n_samples=30000&n_features=150&rank=8&seed=1",
+        [{"name": "LaplacianScore", "n_neighbors": 60}],
+        {"graph": {"engine": "cells"}},
+    ),
+    # every row labelled: what is known of each row, and lists by target and X, are large beside the rows
+    "lists by target": Case(
+        "synthetic:lowrank?n_samples=100000&n_features=12&rank=6&seed=1",
+        ("SupervisedLaplacianScore", "SemiSupervisedLaplacianScore"),
+        {"graph": {"engine": "cells"}},
+    ),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shape", SEARCHES)
+def test_measured_peak_of_searches(tmp_path: Path, shape: str) -> None:
+    """In one process, which holds what it has compiled."""
+    stages = measured(tmp_path, SEARCHES[shape])
+    units = {stage["name"].partition("-")[0]: stage["units"] for stage in stages}
+    assert units["build"] >= 2
+    assert units["assign"] >= 4
+
+
+BYTES = {
+    "dense": "synthetic:mixture?n_samples=24000&n_features=40&n_classes=4&n_informative=16&seed=3",
+    "sparse": "synthetic:sparse?n_samples=16000&n_features=3000&density=0.01&n_classes=4&n_informative=50&seed=1",
+}
+
+
+@pytest.mark.parametrize("shape", ["dense", pytest.param("sparse", marks=pytest.mark.long)])
+def test_bytes_of_an_approximate_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
+    """Within a quarter of the plan, once the plan knows how many copies of rows there are and how many cells each looks
+    into: data decide these.
+    """
+    run_here(write_job(tmp_path, BYTES[shape], graph={"engine": "cells"}, cluster={"workers": 0}, evaluate=None))
+    folder = tmp_path / "run"
+    planned = json.loads((folder / "plan.json").read_text())
+    records: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted(folder.glob("records/*/*.json")):
+        records.setdefault(path.parent.name, []).append(json.loads(path.read_text()))
+    size = Shape(**planned["facts"]["shape"])
+    n_copies = sum(record["facts"]["n_copies"] for record in records["assign-euclidean"])
+    cells = json.loads((folder / "knn/euclidean/cells.json").read_text())
+    monkeypatch.setattr("daskfs.plan.graph.PLANNED_COPIES", n_copies / size.n_samples)
+    monkeypatch.setattr("daskfs.plan.graph.PLANNED_CELLS", cells["cells_per_row"] / cells["copies"])
+    spec = GraphSpec(**next(s for s in planned["stages"] if s["function"] == "cells")["parameters"]["graph"])
+    for stage in plan_graph(size, spec, 5, GiB):
+        read, written = (sum(record[key] for record in records[stage.name]) for key in ("bytes_read", "bytes_written"))
+        assert stage.n_units == len(records[stage.name])
+        assert read == pytest.approx(stage.bytes_read, rel=0.25, abs=2**17), stage.name
+        assert written == pytest.approx(stage.bytes_written, rel=0.25, abs=2**17), stage.name
