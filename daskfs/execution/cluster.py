@@ -33,6 +33,9 @@ DASK_SETTINGS: dict[str, Any] = {
     # the batch job must end, not hang, when nothing comes back
     "distributed.scheduler.no-workers-timeout": "1h",
     "distributed.admin.tick.limit": "30s",
+    # a local cluster would end the nanny whose worker has been away for a while at that moment, though it may have come
+    # back in between and be starting after another death: Pool.complete replaces those that have ended
+    "distributed.deploy.lost-worker-timeout": "365d",
     # Dask's nannies make glibc return every freed block of 128 KiB and more, and faulting it in again can cost as much
     # as the arithmetic on it; what this keeps is part of a process's planned size
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**26,
@@ -416,11 +419,15 @@ class Pool:
     def complete(self) -> None:
         """Let a cluster of the run's own have all its workers again.
 
-        Nannies start workers that die again, but give up one that dies while it starts, and end.
+        Nannies start workers that die again, but end where one cannot start.
         """
         cluster = None if self.client is None else self.client.cluster
-        if cluster is not None and self.n_own:
-            cluster.scale(self.n_own)
+        if cluster is None or not self.n_own:
+            return
+        for name, nanny in list(cluster.workers.items()):
+            if nanny.status.name == "closed":
+                cluster.workers.pop(name, None)
+        cluster.scale(self.n_own)
 
     async def _asked(self, question: str) -> Any:
         client = self.client

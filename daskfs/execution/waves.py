@@ -338,7 +338,7 @@ def recorded_facts(context: Context, stage: Stage, unit: int) -> dict[str, Any]:
 
 def _killed(stage: Stage, unit: int) -> str:
     return (
-        f"unit {unit} of stage {stage.name} was running each time its worker died. It was planned at "
-        f"{stage.peak_bytes // MiB} MiB; "
+        f"unit {unit} of stage {stage.name} was running, or next, on each of the workers that died. A unit of this "
+        f"stage was planned at {stage.peak_bytes // MiB} MiB; "
         "if workers ran out of memory, raise cluster.memory_limit or start fewer workers."
     )

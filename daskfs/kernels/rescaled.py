@@ -311,6 +311,11 @@ def pulled(
     return reweight(gram, at, cross, gamma, pull_of(norms(at.W) ** 2))
 
 
+def joined(at: Iterate, offset: np.ndarray, total: float) -> Iterate:
+    """Return an iterate with the offset as its last row: the weight of a feature that is 1 in every row, of `total`."""
+    return Iterate(np.vstack([at.W, offset]), np.vstack([at.SW, total * offset]), at.curvature)
+
+
 def carried_on(at: Iterate, before: Iterate | None, start: np.ndarray | None, momentum: float) -> tuple[Iterate, float]:
     """Return where targets are best made next: weights carried on the way they went (Nesterov 1983), and the momentum.
 

@@ -122,7 +122,7 @@ def _sums_of(rows: CenteredRows, method: Method, state: State) -> Sums:
         assert asked is not None
         product = rows.products(asked)
         return Sums(asked.shape, lambda block: rows.cross(block.counted(product())))
-    offset = state.target_mean - (state.residual / state.total) @ state.at.W
+    offset = state.offset - (state.residual / state.total) @ state.at.W
     dragged, product = is_dragged(method), rows.products(state.at.W)
 
     def make(block: RowBlock) -> np.ndarray:

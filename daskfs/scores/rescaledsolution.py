@@ -14,7 +14,18 @@ import numpy as np
 
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.grams import Gram, MatrixGram, ProductNeeded, ReplayedGram, RowsGram
-from daskfs.kernels.rescaled import Certificate, advance, carried_on, certificate, norms, objective, pulled, start_at
+from daskfs.kernels.rescaled import (
+    Certificate,
+    Iterate,
+    advance,
+    carried_on,
+    certificate,
+    joined,
+    norms,
+    objective,
+    pulled,
+    start_at,
+)
 from daskfs.kernels.threads import one_thread
 from daskfs.methods.centered import felt_scaling
 from daskfs.methods.registry import Method
@@ -28,10 +39,8 @@ from daskfs.store.context import Context
 
 N_STEPS = 30
 """Steps that the weights take in a round, and ten times as many in one that may be the last."""
-TOLERANCES = {"free": 1e-7, "pulled": 1e-6}
-"""How well the last weights meet the conditions of a minimum: of RLSR's problem, and of SSUFS's, whose steps converge
-linearly.
-"""
+TOLERANCE = 1e-7
+"""How well the last weights meet the conditions of a minimum, and their offset its own."""
 LOOSEST = 1e-2
 FORCING = 0.1
 """Share that the steps of a round leave of what the targets' change has left of the conditions."""
@@ -90,7 +99,7 @@ def _first_state(context: Context, parameters: Mapping[str, Any]) -> State:
     mean = whole[-1] / total
     spread = float(counts[:-1].sum() + counts[-1] / n_classes - total * np.sum(mean**2))
     cross = certain(whole[:-1] - np.multiply.outer(residual, mean), diagonal, spread)
-    return State(start_at(diagonal, n_classes), cross, mean, spread, labelled, residual, total)
+    return State(start_at(diagonal, n_classes), cross, mean, spread, labelled, residual, total, offset=mean)
 
 
 def _take(state: State, sums: np.ndarray, diagonal: np.ndarray, *, dragged: bool) -> None:
@@ -106,6 +115,7 @@ def _take(state: State, sums: np.ndarray, diagonal: np.ndarray, *, dragged: bool
         known = state.labelled[-1]
         cross, targets, squares = cross + state.labelled[:-1], targets + known, squares + float(known.sum())
     state.target_mean = targets / state.total
+    state.drift = float(np.abs(state.target_mean - state.offset).max())
     state.spread = squares - state.total * float(np.sum(state.target_mean**2))
     state.cross = certain(cross - np.multiply.outer(state.residual, state.target_mean), diagonal, state.spread)
     state.n_steps, state.goal = 0, 0.0
@@ -191,9 +201,10 @@ class _Solution:
         the phase, or how well the steps of this round are worth to meet them.
         """
         state, found = self._state, self._certificate()
-        tolerance = TOLERANCES[state.phase]
-        state.goal = min(LOOSEST, max(FORCING * tolerance, FORCING * found.worst))
-        if not state.history or not found.holds(tolerance):
+        state.goal = min(LOOSEST, FORCING * max(TOLERANCE, found.worst))
+        # the offset meets its own condition as the weight of a feature of ones would
+        drift = state.total * state.drift / max(float(np.abs(state.cross).max(initial=0.0)), np.finfo(np.float64).tiny)
+        if not state.history or not found.holds(TOLERANCE) or (state.cross.any() and drift > TOLERANCE):
             return
         value = self._objective()
         if self._change(value) <= max(self._parameters.tol, ROUND_OFF):
@@ -231,15 +242,30 @@ class _Solution:
         state.n_outer += 1
         state.wanted = "targets"
         if state.carried is not None and state.best is not None and value > state.history[-1]:
-            state.at, state.carried, state.momentum = replace(state.best, curvature=state.at.curvature), None, 1.0
+            assert state.best_offset is not None
+            state.at, state.offset = replace(state.best, curvature=state.at.curvature), state.best_offset
+            state.carried, state.momentum = None, 1.0
         else:  # where nothing was carried on, rounding alone can have raised it
             self._note(value)
-            at, (carried, state.momentum) = state.at, carried_on(state.at, state.best, state.carried, state.momentum)
-            state.at, state.best = carried, at
-            state.carried = None if carried is at else carried.W
+            self._carry_on()
         if state.n_outer >= self._parameters.max_iter:
             state.at = state.best or state.at
             self._end_phase(converged=False)
+
+    def _carry_on(self) -> None:
+        """Carry weights and offset on, and keep them as they are now."""
+        state = self._state
+        at, before, start = joined(state.at, state.target_mean, state.total), None, None
+        if state.best is not None and state.best_offset is not None:
+            before = joined(state.best, state.best_offset, state.total)
+        if state.carried is not None:
+            start = np.vstack([state.carried, state.offset])
+        carried, state.momentum = carried_on(at, before, start, state.momentum)
+        state.best, state.best_offset = state.at, state.target_mean
+        state.offset, state.carried = state.target_mean, None
+        if carried is not at:
+            state.at, state.offset = Iterate(carried.W[:-1], carried.SW[:-1], at.curvature), carried.W[-1]
+            state.carried = state.at.W
 
     def _change(self, value: float) -> float:
         """Return by what share of it the objective has changed since the last round; 1 in the first."""
@@ -302,7 +328,8 @@ class _Solution:
         assert state.base is not None
         state.at, state.cross, state.target_mean, state.spread = state.base
         state.history, state.relative, state.n_steps, state.n_outer = [], 1.0, 0, 0
-        state.best, state.carried, state.momentum, state.goal = state.at, None, 1.0, 0.0
+        state.best, state.best_offset, state.offset = state.at, state.target_mean, state.target_mean
+        state.carried, state.momentum, state.goal = None, 1.0, 0.0
         state.history.append(self._objective())
 
     def _is_lost(self) -> bool:

@@ -36,8 +36,10 @@ class State:
     `labelled`, shape (n_features + 1, n_columns), is what labelled rows add to P, and in its last row to the sums of
     the targets; `residual`, shape (n_features,), the sums of the centered columns, which rounding leaves. `wanted` is
     what the next pass is to make: "targets", or the "product" of S and `asked`; `products` are those made since `at`.
-    `base` is RLSR's solution, that SSUFS starts from. `best` are the weights of the last round, beyond which `at` may
-    have been carried on, to `carried`, with a momentum; `goal` is how well the steps of this round are to meet the
+    `offset` is what the next pass predicts rows at the means of the features as, shape (n_columns,), and `drift` by how
+    much the targets of the last pass would move it. `base` is RLSR's solution, that SSUFS starts from. `best` and
+    `best_offset` are the weights and the offset of the last round, beyond which `at` and `offset` may have been carried
+    on, to `carried` and `offset`, with a momentum; `goal` is how well the steps of this round are to meet the
     conditions, 0 as long as its targets are new.
     """
 
@@ -48,6 +50,8 @@ class State:
     labelled: np.ndarray
     residual: np.ndarray
     total: float
+    offset: np.ndarray
+    drift: float = 0.0
     phase: str = "free"
     wanted: str = ""
     n_steps: int = 0
@@ -64,6 +68,7 @@ class State:
     products: list[np.ndarray] = field(default_factory=list)
     base: tuple[Iterate, np.ndarray, np.ndarray, float] | None = None
     best: Iterate | None = None
+    best_offset: np.ndarray | None = None
     carried: np.ndarray | None = None
     momentum: float = 1.0
     goal: float = 0.0
@@ -77,6 +82,7 @@ class State:
 SCALARS = (
     "spread",
     "total",
+    "drift",
     "phase",
     "wanted",
     "n_steps",
@@ -96,15 +102,15 @@ SCALARS = (
 
 def save_state(context: Context, key: str, number: int, label: str, state: State) -> None:
     """Write the state of a method after a round."""
-    arrays = {name: getattr(state, name) for name in ("cross", "target_mean", "labelled", "residual")}
+    arrays = {name: getattr(state, name) for name in ("cross", "target_mean", "labelled", "residual", "offset")}
     arrays |= {"W": state.at.W, "SW": state.at.SW}
     scalars = {name: getattr(state, name) for name in SCALARS} | {"curvature": state.at.curvature}
     if state.base is not None:
         at, cross, mean, spread = state.base
         arrays |= {"base_W": at.W, "base_SW": at.SW, "base_cross": cross, "base_target_mean": mean}
         scalars |= {"base_curvature": at.curvature, "base_spread": spread}
-    if state.best is not None:
-        arrays |= {"best_W": state.best.W, "best_SW": state.best.SW}
+    if state.best is not None and state.best_offset is not None:
+        arrays |= {"best_W": state.best.W, "best_SW": state.best.SW, "best_offset": state.best_offset}
         scalars |= {"best_curvature": state.best.curvature}
     if state.carried is not None:
         arrays |= {"carried": state.carried}
@@ -136,8 +142,10 @@ def load_state(context: Context, key: str, number: int, label: str) -> State:
         target_mean=array["target_mean"],
         labelled=array["labelled"],
         residual=array["residual"],
+        offset=array["offset"],
         base=base,
         best=best,
+        best_offset=array.get("best_offset"),
         carried=carried,
         products=products,
         asked=asked,

@@ -146,8 +146,8 @@ def test_workers_that_are_there_must_have_the_limit_that_is_named(tmp_path: Path
 @pytest.mark.parametrize(
     ("way", "told"),
     [
-        ("taken", "unit 1 of stage score was running each time its worker died"),
-        ("denied", "unit 1 of stage score failed: MemoryError: Unable to allocate 8.00 GiB"),
+        ("taken", "unit [12] of stage score was running, or next, on each of the workers that died"),
+        ("denied", "unit [12] of stage score failed: MemoryError: Unable to allocate 8.00 GiB"),
     ],
 )
 def test_a_unit_that_outgrows_its_worker_is_named(tmp_path: Path, way: str, told: str) -> None:
@@ -162,7 +162,7 @@ def test_a_unit_that_outgrows_its_worker_is_named(tmp_path: Path, way: str, told
         env={**os.environ, WAY_KEY: way},
     )
     assert done.returncode == 1, done.stderr
-    assert told in done.stderr
+    assert re.search(told, done.stderr), done.stderr
     planned = json.loads((tmp_path / "run" / "plan.json").read_text())["stages"]
     peak = next(stage["peak_bytes"] for stage in planned if stage["name"] == "score")
     assert f"planned at {peak // MiB} MiB" in done.stderr

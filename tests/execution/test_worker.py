@@ -18,6 +18,7 @@ import psutil
 import pytest
 from distributed import Client, LocalCluster
 
+from daskfs.execution.cluster import ClusterSettings, connected
 from daskfs.execution.worker import GRACE_KEY, warmed
 
 
@@ -220,3 +221,25 @@ def test_local_worker_stays_unless_its_nanny_ends_it_for_its_memory(limit: int, 
     environment = {**os.environ, "DASK_DASKFS__LOCAL_WORKERS": "true"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, "")
+
+
+@pytest.mark.cluster
+def test_local_workers_come_back(tmp_path: Path) -> None:
+    """One that dies by its nanny, one whose nanny has ended when the driver sees that it is not there."""
+    settings = ClusterSettings(workers=1, memory_limit=2**30, local_directory=str(tmp_path))
+    with connected(settings) as client:
+        assert client is not None
+        pool = settings.pool(client)
+        ((name, nanny),) = client.cluster.workers.items()
+        died = [nanny.pid]
+        os.kill(nanny.pid, signal.SIGKILL)
+        died.append(wait_until(lambda: nanny.pid not in (None, *died) and nanny.pid))
+        os.kill(died[-1], signal.SIGKILL)  # while it starts
+        assert client.submit(os.getpid).result() not in died
+        pool.complete()
+        assert client.cluster.workers == {name: nanny}
+        client.cluster.sync(nanny.close)
+        wait_until(lambda: not pool.workers())
+        pool.complete()
+        wait_until(pool.workers)
+        assert client.cluster.workers[name] is not nanny
