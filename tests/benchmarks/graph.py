@@ -244,12 +244,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     names = ("descent", "ranking", "wide", "sparse", "workers", "big")
     parser.add_argument("--tables", nargs="+", choices=names, default=list(names[:-1]))
-    parser.add_argument("--scale", type=float, default=1.0, help="Multiplies the numbers of rows.")
+    parser.add_argument("--scale", type=float, default=1.0, help="Multiplies the numbers of rows, and of columns of wide data.")
     parser.add_argument("--big-source", default="synthetic:lowrank?n_samples=4000000&n_features=512&rank=10&noise=0.5")
     options = parser.parse_args(arguments)
 
     def rows(count: int) -> int:
         return max(2000, int(count * options.scale))
+
+    def columns(count: int) -> int:
+        return max(300, int(count * options.scale))
 
     if "descent" in options.tables:
         title = "CPU seconds of the graph, k = 10, against one NNDescent of at least equal recall"
@@ -257,7 +260,7 @@ def main(arguments: list[str] | None = None) -> None:
     if "ranking" in options.tables:
         show("Laplacian Score on the graph by cells against the exact graph", list(ranking_table(rows(50_000))))
     if "wide" in options.tables:
-        shapes = [(rows(20_000), 4000), (rows(5000), 20_000)]
+        shapes = [(rows(20_000), columns(4000)), (rows(5000), columns(20_000))]
         show("search on a projection of 128 columns", list(wide_table(shapes)))
     if "sparse" in options.tables:
         with tempfile.TemporaryDirectory() as folder:
