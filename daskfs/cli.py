@@ -184,7 +184,7 @@ def _most_rounds(max_rounds: int | None) -> str:
 @app.command(epilog=EPILOG)
 def compare(
     paths: Annotated[list[str], typer.Argument(metavar="STUDY | RUN...", help="A study file, or finished runs.")],
-    output: Annotated[str | None, typer.Option(help="Of a comparison of runs: its directory.")] = None,
+    output: Annotated[str | None, typer.Option(help="Of a comparison of runs: its directory or URL.")] = None,
     overrides: Overrides = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Delete other jobs' runs in the study's directories first.")
@@ -195,9 +195,9 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Run methods over several data sets, or go on with it, and rank them over all; or compare finished runs."""
-    from pathlib import Path
+    from daskfs.places import place
 
-    if output is not None or not Path(paths[0]).expanduser().is_file():
+    if output is not None or not place(paths[0]).is_file():
         _emit(_compared_runs(paths, output, overrides, overwrite or only_plan), as_json, _comparison_lines)
         return
     from daskfs.study import load_study, plan_study, run_study
@@ -293,12 +293,14 @@ def report(run_directory: Annotated[str, typer.Argument(metavar="RUN")], as_json
 
 @app.command(epilog=EPILOG)
 def verify(
-    directory: Annotated[str, typer.Argument(metavar="RUN | TILES", help="Directory of a run, or a tile store.")],
+    directory: Annotated[
+        str, typer.Argument(metavar="RUN | TILES", help="Directory or URL of a run, or of a tile store.")
+    ],
     remove: Annotated[
         bool, typer.Option("--remove", help="Delete what is damaged, so that 'run' or 'convert' makes it again.")
     ] = False,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Files read at a time; default: one for each core.")
+        int | None, typer.Option(min=1, help="Files read at a time; default: one for each core, and 16 of a store.")
     ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -371,7 +373,9 @@ def _data_block(exclude: list[str] | None, **keys: str | None) -> Any:
 @app.command(epilog=EPILOG)
 def convert(
     source: Source,
-    target: Annotated[str, typer.Argument(metavar="DST", help="Directory of the tile store, for example data.zarr.")],
+    target: Annotated[
+        str, typer.Argument(metavar="DST", help="Directory or URL of the tile store, for example data.zarr.")
+    ],
     labels: Labels = None,
     weights: Weights = None,
     groups: Groups = None,
@@ -407,7 +411,7 @@ def convert(
     progress = _progress(quiet, verbose)
     warnings: list[str] = []
     try:
-        recomputed = convert_source(data, target, ClusterSettings(**cluster.model_dump()), progress, warnings)
+        recomputed = convert_source(data, target, ClusterSettings.of(cluster.model_dump()), progress, warnings)
     finally:
         progress.close()
     _warn(warnings)
@@ -509,7 +513,7 @@ def main() -> None:
     except OSError as error:
         if error.errno in _OF_PATHS and error.filename is not None:
             _fail(f"{str(error.filename)[:200]} cannot be used: {error.strerror}.", ExitCode.INPUT)
-        _fail(str(error), ExitCode.FAILED)
+        _fail(f"{error.filename}: {error.strerror}." if error.filename else str(error), ExitCode.FAILED)
     if code == TYPER_INTERRUPTED:
         _fail("interrupted", ExitCode.INTERRUPTED)
     sys.exit(code)

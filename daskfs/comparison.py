@@ -6,7 +6,6 @@ labels, and the numbers of features that every method has there.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,6 +23,7 @@ from daskfs.job.base import Block
 from daskfs.job.checks import checked
 from daskfs.job.job import LABEL_BYTES
 from daskfs.job.methods import check_names
+from daskfs.places import place, place_to_write, relative_name
 from daskfs.plan.stages import Plan
 from daskfs.rundir import locked, read_manifest
 from daskfs.store import layout
@@ -100,7 +100,7 @@ class Evaluated:
 
 def evaluated(name: str, url: str) -> Evaluated:
     """Open a finished run; :class:`StoreError` or :class:`InputError` where there is none, or it has no evaluation."""
-    store = Store(Path(url).expanduser().absolute())
+    store = Store(place(url))
     manifest = read_manifest(store)
     if manifest["status"] != "done":
         msg = f"the run in {store.url} is not finished: 'daskfs status {store.url}' shows how far it is."
@@ -296,7 +296,7 @@ def _described(one: _Judged, ranks: Mapping[str, float], output: Store) -> dict[
     return {
         "name": one.run.name,
         "run": one.run.store.url,
-        "report": Path(os.path.relpath(report, output.path(""))).as_posix(),
+        "report": relative_name(report, output.path("")),
         **{key: data[key] for key in ("source", "n_samples", "n_features", "task")},
         "model": one.model,
         "metric": one.metric,
@@ -388,12 +388,12 @@ def compare_runs(
     if not runs:
         msg = "name the runs to compare."
         raise JobError(msg)
-    paths = [Path(run).expanduser().absolute() for run in runs]
+    paths = [place(run) for run in runs]
     names = [path.name for path in paths]
     names = [f"{p.parent.name}-{p.name}" if names.count(p.name) > 1 else p.name for p in paths]
     check_names(names, "run", LABEL_BYTES, "it stands for a data set")
     found = [evaluated(name, str(path)) for name, path in zip(names, paths, strict=True)]
-    store = Store(Path(output).expanduser().absolute())
+    store = Store(place_to_write(output))
     with locked(store, layout.STUDY_JSON, "daskfs comparison", "--output"):
         store.write_json(layout.STUDY_JSON, study_facts("running"))
         summary = compare(found, store, wanted)

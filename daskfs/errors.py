@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from pathlib import Path
 
 
 class ExitCode(IntEnum):
@@ -62,7 +61,7 @@ class DamagedError(StoreError):
         Of what has to be made again; none in a store that is in memory.
     """
 
-    def __init__(self, message: str, paths: Iterable[Path] = ()) -> None:
+    def __init__(self, message: str, paths: Iterable[object] = ()) -> None:
         super().__init__(message)
         self.paths = tuple(map(str, paths))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,12 @@ import numpy as np
 from daskfs.job.blocks import DataBlock
 from daskfs.kernels.blocks import is_sparse
 from daskfs.plan.tiles import plan_shape
-from daskfs.planning.tiles import source_spec
+from daskfs.planning.tiles import is_tile_store, source_spec
 from daskfs.sources import open_source
 from daskfs.sources.base import BESIDE
 from daskfs.sources.beside import COLUMNS
 from daskfs.sources.labels import encode_labels
 from daskfs.status import describe_tiles
-from daskfs.store import layout
 
 LISTED = 20
 
@@ -32,7 +30,7 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
         constant features.
     """
     spec = source_spec(data)
-    if (Path(spec.source) / layout.TILES_JSON).is_file():
+    if is_tile_store(spec):
         return describe_tiles(spec.source)
     source = open_source(spec)
     info = source.info

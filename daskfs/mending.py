@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 from daskfs.errors import DamagedError, DaskfsError
 from daskfs.execution.units import shared_arrays
 from daskfs.execution.waves import pending_units, recorded_units
+from daskfs.places import is_there, lies_in, place, remove
 from daskfs.plan.stages import Stage
 from daskfs.rundir import Lock
 from daskfs.store import layout
+from daskfs.store.arrays import METADATA
 from daskfs.store.context import Context
-from daskfs.store.store import METADATA, Store
-from daskfs.store.writing import remove, writing
+from daskfs.store.store import Store
+from daskfs.store.writing import writing
 
 Result = TypeVar("Result")
 Tell = Callable[[str, str], None]
@@ -39,11 +39,11 @@ def mended(work: Callable[[], Result], store: Store, lock: Lock, tell: Tell) -> 
             return work()
         except DamagedError as error:
             lock.check()
-            is_ours = bool(error.paths) and all(Path(path).is_relative_to(store.path("")) for path in error.paths)
+            is_ours = bool(error.paths) and all(lies_in(place(path), store.path("")) for path in error.paths)
             if not is_ours or not made_again.isdisjoint(error.paths):
                 raise
             made_again.update(error.paths)
-            for path in map(Path, error.paths):
+            for path in map(place, error.paths):
                 with writing(path):
                     remove(path)
             tell(f"{error} This run does so now.", told_at_the_end(error.paths))
@@ -67,12 +67,12 @@ def remove_lost(context: Context, stage: Stage, stages: Sequence[Stage], tell: T
     for one in [s for s in stages if s.loop == stage.loop] if stage.loop else [stage]:
         recorded = recorded_units(context, one)
         units = recorded[-2 * one.n_units :] if one.loop else pending_units(context, one, stages)
-        for name in (name for unit in units for name in store.lost(one.name, unit, one.fingerprint)):
+        for name in store.lost(one.name, units, one.fingerprint):
             path = store.path(name)
-            is_there = os.path.lexists(path)
+            was_there = is_there(path)
             with writing(path):
                 remove(path)
-            if is_there or not (one.needed_until or one.loop):
+            if was_there or not (one.needed_until or one.loop):
                 lost.append(str(path))
     if lost:
         more = f" and {len(lost) - 1} more are" if len(lost) > 1 else " is"
@@ -84,8 +84,9 @@ def has_pending(context: Context, stage: Stage, stages: Sequence[Stage], tell: T
     know nothing.
     """
     units = pending_units(context, stage, stages)
-    names = [layout.record_name(stage.name, unit) for unit in units]
-    missing = [str(context.store.path(name)) for name in names if not os.path.lexists(context.store.path(name))]
+    known = set(context.store.recorded(stage.name)) if units else set()
+    names = [layout.record_name(stage.name, unit) for unit in units if unit not in known]
+    missing = [str(context.store.path(name)) for name in names]
     if missing:
         tell(f"{missing[0]} is missing: {len(missing)} units run again.", told_at_the_end(missing))
     return bool(units)

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskfs.errors import DaskfsError, InputError, JobError, RunStoppedError, StoreError, WriteError
@@ -23,8 +21,10 @@ from daskfs.execution.units import create_arrays
 from daskfs.execution.waves import Report, pending_units, run_stages
 from daskfs.job.blocks import DataBlock
 from daskfs.job.job import Job
+from daskfs.job.storage import reaching
 from daskfs.mending import Tell, describe_arrays, has_pending, mended, remove_lost, told_at_the_end
 from daskfs.methods.registry import check_labels
+from daskfs.places import is_there, lies_in, place, place_to_write, remove
 from daskfs.plan.stages import Plan, Stage, check_memory, digest, limit_per_unit
 from daskfs.planning.given import precomputed_path
 from daskfs.planning.run import plan_run, replanned
@@ -36,9 +36,9 @@ from daskfs.shown import masked
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.ingest import create_tile_arrays
+from daskfs.store.log import Log
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, read_tile_info
-from daskfs.store.writing import remove
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -51,6 +51,7 @@ MAX_DAMAGES = 50
 Connect = Callable[[ClusterSettings], AbstractContextManager["Client | None"]]
 
 
+@reaching
 def run_job(
     job: Job,
     progress: Progress | None = None,
@@ -85,11 +86,12 @@ def run_job(
         Any of its kinds; what is finished stays recorded, and the same call goes on from there.
     """
     progress = progress or Silent()
-    store = Store(Path(job.output.path).expanduser().absolute())
+    store = Store(place(job.output.path))
     check_apart(job, store)
-    with locked(store, layout.RUN_JSON, "daskfs run", "output.path") as lock, stoppable(), closing(progress):
+    locking = locked(store, layout.RUN_JSON, "daskfs run", "output.path", progress.message)
+    with closing(progress), locking as lock, stoppable():
         manifest = claimed(store, job, overwrite)
-        settings = ClusterSettings(**job.cluster.model_dump())
+        settings = ClusterSettings.of(job.cluster.model_dump(), job.dask)
         run = _Run(store, job, manifest, progress, command, lock)
         return mended(lambda: run.execute(settings, connect), store, lock, run.tell)
 
@@ -106,7 +108,8 @@ class _Run:
         self.recomputed: dict[str, int] = {}
         self.damages: list[str] = []
         self.times: dict[str, Any] = {}
-        if lock.warning is not None:
+        self.log = Log(store.path(layout.EVENTS))
+        if lock.warning:
             progress.message(f"{lock.warning}.")
             self._keep(lock.warning)
 
@@ -158,6 +161,7 @@ class _Run:
             self.manifest.update(status=status, error=masked(f"{error}{notes}"))
             if self.lock.is_there:
                 with suppress(OSError, WriteError):  # the disk that ended the run may not take this either
+                    self.log.flush()
                     self.store.write_json(layout.RUN_JSON, self.manifest)
             raise
 
@@ -201,10 +205,10 @@ class _Run:
     def _finished(self, tiles: TilePlan) -> dict[str, Any] | None:
         """Return the manifest when there is nothing to do."""
         raw = self.store.read_json(layout.PLAN_JSON)
-        if self.manifest.get("status") != "done" or raw is None or read_tile_info(Store(Path(tiles.url))) is None:
+        if self.manifest.get("status") != "done" or raw is None or read_tile_info(Store(place(tiles.url))) is None:
             return None
         plan = Plan.from_json(raw, self.store.url)
-        contexts = [(Context(Store(Path(tiles.url))), tiles.stages), (Context(self.store), plan.stages)]
+        contexts = [(Context(Store(place(tiles.url))), tiles.stages), (Context(self.store), plan.stages)]
         if any([has_pending(context, stage, stages, self.tell) for context, stages in contexts for stage in stages]):
             self.manifest["status"] = "running"
             self.store.write_json(layout.RUN_JSON, self.manifest)
@@ -223,7 +227,7 @@ class _Run:
         return {**self.manifest, "recomputed": {}}
 
     def _plan(self, tiles: TilePlan, limit: int | None) -> Plan:
-        info = read_tile_info(Store(Path(tiles.url)))
+        info = read_tile_info(Store(place(tiles.url)))
         assert info is not None
         tiles = dataclasses.replace(
             tiles,
@@ -243,11 +247,13 @@ class _Run:
         self.progress.unit_done(stage, unit, facts)
         event = {"time": round(time.time(), 3), "stage": stage.name, "unit": unit, **facts}
         self.lock.check()
-        self.store.append_line(layout.EVENTS, json.dumps(event))
+        self.log.add(json.dumps(event))
 
     def _finish(self, plan: Plan, tiles: TilePlan) -> dict[str, Any]:
         from daskfs.report.summary import run_facts
 
+        self.lock.check()
+        self.log.flush()
         self.store.remove_unfinished()
         facts = run_facts(self.store, plan, tiles, self.times)
         seconds = round(float(self.manifest.get("seconds", 0.0)) + time.time() - self.started, 3)
@@ -323,7 +329,7 @@ def warm(client: Client, context: Context, plan: Plan) -> Iterator[None]:
 
 def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
     """Fill a tile store, or what is missing of it."""
-    context = Context(Store(Path(tiles.url)))
+    context = Context(Store(place(tiles.url)))
     plan = Plan(tiles.url, tiles.stages, digest(tiles.fingerprint, dataclasses.asdict(tiles.shape)))
     context.store.write_json(layout.PLAN_JSON, plan.to_json())
     create_tile_arrays(context.store, tiles.shape, tiles.write_x)
@@ -350,7 +356,7 @@ def check_labels_of(plan: Plan, context: Context) -> None:
 def check_apart(job: Job, store: Store) -> None:
     """Raise :class:`JobError` when the job's graph lies in its output, where starting over would delete it."""
     path = precomputed_path(job)
-    if path is not None and path.is_relative_to(store.path("")):
+    if path is not None and lies_in(path, store.path("")):
         msg = f"graph.precomputed {path} lies in output.path {store.url}: choose another output.path."
         raise JobError(msg)
 
@@ -372,9 +378,9 @@ def convert(
         Any of its kinds; what is finished stays recorded, and the same call goes on from there.
     """
     progress = progress or Silent()
-    store = Store(Path(target).expanduser().absolute())
+    store = Store(place_to_write(target))
 
-    if os.path.lexists(store.path("").parent / layout.RUN_JSON) and store.path("").name == layout.TILES_DIR:
+    if store.path("").name == layout.TILES_DIR and is_there(store.path("").parent / layout.RUN_JSON):
         msg = f"{store.url} is a part of a run: 'daskfs run' makes what is missing of it; choose another target."
         raise StoreError(msg)
 
@@ -383,9 +389,9 @@ def convert(
         if warnings is not None:
             warnings.append(damage)
 
-    with locked(store, layout.PLAN_JSON, "tile store", "target") as lock, stoppable(), ExitStack() as stack:
-        stack.callback(progress.close)
-        if lock.warning is not None:
+    locking = locked(store, layout.PLAN_JSON, "tile store", "target", progress.message)
+    with closing(progress), locking as lock, stoppable():
+        if lock.warning:
             tell(f"{lock.warning}.", lock.warning)
         limit, threads = granted_memory(settings, None)
         tiles = plan_tiles(data, store.url, limit_per_unit(limit, threads))

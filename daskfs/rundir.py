@@ -5,19 +5,20 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import socket
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from daskfs.errors import StoreError
 from daskfs.job.job import Job
+from daskfs.places import ObjectPath, remove
 from daskfs.store import layout
+from daskfs.store.lease import Lease, holder, leased, owner
 from daskfs.store.store import Store
-from daskfs.store.writing import NO_ROOM, no_room, remove, writing
+from daskfs.store.writing import NO_ROOM, no_room, writing
 from daskfs.version import __version__
 
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -25,12 +26,12 @@ NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 @dataclass(frozen=True)
-class Lock:
+class FileLock:
     """A directory that is held for this process; `warning` says why it is not, where the file system has no locks."""
 
     root: Path
     handle: int
-    warning: str | None = None
+    warning: str = ""
 
     @property
     def is_there(self) -> bool:
@@ -47,18 +48,29 @@ class Lock:
             raise StoreError(msg)
 
 
+Lock = FileLock | Lease
+
+
+def _tell_nobody(message: str) -> None:
+    del message
+
+
 @contextmanager
-def locked(store: Store, marker: str, what: str, key: str) -> Iterator[Lock]:
-    """Hold a directory for this process.
+def locked(
+    store: Store, marker: str, what: str, key: str, tell: Callable[[str], None] = _tell_nobody
+) -> Iterator[Lock]:
+    """Hold a directory, or what lies below a URL, for this process.
 
     Parameters
     ----------
     store
-        Store on disk; its directory is made if there is none.
+        Store that is not in memory; its directory is made if there is none.
     marker
         Name that a directory of ours holds: one that exists, holds anything and lacks it, is refused and not touched.
     what, key
         What ours is called, and the setting that names the directory; for messages.
+    tell
+        Told of it where that takes a while: whether the owner of a lock in an object store lives is seen in time only.
 
     Raises
     ------
@@ -68,29 +80,57 @@ def locked(store: Store, marker: str, what: str, key: str) -> Iterator[Lock]:
         When its disk is full.
     """
     root = store.path("")
+    with ExitStack() as stack:
+        try:
+            refuse_foreign(store, marker, what, key)
+            if isinstance(root, ObjectPath):
+                lock: Lock = stack.enter_context(leased(root / layout.LOCK, key, tell))
+            else:
+                lock = stack.enter_context(_file_lock(root, key))
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise no_room(root, error) from error
+            msg = f"cannot write to {key} {root}: {error.strerror}."
+            raise StoreError(msg) from error
+        yield lock
+
+
+@contextmanager
+def _file_lock(root: Path, key: str) -> Iterator[FileLock]:
+    root.mkdir(parents=True, exist_ok=True)
+    handle = os.open(root / layout.LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        refuse_foreign(store, marker, what, key)
-        root.mkdir(parents=True, exist_ok=True)
-        handle = os.open(root / layout.LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        if error.errno in NO_ROOM:
-            raise no_room(root, error) from error
-        msg = f"cannot write to {key} {root}: {error.strerror}."
-        raise StoreError(msg) from error
-    try:
-        yield Lock(root, handle, _take(handle, root, key))
+        yield FileLock(root, handle, _take(handle, root, key))
     finally:
         os.close(handle)
 
 
-def _take(handle: int, root: Path, key: str) -> str | None:
-    """Take the lock and write into it who has it; return a warning where the file system has no locks."""
+def is_in_use(store: Store) -> bool:
+    """Return whether a process holds what :func:`locked` would; nothing is changed or waited for."""
+    path = store.path(layout.LOCK)
+    if isinstance(path, ObjectPath):
+        return holder(path) is not None
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    finally:
+        os.close(handle)
+    return False
+
+
+def _take(handle: int, root: Path, key: str) -> str:
+    """Take the lock and write into it who has it; return a warning where the file system has no locks, else nothing."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        owner = os.pread(handle, 200, 0).decode("utf-8", "replace")
+        held = os.pread(handle, 200, 0).decode("utf-8", "replace")
         msg = (
-            f"another daskfs process is running in {root}{f' ({owner})' if owner else ''}: wait for it, or choose "
+            f"another daskfs process is running in {root}{f' ({held})' if held else ''}: wait for it, or choose "
             f"another {key}."
         )
         raise StoreError(msg) from error
@@ -103,8 +143,8 @@ def _take(handle: int, root: Path, key: str) -> str | None:
         )
     with suppress(OSError):  # who holds it is for messages only
         os.ftruncate(handle, 0)
-        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-    return None
+        os.pwrite(handle, owner().encode(), 0)
+    return ""
 
 
 def refuse_foreign(store: Store, marker: str, what: str, key: str) -> None:

@@ -212,7 +212,7 @@ def current_client() -> Client | None:
 
 
 def is_stored(X: Any) -> bool:
-    """Return whether X is a path, a Zarr array or group member, or a dask collection."""
+    """Return whether X is a path or URL, a Zarr array or group member, or a dask collection."""
     return isinstance(X, str | Path) or _kind(X) in ("zarr", "dask")
 
 
@@ -253,7 +253,7 @@ def _as_path(X: Any, scratch: Path) -> tuple[str, str | None]:
     if _kind(X) == "zarr":
         root = getattr(X.store, "root", None)
         if root is None:
-            msg = f"the Zarr array lies in a {type(X.store).__name__}; pass one in a local directory, or X[...]."
+            msg = f"the Zarr array lies in a {type(X.store).__name__}; pass its path or URL, or X[...]."
             raise TypeError(msg)
         return str(Path(root) / X.path), None
     array = X if hasattr(X, "rechunk") else X.to_dask_array(lengths=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,8 @@ from daskfs.errors import StoreError
 from daskfs.execution.cluster import ClusterSettings, granted_memory
 from daskfs.execution.waves import pending_units, recorded_units, rounds_done
 from daskfs.job.job import Job
+from daskfs.job.storage import reaching
+from daskfs.places import Place, place
 from daskfs.plan.stages import Plan, Stage, check_memory, limit_per_unit
 from daskfs.planning.run import plan_run, replanned
 from daskfs.planning.selection import listed_names
@@ -29,7 +30,7 @@ from daskfs.store.store import Store
 
 def describe_tiles(url: str) -> dict[str, Any]:
     """Return shape, tiles, labels, columns beside X and constant features of a finished tile store."""
-    tiles = open_tiles(str(Path(url).expanduser().absolute()))
+    tiles = open_tiles(url)
     names = tiles.feature_names()
     constant = np.flatnonzero(tiles.constant_columns())
     labels = tiles.labels()
@@ -50,13 +51,14 @@ def describe_tiles(url: str) -> dict[str, Any]:
     }
 
 
+@reaching
 def plan_job(job: Job) -> dict[str, Any]:
     """Return what a run would do: stages, units, bytes, memory, and what is recorded already. Starts nothing and writes
     nothing. Units and bytes of a stage that belongs to a loop are those of one round.
     """
-    settings = ClusterSettings(**job.cluster.model_dump())
+    settings = ClusterSettings.of(job.cluster.model_dump(), job.dask)
     limit, threads = granted_memory(settings, None)
-    store = Store(Path(job.output.path).expanduser().absolute())
+    store = Store(place(job.output.path))
     refuse_foreign(store, layout.RUN_JSON, "daskfs run", "output.path")
     manifest = None if store.read_bytes(layout.RUN_JSON) is None else read_manifest(store)
     mine = manifest is not None and manifest["job"] == job.identity()
@@ -72,7 +74,7 @@ def plan_job(job: Job) -> dict[str, Any]:
     planned_at = None if stored else replanned(job, tiles, task, threads, names, is_cut=is_cut)
     stages = (*tiles.stages, *plan.stages)
     check_memory(stages, limit, threads, planned_at=planned_at, is_joined=settings.is_joined)
-    rows = [_plan_row(Context(Store(Path(tiles.url))), stage, tiles.stages) for stage in tiles.stages]
+    rows = [_plan_row(Context(Store(place(tiles.url))), stage, tiles.stages) for stage in tiles.stages]
     rows += [_plan_row(Context(store), stage, plan.stages) for stage in plan.stages]
     return {
         "output": store.url,
@@ -173,7 +175,7 @@ def rewrite_report(url: str) -> dict[str, Any]:
     """Write the report of a finished run again; :class:`StoreError` when there is no finished run."""
     from daskfs.report.summary import write_report
 
-    store = Store(Path(url).expanduser().absolute())
+    store = Store(place(url))
     manifest = read_manifest(store)
     if manifest["status"] != "done":
         msg = f"the run in {store.url} is not finished: 'daskfs status {url}' shows how far it is."
@@ -191,36 +193,39 @@ def run_status(url: str) -> dict[str, Any]:
     The status is "running", "done", "stopped" or "failed", of the last two with the error that ended the run. A run
     that was killed had no time to say so and is "running" still: ``last_unit`` is when a unit was last done.
     """
-    store = Store(Path(url).expanduser().absolute())
+    store = Store(place(url))
     manifest = read_manifest(store)
     rows: list[dict[str, Any]] = []
     if manifest.get("tiles"):
         tiles = TilePlan.from_json(manifest["tiles"])
-        rows += [_status_row(Context(Store(Path(tiles.url))), stage, tiles.stages) for stage in tiles.stages]
+        rows += [_status_row(Context(Store(place(tiles.url))), stage, tiles.stages) for stage in tiles.stages]
     raw = store.read_json(layout.PLAN_JSON)
     if raw is not None:
         stages = Plan.from_json(raw, store.url).stages
         rows += [_status_row(Context(store), stage, stages) for stage in stages]
-    events = store.path(layout.EVENTS)
     return {
         "run": store.url,
         "status": manifest["status"],
         "error": manifest.get("error"),
-        "last_unit": _local_time(events.stat().st_mtime) if events.exists() else None,
+        "last_unit": _last_change(store.path(layout.EVENTS)),
         "stages": rows,
     }
 
 
-def _local_time(seconds: float) -> str:
+def _last_change(path: Place) -> str | None:
+    try:
+        seconds = path.stat().st_mtime
+    except FileNotFoundError:
+        return None
     return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
 
 
 def _status_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[str, Any]:
     done = done_units(context, stage, stages)
     rounds, is_finished = rounds_done(context, stage, stages) if stage.loop else (0, True)
-    records = [context.store.read_record(stage.name, unit) for unit in recorded_units(context, stage)]
     begun = done > 0 or rounds > 0
-    seconds = [float(record.get("seconds", 0.0)) for record in records if record is not None] if begun else []
+    records = context.store.records(stage.name, recorded_units(context, stage) if begun else ())
+    seconds = [float(record.get("seconds", 0.0)) for record in records if record is not None]
     left = sum(seconds) / len(seconds) * (stage.n_units - done) if seconds and is_finished else None
     return {
         "stage": stage.name,

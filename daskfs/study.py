@@ -25,14 +25,17 @@ from daskfs.execution.stopping import stoppable
 from daskfs.job.base import Block
 from daskfs.job.blocks import ClusterBlock, DataBlock, OutputBlock
 from daskfs.job.checks import checked
+from daskfs.job.dask import DaskKeys
 from daskfs.job.job import LABEL_BYTES, Job, make_job
 from daskfs.job.keys import read_keys
 from daskfs.job.methods import check_names
+from daskfs.job.storage import DESCRIPTION, StorageKeys, access_of, reaching
 from daskfs.kernels.labels import Labels
 from daskfs.methods.registry import check_labels, criteria, criterion_named
 from daskfs.pipeline import run_job
+from daskfs.places import Access, place
 from daskfs.plan.stages import Stage
-from daskfs.planning.tiles import source_spec
+from daskfs.planning.tiles import is_tile_store, source_spec
 from daskfs.rundir import locked
 from daskfs.sources import open_source
 from daskfs.sources.labels import encode_labels
@@ -57,7 +60,13 @@ class Study(Block):
     evaluate: dict[str, Any] = Field(default_factory=dict)
     compare: CompareBlock = CompareBlock()
     cluster: ClusterBlock = ClusterBlock()
+    dask: DaskKeys = Field(default_factory=dict, description="As in a job.")
+    storage: StorageKeys = Field(default_factory=dict, description=DESCRIPTION)
     output: OutputBlock
+
+    def access(self) -> dict[str, Access]:
+        """Return how buckets are reached, as :func:`daskfs.places.reached_by` takes it."""
+        return access_of(self.storage)
 
     @field_validator("datasets", mode="before")
     @classmethod
@@ -141,7 +150,9 @@ def candidate(study: Study, name: str, where: str = "study") -> Job:
         "methods": _every_method(entry.get("methods", study.methods)),
         "evaluate": raw_evaluate(study, name),
         "cluster": study.cluster,
-        "output": {"path": str(Path(study.output.path) / name), "title": _title(study, name)},
+        "dask": study.dask,
+        "storage": {name: bucket.model_dump() for name, bucket in study.storage.items()},
+        "output": {"path": str(place(study.output.path) / name), "title": _title(study, name)},
     }
     return make_job(raw, f"{where}, data set {name}")
 
@@ -222,8 +233,8 @@ def _member(study: Study, name: str) -> Member:
 
 def _labels_of(data: DataBlock) -> tuple[Labels | None, np.ndarray | None]:
     spec = source_spec(data)
-    if (Path(spec.source) / layout.TILES_JSON).is_file():
-        context = Context(Store(Path(spec.source)), open_tiles(spec.source))
+    if is_tile_store(spec):
+        context = Context(Store(place(spec.source)), open_tiles(spec.source))
         return context.labels(), context.weights()
     source = open_source(spec)
     raw = source.read_labels()
@@ -251,6 +262,7 @@ class _OfSet:
         """Leave it open for the next one."""
 
 
+@reaching
 def run_study(
     study: Study, progress: Progress | None = None, *, overwrite: bool = False, command: str | None = None
 ) -> dict[str, Any]:
@@ -279,9 +291,10 @@ def run_study(
         Any of its kinds, with a note that names the data set; finished runs stay, and the same call goes on from there.
     """
     progress = progress or Silent()
-    store = Store(Path(study.output.path).expanduser().absolute())
+    store = Store(place(study.output.path))
     started = time.time()
-    with locked(store, layout.STUDY_JSON, "daskfs study", "output.path"), stoppable(), SharedCluster() as cluster:
+    locking = locked(store, layout.STUDY_JSON, "daskfs study", "output.path", progress.message)
+    with locking, stoppable(), SharedCluster() as cluster:
         found = members(study)
         store.write_json(layout.STUDY_JSON, study_facts("running"))
         results = {}
@@ -304,6 +317,7 @@ def run_study(
     return {**facts, "recomputed": recomputed, "wall_seconds": round(time.time() - started, 3), "page": page}
 
 
+@reaching
 def plan_study(study: Study) -> dict[str, Any]:
     """Return what a study would do: for each data set what :func:`daskfs.status.plan_job` says, and what is left out.
     Starts nothing and writes nothing.
@@ -313,7 +327,7 @@ def plan_study(study: Study) -> dict[str, Any]:
         with naming(member.name):
             plans[member.name] = {**plan_job(member.job), "notes": list(member.notes)}
     return {
-        "output": str(Path(study.output.path).expanduser().absolute()),
+        "output": str(place(study.output.path)),
         "units": sum(stage["units"] for plan in plans.values() for stage in plan["stages"]),
         "peak_bytes": max(plan["peak_bytes"] for plan in plans.values()),
         "data_sets": plans,

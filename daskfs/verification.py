@@ -5,7 +5,6 @@ plan.
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import os
 import zlib
@@ -26,17 +25,30 @@ from daskfs.execution.waves import pending_units, recorded_units
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.moments import tree_moments
 from daskfs.kernels.scaling import row_norms
+from daskfs.places import (
+    ObjectPath,
+    Place,
+    asked,
+    at_once,
+    blocks_of,
+    files_below,
+    is_there,
+    lies_in,
+    name_below,
+    place,
+    remove,
+)
 from daskfs.plan.stages import Plan, Stage
 from daskfs.planning.tiles import TilePlan
-from daskfs.rundir import is_as_stated, locked, read_manifest
+from daskfs.rundir import is_as_stated, is_in_use, locked, read_manifest
 from daskfs.sources.state import changed_file
 from daskfs.store import layout
-from daskfs.store.arrays import CHECKSUM_BYTES, open_zarr
+from daskfs.store.arrays import CHECKSUM_BYTES, METADATA, open_zarr
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.ingest import spec_from
-from daskfs.store.store import METADATA, Store
+from daskfs.store.store import Store
 from daskfs.store.tiles import read_tile_info
-from daskfs.store.writing import remove, writing
+from daskfs.store.writing import writing
 
 BLOCK_BYTES = 4 << 20
 WAITING = 4
@@ -75,20 +87,20 @@ class _Unit:
     def is_done(self) -> bool:
         return self.has_record and not self.damaged and not self.absent
 
-    def problem(self, path: Path, text: str) -> Problem:
+    def problem(self, path: Place, text: str) -> Problem:
         return Problem(str(path), text, self.stage, self.unit)
 
 
 class _Checked(Store):
     """A store that knows which units are done; nothing is looked at again."""
 
-    def __init__(self, root: Path | None, not_done: Mapping[str, set[int]]) -> None:
+    def __init__(self, root: Place | None, not_done: Mapping[str, set[int]]) -> None:
         super().__init__(root)
-        self._not_done = not_done
+        self._bad = not_done
 
-    def is_done(self, stage: str, unit: int, fingerprint: str) -> bool:
+    def not_done(self, stage: str, units: Sequence[int], fingerprint: str) -> list[int]:
         del fingerprint
-        return unit not in self._not_done[stage]
+        return [unit for unit in units if unit in self._bad[stage]]
 
 
 @dataclass
@@ -104,7 +116,7 @@ class _Findings:
         default_factory=lambda: {"records": 0, "chunks": 0, "objects": 0, "bytes": 0, "arrays": 0}
     )
 
-    def leave(self, path: Path) -> None:
+    def leave(self, path: Place) -> None:
         self.n_left_over += 1
         if len(self.left_over) < MAX_LEFT_OVER:
             self.left_over.append(str(path))
@@ -123,7 +135,7 @@ def verify_run(
         Delete what is damaged, so that the next ``daskfs run``, or ``daskfs convert``, makes it again. Without it
         nothing is changed.
     threads
-        Files that are read at a time; None for as many as the machine has cores.
+        Files that are read at a time; None for as many as the machine has cores, and of an object store for 16.
     progress
         Told how far it is.
 
@@ -140,48 +152,34 @@ def verify_run(
     StoreError
         For a directory that holds neither, and, where something is to be removed, while another process runs in it.
     """
-    store = Store(Path(path).expanduser().absolute())
-    is_run = os.path.lexists(store.path(layout.RUN_JSON))
+    store = Store(place(path))
+    is_run = is_there(store.path(layout.RUN_JSON))
     marker = layout.RUN_JSON if is_run else layout.PLAN_JSON
-    if not is_run and not any(os.path.lexists(store.path(name)) for name in (layout.TILES_JSON, layout.PLAN_JSON)):
+    if not is_run and not any(is_there(store.path(name)) for name in (layout.TILES_JSON, layout.PLAN_JSON)):
         msg = f"{store.url} is neither a daskfs run nor a tile store: it has no {layout.RUN_JSON}."
         raise StoreError(msg)
-    check = _Check(store, threads or os.cpu_count() or 1, progress or Silent())
+    check = _Check(store, threads or max(os.cpu_count() or 1, at_once(store.root)), progress or Silent())
     if not remove:
-        if _is_in_use(store):
+        if is_in_use(store):
             check.found.notes.append(
                 f"a process is running in {store.url}: what it writes meanwhile may be told wrongly"
             )
         status = check.run() if is_run else check.tile_store(store)
         return check.result(status, 0)
-    with locked(store, marker, "daskfs run" if is_run else "tile store", "directory"):
+    with locked(store, marker, "daskfs run" if is_run else "tile store", "directory", check.progress.message):
         status = check.run() if is_run else check.tile_store(store)
         return check.result(status, _removed(store, check.found.problems))
 
 
 def _removed(store: Store, problems: Sequence[Problem]) -> int:
     """Delete what is damaged and can be made again; the manifest, and what lies elsewhere, is not ours to delete."""
-    damaged = [Path(problem.path) for problem in problems]
+    damaged = [place(problem.path) for problem in problems]
     kept = store.path(layout.RUN_JSON)
-    mine = [path for path in damaged if path.is_relative_to(store.path("")) and path != kept and os.path.lexists(path)]
+    mine = [path for path in damaged if lies_in(path, store.path("")) and path != kept and is_there(path)]
     for path in mine:
         with writing(path):
             remove(path)
     return len(mine)
-
-
-def _is_in_use(store: Store) -> bool:
-    try:
-        handle = os.open(store.path(layout.LOCK), os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return isinstance(error, BlockingIOError)
-    finally:
-        os.close(handle)
-    return False
 
 
 class _Check:
@@ -205,7 +203,7 @@ class _Check:
             "removed": n_removed,
         }
 
-    def _fail(self, path: Path, text: str) -> None:
+    def _fail(self, path: Place, text: str) -> None:
         self.found.problems.append(Problem(str(path), text))
 
     # ------------------------------------------------------------------ what is checked
@@ -222,7 +220,7 @@ class _Check:
         tiles = TilePlan.from_json(manifest["tiles"])
         if tiles.stages:
             self._source(tiles.stages[0], self._fail)
-            self._stages(Store(Path(tiles.url)), tiles.stages, is_finished)
+            self._stages(Store(place(tiles.url)), tiles.stages, is_finished)
         else:
             self._tiles_elsewhere(tiles)
         plan = self._plan(self.store, is_finished)
@@ -236,7 +234,7 @@ class _Check:
 
     def tile_store(self, store: Store) -> str:
         """Check a tile store on its own; return whether it is finished."""
-        is_finished = os.path.lexists(store.path(layout.TILES_JSON))
+        is_finished = is_there(store.path(layout.TILES_JSON))
         plan = self._plan(store, is_finished)
         if plan is not None and plan.stages:
             self._source(plan.stages[0], lambda path, text: self.found.notes.append(f"{path}: {text}"))
@@ -244,7 +242,7 @@ class _Check:
         return "done" if is_finished else "running"
 
     def _tiles_elsewhere(self, tiles: TilePlan) -> None:
-        store = Store(Path(tiles.url))
+        store = Store(place(tiles.url))
         self.tile_store(store)
         try:
             info = read_tile_info(store)
@@ -267,17 +265,17 @@ class _Check:
             self._fail(path, "it is missing, and nothing that it plans is checked")
         return None
 
-    def _source(self, stage: Stage, tell: Callable[[Path, str], None]) -> None:
+    def _source(self, stage: Stage, tell: Callable[[Place, str], None]) -> None:
         changed = changed_file(spec_from(stage.parameters["source"]), stage.parameters["state"])
         if changed is not None:
-            text = "changed since it was read" if Path(changed).exists() else "is gone"
-            tell(Path(changed), f"the source {text}; a run that is not finished, or damaged, cannot go on with it")
+            text = "changed since it was read" if place(changed).exists() else "is gone"
+            tell(place(changed), f"the source {text}; a run that is not finished, or damaged, cannot go on with it")
 
     def _given(self, plan: Plan) -> None:
         from daskfs.graph.givenfiles import open_graph
 
         for stage in (stage for stage in plan.stages if stage.function == "given"):
-            path = Path(stage.parameters["path"])
+            path = place(stage.parameters["path"])
             try:
                 is_same = json.loads(json.dumps(dict(open_graph(path).identity))) == stage.parameters["identity"]
             except (InputError, StoreError):
@@ -364,7 +362,7 @@ class _Check:
         for name, planned in arrays.items():
             path = context.store.path(name) / METADATA
             self.found.counts["arrays"] += 1
-            if os.path.lexists(path):
+            if is_there(path):
                 if (text := _metadata_problem(path.parent, planned)) is not None:
                     self._fail(path, text)
             elif is_finished and not name.startswith(cleared):
@@ -374,12 +372,12 @@ class _Check:
     def _left_over(self, store: Store, stages: Sequence[Stage], known: np.ndarray, arrays: set[str]) -> None:
         root = store.path("")
         counts = {stage.name: len(recorded_units(Context(store), stage)) for stage in stages}
-        is_run = root == self.store.path("") and os.path.lexists(root / layout.RUN_JSON)
+        is_run = root == self.store.path("") and is_there(root / layout.RUN_JSON)
         everything = sorted(path.name for path in root.iterdir())
         tops = [name for name in layout.RUN_NAMES if name != layout.TILES_DIR] if is_run else everything
         own = {layout.RUN_JSON, layout.PLAN_JSON, layout.EVENTS, layout.REPORT_HTML, layout.LOCK}
-        for path in (path for top in tops for path in _files(root / top)):
-            name = str(path.relative_to(root))
+        for path in (path for top in tops for path in files_below(root / top)):
+            name = name_below(path, root)
             if name in own or _is_known(name, known):
                 continue
             if name.endswith(f"/{METADATA}") and name.removesuffix(f"/{METADATA}") in arrays:
@@ -411,14 +409,14 @@ class _Check:
             try:
                 block = tiles.read_rows(rows)
             except (StoreError, InputError) as error:
-                self._fail(Path(info.x_path), str(error))
+                self._fail(place(info.x_path), str(error))
                 continue
             moments = tree_moments(block)
             taken = np.stack([moments.mean, moments.m2, moments.minimum, moments.maximum])
             self.found.counts["bytes"] += 0 if is_sparse(block) else block.nbytes
             if not (np.allclose(row_norms(block), norms, SAME, 0) and np.allclose(taken, partials[1:5], SAME, SAME)):
                 text = f"rows {rows.start}:{rows.stop} are not those that were read when the run began"
-                self._fail(Path(info.x_path), text)
+                self._fail(place(info.x_path), text)
 
 
 # --------------------------------------------------------------------------------------------------------- single files
@@ -451,56 +449,55 @@ def _checked_unit(store: Store, stage: Stage, unit: int) -> _Unit:
     return found
 
 
-def _check_output(path: Path, size: int, checksum: int, is_chunk: bool, found: _Unit) -> None:
+def _check_output(path: Place, size: int, checksum: int, is_chunk: bool, found: _Unit) -> None:
     what = "the chunk" if is_chunk else "the file"
     try:
-        if path.is_dir():
+        if isinstance(path, Path) and path.is_dir():
             found.damaged.append(found.problem(path, f"{what} is a directory"))
             return
-        with path.open("rb", buffering=0) as file:
-            n_bytes = os.fstat(file.fileno()).st_size
-            if n_bytes != size:
-                found.damaged.append(found.problem(path, f"{what} has {n_bytes} bytes, not {size}"))
-                return
-            read, carried = _chunk_checksums(file, size) if is_chunk else (_checksum(file), checksum)
+        if isinstance(path, ObjectPath):
+            n_bytes, read, carried = asked(path, lambda: _checksums(path, is_chunk))
+        else:
+            n_bytes, read, carried = _checksums(path, is_chunk)
     except (FileNotFoundError, NotADirectoryError):
         found.absent.append(found.problem(path, f"{what} is missing"))
         return
     except OSError as error:
+        if isinstance(path, ObjectPath):  # a store that does not answer says nothing of what is there
+            raise
         found.damaged.append(found.problem(path, f"{what} cannot be read: {error.strerror}"))
+        return
+    if n_bytes != size:
+        found.damaged.append(found.problem(path, f"{what} has {n_bytes} bytes, not {size}"))
         return
     found.n_bytes += size
     found.n_chunks += is_chunk
     found.n_objects += not is_chunk
-    if read != carried or (not is_chunk and read != checksum):
+    if read != (carried if is_chunk else checksum):
         found.damaged.append(found.problem(path, f"{what} is damaged: its checksum is not that of its bytes"))
-    elif carried != checksum:
+    elif is_chunk and carried != checksum:
         found.damaged.append(found.problem(path, f"{what} is whole, and not the one that the unit wrote"))
 
 
-def _checksum(file: Any) -> int:
-    value = 0
-    while block := file.read(BLOCK_BYTES):
-        value = zlib.crc32(block, value)
-    return value
-
-
-def _chunk_checksums(file: Any, size: int) -> tuple[int, int]:
-    """Return the CRC-32C of a chunk's bytes, and the one that it carries."""
+def _checksums(path: Place, is_chunk: bool) -> tuple[int, int, int]:
+    """Return the size of a file, the checksum of its bytes, and the one that it carries: of a chunk the CRC-32C of all
+    but its end, and its end; of any other file the CRC-32, twice.
+    """
     from google_crc32c import extend
 
-    value, left, tail = 0, size - CHECKSUM_BYTES, b""
-    while block := file.read(BLOCK_BYTES):
-        value = extend(value, block[: max(left, 0)])
-        tail = (tail + block)[-CHECKSUM_BYTES:]
-        left -= len(block)
-    return value, int.from_bytes(tail, "little")
+    with blocks_of(path, BLOCK_BYTES) as (size, blocks):
+        value, left, tail = 0, size - CHECKSUM_BYTES, b""
+        for block in map(bytes, blocks):
+            value = extend(value, block[: max(left, 0)]) if is_chunk else zlib.crc32(block, value)
+            tail = (tail + block)[-CHECKSUM_BYTES:]
+            left -= len(block)
+    return size, value, int.from_bytes(tail, "little") if is_chunk else value
 
 
-def _metadata_problem(path: Path, planned: ArrayPlan) -> str | None:
+def _metadata_problem(path: Place, planned: ArrayPlan) -> str | None:
     shape, dtype, chunks = planned
     try:
-        found = open_zarr(path, mode="r")
+        found = open_zarr(path)
     except StoreError as error:
         return f"it is damaged: {error}"
     clipped = tuple(max(1, min(c, s)) for c, s in zip(chunks, shape, strict=True))
@@ -515,18 +512,6 @@ def _is_json(line: bytes) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _files(path: Path) -> Iterator[Path]:
-    """Yield a file, or every file below a directory."""
-    if not path.is_dir():
-        if os.path.lexists(path):
-            yield path
-        return
-    for folder, folders, names in os.walk(path):
-        folders.sort()
-        for name in sorted(names):
-            yield Path(folder, name)
 
 
 def _hashed(name: str) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import settings
@@ -14,6 +15,8 @@ from hypothesis import settings
 # looked for with DASKFS_NEW_EXAMPLES=1
 settings.register_profile("daskfs", deadline=None, derandomize="DASKFS_NEW_EXAMPLES" not in os.environ)
 settings.load_profile("daskfs")
+
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 # SciPy reads it when it is first imported; without it scikit-learn skips its array-API check of estimators
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
@@ -33,6 +36,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     sizes = Counter(item.path for item in items)
     slow = {item.path for item in items if item.get_closest_marker("cluster") is not None}
     items.sort(key=lambda item: (item.path not in slow, -sizes[item.path], str(item.path)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    return _not_skipped((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    return _not_skipped((yield))
+
+
+def _not_skipped(report: Report) -> Report:
+    """Where DASKFS_SKIP_NOTHING is set, as in the CI script, what would be skipped for want of something fails."""
+    if report.skipped and not hasattr(report, "wasxfail") and "DASKFS_SKIP_NOTHING" in os.environ:
+        reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome, report.longrepr = "failed", f"nothing may be skipped here: {reason}"
+    return report
 
 
 @pytest.fixture(scope="module")

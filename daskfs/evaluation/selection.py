@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,5 +111,5 @@ def _ranked(
 def _given_matrix(parameters: Mapping[str, Any]) -> Graph | None:
     if parameters["given"] is None:
         return None
-    graph = open_graph(Path(parameters["given"]))
+    graph = open_graph(parameters["given"])
     return graph if isinstance(graph, WeightMatrix) else None

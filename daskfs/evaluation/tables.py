@@ -105,8 +105,8 @@ def results(store: Store, parameters: Mapping[str, Any]) -> list[Result]:
         for number in range(design.n_selections)
     }
     found = []
-    for unit in range(design.n_tests):
-        trial, record = design.trial(unit), store.need_record("evaluate", unit)
+    for unit, record in enumerate(store.need_records("evaluate", range(design.n_tests))):
+        trial = design.trial(unit)
         for model, metric, repeat, fold, n_tested, value in record["facts"]["values"]:
             seen = labelled[trial.selection.number]
             found.append(Result(trial.selection, seen, trial.n_selected, model, metric, repeat, fold, n_tested, value))

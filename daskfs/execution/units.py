@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any, cast
 
 from daskfs.errors import DaskfsError, StoreError, UnitError
 from daskfs.execution.memory import peak_bytes, release_freed, reset_peak
+from daskfs.places import AccessRows, Place, place, take_over
 from daskfs.plan.stages import MiB, Plan, Stage
 from daskfs.store import layout
 from daskfs.store.arrays import counted_bytes
@@ -110,7 +110,7 @@ ArrayPlan = tuple[tuple[int, ...], Any, tuple[int, ...]]
 class _Asked(Store):
     """Notes which arrays are asked for, and creates none."""
 
-    def __init__(self, root: Path | None) -> None:
+    def __init__(self, root: Place | None) -> None:
         super().__init__(root)
         self.arrays: dict[str, ArrayPlan] = {}
 
@@ -134,8 +134,9 @@ def shared_arrays(context: Context, stages: Iterable[Stage]) -> dict[str, ArrayP
 
 
 @lru_cache(maxsize=4)
-def _plan_of(url: str, identity: str) -> Plan:
-    raw = Store(Path(url)).read_json(layout.PLAN_JSON)
+def _plan_of(url: str, identity: str, reached: AccessRows) -> Plan:
+    del reached  # part of the cache key
+    raw = Store(place(url)).read_json(layout.PLAN_JSON)
     if raw is None:
         msg = (
             f"{url} holds no plan as seen from {socket.gethostname()}: the run's directory must be shared with "
@@ -150,9 +151,9 @@ def _plan_of(url: str, identity: str) -> Plan:
 
 
 @lru_cache(maxsize=4)
-def _context_of(url: str, identity: str) -> Context:
-    del identity
-    return Context(Store(Path(url)))
+def _context_of(url: str, identity: str, reached: AccessRows) -> Context:
+    del identity, reached
+    return Context(Store(place(url)))
 
 
 _contexts: list[Context] = []
@@ -167,11 +168,14 @@ def _enter(context: Context) -> Context:
     return context
 
 
-def run_stored_unit(url: str, identity: str, stage_name: str, unit: int) -> dict[str, Any]:
+def run_stored_unit(url: str, identity: str, stage_name: str, unit: int, reached: AccessRows = ()) -> dict[str, Any]:
     """Run one unit of the plan stored at `url`, unless it is recorded; this is what is submitted to a cluster, which
-    may ask for it again when the worker that has run it dies.
+    may ask for it again when the worker that has run it dies. `reached` says how the driver reaches buckets;
+    credentials are those of this process.
     """
-    context, stage = _enter(_context_of(url, identity)), _plan_of(url, identity).stage(stage_name)
+    take_over(reached)
+    context = _enter(_context_of(url, identity, reached))
+    stage = _plan_of(url, identity, reached).stage(stage_name)
     if context.store.is_done(stage.name, unit, stage.fingerprint):
         return {}
     return run_unit(context, stage, unit)

@@ -6,7 +6,10 @@ import itertools
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import Future as Found
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +17,10 @@ from daskfs.errors import ClusterError, UnitError
 from daskfs.execution.cluster import Pool, lost_scheduler
 from daskfs.execution.stopping import check_stopped
 from daskfs.execution.units import MEASURED, run_stored_unit, run_unit
+from daskfs.places import access_rows, at_once
 from daskfs.plan.stages import MiB, Stage
 from daskfs.store.context import Context
+from daskfs.store.store import Record
 
 if TYPE_CHECKING:
     from distributed import Future
@@ -49,7 +54,7 @@ def pending_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> li
 
 def _unrecorded(context: Context, stage: Stage, number: int) -> list[int]:
     units = range(number * stage.n_units, (number + 1) * stage.n_units)
-    return [unit for unit in units if not context.store.is_done(stage.name, unit, stage.fingerprint)]
+    return context.store.not_done(stage.name, units, stage.fingerprint)
 
 
 def reached_round(context: Context, loop: Sequence[Stage]) -> tuple[int, bool]:
@@ -80,8 +85,8 @@ def recorded_units(context: Context, stage: Stage) -> range:
 
 def _is_finished(context: Context, closing: Stage, number: int) -> bool:
     units = range(number * closing.n_units, (number + 1) * closing.n_units)
-    records = (context.store.read_record(closing.name, unit) or {} for unit in units)
-    return all(record.get("facts", {}).get("finished", False) for record in records)
+    records = context.store.records(closing.name, units)
+    return all((record or {}).get("facts", {}).get("finished", False) for record in records)
 
 
 def run_stages(
@@ -177,7 +182,7 @@ def run_stage(
     if pool.client is None:
         _run_here(context, stage, units, pool.threads, report)
         return
-    _run_on_cluster(context, stage, iter(units), pool, identity, report)
+    _run_on_cluster(context, stage, units, pool, identity, report)
 
 
 def _run_here(context: Context, stage: Stage, units: Iterable[int], threads: int, report: Report) -> None:
@@ -202,13 +207,11 @@ def _run_on_cluster(
     from distributed import CancelledError, KilledWorker
     from distributed.scheduler import NoValidWorkerError
 
-    remaining = iter(units)
-    flight = _Flight(context, stage, pool, identity)
+    flight = _Flight(context, stage, units, pool, identity)
     try:
-        for unit in itertools.islice(remaining, flight.room):
-            flight.submit(unit)
+        flight.fill()
         while flight.is_under_way:
-            unit, future = flight.next_ended()
+            unit, future, record = flight.next_ended()
             try:
                 # what a unit did is in its record: a result that was lost with its worker is not waited for
                 if future.status in ("error", "cancelled"):
@@ -221,38 +224,57 @@ def _run_on_cluster(
             except CancelledError as error:
                 msg = f"the cluster dropped unit {unit} of stage {stage.name}: {lost_scheduler(error)}"
                 raise ClusterError(msg) from error
-            if not context.store.is_done(stage.name, unit, stage.fingerprint):
+            if record is None:
                 msg = (
                     f"unit {unit} of stage {stage.name} left no record in {context.store.url}: do the workers share it?"
                 )
                 raise UnitError(msg)
-            report(stage, unit, recorded_facts(context, stage, unit))
-            for following in itertools.islice(remaining, 1):
-                flight.submit(following)
+            report(stage, unit, {name: record[name] for name in MEASURED if name in record})
     finally:
         flight.release()
 
 
-class _Flight:
-    """Units of one stage that a cluster has been asked for. Who waits for the next one looks after the cluster."""
+@dataclass(frozen=True)
+class _Looked:
+    """A unit that ended, and what was found of it in the store."""
 
-    def __init__(self, context: Context, stage: Stage, pool: Pool, identity: str) -> None:
+    unit: int
+    future: Future[Any]
+    found: Found[Record | None] | None = None
+
+
+class _Flight:
+    """Units of one stage that a cluster has been asked for. Who waits for the next one looks after the cluster.
+
+    What an ended unit left is looked at in threads, while others follow: a store answers after a while, and that
+    while would pass for one unit after the other.
+    """
+
+    def __init__(self, context: Context, stage: Stage, units: Iterable[int], pool: Pool, identity: str) -> None:
         self._context, self._stage, self._pool, self._identity = context, stage, pool, identity
         workers = pool.workers()
-        self.room = PER_THREAD * max(1, sum(workers.values()))
+        self._remaining = iter(units)
+        self._room = PER_THREAD * max(1, sum(workers.values()))
         self._places = sorted(workers) if stage.loop else []
         # other runs may share the scheduler, and an earlier call may have left results there: no key must find those
         self._call, self._numbers = uuid.uuid4().hex[:12], itertools.count()
         self._running: dict[str, tuple[int, Future[Any], str | None]] = {}
-        self._ended: SimpleQueue[Future[Any]] = SimpleQueue()
+        self._ended: SimpleQueue[Future[Any] | _Looked] = SimpleQueue()
+        self._readers = ThreadPoolExecutor(at_once(context.store.root), thread_name_prefix="daskfs-records")
+        self._n_looked_at = 0
         self._looked = self._seen = time.monotonic()
 
     @property
     def is_under_way(self) -> bool:
         """Whether any unit is."""
-        return bool(self._running)
+        return bool(self._running or self._n_looked_at)
 
-    def submit(self, unit: int, *, anywhere: bool = False) -> None:
+    def fill(self) -> None:
+        """Ask for as many units as workers have room for."""
+        for unit in itertools.islice(self._remaining, max(0, self._room - len(self._running))):
+            self._submit(unit)
+
+    def _submit(self, unit: int, *, anywhere: bool = False) -> None:
         """Ask for a unit: of a loop from the worker that may hold its rows, as it comes there in every round, unless it
         may come anywhere.
         """
@@ -265,6 +287,7 @@ class _Flight:
             self._identity,
             self._stage.name,
             unit,
+            access_rows(),
             key=f"{self._stage.name}-{unit}-{self._call}-{next(self._numbers)}",
             workers=place,
             allow_other_workers=place is not None,
@@ -272,8 +295,8 @@ class _Flight:
         self._running[str(future.key)] = (unit, future, place)
         future.add_done_callback(self._ended.put)
 
-    def next_ended(self) -> tuple[int, Future[Any]]:
-        """Return the next unit that ended, and its future.
+    def next_ended(self) -> tuple[int, Future[Any], Record | None]:
+        """Return the next unit that ended, its future, and its record where it is done.
 
         Raises
         ------
@@ -286,15 +309,29 @@ class _Flight:
                 self._look()
                 continue
             with suppress(Empty):
-                key = str(self._ended.get(timeout=left).key)
-                if key in self._running:
+                ended = self._ended.get(timeout=left)
+                if isinstance(ended, _Looked):
+                    self._n_looked_at -= 1
+                    return ended.unit, ended.future, None if ended.found is None else ended.found.result()
+                if (key := str(ended.key)) in self._running:
                     unit, future, _ = self._running.pop(key)
-                    return unit, future
+                    self._look_at(unit, future)
+                    self.fill()
+
+    def _look_at(self, unit: int, future: Future[Any]) -> None:
+        self._n_looked_at += 1
+        if future.status in ("error", "cancelled"):
+            self._ended.put(_Looked(unit, future))
+            return
+        store, stage = self._context.store, self._stage
+        found = self._readers.submit(store.fresh_record, stage.name, unit, stage.fingerprint)
+        found.add_done_callback(lambda found: self._ended.put(_Looked(unit, future, found)))
 
     def release(self) -> None:
         """Let the scheduler forget what is still under way; unlike to cancel, this waits for no answer of one that may
         be gone.
         """
+        self._readers.shutdown(wait=False, cancel_futures=True)
         for _, future, _ in self._running.values():
             future.release()
 
@@ -327,13 +364,7 @@ class _Flight:
             if place is not None and place not in workers and key not in known and future.status == "pending":
                 del self._running[key]
                 future.release()
-                self.submit(unit, anywhere=True)
-
-
-def recorded_facts(context: Context, stage: Stage, unit: int) -> dict[str, Any]:
-    """Return what the record of a finished unit measured."""
-    record = context.store.read_record(stage.name, unit) or {}
-    return {name: record[name] for name in MEASURED if name in record}
+                self._submit(unit, anywhere=True)
 
 
 def _killed(stage: Stage, unit: int) -> str:

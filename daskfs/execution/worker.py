@@ -11,6 +11,9 @@ runs twice. It does so within ``daskfs.grace-seconds`` of Dask's configuration (
 environment), 25 seconds unless set: SLURM (``KillWait``) and Kubernetes (``terminationGracePeriodSeconds``) kill after
 30. What still runs then runs again elsewhere. A second SIGTERM ends the process at once.
 
+The same happens ``daskfs.lifetime-seconds`` after it began, where that is set (some before, so that not all leave at
+once), and then it has :data:`LAST_SECONDS`: jobs that the driver submits end so before their wall time.
+
 With a nanny, a SIGTERM to the worker's process does the same. One to the nanny's process would make the nanny end its
 worker within seconds, and batch systems signal both; so name the module to it too, with ``--preload
 daskfs.execution.worker --preload-nanny daskfs.execution.worker``, or start preemptible workers without one.
@@ -21,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import signal
 import threading
 import time
@@ -38,6 +42,11 @@ LOCAL_KEY = "daskfs.local-workers"
 """Of Dask's configuration: whether the driver ends the workers."""
 GRACE_KEY = "daskfs.grace-seconds"
 GRACE_SECONDS = 25.0
+LIFETIME_KEY = "daskfs.lifetime-seconds"
+EARLIER = 0.1
+"""Share of its lifetime that a worker may leave before the end of it, by chance."""
+LAST_SECONDS = 240.0
+"""How long a worker at the end of its lifetime may take to leave."""
 LOOK_SECONDS = 0.05
 """How often a worker that leaves looks whether its units have ended."""
 ANSWER_SECONDS = 10.0
@@ -95,6 +104,13 @@ class _Leaving:
         signal.signal(FORWARDED, self._asked)
         # a terminal sends Ctrl-C to the whole process group, and who has started a worker with a nanny ends it himself
         signal.signal(signal.SIGINT, signal.SIG_IGN if self.worker.nanny else self._terminated)
+        if (lifetime := float(dask.config.get(LIFETIME_KEY, 0.0))) > 0:
+            self.loop.call_later(lifetime * (1 - EARLIER * random.random()), self._expired)
+
+    def _expired(self) -> None:
+        if not self.is_asked:
+            self.is_asked = True
+            self._begin(self._leave("its lifetime has passed", LAST_SECONDS))
 
     def _terminated(self, number: int, frame: FrameType | None) -> None:
         if _has_outgrown(self.worker):
@@ -110,7 +126,8 @@ class _Leaving:
         del frame
         if not self.is_asked:
             self.is_asked = True
-            self._begin(self._leave(signal.Signals(number).name))
+            grace = float(dask.config.get(GRACE_KEY, GRACE_SECONDS))
+            self._begin(self._leave(signal.Signals(number).name, grace))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         def start() -> None:
@@ -119,14 +136,13 @@ class _Leaving:
 
         self.loop.call_soon_threadsafe(start)
 
-    async def _leave(self, reason: str) -> None:
+    async def _leave(self, reason: str, grace: float) -> None:
         worker = self.worker
         if worker.status not in (Status.running, Status.paused):
             return
         worker.status = Status.closing_gracefully  # not "paused", which ends when there is room in memory
-        deadline = time.monotonic() + float(dask.config.get(GRACE_KEY, GRACE_SECONDS))
         try:
-            async with asyncio.timeout(deadline - time.monotonic()):
+            async with asyncio.timeout(grace):
                 await self._hand_over()
                 await self._retire()
         except (OSError, RuntimeError, TimeoutError, KeyError):  # the scheduler is gone, or knows this worker no more

@@ -11,7 +11,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.neighbors import Metric
 from daskfs.kernels.scaling import Scaling
+from daskfs.places import Place, place, put
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -461,7 +462,7 @@ class _SortedRuns:
 
 
 # ------------------------------------------------------------------------ into a file
-def save_lists(path: str | Path, lists: NeighborLists) -> None:
+def save_lists(path: str | Place, lists: NeighborLists) -> None:
     """Write neighbour lists as a Zarr group of their own, with attributes that say what the distances are.
 
     Raises
@@ -469,14 +470,13 @@ def save_lists(path: str | Path, lists: NeighborLists) -> None:
     FileExistsError
         When there is something at `path`.
     """
-    import zarr
-
-    target = Path(path).expanduser().absolute()
+    target = place(path)
     if target.exists():
         msg = f"{target} exists."
         raise FileExistsError(msg)
     attributes = {METRIC_ATTRIBUTE: lists.metric, SCALING_ATTRIBUTE: lists.scaling}
-    zarr.create_group(store=str(target), zarr_format=3, attributes=attributes)
+    group = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+    put(target / "zarr.json", json.dumps(group).encode())  # in a bucket, Zarr would make groups of all that it lies in
     store = Store(target)
     n_samples, k = lists.indices.shape
     size = block_rows(n_samples)

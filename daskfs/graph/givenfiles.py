@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -32,9 +32,10 @@ from daskfs.graph.given import (
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.neighbors import METRICS, Metric
 from daskfs.kernels.scaling import SCALINGS, Scaling
+from daskfs.places import Place, each, errors_of, place, zarr_store, zip_archive
 from daskfs.shown import masked
 from daskfs.store import layout
-from daskfs.store.arrays import ChunkedArray, open_zarr
+from daskfs.store.arrays import ChunkedArray, open_foreign
 
 EXPECTED = (
     "A graph is a daskfs run, or a group of neighbor lists in one (RUN/knn/NAME); a sparse matrix of weights in an "
@@ -64,21 +65,21 @@ NAMES: dict[str, tuple[Metric, Scaling | None]] = {
 }
 
 
-def open_graph(path: str | Path) -> Graph:
+def open_graph(path: str | Place) -> Graph:
     """Open a graph from outside.
 
     Parameters
     ----------
     path
         A run directory with one graph of neighbour lists, or the directory of one; an ``.npz`` file with a sparse
-        matrix; or a Zarr group with one.
+        matrix; or a Zarr group with one. Each may be at a URL.
 
     Raises
     ------
     InputError
         When there is none, or it cannot be read; the message says what was expected.
     """
-    file = Path(path).expanduser().absolute()
+    file = place(path)
     try:
         if file.is_file() and file.suffix.lower() == ".npz":
             return _npz_matrix(file)
@@ -90,7 +91,7 @@ def open_graph(path: str | Path) -> Graph:
     raise InputError(f"{masked(str(path))} {problem}. {EXPECTED}")
 
 
-def _in_directory(path: Path) -> Graph:
+def _in_directory(path: Place) -> Graph:
     if _holds_lists(path):
         return _lists(path)
     if (path / layout.RUN_JSON).is_file():
@@ -104,12 +105,12 @@ def _in_directory(path: Path) -> Graph:
 
 
 # ------------------------------------------------------------------------------- lists
-def _holds_lists(path: Path) -> bool:
+def _holds_lists(path: Place) -> bool:
     return (path / INDICES).is_dir() and (path / DISTANCES).is_dir()
 
 
-def _lists_of_run(path: Path) -> NeighborLists:
-    folder = path / Path(layout.KNN_INDICES).parts[0]
+def _lists_of_run(path: Place) -> NeighborLists:
+    folder = path / PurePath(layout.KNN_INDICES).parts[0]
     groups = folder.iterdir() if folder.is_dir() else ()  # those by a target are no graph over X
     found = sorted(group for group in groups if group.name in NAMES and _holds_lists(group))
     if len(found) != 1:
@@ -119,7 +120,7 @@ def _lists_of_run(path: Path) -> NeighborLists:
     return _lists(found[0])
 
 
-def _lists(path: Path) -> NeighborLists:
+def _lists(path: Place) -> NeighborLists:
     indices, distances = _ZarrPart(path / INDICES), _ZarrPart(path / DISTANCES)
     if len(indices.shape) != 2 or indices.shape != distances.shape or 0 in indices.shape:
         msg = (
@@ -136,7 +137,7 @@ def _lists(path: Path) -> NeighborLists:
     return NeighborLists(str(path), indices, distances, metric, scaling, identity)
 
 
-def _metric_of(path: Path) -> tuple[Metric, Scaling | None]:
+def _metric_of(path: Place) -> tuple[Metric, Scaling | None]:
     attributes = _attributes(path)
     if METRIC_ATTRIBUTE not in attributes:
         if path.name in NAMES:
@@ -157,8 +158,8 @@ def _metric_of(path: Path) -> tuple[Metric, Scaling | None]:
 
 
 # ------------------------------------------------------------------------------ matrix
-def _npz_matrix(path: Path) -> WeightMatrix:
-    with _readable(path), zipfile.ZipFile(path) as archive:
+def _npz_matrix(path: Place) -> WeightMatrix:
+    with _readable(path) as archive:
         members = {name.removesuffix(".npy") for name in archive.namelist()}
     kind = "csr"
     if "format" in members:
@@ -178,7 +179,7 @@ def _npz_matrix(path: Path) -> WeightMatrix:
     return _matrix(path, kind, shape, parts, identity)
 
 
-def _zarr_matrix(path: Path, *, by_rows: bool) -> WeightMatrix:
+def _zarr_matrix(path: Place, *, by_rows: bool) -> WeightMatrix:
     parts = [_ZarrPart(path / name) for name in COMPRESSED_ROWS]
     shape = _attributes(path).get("shape")
     if not isinstance(shape, list | tuple) or not all(isinstance(size, int) for size in shape):
@@ -188,7 +189,7 @@ def _zarr_matrix(path: Path, *, by_rows: bool) -> WeightMatrix:
     return _matrix(path, "csr" if by_rows else "csc", tuple(shape), parts, identity)
 
 
-def _matrix(path: Path, kind: str, shape: tuple[int, ...], parts: list[Any], identity: dict[str, Any]) -> WeightMatrix:
+def _matrix(path: Place, kind: str, shape: tuple[int, ...], parts: list[Any], identity: dict[str, Any]) -> WeightMatrix:
     values, one, other = parts
     names = TRIPLES if kind == "coo" else COMPRESSED_ROWS
     if len(shape) != 2 or any(len(part.shape) != 1 for part in parts):
@@ -225,10 +226,13 @@ def _check_kind(part: Readable, kinds: str, where: object) -> None:
 
 # ------------------------------------------------------------------------------ reading
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def _readable(path: Place) -> Iterator[zipfile.ZipFile]:
     try:
-        yield
+        with zip_archive(path) as archive:
+            yield archive
     except NPZ_ERRORS as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # it was not handed out, which says nothing of what is in it
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"{path} is truncated, damaged or no .npz file: {reason}") from error
 
@@ -236,10 +240,10 @@ def _readable(path: Path) -> Iterator[None]:
 class _NpzPart:
     """A member of an ``.npz`` file. Its values are read, all of them, at the first use."""
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Place, name: str) -> None:
         self._path, self._name = path, f"{name}.npy"
         self._values: np.ndarray | None = None
-        with _readable(path), zipfile.ZipFile(path) as archive, archive.open(self._name) as member:
+        with _readable(path) as archive, archive.open(self._name) as member:
             version = np.lib.format.read_magic(member)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             self.shape, _, self.dtype = read(member)
@@ -247,7 +251,7 @@ class _NpzPart:
 
     def __getitem__(self, selection: Any) -> np.ndarray:
         if self._values is None:
-            with _readable(self._path), zipfile.ZipFile(self._path) as archive, archive.open(self._name) as member:
+            with _readable(self._path) as archive, archive.open(self._name) as member:
                 self._values = np.lib.format.read_array(member, allow_pickle=False)
         return self._values[selection]
 
@@ -255,10 +259,10 @@ class _NpzPart:
 class _ZarrPart:
     """A Zarr array of a graph from outside, version 2 or 3."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self._path = path
         try:
-            self._zarr = open_zarr(path, mode="r")
+            self._zarr = open_foreign(path)
         except StoreError as error:
             raise InputError(f"{error}. {EXPECTED}") from error
         self._array = ChunkedArray(path, self._zarr, foreign=True)
@@ -274,7 +278,8 @@ class _ZarrPart:
 
     def check_whole(self) -> None:
         """Raise :class:`InputError` unless every chunk is there: one that is missing reads as zeros."""
-        there, wanted = self._zarr.nchunks_initialized, self._zarr.nchunks
+        with errors_of(self._path):
+            there, wanted = self._zarr.nchunks_initialized, self._zarr.nchunks
         if there != wanted:
             msg = f"{self._path} has {there} of its {wanted} chunks: is the run that writes it done, or was it damaged?"
             raise InputError(msg)
@@ -289,19 +294,20 @@ class _ZarrPart:
         return [*_states(self._path), *_states(self._path, keys)]
 
 
-def _states(folder: Path, names: Any = METADATA) -> list[list[Any]]:
+def _states(folder: Place, names: Any = METADATA) -> list[list[Any]]:
     """Return name, size and time of those files in a directory that exist."""
-    found = []
-    for name in names:
+
+    def state(name: str) -> list[Any] | None:
         try:
             status = (folder / name).stat()
         except FileNotFoundError:
-            continue
-        found.append([f"{folder.name}/{name}", status.st_size, status.st_mtime_ns])
-    return found
+            return None
+        return [f"{folder.name}/{name}", status.st_size, status.st_mtime_ns]
+
+    return [found for found in each(folder, state, names) if found is not None]
 
 
-def _attributes(path: Path) -> dict[str, Any]:
+def _attributes(path: Place) -> dict[str, Any]:
     """Return the attributes of a Zarr group; none for a directory that is no group."""
     if not any((path / name).is_file() for name in ("zarr.json", ".zgroup")):
         return {}
@@ -309,7 +315,8 @@ def _attributes(path: Path) -> dict[str, Any]:
     from zarr.errors import ContainsArrayError
 
     try:
-        return dict(zarr.open_group(store=str(path), mode="r").attrs.asdict())
+        with errors_of(path):
+            return dict(zarr.open_group(store=zarr_store(path), mode="r").attrs.asdict())
     except ContainsArrayError:
         return {}
     except (ValueError, TypeError, KeyError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import (
     Field,
@@ -12,17 +12,24 @@ from pydantic import (
     PositiveInt,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
+from daskfs.execution.clusters.walltime import walltime_seconds
 from daskfs.graph.spec import Engine
 from daskfs.job.base import Block
 from daskfs.job.redundancy import RedundancyBlock
 from daskfs.kernels.scaling import Scaling
 from daskfs.methods.laplacian import GraphChoice
+from daskfs.places import place_to_write
+from daskfs.shown import CREDENTIALS_BELONG, has_credentials
 
 _BYTES = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*((?:[kmgt]i?)?)b?\s*", re.IGNORECASE)
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+_QUOTES = re.compile("[\"']")
 
 
 def parse_bytes(text: str | int) -> int:
@@ -36,15 +43,18 @@ def parse_bytes(text: str | int) -> int:
 
 
 class DataBlock(Block):
-    """Where the data are."""
+    """Where the data are: each path may be that of a file, or the URL of an object (``s3://``, ``gs://``, ``az://``)."""
 
     source: str = Field(
         min_length=1,
-        description="A path (.npy, .npz, .csv, .tsv, .parquet, Zarr, tiles), sklearn:NAME or synthetic:...",
+        description=(
+            "A path, or an s3://, gs:// or az:// URL (.npy, .npz, .csv, .tsv, .parquet, Zarr, tiles), sklearn:NAME or "
+            "synthetic:..."
+        ),
     )
     array: str | None = Field(None, description="Member of an .npz or path in a Zarr group that holds X.")
     labels: str | None = Field(
-        None, description="A column, a member, or a path; sklearn: and synthetic: bring their own."
+        None, description="A column, a member, or a path or URL; sklearn: and synthetic: bring their own."
     )
     weights: str | None = Field(
         None,
@@ -108,7 +118,7 @@ class GraphBlock(GraphChoice, Block):
         None,
         description=(
             "A graph that is not to be found: the run that found one (or RUN/knn/NAME), or a sparse matrix of weights, "
-            "in an .npz file or a Zarr group in AnnData's layout."
+            "in an .npz file or a Zarr group in AnnData's layout; a path, or a URL."
         ),
     )
 
@@ -120,9 +130,77 @@ class SelectBlock(Block):
     redundancy: RedundancyBlock | None = None
 
 
+class SlurmBlock(Block):
+    """Workers that are jobs of SLURM, one each; the driver submits them. Names are those of dask-jobqueue."""
+
+    queue: str | None = Field(None, min_length=1, description="The partition. None: the site's default.")
+    account: str | None = Field(None, min_length=1, description="What the jobs are charged to.")
+    walltime: str = Field(
+        "00:30:00", description="Of one job. A worker leaves before it has passed, and another takes its place."
+    )
+    interface: str | None = Field(
+        None,
+        min_length=1,
+        description="Network interface, such as ib0, that scheduler and workers listen on. None: the one to outside.",
+    )
+    python: str | None = Field(None, min_length=1, description="Interpreter of the workers. None: that of the driver.")
+    log_directory: str | None = Field(None, min_length=1, description="For output of the jobs. None: here.")
+    shared_temp_directory: str | None = Field(
+        None, min_length=1, description="With tls: where all nodes find the run's certificate while it lasts."
+    )
+    job_script_prologue: tuple[str, ...] = Field((), description="Lines of the job before the worker starts.")
+    job_extra_directives: tuple[str, ...] = Field((), description="Options of sbatch, such as --constraint=avx512.")
+    job_directives_skip: tuple[str, ...] = Field(
+        (), description="Lines to leave out that hold one of these, such as --mem where a site refuses it."
+    )
+
+    @field_validator("walltime", mode="before")
+    @classmethod
+    def _is_walltime(cls, value: Any) -> Any:
+        if isinstance(value, int):  # YAML reads 12:00:00 as a number of seconds, SLURM numbers as minutes
+            msg = "a wall time stands in quotes, '12:00:00'"
+            raise ValueError(msg)
+        if isinstance(value, str):
+            walltime_seconds(value)
+        return value
+
+    @field_validator("job_script_prologue")
+    @classmethod
+    def _prologue_holds_no_credentials(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        # what the shell looks up when the job starts is none
+        words = [word for line in value for word in line.split() if "=$" not in word and '="$' not in word]
+        if any(has_credentials(f"?{re.sub(_QUOTES, '', word)}") for word in words):
+            raise ValueError(CREDENTIALS_BELONG)
+        return value
+
+
+class KubernetesBlock(Block):
+    """Workers that are pods, and a scheduler in one, which Dask's operator starts."""
+
+    image: str = Field(min_length=1, description="Holds daskfs, of the driver's version.")
+    namespace: str | None = Field(None, min_length=1, description="None: the driver's own.")
+    service_account: str | None = Field(None, min_length=1, description="Of the pods: what grants access to a store.")
+    env: dict[str, str] = Field({}, description="Environment variables of the pods; credentials belong in secrets.")
+    secrets: tuple[str, ...] = Field((), description="Secrets whose entries are environment variables of the pods.")
+    volume_claims: dict[str, str] = Field(
+        {}, description="Claims of volumes that all pods share, and where each is mounted."
+    )
+    node_selector: dict[str, str] = Field({}, description="Labels of the nodes for workers, such as spot ones.")
+    tolerations: tuple[dict[str, str | int], ...] = Field((), description="Taints of nodes that workers bear.")
+
+    @field_validator("env")
+    @classmethod
+    def _holds_no_credentials(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if has_credentials(text) or has_credentials(f"?{name}={text}"):
+                msg = f"'{name}': put it into a secret of Kubernetes, and name that in secrets; {CREDENTIALS_BELONG}"
+                raise ValueError(msg)
+        return value
+
+
 class ClusterBlock(Block):
-    """A local cluster by default; an address or a scheduler file joins one that runs. workers: 0 runs in this
-    process.
+    """A local cluster by default; an address or a scheduler file joins one that runs, slurm and kubernetes start
+    workers elsewhere. workers: 0 runs in this process.
     """
 
     workers: NonNegativeInt = 2
@@ -132,14 +210,16 @@ class ClusterBlock(Block):
     )
     address: str | None = None
     scheduler_file: str | None = None
+    slurm: SlurmBlock | None = None
+    kubernetes: KubernetesBlock | None = None
     wait_seconds: PositiveFloat = 120.0
     dashboard: bool = False
     local_directory: str | None = None
     tls: bool = Field(
         False,
         description=(
-            "Encrypt what processes tell each other. A local cluster makes its own certificates (daskfs[tls]); for one "
-            "that runs, Dask's configuration names them (distributed.comm.tls)."
+            "Encrypt what processes tell each other. A local cluster and one of SLURM make their own certificates "
+            "(daskfs[tls]); for one that runs, Dask's configuration names them (distributed.comm.tls)."
         ),
     )
 
@@ -157,9 +237,40 @@ class ClusterBlock(Block):
     def _in_bytes(cls, value: str | int | None) -> int | None:
         return None if value is None else parse_bytes(value)
 
+    @model_validator(mode="after")
+    def _one_kind(self) -> ClusterBlock:
+        named = [key for key in ("address", "scheduler_file", "slurm", "kubernetes") if getattr(self, key) is not None]
+        if len(named) > 1:
+            msg = f"cluster.{named[0]} and cluster.{named[1]} are two clusters: leave one out, or set it to null"
+            raise ValueError(msg)
+        if self.slurm is None and self.kubernetes is None:
+            return self
+        if not self.workers:
+            msg = f"cluster.workers is 0, and cluster.{named[0]} starts workers: ask for 1 or more"
+            raise ValueError(msg)
+        if self.memory_limit is None:
+            msg = f"cluster.{named[0]} asks for the memory of each worker: set cluster.memory_limit, for example 4GiB"
+            raise ValueError(msg)
+        if self.tls and self.kubernetes is not None:
+            msg = "cluster.tls is not for cluster.kubernetes: keep others from its pods by a NetworkPolicy"
+            raise ValueError(msg)
+        if self.tls and self.slurm is not None and self.slurm.shared_temp_directory is None:
+            msg = (
+                "cluster.tls gives the nodes a certificate: set cluster.slurm.shared_temp_directory to a directory "
+                "that they share and others do not read"
+            )
+            raise ValueError(msg)
+        return self
+
 
 class OutputBlock(Block):
     """Where the run lies."""
 
-    path: str = Field(min_length=1)
+    path: str = Field(min_length=1, description="Directory, or URL (s3://, gs://, az://), of the run.")
     title: str | None = None
+
+    @field_validator("path")
+    @classmethod
+    def _can_be_written_to(cls, value: str) -> str:
+        place_to_write(value)
+        return value

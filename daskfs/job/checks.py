@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import (
     BaseModel,
@@ -70,11 +70,26 @@ def _field_of(location: Sequence[Any], block: type[BaseModel]) -> list[Any]:
     return [
         part
         for position, part in enumerate(location)
-        if isinstance(part, int) or part in _valid_keys(location[:position], block)
+        if isinstance(part, int)
+        or part in _valid_keys(location[:position], block)
+        or (_is_mapping(location[:position], block) and part != "[key]")
     ]
 
 
+def _is_mapping(location: Sequence[Any], block: type[BaseModel]) -> bool:
+    """Return whether a location is that of a field whose keys the user names."""
+    if not location:
+        return False
+    *parents, name = location
+    field = _model_at(parents, block).model_fields.get(name)
+    return field is not None and get_origin(field.annotation) is dict
+
+
 def _valid_keys(location: Sequence[Any], model: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(_model_at(location, model).model_fields)
+
+
+def _model_at(location: Sequence[Any], model: type[BaseModel]) -> type[BaseModel]:
     for part in location:
         if isinstance(part, int):
             continue
@@ -83,4 +98,4 @@ def _valid_keys(location: Sequence[Any], model: type[BaseModel]) -> tuple[str, .
         blocks = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
         if blocks:
             model = blocks[0]
-    return tuple(model.model_fields)
+    return model

@@ -16,12 +16,15 @@ from daskfs.graph.spec import GraphSpec
 from daskfs.job.base import Block
 from daskfs.job.blocks import ClusterBlock, DataBlock, GraphBlock, OutputBlock, SelectBlock, TransformBlock
 from daskfs.job.checks import checked
+from daskfs.job.dask import DaskKeys
 from daskfs.job.evaluation import EvaluateBlock
 from daskfs.job.keys import read_keys
 from daskfs.job.methods import MethodBlock, check_names, with_parameters
+from daskfs.job.storage import DESCRIPTION, StorageKeys, access_of
 from daskfs.kernels.labels import Task
 from daskfs.methods.laplacian import NeighborParameters
 from daskfs.methods.registry import FILLED_IN, Method, criterion_named, make_method
+from daskfs.places import Access
 
 LABEL_BYTES = 200
 
@@ -36,6 +39,14 @@ class Job(Block):
     select: SelectBlock = SelectBlock()
     evaluate: EvaluateBlock | None = EvaluateBlock()
     cluster: ClusterBlock = ClusterBlock()
+    dask: DaskKeys = Field(
+        {},
+        description=(
+            "Keys of Dask's configuration, such as distributed.worker.memory.target: false, for the driver and the "
+            "workers that it starts; workers that are there already have their own."
+        ),
+    )
+    storage: StorageKeys = Field({}, description=DESCRIPTION)
     output: OutputBlock
 
     @field_validator("methods", mode="before")
@@ -89,6 +100,10 @@ class Job(Block):
         check_names([method.label for method in methods], "method", LABEL_BYTES, "it names directories")
         return methods
 
+    def access(self) -> dict[str, Access]:
+        """Return how buckets are reached, as :func:`daskfs.places.reached_by` takes it."""
+        return access_of(self.storage)
+
     def grids(self) -> dict[str, tuple[str, dict[str, Any]]]:
         """Return, by label of each method that a grid made, the label of what it was made of and its values there."""
         members = ((block, *member) for block in self.methods if block.grid for member in block.members())
@@ -96,7 +111,7 @@ class Job(Block):
 
     def identity(self) -> dict[str, Any]:
         """Return what decides the results: everything but where and on what the job runs."""
-        found = self.model_dump(mode="json", exclude={"cluster": True, "output": True})
+        found = self.model_dump(mode="json", exclude={"cluster": True, "dask": True, "output": True, "storage": True})
         if self.select.redundancy is not None:  # what a file says counts, not where it lies
             found["select"]["redundancy"]["groups"] = self.select.redundancy.group_of()
         return found

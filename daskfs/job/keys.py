@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from daskfs.errors import JobError
+from daskfs.errors import InputError, JobError
+from daskfs.places import is_url, place
 from daskfs.shown import masked
 
 MAX_DEPTH = 50
@@ -17,10 +18,15 @@ TOO_DEEP = f"lists and keys lie within each other more than {MAX_DEPTH} deep"
 
 
 def read_keys(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what a YAML file of keys holds, with some overridden as :func:`load_job` takes them."""
-    file = Path(path)
+    """Return what a YAML file of keys holds, with some overridden as :func:`load_job` takes them.
+
+    The file may be at a URL: then the environment says how it is reached, as the file's own `storage` cannot.
+    """
     try:
+        file = place(path) if is_url(path) else Path(path)
         raw = _parse_yaml(file.read_text(encoding="utf-8-sig"))
+    except InputError as error:
+        raise JobError(str(error)) from error
     except OSError as error:
         msg = f"cannot read the job file {file}: {error.strerror}."
         raise JobError(msg) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import (
@@ -16,6 +15,7 @@ from pydantic import (
 
 from daskfs.errors import JobError
 from daskfs.job.base import Block
+from daskfs.places import place
 
 
 class RedundancyBlock(Block):
@@ -38,7 +38,7 @@ class RedundancyBlock(Block):
         None,
         description=(
             "Group of each feature: by its name, or by a regular expression that matches the whole of it; or a CSV "
-            "file with columns feature and group."
+            "file, or the URL of one, with columns feature and group."
         ),
     )
     max_per_group: PositiveInt | None = Field(None, description="At most so many features of one group are selected.")
@@ -78,7 +78,7 @@ def read_groups(path: str) -> dict[str, str]:
     """
     key = f"select.redundancy.groups {path}"
     try:
-        with Path(path).expanduser().open(encoding="utf-8-sig", newline="") as file:
+        with place(path).open(encoding="utf-8-sig", newline="") as file:
             lines = list(csv.reader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         msg = f"cannot read {key}: {getattr(error, 'strerror', None) or error}."

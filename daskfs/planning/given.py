@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 from daskfs.errors import JobError
 from daskfs.graph.components import EDGES_AT_ONCE
@@ -13,6 +12,7 @@ from daskfs.graph.givenfiles import open_graph
 from daskfs.graph.spec import GraphSpec
 from daskfs.job.job import Job
 from daskfs.methods.registry import Method
+from daskfs.places import Place, place
 from daskfs.plan.stages import (
     Stage,
 )
@@ -21,10 +21,10 @@ GIVEN_ENTRY_BYTES = 120
 """What an edge of a graph from outside takes in the block that streams by."""
 
 
-def precomputed_path(job: Job) -> Path | None:
+def precomputed_path(job: Job) -> Place | None:
     """Return the absolute path of the job's graph, as workers need it; None for a graph that is to be found."""
     path = job.graph.precomputed
-    return None if path is None else Path(path).expanduser().absolute()
+    return None if path is None else place(path)
 
 
 def precomputed_graph(job: Job, methods: list[Method]) -> Graph | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from daskfs.errors import JobError
 from daskfs.job.job import Job
+from daskfs.places import place
 from daskfs.planning.tiles import TilePlan, source_spec
 from daskfs.ranking.redundancy import check_counts, numbered_choice
 from daskfs.sources import open_source
@@ -37,7 +37,7 @@ def listed_names(job: Job, tiles: TilePlan) -> Sequence[str] | None:
     if tiles.stages:
         names = open_source(source_spec(job.data)).info.feature_names
     else:
-        names = Store(Path(tiles.url)).read_json(layout.FEATURE_NAMES, list)
+        names = Store(place(tiles.url)).read_json(layout.FEATURE_NAMES, list)
     return names if names is not None else [f"x{i}" for i in range(tiles.shape.n_features)]
 
 

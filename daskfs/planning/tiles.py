@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from daskfs.errors import JobError
 from daskfs.job.blocks import DataBlock
 from daskfs.kernels.labels import Task
+from daskfs.places import is_url, place
 from daskfs.plan.stages import (
     Stage,
     digest,
@@ -24,6 +25,7 @@ from daskfs.plan.stages import (
 from daskfs.plan.tiles import plan_ingest, plan_shape, serves_in_place
 from daskfs.sources import Source, SourceSpec, open_source
 from daskfs.sources.base import BESIDE
+from daskfs.sources.checks import is_generated, unreadable
 from daskfs.sources.state import source_state
 from daskfs.store import layout
 from daskfs.store.store import Store
@@ -64,11 +66,11 @@ class TilePlan:
 
 def source_spec(data: DataBlock) -> SourceSpec:
     """Return the part of the data block that says how to open the source; paths become absolute, as workers need
-    them.
+    them, and URLs stay what they are.
     """
     source = data.source
-    if not source.startswith(("sklearn:", "synthetic:")) and "://" not in source:
-        source = str(Path(source).expanduser().absolute())
+    if not is_generated(source) and "://" not in source:
+        source = str(place(source))
     return SourceSpec(
         source,
         data.array,
@@ -83,14 +85,25 @@ def _absolute(reference: str | None) -> str | None:
     """Make a reference to a file (``file`` or ``file:member``) absolute, and leave names of columns and members
     alone.
     """
-    if reference is None:
-        return None
+    if reference is None or is_url(reference):
+        return reference
     path, colon, member = reference.rpartition(":")
     for file, rest in ((reference, ""), (path, colon + member)):
         # only what ends like a file: a column may have the name of one that happens to lie here
-        if file and Path(file).suffix in LABEL_SUFFIXES and Path(file).expanduser().is_file():
-            return str(Path(file).expanduser().absolute()) + rest
+        if file and PurePath(file).suffix in LABEL_SUFFIXES and place(file).is_file():
+            return str(place(file)) + rest
     return reference
+
+
+def is_tile_store(spec: SourceSpec) -> bool:
+    """Return whether a source is tiles already; :class:`InputError` where nobody says."""
+    if is_generated(spec.source):
+        return False
+    path = place(spec.source)
+    try:
+        return (path / layout.TILES_JSON).is_file()
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def plan_tiles(data: DataBlock, tiles_url: str, memory_limit: int | None) -> TilePlan:
@@ -98,7 +111,7 @@ def plan_tiles(data: DataBlock, tiles_url: str, memory_limit: int | None) -> Til
     `tiles_url`.
     """
     spec = source_spec(data)
-    if (Path(spec.source) / layout.TILES_JSON).is_file():
+    if is_tile_store(spec):
         return _finished_tiles(data, spec)
     source = open_source(spec)
     info = source.info
@@ -138,7 +151,7 @@ def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
         key = given[0] if given else "exclude"
         msg = f"data.{key} was settled when {spec.source} was converted: leave it out, or convert again with it."
         raise JobError(msg)
-    info: TileInfo | None = read_tile_info(Store(Path(spec.source)))
+    info: TileInfo | None = read_tile_info(Store(place(spec.source)))
     assert info is not None
     if data.task not in ("auto", info.task):
         msg = f"data.task is {data.task}, and {spec.source} was converted with task {info.task}."
@@ -158,7 +171,7 @@ def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
 
 def n_labelled(tiles_url: str) -> int | None:
     """Return how many rows of a finished tile store have a label, None where it has no labels."""
-    found = Store(Path(tiles_url)).need_json(layout.LABELS_JSON)
+    found = Store(place(tiles_url)).need_json(layout.LABELS_JSON)
     return None if found["task"] is None else int(found["n_labelled"])
 
 

@@ -6,7 +6,6 @@ import platform
 import time
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from daskfs.execution.waves import recorded_units
 from daskfs.graph.edges import GIVEN
 from daskfs.graph.mixed import mixed_graph
 from daskfs.methods.registry import Method, label_warnings
+from daskfs.places import Place, place
 from daskfs.plan.stages import Plan, Stage
 from daskfs.planning.tiles import TilePlan
 from daskfs.ranking.dropped import dropped_features, selectable
@@ -54,7 +54,7 @@ def versions() -> dict[str, str]:
 def stage_facts(context: Context, stage: Stage) -> dict[str, Any]:
     """Sum up the records of a stage: seconds, bytes, and measured against planned peak; of a loop over all rounds."""
     units = recorded_units(context, stage)
-    records = [context.store.read_record(stage.name, unit) or {} for unit in units]
+    records = [record or {} for record in context.store.records(stage.name, units)]
     rounds = len(units) // stage.n_units
     return {
         "name": stage.name,
@@ -75,7 +75,7 @@ def run_facts(store: Store, plan: Plan, tiles: TilePlan, times: Mapping[str, Any
 
     `times` are wall and busy seconds of the stages that ran in this call, by name, and the threads that they had.
     """
-    stages = [stage_facts(Context(Store(Path(tiles.url))), stage) for stage in tiles.stages]
+    stages = [stage_facts(Context(Store(place(tiles.url))), stage) for stage in tiles.stages]
     stages += [stage_facts(Context(store), stage) for stage in plan.stages]
     graphs = _graphs(store, plan)
     return {
@@ -302,7 +302,7 @@ def _weight_remedy(graph: Mapping[str, Any], weighting: Mapping[str, Any]) -> st
 
 
 # ------------------------------------------------------------------------ the report
-def write_report(store: Store, manifest: Mapping[str, Any]) -> Path:
+def write_report(store: Store, manifest: Mapping[str, Any]) -> Place:
     """Write ``report.html`` of a finished run and return its path."""
     from daskfs.report.render import render_report
 

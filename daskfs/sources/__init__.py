@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
+from daskfs.places import Place, place
 from daskfs.sources.base import Source, SourceInfo, SourceSpec
-from daskfs.sources.checks import check_spec
+from daskfs.sources.checks import check_spec, unreadable
 
 __all__ = ["Block", "Source", "SourceInfo", "SourceSpec", "open_source"]
 
 SUPPORTED = (
     "sklearn:NAME, synthetic:KIND?PARAMETERS, .npy, .npz, .csv, .tsv, .txt, .parquet, .pq, or the "
-    "directory of a Zarr array or group"
+    "directory of a Zarr array or group; on this machine, or at an s3://, gs:// or az:// URL"
 )
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 
@@ -24,7 +23,7 @@ def open_source(spec: SourceSpec) -> Source:
     Parameters
     ----------
     spec
-        How the user named the data: ``sklearn:``, ``synthetic:`` or a path, whose ending tells the format.
+        How the user named the data: ``sklearn:``, ``synthetic:``, or a path or URL, whose ending tells the format.
 
     Raises
     ------
@@ -41,21 +40,20 @@ def open_source(spec: SourceSpec) -> Source:
         from daskfs.sources.synthetic import SyntheticSource
 
         return SyntheticSource(spec)
-    if "://" in spec.source:
-        raise InputError(f"{spec.source} is not a local path; mount or copy the data. Supported: {SUPPORTED}.")
-    path = Path(spec.source).expanduser()
+    path = place(spec.source)
     try:
         return _open_path(spec, path)
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise unreadable(path, error) from error
 
 
-def _open_path(spec: SourceSpec, path: Path) -> Source:
-    if not path.exists():
-        raise InputError(f"{path} does not exist.")
-    if path.is_dir():
+def _open_path(spec: SourceSpec, path: Place) -> Source:
+    is_file = path.is_file()
+    if not is_file and path.is_dir():
         return _open_directory(spec, path)
-    if not path.is_file():
+    if not is_file and not path.exists():
+        raise InputError(f"{path} does not exist.")
+    if not is_file:
         raise InputError(f"{path} is neither a file nor a directory; a pipe or a device is read once, data many times.")
     suffix = path.suffix.lower()
     if suffix in COMPRESSED:
@@ -79,10 +77,10 @@ def _open_path(spec: SourceSpec, path: Path) -> Source:
     raise InputError(f"{path} has the unknown ending {suffix!r}. Supported: {SUPPORTED}.")
 
 
-def _open_directory(spec: SourceSpec, path: Path) -> Source:
-    from daskfs.sources.zarrarray import ZarrSource, zarr_metadata
+def _open_directory(spec: SourceSpec, path: Place) -> Source:
+    from daskfs.sources.zarrarray import ZarrSource, read_metadata
 
-    if zarr_metadata(path) is None:
+    if read_metadata(path) is None:
         raise InputError(
             f"{path} is a directory without zarr.json, .zarray or .zgroup, so no Zarr array. Supported: {SUPPORTED}."
         )

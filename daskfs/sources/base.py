@@ -21,7 +21,8 @@ class SourceSpec:
     Parameters
     ----------
     source
-        ``"sklearn:digits"``, ``"synthetic:mixture?n_samples=1000"`` or a path.
+        ``"sklearn:digits"``, ``"synthetic:mixture?n_samples=1000"``, a path, or a URL (``s3://``, ``gs://``,
+        ``az://``). Other fields that take a path take a URL as well.
     array
         Member of an ``.npz`` or path inside a Zarr group that holds X; ``None`` picks ``X`` (or the CSR parts).
     labels
@@ -59,9 +60,9 @@ class SourceInfo:
 
     `dtype` is that of the blocks: float32, float64, or an integer type of at most 16 bits (wider integers are read as
     float64, booleans as uint8, float16 as float32). `identity` changes when the data change (path, size and
-    modification time for files; parameters for generated data). `nnz` is the number of values that a sparse source
-    stores, or an estimate of it. `row_multiple` is the number of rows that the source reads most cheaply in one go.
-    `beside` says which of :data:`BESIDE` there are.
+    modification time for files, and the tag of objects; parameters for generated data). `nnz` is the number of values
+    that a sparse source stores, or an estimate of it. `row_multiple` is the number of rows that the source reads most
+    cheaply in one go. `beside` says which of :data:`BESIDE` there are.
     """
 
     n_samples: int

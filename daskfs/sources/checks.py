@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
 from daskfs.errors import InputError, nearest
+from daskfs.places import SCHEMES, Place, is_url
 from daskfs.shown import CREDENTIALS_BELONG, has_credentials
 from daskfs.sources.base import SourceSpec
 
@@ -90,8 +91,18 @@ def check_spec(spec: SourceSpec) -> None:
         value = getattr(spec, field.name)
         if any(has_credentials(text) for text in (value if isinstance(value, tuple) else (value or "",))):
             raise InputError(f"data.{field.name}: {CREDENTIALS_BELONG}.")
+    if "://" in spec.source and not is_url(spec.source) and not is_generated(spec.source):
+        raise InputError(
+            f"{spec.source} is no path, and URLs begin with {', '.join(SCHEMES)}: mount or copy the data, or name "
+            "them there."
+        )
     if spec.array is not None and (PurePath(spec.array).is_absolute() or ".." in PurePath(spec.array).parts):
         raise InputError(f"data.array is {spec.array!r}: name what lies in {spec.source}, without .. or a / in front.")
+
+
+def is_generated(source: str) -> bool:
+    """Return whether the name of a source is no path and no URL."""
+    return source.startswith(("sklearn:", "synthetic:"))
 
 
 def refuse_options(spec: SourceSpec, *, array: bool = False, exclude: bool = False) -> None:
@@ -115,7 +126,7 @@ def refuse_options(spec: SourceSpec, *, array: bool = False, exclude: bool = Fal
         )
 
 
-def file_identity(kind: str, path: Path, **selection: object) -> dict[str, Any]:
+def file_identity(kind: str, path: Place, **selection: object) -> dict[str, Any]:
     """Return what tells one state of a file from another, and what was selected from it."""
     status = path.stat()
     return {
@@ -125,6 +136,11 @@ def file_identity(kind: str, path: Path, **selection: object) -> dict[str, Any]:
         "mtime_ns": status.st_mtime_ns,
         **selection,
     }
+
+
+def unreadable(where: object, error: OSError) -> InputError:
+    """Return the error for data that the system, or an object store, does not hand out; it may be of a file beside."""
+    return InputError(f"{error.filename or where} cannot be read: {error.strerror or error}")
 
 
 def first_line(error: BaseException) -> str:

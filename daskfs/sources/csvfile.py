@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
+from daskfs.places import Place
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.beside import Beside
 from daskfs.sources.checks import check_range, file_identity, refuse_options
@@ -21,7 +20,7 @@ DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": None}
 class CsvSource:
     """The feature columns of a ``.csv``, ``.tsv`` or ``.txt`` table as float64, missing cells as NaN."""
 
-    def __init__(self, spec: SourceSpec, path: Path) -> None:
+    def __init__(self, spec: SourceSpec, path: Place) -> None:
         refuse_options(spec, exclude=True)
         self._table = CsvTable(path, DELIMITERS[path.suffix.lower()])
         layout = self._table.layout

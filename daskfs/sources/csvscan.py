@@ -6,11 +6,11 @@ import csv
 import io
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.places import Place, blocks_ahead
 
 SCAN_BYTES = 4 << 20
 RANGE_BYTES = 8 << 20
@@ -47,7 +47,7 @@ class CsvScan:
 
 
 @lru_cache(maxsize=SCANS_KEPT)
-def scan(path: Path, size: int, mtime_ns: int, delimiter: str | None) -> CsvScan:
+def scan(path: Place, size: int, mtime_ns: int, delimiter: str | None) -> CsvScan:
     """Scan the table at `path`, once for each state of the file in this process.
 
     Parameters
@@ -63,14 +63,13 @@ def scan(path: Path, size: int, mtime_ns: int, delimiter: str | None) -> CsvScan
     if size == 0:
         raise InputError(f"{path} is empty.")
     scanner = _Scanner()
+    for number, block in enumerate(blocks_ahead(path, size, SCAN_BYTES)):
+        if number == 0:
+            _refuse_other_encodings(bytes(block[:4]), path)
+        scanner.feed(np.frombuffer(block, dtype=np.uint8))
+    if scanner.in_quotes:
+        raise InputError(f'{path} has an odd number of double quotes ("), so a quoted cell never ends.')
     with path.open("rb", buffering=0) as file:
-        _refuse_other_encodings(file.read(4), path)
-        file.seek(0)
-        while block := file.read(SCAN_BYTES):
-            scanner.feed(np.frombuffer(block, dtype=np.uint8))
-        if scanner.in_quotes:
-            raise InputError(f'{path} has an odd number of double quotes ("), so a quoted cell never ends.')
-        file.seek(0)
         header = file.read(size if scanner.data_start is None else scanner.data_start)
     delimiter, columns = _parse_header(header, delimiter, path)
     return scanner.result(path, delimiter, columns)
@@ -139,7 +138,7 @@ class _Scanner:
         self._newlines += len(ends)
         self._previous = int(ends[-1]) + 1
 
-    def result(self, path: Path, delimiter: str, columns: tuple[str, ...]) -> CsvScan:
+    def result(self, path: Place, delimiter: str, columns: tuple[str, ...]) -> CsvScan:
         """Return the layout once all bytes were fed."""
         if self.data_start is None or (self._last_value < self.data_start and len(columns) > 1):
             raise InputError(f"{path} has a header but no rows.")
@@ -157,14 +156,14 @@ class _Scanner:
         return CsvScan(columns, delimiter, n_rows, trailing, self._stride or 1, starts)
 
 
-def _refuse_other_encodings(head: bytes, path: Path) -> None:
+def _refuse_other_encodings(head: bytes, path: Place) -> None:
     if head[:2] == b"\x1f\x8b":
         raise InputError(f"{path} is compressed; decompress it first, because rows of it cannot be found otherwise.")
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise InputError(f"{path} is in UTF-16; convert it to UTF-8.")
 
 
-def _parse_header(header: bytes, delimiter: str | None, path: Path) -> tuple[str, tuple[str, ...]]:
+def _parse_header(header: bytes, delimiter: str | None, path: Place) -> tuple[str, tuple[str, ...]]:
     try:
         text = header.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError as error:

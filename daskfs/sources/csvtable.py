@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.places import Place, reading
 from daskfs.sources.checks import first_line
 from daskfs.sources.columns import MISSING_CELLS, text_to_labels
 from daskfs.sources.csvscan import CsvScan, scan
@@ -27,7 +26,7 @@ class CsvTable:
         What the scan of the file found.
     """
 
-    def __init__(self, path: Path, delimiter: str | None) -> None:
+    def __init__(self, path: Place, delimiter: str | None) -> None:
         self.path = path
         status = path.stat()
         self.layout: CsvScan = scan(path, status.st_size, status.st_mtime_ns, delimiter)
@@ -54,20 +53,22 @@ class CsvTable:
         chunks = [chunk for part in parts for chunk in part.chunks]
         return text_to_labels(pa.chunked_array(chunks, type=pa.string()))
 
-    def _ranges(self, start: int, stop: int) -> Iterator[tuple[int, int, bytes]]:
+    def _ranges(self, start: int, stop: int) -> Iterator[tuple[int, int, np.ndarray]]:
         layout = self.layout
         if start == stop:
             return
-        with self.path.open("rb", buffering=0) as file:
+        with reading(self.path) as fill:
             for index in range(start // layout.stride, (stop - 1) // layout.stride + 1):
                 begin, end = int(layout.starts[index]), int(layout.starts[index + 1])
-                data = os.pread(file.fileno(), end - begin, begin)
-                if len(data) < end - begin:
-                    raise InputError(f"{self.path} became shorter while it was being read.")
+                data = np.empty(end - begin, np.uint8)
+                try:
+                    fill([(begin, data.data)])
+                except EOFError as error:
+                    raise InputError(f"{self.path} became shorter while it was being read.") from error
                 first = index * layout.stride
                 yield first, min(first + layout.stride, layout.n_rows), data
 
-    def _parse_numbers(self, columns: Sequence[int], first: int, last: int, data: bytes) -> list[np.ndarray]:
+    def _parse_numbers(self, columns: Sequence[int], first: int, last: int, data: np.ndarray) -> list[np.ndarray]:
         import pyarrow as pa
 
         types = {column: pa.bool_() if column in self._boolean else pa.float64() for column in columns}
@@ -102,7 +103,7 @@ class CsvTable:
             f"{value[:40]!r} in row {first + row}. Put the column in data.exclude, or encode it as numbers."
         )
 
-    def _parse(self, columns: Sequence[int], types: dict[int, Any], first: int, last: int, data: bytes) -> Any:
+    def _parse(self, columns: Sequence[int], types: dict[int, Any], first: int, last: int, data: np.ndarray) -> Any:
         import pyarrow as pa
         import pyarrow.csv
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.kernels.labels import Labels
+from daskfs.places import Place
 from daskfs.sources.checks import check_label_column, check_label_count, listed, unknown_name
 
 TASKS = ("auto", "classification", "regression")
@@ -59,7 +59,7 @@ def read_labels_file(ref: str, n_samples: int, what: str = "labels") -> np.ndarr
     return values
 
 
-def _from_npz(path: Path, member: str | None, n_samples: int) -> np.ndarray:
+def _from_npz(path: Place, member: str | None, n_samples: int) -> np.ndarray:
     from daskfs.sources.zipped import NpzFile
 
     del n_samples
@@ -73,7 +73,7 @@ def _from_npz(path: Path, member: str | None, n_samples: int) -> np.ndarray:
     return npz.open(member).read_all()
 
 
-def _from_table(path: Path, column: str | None, n_samples: int) -> np.ndarray:
+def _from_table(path: Place, column: str | None, n_samples: int) -> np.ndarray:
     from daskfs.sources.csvtable import CsvTable
 
     table = CsvTable(path, "\t" if path.suffix.lower() == ".tsv" else ",")
@@ -89,7 +89,7 @@ def _from_table(path: Path, column: str | None, n_samples: int) -> np.ndarray:
     return _with_trailing_blank(values, blank, n_samples)
 
 
-def _from_lines(path: Path, n_samples: int) -> np.ndarray:
+def _from_lines(path: Place, n_samples: int) -> np.ndarray:
     try:
         values, n_blank = _parse_lines(path)
     except UnicodeDecodeError as error:
@@ -97,7 +97,7 @@ def _from_lines(path: Path, n_samples: int) -> np.ndarray:
     return _with_trailing_blank(values, n_blank, n_samples)
 
 
-def _parse_lines(path: Path) -> tuple[np.ndarray, int]:
+def _parse_lines(path: Place) -> tuple[np.ndarray, int]:
     """Return one value for each line up to the blank ones at the end, and how many of these there are."""
     import pyarrow as pa
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from daskfs.kernels.blocks import Block
+from daskfs.places import Place
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.beside import Beside
 from daskfs.sources.checks import (
@@ -31,7 +30,7 @@ def cheap_rows(array: NpyFile) -> int:
 class NpySource:
     """A dense matrix in an ``.npy`` file. Labels and feature names can only come from other files."""
 
-    def __init__(self, spec: SourceSpec, path: Path) -> None:
+    def __init__(self, spec: SourceSpec, path: Place) -> None:
         refuse_options(spec)
         self._array = NpyFile(whole_file(path), str(path))
         n_samples, n_features = check_shape(self._array.shape, str(path))

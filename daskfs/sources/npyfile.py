@@ -1,22 +1,21 @@
 """Rows of an ``.npy`` payload by positioned reads.
 
 The file is not mapped into memory: mapped pages would count as a worker's own and could get it killed for
-data that the kernel is free to drop.
+data that the kernel is free to drop. Objects are read by ranges in the same way.
 """
 
 from __future__ import annotations
 
 import io
-import os
 import tokenize
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.places import Fill, Place, reading
 from daskfs.sources.checks import first_line
 
 BUFFER_BYTES = 4 << 20
@@ -32,31 +31,25 @@ class Location(Protocol):
     offset: int
     size: int
 
-    @contextmanager
-    def descriptor(self) -> Iterator[int]:
-        """Lend a file descriptor for positioned reads."""
+    def reading(self) -> AbstractContextManager[Fill]:
+        """Lend what reads parts of the file."""
         ...
 
 
 class FileRange:
     """Bytes ``offset:offset + size`` of the file at `path`, which is opened for each read."""
 
-    def __init__(self, path: Path, offset: int, size: int) -> None:
+    def __init__(self, path: Place, offset: int, size: int) -> None:
         self.path = path
         self.offset = offset
         self.size = size
 
-    @contextmanager
-    def descriptor(self) -> Iterator[int]:
-        """Lend a descriptor of the file, closed on return."""
-        fd = os.open(self.path, os.O_RDONLY)
-        try:
-            yield fd
-        finally:
-            os.close(fd)
+    def reading(self) -> AbstractContextManager[Fill]:
+        """Lend what reads parts of the file, which is open until then."""
+        return reading(self.path)
 
 
-def whole_file(path: Path) -> FileRange:
+def whole_file(path: Place) -> FileRange:
     """Return the location of a plain ``.npy`` file."""
     return FileRange(path, 0, path.stat().st_size)
 
@@ -80,9 +73,10 @@ class NpyFile:
     def __init__(self, location: Location, where: str) -> None:
         self._location = location
         self.where = where
-        with location.descriptor() as fd:
-            head = os.pread(fd, min(HEADER_BYTES, location.size), location.offset)
-        self.shape, self.fortran_order, self.dtype, header_size = _parse_header(head, where)
+        head = np.empty(min(HEADER_BYTES, location.size), np.uint8)
+        with location.reading() as fill:
+            self._fill(fill, [(location.offset, head)])
+        self.shape, self.fortran_order, self.dtype, header_size = _parse_header(head.tobytes(), where)
         self._data_offset = location.offset + header_size
         needed = int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
         present = location.size - header_size
@@ -96,11 +90,11 @@ class NpyFile:
         """Return ``array[start:stop]`` in C order, converted to `dtype` (by default the file's, native)."""
         target = dtype if dtype is not None else self.dtype.newbyteorder("=")
         out = np.empty((stop - start, *self.shape[1:]), dtype=target)
-        with self._location.descriptor() as fd:
+        with self._location.reading() as fill:
             if self.fortran_order and len(self.shape) > 1:
-                self._fill_by_columns(fd, start, out)
+                self._fill_by_columns(fill, start, out)
             else:
-                self._fill_by_rows(fd, start, out)
+                self._fill_by_rows(fill, start, out)
         return out
 
     def read_all(self) -> np.ndarray:
@@ -108,25 +102,25 @@ class NpyFile:
         if self.shape:
             return self.read(0, self.shape[0])
         out = np.empty(1, dtype=self.dtype.newbyteorder("="))
-        with self._location.descriptor() as fd:
-            self._fill_by_rows(fd, 0, out)
+        with self._location.reading() as fill:
+            self._fill_by_rows(fill, 0, out)
         return out
 
-    def _fill_by_rows(self, fd: int, start: int, out: np.ndarray) -> None:
+    def _fill_by_rows(self, fill: Fill, start: int, out: np.ndarray) -> None:
         flat = out.reshape(-1)
         offset = self._data_offset + start * int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
         if flat.dtype == self.dtype:
-            self._read_into(fd, flat, offset)
+            self._fill(fill, [(offset, flat)])
             return
         step = max(1, BUFFER_BYTES // max(1, self.dtype.itemsize))
         buffer = np.empty(min(step, flat.size), dtype=self.dtype)
         for first in range(0, flat.size, step):
             part = buffer[: min(step, flat.size - first)]
-            self._read_into(fd, part, offset + first * self.dtype.itemsize)
+            self._fill(fill, [(offset + first * self.dtype.itemsize, part)])
             with np.errstate(over="ignore"):  # of a long double: infinite in float64, and refused as that
                 flat[first : first + part.size] = part
 
-    def _fill_by_columns(self, fd: int, start: int, out: np.ndarray) -> None:
+    def _fill_by_columns(self, fill: Fill, start: int, out: np.ndarray) -> None:
         if len(self.shape) != 2:
             raise InputError(f"{self.where} has shape {self.shape} in Fortran order; only matrices can be read so.")
         n_rows, n_columns = out.shape
@@ -135,22 +129,17 @@ class NpyFile:
         buffer = np.empty((group, n_rows), dtype=self.dtype)
         for first in range(0, n_columns, group):
             part = buffer[: min(group, n_columns - first)]
-            for row, column in zip(part, range(first, n_columns), strict=False):
-                item = column * self.shape[0] + start
-                self._read_into(fd, row, self._data_offset + item * self.dtype.itemsize)
+            items = (column * self.shape[0] + start for column in range(first, first + len(part)))
+            offsets = (self._data_offset + item * self.dtype.itemsize for item in items)
+            self._fill(fill, zip(offsets, part, strict=True))
             with np.errstate(over="ignore"):
                 out[:, first : first + len(part)] = part.T
 
-    def _read_into(self, fd: int, values: np.ndarray, offset: int) -> None:
-        if values.nbytes == 0:
-            return
-        view = values.view(np.uint8).data
-        while len(view):
-            count = os.preadv(fd, [view], offset)
-            if count == 0:
-                raise InputError(f"{self.where} is truncated: it ended while it was being read.")
-            view = view[count:]
-            offset += count
+    def _fill(self, fill: Fill, parts: Iterable[tuple[int, np.ndarray]]) -> None:
+        try:
+            fill((offset, values.view(np.uint8).data) for offset, values in parts if values.nbytes)
+        except EOFError as error:
+            raise InputError(f"{self.where} is truncated: it ended while it was being read.") from error
 
 
 def _parse_header(head: bytes, where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:

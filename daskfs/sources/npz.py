@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
+from daskfs.places import Place
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.beside import Beside
 from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, listed, refuse_options
@@ -21,7 +20,7 @@ from daskfs.sources.zipped import NpzFile
 class NpzSource:
     """A dense member, ``X`` or the one that ``spec.array`` names, or else the parts of a CSR matrix."""
 
-    def __init__(self, spec: SourceSpec, path: Path) -> None:
+    def __init__(self, spec: SourceSpec, path: Place) -> None:
         refuse_options(spec, array=True)
         self._npz = NpzFile(path)
         self._labels = resolve_labels(spec, self._npz.members, "member")

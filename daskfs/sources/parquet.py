@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
+from daskfs.places import ObjectPath, Place
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.beside import Beside
 from daskfs.sources.checks import (
@@ -36,10 +37,12 @@ class ParquetSource:
     most 16 bits and no value is missing, and float64 otherwise.
     """
 
-    def __init__(self, spec: SourceSpec, path: Path) -> None:
+    def __init__(self, spec: SourceSpec, path: Place) -> None:
         refuse_options(spec, exclude=True)
         self._path = path
+        self._metadata: Any = None
         with self._open() as file:
+            self._metadata = file.metadata
             dtype = self._read_layout(spec, file)
         n_samples, n_features = check_shape((int(self._offsets[-1]), len(self._features)), str(path))
         names = [self._columns[index] for index in self._features]
@@ -92,14 +95,26 @@ class ParquetSource:
         batches = self._batches([self._columns.index(name)], 0, self.info.n_samples, LABEL_BATCH_ROWS)
         return arrow_to_labels(pa.chunked_array([columns[0] for _, columns in batches]), f"{self._path}:{name}")
 
-    def _open(self) -> Any:
+    @contextmanager
+    def _open(self) -> Iterator[Any]:
         import pyarrow as pa
         import pyarrow.parquet
 
-        try:
-            return pyarrow.parquet.ParquetFile(self._path)
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{self._path} is truncated or not a Parquet file: {first_line(error)}") from error
+        # the parts of a row group that are wanted come in few requests, where each takes its time
+        is_object = isinstance(self._path, ObjectPath)
+        with ExitStack() as stack:
+            opened = stack.enter_context(self._path.open("rb", buffering=0)) if is_object else self._path
+            try:
+                file = pyarrow.parquet.ParquetFile(opened, metadata=self._metadata, pre_buffer=is_object)
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+                raise self._refused(error, "is truncated or not a Parquet file") from error
+            yield stack.enter_context(file)
+
+    def _refused(self, error: Exception, what: str) -> Exception:
+        """Return what an error in reading means: an object that was not handed out is not damaged."""
+        if isinstance(error, OSError) and isinstance(self._path, ObjectPath) and error.errno is not None:
+            return error
+        return InputError(f"{self._path} {what}: {first_line(error)}")
 
     def _batches(self, columns: Sequence[int], start: int, stop: int, batch_rows: int) -> Any:
         """Yield (first row, columns) for the batches that reach into rows ``start:stop``."""
@@ -119,7 +134,7 @@ class ParquetSource:
                         if first >= stop:
                             break
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{self._path} is damaged: {first_line(error)}") from error
+            raise self._refused(error, "is damaged") from error
 
     def _pick(self, batch: Any, columns: Sequence[int]) -> list[Any]:
         # Arrow selects by name: a name that occurs twice brings both columns, and "a" also brings "a.b".

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from daskfs.errors import InputError, nearest
+from daskfs.places import SCHEMES, ObjectPath, Place, is_url, place
 from daskfs.sources.base import BESIDE, SourceSpec
 from daskfs.sources.checks import check_label_column, check_label_count, listed, unknown_name
 
@@ -40,22 +40,24 @@ class LabelRef:
         return values
 
 
-def split_reference(reference: str) -> tuple[Path, str | None] | None:
+def split_reference(reference: str) -> tuple[Place, str | None] | None:
     """Split ``"file.npz:member"`` into path and member; ``None`` when there is no such file."""
-    path = Path(reference).expanduser()
+    path = place(reference)
     if is_file(path):
         return path, None
     head, colon, member = reference.rpartition(":")
-    if colon and head and is_file(Path(head).expanduser()):
-        return Path(head).expanduser(), member
+    if colon and head and not member.startswith("//") and is_file(place(head)):
+        return place(head), member
     return None
 
 
-def is_file(path: Path) -> bool:
+def is_file(path: Place) -> bool:
     """Return whether a path is that of a file; that of one that is too long to be is not."""
     try:
         return path.is_file()
     except OSError:
+        if isinstance(path, ObjectPath):
+            raise
         return False
 
 
@@ -97,8 +99,14 @@ def _resolved(spec: SourceSpec, name: str | None, own: Sequence[str], kind: str,
     if split_reference(name) is not None:
         return LabelRef(name, False, name, what)
     if own:
-        raise InputError(f"data.{what}: no such file, and {unknown_name(name, kind, own, spec.source)}")
-    raise InputError(f"data.{what} is {name!r}: there is no such file, and {spec.source} has no {kind}s.")
+        raise InputError(f"data.{what}: {no_file(name)}, and {unknown_name(name, kind, own, spec.source)}")
+    raise InputError(f"data.{what} is {name!r}: there is {no_file(name)}, and {spec.source} has no {kind}s.")
+
+
+def no_file(name: str) -> str:
+    """Return how messages say that there is no file of a name."""
+    hint = f" (URLs begin with {', '.join(SCHEMES)})" if "://" in name and not is_url(name) else ""
+    return f"no such file{hint}"
 
 
 def resolve_columns(spec: SourceSpec, columns: Sequence[str], *refs: LabelRef | None) -> list[int]:
@@ -149,14 +157,14 @@ def resolve_feature_names(
         return tuple(own) if own is not None else None
     if read_member is not None and reference in members:
         names = _names_of_member(read_member(reference), f"{spec.source}:{reference}")
-    elif is_file(Path(reference).expanduser()):
-        names = _names_of_file(Path(reference).expanduser())
+    elif is_file(path := place(reference)):
+        names = _names_of_file(path)
     elif members:
         raise InputError(
-            f"data.feature_names: no such file, and {unknown_name(reference, 'member', members, spec.source)}"
+            f"data.feature_names: {no_file(reference)}, and {unknown_name(reference, 'member', members, spec.source)}"
         )
     else:
-        raise InputError(f"data.feature_names is {reference!r}: there is no such file.")
+        raise InputError(f"data.feature_names is {reference!r}: there is {no_file(reference)}.")
     if len(names) != n_features:
         raise InputError(f"{reference} has {len(names)} names, X has {n_features} columns.")
     return names
@@ -175,7 +183,7 @@ def _names_of_member(values: np.ndarray, where: str) -> tuple[str, ...]:
     return tuple(str(value) for value in values)
 
 
-def _names_of_file(path: Path) -> tuple[str, ...]:
+def _names_of_file(path: Place) -> tuple[str, ...]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

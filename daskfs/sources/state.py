@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from daskfs.errors import InputError
+from daskfs.places import is_url, place
 from daskfs.sources.base import BESIDE, Source, SourceSpec
 from daskfs.sources.checks import file_identity
 from daskfs.sources.resolve import split_reference
@@ -27,7 +27,9 @@ def changed_file(spec: SourceSpec, planned: Mapping[str, Any], source: Source | 
     """
     try:
         now = _state(spec, _identity_now(spec, planned["source"], source))
-    except (OSError, InputError):  # it is gone, or not what it was
+    except (OSError, InputError) as error:  # it is gone, or not what it was
+        if is_url(spec.source) and isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            raise  # nobody answered, which says nothing of what is there
         return spec.source
     if now["source"] != planned["source"]:
         return spec.source
@@ -49,7 +51,7 @@ def as_planned(spec: SourceSpec, source: Source, planned: Mapping[str, Any]) -> 
 def _check(spec: SourceSpec, source: Source, planned: Mapping[str, Any]) -> None:
     changed = changed_file(spec, planned, source)
     if changed is not None:
-        state = "changed" if Path(changed).exists() else "went away"
+        state = "changed" if place(changed).exists() or split_reference(changed) else "went away"
         raise InputError(
             f"{changed} {state} after its reading was planned: restore it, and let it be until it is read; or start "
             "over with what it is now."
@@ -76,9 +78,9 @@ def _identity_now(spec: SourceSpec, planned: Mapping[str, Any], source: Source |
     if planned["kind"] == ZARR:
         from daskfs.sources.zarrarray import ZarrSource
 
-        opened = source if source is not None else ZarrSource(spec, Path(spec.source).expanduser())
+        opened = source if source is not None else ZarrSource(spec, place(spec.source))
         assert isinstance(opened, ZarrSource)
         return opened.identity_now()
     if "mtime_ns" not in planned:  # it is no file
         return planned
-    return {**planned, **file_identity(str(planned["kind"]), Path(spec.source).expanduser())}
+    return {**planned, **file_identity(str(planned["kind"]), place(spec.source))}

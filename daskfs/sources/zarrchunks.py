@@ -1,33 +1,24 @@
-"""The chunk files of a local Zarr array: which there are, and whether they are whole."""
+"""The chunks of a Zarr array that others wrote: which there are, and whether they are whole."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.places import Place, errors_of, zarr_store
 
 if TYPE_CHECKING:
     import zarr
 
 BLOSC_HEADER_BYTES = 16
+METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
-def chunk_files(array: zarr.Array[Any], path: Path, start: int, stop: int) -> Iterator[Path]:
-    """Yield the files that hold rows ``start:stop`` of the array in directory `path`; not all need exist."""
-    unit = array.shards or array.chunks
-    grid = [range(-(-size // step)) for size, step in zip(array.shape, unit, strict=True)]
-    if grid:
-        grid[0] = range(start // unit[0], -(-stop // unit[0]))
-    for key in itertools.product(*grid):
-        yield path / array.metadata.encode_chunk_key(key)
-
-
-def sampled_chunk_files(array: zarr.Array[Any], path: Path, count: int) -> list[Path]:
+def sampled_chunk_files(array: zarr.Array[Any], path: Place, count: int) -> list[Place]:
     """Return up to `count` chunk files of a matrix, spread over all of it."""
     unit = array.shards or array.chunks
     rows, columns = (-(-size // step) for size, step in zip(array.shape, unit, strict=True))
@@ -46,18 +37,57 @@ def ends_in_blosc(document: dict[str, Any]) -> bool:
     return isinstance(compressor, dict) and compressor.get("id") == "blosc"
 
 
-def check_blosc(file: Path) -> None:
-    """Raise when a chunk file is not as long as its Blosc header says.
+def check_blosc(header: bytes, size: int, where: object) -> None:
+    """Raise when a chunk is not as long as its Blosc header says.
 
     Blosc trusts the header, so a shortened chunk would decode to arbitrary numbers, or end the process.
     """
-    try:
-        with file.open("rb") as chunk:
-            header = chunk.read(BLOSC_HEADER_BYTES)
-            size = chunk.seek(0, 2)
-    except FileNotFoundError:
-        # Chunks of nothing but the fill value may be left out.
-        return
     stated = int.from_bytes(header[12:16], "little")
     if len(header) < BLOSC_HEADER_BYTES or size != stated:
-        raise InputError(f"{file} is truncated or damaged: it has {size} bytes, its header says {stated}.")
+        raise InputError(f"{where} is truncated or damaged: it has {size} bytes, its header says {stated}.")
+
+
+def foreign_store(path: Place, *, has_blosc: bool) -> Any:
+    """Return what Zarr reads an array that others wrote from.
+
+    Parameters
+    ----------
+    path
+        Of the array.
+    has_blosc
+        Its chunks are checked by :func:`check_blosc` as they are read.
+    """
+    from zarr.storage import LocalStore, StorePath
+
+    store = zarr_store(path)
+    found = store if isinstance(store, StorePath) else StorePath(LocalStore(store, read_only=True), "")
+    return StorePath(_foreign_store()(found.store, path, found.path, has_blosc), found.path)
+
+
+@lru_cache(maxsize=1)
+def _foreign_store() -> Any:
+    from zarr.storage import WrapperStore
+
+    class ForeignStore(WrapperStore[Any]):
+        """Chunks as they are read: :class:`InputError` for one that cannot be, and :class:`OSError` for what an object
+        store does not hand out.
+        """
+
+        def __init__(self, store: Any, path: Place, root: str, has_blosc: bool) -> None:
+            super().__init__(store)
+            self._path, self._root, self._has_blosc = path, root, has_blosc
+
+        def _with_store(self, store: Any) -> ForeignStore:
+            return type(self)(store, self._path, self._root, self._has_blosc)
+
+        async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
+            with errors_of(self._path):
+                found = await super().get(key, prototype, byte_range)
+            name = key.removeprefix(self._root).lstrip("/")
+            if self._has_blosc and found is not None and byte_range is None and name not in METADATA:
+                check_blosc(found[:BLOSC_HEADER_BYTES].to_bytes(), len(found), self._path / name)
+            if found is None and isinstance(self._path, Path) and (self._path / name).is_dir():
+                raise InputError(f"chunk {self._path / name} is a directory.")
+            return found
+
+    return ForeignStore

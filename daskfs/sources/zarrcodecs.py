@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from daskfs.errors import InputError
+from daskfs.places import Place
 
 METADATA_FILES = ("zarr.json", ".zarray")
 CODEC_KEYS = ("codecs", "filters", "compressor", "storage_transformers")
 TEXT_CODECS = ("vlen-utf8", "vlen-bytes")
 
 
-def check_codecs(array: Path) -> None:
+def check_codecs(array: Place) -> None:
     """Raise :class:`InputError` for an array that is encoded with pickle, within shards or not, or whose objects are
-    anything but text. It is told by the metadata, before any of it is decoded; metadata that cannot be read pass.
+    anything but text. It is told by the metadata, before any of it is decoded; metadata that make no sense pass.
     """
     for name in METADATA_FILES:
         try:
             document = json.loads((array / name).read_bytes())
-        except (OSError, ValueError):
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
             continue
         if isinstance(document, dict):
-            _check(document, array)
+            check_document(document, array)
 
 
-def _check(document: Mapping[str, Any], array: Path) -> None:
+def check_document(document: Mapping[str, Any], array: object) -> None:
+    """Raise :class:`InputError` for metadata of an array that :func:`check_codecs` refuses."""
     if "pickle" in json.dumps([document.get(key) for key in CODEC_KEYS]).lower():
         raise InputError(f"{array} is encoded with pickle, which is never loaded; write it with another codec.")
     dtype = document.get("dtype")

@@ -10,17 +10,18 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
-from pathlib import Path
+from functools import lru_cache, partial
 from typing import IO
 
 from daskfs.errors import InputError
+from daskfs.places import Fill, ObjectPath, Place, fill_from, zip_archive
 from daskfs.sources.checks import first_line, unknown_name
 from daskfs.sources.npyfile import BUFFER_BYTES, FileRange, Location, NpyFile
 
 # What precedes a member's name and extra field in the file; the last two numbers are the lengths of these.
 LOCAL_HEADER = struct.Struct("<4s22xHH")
 UNPACKED_MEMBERS = 8
+UNPACKED_AT_ONCE = 4 * BUFFER_BYTES
 # NotImplementedError: damaged flags look like features of other zip versions.
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError)
 
@@ -36,12 +37,14 @@ class NpzFile:
         Names without the ``.npy`` ending, in the order of the file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self.path = path
         try:
-            with zipfile.ZipFile(path) as archive:
+            with zip_archive(path) as archive:
                 entries = archive.infolist()
         except (*ZIP_ERRORS, OSError) as error:
+            if isinstance(path, ObjectPath) and isinstance(error, OSError):
+                raise
             raise InputError(f"{path} is truncated or not an .npz file: {first_line(error)}") from error
         self._entries = {entry.filename.removesuffix(".npy"): entry for entry in entries}
         self.members = tuple(self._entries)
@@ -73,7 +76,7 @@ class NpzFile:
         head = b""
         # A zip file that lost its beginning gives offsets before that.
         if entry.header_offset >= 0:
-            with self.path.open("rb") as file:
+            with self.path.open("rb", buffering=0) as file:
                 file.seek(entry.header_offset)
                 head = file.read(LOCAL_HEADER.size)
         if len(head) < LOCAL_HEADER.size or head[:4] != b"PK\x03\x04":
@@ -94,26 +97,28 @@ class Unpacked:
         weakref.finalize(self, file.close)
 
     @contextmanager
-    def descriptor(self) -> Iterator[int]:
-        """Lend the descriptor; positioned reads leave nothing behind for other threads to trip over."""
-        yield self._file.fileno()
+    def reading(self) -> Iterator[Fill]:
+        """Lend what reads parts of the file."""
+        yield partial(fill_from, self._file.fileno())
 
 
 @lru_cache(maxsize=UNPACKED_MEMBERS)
-def _unpack(path: Path, size: int, mtime_ns: int, filename: str) -> Unpacked:
+def _unpack(path: Place, size: int, mtime_ns: int, filename: str) -> Unpacked:
     # size and mtime_ns are there for the cache: a file written anew is unpacked anew.
     del size, mtime_ns
     where = f"{path}:{filename.removesuffix('.npy')}"
     file: IO[bytes] = tempfile.TemporaryFile(prefix="daskfs-")  # noqa: SIM115
     unpacked = Unpacked(file)
     try:
-        with zipfile.ZipFile(path) as archive, archive.open(filename) as member:
+        with zip_archive(path, UNPACKED_AT_ONCE) as archive, archive.open(filename) as member:
             while block := member.read(BUFFER_BYTES):
                 unpacked.size += file.write(block)
         file.flush()
     except ZIP_ERRORS as error:
         raise InputError(f"{where} is damaged: {first_line(error)}") from error
     except OSError as error:
+        if error.filename is not None:
+            raise  # of what is read; the temporary file has no name
         raise InputError(
             f"{where} could not be unpacked into {tempfile.gettempdir()}: {error}. Point TMPDIR to a "
             "larger disk, or write the file with numpy.savez."

@@ -1,28 +1,30 @@
-"""Arrays of a store: Zarr on disk, plain NumPy in memory, one interface.
+"""Arrays of a store: Zarr on disk or in an object store, plain NumPy in memory, one interface.
 
 Zarr reads a missing chunk as its fill value. Here reading one is an error, and chunks carry a CRC-32C, so that a
-deleted, truncated or altered chunk is found when it is read, and named.
+deleted, truncated or altered chunk is found when it is read, and named. A read that fails says nothing of what is
+there: it stays an :class:`OSError`, and nothing is deleted for it.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import math
-import os
 import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 
 from daskfs.errors import DamagedError, InputError, StoreError
-from daskfs.sources.zarrchunks import check_blosc, ends_in_blosc
-from daskfs.sources.zarrcodecs import check_codecs
+from daskfs.places import ObjectPath, Place, client_of, errors_of, is_there, name_below, read_buffer
+from daskfs.sources.zarrarray import open_array
+from daskfs.sources.zarrcodecs import check_document
 from daskfs.store.writing import try_to_remove, writing
 
 DECODE_ERRORS = (ValueError, RuntimeError, OSError, EOFError, zlib.error)
@@ -34,11 +36,10 @@ CHECKSUM_BYTES = 4
 MADE_AGAIN = "'daskfs run' makes it again, 'daskfs convert' what belongs to a converted store."
 
 
-def stored_checksum(path: Path) -> int:
-    """Return the CRC-32C that one of our chunks carries at its end, without reading the chunk."""
-    with path.open("rb") as file:
-        file.seek(-CHECKSUM_BYTES, os.SEEK_END)
-        return int.from_bytes(file.read(), "little")
+METADATA = "zarr.json"
+
+Written = tuple[int, int]
+"""Size of a chunk as stored, and the CRC-32C that it carries at its end."""
 
 
 @dataclass
@@ -88,29 +89,33 @@ class Array(Protocol):
 
 
 class ChunkedArray:
-    """A Zarr array under a directory, read and written by slices.
+    """A Zarr array under a directory or a URL, read and written by slices.
 
     Parameters
     ----------
     root
-        Directory of the array.
+        Where the array lies.
     array
         The open ``zarr.Array``.
     on_write
-        Called with the paths of the chunks that a write touched.
+        Called with the paths of the chunks that a write touched, and what is known of each.
     foreign
         The array is a source used in place: other writers leave out chunks that hold nothing but the fill value, and
         their Blosc chunks carry no checksum, so at least their length is checked.
     """
 
     def __init__(
-        self, root: Path, array: Any, on_write: Callable[[list[Path]], None] | None = None, *, foreign: bool = False
+        self,
+        root: Place,
+        array: Any,
+        on_write: Callable[[dict[Place, Written | None]], None] | None = None,
+        *,
+        foreign: bool = False,
     ) -> None:
         self._root = root
         self._array = array
         self._on_write = on_write
         self._foreign = foreign
-        self._is_blosc = foreign and ends_in_blosc(array.metadata.to_dict())
         self.shape: tuple[int, ...] = array.shape
         self.dtype: np.dtype[Any] = array.dtype
         shards = getattr(array, "shards", None)
@@ -120,7 +125,7 @@ class ChunkedArray:
             math.prod(min(c, s) for c, s in zip(self.chunks, self.shape, strict=True)) * self.dtype.itemsize
         )
 
-    def _touched(self, selection: Any) -> list[Path]:
+    def _touched(self, selection: Any) -> list[Place]:
         selection = () if selection is Ellipsis else selection if isinstance(selection, tuple) else (selection,)
         ranges = []
         for axis, size in enumerate(self.shape):
@@ -137,32 +142,28 @@ class ChunkedArray:
         count = getattr(_counts, "current", None)
         if count is not None:
             count.read += len(touched) * self._chunk_bytes
-        for path in touched:
-            self._check_chunk(path)
+        regions = self._regions(selection) if self._is_plain else None
         try:
-            if self._is_plain and (regions := self._regions(selection)) is not None:
+            if regions is not None:
                 return self._read(regions)
-            return np.asarray(self._array[selection])
+            if (
+                not self._foreign
+                and (absent := next((path for path in touched if not path.is_file()), None)) is not None
+            ):
+                raise _missing(absent)
+            with errors_of(self._root):
+                return np.asarray(self._array[selection])
+        except InputError:  # it names the chunk
+            raise
         except DECODE_ERRORS as error:
+            if _has_failed(error):
+                raise
             damaged = self._remove_damaged(touched)
             msg = f"cannot decode chunk {', '.join(str(path) for path in damaged or touched[:3])}: {error}."
             if self._foreign:
                 raise StoreError(msg) from error
             msg += f" {_removed(damaged)}: {MADE_AGAIN}"
             raise DamagedError(msg, damaged) from error
-
-    def _check_chunk(self, path: Path) -> None:
-        """Raise where Zarr would read the fill value, or worse, for what is no chunk."""
-        if self._foreign:
-            if path.is_dir():
-                msg = f"chunk {path} is a directory."
-                raise StoreError(msg)
-            if self._is_blosc:
-                check_blosc(path)
-        elif not path.is_file():
-            msg = f"chunk {path} is {'no file' if os.path.lexists(path) else 'missing'}: {MADE_AGAIN}"
-            try_to_remove(path)
-            raise DamagedError(msg, [path])
 
     def _regions(self, selection: Any) -> list[range] | None:
         """Return the range that slices select of each axis, None for what is not all slices of step 1."""
@@ -204,11 +205,12 @@ class ChunkedArray:
         from numcodecs.blosc import decompress
 
         path = self._root / self._array.metadata.encode_chunk_key(position)
-        with path.open("rb", buffering=0) as file:
-            encoded = np.empty(path.stat().st_size, np.uint8)
-            size = file.readinto(encoded.data)
-        if size is None or size < encoded.size or size <= CHECKSUM_BYTES:
-            msg = f"{size} bytes of {encoded.size}, of which the checksum takes {CHECKSUM_BYTES}"
+        try:
+            encoded = np.frombuffer(read_buffer(path), np.uint8)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise _missing(path) from error
+        if encoded.size <= CHECKSUM_BYTES:
+            msg = f"{encoded.size} bytes, of which the checksum takes {CHECKSUM_BYTES}"
             raise ValueError(msg)
         values = encoded[:-CHECKSUM_BYTES]
         if checksum(values) != int.from_bytes(encoded[-CHECKSUM_BYTES:].tobytes(), "little"):
@@ -218,37 +220,52 @@ class ChunkedArray:
         decompress(values, chunk)
         return chunk
 
-    def _remove_damaged(self, touched: list[Path]) -> list[Path]:
+    def _remove_damaged(self, touched: list[Place]) -> list[Place]:
         """Delete those of our own chunks that do not decode, so that their unit counts as not done; return them."""
         if self._foreign:
             return []
         damaged = []
         for path in touched:
-            position = [int(part) for part in path.relative_to(self._root).parts[1:]]
+            position = [int(part) for part in name_below(path, self._root).split("/")[1:]]
             region = tuple(
                 slice(i * c, min((i + 1) * c, n)) for i, c, n in zip(position, self.chunks, self.shape, strict=True)
             )
             try:
-                self._decoded(tuple(position)) if self._is_plain else self._array[region]
-            except DECODE_ERRORS:
+                with errors_of(self._root):
+                    self._decoded(tuple(position)) if self._is_plain else self._array[region]
+            except DECODE_ERRORS as error:
+                if _has_failed(error):
+                    raise
                 try_to_remove(path)
                 damaged.append(path)
         return damaged
 
     def __setitem__(self, selection: Any, value: Any) -> None:
-        with writing(self._root):
+        with writing(self._root), errors_of(self._root):
             self._array[selection] = value
         touched = self._touched(selection)
         count = getattr(_counts, "current", None)
         if count is not None:
             count.written += len(touched) * self._chunk_bytes
         if self._on_write is not None:
-            self._on_write(touched)
+            noted = getattr(self._array.store, "noted", {})
+            self._on_write({path: noted.pop(str(path), None) for path in touched})
 
 
-def _removed(damaged: list[Path]) -> str:
-    is_there = any(os.path.lexists(path) for path in damaged)  # in a store that nobody may write to
-    return "Delete it" if is_there else "It was removed"
+def _missing(path: Place) -> DamagedError:
+    found = is_there(path)
+    try_to_remove(path)
+    return DamagedError(f"chunk {path} is {'no file' if found else 'missing'}: {MADE_AGAIN}", [path])
+
+
+def _has_failed(error: BaseException) -> bool:
+    """Return whether the system or the store said that it could not read; codecs raise errors without a number."""
+    return isinstance(error, OSError) and error.errno is not None
+
+
+def _removed(damaged: list[Place]) -> str:
+    remains = any(is_there(path) for path in damaged)  # in a store that nobody may write to
+    return "Delete it" if remains else "It was removed"
 
 
 def _is_plain(metadata: Mapping[str, Any]) -> bool:
@@ -261,49 +278,92 @@ def _is_plain(metadata: Mapping[str, Any]) -> bool:
     return bool(endian == sys.byteorder == "little")
 
 
-def create_zarr(
-    root: Path, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...], *, overwrite: bool = True
-) -> Any:
-    """Create a Zarr v3 array: blosc lz4 with shuffle, a CRC-32C for each chunk, every chunk written. Chunks that lie
-    there are deleted, unless `overwrite` is false.
+@lru_cache(maxsize=256)
+def zarr_document(shape: tuple[int, ...], dtype: np.dtype[Any], chunks: tuple[int, ...]) -> bytes:
+    """Return the ``zarr.json`` of an array of ours: Zarr v3, blosc lz4 with shuffle, a CRC-32C for each chunk.
+
+    It is put in place as it is: Zarr would ask first what lies there, and of a store that is four requests.
     """
     import zarr
     from zarr.codecs import BloscCodec, Crc32cCodec
+    from zarr.core.buffer import default_buffer_prototype
+    from zarr.storage import MemoryStore
 
-    with writing(root):
-        return zarr.create_array(
-            store=str(root),
-            shape=shape,
-            dtype=dtype,
-            chunks=tuple(max(1, min(c, s)) for c, s in zip(chunks, shape, strict=True)),
-            compressors=[BloscCodec(cname="lz4", clevel=5, shuffle="shuffle"), Crc32cCodec()],
-            fill_value=0,
-            overwrite=overwrite,
-            config={"write_empty_chunks": True},
-        )
+    array = zarr.create_array(
+        store=MemoryStore(),
+        shape=shape,
+        dtype=dtype,
+        chunks=chunks,
+        compressors=[BloscCodec(cname="lz4", clevel=5, shuffle="shuffle"), Crc32cCodec()],
+        fill_value=0,
+    )
+    return array.metadata.to_buffer_dict(default_buffer_prototype())[METADATA].to_bytes()
 
 
-def open_zarr(root: Path, *, mode: str = "r+") -> Any:
-    """Open the Zarr array at `root`; :class:`StoreError` when there is none that can be read."""
+def open_zarr(root: Place, document: bytes | None = None) -> Any:
+    """Open one of our Zarr arrays, of which every chunk is written, also one of nothing but zeros.
+
+    Parameters
+    ----------
+    root
+        Where it lies.
+    document
+        Its ``zarr.json``, where that is known.
+
+    Raises
+    ------
+    StoreError
+        Where there is none that can be read.
+    """
     import zarr
-    from zarr.errors import ArrayNotFoundError, MetadataValidationError
+    from zarr.errors import MetadataValidationError
 
+    problems = (MetadataValidationError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+    missing = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
     try:
-        check_codecs(root)
+        found = json.loads((root / METADATA).read_bytes() if document is None else document)
+        check_document(found, root)
+        return zarr.Array.from_dict(_noting_store(root), found).with_config({"write_empty_chunks": True})
     except InputError as error:
         raise StoreError(str(error).removesuffix(".")) from None
-    problems = (
-        ArrayNotFoundError,
-        FileNotFoundError,
-        IsADirectoryError,
-        MetadataValidationError,
-        ValueError,
-        KeyError,
-        TypeError,
-    )
-    try:
-        # open_array of Zarr 3.1 takes a config and forgets it
-        return zarr.open_array(store=str(root), mode=mode).with_config({"write_empty_chunks": True})
-    except problems as error:
+    except (*problems, *missing) as error:
         msg = f"no readable Zarr array at {root}: {error}"
+        raise StoreError(msg) from error
+
+
+def _noting_store(root: Place) -> Any:
+    """Return what Zarr reads and writes an array of ours through. What it puts into an object store is noted by URL:
+    size and checksum, which otherwise would have to be read back.
+    """
+    from zarr.storage import LocalStore, StorePath
+
+    if isinstance(root, ObjectPath):
+        return StorePath(_noting_type()(root.root), root.key)
+    return StorePath(LocalStore(root))
+
+
+@lru_cache(maxsize=1)
+def _noting_type() -> Any:
+    from zarr.storage import ObjectStore
+
+    class NotingStore(ObjectStore[Any]):
+        def __init__(self, bucket: str) -> None:
+            super().__init__(client_of(bucket))
+            self.bucket = bucket
+            self.noted: dict[str, Written] = {}
+
+        async def set(self, key: str, value: Any) -> None:
+            await super().set(key, value)
+            end = bytes(value.as_buffer_like()[-CHECKSUM_BYTES:])
+            self.noted[f"{self.bucket}/{key}"] = (len(value), int.from_bytes(end, "little"))
+
+    return NotingStore
+
+
+def open_foreign(root: Place) -> Any:
+    """Open a Zarr array that another program wrote, for reading; :class:`StoreError` when there is none."""
+    try:
+        return open_array(root)
+    except InputError as error:
+        msg = f"no readable Zarr array at {root}: {str(error).removesuffix('.')}"
         raise StoreError(msg) from error

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from daskfs.errors import StoreError
 from daskfs.kernels.labels import Labels
+from daskfs.places import place
 from daskfs.sources.beside import COLUMNS, as_stored
 from daskfs.store import layout
 from daskfs.store.holdings import Holdings
@@ -134,9 +134,9 @@ record.
 
 def open_tiles(url: str) -> Tiles:
     """Open a finished tile store; :class:`StoreError` when it is not there, unfinished or of another version."""
-    store = Store(Path(url))
+    store = Store(place(url))
     info = read_tile_info(store)
     if info is None:
-        msg = f"{url} is not a finished tile store: it has no {layout.TILES_JSON}."
+        msg = f"{store.url} is not a finished tile store: it has no {layout.TILES_JSON}."
         raise StoreError(msg)
     return Tiles(store, info)

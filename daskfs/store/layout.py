@@ -192,6 +192,11 @@ def record_name(stage: str, unit: int) -> str:
     return f"records/{stage}/{unit:06d}.json"
 
 
+def is_record(name: str) -> bool:
+    """Return whether a file among the records of a stage is called like one."""
+    return name.rpartition("/")[2].removesuffix(".json").isdigit()
+
+
 def recorded_unit(name: str) -> int:
     """Return the number of the unit that a record is of."""
     return int(name.rpartition("/")[2].removesuffix(".json"))

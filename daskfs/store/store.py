@@ -1,40 +1,77 @@
-"""A store: named arrays and small objects under one root, on disk or in memory, and the records of finished units."""
+"""A store: named arrays and small objects under one root, on disk, in an object store or in memory, and the records of
+finished units.
+"""
 
 from __future__ import annotations
 
 import copy
 import io
 import json
-import os
 import re
-import shutil
-import stat
 import threading
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from os import SEEK_END
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from daskfs.errors import DamagedError, StoreError
+from daskfs.places import (
+    ObjectPath,
+    Place,
+    each,
+    files_below,
+    name_below,
+    open_whole,
+    put,
+    read_buffer,
+    remove,
+    says_nothing,
+    sizes,
+)
 from daskfs.store import layout
-from daskfs.store.arrays import MADE_AGAIN, Array, ChunkedArray, count_bytes, create_zarr, open_zarr, stored_checksum
-from daskfs.store.writing import remove, try_to_remove, writing
+from daskfs.store.arrays import (
+    CHECKSUM_BYTES,
+    MADE_AGAIN,
+    METADATA,
+    Array,
+    ChunkedArray,
+    Written,
+    count_bytes,
+    open_zarr,
+    zarr_document,
+)
+from daskfs.store.writing import try_to_remove, writing
 
 DELETE_ATTEMPTS = 5
 MAX_OPENED = 1024
 """Arrays that are kept open; a loop opens others in every round."""
 FACTS = "facts"
-METADATA = "zarr.json"
 UNFINISHED_WRITE = re.compile(r"\..+\.\d+\.\d+\.tmp|.+\.[0-9a-f]{32}\.partial")
 """Names that :meth:`Store.write_bytes` and Zarr give to what they have not put in place yet."""
 _PARSING = threading.Lock()
 """NumPy parses headers with ``ast``, which fails in several threads at a time (python/cpython#106905)."""
-Outputs = dict[Path, int | None]
-"""Paths that a unit wrote, with the CRC-32 of small objects, None for chunks, which end in their own."""
+LOOKED_AT = 4096
+"""Units whose outputs are looked at together in an object store."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a unit wrote at a path: size and checksum, which of a chunk is the CRC-32C at its end, else the CRC-32 of
+    all. None for a chunk on disk, which is asked when the unit is recorded.
+    """
+
+    kind: Literal["chunks", "objects"]
+    written: Written | None
+
+
+Outputs = dict[Place, Output]
+Record = dict[str, Any]
 
 
 class Store:
@@ -43,11 +80,11 @@ class Store:
     Parameters
     ----------
     root
-        Directory, or None for a store that lives in this process only; its arrays are NumPy arrays and nothing is
-        written.
+        Directory or URL, or None for a store that lives in this process only; its arrays are NumPy arrays and nothing
+        is written.
     """
 
-    def __init__(self, root: Path | None) -> None:
+    def __init__(self, root: Place | None) -> None:
         self.root = root
         self._memory: dict[str, np.ndarray] = {}
         self._objects: dict[str, bytes] = {}
@@ -60,8 +97,8 @@ class Store:
         """Where the store lies, for messages and for opening it elsewhere."""
         return str(self.root) if self.root is not None else "memory"
 
-    def path(self, name: str) -> Path:
-        """Return the path of a name; only for stores on disk."""
+    def path(self, name: str) -> Place:
+        """Return the path of a name; not of a store in memory."""
         assert self.root is not None
         return self.root / name
 
@@ -73,20 +110,33 @@ class Store:
             return
         path, metadata = self.path(name), self.path(name) / METADATA
         clipped = tuple(max(1, min(c, s)) for c, s in zip(chunks, shape, strict=True))
-        if metadata.exists() and self._fits(path, shape, dtype, clipped):
-            self._note_object(metadata)
-            return
-        self._opened.pop(name, None)
-        # where the metadata alone are lost, chunks stay: their units' records say whether they belong here
-        create_zarr(path, shape, dtype, clipped, overwrite=metadata.exists())
-        self._note_object(metadata)
+        document = zarr_document(shape, np.dtype(dtype), clipped)
+        found = self._document(metadata)
+        if found is None or not self._fits(path, found, shape, dtype, clipped):
+            self._opened.pop(name, None)
+            with writing(path):
+                # where the metadata alone are lost, chunks stay: their units' records say whether they belong here
+                if found is not None:
+                    remove(path)
+                put(metadata, document, synced=False)
+            found = document
+        self._note({metadata: Output("objects", (len(found), zlib.crc32(found)))})
 
     @staticmethod
-    def _fits(path: Path, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> bool:
+    def _document(metadata: Place) -> bytes | None:
         try:
-            array = open_zarr(path)
+            return metadata.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except IsADirectoryError:
+            remove(metadata)
+            return None
+
+    @staticmethod
+    def _fits(path: Place, document: bytes, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> bool:
+        try:
+            array = open_zarr(path, document)
         except StoreError:
-            remove(path / METADATA)
             return False
         return bool(array.shape == shape and array.dtype == np.dtype(dtype) and array.chunks == chunks)
 
@@ -96,14 +146,14 @@ class Store:
             return self._memory[name]
         found = self._opened.get(name)
         if found is None:
-            found = ChunkedArray(self.path(name), self._array_at(self.path(name)), self._note)
+            found = ChunkedArray(self.path(name), self._array_at(self.path(name)), self._note_chunks)
             for oldest in list(self._opened)[: len(self._opened) + 1 - MAX_OPENED]:
                 self._opened.pop(oldest, None)
             self._opened[name] = found
         return found
 
     @staticmethod
-    def _array_at(path: Path) -> Any:
+    def _array_at(path: Place) -> Any:
         try:
             return open_zarr(path)
         except StoreError as error:
@@ -124,31 +174,9 @@ class Store:
             self._objects[name] = bytes(data)
             return
         path = self.path(name)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
         with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with temporary.open("wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                if path.is_dir():  # nobody but us writes here
-                    remove(path)
-                temporary.replace(path)
-            except BaseException:  # a part of it would take room on a disk that is full, and nobody would look for it
-                temporary.unlink(missing_ok=True)
-                raise
-        self._note([path], zlib.crc32(data))
-
-    def append_line(self, name: str, text: str) -> None:
-        """Add a line to a log on disk; one before it that was cut off when its writer ended stays a line of its own."""
-        path = self.path(name)
-        with writing(path), path.open("ab+") as file:
-            end = file.seek(0, os.SEEK_END)
-            if end:
-                file.seek(end - 1)
-            is_cut = bool(end) and file.read(1) != b"\n"
-            file.write((b"\n" if is_cut else b"") + text.encode() + b"\n")
+            put(path, data)
+        self._note({path: Output("objects", (len(data), zlib.crc32(data)))})
 
     def read_bytes(self, name: str) -> bytes | None:
         """Return a small object, or None when it is not there."""
@@ -222,7 +250,7 @@ class Store:
         if self.root is None:
             raise self._damaged(name, missing)
         try:
-            file = self.path(name).open("rb")
+            file = open_whole(self.path(name))
         except (FileNotFoundError, NotADirectoryError) as error:
             raise self._damaged(name, missing) from error
         except IsADirectoryError as error:
@@ -249,33 +277,31 @@ class Store:
         path = self.path(name)
         for attempt in range(1, DELETE_ATTEMPTS + 1):
             try:
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink(missing_ok=True)
+                remove(path)
                 return
             except OSError:  # a worker that the cluster has given up may still be writing there
                 if attempt == DELETE_ATTEMPTS:
                     raise
 
     def remove_unfinished(self) -> None:
-        """Delete what processes that were killed had written beside its place and never put there."""
-        assert self.root is not None
-        for folder, _, names in os.walk(self.root):
-            for name in names:
-                if UNFINISHED_WRITE.fullmatch(name):
-                    with suppress(OSError):  # it costs room, nothing else
-                        Path(folder, name).unlink()
+        """Delete what processes that were killed had written beside its place and never put there. Objects are put in
+        place whole.
+        """
+        if not isinstance(self.root, Path):
+            return
+        for path in files_below(self.root):
+            if UNFINISHED_WRITE.fullmatch(path.name):
+                with suppress(OSError):  # it costs room, nothing else
+                    path.unlink()
 
     # ----------------------------------------------------------------- records
-    def _note_object(self, path: Path) -> None:
-        if getattr(self._written, "paths", None) is not None:
-            self._note([path], zlib.crc32(path.read_bytes()))
+    def _note_chunks(self, written: Mapping[Place, Written | None]) -> None:
+        self._note({path: Output("chunks", known) for path, known in written.items()})
 
-    def _note(self, paths: list[Path], checksum: int | None = None) -> None:
+    def _note(self, outputs: Outputs) -> None:
         written = getattr(self._written, "paths", None)
         if written is not None:
-            written.update(dict.fromkeys(paths, checksum))
+            written.update(outputs)
 
     @contextmanager
     def noting_outputs(self) -> Iterator[Outputs]:
@@ -291,9 +317,9 @@ class Store:
         root = self.root
         found: dict[str, dict[str, list[int]]] = {"chunks": {}, "objects": {}}
         if root is not None:
-            for path, checksum in sorted(outputs.items()):
-                kind, stored = ("chunks", stored_checksum(path)) if checksum is None else ("objects", checksum)
-                found[kind][str(path.relative_to(root))] = [path.stat().st_size, stored]
+            for path, output in outputs.items():
+                known = output.written or _written_chunk(path)
+                found[output.kind][name_below(path, root)] = list(known)
         whose = {"stage": stage, "unit": unit, "fingerprint": fingerprint}
         self.write_json(layout.record_name(stage, unit), {**whose, **found, **facts})
 
@@ -309,59 +335,128 @@ class Store:
         """Return the record of a unit that is done; :class:`DamagedError` when it is missing or damaged."""
         return dict(self.need_json(layout.record_name(stage, unit)))
 
+    def records(self, stage: str, units: Iterable[int]) -> Iterator[Record | None]:
+        """Yield what :meth:`read_record` returns of some units, in their order."""
+        return each(self.root, lambda unit: self.read_record(stage, unit), units)
+
+    def need_records(self, stage: str, units: Iterable[int]) -> Iterator[Record]:
+        """Yield what :meth:`need_record` returns of some units, in their order."""
+        return each(self.root, lambda unit: self.need_record(stage, unit), units)
+
     def n_recorded(self, stage: str) -> int:
         """Return one more than the number of the last unit of a stage that has a record."""
+        return max((unit + 1 for unit in self.recorded(stage)), default=0)
+
+    def recorded(self, stage: str) -> Iterator[int]:
+        """Yield the units of a stage that have a record, whatever it says, in no order."""
         names: Iterable[str]
         if self.root is None:
             names = (name for name in self._objects if name.startswith(layout.records_of(stage)))
         else:
-            folder = self.path(layout.records_of(stage))
-            names = (path.name for path in folder.glob("*.json")) if folder.is_dir() else ()
-        return max((layout.recorded_unit(name) + 1 for name in names), default=0)
+            names = (path.name for path in self.path(layout.records_of(stage)).glob("*.json"))
+        return (layout.recorded_unit(name) for name in names if layout.is_record(name))
 
     def is_done(self, stage: str, unit: int, fingerprint: str) -> bool:
         """Return whether a unit has a record of the same inputs and everything it wrote is there in the size recorded.
 
         Of arrays only the sizes of chunks are looked at: chunks carry checksums, and reading a damaged one removes it.
         """
+        return not self.not_done(stage, [unit], fingerprint)
+
+    def fresh_record(self, stage: str, unit: int, fingerprint: str) -> Record | None:
+        """Return the record of a unit that has just ended elsewhere, None where it is not done as seen from here.
+
+        What is put into an object store is there for all at once, and the record was put last: it says enough. A shared
+        disk may show it before the rest.
+        """
         record = self.read_record(stage, unit)
         if record is None or (record.get("fingerprint"), record.get("unit")) != (fingerprint, unit):
-            return False
-        return self.root is None or next(self._lost_outputs(record, layout.record_name(stage, unit)), None) is None
+            return None
+        is_seen = isinstance(self.root, ObjectPath) or not self._lost_outputs(stage, {unit: record})[unit]
+        return record if is_seen else None
 
-    def lost(self, stage: str, unit: int, fingerprint: str) -> list[str]:
-        """Return the names of what a unit with a record of the same inputs wrote and what is not there as recorded; of
+    def not_done(self, stage: str, units: Sequence[int], fingerprint: str) -> list[int]:
+        """Return those of some units of a stage that are not done."""
+        return [unit for unit, lost in self._examined(stage, units, fingerprint) if lost is None or lost]
+
+    def lost(self, stage: str, units: Sequence[int], fingerprint: str) -> list[str]:
+        """Return the names of what units with a record of the same inputs wrote and what is not there as recorded; of
         the record itself where it is damaged. None of a unit that never was done.
         """
-        name = layout.record_name(stage, unit)
+        return [name for _, lost in self._examined(stage, units, fingerprint) for name in lost or ()]
+
+    def _examined(self, stage: str, units: Sequence[int], fingerprint: str) -> Iterator[tuple[int, list[str] | None]]:
+        """Yield units with what of them is lost, None for one that never was done.
+
+        In an object store, many are looked at together: who asks for one after the other waits for each.
+        """
+        is_remote = isinstance(self.root, ObjectPath)
+        n_together = LOOKED_AT if is_remote else 1
+        known = set(self.recorded(stage)) if is_remote and len(units) > 1 else set(units)
+        for start in range(0, len(units), n_together):
+            some = units[start : start + n_together]
+            lost: dict[int, list[str] | None] = dict.fromkeys(some)
+            records = {}
+            present = [unit for unit in some if unit in known]
+            for unit, record in zip(
+                present, each(self.root, lambda n: self._any_record(stage, n), present), strict=True
+            ):
+                if record is not None and record.get("unit") != unit:
+                    lost[unit] = [layout.record_name(stage, unit)]
+                elif record is not None and record.get("fingerprint") == fingerprint:
+                    records[unit] = record
+            yield from (lost | self._lost_outputs(stage, records)).items()
+
+    def _any_record(self, stage: str, unit: int) -> Record | None:
+        """Return a unit's record, an empty one where it is damaged, None where there is none."""
         try:
-            record = self.read_json(name)
+            return self.read_json(layout.record_name(stage, unit))
         except DamagedError:
-            return [name]
-        if record is None or self.root is None:
-            return []
-        if not isinstance(record, dict) or record.get("unit") != unit:
-            return [name]
-        return list(self._lost_outputs(record, name)) if record.get("fingerprint") == fingerprint else []
+            return {}
 
-    def _lost_outputs(self, record: dict[str, Any], own_name: str) -> Iterator[str]:
-        chunks, objects = record.get("chunks"), record.get("objects")
-        if not isinstance(chunks, dict) or not isinstance(objects, dict):  # a record that daskfs did not write
-            yield own_name
-            return
-        for name, stated in chunks.items():
-            if not self._is_as_recorded(name, stated, look_inside=False):
-                yield name
-        for name, stated in objects.items():
-            if not self._is_as_recorded(name, stated, look_inside=True):
-                yield name
+    def _lost_outputs(self, stage: str, records: Mapping[int, Record]) -> dict[int, list[str]]:
+        """Return, by unit, the names of what is not there as its record says; the record's own where it makes no
+        sense.
+        """
+        lost: dict[int, list[str]] = {unit: [] for unit in records}
+        if self.root is None:
+            return lost
+        wanted: list[tuple[int, str, Any, bool]] = []
+        for unit, record in records.items():
+            chunks, objects = record.get("chunks"), record.get("objects")
+            if isinstance(chunks, dict) and isinstance(objects, dict):
+                wanted += [(unit, name, stated, False) for name, stated in chunks.items()]
+                wanted += [(unit, name, stated, True) for name, stated in objects.items()]
+            else:  # a record that daskfs did not write
+                lost[unit] = [layout.record_name(stage, unit)]
+        for unit, name, _, _ in [one for one in wanted if not _is_stated(one[2])]:
+            lost[unit].append(name)
+        wanted = [one for one in wanted if _is_stated(one[2])]
+        found = sizes(self.root, [name for _, name, _, _ in wanted], whole=len(records) > 1)
+        whole = [name for _, name, stated, is_object in wanted if is_object and found.get(name) == stated[0]]
+        checksums = dict(zip(whole, each(self.root, self._checksum, whole), strict=True))
+        for unit, name, (size, checksum), is_object in wanted:
+            if found.get(name) != size or (is_object and checksums.get(name) != checksum):
+                lost[unit].append(name)
+        return lost
 
-    def _is_as_recorded(self, name: str, stated: Any, *, look_inside: bool) -> bool:
+    def _checksum(self, name: str) -> int | None:
+        """Return the CRC-32 of a small object, None where it is gone or cannot be read."""
         try:
-            size, checksum = stated
-            status = self.path(name).stat()
-            if not stat.S_ISREG(status.st_mode) or status.st_size != size:
-                return False
-            return not look_inside or zlib.crc32(self.path(name).read_bytes()) == checksum
-        except (OSError, TypeError, ValueError):  # it is not there, or daskfs did not write the record
-            return False
+            return zlib.crc32(read_buffer(self.path(name)))
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and says_nothing(self.root, error):
+                raise
+            return None
+
+
+def _is_stated(stated: Any) -> bool:
+    """Return whether a record says size and checksum of an output; it may not be daskfs that wrote it."""
+    return isinstance(stated, list) and len(stated) == 2
+
+
+def _written_chunk(path: Place) -> Written:
+    with path.open("rb") as file:
+        size = file.seek(0, SEEK_END)
+        file.seek(size - CHECKSUM_BYTES)
+        return size, int.from_bytes(file.read(), "little")

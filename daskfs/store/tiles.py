@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,9 @@ from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels, Task
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.scaling import ColumnScale, Scaling, row_norms, scale_rows
+from daskfs.places import place
 from daskfs.store import layout
-from daskfs.store.arrays import Array, ChunkedArray, open_zarr
+from daskfs.store.arrays import Array, ChunkedArray, open_foreign
 from daskfs.store.store import Store
 
 MAX_MAGNITUDE = 1e150
@@ -396,8 +396,8 @@ class Tiles:
             if self.info.x_path is None:
                 self._x = self.store.open(layout.X)
             else:
-                path = Path(self.info.x_path)
-                self._x = ChunkedArray(path, open_zarr(path, mode="r"), foreign=True)
+                path = place(self.info.x_path)
+                self._x = ChunkedArray(path, open_foreign(path), foreign=True)
         return self._x
 
     def _column_block(self, band: slice, start: int, stop: int) -> np.ndarray:

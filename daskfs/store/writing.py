@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import errno
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from daskfs.errors import WriteError
+from daskfs.places import Place, remove
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Place) -> Iterator[None]:
     """Write at a path.
 
     Raises
@@ -34,20 +33,12 @@ def writing(path: Path) -> Iterator[None]:
         raise
 
 
-def no_room(path: Path, error: OSError) -> WriteError:
+def no_room(path: Place, error: OSError) -> WriteError:
     """Return what to raise where the disk is full."""
     return WriteError(f"cannot write {path}: {error.strerror}. Make room there; the same command goes on.")
 
 
-def remove(path: Path) -> None:
-    """Delete a file, or a directory with all that is in it; nothing happens where there is neither."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def try_to_remove(path: Path) -> None:
+def try_to_remove(path: Place) -> None:
     """Delete what is damaged; where that is not allowed it stays, and is damaged for all to see."""
     with suppress(OSError):
         remove(path)

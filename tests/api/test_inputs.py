@@ -296,5 +296,5 @@ def test_nothing_is_left_on_disk(tmp_path: Path) -> None:
 
 def test_a_zarr_array_in_memory_says_what_to_do() -> None:
     array = zarr.create_array(store=zarr.storage.MemoryStore(), shape=X.shape, chunks=(60, 5), dtype="f8")
-    with pytest.raises(TypeError, match=r"MemoryStore.*local directory, or X\[\.\.\.\]"):
+    with pytest.raises(TypeError, match=r"MemoryStore.*its path or URL, or X\[\.\.\.\]"):
         VarianceScore().fit(array)

@@ -244,7 +244,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     names = ("descent", "ranking", "wide", "sparse", "workers", "big")
     parser.add_argument("--tables", nargs="+", choices=names, default=list(names[:-1]))
-    parser.add_argument("--scale", type=float, default=1.0, help="Multiplies the numbers of rows, and of columns of wide data.")
+    parser.add_argument("--scale", type=float, default=1.0, help="Multiplies rows, and columns of wide data.")
     parser.add_argument("--big-source", default="synthetic:lowrank?n_samples=4000000&n_features=512&rank=10&noise=0.5")
     options = parser.parse_args(arguments)
 

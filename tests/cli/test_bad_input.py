@@ -236,7 +236,7 @@ CASES: dict[str, Case] = {
         ("X.mat has the unknown ending '.mat'", ".parquet", "sklearn:NAME"),
     ),
     "directory that is no store": Case(data(source="@"), INPUT, ("is a directory without zarr.json",)),
-    "address": Case(data(source="s3://bucket/X.npy"), INPUT, ("s3://bucket/X.npy", "local path")),
+    "address": Case(data(source="https://host/X.npy"), INPUT, ("https://host/X.npy", "s3://, gs://, az://")),
     "unknown bundled data": Case(data(source="sklearn:digit"), INPUT, ("'digit'", "Did you mean 'digits'?")),
     "array of a plain file": Case(data(array="Z"), INPUT, ("data.array", "single matrix")),
     "columns of a plain file": Case(data(exclude=["a"]), INPUT, ("data.exclude", "'a'")),
@@ -264,6 +264,30 @@ CASES: dict[str, Case] = {
     "zarr 3 metadata cut": Case(cut(zarr_array(matrix()), "X.zarr/zarr.json", 0.5), INPUT, ("zarr.json", "truncated")),
     "zarr 3 chunk cut": Case(cut(zarr_array(matrix()), "X.zarr/c/1/0", 0.5), INPUT, ("X.zarr", "damaged")),
     "zarr 2 chunk cut": Case(cut(zarr_array(matrix(), 2), "X.zarr/1.0", 0.5), INPUT, ("X.zarr", "damaged")),
+    # how buckets are reached
+    "storage of no bucket": Case(
+        setting(storage={"http://b": {}}), USAGE, ("key 'storage'", "'http://b' names no bucket", "s3://, gs://, az://")
+    ),
+    "storage of an object": Case(setting(storage={"s3://b/X.npy": {}}), USAGE, ("key 'storage'", "write s3://b,")),
+    "storage without a name": Case(setting(storage={"s3://": {}}), USAGE, ("key 'storage'", "names no bucket")),
+    "storage that is a list": Case(setting(storage=["s3://b"]), USAGE, ("key 'storage'", "storage names buckets")),
+    "storage of a bucket twice": Case(
+        setting(storage={"s3://b": {}, "s3://b/": {}}), USAGE, ("key 'storage'", "s3://b is there twice")
+    ),
+    "unknown key of a bucket": Case(
+        setting(storage={"s3://b": {"endpont": "http://h"}}), USAGE, ("'storage.s3://b.endpont'", "'endpoint'?")
+    ),
+    "endpoint that is no URL": Case(
+        setting(storage={"s3://b": {"endpoint": "minio:9000"}}),
+        USAGE,
+        ("key 'storage.s3://b.endpoint'", "such as http://minio:9000"),
+    ),
+    "bucket with a password": Case(
+        setting(storage={"s3://b?sig=s3cr3t": {}}), USAGE, ("key 'storage'", "credentials belong in the environment")
+    ),
+    "bucket that is a switch": Case(
+        setting(storage={"s3://b": {"anonymous": "maybe"}}), USAGE, ("key 'storage.s3://b.anonymous'",)
+    ),
     # stores
     "tile missing": Case(
         converted(lambda store: (store / "X" / "c" / "0" / "0").unlink()), INPUT, ("X/c/0/0 is missing",)
@@ -623,7 +647,7 @@ CASES: dict[str, Case] = {
         study(datasets={"../x": "sklearn:iris"}), USAGE, ("data set label '../x'",), ("compare", "@/job.yaml")
     ),
     "study of a data set of one number": Case(
-        study(datasets={"a": 5}), USAGE, ("key 'datasets'", "got 5"), ("compare", "@/job.yaml")
+        study(datasets={"a": 5}), USAGE, ("key 'datasets.a'", "got 5"), ("compare", "@/job.yaml")
     ),
     "study without its files": Case(
         study(datasets={"mine": "@/gone.npy"}), INPUT, ("gone.npy does not exist",), ("compare", "@/job.yaml")

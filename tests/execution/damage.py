@@ -56,7 +56,7 @@ def run_quietly(job: Path, *arguments: object) -> dict[str, Any]:
     return result
 
 
-def verified(folder: Path, *arguments: object) -> dict[str, Any]:
+def verified(folder: Path | str, *arguments: object) -> dict[str, Any]:
     """Return what ``daskfs verify --json`` prints; its exit code says whether there are problems."""
     outcome = daskfs("verify", folder, "--json", "-q", *arguments)
     result: dict[str, Any] = outcome.json

@@ -16,10 +16,12 @@ from typing import Any
 
 import psutil
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from daskfs.execution.cluster import ClusterSettings, connected
-from daskfs.execution.worker import GRACE_KEY, warmed
+from daskfs.execution.clusters.environment import variable
+from daskfs.execution.worker import GRACE_KEY, LIFETIME_KEY, warmed
+from tests.execution.runs import local_cluster
 
 
 def is_imported(module: str) -> bool:
@@ -29,7 +31,7 @@ def is_imported(module: str) -> bool:
 @pytest.mark.cluster
 def test_what_a_warm_up_needs_is_imported_before_any_unit() -> None:
     """In workers that are there, and in those that come later."""
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
+    with local_cluster(1) as cluster, Client(cluster) as client:
         assert client.run(is_imported, "turtledemo") == dict.fromkeys(client.scheduler_info()["workers"], False)
         with warmed(client, "operator:neg", 1, "turtledemo"):
             assert set(client.run(is_imported, "turtledemo").values()) == {True}
@@ -175,6 +177,20 @@ def test_worker_that_leaves_ends_its_unit_and_gives_back_the_others(
     assert set(client.run(os.getpid).values()) == {other}
 
 
+@pytest.mark.cluster
+def test_worker_at_the_end_of_its_lifetime_ends_its_unit(cluster: Cluster, tmp_path: Path) -> None:
+    """With other workers there, the unit runs once."""
+    future = cluster.client.submit(work, 0, str(tmp_path), key="long")  # it begins as soon as there is a worker
+    process, own = cluster.start_worker("--no-nanny", **{variable(LIFETIME_KEY): "3"})
+    wait_until(lambda: begun(tmp_path))
+    cluster.start_worker("--no-nanny")
+    wait_until(lambda: "closing_gracefully" in statuses(cluster.client))
+    (tmp_path / "go").touch()
+    assert future.result(timeout=SECONDS) == 0
+    assert process.wait(timeout=SECONDS) == 0
+    assert begun(tmp_path) == [(0, own)]
+
+
 def own_address(client: Client, process: int) -> list[str]:
     """Return the address of the worker of a process."""
     return [address for address, own in client.run(os.getpid).items() if own == process]
@@ -183,8 +199,7 @@ def own_address(client: Client, process: int) -> list[str]:
 @pytest.mark.cluster
 def test_units_that_outlast_the_grace_and_a_second_signal(cluster: Cluster, tmp_path: Path) -> None:
     """They begin again elsewhere."""
-    key = f"DASK_{GRACE_KEY.replace('.', '__').replace('-', '_').upper()}"
-    process, own = cluster.start_worker("--no-nanny", **{key: "0.3"})
+    process, own = cluster.start_worker("--no-nanny", **{variable(GRACE_KEY): "0.3"})
     future = cluster.client.submit(work, 0, str(tmp_path), key="long")
     wait_until(lambda: begun(tmp_path))
     os.kill(own, signal.SIGTERM)

@@ -258,9 +258,14 @@ def test_tiles_are_not_unpickled(tmp_path: Path) -> None:
     tiles = tmp_path / "tiles"
     assert daskfs("convert", job["data"]["source"], tiles, f"--labels={job['data']['labels']}", "--workers=0").code == 0
     job["data"] = {"source": str(tiles)}
+    metadata = tiles / "labels" / "zarr.json"
+    document = json.loads(metadata.read_text())
+    document["codecs"].append({"name": "numcodecs.pickle", "configuration": {}})
+    metadata.write_text(json.dumps(document))
+    refused(daskfs("run", write_job(tmp_path, job), "-q"), INPUT, "labels is encoded with pickle")
     shutil.rmtree(tiles / "labels")
     zarr_with(tiles / "labels", (N_SAMPLES,), tmp_path, dtype="<i4", fill_value=0)
-    refused(daskfs("run", write_job(tmp_path, job), "-q"), INPUT, "labels is encoded with pickle")
+    refused(daskfs("run", write_job(tmp_path, job), "-q"), INPUT, f"no readable Zarr array at {tiles / 'labels'}")
     assert not (tmp_path / MARK).exists()
 
 

@@ -57,6 +57,8 @@ KEYS = (
     "output.title",
     "output.path",
     "select.redundancy.groups",
+    "storage.s3://bucket.endpoint",
+    "storage.s3://bucket.region",
 )
 
 

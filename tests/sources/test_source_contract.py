@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from daskfs import places
+from daskfs.places import Place
 from daskfs.sources import Source, SourceInfo, SourceSpec, csvscan, open_source
 
+from .objects import folder_as_bucket
 from .writers import COLUMNS, KINDS, N_FEATURES, N_SAMPLES, Kind, labels, matrix, open_memory
 
 PARTITIONS = (
@@ -30,12 +33,19 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     # So that tables of a few hundred bytes come in many ranges and the scan in many blocks.
     monkeypatch.setattr(csvscan, "RANGE_BYTES", 150)
     monkeypatch.setattr(csvscan, "SCAN_BYTES", 37)
+    monkeypatch.setattr(places, "PIECE_BYTES", 53)
     csvscan.scan.cache_clear()
 
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]
+
+
+@pytest.fixture(params=["files", "objects"])
+def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """Where sources are opened that were written into `tmp_path`."""
+    return tmp_path if request.param == "files" else folder_as_bucket(tmp_path, monkeypatch)
 
 
 def read_in_parts(source: Source, bounds: list[int]) -> np.ndarray:
@@ -61,13 +71,13 @@ def check_block(block: object, info: SourceInfo, n_rows: int) -> None:
 
 
 @pytest.mark.parametrize("bounds", PARTITIONS, ids=lambda bounds: f"{len(bounds) - 1}-parts")
-def test_any_partition_gives_the_same_matrix(kind: Kind, bounds: list[int], tmp_path: Path) -> None:
-    source = kind.open(tmp_path, kind.write(tmp_path, matrix(), labels()))
+def test_any_partition_gives_the_same_matrix(kind: Kind, bounds: list[int], root: Place, tmp_path: Path) -> None:
+    source = kind.open(root, kind.write(tmp_path, matrix(), labels()))
     np.testing.assert_array_equal(read_in_parts(source, bounds), matrix())
 
 
-def test_info(kind: Kind, tmp_path: Path) -> None:
-    source = kind.open(tmp_path, kind.write(tmp_path, matrix(), labels()))
+def test_info(kind: Kind, root: Place, tmp_path: Path) -> None:
+    source = kind.open(root, kind.write(tmp_path, matrix(), labels()))
     info = source.info
     assert (info.n_samples, info.n_features) == (N_SAMPLES, N_FEATURES)
     assert info.dtype == np.dtype(kind.dtype)
@@ -78,8 +88,8 @@ def test_info(kind: Kind, tmp_path: Path) -> None:
     json.dumps(dict(info.identity))
 
 
-def test_labels(kind: Kind, tmp_path: Path) -> None:
-    source = kind.open(tmp_path, kind.write(tmp_path, matrix(), labels()))
+def test_labels(kind: Kind, root: Place, tmp_path: Path) -> None:
+    source = kind.open(root, kind.write(tmp_path, matrix(), labels()))
     y = source.read_labels()
     assert y is not None
     assert y.shape == (N_SAMPLES,)
@@ -88,11 +98,13 @@ def test_labels(kind: Kind, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("key", "dtype"), [("weights", np.float64), ("groups", np.int64), ("times", np.float64)])
-def test_columns_beside_x_may_lie_where_labels_lie(kind: Kind, key: str, dtype: type, tmp_path: Path) -> None:
+def test_columns_beside_x_may_lie_where_labels_lie(
+    kind: Kind, key: str, dtype: type, root: Place, tmp_path: Path
+) -> None:
     name = kind.write(tmp_path, matrix(), labels())
-    values = {k: v.replace("@", str(tmp_path)) if isinstance(v, str) else v for k, v in kind.spec.items()}
+    values = {k: v.replace("@", str(root)) if isinstance(v, str) else v for k, v in kind.spec.items()}
     values[key] = values.pop("labels")
-    source = open_source(SourceSpec(str(tmp_path / name), **values))
+    source = open_source(SourceSpec(str(root / name), **values))
     assert source.info.beside == (key,)
     found = source.read_beside(key)
     assert found is not None
@@ -104,20 +116,20 @@ def test_columns_beside_x_may_lie_where_labels_lie(kind: Kind, key: str, dtype: 
         assert source.read_beside(other) is None
 
 
-def test_no_labels_unless_asked_for(kind: Kind, tmp_path: Path) -> None:
+def test_no_labels_unless_asked_for(kind: Kind, root: Place, tmp_path: Path) -> None:
     name = kind.write(tmp_path, matrix(), labels())
     is_table = Path(name).suffix in (".csv", ".tsv", ".txt", ".parquet", ".pq")
     exclude = (*kind.spec.get("exclude", ()), "y") if is_table else ()
-    source = open_source(SourceSpec(str(tmp_path / name), array=kind.spec.get("array"), exclude=exclude))
+    source = open_source(SourceSpec(str(root / name), array=kind.spec.get("array"), exclude=exclude))
     assert not source.info.has_labels
     assert source.read_labels() is None
     assert source.info.n_features == N_FEATURES
 
 
-def test_identity_is_that_of_the_data(kind: Kind, tmp_path: Path) -> None:
+def test_identity_is_that_of_the_data(kind: Kind, root: Place, tmp_path: Path) -> None:
     name = kind.write(tmp_path, matrix(), labels())
-    identity = kind.open(tmp_path, name).info.identity
-    assert kind.open(tmp_path, name).info.identity == identity
+    identity = kind.open(root, name).info.identity
+    assert kind.open(root, name).info.identity == identity
     path = tmp_path / name
     before = path.stat().st_mtime_ns
     if path.is_dir():
@@ -128,14 +140,16 @@ def test_identity_is_that_of_the_data(kind: Kind, tmp_path: Path) -> None:
     if path.is_file():
         # Clocks of file systems may be too coarse to tell two writes in a row apart.
         os.utime(path, ns=(before, before + 1_000_000))
-    source = kind.open(tmp_path, name)
+    source = kind.open(root, name)
     assert source.info.identity != identity
     np.testing.assert_array_equal(read_in_parts(source, [0, 11, N_SAMPLES]), matrix(offset=1.0))
 
 
 @pytest.mark.parametrize("bounds", [(-1, 2), (3, 2), (0, N_SAMPLES + 1)])
-def test_ranges_out_of_bounds_are_programming_errors(kind: Kind, bounds: tuple[int, int], tmp_path: Path) -> None:
-    source = kind.open(tmp_path, kind.write(tmp_path, matrix(), labels()))
+def test_ranges_out_of_bounds_are_programming_errors(
+    kind: Kind, bounds: tuple[int, int], root: Place, tmp_path: Path
+) -> None:
+    source = kind.open(root, kind.write(tmp_path, matrix(), labels()))
     with pytest.raises(ValueError, match="not a range") as caught:
         source.read_rows(*bounds)
     assert type(caught.value) is ValueError
@@ -200,8 +214,8 @@ def test_types_are_converted_in_pieces(
     np.testing.assert_array_equal(read_in_parts(source, [0, 5, 12]), X.astype(handed_on))
 
 
-def test_feature_names_from_a_file(kind: Kind, tmp_path: Path) -> None:
+def test_feature_names_from_a_file(kind: Kind, root: Place, tmp_path: Path) -> None:
     name = kind.write(tmp_path, matrix(), labels())
     (tmp_path / "names.txt").write_text("v\nw\nx y\nv\nz\n")
     renamed = Kind(kind.write, {**kind.spec, "feature_names": "@/names.txt"})
-    assert renamed.open(tmp_path, name).info.feature_names == ("v", "w", "x y", "v", "z")
+    assert renamed.open(root, name).info.feature_names == ("v", "w", "x y", "v", "z")

@@ -41,7 +41,7 @@ WHEN_OPENED: dict[str, tuple[Make, tuple[str, ...]]] = {
     "no ending": (text("X", "x"), ("unknown ending ''", ".npz")),
     "gzipped csv": (text("X.csv.gz", b"\x1f\x8b"), ("X.csv.gz", "compressed", "decompress it first")),
     "gzipped but called csv": (text("X.csv", b"\x1f\x8b\x08\x00"), ("X.csv", "compressed")),
-    "address": (lambda _: SourceSpec("s3://bucket/X.npy"), ("s3://bucket/X.npy", "local path")),
+    "address": (lambda _: SourceSpec("https://host/X.npy"), ("https://host/X.npy", "s3://, gs://, az://")),
     "plain directory": (lambda folder: spec(folder), ("zarr.json", ".zarray")),
     "unreadable": (lambda folder: spec(folder / ("n" * 300 + ".npy")), ("nnn", "cannot be read")),
     "npy cut in data": (cut(npy(X), 0.9), ("X.npy", "truncated", "(6, 4)", "192 bytes")),

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import scipy.sparse as sp
 import zarr
 
+from daskfs.places import Place
 from daskfs.sources import Source, SourceSpec, open_source
 from daskfs.sources.memory import ArraySource
 
@@ -46,7 +47,7 @@ class Kind:
     is_sparse: bool = False
     names: tuple[str, ...] | None = None
 
-    def open(self, folder: Path, name: str) -> Source:
+    def open(self, folder: Place, name: str) -> Source:
         """Open what was written in `folder`."""
         values = {
             key: value.replace("@", str(folder)) if isinstance(value, str) else value

@@ -1,0 +1,67 @@
+"""Waiting for the first worker of a cluster whose workers are started elsewhere, and seeing whether they serve."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from distributed import Client
+
+from daskfs.errors import ClusterError
+from daskfs.execution.cluster import ClusterSettings
+from daskfs.version import __version__, installed_version
+
+LOOK_SECONDS = 0.2
+"""How often a cluster without workers is asked for some."""
+
+
+def wait_for_workers(
+    client: Client, settings: ClusterSettings, told: Callable[[], str], look: Callable[[], None] | None = None
+) -> None:
+    """Return when there is a worker; all that are there have daskfs then.
+
+    Parameters
+    ----------
+    client
+        Of the cluster.
+    settings
+        Say how long to wait.
+    told
+        What to say when none comes.
+    look
+        Called while there is none, to raise where none can come.
+
+    Raises
+    ------
+    ClusterError
+        When no worker comes in time, or those that came cannot serve.
+    """
+    deadline = time.monotonic() + settings.wait_seconds
+    while not settings.pool(client).workers():  # what Dask has for this goes on when the scheduler is lost
+        if time.monotonic() > deadline:
+            raise ClusterError(told())
+        if look is not None:
+            look()
+        time.sleep(LOOK_SECONDS)
+    _check_versions(client, settings.wait_seconds)
+
+
+def _check_versions(client: Client, patience: float) -> None:
+    try:
+        # as client.run does, which would wait for a worker that hangs
+        versions = set(client.sync(client._run, installed_version, callback_timeout=patience).values())
+    except TimeoutError as error:
+        msg = f"not all workers answered within {patience:g} s: end those that hang, or raise cluster.wait_seconds."
+        raise ClusterError(msg) from error
+    except OSError as error:
+        msg = f"a worker, or the scheduler, ended while the workers were asked for their version: {error}."
+        raise ClusterError(msg) from error
+    except ImportError as error:
+        msg = f"the workers cannot import daskfs: {error}. Install daskfs {__version__} in their environment."
+        raise ClusterError(msg) from error
+    if versions != {__version__}:
+        msg = (
+            f"the workers have daskfs {', '.join(sorted(versions))}, this is {__version__}: install the same "
+            "everywhere."
+        )
+        raise ClusterError(msg)

@@ -1,0 +1,42 @@
+"""Certificates of the processes of a cluster: made for one run, or named by Dask's configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distributed.security import Security
+
+from daskfs.errors import ClusterError
+
+
+def made_for_the_run() -> Security:
+    """Return a certificate for the processes of one cluster that is started for a run."""
+    try:
+        return Security.temporary()
+    except ImportError as error:
+        msg = "cluster.tls makes its certificates with the package cryptography: pip install 'daskfs[tls]'."
+        raise ClusterError(msg) from error
+
+
+def configured(address: str) -> Security | None:
+    """Return the certificates that Dask's configuration names, None for a scheduler whose address asks for none."""
+    if not address.startswith("tls://"):
+        return None
+    security: Any = Security(require_encryption=True)
+    named = {"ca-file": security.tls_ca_file, "client.cert": security.tls_client_cert}
+    lacking = [f"distributed.comm.tls.{key}" for key, value in named.items() if not value]
+    if lacking:
+        msg = (
+            f"the scheduler at {address} asks for TLS, and Dask's configuration does not name {' and '.join(lacking)}: "
+            "set them in ~/.config/dask, or in the environment (DASK_DISTRIBUTED__COMM__TLS__CA_FILE=...)."
+        )
+        raise ClusterError(msg)
+    try:
+        security.get_connection_args("client")
+    except (OSError, ValueError) as error:
+        msg = (
+            "the certificates that Dask's configuration names below distributed.comm.tls, as ca-file, client.cert and "
+            f"client.key, cannot be used: {error}."
+        )
+        raise ClusterError(msg) from error
+    return security

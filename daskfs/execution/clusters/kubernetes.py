@@ -1,0 +1,117 @@
+"""Workers that are pods, started by Dask's operator through dask-kubernetes; the operator starts lost ones again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import httpx
+import kr8s
+from dask_kubernetes.exceptions import SchedulerStartupError, ValidationError
+from dask_kubernetes.operator import KubeCluster
+from distributed import Client
+
+from daskfs.errors import ClusterError
+from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.clusters.arrival import wait_for_workers
+from daskfs.execution.clusters.pods import cluster_manifest
+
+ANSWER_SECONDS = 20.0
+"""How long Kubernetes may take to say how its pods are."""
+CLOSE_SECONDS = 60.0
+"""How long the driver waits at the end for pods to be gone."""
+REFUSED = (
+    OSError,
+    RuntimeError,
+    ValueError,
+    httpx.HTTPError,
+    kr8s.APITimeoutError,
+    kr8s.ConnectionClosedError,
+    kr8s.NotFoundError,
+    kr8s.ServerError,
+    SchedulerStartupError,
+    ValidationError,
+)
+"""What asking Kubernetes for something ends with that it does not give."""
+
+logger = logging.getLogger(__name__)
+
+
+class Pods(KubeCluster):
+    """A cluster of pods, which are there in time or are deleted."""
+
+    def __init__(self, manifest: dict[str, Any], namespace: str | None, patience: float) -> None:
+        self.patience = patience
+        super().__init__(
+            custom_cluster_spec=manifest,
+            namespace=namespace,
+            resource_timeout=max(1, int(patience)),
+            shutdown_on_close=True,
+            quiet=True,
+        )
+
+    async def _start(self) -> None:
+        try:
+            # by itself it waits without end for a scheduler whose image cannot be pulled
+            async with asyncio.timeout(self.patience):
+                await super()._start()
+        except REFUSED as error:
+            said = await self.said()
+            with suppress(*REFUSED):
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await self._close()
+            self.shutdown_on_close = False  # at the end of the process it would be tried again
+            problem = said or str(error) or f"no scheduler within {self.patience:g} s"
+            msg = f"Kubernetes did not start cluster.kubernetes: {' '.join(problem.split()).rstrip('.')}."
+            raise ClusterError(msg) from error
+
+    async def said(self) -> str:
+        """Return what Kubernetes says of pods that do not run, an empty text where it says nothing."""
+        found: dict[str, None] = {}
+        with suppress(*REFUSED):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                async for pod in kr8s.asyncio.get(
+                    "pods", namespace=self.namespace, label_selector=f"dask.org/cluster-name={self.name}"
+                ):
+                    found.update(dict.fromkeys(waiting_for(pod.raw.get("status", {}))))
+        return "; ".join(found)
+
+
+def waiting_for(status: dict[str, Any]) -> list[str]:
+    """Return why a pod of such a status does not run."""
+    states = [container.get("state", {}) for container in status.get("containerStatuses", ())]
+    reasons = [state[kind] for state in states for kind in ("waiting", "terminated") if state.get(kind)]
+    unmet = [c for c in status.get("conditions", ()) if c.get("type") == "PodScheduled" and c.get("status") == "False"]
+    texts = [": ".join(filter(None, (each.get("reason"), each.get("message")))) for each in (*reasons, *unmet)]
+    return [text for text in texts if text]
+
+
+@contextmanager
+def serving(settings: ClusterSettings) -> Iterator[Client]:
+    """Yield a client of pods that are asked for here, and deleted at the end."""
+    kubernetes = settings.kubernetes
+    assert kubernetes is not None
+    manifest = cluster_manifest(settings, f"daskfs-{uuid.uuid4().hex[:10]}")
+    cluster = Pods(manifest, kubernetes.namespace, settings.wait_seconds)
+
+    def told() -> str:
+        said = " ".join(cluster.sync(cluster.said).split()).rstrip(".")
+        return (
+            f"no worker came within {settings.wait_seconds:g} s: "
+            f"{f'Kubernetes says of the pods: {said}' if said else 'Kubernetes says nothing of the pods'}; wait longer "
+            "(cluster.wait_seconds), or ask for less (cluster.memory_limit, .threads)."
+        )
+
+    try:
+        with Client(cluster) as client:
+            wait_for_workers(client, settings, told)
+            yield client
+    finally:
+        try:
+            cluster.close(timeout=CLOSE_SECONDS)
+        except REFUSED as error:  # what has been ranked is there all the same
+            logger.warning("DaskCluster %s may still be there: %s", cluster.name, error)

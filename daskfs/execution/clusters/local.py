@@ -1,0 +1,94 @@
+"""A local cluster: one process for each worker, on the loopback interface only."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from distributed import Client, LocalCluster
+
+from daskfs.errors import ClusterError
+from daskfs.execution.cluster import ONE_THREAD, ClusterSettings, granted_memory
+from daskfs.execution.clusters.certificates import made_for_the_run
+
+DRIVER_ENDS_THEM = {"DASK_DASKFS__LOCAL_WORKERS": "true"}
+"""Tells :mod:`daskfs.execution.worker` to leave the end of local workers to the driver."""
+
+
+class LocalWorkers(LocalCluster):
+    """Worker processes of this machine, under nannies."""
+
+    def complete(self, n_workers: int) -> None:
+        """Begin to have as many workers again.
+
+        Nannies start workers that die again, but end where one cannot start.
+        """
+        for name, nanny in list(self.workers.items()):
+            if nanny.status.name == "closed":
+                self.workers.pop(name, None)
+        self.scale(n_workers)
+
+
+@contextmanager
+def serving(settings: ClusterSettings) -> Iterator[Client]:
+    """Yield a client of processes that are started, and ended, here."""
+    limit, _ = granted_memory(settings, None)
+    _check_directory(settings.local_directory)
+    security = made_for_the_run() if settings.tls else None
+    _start_tracker()
+    try:
+        cluster = LocalWorkers(
+            n_workers=settings.workers,
+            threads_per_worker=settings.threads,
+            processes=True,
+            host="127.0.0.1",
+            memory_limit=limit,
+            silence_logs=logging.CRITICAL,  # a failed unit is reported once, by the driver
+            dashboard_address="127.0.0.1:0" if settings.dashboard else None,
+            # without an address of its own a scheduler that shows no dashboard would still ask for port 8787
+            scheduler_kwargs={"dashboard": settings.dashboard, "dashboard_address": "127.0.0.1:0"},
+            preload="daskfs.execution.worker",
+            local_directory=settings.local_directory,
+            security=security,
+            env={**ONE_THREAD, **DRIVER_ENDS_THEM},
+        )
+    except (OSError, RuntimeError) as error:
+        msg = (
+            f"the workers of the local cluster cannot start ({error}): run with --set cluster.workers=0 to see what a "
+            "process of daskfs lacks here, or start fewer of them."
+        )
+        raise ClusterError(msg) from error
+    with cluster, Client(cluster) as client:
+        yield client
+
+
+def _start_tracker() -> None:
+    """Start the process that clears up behind workers that were killed: it would print a warning for each."""
+    from multiprocessing import resource_tracker
+
+    key, quiet = "PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker"
+    before = os.environ.get(key)
+    os.environ[key] = f"{before},{quiet}" if before else quiet
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        if before is None:
+            del os.environ[key]
+        else:
+            os.environ[key] = before
+
+
+def _check_directory(path: str | None) -> None:
+    if path is None:
+        return
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        msg = f"cluster.local_directory {path} cannot be written: {error.strerror}. Name another directory, or null."
+        raise ClusterError(msg) from error

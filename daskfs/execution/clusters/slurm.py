@@ -1,0 +1,234 @@
+"""Workers that are jobs of SLURM, submitted by the driver through dask-jobqueue: one job, one process, one worker.
+
+dask-jobqueue is told to keep the number of workers (``adapt``), which submits a job for each that is missing. What it
+does not see is a job that has ended before its worker came, and one that could not be submitted: the driver, who looks
+after the cluster while units run, asks SLURM which jobs there are and lets go of the others.
+
+A worker has no nanny, as SLURM signals both at once and the nanny would end its worker within seconds; it is the
+job's first process, so that a signal to the job reaches it, and leaves in order (:mod:`daskfs.execution.worker`).
+What nannies set up is in the environment (:mod:`daskfs.execution.clusters.environment`). Of the wall time it uses all
+but :data:`MARGIN_SECONDS`: then it ends its unit and leaves, and another job takes its place. Dask's own ``--lifetime``
+would let that unit run again elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from dask_jobqueue.slurm import SLURMCluster, SLURMJob
+from distributed import Client, Status
+from distributed.utils import get_ip
+
+from daskfs.errors import ClusterError
+from daskfs.execution.cluster import ClusterSettings, SlurmSettings
+from daskfs.execution.clusters.arrival import wait_for_workers
+from daskfs.execution.clusters.certificates import made_for_the_run
+from daskfs.execution.clusters.environment import carried, variable
+from daskfs.execution.clusters.walltime import walltime_seconds
+from daskfs.execution.worker import LIFETIME_KEY
+
+MiB = 2**20
+JOB_NAME = "daskfs-worker"
+DEATH_SECONDS = 120
+"""How long a worker looks for its scheduler."""
+MARGIN_SECONDS = 300
+"""What of the wall time is left for the end of a worker."""
+SHORTEST_LIFETIME = 600
+"""Seconds; a job that lasts no longer has its wall time to end it."""
+ASK_SECONDS, SOON_SECONDS = 30.0, 3.0
+"""How often SLURM is asked for the jobs while workers are missing, and how often for as long after one has gone: its
+controller has others to serve.
+"""
+ANSWER_SECONDS = 20.0
+"""How long SLURM's controller may take to answer."""
+ENDED = ("COMPLETING", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY")
+"""States of jobs that no worker comes from any more."""
+
+
+class WorkerJob(SLURMJob):
+    """One job; the class remembers why the last one could not be submitted."""
+
+    refused = ""
+
+    async def _submit_job(self, script_filename: str) -> str:
+        try:
+            out = str(await super()._submit_job(script_filename))
+        except (OSError, RuntimeError) as error:
+            type(self).refused = told_by(error)
+            raise
+        type(self).refused = ""
+        return out
+
+    async def close(self) -> None:
+        """Cancel the job, if there is one."""
+        await super().close()
+        self.status = Status.closed  # the cluster looks at its end whether it is
+
+
+def told_by(error: BaseException) -> str:
+    """Return what a command of SLURM said: the error lines among what dask-jobqueue makes of it."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return "; ".join([line for line in lines if "error:" in line] or lines[-1:])
+
+
+class SlurmWorkers(SLURMCluster):
+    """Jobs of SLURM, one for each worker."""
+
+    _asked = _lost = -ASK_SECONDS
+    _n_last = 0
+
+    def complete(self, n_workers: int) -> None:
+        """Begin to have as many workers again: let go of jobs that have ended, for which others are submitted then."""
+        del n_workers  # those that `adapt` was told
+        assert self.scheduler is not None
+        registered, now = {str(worker.name) for worker in list(self.scheduler.workers.values())}, time.monotonic()
+        if len(registered) < self._n_last:
+            self._lost = now
+        self._n_last = len(registered)
+        if not self.is_time(now) or (states := self.states()) is None:
+            return
+        gone = [
+            name
+            for name, job in list(self.workers.items())
+            if str(name) not in registered and states.get(str(job.job_id), ENDED[0]) in ENDED
+        ]
+        # what cannot be submitted now is tried again when they are missed the next time
+        with suppress(OSError, RuntimeError):
+            if gone:
+                self.sync(self.scale_down, gone, callback_timeout=ANSWER_SECONDS)
+
+    def have_ended(self, n_workers: int) -> bool:
+        """Return whether as many jobs have been submitted, and SLURM knows none of them any more that may begin."""
+        if not self.is_time(time.monotonic(), SOON_SECONDS):
+            return False
+        jobs, states = [str(job.job_id) for job in list(self.workers.values()) if job.job_id], self.states()
+        return states is not None and len(jobs) >= n_workers and all(states.get(job, ENDED[0]) in ENDED for job in jobs)
+
+    def is_time(self, now: float, often: float = ASK_SECONDS) -> bool:
+        """Return whether SLURM is to be asked now."""
+        often = SOON_SECONDS if now < self._lost + ASK_SECONDS else often
+        if now < self._asked + often:
+            return False
+        self._asked = now
+        return True
+
+    def states(self) -> dict[str, str] | None:
+        """Return the states of the jobs that SLURM knows, by their id; None where it does not answer."""
+        return self._queue("%i %T")
+
+    def reasons(self) -> str:
+        """Return what SLURM says of jobs that have not begun."""
+        found = (self._queue("%i %T (%r)") or {}).values()
+        return ", ".join(dict.fromkeys(text for text in found if not text.startswith("RUNNING")))
+
+    def _queue(self, form: str) -> dict[str, str] | None:
+        ids = [str(job.job_id) for job in list(self.workers.values()) if job.job_id]
+        words = ["squeue", "--noheader", "--states=all", f"--format={form}", f"--jobs={','.join(ids)}"]
+        if not ids:
+            return {}
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        if done.returncode != 0:  # it knows none of several jobs that have ended long ago, or the controller is away
+            return {} if "Invalid job id" in done.stderr else None
+        pairs = (line.strip().partition(" ") for line in done.stdout.splitlines())
+        return {job: text for job, _, text in pairs}
+
+
+def job_options(settings: ClusterSettings, slurm: SlurmSettings) -> dict[str, Any]:
+    """Return what dask-jobqueue is told of each job; called while the driver's configuration is that of the run."""
+    assert settings.memory_limit is not None
+    lifetime = walltime_seconds(slurm.walltime) - MARGIN_SECONDS
+    environment = carried(settings)
+    if lifetime >= SHORTEST_LIFETIME:
+        environment[variable(LIFETIME_KEY)] = str(lifetime)
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
+    return {
+        "queue": slurm.queue,
+        "account": slurm.account,
+        "walltime": slurm.walltime,
+        "interface": slurm.interface,
+        "cores": settings.threads,
+        "processes": 1,
+        "memory": f"{settings.memory_limit}B",
+        "job_mem": f"{-(-settings.memory_limit // MiB)}M",
+        "nanny": False,
+        "local_directory": settings.local_directory,
+        "death_timeout": DEATH_SECONDS,
+        # a shell before it would end at the first signal, and its children with it
+        "python": f"exec {shlex.quote(slurm.python or sys.executable)}",
+        "worker_extra_args": [
+            "--preload daskfs.execution.worker",
+            *(() if settings.dashboard else ("--no-dashboard", "--dashboard-address 127.0.0.1:0")),
+        ],
+        "job_script_prologue": [*exports, *slurm.job_script_prologue],
+        # one that SLURM began anew would come besides the one that takes its place
+        "job_extra_directives": ["--no-requeue", *slurm.job_extra_directives],
+        "job_directives_skip": list(slurm.job_directives_skip),
+        "log_directory": slurm.log_directory,
+        "job_name": JOB_NAME,
+    }
+
+
+@contextmanager
+def serving(settings: ClusterSettings) -> Iterator[Client]:
+    """Yield a client of workers in jobs that are submitted here, and cancelled at the end."""
+    slurm = settings.slurm
+    assert slurm is not None
+    if shutil.which(WorkerJob.submit_command) is None:
+        msg = "cluster.slurm submits jobs by sbatch, which is not there: start daskfs where SLURM takes jobs from."
+        raise ClusterError(msg)
+    options = job_options(settings, slurm)
+    WorkerJob.refused = ""
+    # without an interface dask-jobqueue would let the scheduler listen on every one that the machine has
+    where = {"interface": slurm.interface} if slurm.interface else {"host": get_ip()}
+    try:
+        cluster = SlurmWorkers(
+            job_cls=WorkerJob,  # type: ignore[arg-type]  # annotated as an object of the class
+            security=made_for_the_run() if settings.tls else None,
+            shared_temp_directory=slurm.shared_temp_directory,
+            silence_logs=logging.CRITICAL,  # a failed unit is reported once, by the driver
+            scheduler_options={**where, "dashboard": settings.dashboard, "dashboard_address": "127.0.0.1:0"},
+            **options,
+        )
+    except (OSError, RuntimeError, ValueError) as error:
+        msg = f"the scheduler for cluster.slurm cannot start: {_last_line(error)}."
+        raise ClusterError(msg) from error
+    with cluster, Client(cluster) as client:
+        cluster.adapt(minimum=settings.workers, maximum=settings.workers)
+
+        def look() -> None:
+            if WorkerJob.refused:
+                msg = f"SLURM takes no jobs for workers: {WorkerJob.refused.rstrip('.')}. See cluster.slurm in the job."
+                raise ClusterError(msg)
+            if cluster.have_ended(settings.workers):  # others would do no better
+                raise ClusterError(_all_ended(settings.workers, slurm.log_directory))
+
+        def told() -> str:
+            reasons = cluster.reasons()
+            return (
+                f"no worker came within {settings.wait_seconds:g} s: "
+                f"{f'SLURM says of the jobs: {reasons}' if reasons else 'SLURM says nothing of the jobs'}; wait longer "
+                "(cluster.wait_seconds), or ask for less (cluster.memory_limit, .threads, cluster.slurm)."
+            )
+
+        wait_for_workers(client, settings, told, look)
+        yield client
+
+
+def _last_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1].rstrip(".")
+
+
+def _all_ended(n_jobs: int, logs: str | None) -> str:
+    where = "slurm-*.out here, or name a cluster.slurm.log_directory" if logs is None else f"{logs}/{JOB_NAME}-*.err"
+    return f"SLURM began {n_jobs} jobs, and all of them ended before a worker came: see {where}."

@@ -1,0 +1,43 @@
+"""Starts the stand-ins for an API server and a node.
+
+    python -m tests.kubernetes.standin FOLDER
+
+FOLDER/kubeconfig says how to reach them, as soon as they answer. SIGTERM ends them and what runs in their pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from aiohttp import web
+
+from tests.kubernetes.apiserver import ApiServer, Objects
+from tests.kubernetes.node import Node, write_kubeconfig
+
+NAMESPACE = "default"
+
+
+async def serve(folder: Path) -> None:
+    """Serve until SIGTERM."""
+    objects = Objects()
+    objects.create("namespaces", None, {"metadata": {"name": NAMESPACE}})
+    runner = web.AppRunner(ApiServer(objects).app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    node = Node(objects, folder, server)
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    write_kubeconfig(folder / "kubeconfig.next", server, NAMESPACE)
+    (folder / "kubeconfig.next").rename(folder / "kubeconfig")
+    await ended.wait()
+    await node.close()
+    await runner.cleanup()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(Path(sys.argv[1])))

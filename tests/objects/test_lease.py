@@ -1,0 +1,148 @@
+"""A lock in an object store: who has it, who waits for it, and who comes by it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+
+import dask
+import pytest
+
+from daskfs.errors import StoreError
+from daskfs.places import ObjectPath
+from daskfs.store.lease import LEASE_KEY, Lease, holder, leased
+from tests.objects.proxy import Proxy, proxy
+from tests.objects.server import reach
+
+
+@pytest.fixture
+def path(bucket: str) -> ObjectPath:
+    return ObjectPath.of(f"{bucket}/run/.lock")
+
+
+def take(path: ObjectPath, seconds: float, told: list[str] | None = None) -> Lease:
+    """Take a lock that holds so long."""
+    with dask.config.set({LEASE_KEY: seconds}):
+        lease = Lease(path, "output.path")
+    lease.take((told if told is not None else []).append)
+    return lease
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.01)
+
+
+def abandoned(path: ObjectPath, seconds: float = 0.5) -> None:
+    """Leave a lock as a process does that is killed."""
+    held = {"owner": "process 1 on elsewhere", "token": "t", "seconds": seconds, "written": 1}
+    path.put_if(json.dumps(held).encode(), (None, None))
+
+
+def test_a_lock_is_given_back(path: ObjectPath) -> None:
+    with leased(path, "output.path", print) as lease:
+        assert (lease.is_there, lease.warning) == (True, "")
+        assert holder(path) is not None
+    assert not path.is_file()
+    assert holder(path) is None
+
+
+def test_a_lock_is_renewed_for_as_long_as_it_is_held(path: ObjectPath) -> None:
+    lease = take(path, 0.3)
+    wait_for(lambda: json.loads(path.read_bytes())["written"] > 4)
+    lease.check()
+    lease.give_back()
+
+
+def test_a_lock_whose_owner_lives_is_refused(path: ObjectPath) -> None:
+    lease, told = take(path, 3.0), []
+    begun = time.monotonic()
+    with pytest.raises(
+        StoreError, match=r"another daskfs process is running in s3://.*/run \(process \d+ on .*\): wait"
+    ):
+        take(path, 60, told)
+    assert time.monotonic() - begun < 30
+    assert len(told) == 1
+    assert "waiting up to 4 s to see whether that still runs" in told[0]
+    lease.check()
+    lease.give_back()
+
+
+def test_a_lock_whose_owner_was_killed_is_taken_over(path: ObjectPath) -> None:
+    abandoned(path)
+    told: list[str] = []
+    lease = take(path, 60, told)
+    assert "process 1 on elsewhere" in told[0]
+    lease.check()
+    lease.give_back()
+
+
+def test_a_lock_that_is_given_back_is_not_waited_for(path: ObjectPath) -> None:
+    abandoned(path, 600)
+    taken: list[Lease] = []
+    told: list[str] = []
+    waiting = threading.Thread(target=lambda: taken.append(take(path, 60, told)))
+    waiting.start()
+    wait_for(lambda: bool(told))
+    path.unlink()
+    waiting.join(60)
+    assert taken[0].is_there
+    taken[0].give_back()
+
+
+def test_one_of_those_who_wait_takes_a_lock_over(path: ObjectPath) -> None:
+    abandoned(path, 1.0)
+    taken: list[Lease] = []
+    refused: list[str] = []
+
+    def wait() -> None:
+        try:
+            taken.append(take(path, 9.0))
+        except StoreError as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=wait) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (len(taken), len(refused)) == (1, 3)
+    taken[0].give_back()
+
+
+def test_who_slept_finds_that_others_have_the_lock(path: ObjectPath) -> None:
+    asleep = take(path, 600)  # it will not be renewed before the test ends
+    path.unlink()
+    awake = take(path, 600)
+    asleep._renewed -= 1000  # as after a sleep
+    with pytest.raises(StoreError, match=r"has taken over s3://.*/run, which this process had not told of itself"):
+        asleep.check()
+    assert not asleep.is_there
+    asleep.give_back()
+    awake.check()  # its lock is not given back by the other one
+    awake.give_back()
+
+
+def test_a_lock_that_was_deleted(path: ObjectPath) -> None:
+    lease = take(path, 600)
+    path.unlink()
+    lease._renewed -= 1000
+    with pytest.raises(StoreError, match="was deleted or moved away while this process ran in it"):
+        lease.check()
+    lease.give_back()
+
+
+def test_a_lock_in_an_unreliable_store(server: str, path: ObjectPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    with proxy(Proxy(server, fault_rate=0.3, seed=5)) as unreliable:
+        reach(monkeypatch, unreliable.url)
+        lease = take(path, 600)
+        for _ in range(20):
+            lease._renew()
+            lease.check()
+        lease.give_back()
+        assert not path.is_file()
+    assert unreliable.faults.total() > 5

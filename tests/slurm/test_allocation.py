@@ -1,0 +1,99 @@
+"""A whole run in one allocation: workflows/slurm/job.sbatch on a real SLURM."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.execution.runs import run_here
+from tests.slurm.conftest import ROOT, Halts, environment
+from tests.slurm.site import Site
+
+pytestmark = pytest.mark.slurm
+
+SCRIPTS = ROOT / "workflows" / "slurm"
+SMALL = ("--ntasks=2", "--mem-per-cpu=1500M")
+"""Of the virtual nodes."""
+STOPPED = 75
+
+
+@pytest.fixture(scope="module")
+def ranking(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The ranking of a run without SLURM."""
+    folder = tmp_path_factory.mktemp("here")
+    run_here(SCRIPTS / "job.yaml", "--set", f"output.path={folder / 'run'}")
+    return (folder / "run" / "ranking.csv").read_bytes()
+
+
+def log(site: Site, job: str) -> str:
+    return (site.folder / f"daskfs-{job}.log").read_text()
+
+
+def test_a_run_to_its_report(site: Site, tmp_path: Path, ranking: bytes) -> None:
+    output = f"output.path={tmp_path / 'run'}"
+    job = site.submit(*SMALL, SCRIPTS / "job.sbatch", SCRIPTS / "job.yaml", "--set", output, **environment())
+    assert site.end_of(job)["ExitCode"] == "0:0", log(site, job)
+    assert (tmp_path / "run" / "ranking.csv").read_bytes() == ranking
+    assert (tmp_path / "run" / "report.html").stat().st_size > 50_000
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert len({event["process"] for event in events}) == 2
+    assert list(site.folder.glob(".daskfs-*")) == []  # the scheduler's file
+
+
+def test_the_wall_time_stops_a_run_that_the_next_start_finishes(
+    site: Site, tmp_path: Path, halts: Halts, ranking: bytes
+) -> None:
+    halts.want("score")
+    short = ("--time=00:01:00", "--signal=B:USR1@5")  # SLURM signals up to a minute before
+    words = (*SMALL, *short, SCRIPTS / "job.sbatch", SCRIPTS / "job.yaml", "--set", f"output.path={tmp_path / 'run'}")
+    job = site.submit(*words, **{**environment(), **halts.environment})
+    assert halts.job_at("score") == job
+    manifest = tmp_path / "run" / "run.json"
+    site.wait(lambda: json.loads(manifest.read_text())["status"] == "stopped")
+    assert "stopped by SIGTERM" in json.loads(manifest.read_text())["error"]
+    halts.go_on("score")
+    site.wait(lambda: site.show(job).get("Restarts") == "1")
+    assert site.run("scontrol", "update", f"JobId={job}", "TimeLimit=20").returncode == 0
+    assert site.end_of(job)["ExitCode"] == "0:0", log(site, job)
+    assert site.show(job)["Restarts"] == "1"
+    assert (tmp_path / "run" / "ranking.csv").read_bytes() == ranking
+    # what ran when the driver stopped may have been recorded all the same
+    assert {start for start, n in Counter(halts.starts()).items() if n > 1} <= {"score 0"}
+
+
+def test_a_run_that_cannot_begin_ends_the_job_with_its_exit_code(site: Site, tmp_path: Path) -> None:
+    overrides = ("--set", f"output.path={tmp_path / 'run'}", "--set", "data.source=nowhere.npy")
+    job = site.submit(*SMALL, SCRIPTS / "job.sbatch", SCRIPTS / "job.yaml", *overrides, **environment())
+    assert site.end_of(job)["ExitCode"] == "3:0", log(site, job)
+    assert re.search("^daskfs: .*nowhere.npy", log(site, job), re.MULTILINE)
+    assert site.show(job)["Restarts"] == "0"
+
+
+def test_the_line_for_scrontab_and_the_end_of_a_cancelled_run(site: Site, tmp_path: Path, halts: Halts) -> None:
+    """What the line runs, as SLURM's scrontab is not to be had; a run that is cancelled is stopped, not killed."""
+    *comments, line = (SCRIPTS / "scrontab").read_text().splitlines()
+    assert all(comment.startswith("#") for comment in comments)
+    options = [comment.removeprefix("#SCRON ") for comment in comments if comment.startswith("#SCRON ")]
+    *times, command = line.split(maxsplit=5)
+    assert times == ["0", "3", "*", "*", "1"]
+    home = tmp_path / "home"
+    (home / "daskfs").mkdir(parents=True)
+    for name in ("job.sbatch", "job.yaml"):
+        shutil.copy(SCRIPTS / name, home / "daskfs")
+    halts.want("score")
+    own = {**environment(), **halts.environment, "HOME": str(home)}
+    job = site.submit(*options, "--output=/dev/null", f"--wrap={command}", **own)
+    assert site.end_of(job)["ExitCode"] == "0:0"
+    submitted = halts.job_at("score")
+    assert site.show(submitted)["JobName"] == "daskfs"
+    (manifest,) = (home / "daskfs" / "runs").glob("*/run.json")
+    assert site.run("scancel", submitted).returncode == 0
+    site.wait(lambda: json.loads(manifest.read_text())["status"] == "stopped")
+    halts.go_on("score")
+    assert site.end_of(submitted)["JobState"] == "CANCELLED"
+    assert site.show(submitted)["Restarts"] == "0"

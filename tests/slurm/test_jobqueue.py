@@ -1,0 +1,147 @@
+"""Workers that are jobs of their own: cluster.slurm of a job file, and workflows/slurm/jobqueue.sbatch."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from distributed import Client
+
+from tests.cli.command import basic_job, write_job
+from tests.execution.runs import command, run_here
+from tests.execution.test_worker import statuses
+from tests.slurm.conftest import ROOT, Halts, environment
+from tests.slurm.site import Site
+
+pytestmark = pytest.mark.slurm
+
+SCRIPTS = ROOT / "workflows" / "slurm"
+WORKERS = "daskfs-worker"
+CLUSTER = 4
+PATIENCE, MARGIN = 5.0, 60.0
+"""cluster.wait_seconds, and what starting and ending may take besides on a machine that does other things."""
+
+
+@pytest.fixture(scope="module")
+def ranking(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The ranking of a run without SLURM."""
+    folder = tmp_path_factory.mktemp("here")
+    run_here(SCRIPTS / "jobqueue.yaml", "--set", "cluster.slurm=null", "--set", f"output.path={folder / 'run'}")
+    return (folder / "run" / "ranking.csv").read_bytes()
+
+
+def submit(site: Site, folder: Path, halts: Halts, **more: str) -> str:
+    """Submit the driver of a run on two workers."""
+    settings = {
+        "cluster.workers": 2,
+        "cluster.memory_limit": "1GiB",
+        "cluster.slurm.interface": "lo",
+        "cluster.slurm.log_directory": folder / "logs",
+        "output.path": folder / "run",
+    }
+    overrides = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    words = (SCRIPTS / "jobqueue.sbatch", SCRIPTS / "jobqueue.yaml", *overrides)
+    return site.submit("--mem-per-cpu=1500M", *words, **{**environment(), **halts.environment, **more})
+
+
+def finished(site: Site, job: str, folder: Path, ranking: bytes) -> None:
+    log = site.folder / f"daskfs-{job}.log"
+    assert site.end_of(job)["ExitCode"] == "0:0", log.read_text()
+    assert (folder / "run" / "ranking.csv").read_bytes() == ranking
+    site.wait(lambda: not site.jobs(WORKERS))
+
+
+def test_a_job_that_is_cancelled_is_replaced(site: Site, tmp_path: Path, halts: Halts, ranking: bytes) -> None:
+    """Its unit does not end in time, and runs again."""
+    halts.want("score")
+    driver = submit(site, tmp_path, halts, DASK_DASKFS__GRACE_SECONDS="1")
+    lost = halts.job_at("score")
+    halts.want("rank")
+    before = set(site.wait(lambda: len(found := site.running(WORKERS)) == 2 and found))
+    assert site.run("scancel", lost).returncode == 0
+    assert halts.job_at("rank") in before - {lost}
+    site.wait(lambda: len(set(site.running(WORKERS)) - before) == 1)
+    halts.go_on("rank")
+    finished(site, driver, tmp_path, ranking)
+    assert [start for start, n in Counter(halts.starts()).items() if n > 1] == ["score 0"]
+
+
+def test_a_job_that_is_told_to_leave_ends_its_unit(site: Site, tmp_path: Path, halts: Halts, ranking: bytes) -> None:
+    """As one that is preempted is: no unit runs twice, and another job takes its place."""
+    halts.want("score")
+    driver = submit(site, tmp_path, halts)
+    leaving = halts.job_at("score")
+    halts.want("rank")
+    before = set(site.wait(lambda: len(found := site.running(WORKERS)) == 2 and found))
+    with Client(halts.scheduler_of("score"), set_as_default=False) as client:
+        assert site.run("scancel", "--full", "--signal=TERM", leaving).returncode == 0
+        site.wait(lambda: "closing_gracefully" in statuses(client))
+    halts.go_on("score")
+    assert site.end_of(leaving)["ExitCode"] == "0:0"
+    assert halts.job_at("rank") in before - {leaving}
+    site.wait(lambda: len(set(site.running(WORKERS)) - before) == 1)
+    halts.go_on("rank")
+    finished(site, driver, tmp_path, ranking)
+    assert max(Counter(halts.starts()).values()) == 1
+
+
+def test_a_run_over_tls(site: Site, tmp_path: Path) -> None:
+    own = {"interface": "lo", "log_directory": str(tmp_path / "logs"), "shared_temp_directory": str(tmp_path)}
+    cluster = {"workers": 1, "memory_limit": "1GiB", "tls": True, "slurm": own}
+    path = write_job(tmp_path, basic_job(tmp_path, cluster=cluster))
+    done = run_at(site, path)
+    assert (done.returncode, done.stderr) == (0, "")
+    logs = "".join(log.read_text() for log in (tmp_path / "logs").iterdir())
+    assert "tls://127.0.0.1:" in logs
+    assert "tcp://" not in logs
+    assert list(tmp_path.glob(".dask-jobqueue*")) == []  # its certificate
+
+
+def run_at(site: Site, job: Path) -> subprocess.CompletedProcess[str]:
+    """Run a job on a machine that submits to SLURM."""
+    own = {**site.environment, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command("run", job, "-q"), capture_output=True, text=True, check=False, env=own, cwd=job.parent
+    )
+
+
+# ------------------------------------------------------------------------------------------------ what SLURM says no to
+def refusal(site: Site, folder: Path, **slurm: object) -> tuple[str, float]:
+    """Run a job in vain; return the one line that it says, and the seconds that it took."""
+    own = {"interface": "lo", "log_directory": str(folder / "logs"), **slurm}
+    cluster = {"workers": 2, "memory_limit": "1GiB", "wait_seconds": PATIENCE, "slurm": own}
+    path = write_job(folder, basic_job(folder, cluster=cluster))
+    began = time.monotonic()
+    done = run_at(site, path)
+    seconds = time.monotonic() - began
+    assert (done.returncode, done.stdout) == (CLUSTER, ""), done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert site.jobs(WORKERS) == []
+    return done.stderr, seconds
+
+
+def test_a_partition_that_does_not_exist(site: Site, tmp_path: Path) -> None:
+    line, seconds = refusal(site, tmp_path, queue="nowhere")
+    assert line.startswith(
+        "daskfs: SLURM takes no jobs for workers: sbatch: error: invalid partition specified: nowhere"
+    )
+    assert seconds < MARGIN
+
+
+def test_a_partition_that_runs_nothing(site: Site, tmp_path: Path) -> None:
+    line, seconds = refusal(site, tmp_path, queue="closed")
+    assert "no worker came within 5 s: SLURM says of the jobs: PENDING (PartitionDown)" in line
+    assert "cluster.wait_seconds" in line
+    assert PATIENCE < seconds < PATIENCE + MARGIN
+
+
+def test_jobs_that_end_at_once(site: Site, tmp_path: Path) -> None:
+    line, seconds = refusal(site, tmp_path, python="/nonexistent/python")
+    assert (
+        f"SLURM began 2 jobs, and all of them ended before a worker came: see {tmp_path}/logs/{WORKERS}-*.err" in line
+    )
+    assert seconds < PATIENCE + MARGIN
+    assert "/nonexistent/python" in "".join(path.read_text() for path in (tmp_path / "logs").glob("*.err"))

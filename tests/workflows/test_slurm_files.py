@@ -1,0 +1,44 @@
+"""workflows/slurm without SLURM: tests/slurm runs them where it is."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import dask
+import pytest
+
+from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.clusters.environment import carried
+from daskfs.job.job import load_job
+from daskfs.status import plan_job
+
+FOLDER = Path(__file__).parents[2] / "workflows" / "slurm"
+TOLD_BY_THE_DRIVER = ("ADMIN__TICK", "LOST_WORKER", "NO_WORKERS")
+"""What only its own scheduler, or nobody, asks for."""
+
+
+@pytest.mark.parametrize("script", sorted(FOLDER.glob("*.sbatch")), ids=lambda path: path.name)
+def test_scripts_are_ones_and_say_what_they_need(script: Path) -> None:
+    assert subprocess.run(["bash", "-n", script], capture_output=True, check=False).stderr == b""
+    done = subprocess.run(["bash", script], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert f"usage: sbatch {script.name} JOB.yaml" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["job", "jobqueue"])
+def test_jobs_fit(name: str, tmp_path: Path) -> None:
+    plan = plan_job(load_job(FOLDER / f"{name}.yaml", [f"output.path={tmp_path}"]))
+    assert plan["memory_limit"] is None or plan["peak_bytes"] < plan["memory_limit"]
+
+
+def test_an_allocation_has_the_settings_of_clusters_that_are_started() -> None:
+    lines = [line for line in (FOLDER / "job.sbatch").read_text().splitlines() if line.startswith("export ")]
+    exported = dict(word.split("=", 1) for line in lines for word in shlex.split(line)[1:])
+    settings = ClusterSettings(memory_limit=2**30)
+    with dask.config.set(settings.told_to_dask):
+        started = carried(settings)
+    for name in [name for name in started if any(part in name for part in TOLD_BY_THE_DRIVER)]:
+        del started[name]
+    assert exported == started
