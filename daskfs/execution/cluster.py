@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from daskfs.errors import ClusterError
@@ -183,16 +184,13 @@ def _serving(settings: ClusterSettings) -> Callable[[ClusterSettings], AbstractC
         kind = "slurm"
     else:
         kind = "local" if settings.kubernetes is None else "kubernetes"
-    lacking = {"slurm": "dask_jobqueue", "kubernetes": "dask_kubernetes"}
+    package = {"slurm": "dask_jobqueue", "kubernetes": "dask_kubernetes"}.get(kind)
+    if package is not None and find_spec(package) is None:
+        msg = f"cluster.{kind} needs the package {package.replace('_', '-')}: pip install 'daskfs[{kind}]'."
+        raise ClusterError(msg)
     interrupt = signal.getsignal(signal.SIGINT)
     try:
         module = import_module(f"daskfs.execution.clusters.{kind}")
-    except ModuleNotFoundError as error:
-        package = lacking.get(kind)
-        if package is None or (error.name or "").partition(".")[0] != package:
-            raise
-        msg = f"cluster.{kind} needs the package {package.replace('_', '-')}: pip install 'daskfs[{kind}]'."
-        raise ClusterError(msg) from error
     finally:
         # dask-jobqueue takes Ctrl-C for itself when it is imported
         if threading.current_thread() is threading.main_thread():

@@ -138,7 +138,7 @@ def read_slab(tiles: str, columns: int, unit: int, with_zarr: bool) -> None:
     if not with_zarr:
         opened.read_panels(wanted.start, wanted.stop)
         return
-    X = open_zarr(opened.store.path(layout.X), mode="r")
+    X = open_zarr(opened.store.path(layout.X))
     for index in range(shape.n_bands):
         for part in row_blocks(wanted.stop - wanted.start, shape.tile_columns):
             X[shape.band(index), wanted.start + part.start : wanted.start + part.stop]

@@ -75,13 +75,15 @@ def run_here(job: Path, *arguments: object) -> dict[str, Any]:
     return result
 
 
-def local_cluster(n_workers: int) -> LocalCluster:
-    """Start workers of one thread and 1 GiB, on the loopback only; they end with a block over the cluster."""
+def local_cluster(n_workers: int, memory_limit: str | int = "1GiB") -> LocalCluster:
+    """Start workers of one thread, on the loopback only and on ports that nobody has; they end with a block over the
+    cluster.
+    """
     return LocalCluster(
         n_workers=n_workers,
         threads_per_worker=1,
         host="127.0.0.1",
-        memory_limit="1GiB",
+        memory_limit=memory_limit,
         dashboard_address=None,
         scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
     )

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import LocalCluster
 
 from daskfs import make_job
 from daskfs.errors import MemoryPlanError
@@ -22,7 +21,7 @@ from daskfs.plan.stages import PROCESS_BYTES, MiB, Stage, check_memory
 from daskfs.status import plan_job
 from tests.cli.command import daskfs
 from tests.execution.outgrowing import WAY_KEY
-from tests.execution.runs import run, write_job
+from tests.execution.runs import local_cluster, run, write_job
 
 TALL = "synthetic:mixture?n_samples=9000&n_features=24&n_classes=3&n_informative=8&seed=1"
 ENOUGH = re.compile(r"(\d+) MiB or more")
@@ -128,8 +127,7 @@ def test_conversions_begin_under_the_limit_that_is_named(tmp_path: Path) -> None
 @pytest.mark.cluster
 def test_workers_that_are_there_must_have_the_limit_that_is_named(tmp_path: Path) -> None:
     def outcome(limit: int) -> Any:
-        options: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": None, "host": "127.0.0.1"}
-        with LocalCluster(n_workers=1, memory_limit=limit * MiB, **options) as cluster:
+        with local_cluster(1, limit * MiB) as cluster:
             where = {"address": cluster.scheduler_address}
             return daskfs("run", write_job(tmp_path, TALL, cluster=where, evaluate=None), "-q")
 

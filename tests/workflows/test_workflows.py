@@ -276,7 +276,8 @@ def test_svm_experiment_names_tasks_that_fail(svm_paper: Any) -> None:
         svm_paper.Task("SVM-RFE^r", 20, 1, {"C": -1.0}),
         svm_paper.Task("LapSVM-RFE", 20, 2, {"step": 0.5, "laplacian": True}),
     ]
-    local = LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None)
+    options = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    local = LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None, scheduler_kwargs=options)
     with local as cluster, Client(cluster) as client:
         found, failed = svm_paper.run_all(tasks, client)
     assert [(one.method, one.repeat) for one in found] == [("SVM-RFE", 0), ("LapSVM-RFE", 2)]
