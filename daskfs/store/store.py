@@ -112,14 +112,16 @@ class Store:
         clipped = tuple(max(1, min(c, s)) for c, s in zip(chunks, shape, strict=True))
         document = zarr_document(shape, np.dtype(dtype), clipped)
         found = self._document(metadata)
-        if found is None or not self._fits(path, found, shape, dtype, clipped):
+        array = None if found is None else self._described(path, found)
+        if array is None or (array.shape, array.dtype, array.chunks) != (shape, np.dtype(dtype), clipped):
             self._opened.pop(name, None)
             with writing(path):
                 # where the metadata alone are lost, chunks stay: their units' records say whether they belong here
-                if found is not None:
+                if array is not None:
                     remove(path)
                 put(metadata, document, synced=False)
             found = document
+        assert found is not None
         self._note({metadata: Output("objects", (len(found), zlib.crc32(found)))})
 
     @staticmethod
@@ -133,12 +135,12 @@ class Store:
             return None
 
     @staticmethod
-    def _fits(path: Place, document: bytes, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> bool:
+    def _described(path: Place, document: bytes) -> Any:
+        """Return the array that metadata describe, None where nobody can read them."""
         try:
-            array = open_zarr(path, document)
+            return open_zarr(path, document)
         except StoreError:
-            return False
-        return bool(array.shape == shape and array.dtype == np.dtype(dtype) and array.chunks == chunks)
+            return None
 
     def open(self, name: str) -> Array:
         """Return an array of the store; :class:`StoreError` when it is not there."""
