@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import dask
 import psutil
@@ -48,11 +49,20 @@ class Seen:
     command_lines: tuple[str, ...]
 
 
-def look_at(pid: int) -> Seen:
-    processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+def with_children(pid: int) -> list[psutil.Process]:
+    return [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+
+
+def open_sockets(processes: list[psutil.Process]) -> list[Any]:
+    """Return the sockets on which any of some processes can be told something."""
     pids = {process.pid for process in processes}
     sockets = [found for found in psutil.net_connections(kind="inet") if found.pid in pids]
-    open_ones = [s for s in sockets if s.status == psutil.CONN_LISTEN or s.type == socket.SOCK_DGRAM]
+    return [s for s in sockets if s.status == psutil.CONN_LISTEN or s.type == socket.SOCK_DGRAM]
+
+
+def look_at(pid: int) -> Seen:
+    processes = with_children(pid)
+    open_ones = open_sockets(processes)
     assert {s.pid for s in open_ones} >= {pid}
     return Seen(tuple((s.laddr.ip, s.laddr.port) for s in open_ones), tuple(" ".join(p.cmdline()) for p in processes))
 
@@ -123,7 +133,8 @@ def answered(port: int, path: str) -> str:
 
 
 def test_a_dashboard_only_when_asked() -> None:
-    others = {port for _, port in look_at(os.getpid()).listening}  # servers that tests beside this one have started
+    # servers that tests beside this one have started
+    others = {found.laddr.port for found in open_sockets(with_children(os.getpid()))}
     for dashboard in (False, True):
         with connected(ClusterSettings(workers=1, memory_limit=GiB, dashboard=dashboard)) as client:
             assert client is not None
