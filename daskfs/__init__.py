@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from daskfs.estimators.supervised import SupervisedLaplacianScore
     from daskfs.estimators.svm import SVMRFE
     from daskfs.evaluation.api import evaluate_selectors
+    from daskfs.export.api import export_into, export_run
     from daskfs.graph.api import KNNGraph, knn_graph
     from daskfs.job.job import load_job, make_job
     from daskfs.pipeline import run_job
@@ -58,6 +59,8 @@ _HOME = {
     "KNNGraph": "daskfs.graph.api",
     "distance_correlation_matrix": "daskfs.scores.api",
     "evaluate_selectors": "daskfs.evaluation.api",
+    "export_into": "daskfs.export.api",
+    "export_run": "daskfs.export.api",
     "knn_graph": "daskfs.graph.api",
     "load_job": "daskfs.job.job",
     "make_job": "daskfs.job.job",
@@ -93,6 +96,8 @@ __all__ = [
     "compare_runs",
     "distance_correlation_matrix",
     "evaluate_selectors",
+    "export_into",
+    "export_run",
     "knn_graph",
     "load_job",
     "load_study",

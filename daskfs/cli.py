@@ -158,6 +158,13 @@ def _plan_lines(result: dict[str, Any]) -> list[str]:
     lines += [_elimination_line(found) for found in result["eliminations"]]
     if result["eliminations"] and not result["labels_counted"]:
         lines.append("labels are counted with the tiles: until then, routes are as if every row had one")
+    lines += [] if result["note"] is None else [f"note: {result['note']}"]
+    if result["batches"] is not None and not result["batches"]:
+        lines.append("batches are known, and planned, when the tiles are there")
+    for name, planned in (result["batches"] or {}).items():
+        left = sum(stage["units"] - stage["done"] for stage in planned["stages"])
+        read = planned["bytes_read"] / MiB
+        lines.append(f"batch {name}: {planned['shape']['n_samples']} rows, {left} units to run, reads {read:.1f} MiB")
     limit = result["memory_limit"]
     shown = f"{limit / MiB:.0f} MiB" if limit else "not known before the cluster is"
     lines.append(f"peak {result['peak_bytes'] / MiB:.0f} MiB in a worker; its limit: {shown}")
@@ -280,6 +287,9 @@ def _status_lines(result: dict[str, Any]) -> list[str]:
             reached = f"round {s['rounds'] + 1}" if s["seconds_left"] is None else f"after {s['rounds']} rounds"
             left = f", {reached}"
         lines.append(f"{s['stage']:<{width}}{s['done']:>8} of {s['units']}{left}")
+    for name, own in result["batches"].items():
+        done, units = (sum(s[key] for s in own["stages"]) for key in ("done", "units"))
+        lines.append(f"{'batch ' + name:<{width}}{done:>8} of {units}, {own['status']}")
     return lines
 
 
@@ -347,24 +357,36 @@ def _verdict(result: dict[str, Any]) -> str:
     return f"{what}: what is damaged can be deleted with --remove, and the same run or convert makes it again."
 
 
-Source = Annotated[str, typer.Argument(metavar="SRC", help="Path, sklearn:NAME or synthetic:...")]
+Source = Annotated[str, typer.Argument(metavar="SRC", help="Path, pattern of parts, sklearn:NAME or synthetic:...")]
 Labels = Annotated[str | None, typer.Option(help="Column, member or path that holds the labels.")]
 Weights = Annotated[
     str | None, typer.Option(help="Column, member or path that holds how many rows each row counts for.")
 ]
-Member = Annotated[str | None, typer.Option("--array", help="Member of an .npz or path in a Zarr group that holds X.")]
+Member = Annotated[
+    str | None, typer.Option("--array", help="Member of an .npz or HDF5 file or of a Zarr group that holds X.")
+]
+Dims = Annotated[
+    tuple[str, str] | None,
+    typer.Option(metavar="ROWS COLUMNS", help="Named dimensions (xarray, NetCDF) along the rows and columns of X."),
+]
 Groups = Annotated[
     str | None, typer.Option(help="Column, member or path that holds the group of each row, which folds keep together.")
 ]
 Times = Annotated[
     str | None, typer.Option(help="Column, member or path that holds the time of each row: numbers or ISO dates.")
 ]
+Batch = Annotated[
+    str | None,
+    typer.Option(help="Column, member or path that holds the batch of each row, within which features are scored."),
+]
+Transpose = Annotated[bool, typer.Option("--transpose", help="Of a Matrix Market file: its columns are the rows of X.")]
 Exclude = Annotated[list[str] | None, typer.Option(help="Table column that is no feature and that no option names.")]
 Task = Annotated[str, typer.Option(help="auto, classification or regression.")]
+Missing = Annotated[str, typer.Option(help="What becomes of missing values: refuse or mean (of their columns).")]
 Names = Annotated[str | None, typer.Option(help="Member or text file with the feature names.")]
 
 
-def _data_block(exclude: list[str] | None, **keys: str | None) -> Any:
+def _data_block(exclude: list[str] | None, **keys: str | bool | tuple[str, str] | None) -> Any:
     from daskfs.job.job import make_data
 
     return make_data({**keys, "exclude": exclude or []})
@@ -380,9 +402,13 @@ def convert(
     weights: Weights = None,
     groups: Groups = None,
     times: Times = None,
+    batch: Batch = None,
     array: Member = None,
+    dims: Dims = None,
+    transpose: Transpose = False,
     exclude: Exclude = None,
     task: Task = "auto",
+    missing: Missing = "refuse",
     feature_names: Names = None,
     workers: Annotated[int, typer.Option(min=0, help="Worker processes; 0 works in this one.")] = 2,
     memory_limit: Annotated[str | None, typer.Option(help="Of one worker, e.g. 2GiB.")] = None,
@@ -400,11 +426,15 @@ def convert(
         exclude,
         source=source,
         array=array,
+        dims=dims,
+        transpose=transpose,
         labels=labels,
         weights=weights,
         groups=groups,
         times=times,
+        batch=batch,
         task=task,
+        missing=missing,
         feature_names=feature_names,
     )
     cluster = make_cluster({"workers": workers, "memory_limit": memory_limit})
@@ -425,23 +455,29 @@ def inspect(
     weights: Weights = None,
     groups: Groups = None,
     times: Times = None,
+    batch: Batch = None,
     array: Member = None,
+    dims: Dims = None,
+    transpose: Transpose = False,
     exclude: Exclude = None,
     task: Task = "auto",
     feature_names: Names = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show shape, tiles, labels, weights, groups, times, missing values and constant features."""
+    """Show shape, tiles, labels, weights, groups, times, batches, missing values and constant features."""
     from daskfs.inspection import inspect_data
 
     data = _data_block(
         exclude,
         source=source,
         array=array,
+        dims=dims,
+        transpose=transpose,
         labels=labels,
         weights=weights,
         groups=groups,
         times=times,
+        batch=batch,
         task=task,
         feature_names=feature_names,
     )
@@ -453,17 +489,80 @@ def _description_lines(result: dict[str, Any]) -> list[str]:
     return [
         f"{key}: {', '.join(map(str, v)) if isinstance(v, list) else v}"
         for key, v in {**result, **told}.items()
-        if v is not None
+        if v is not None and v != []
     ]
 
 
-_TOLD: dict[str, Callable[[dict[str, Any]], str]] = {
+_TOLD: dict[str, Callable[[Any], str | list[str]]] = {
     "weights": lambda w: (
         f"{w['n_counted']} rows count for {w['total']:g}, each for {w['minimum']:g} to {w['maximum']:g}"
     ),
     "groups": lambda g: f"{g['n_groups']}, each of {g['smallest']} to {g['largest']} rows",
     "times": lambda t: f"{t['n_distinct']} different ones, from {t['first']} to {t['last']}",
+    "batch": lambda b: [f"{name} ({rows} rows)" for name, rows in zip(b["names"], b["rows"], strict=True)],
+    "duplicate": lambda groups: [" = ".join(names) for names in groups],
 }
+
+
+@app.command(epilog=EPILOG)
+def export(
+    run_directory: Annotated[str, typer.Argument(metavar="RUN")],
+    out: Annotated[str | None, typer.Argument(metavar="[OUT]", help="File, directory or URL to write.")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(help="anndata, zarr, parquet, npz, or with --data tiles; default: what the ending of OUT says."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="METHOD", help="Write the data: all rows of the features that this method selected."),
+    ] = None,
+    n_features: Annotated[int | None, typer.Option(min=1, help="With --data: so many of its best features.")] = None,
+    into: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Instead of OUT: an AnnData file of yours, to whose var columns are added."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at OUT.")] = False,
+    workers: Annotated[int, typer.Option(min=0, help="Of --to tiles: worker processes; 0 works in this one.")] = 0,
+    memory_limit: Annotated[str | None, typer.Option(help="Of one worker, e.g. 2GiB.")] = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write rankings, or the data with selected features only, in another format."""
+    from daskfs.execution.cluster import ClusterSettings
+    from daskfs.export.api import export_into, export_run
+    from daskfs.job.job import make_cluster
+
+    if (out is None) == (into is None):
+        raise JobError("export writes OUT, or adds to a file by --into: name one of them.")
+    if into is not None:
+        if to or data or n_features or overwrite:
+            raise JobError("--into takes none of --to, --data, --n-features and --overwrite.")
+        _emit(export_into(run_directory, into), as_json, _exported_lines)
+        return
+    assert out is not None
+    settings = ClusterSettings.of(make_cluster({"workers": workers, "memory_limit": memory_limit}).model_dump())
+    kind: Any = to  # checked there
+    progress = _progress(quiet, verbose)
+    try:
+        result = export_run(
+            run_directory,
+            out,
+            to=kind,
+            data=data,
+            n_features=n_features,
+            overwrite=overwrite,
+            cluster=settings,
+            progress=progress,
+        )
+    finally:
+        progress.close()
+    _emit(result, as_json, _exported_lines)
+
+
+def _exported_lines(result: dict[str, Any]) -> list[str]:
+    rows = f"{result['n_samples']} rows x " if result.get("n_samples") else ""
+    return [f"{rows}{result['n_features']} features, methods {', '.join(result['methods'])}", result["path"]]
 
 
 @app.command(epilog=EPILOG)

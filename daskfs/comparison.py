@@ -383,6 +383,26 @@ def compare_runs(
     References
     ----------
     Demšar (2006), "Statistical Comparisons of Classifiers over Multiple Data Sets", JMLR 7.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from daskfs import compare_runs, make_job, run_job
+    >>> def ranked(run):
+    ...     return run_job(make_job({
+    ...         "data": {"source": f"sklearn:{run.name}"},
+    ...         "methods": ["VarianceScore", "FisherScore"],
+    ...         "evaluate": {"n_selected": [2]},
+    ...         "cluster": {"workers": 0},
+    ...         "output": {"path": str(run)},
+    ...     }))
+    >>> with TemporaryDirectory() as folder:
+    ...     runs = [Path(folder, name) for name in ("iris", "wine")]
+    ...     _ = [ranked(run) for run in runs]
+    ...     found = compare_runs(runs, Path(folder, "comparison"))
+    >>> found["average_ranks"][0]["method"]
+    'FisherScore'
     """
     wanted = checked(CompareBlock, compare_by or {}, "compare").model_dump()
     if not runs:

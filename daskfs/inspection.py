@@ -9,13 +9,15 @@ import numpy as np
 
 from daskfs.job.blocks import DataBlock
 from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.columnhash import N_HASHES, column_hashes, describe_equal, first_equal
 from daskfs.plan.tiles import plan_shape
 from daskfs.planning.tiles import is_tile_store, source_spec
-from daskfs.sources import open_source
+from daskfs.sources import Source, open_source
 from daskfs.sources.base import BESIDE
 from daskfs.sources.beside import COLUMNS
 from daskfs.sources.labels import encode_labels
 from daskfs.status import describe_tiles
+from daskfs.store.tiles import Shape
 
 LISTED = 20
 
@@ -27,16 +29,17 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
     -------
     dict
         Shape, dtype, tiles, labels, columns beside X, `missing` and `infinite` (name to count, the first 20 columns),
-        constant features.
+        constant and duplicate features.
     """
     spec = source_spec(data)
     if is_tile_store(spec):
         return describe_tiles(spec.source)
     source = open_source(spec)
     info = source.info
-    shape = plan_shape(info.n_samples, info.n_features, info.dtype.name, info.nnz if info.is_sparse else None, None)
+    nnz = info.nnz if info.is_sparse else None
+    shape = plan_shape(info.n_samples, info.n_features, info.dtype.name, nnz, None, info.row_multiple)
     names = list(info.feature_names or [f"x{i}" for i in range(info.n_features)])
-    missing, infinite, constant = _scan(source, shape.n_bands, shape)
+    missing, infinite, constant, first = _scan(source, shape)
     raw = source.read_labels()
     labels = None if raw is None else encode_labels(raw, info.n_samples, data.task)
     beside = {name: source.read_beside(name) for name in BESIDE}
@@ -52,6 +55,7 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
         "infinite": _listed(names, infinite),
         "n_constant": int(constant.sum()),
         "constant": [names[i] for i in np.flatnonzero(constant)[:LISTED]],
+        **describe_equal(np.where(constant, np.arange(first.size), first), names),
     }
     if labels is not None and labels.task == "classification":
         result["classes"] = {name: int((labels.values == code).sum()) for code, name in enumerate(labels.classes)}
@@ -62,13 +66,15 @@ def _listed(names: list[str], counts: np.ndarray) -> dict[str, int]:
     return {names[i]: int(counts[i]) for i in np.flatnonzero(counts)[:LISTED]}
 
 
-def _scan(source: Any, n_bands: int, shape: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _scan(source: Source, shape: Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     missing = np.zeros(shape.n_features, dtype=np.int64)
     infinite = np.zeros_like(missing)
     low, high = np.full(shape.n_features, np.inf), np.full(shape.n_features, -np.inf)
-    for index in range(n_bands):
+    hashes = np.zeros((N_HASHES, shape.n_features), dtype=np.uint64)
+    for index in range(shape.n_bands):
         band = shape.band(index)
         block = source.read_rows(band.start, band.stop)
+        hashes += column_hashes(block, band.start)
         if is_sparse(block):
             missing += np.bincount(block.indices[np.isnan(block.data)], minlength=shape.n_features)
             infinite += np.bincount(block.indices[np.isinf(block.data)], minlength=shape.n_features)
@@ -80,4 +86,4 @@ def _scan(source: Any, n_bands: int, shape: Any) -> tuple[np.ndarray, np.ndarray
             infinite += np.isinf(block).sum(axis=0)
         low = np.fmin(low, np.fmin.reduce(block, axis=0))
         high = np.fmax(high, np.fmax.reduce(block, axis=0))
-    return missing, infinite, (low == high) & (missing == 0)
+    return missing, infinite, (low == high) & (missing == 0), first_equal(hashes)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from daskfs.errors import DamagedError, DaskfsError
@@ -20,6 +21,16 @@ from daskfs.store.writing import writing
 Result = TypeVar("Result")
 Tell = Callable[[str, str], None]
 """Called with what is said of damage as it is found, and with what is left to say of it at the end."""
+
+
+@contextmanager
+def naming(what: str, name: str) -> Iterator[None]:
+    """Let errors name what they are of, where there are several."""
+    try:
+        yield
+    except DaskfsError as error:
+        error.add_note(f"({what} {name})")
+        raise
 
 
 def mended(work: Callable[[], Result], store: Store, lock: Lock, tell: Tell) -> Result:

@@ -7,25 +7,26 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from daskfs.errors import DaskfsError, InputError, JobError, RunStoppedError, StoreError, WriteError
 from daskfs.evaluation.design import check_folds, check_rows, sample_rows
 from daskfs.execution.cluster import ClusterSettings, Pool, connected, granted_memory
-from daskfs.execution.progress import Progress, Silent
+from daskfs.execution.progress import OfSeveral, Progress, Silent
 from daskfs.execution.stopping import check_stopped, stoppable
 from daskfs.execution.units import create_arrays
 from daskfs.execution.waves import Report, pending_units, run_stages
 from daskfs.job.blocks import DataBlock
 from daskfs.job.job import Job
 from daskfs.job.storage import reaching
-from daskfs.mending import Tell, describe_arrays, has_pending, mended, remove_lost, told_at_the_end
+from daskfs.mending import Tell, describe_arrays, has_pending, mended, naming, remove_lost, told_at_the_end
 from daskfs.methods.registry import check_labels
 from daskfs.places import is_there, lies_in, place, place_to_write, remove
 from daskfs.plan.stages import Plan, Stage, check_memory, digest, limit_per_unit
+from daskfs.planning.batches import batch_jobs, batch_url, find_batches
 from daskfs.planning.given import precomputed_path
 from daskfs.planning.run import plan_run, replanned
 from daskfs.planning.selection import listed_names
@@ -84,6 +85,22 @@ def run_job(
     ------
     daskfs.errors.DaskfsError
         Any of its kinds; what is finished stays recorded, and the same call goes on from there.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from daskfs import make_job, run_job
+    >>> with TemporaryDirectory() as folder:
+    ...     job = make_job({
+    ...         "data": {"source": "sklearn:iris"},
+    ...         "methods": ["VarianceScore"],
+    ...         "cluster": {"workers": 0},
+    ...         "output": {"path": folder},
+    ...     })
+    ...     first = run_job(job)
+    ...     again = run_job(job)
+    >>> first["data"]["n_samples"], sum(again["recomputed"].values())
+    (150, 0)
     """
     progress = progress or Silent()
     store = Store(place(job.output.path))
@@ -137,10 +154,12 @@ class _Run:
             runner = Runner(settings.pool(client), self.progress, self._report, self.recomputed, tell=self.tell)
             if tiles.stages:
                 fill_tiles(tiles, runner)
-            plan = self._plan(tiles, limit_per_unit(limit, threads))
+            batches = self._run_batches(tiles, client, limit, threads) if tiles.has_batch else []
+            plan = self._plan(tiles, limit_per_unit(limit, threads), batches)
             check_memory(plan.stages, limit, threads, is_joined=settings.is_joined)
             context = Context(self.store)
             check_labels_of(plan, context)
+            check_scalings_of(plan, context)
             create_arrays(context, plan.stages)
             if client is not None:
                 runner.pool.workers()  # to warm them would wait without end for a scheduler that is gone
@@ -148,7 +167,7 @@ class _Run:
             runner.run(context, plan.stages, plan.identity)
             self.times = {"stages": runner.seconds, "threads": runner.pool.n_threads}
         with self._end_told():
-            return self._finish(plan, tiles)
+            return self._finish(plan, tiles, batches)
 
     @contextmanager
     def _end_told(self) -> Iterator[None]:
@@ -208,7 +227,14 @@ class _Run:
         if self.manifest.get("status") != "done" or raw is None or read_tile_info(Store(place(tiles.url))) is None:
             return None
         plan = Plan.from_json(raw, self.store.url)
-        contexts = [(Context(Store(place(tiles.url))), tiles.stages), (Context(self.store), plan.stages)]
+        contexts: list[tuple[Context, Sequence[Stage]]] = [
+            (Context(Store(place(tiles.url))), tiles.stages),
+            (Context(self.store), plan.stages),
+        ]
+        for url in self._batch_urls() if tiles.has_batch else ():
+            if (found := finished_stages(url)) is None:
+                return None
+            contexts += found
         if any([has_pending(context, stage, stages, self.tell) for context, stages in contexts for stage in stages]):
             self.manifest["status"] = "running"
             self.store.write_json(layout.RUN_JSON, self.manifest)
@@ -226,7 +252,35 @@ class _Run:
         self.progress.message("nothing to do: every unit is recorded and its outputs are there")
         return {**self.manifest, "recomputed": {}}
 
-    def _plan(self, tiles: TilePlan, limit: int | None) -> Plan:
+    def _batch_urls(self) -> list[str]:
+        """Return where the runs of the batches lie that served any method."""
+        found = [batch for batch in self.manifest.get("batches", ()) if batch["methods"]]
+        return [batch_url(self.store.url, batch["number"]) for batch in found]
+
+    def _run_batches(
+        self, tiles: TilePlan, client: Client | None, limit: int | None, threads: int
+    ) -> list[dict[str, Any]]:
+        """Run the job over each batch, and return what is to be said of it; all are planned before any begins."""
+        batches = find_batches(self.job, tiles.url)
+        jobs = batch_jobs(self.job, self.store.url, tiles.url, batches)
+        for name, job in jobs.items():
+            with naming("batch", name):
+                check_planned(job, limit, threads)
+        done = {}
+        for name, job in jobs.items():
+            self.progress.message(f"batch {name}")
+            with naming("batch", name):
+                done[name] = run_job(job, OfSeveral(self.progress), connect=lambda _: nullcontext(client))
+            self.lock.check()
+            for stage, count in done[name].pop("recomputed").items():
+                self.recomputed[f"batch {name}, {stage}"] = count
+        keys = ("seconds", "peak_bytes", "planned_peak_bytes", "warnings", "report")
+        return [
+            {**batch.to_json(), **{key: done[batch.name][key] for key in keys if batch.name in done}}
+            for batch in batches
+        ]
+
+    def _plan(self, tiles: TilePlan, limit: int | None, batches: Sequence[Mapping[str, Any]]) -> Plan:
         info = read_tile_info(Store(place(tiles.url)))
         assert info is not None
         tiles = dataclasses.replace(
@@ -235,7 +289,9 @@ class _Run:
             n_classes=len(info.classes) or None,
             n_labelled=n_labelled(tiles.url),
         )
-        planned = plan_run(self.job, tiles, info.task, limit, open_tiles(tiles.url).feature_names())
+        names = open_tiles(tiles.url).feature_names()
+        known = [{key: batch[key] for key in ("number", "name", "methods")} for batch in batches]
+        planned = plan_run(self.job, tiles, info.task, limit, names, known)
         raw = self.store.read_json(layout.PLAN_JSON)
         if raw is not None and raw.get("facts", {}).get("job") == planned.facts["job"]:
             planned = Plan.from_json(raw, self.store.url)  # slabs stay as they were, whatever the memory is now
@@ -249,13 +305,13 @@ class _Run:
         self.lock.check()
         self.log.add(json.dumps(event))
 
-    def _finish(self, plan: Plan, tiles: TilePlan) -> dict[str, Any]:
+    def _finish(self, plan: Plan, tiles: TilePlan, batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         from daskfs.report.summary import run_facts
 
         self.lock.check()
         self.log.flush()
         self.store.remove_unfinished()
-        facts = run_facts(self.store, plan, tiles, self.times)
+        facts = run_facts(self.store, plan, tiles, self.times, batches)
         seconds = round(float(self.manifest.get("seconds", 0.0)) + time.time() - self.started, 3)
         facts["warnings"] += self.manifest.get("damages", ())
         self.manifest.update(facts, status="done", seconds=seconds, command=self.command)
@@ -268,6 +324,24 @@ class _Run:
 
         write_report(self.store, {**self.manifest, "recomputed": self.recomputed})
         self.manifest["files"] = {layout.REPORT_HTML: file_facts(self.store, layout.REPORT_HTML)}
+
+
+def check_planned(job: Job, limit: int | None, threads: int) -> None:
+    """Raise :class:`MemoryPlanError` where the job of a batch, which has not begun, does not fit a worker."""
+    url = f"{place(job.output.path)}/{layout.TILES_DIR}"
+    tiles = plan_tiles(job.data, url, limit_per_unit(limit, threads))
+    check_memory((*tiles.stages, *plan_run(job, tiles, None, limit_per_unit(limit, threads)).stages), limit, threads)
+
+
+def finished_stages(url: str) -> list[tuple[Context, Sequence[Stage]]] | None:
+    """Return the stages of a finished run with their contexts, those of its tiles first; None for one that is not."""
+    store = Store(place(url))
+    manifest, raw = store.read_json(layout.RUN_JSON), store.read_json(layout.PLAN_JSON)
+    if manifest is None or raw is None or manifest.get("status") != "done":
+        return None
+    tiles = TilePlan.from_json(manifest["tiles"])
+    own = (Context(store), Plan.from_json(raw, url).stages)
+    return [(Context(Store(place(tiles.url))), tiles.stages), own]
 
 
 @dataclass
@@ -332,7 +406,9 @@ def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
     context = Context(Store(place(tiles.url)))
     plan = Plan(tiles.url, tiles.stages, digest(tiles.fingerprint, dataclasses.asdict(tiles.shape)))
     context.store.write_json(layout.PLAN_JSON, plan.to_json())
-    create_tile_arrays(context.store, tiles.shape, tiles.write_x)
+    create_tile_arrays(context.store, tiles.stages[0].parameters)
+    if tiles.note is not None and pending_units(context, plan.stage("ingest"), plan.stages):
+        runner.progress.message(f"{tiles.note}.")
     runner.run(context, plan.stages, plan.identity)
 
 
@@ -351,6 +427,16 @@ def check_labels_of(plan: Plan, context: Context) -> None:
         if labels is not None:
             check_rows(labels, sample_rows(labels, int(design["max_samples"]), int(design["random_state"])), design)
             check_folds(labels, context.groups(), context.times(), design)
+
+
+def check_scalings_of(plan: Plan, context: Context) -> None:
+    """Raise :class:`InputError` when values cannot be rescaled as the plan's methods ask, before any of them begins."""
+    methods = methods_from(plan.stage("score").parameters["methods"])
+    for method in methods:
+        for key in ("graph_scaling", "score_scaling"):
+            scaling = getattr(method.parameters, key, None)
+            if scaling is not None and key not in method.parameters.idle():
+                context.tiles.scales.check(scaling)
 
 
 def check_apart(job: Job, store: Store) -> None:
@@ -377,9 +463,27 @@ def convert(
     daskfs.errors.DaskfsError
         Any of its kinds; what is finished stays recorded, and the same call goes on from there.
     """
+
+    def planned(limit: int | None) -> TilePlan:
+        tiles = plan_tiles(data, str(place_to_write(target)), limit)
+        if not tiles.stages:
+            msg = f"{data.source} already is a tile store."
+            raise InputError(msg)
+        return tiles
+
+    return write_tiles(planned, target, settings, progress, warnings)
+
+
+def write_tiles(
+    planned: Callable[[int | None], TilePlan],
+    target: str,
+    settings: ClusterSettings,
+    progress: Progress | None = None,
+    warnings: list[str] | None = None,
+) -> dict[str, int]:
+    """Fill the tile store that is planned for a limit of memory, as :func:`convert` does."""
     progress = progress or Silent()
     store = Store(place_to_write(target))
-
     if store.path("").name == layout.TILES_DIR and is_there(store.path("").parent / layout.RUN_JSON):
         msg = f"{store.url} is a part of a run: 'daskfs run' makes what is missing of it; choose another target."
         raise StoreError(msg)
@@ -394,15 +498,12 @@ def convert(
         if lock.warning:
             tell(f"{lock.warning}.", lock.warning)
         limit, threads = granted_memory(settings, None)
-        tiles = plan_tiles(data, store.url, limit_per_unit(limit, threads))
+        tiles = planned(limit_per_unit(limit, threads))
 
         def planned_at(memory_limit: int) -> Sequence[Stage]:
-            return plan_tiles(data, store.url, limit_per_unit(memory_limit, threads)).stages
+            return planned(limit_per_unit(memory_limit, threads)).stages
 
         check_memory(tiles.stages, limit, threads, planned_at=planned_at)
-        if not tiles.stages:
-            msg = f"{data.source} already is a tile store."
-            raise InputError(msg)
         begun = store.read_json(layout.PLAN_JSON)
         if begun is not None:
             stages = Plan.from_json(begun, store.url).stages

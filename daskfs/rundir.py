@@ -189,6 +189,16 @@ def read_manifest(store: Store) -> dict[str, Any]:
     return manifest
 
 
+def batch_runs(store: Store) -> Iterator[tuple[str, Store]]:
+    """Yield the names and the runs of the batches of a run, in their order, of those that have begun."""
+    folder = store.path(layout.BATCHES_DIR)
+    found = [path for path in folder.iterdir() if path.name.isdigit()] if folder.is_dir() else []
+    for path in sorted(found, key=lambda path: int(path.name)):
+        own = Store(path)
+        if (manifest := own.read_json(layout.RUN_JSON)) is not None:
+            yield str(manifest.get("job", {}).get("data", {}).get("only_batch", path.name)), own
+
+
 def claimed(store: Store, job: Job, overwrite: bool) -> dict[str, Any]:
     """Return the manifest of this job's run, or the beginning of one, which is not written yet.
 

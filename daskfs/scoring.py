@@ -20,7 +20,7 @@ from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.correlationspec import CorrelationSpec
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.moments import tree_moments
-from daskfs.kernels.scaling import row_norms
+from daskfs.kernels.scaling import row_norms, row_sums, without_zscore
 from daskfs.methods.registry import Method, check_labels
 from daskfs.plan.candidates import plan_redundancy
 from daskfs.plan.correlations import plan_correlation
@@ -29,14 +29,16 @@ from daskfs.plan.scores import slab_columns
 from daskfs.plan.stages import Plan, Stage, digest, fingerprinted
 from daskfs.planning.lists import check_sparse, limited_lists, longest_given, needed_lists, plan_all_lists
 from daskfs.planning.methods import is_scaled, plan_methods
+from daskfs.planning.transforms import asked_scalings, plan_transforms
 from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.ranking.tables import method_scores
 from daskfs.scores.distances import FeatureCorrelations, stored_feature_correlations
 from daskfs.scores.slab import method_to_json
 from daskfs.store import layout
 from daskfs.store.context import Context, put_beside, put_labels
+from daskfs.store.finite import check_finite
 from daskfs.store.store import Store
-from daskfs.store.tiles import Shape, TileInfo, Tiles, check_finite
+from daskfs.store.tiles import Shape, TileInfo, Tiles
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -58,19 +60,21 @@ def memory_context(X: np.ndarray | sp.csr_matrix, labels: Labels | None, weights
 
 
 class _LazyMoments(Store):
-    """A store in memory that takes moments and norms of a matrix only when a scaling asks for them."""
+    """A store in memory that takes moments, norms and sums of a matrix only when a scaling asks for them."""
 
     def __init__(self, X: np.ndarray | sp.csr_matrix) -> None:
         super().__init__(None)
         self._X = X
 
     def open(self, name: str) -> Any:
-        """Return an array, computing moments or norms at the first call."""
+        """Return an array, computing moments, norms or sums at the first call."""
         if name == layout.COLUMNS and name not in self._memory:
             m = tree_moments(self._X)
             self.put_array(name, np.stack([m.mean, m.variance, m.minimum, m.maximum, np.full_like(m.mean, np.nan)]))
         elif name == layout.ROW_NORMS and name not in self._memory:
             self.put_array(name, row_norms(self._X))
+        elif name == layout.ROW_SUMS and name not in self._memory:
+            self.put_array(name, row_sums(self._X))
         return super().open(name)
 
 
@@ -112,7 +116,8 @@ def score_features(
     counts = (len(labels.classes), int(labels.is_labelled.sum())) if labels is not None else (None, None)
     columns = slab_columns(shape, is_scaled(methods), memory_limit)
     unknown = {name: found for name, found in lists.items() if name not in known}
-    stages = plan_all_lists(shape, unknown, memory_limit, given)
+    stages = plan_transforms(shape, asked_scalings(methods, {} if given is not None else unknown))
+    stages += plan_all_lists(shape, unknown, memory_limit, given)
     stages += plan_methods(shape, methods, lists, columns, 0, memory_limit, counts, given)
     for name, (indices, distances) in known.items():
         context.store.put_array(layout.KNN_INDICES.format(name), indices)
@@ -146,7 +151,8 @@ def filter_features(
     """
     shape = context.tiles.shape
     columns = slab_columns(shape, False, None)
-    run_all(context, plan_redundancy(shape, [method_to_json(method)], wanted, columns, 0), client)
+    stages = plan_transforms(shape, asked_scalings([], {}, [without_zscore(wanted["scaling"])]))
+    run_all(context, stages + plan_redundancy(shape, [method_to_json(method)], wanted, columns, 0), client)
     table = method_scores(context.store, method)
     kept = selectable(context.store, method, table, filtered=True)
     return kept, dropped_features(context.store, method, table, names)
@@ -156,7 +162,8 @@ def find_correlations(context: Context, spec: CorrelationSpec, client: Client | 
     """Return the distance correlations of all features with each other."""
     shape = context.tiles.shape
     columns = slab_columns(shape, spec.felt is not None, None)
-    run_all(context, plan_correlation(shape, spec, columns, 0), client)
+    stages = plan_transforms(shape, asked_scalings([], {}, [spec.felt]))
+    run_all(context, stages + plan_correlation(shape, spec, columns, 0), client)
     return stored_feature_correlations(context, spec)
 
 
@@ -167,7 +174,10 @@ def find_lists(
     search.
     """
     check_sparse(spec, context.tiles.shape.is_sparse)
-    run_all(context, plan_graph(context.tiles.shape, spec, k), client)
+    shape = context.tiles.shape
+    run_all(
+        context, plan_transforms(shape, asked_scalings([], {spec.name: (spec, k)})) + plan_graph(shape, spec, k), client
+    )
     store = context.store
     recall = store.read_json(layout.RECALL_SUMMARY.format(spec.name))
     indices, distances = (
@@ -181,14 +191,15 @@ def run_all(context: Context, stages: Sequence[Stage], client: Client | None) ->
     """Run all units of some stages: on a cluster, or in this process."""
     from daskfs.execution.cluster import Pool
     from daskfs.execution.units import create_arrays
-    from daskfs.execution.waves import run_stages
+    from daskfs.execution.waves import pending_units, run_stages
 
     stages = fingerprinted(stages, context.tiles.info.fingerprint)
     identity = digest(stages[-1].fingerprint, context.store.url)
     if context.store.root is not None:
         plan = Plan(context.tiles.store.url, tuple(stages), identity)
         context.store.write_json(layout.PLAN_JSON, plan.to_json())
-    create_arrays(context, stages)
+    # what an earlier call has made in the same store stays
+    create_arrays(context, [stage for stage in stages if pending_units(context, stage, stages)])
     run_stages(context, stages, Pool(client), identity, _ignore)
 
 
@@ -212,8 +223,18 @@ def current_client() -> Client | None:
 
 
 def is_stored(X: Any) -> bool:
-    """Return whether X is a path or URL, a Zarr array or group member, or a dask collection."""
-    return isinstance(X, str | Path) or _kind(X) in ("zarr", "dask")
+    """Return whether X is a path or URL, a Zarr array or group member, a dask collection or a query of Polars."""
+    return isinstance(X, str | Path) or _kind(X) in ("zarr", "dask") or is_query(X)
+
+
+def is_query(X: Any) -> bool:
+    """Return whether X is a LazyFrame of Polars."""
+    return _kind(X) == "polars" and hasattr(X, "sink_parquet")
+
+
+def is_dask_frame(X: Any) -> bool:
+    """Return whether X is a dask DataFrame."""
+    return _kind(X) == "dask" and hasattr(X, "to_parquet")
 
 
 def _kind(X: Any) -> str:
@@ -256,23 +277,50 @@ def _as_path(X: Any, scratch: Path) -> tuple[str, str | None]:
             msg = f"the Zarr array lies in a {type(X.store).__name__}; pass its path or URL, or X[...]."
             raise TypeError(msg)
         return str(Path(root) / X.path), None
-    array = X if hasattr(X, "rechunk") else X.to_dask_array(lengths=True)
-    if any(np.isnan(size) for sizes in array.chunks for size in sizes):
-        array = array.compute_chunk_sizes()
+    if is_query(X):
+        path = scratch / "source.parquet"
+        X.sink_parquet(str(path))
+        return str(path), None
+    if is_dask_frame(X):
+        return _parts_of(X, scratch), None
+    if is_sparse(X._meta):
+        msg = "X is a dask array of sparse blocks: save it (AnnData, or scipy.sparse.save_npz), and pass the path."
+        raise TypeError(msg)
+    array = X.compute_chunk_sizes() if any(np.isnan(size) for sizes in X.chunks for size in sizes) else X
     path = scratch / "source.zarr"
     array.rechunk({0: "auto", 1: -1} if array.shape[1] < 2**14 else "auto").to_zarr(str(path))
     return str(path), None
+
+
+GROUP_BYTES = 2**24
+
+
+def _parts_of(X: Any, scratch: Path) -> str:
+    """Write a dask DataFrame as parts of a table, a partition at a time, whatever their lengths; return the directory.
+
+    Columns whose names are no text, or equal, are called by their numbers.
+    """
+    path = scratch / "source"
+    if len({name for name in X.columns if isinstance(name, str)}) < len(X.columns):
+        X = X.map_partitions(_numbered, meta=_numbered(X._meta))
+    rows = max(1, GROUP_BYTES // (8 * max(1, len(X.columns))))
+    X.to_parquet(str(path), write_index=False, row_group_size=rows)
+    return str(path)
+
+
+def _numbered(frame: Any) -> Any:
+    return frame.set_axis([str(number) for number in range(frame.shape[1])], axis=1)
 
 
 SMALL_BYTES = 2**26
 
 
 def loaded_if_small(X: Any) -> Any:
-    """Return a dask collection that fits one block as an array, anything else as it is."""
+    """Return a dask collection that fits one block as an array or a DataFrame, anything else as it is."""
     if _kind(X) != "dask":
         return X
-    array = X if hasattr(X, "rechunk") else X.to_dask_array(lengths=True)
-    return X.compute() if array.nbytes <= SMALL_BYTES else array
+    size = 8 * len(X) * len(X.columns) if is_dask_frame(X) else X.nbytes
+    return X.compute() if size <= SMALL_BYTES else X
 
 
 @contextmanager

@@ -14,22 +14,25 @@ from daskfs.execution.cluster import ClusterSettings, granted_memory
 from daskfs.execution.waves import pending_units, recorded_units, rounds_done
 from daskfs.job.job import Job
 from daskfs.job.storage import reaching
+from daskfs.kernels.columnhash import describe_equal
 from daskfs.places import Place, place
 from daskfs.plan.stages import Plan, Stage, check_memory, limit_per_unit
+from daskfs.planning.batches import batch_jobs, find_batches
 from daskfs.planning.run import plan_run, replanned
 from daskfs.planning.selection import listed_names
 from daskfs.planning.tiles import TilePlan, plan_tiles
-from daskfs.rundir import file_facts, read_manifest, refuse_foreign
+from daskfs.rundir import batch_runs, file_facts, read_manifest, refuse_foreign
 from daskfs.scores.elimination import svm_parameters
 from daskfs.scores.slab import methods_from
 from daskfs.sources.base import BESIDE
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.store import Store
+from daskfs.store.tiles import read_tile_info
 
 
 def describe_tiles(url: str) -> dict[str, Any]:
-    """Return shape, tiles, labels, columns beside X and constant features of a finished tile store."""
+    """Return shape, tiles, labels, columns beside X, and constant and duplicate features of a finished tile store."""
     tiles = open_tiles(url)
     names = tiles.feature_names()
     constant = np.flatnonzero(tiles.constant_columns())
@@ -48,6 +51,7 @@ def describe_tiles(url: str) -> dict[str, Any]:
         **{name: tiles.info.facts.get(name) for name in BESIDE},
         "n_constant": constant.size,
         "constant": [names[i] for i in constant[:20]],
+        **describe_equal(tiles.first_equal(), names),
     }
 
 
@@ -74,21 +78,36 @@ def plan_job(job: Job) -> dict[str, Any]:
     planned_at = None if stored else replanned(job, tiles, task, threads, names, is_cut=is_cut)
     stages = (*tiles.stages, *plan.stages)
     check_memory(stages, limit, threads, planned_at=planned_at, is_joined=settings.is_joined)
+    batches = _planned_batches(job, store, tiles)
     rows = [_plan_row(Context(Store(place(tiles.url))), stage, tiles.stages) for stage in tiles.stages]
     rows += [_plan_row(Context(store), stage, plan.stages) for stage in plan.stages]
     return {
         "output": store.url,
         "shape": dataclasses.asdict(tiles.shape),
         "memory_limit": limit,
-        "peak_bytes": max(row["peak_bytes"] for row in rows),
+        "peak_bytes": max(found["peak_bytes"] for found in [*rows, *(batches or {}).values()]),
         "bytes_read": sum(row["bytes_read"] for row in rows),
         "bytes_written": sum(row["bytes_written"] for row in rows),
         "graphs": _planned_graphs(plan),
         "loops": _planned_loops(plan),
         "eliminations": _planned_eliminations(plan),
+        "note": tiles.note,
         "labels_counted": stored is not None or tiles.n_labelled is not None or not tiles.has_labels,
         "stages": rows,
+        "batches": batches,
     }
+
+
+def _planned_batches(job: Job, store: Store, tiles: TilePlan) -> dict[str, Any] | None:
+    """Return the plans of the runs over batches, by name; none before the tiles are there, whose batches nobody knows,
+    and None for data without batches.
+    """
+    if not tiles.has_batch:
+        return None
+    if read_tile_info(Store(place(tiles.url))) is None:
+        return {}
+    batches = find_batches(job, tiles.url)
+    return {name: plan_job(own) for name, own in batch_jobs(job, store.url, tiles.url, batches).items()}
 
 
 def _planned_graphs(plan: Plan) -> list[dict[str, Any]]:
@@ -187,8 +206,9 @@ def rewrite_report(url: str) -> dict[str, Any]:
 
 
 def run_status(url: str) -> dict[str, Any]:
-    """Return how far a run is: stages, units done, and the time left in the stages that have begun. Of a stage that
-    belongs to a loop, units are those of the round that it has come to, and nobody knows the time left.
+    """Return how far a run is: stages, units done, and the time left in the stages that have begun; and how far those
+    of its batches are, which come between its tiles and the rest. Of a stage that belongs to a loop, units are those of
+    the round that it has come to, and nobody knows the time left.
 
     The status is "running", "done", "stopped" or "failed", of the last two with the error that ended the run. A run
     that was killed had no time to say so and is "running" still: ``last_unit`` is when a unit was last done.
@@ -209,6 +229,7 @@ def run_status(url: str) -> dict[str, Any]:
         "error": manifest.get("error"),
         "last_unit": _last_change(store.path(layout.EVENTS)),
         "stages": rows,
+        "batches": {name: run_status(own.url) for name, own in batch_runs(store)},
     }
 
 

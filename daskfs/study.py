@@ -8,8 +8,7 @@ every method of the registry.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,9 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from daskfs.comparison import CompareBlock, compare, evaluated, study_facts
-from daskfs.errors import DaskfsError, InputError, JobError
+from daskfs.errors import InputError, JobError
 from daskfs.execution.cluster import SharedCluster
-from daskfs.execution.progress import Progress, Silent
+from daskfs.execution.progress import OfSeveral, Progress, Silent
 from daskfs.execution.stopping import stoppable
 from daskfs.job.base import Block
 from daskfs.job.blocks import ClusterBlock, DataBlock, OutputBlock
@@ -31,10 +30,10 @@ from daskfs.job.keys import read_keys
 from daskfs.job.methods import check_names
 from daskfs.job.storage import DESCRIPTION, StorageKeys, access_of, reaching
 from daskfs.kernels.labels import Labels
+from daskfs.mending import naming
 from daskfs.methods.registry import check_labels, criteria, criterion_named
 from daskfs.pipeline import run_job
 from daskfs.places import Access, place
-from daskfs.plan.stages import Stage
 from daskfs.planning.tiles import is_tile_store, source_spec
 from daskfs.rundir import locked
 from daskfs.sources import open_source
@@ -102,6 +101,20 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     ------
     JobError
         Naming the file and the key.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from daskfs import load_study
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder, "study.yaml")
+    ...     _ = file.write_text(
+    ...         "{datasets: {iris: {source: sklearn:iris}}, methods: all, output: {path: runs/study}}"
+    ...     )
+    ...     study = load_study(file)
+    >>> list(study.datasets)
+    ['iris']
     """
     return make_study(read_keys(path, overrides), str(path))
 
@@ -114,6 +127,17 @@ def make_study(raw: Mapping[str, Any], where: str = "study") -> Study:
     ------
     JobError
         Naming the key, and the data set where it is of one.
+
+    Examples
+    --------
+    >>> from daskfs import make_study
+    >>> study = make_study({
+    ...     "datasets": {"iris": {"source": "sklearn:iris"}, "wine": {"source": "sklearn:wine"}},
+    ...     "methods": ["VarianceScore", "FisherScore"],
+    ...     "output": {"path": "runs/study"},
+    ... })
+    >>> list(study.datasets)
+    ['iris', 'wine']
     """
     study: Study = checked(Study, raw, where)
     try:
@@ -183,19 +207,9 @@ def members(study: Study) -> list[Member]:
     """
     found = []
     for name in study.datasets:
-        with naming(name):
+        with naming("data set", name):
             found.append(_member(study, name))
     return found
-
-
-@contextmanager
-def naming(name: str) -> Iterator[None]:
-    """Let errors name the data set that they are of."""
-    try:
-        yield
-    except DaskfsError as error:
-        error.add_note(f"(data set {name})")
-        raise
 
 
 def _member(study: Study, name: str) -> Member:
@@ -243,25 +257,6 @@ def _labels_of(data: DataBlock) -> tuple[Labels | None, np.ndarray | None]:
 
 
 # -------------------------------------------------------------------------------------------------------- all the runs
-class _OfSet:
-    """Progress of one run of several: named, and not closed at its end."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-
-    def start_stage(self, stage: Stage, n_pending: int) -> None:
-        self._progress.start_stage(stage, n_pending)
-
-    def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
-        self._progress.unit_done(stage, unit, facts)
-
-    def message(self, text: str) -> None:
-        self._progress.message(text)
-
-    def close(self) -> None:
-        """Leave it open for the next one."""
-
-
 @reaching
 def run_study(
     study: Study, progress: Progress | None = None, *, overwrite: bool = False, command: str | None = None
@@ -289,6 +284,22 @@ def run_study(
     ------
     DaskfsError
         Any of its kinds, with a note that names the data set; finished runs stay, and the same call goes on from there.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from daskfs import make_study, run_study
+    >>> with TemporaryDirectory() as folder:
+    ...     study = make_study({
+    ...         "datasets": {"iris": {"source": "sklearn:iris"}, "wine": {"source": "sklearn:wine"}},
+    ...         "methods": ["VarianceScore", "FisherScore"],
+    ...         "evaluate": {"n_selected": [2]},
+    ...         "cluster": {"workers": 0},
+    ...         "output": {"path": folder},
+    ...     })
+    ...     found = run_study(study)
+    >>> [row["method"] for row in found["average_ranks"]]
+    ['FisherScore', 'VarianceScore']
     """
     progress = progress or Silent()
     store = Store(place(study.output.path))
@@ -300,9 +311,9 @@ def run_study(
         results = {}
         for member in found:
             progress.message(f"data set {member.name}")
-            with naming(member.name):
+            with naming("data set", member.name):
                 results[member.name] = run_job(
-                    member.job, _OfSet(progress), overwrite=overwrite, command=command, connect=cluster.connected
+                    member.job, OfSeveral(progress), overwrite=overwrite, command=command, connect=cluster.connected
                 )
         runs = [evaluated(member.name, member.job.output.path) for member in found]
         notes = [note for member in found for note in member.notes]
@@ -324,7 +335,7 @@ def plan_study(study: Study) -> dict[str, Any]:
     """
     plans = {}
     for member in members(study):
-        with naming(member.name):
+        with naming("data set", member.name):
             plans[member.name] = {**plan_job(member.job), "notes": list(member.notes)}
     return {
         "output": str(place(study.output.path)),

@@ -28,7 +28,6 @@ from daskfs.kernels.scaling import row_norms
 from daskfs.places import (
     ObjectPath,
     Place,
-    asked,
     at_once,
     blocks_of,
     files_below,
@@ -38,9 +37,10 @@ from daskfs.places import (
     place,
     remove,
 )
+from daskfs.places.clients import asked
 from daskfs.plan.stages import Plan, Stage
 from daskfs.planning.tiles import TilePlan
-from daskfs.rundir import is_as_stated, is_in_use, locked, read_manifest
+from daskfs.rundir import batch_runs, is_as_stated, is_in_use, locked, read_manifest
 from daskfs.sources.state import changed_file
 from daskfs.store import layout
 from daskfs.store.arrays import CHECKSUM_BYTES, METADATA, open_zarr
@@ -151,6 +151,22 @@ def verify_run(
     ------
     StoreError
         For a directory that holds neither, and, where something is to be removed, while another process runs in it.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from daskfs import make_job, run_job, verify_run
+    >>> with TemporaryDirectory() as folder:
+    ...     job = make_job({
+    ...         "data": {"source": "sklearn:iris"},
+    ...         "methods": ["VarianceScore"],
+    ...         "cluster": {"workers": 0},
+    ...         "output": {"path": folder},
+    ...     })
+    ...     _ = run_job(job)
+    ...     found = verify_run(folder)
+    >>> found["status"], found["problems"]
+    ('done', [])
     """
     store = Store(place(path))
     is_run = is_there(store.path(layout.RUN_JSON))
@@ -230,7 +246,20 @@ class _Check:
         if is_finished and not is_as_stated(self.store, manifest, layout.REPORT_HTML):
             self._fail(self.store.path(layout.REPORT_HTML), "it is missing, or not as the run wrote it")
         self._events()
+        self._batches(manifest, is_finished)
         return str(manifest["status"])
+
+    def _batches(self, manifest: Mapping[str, Any], is_finished: bool) -> None:
+        """Check the runs of batches, which lie below this one."""
+        stores = dict(batch_runs(self.store))
+        for store in stores.values():
+            check = _Check(store, self.threads, self.progress)
+            check.found = self.found
+            check.run()
+        for batch in manifest.get("batches", ()) if is_finished else ():
+            if batch["methods"] and batch["name"] not in stores:
+                path = self.store.path(layout.BATCH_RUN.format(batch["number"]))
+                self._fail(path, f"the run of batch {batch['name']} is missing")
 
     def tile_store(self, store: Store) -> str:
         """Check a tile store on its own; return whether it is finished."""
@@ -374,7 +403,8 @@ class _Check:
         counts = {stage.name: len(recorded_units(Context(store), stage)) for stage in stages}
         is_run = root == self.store.path("") and is_there(root / layout.RUN_JSON)
         everything = sorted(path.name for path in root.iterdir())
-        tops = [name for name in layout.RUN_NAMES if name != layout.TILES_DIR] if is_run else everything
+        apart = (layout.TILES_DIR, layout.BATCHES_DIR)  # stores of their own
+        tops = [name for name in layout.RUN_NAMES if name not in apart] if is_run else everything
         own = {layout.RUN_JSON, layout.PLAN_JSON, layout.EVENTS, layout.REPORT_HTML, layout.LOCK}
         for path in (path for top in tops for path in files_below(root / top)):
             name = name_below(path, root)

@@ -22,12 +22,12 @@ from daskfs.kernels.labels import Labels
 from daskfs.kernels.order import ranks
 from daskfs.methods.registry import Method, make_method
 from daskfs.scores.slab import graph_needs
-from daskfs.scoring import is_stored, loaded_if_small, opened, score_features
+from daskfs.scoring import is_dask_frame, is_stored, loaded_if_small, opened, score_features
 from daskfs.sources.labels import encode_labels
 from daskfs.sources.weights import check_weights
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.tiles import check_finite
+from daskfs.store.finite import check_finite
 
 _AS_ROWS: Mapping[str, Any] = {
     "accept_sparse": "csr",
@@ -94,7 +94,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             For NaN or infinite values (naming column and row), labels or weights that cannot serve, or too few rows.
         """
         self._validate_params()
-        columns = getattr(X, "columns", None)
+        columns = list(X.columns) if is_dask_frame(X) else None
         X = loaded_if_small(X)
         stored = is_stored(X)
         if not stored:
@@ -114,7 +114,8 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
                     raise InputError(msg)
             if stored:
                 self.n_features_in_ = shape.n_features
-                names = columns if names is None else names  # of a dask DataFrame
+                if columns is not None:  # of a dask DataFrame; scikit-learn knows names that are text
+                    names = tuple(columns) if all(isinstance(name, str) for name in columns) else None
                 if names is not None:
                     self.feature_names_in_ = np.array(names, dtype=object)
                 elif hasattr(self, "feature_names_in_"):  # of an earlier fit
@@ -203,10 +204,22 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         return np.logical_and(self.ranking_ <= self._n_selected(), ~self._is_excluded)
 
     def transform(self, X: Any) -> Any:
-        """Return the selected columns of X; a dask array stays lazy."""
-        if type(X).__module__.startswith("dask.array"):
-            return X[:, self.get_support(indices=True)]
-        return super().transform(X)
+        """Return the selected columns of X; a dask array or DataFrame stays lazy."""
+        if not hasattr(X, "dask"):
+            return super().transform(X)
+        chosen = self.get_support(indices=True)
+        if X.shape[1] != self.n_features_in_:
+            name = type(self).__name__
+            msg = f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
+            raise InputError(msg)
+        if not is_dask_frame(X):
+            return X[:, chosen]
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None and list(X.columns) != list(names):
+            wrong = next(pair for pair in zip(X.columns, names, strict=True) if pair[0] != pair[1])
+            msg = f"The feature names of X should match those of fit, in their order: {wrong[0]!r} is not {wrong[1]!r}."
+            raise InputError(msg)
+        return X.iloc[:, chosen]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -18,7 +18,7 @@ from daskfs.graph.given import Graph, NeighborLists, WeightMatrix
 from daskfs.graph.spec import WidthRule
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.neighbors import METRICS, Metric
-from daskfs.kernels.scaling import SCALINGS, Scaling
+from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.weights import WEIGHT_KINDS, WeightKind
 from daskfs.methods.registry import Method
 from daskfs.planning.lists import check_neighbors
@@ -35,8 +35,8 @@ class NeighborSelector(ScoreSelector):
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "metric": [StrOptions(set(METRICS))],
         "graph": [KNNGraph, str, Path, "array-like", "sparse matrix", None],
-        "graph_scaling": [StrOptions(set(SCALINGS)), None],
-        "score_scaling": [StrOptions(set(SCALINGS)), None],
+        "graph_scaling": [str, None],
+        "score_scaling": [str, None],
     }
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
@@ -122,10 +122,11 @@ class LaplacianScore(GraphSelector):
         `n_neighbors`); or a symmetric (n_samples, n_samples) matrix of weights, dense or sparse, whose diagonal counts
         as self-loops. An asymmetric one is symmetrized by the larger of both entries. A path stands for what lies
         there: the neighbor lists of a run or of :meth:`KNNGraph.save`, a sparse matrix in an ``.npz`` file, or one in
-        a Zarr group in AnnData's layout.
+        AnnData's layout (``file.zarr/obsp/NAME``, ``file.h5ad:obsp/NAME``).
     graph_scaling, score_scaling
-        None, "zscore", "unit" (rows) or "log1p", on the fly, for the graph and for the scored values. Without it
-        both see X as it is.
+        What X is rescaled by on the fly, for the graph and for the scored values: None, "zscore" (columns), "unit"
+        (rows), "log1p", "total" (rows add up to the median of their sums), "total=10000", or a chain of these in the
+        order total, log1p, and unit or zscore, such as "total+log1p+zscore".
 
     References
     ----------

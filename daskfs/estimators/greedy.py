@@ -15,6 +15,7 @@ from daskfs.estimators.base import ScoreSelector
 from daskfs.estimators.filters import PearsonScore
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.order import ranks
+from daskfs.kernels.scaling import Scaling, checked_scaling
 from daskfs.methods.registry import Method
 from daskfs.ranking.redundancy import check_counts, numbered_choice
 from daskfs.scoring import filter_features
@@ -43,7 +44,8 @@ class RRPC(PearsonScore):
     task
         "auto": a float y is a target, any other y holds classes. "regression" or "classification" settles it.
     score_scaling
-        None, "zscore", "unit" (rows) or "log1p", on the fly.
+        None, "zscore", "unit" (rows), "log1p", "total" (rows add up to the median of their sums), "total=10000", or a
+        chain such as "total+log1p", on the fly.
 
     Attributes
     ----------
@@ -71,7 +73,7 @@ class RRPC(PearsonScore):
         **PearsonScore._parameter_constraints,
         "absolute": ["boolean"],
         "n_candidates": [Interval(Integral, 1, None, closed="left"), None],
-        "score_scaling": [StrOptions({"zscore", "unit", "log1p"}), None],
+        "score_scaling": [str, None],
     }
 
     def __init__(
@@ -81,7 +83,7 @@ class RRPC(PearsonScore):
         absolute: bool = True,
         n_candidates: int | None = 2000,
         task: Literal["auto", "regression", "classification"] = "auto",
-        score_scaling: Literal["zscore", "unit", "log1p"] | None = None,
+        score_scaling: Scaling | None = None,
     ) -> None:
         super().__init__(n_features_to_select, task=task)
         self.absolute = absolute
@@ -251,7 +253,8 @@ class RedundancyFilter(ScoreSelector):
         except JobError as error:
             raise InputError(str(error)) from None
         wanted = {key: getattr(self, key) for key in ("measure", "threshold", "n_candidates", "max_per_group")}
-        return {**wanted, **choice, "scaling": getattr(self.estimator, "score_scaling", None)}
+        scaling = checked_scaling(getattr(self.estimator, "score_scaling", None), "score_scaling")
+        return {**wanted, **choice, "scaling": scaling}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -177,7 +177,7 @@ class SemiSupervisedLaplacianScore(ScoreSelector):
         Divide differences of targets by their population standard deviation over the labelled rows, without which d
         mixes two scales.
     graph_scaling
-        Scaling of X for distances: None, "zscore", "unit" or "log1p". The paper takes z-scores.
+        Scaling of X for distances, as :class:`LaplacianScore` takes it. The paper takes z-scores.
     graph
         None to find the neighbors in X, or a :class:`KNNGraph` of the same rows with metric "euclidean", or the path of
         one, whose lists are the candidates and whose scaling counts; at least `n_neighbors` long.
@@ -295,7 +295,7 @@ class LSDF(NeighborSelector):
         None to find the neighbors; or a graph as :class:`LaplacianScore` takes it. Of a matrix the weights count as
         they are.
     graph_scaling, score_scaling
-        None, "zscore", "unit" (rows) or "log1p", on the fly, for the neighbors and for the scored values.
+        As :class:`LaplacianScore`, for the neighbors and for the scored values.
 
     Attributes
     ----------

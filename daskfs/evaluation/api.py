@@ -23,13 +23,13 @@ from daskfs.plan.stages import Stage
 from daskfs.planning.evaluation import plan_tests
 from daskfs.planning.methods import is_scaled
 from daskfs.planning.tiles import TilePlan
-from daskfs.scoring import is_stored, loaded_if_small, opened, run_all, score_features
+from daskfs.scoring import is_query, is_stored, loaded_if_small, opened, run_all, score_features
 from daskfs.sources.base import BESIDE
 from daskfs.sources.beside import COLUMNS
 from daskfs.sources.labels import encode_labels
 from daskfs.store import layout
 from daskfs.store.context import Context, put_beside
-from daskfs.store.tiles import check_finite
+from daskfs.store.finite import check_finite
 
 Selectors = Sequence[ScoreSelector] | Mapping[str, ScoreSelector]
 
@@ -168,7 +168,7 @@ def evaluate_selectors(
     >>> found.stability.column("kuncheva").to_pylist()
     [1.0, 1.0, 1.0, 1.0]
     """
-    names = getattr(X, "columns", None)
+    names = None if is_query(X) else getattr(X, "columns", None)
     X = loaded_if_small(X)
     if not is_stored(X):
         X = _checked(X, names)

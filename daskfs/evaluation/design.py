@@ -26,6 +26,7 @@ from daskfs.kernels.labels import Labels
 from daskfs.ranking.dropped import selectable
 from daskfs.ranking.tables import method_scores
 from daskfs.scores.slab import methods_from, slab_range
+from daskfs.sources.base import BESIDE
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -177,21 +178,22 @@ class Design:
 
 @dataclass(frozen=True)
 class Beside:
-    """What is known of the rows in use: labels, and weights, groups and times where there are some, each of shape
-    (n_rows,).
+    """What is known of the rows in use: labels, and weights, groups, times and batches where there are some, each of
+    shape (n_rows,).
     """
 
     labels: Labels
     weights: np.ndarray | None
     groups: np.ndarray | None
     times: np.ndarray | None
+    batches: np.ndarray | None = None
 
 
 def beside_rows(store: Store) -> Beside:
     """Return what stage "design" stored of the rows in use."""
     arrays, facts = store.read_arrays(layout.EVALUATION_BESIDE)
     labels = Labels(facts["task"], arrays["labels"], tuple(facts["classes"]))
-    return Beside(labels, arrays.get("weights"), arrays.get("groups"), arrays.get("times"))
+    return Beside(labels, arrays.get("weights"), arrays.get("groups"), arrays.get("times"), arrays.get("batch"))
 
 
 # ------------------------------------------------------------------------------------------------------ stage "design"
@@ -356,7 +358,7 @@ def _check_neighbors(labels: Labels, rows: np.ndarray, parameters: Mapping[str, 
 
 
 def _put_beside(context: Context, labels: Labels, rows: np.ndarray) -> Beside:
-    whole = {"weights": context.weights(), "groups": context.groups(), "times": context.times()}
+    whole = {name: context.beside(name) for name in BESIDE}
     arrays = {"labels": labels.values[rows]}
     arrays |= {name: values[rows] for name, values in whole.items() if values is not None}
     facts = {"task": labels.task, "classes": list(labels.classes)}
@@ -438,5 +440,5 @@ def gather_columns(context: Context, parameters: Mapping[str, Any], unit: int) -
     if inside.size == 0:
         return
     rows = context.store.open(layout.EVALUATION_ROWS)[...]
-    block = context.tiles.read_columns(inside, rows, columns.start, columns.stop)
+    block = context.tiles.unfilled().read_columns(inside, rows, columns.start, columns.stop)
     context.store.put_array(layout.EVALUATION_SLAB.format(unit), block)

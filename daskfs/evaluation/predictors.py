@@ -29,6 +29,7 @@ from daskfs.evaluation.modelspec import (
     own_parameters,
 )
 from daskfs.kernels.labels import Task
+from daskfs.kernels.missing import fill_missing, filled_by_means, has_missing, observed
 from daskfs.kernels.moments import column_moments
 from daskfs.kernels.scaling import ColumnScale, scale_rows
 
@@ -55,7 +56,8 @@ def evaluate_model(
     task
         Of the labels.
     X
-        Selected columns, dense, shape (n_rows, n_selected), float64, finite. Constant ones change nothing.
+        Selected columns, dense, shape (n_rows, n_selected), float64, finite but for NaN where a value is missing, which
+        then is the mean of the training rows. Constant ones change nothing.
     y
         Class codes or targets, shape (n_rows,); known in the rows that are used.
     train, test
@@ -81,7 +83,7 @@ def evaluate_model(
     _check_split(spec, family, y, train, test)
     model = _make(spec, family, y[train], seed)
     with _one_thread(), _few_pairs_at_a_time(), _said_by(spec):
-        known_rows, tested_rows = X[train], X[test]
+        known_rows, tested_rows = _imputed(X[train], X[test])
         if scaling == "zscore":
             scale = _scale_of(known_rows)
             known_rows, tested_rows = _standardized(known_rows, scale), _standardized(tested_rows, scale)
@@ -118,7 +120,8 @@ def evaluate_whole(
         msg = f"model {spec.label}: there is no row to judge by."
         raise InputError(msg)
     with _one_thread(), _few_pairs_at_a_time(), _said_by(spec):
-        values = _standardized(X, _scale_of(X)) if scaling == "zscore" else X
+        values = filled_by_means(X.copy()) if has_missing(X) else X
+        values = _standardized(values, _scale_of(values)) if scaling == "zscore" else values
         if family == "1nn-loo":
             return {"error": metrics.nearest_neighbor_error(values, y)}
         if family == "cut":
@@ -169,6 +172,14 @@ def _make(spec: ModelSpec, family: Family, y: np.ndarray, seed: int) -> Any:
     return model
 
 
+def _imputed(known: np.ndarray, tested: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return training and tested rows, which are changed, with the means of the training rows for missing values."""
+    if not (has_missing(known) or has_missing(tested)):
+        return known, tested
+    means = observed(known).values(known.shape[0], known.dtype)
+    return fill_missing(known, means), fill_missing(tested, means)
+
+
 def _scale_of(X: np.ndarray) -> ColumnScale:
     """Return means and deviations of columns; deviations of constant ones are 0, and standardized these become 0."""
     moments = column_moments(X)
@@ -176,7 +187,7 @@ def _scale_of(X: np.ndarray) -> ColumnScale:
 
 
 def _standardized(X: np.ndarray, scale: ColumnScale) -> np.ndarray:
-    return np.asarray(scale_rows(X, "zscore", scale, None))
+    return np.asarray(scale_rows(X, "zscore", scale))
 
 
 def _scores(spec: ModelSpec, names: Sequence[str], fitted: Any, X: np.ndarray, y: np.ndarray) -> dict[str, float]:

@@ -40,7 +40,8 @@ def sample_rows_of_part(context: Context, parameters: Mapping[str, Any], unit: i
     arrays: dict[str, np.ndarray] = {}
     if chosen.any():
         height = context.tiles.shape.tile_rows
-        blocks = [block for _, block in context.tiles.aligned_rows(part, height, None, chosen) if block.shape[0]]
+        found = context.tiles.unfilled().aligned_rows(part, height, None, chosen)
+        blocks = [block for _, block in found if block.shape[0]]
         if is_sparse(blocks[0]):
             block = sp.vstack(blocks, format="csr")
             arrays = {"data": block.data, "indices": block.indices, "indptr": block.indptr}
@@ -92,12 +93,13 @@ def _read_sample(context: Context, n_parts: int) -> Matrix:
 @dataclasses.dataclass(frozen=True)
 class Seen:
     """What one selection sees: places of its rows in the rows in use, their labels, none of a row that it sees without
-    one, and their weights.
+    one, their weights, and the numbers of their batches.
     """
 
     places: np.ndarray
     labels: Labels
     weights: np.ndarray | None
+    batches: np.ndarray | None = None
 
 
 def seen_by(context: Context, parameters: Mapping[str, Any], selection: Selection) -> Seen:
@@ -123,7 +125,8 @@ def seen_by(context: Context, parameters: Mapping[str, Any], selection: Selectio
         kept = draw_labels(own.counted(weights), selection.labels, selection.draw, int(parameters["random_state"]))
         missing = -1 if own.task == "classification" else np.nan
         own = dataclasses.replace(own, values=np.where(kept, own.values, missing).astype(own.values.dtype))
-    return Seen(places, _recoded(own), weights)
+    batches = None if beside.batches is None else beside.batches[places]
+    return Seen(places, own.of_rows(np.arange(own.values.size)), weights, batches)
 
 
 def _apart(beside: Beside, places: np.ndarray, test: np.ndarray) -> np.ndarray:
@@ -134,13 +137,3 @@ def _apart(beside: Beside, places: np.ndarray, test: np.ndarray) -> np.ndarray:
     if beside.times is not None:
         apart &= beside.times[places] < beside.times[test].min()
     return apart
-
-
-def _recoded(labels: Labels) -> Labels:
-    """Return labels whose classes are those that some row has, as an estimator would find them."""
-    if labels.task == "regression":
-        return labels
-    codes, places = np.unique(labels.values, return_inverse=True)
-    present = codes[codes >= 0]
-    values = (places - int(np.count_nonzero(codes < 0))).astype(labels.values.dtype)
-    return Labels(labels.task, np.maximum(values, -1), tuple(labels.classes[code] for code in present))

@@ -15,13 +15,18 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.evaluation.design import Design, Selection, put_order
-from daskfs.evaluation.rows import rows_of_sample, seen_by
+from daskfs.evaluation.rows import Matrix, Seen, rows_of_sample, seen_by
 from daskfs.graph.given import Graph, WeightMatrix
 from daskfs.graph.givenfiles import open_graph
 from daskfs.graph.spec import GraphSpec, Lists
+from daskfs.kernels.aggregate import combine_ranks
 from daskfs.kernels.labels import Labels
+from daskfs.kernels.missing import filled_by_means
 from daskfs.methods.registry import Method
 from daskfs.planning.lists import needed_lists, plan_all_lists
+from daskfs.planning.transforms import asked_scalings, plan_transforms
+from daskfs.ranking.batches import check_batch_size, ranks_of, within_batch
+from daskfs.ranking.tables import method_scores
 from daskfs.scores.slab import methods_from
 from daskfs.scoring import filter_features, memory_context, run_all, score_features
 from daskfs.store import layout
@@ -42,12 +47,14 @@ def find_lists_of_rows(context: Context, parameters: Mapping[str, Any], unit: in
     """Find the neighbor lists of one set of rows, for all methods; no longer ones than there are other rows."""
     one = Design(parameters).sets_of_rows()[unit]
     places = seen_by(context, parameters, one).places
-    own = memory_context(rows_of_sample(context, parameters)[places], None)
+    own = memory_context(filled_by_means(rows_of_sample(context, parameters)[places]), None)
     wanted = lists_over_rows(methods_from(parameters["methods"]), places.size, parameters)
     lists = {name: (spec, min(k, places.size - 1)) for name, (spec, k) in wanted.items()}
     arrays: dict[str, np.ndarray] = {}
     if lists:
-        run_all(own, plan_all_lists(own.tiles.shape, lists, parameters["memory_limit"]), None)
+        shape = own.tiles.shape
+        stages = plan_transforms(shape, asked_scalings([], lists))
+        run_all(own, stages + plan_all_lists(shape, lists, parameters["memory_limit"]), None)
     for name in lists:
         arrays[f"{name}/indices"] = own.store.open(layout.KNN_INDICES.format(name))[...]
         arrays[f"{name}/distances"] = own.store.open(layout.KNN_DISTANCES.format(name))[...]
@@ -84,27 +91,76 @@ def select_features(context: Context, parameters: Mapping[str, Any], unit: int) 
     if selection.place:
         method = dataclasses.replace(method, parameters=method.parameters.redrawn(selection.place))
     seen = seen_by(context, parameters, selection)
-    own = memory_context(rows_of_sample(context, parameters)[seen.places], seen.labels, seen.weights)
+    X = rows_of_sample(context, parameters)[seen.places]
+    own = memory_context(filled_by_means(X.copy() if method.combined else X), seen.labels, seen.weights)
     n_labelled = int(seen.labels.is_labelled.sum())
     deepest = max(design.sizes)
-    known = _known_lists(context, parameters, method, selection, seen.places.size)
     try:
-        order = _ranked(own, method, seen.labels, parameters, known)
+        if method.combined:
+            own.store.put_array(layout.SCORES.format(method.label), _combined_table(X, method, seen, parameters))
+        else:
+            known = _known_lists(context, parameters, method, selection, seen.places.size)
+            _score(own, method, seen.labels, parameters, known)
+        order = _ranked(own, method, parameters)
     except InputError as error:
         put_order(context, unit, np.empty(0, dtype=np.int64), deepest, n_labelled)
         return {"failed": str(error)}
     put_order(context, unit, order, deepest, n_labelled)
-    return {"failed": None if order.size else f"every feature is excluded ({method.criterion.reason})."}
+    return {"failed": None if order.size else f"every feature is excluded ({method.reason})."}
 
 
-def _ranked(
-    own: Context, method: Method, labels: Labels, parameters: Mapping[str, Any], known: NeighborTables
+def _score(
+    own: Context, method: Method, labels: Labels | None, parameters: Mapping[str, Any], known: NeighborTables
 ) -> np.ndarray:
+    """Score the rows of a context, whose store holds the table then."""
     given, limit = _given_matrix(parameters), parameters["memory_limit"]
-    table = score_features(own, [method], labels, given, known=known, memory_limit=limit)[method.label]
+    return score_features(own, [method], labels, given, known=known, memory_limit=limit)[method.label]
+
+
+def _combined_table(X: Matrix, method: Method, seen: Seen, parameters: Mapping[str, Any]) -> np.ndarray:
+    """Return what the rankings within the batches come to. A batch that cannot serve the method, as it has too few of
+    the rows or labels, is left out, as in a run; :class:`InputError` where that leaves none.
+    """
+    assert seen.batches is not None
+    plain, ranks, problems = within_batch(method), list[np.ndarray](), list[str]()
+    for number in np.unique(seen.batches):
+        rows = np.flatnonzero(seen.batches == number)
+        labels = seen.labels.of_rows(rows)
+        own = memory_context(filled_by_means(X[rows]), labels, None if seen.weights is None else seen.weights[rows])
+        try:
+            check_batch_size(rows.size)
+            known = _found_lists(own, plain, parameters)
+            ranks.append(ranks_of(method, _score(own, plain, labels, parameters, known)))
+        except InputError as error:
+            problems.append(str(error))
+    if not ranks:
+        msg = f"no batch serves method {method.label}: {problems[0]}"
+        raise InputError(msg)
+    return combine_ranks(np.stack(ranks))
+
+
+def _found_lists(own: Context, method: Method, parameters: Mapping[str, Any]) -> NeighborTables:
+    """Return the neighbor lists of the rows of a context, searched as in a run."""
+    shape = own.tiles.shape
+    lists = lists_over_rows([method], shape.n_samples, parameters)
+    if not lists:
+        return {}
+    stages = plan_transforms(shape, asked_scalings([], lists)) + plan_all_lists(
+        shape, lists, parameters["memory_limit"]
+    )
+    run_all(own, stages, None)
+    indices, distances = layout.KNN_INDICES, layout.KNN_DISTANCES
+    return {
+        name: (own.store.open(indices.format(name))[...], own.store.open(distances.format(name))[...]) for name in lists
+    }
+
+
+def _ranked(own: Context, method: Method, parameters: Mapping[str, Any]) -> np.ndarray:
+    """Return the features that a method may select, best first, of a context whose store holds its table."""
     if (wanted := parameters["filter"]) is not None:
         kept, _ = filter_features(own, method, wanted, own.tiles.feature_names())
         return kept
+    table = method_scores(own.store, method)
     return method.order(table)[: int(np.count_nonzero(~method.is_excluded(table)))]
 
 

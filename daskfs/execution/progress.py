@@ -85,6 +85,28 @@ class StageClock:
         return text
 
 
+class OfSeveral:
+    """Progress of one run of several, which is not closed at its end."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def start_stage(self, stage: Stage, n_pending: int) -> None:
+        """Hand it on."""
+        self._progress.start_stage(stage, n_pending)
+
+    def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
+        """Hand it on."""
+        self._progress.unit_done(stage, unit, facts)
+
+    def message(self, text: str) -> None:
+        """Hand it on."""
+        self._progress.message(text)
+
+    def close(self) -> None:
+        """Leave it open for the next one."""
+
+
 class PlainProgress:
     """One line when a stage begins, and one every 30 seconds, also while a long unit runs.
 

@@ -21,12 +21,15 @@ from daskfs.store.arrays import counted_bytes
 from daskfs.store.context import Context, UnitFunction
 from daskfs.store.ingest import create_tile_arrays
 from daskfs.store.store import Store
-from daskfs.store.tiles import Shape
 
 FUNCTIONS: Mapping[str, str] = {
     "labels": "daskfs.store.ingest:store_labels",
     "ingest": "daskfs.store.ingest:ingest_band",
+    "fill": "daskfs.store.filling:close_observed",
+    "facts": "daskfs.store.filling:take_facts_of_filled",
     "columns": "daskfs.store.ingest:close_tiles",
+    "transform": "daskfs.store.transforms:take_statistics",
+    "transform-columns": "daskfs.store.transforms:merge_statistics",
     "neighbors": "daskfs.graph.neighbors:find_neighbors",
     "cells": "daskfs.graph.grouped:cut_cells",
     "assign": "daskfs.graph.grouped:assign_bands",
@@ -61,6 +64,8 @@ FUNCTIONS: Mapping[str, str] = {
     "svm-sums": "daskfs.scores.landmarks:sum_landmarks",
     "svm-solve": "daskfs.scores.landmarks:solve_round",
     "svm-tables": "daskfs.scores.elimination:write_elimination",
+    "combine": "daskfs.ranking.batches:combine_batches",
+    "batch-tables": "daskfs.ranking.batches:write_batch_tables",
     "rank": "daskfs.ranking.tables:rank_features",
     "score-images": "daskfs.report.images:write_images",
     "design": "daskfs.evaluation.design:design_evaluation",
@@ -72,6 +77,7 @@ FUNCTIONS: Mapping[str, str] = {
     "evaluation-tables": "daskfs.evaluation.summaries:write_tables",
 }
 ARRAYS: Mapping[str, str] = {
+    "transform": "daskfs.store.transforms:create_transforms",
     "neighbors": "daskfs.graph.neighbors:create_lists",
     "assign": "daskfs.graph.neighbors:create_recall",
     "merge": "daskfs.graph.neighbors:create_lists",
@@ -125,8 +131,7 @@ def shared_arrays(context: Context, stages: Iterable[Stage]) -> dict[str, ArrayP
     asked = _Asked(context.store.root)
     for stage in stages:
         if stage.function == "ingest":
-            parameters = stage.parameters
-            create_tile_arrays(asked, Shape(**parameters["shape"]), bool(parameters["write_x"]))
+            create_tile_arrays(asked, stage.parameters)
     plain = [stage for stage in stages if stage.function in ARRAYS]
     if plain:
         create_arrays(Context(asked, context.tiles), plain)

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from daskfs.graph.spec import ENGINES, Engine, GraphSpec
 from daskfs.kernels.neighbors import METRICS, Metric
-from daskfs.kernels.scaling import SCALINGS, Scaling
+from daskfs.kernels.scaling import Scaling, checked_scaling
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +32,19 @@ class KNNGraph:
     recall
         Share of the true neighbors found, estimated on at most 500 rows by exhaustive search; None when the search was
         exact.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from daskfs import LaplacianScore, knn_graph
+    >>> X, y = load_iris(return_X_y=True)
+    >>> graph = knn_graph(X, n_neighbors=5)
+    >>> graph.to_csr().nnz
+    750
+    >>> LaplacianScore(graph=graph, n_neighbors=5).fit(X).ranking_.tolist() == (
+    ...     LaplacianScore(n_neighbors=5).fit(X).ranking_.tolist()
+    ... )
+    True
     """
 
     indices: np.ndarray
@@ -97,7 +110,8 @@ def knn_graph(
     metric
         "euclidean", or "cosine" (1 - cos; an all-zero row is at distance 1 from everything).
     graph_scaling
-        None, "zscore", "unit" or "log1p", applied on the fly.
+        What X is rescaled by on the fly: None, "zscore" (columns), "unit" (rows), "log1p", "total" (rows add up to the
+        median of their sums), "total=10000", or a chain such as "total+log1p+zscore", in this order.
     engine
         "exact"; "cells" (rows meet those of the nearest cells of a k-means cut); "pynndescent" (NN-descent in each
         group of rows); or "auto": the exact search where it takes up to about half a minute of one core (some 100,000
@@ -105,9 +119,10 @@ def knn_graph(
     recall
         Share of the true neighbors that "cells" aims at, above 0.5 and below 1.
     projection
-        Number of columns of a random projection in which an approximate search looks for candidates, which are then
-        measured on all columns; None compares all columns, "auto" projects above 4,096 features (dense) or 256
-        (sparse).
+        Number of principal directions in which an approximate search compares rows, with the length of what these leave
+        out, for candidates that are then measured on all columns. None compares all columns; "auto" takes as few as
+        keep the neighbors of a sample, where that pays: for dense rows of 192 features or more, and, by "cells", for
+        sparse rows of 32 values or more.
     random_state
         Seed of the approximate searches.
 
@@ -138,7 +153,8 @@ def knn_graph(
 
     columns: Any = projection
     columns = int(columns) if isinstance(columns, np.integer) else columns
-    spec = GraphSpec(metric, graph_scaling, engine, recall, columns, random_state)
+    scaling = checked_scaling(graph_scaling, "graph_scaling")
+    spec = GraphSpec(metric, scaling, engine, recall, columns, random_state)
     _check_options(spec, n_neighbors)
     X = loaded_if_small(X)
     if not is_stored(X):
@@ -146,12 +162,12 @@ def knn_graph(
     with opened(X, None) as (context, _, client):
         check_neighbors(n_neighbors, context.tiles.shape.n_samples)
         indices, distances, found = find_lists(context, spec, n_neighbors, client)
-    return KNNGraph(indices, distances, metric, graph_scaling, found)
+    return KNNGraph(indices, distances, metric, scaling, found)
 
 
 def _check_options(spec: GraphSpec, n_neighbors: int) -> None:
-    choices = {"metric": METRICS, "graph_scaling": (None, *SCALINGS), "engine": ENGINES}
-    given = {"metric": spec.metric, "graph_scaling": spec.scaling, "engine": spec.engine}
+    choices = {"metric": METRICS, "engine": ENGINES}
+    given = {"metric": spec.metric, "engine": spec.engine}
     for key, valid in choices.items():
         if given[key] not in valid:
             msg = f"{key} must be one of {', '.join(map(repr, valid))}; got {given[key]!r}."

@@ -30,16 +30,18 @@ from daskfs.graph.given import (
     WeightMatrix,
 )
 from daskfs.graph.spec import GraphSpec
+from daskfs.hdf5 import ENDINGS, Hdf5Array, attributes_of, find, members_of, opened, text_of
 from daskfs.kernels.neighbors import METRICS, Metric
-from daskfs.kernels.scaling import SCALINGS, Scaling
-from daskfs.places import Place, each, errors_of, place, zarr_store, zip_archive
+from daskfs.kernels.scaling import CHAIN, Scaling, scaling_text
+from daskfs.places import Place, each, errors_of, name_below, place, zarr_store, zip_archive
 from daskfs.shown import masked
 from daskfs.store import layout
 from daskfs.store.arrays import ChunkedArray, open_foreign
 
 EXPECTED = (
     "A graph is a daskfs run, or a group of neighbor lists in one (RUN/knn/NAME); a sparse matrix of weights in an "
-    ".npz file (scipy.sparse.save_npz, or data, indices, indptr and shape); or one in a Zarr group in AnnData's layout."
+    ".npz file (scipy.sparse.save_npz, or data, indices, indptr and shape); or one in AnnData's layout, in a Zarr "
+    "group (FILE.zarr/obsp/NAME) or an HDF5 file (FILE.h5ad:obsp/NAME)."
 )
 COMPRESSED_ROWS = ("data", "indices", "indptr")
 TRIPLES = ("data", "row", "col")
@@ -60,9 +62,6 @@ NPZ_ERRORS = (
     SyntaxError,
     tokenize.TokenError,
 )
-NAMES: dict[str, tuple[Metric, Scaling | None]] = {
-    GraphSpec(metric, scaling).name: (metric, scaling) for metric in METRICS for scaling in (None, *SCALINGS)
-}
 
 
 def open_graph(path: str | Place) -> Graph:
@@ -72,7 +71,8 @@ def open_graph(path: str | Place) -> Graph:
     ----------
     path
         A run directory with one graph of neighbour lists, or the directory of one; an ``.npz`` file with a sparse
-        matrix; or a Zarr group with one. Each may be at a URL.
+        matrix; a Zarr group with one; or ``file.h5ad:obsp/connectivities``, a group with one in an HDF5 file. Each may
+        be at a URL.
 
     Raises
     ------
@@ -83,6 +83,8 @@ def open_graph(path: str | Place) -> Graph:
     try:
         if file.is_file() and file.suffix.lower() == ".npz":
             return _npz_matrix(file)
+        if (found := _in_hdf5(file)) is not None:
+            return _hdf5_matrix(*found)
         if file.is_dir():
             return _in_directory(file)
         problem = "is not a graph" if file.exists() else "does not exist"
@@ -104,6 +106,22 @@ def _in_directory(path: Place) -> Graph:
     raise InputError(f"{path} is not a graph.{hint} {EXPECTED}")
 
 
+def _in_hdf5(path: Place) -> tuple[Place, str] | None:
+    """Split ``file.h5ad:member`` into path and member, which is empty where none is named; None for another kind."""
+    for above in (path, *_above(path)):  # the member's own slashes make it look like folders
+        name, _, member = above.name.partition(":")
+        if name.lower().endswith(ENDINGS) and (file := above.with_name(name)).is_file():
+            below = "" if above == path else name_below(path, above)
+            return file, "/".join(part for part in (member, below) if part)
+    return None
+
+
+def _above(path: Place) -> Iterator[Place]:
+    while path.parent != path:
+        path = path.parent
+        yield path
+
+
 # ------------------------------------------------------------------------------- lists
 def _holds_lists(path: Place) -> bool:
     return (path / INDICES).is_dir() and (path / DISTANCES).is_dir()
@@ -112,7 +130,7 @@ def _holds_lists(path: Place) -> bool:
 def _lists_of_run(path: Place) -> NeighborLists:
     folder = path / PurePath(layout.KNN_INDICES).parts[0]
     groups = folder.iterdir() if folder.is_dir() else ()  # those by a target are no graph over X
-    found = sorted(group for group in groups if group.name in NAMES and _holds_lists(group))
+    found = sorted(group for group in groups if _named(group.name) and _holds_lists(group))
     if len(found) != 1:
         names = ", ".join(str(group) for group in found)
         problem = f"several graphs, of which one has to be named: {names}" if found else "no neighbor lists"
@@ -140,21 +158,34 @@ def _lists(path: Place) -> NeighborLists:
 def _metric_of(path: Place) -> tuple[Metric, Scaling | None]:
     attributes = _attributes(path)
     if METRIC_ATTRIBUTE not in attributes:
-        if path.name in NAMES:
-            return NAMES[path.name]
+        if (named := _named(path.name)) is not None:
+            return named
         msg = (
-            f"{path} does not say what its distances are: the name of the group should be one of {', '.join(NAMES)}, "
-            f"or it should have the attributes '{METRIC_ATTRIBUTE}' and '{SCALING_ATTRIBUTE}'."
+            f"{path} does not say what its distances are: the name of the group should be one of {', '.join(METRICS)}, "
+            "or one of these with a scaling, such as euclidean-zscore, or it should have the attributes "
+            f"'{METRIC_ATTRIBUTE}' and '{SCALING_ATTRIBUTE}'."
         )
         raise InputError(msg)
     metric, scaling = attributes[METRIC_ATTRIBUTE], attributes.get(SCALING_ATTRIBUTE)
-    if (metric, scaling) not in NAMES.values():
+    if _named(f"{metric}-{scaling}" if scaling else str(metric)) is None:
         msg = (
             f"{path} has the attributes '{METRIC_ATTRIBUTE}' {metric!r} and '{SCALING_ATTRIBUTE}' {scaling!r}: the "
-            f"first is one of {', '.join(METRICS)}, the second null or one of {', '.join(SCALINGS)}."
+            f"first is one of {', '.join(METRICS)}, the second null or a chain of {CHAIN}."
         )
         raise InputError(msg)
     return metric, scaling
+
+
+def _named(name: str) -> tuple[Metric, Scaling | None] | None:
+    """Return the metric and the scaling that the name of a group stands for, None where it stands for none."""
+    metric, dash, scaling = name.partition("-")
+    if metric not in METRICS:
+        return None
+    try:
+        found = scaling_text(scaling) if dash else None
+    except ValueError:
+        return None
+    return (metric, found) if GraphSpec(metric, found).name == name else None
 
 
 # ------------------------------------------------------------------------------ matrix
@@ -181,15 +212,41 @@ def _npz_matrix(path: Place) -> WeightMatrix:
 
 def _zarr_matrix(path: Place, *, by_rows: bool) -> WeightMatrix:
     parts = [_ZarrPart(path / name) for name in COMPRESSED_ROWS]
-    shape = _attributes(path).get("shape")
-    if not isinstance(shape, list | tuple) or not all(isinstance(size, int) for size in shape):
-        raise InputError(f"{path} lacks the attribute 'shape', two whole numbers; it has {shape!r}.")
+    shape = _sides(_attributes(path).get("shape"), path)
     files = [state for part in parts for state in part.states()]
     identity = {"path": str(path), "files": [*_states(path), *files]}
-    return _matrix(path, "csr" if by_rows else "csc", tuple(shape), parts, identity)
+    return _matrix(path, "csr" if by_rows else "csc", shape, parts, identity)
 
 
-def _matrix(path: Place, kind: str, shape: tuple[int, ...], parts: list[Any], identity: dict[str, Any]) -> WeightMatrix:
+def _sides(shape: Any, where: object) -> tuple[int, ...]:
+    if not isinstance(shape, list | tuple) or not all(isinstance(size, int) for size in shape):
+        raise InputError(f"{where} lacks the attribute 'shape', two whole numbers; it has {shape!r}.")
+    return tuple(shape)
+
+
+def _hdf5_matrix(path: Place, member: str) -> WeightMatrix:
+    where = f"{path}:{member}" if member else str(path)
+    with opened(path) as file:
+        group = find(file, member, str(path))
+        held = {} if group is None else attributes_of(group)
+        kind = {"csr_matrix": "csr", "csc_matrix": "csc"}.get(text_of(held.get("encoding-type", "")))
+        datasets = [find(file, f"{member}/{name}", str(path)) for name in COMPRESSED_ROWS]
+        if kind is None or None in datasets:
+            others = [f"{path}:{OBSP}/{name}" for name in members_of(find(file, OBSP, str(path)))]
+            hint = f" Did you mean one of {', '.join(others)}?" if others else ""
+            raise InputError(f"{where} is not a graph.{hint} {EXPECTED}")
+        named = zip(COMPRESSED_ROWS, datasets, strict=True)
+        parts = [Hdf5Array(path, dataset, f"{member}/{name}") for name, dataset in named]
+    stated = held.get("shape")
+    shape = _sides(stated.tolist() if isinstance(stated, np.ndarray) else stated, where)
+    status = path.stat()
+    identity = {"path": where, "files": [[path.name, status.st_size, status.st_mtime_ns]]}
+    return _matrix(where, kind, shape, parts, identity)
+
+
+def _matrix(
+    path: Place | str, kind: str, shape: tuple[int, ...], parts: list[Any], identity: dict[str, Any]
+) -> WeightMatrix:
     values, one, other = parts
     names = TRIPLES if kind == "coo" else COMPRESSED_ROWS
     if len(shape) != 2 or any(len(part.shape) != 1 for part in parts):

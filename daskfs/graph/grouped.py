@@ -74,7 +74,7 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
         rows = space.rows(sample)
         del sample  # it takes as much room as all that follows
         # comparing few columns is cheap, and loses some neighbors of its own: the cells are to lose half as many
-        recall = spec.recall if space.basis is None else (1 + spec.recall) / 2
+        recall = (1 + spec.recall) / 2 if is_sketched(space, spec) else spec.recall
         cells = train_cells(rows, n_samples, plan.n_groups, plan.n_cells, k, recall, spec.random_state)
         judged = rows[HELD_OUT - 1 :: HELD_OUT] if len(rows) >= HELD_OUT else rows
         members = assign_rows(judged, cells)
@@ -102,6 +102,11 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
     }
     store.write_json(layout.CELLS_SUMMARY.format(spec.name), summary)
     return summary
+
+
+def is_sketched(space: Space, spec: GraphSpec) -> bool:
+    """Return whether rows are compared by what the space keeps of them; cells of sparse rows are cut there anyway."""
+    return spec.projection is not None and (space.basis is not None or isinstance(spec.projection, int))
 
 
 def _stored_space(context: Context, spec: GraphSpec) -> Space:
@@ -216,8 +221,7 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
         X = X if is_sparse(X) else np.ascontiguousarray(X, graph_dtype(np.dtype(tiles.shape.dtype), spec.scaling))
         with one_thread():
             space = _stored_space(context, spec)
-            sketched = space.basis is not None or isinstance(spec.projection, int)
-            sketch = space.sketch(X) if sketched else None
+            sketch = space.sketch(X) if is_sketched(space, spec) else None
             if spec.engine == "pynndescent":
                 indices, distances = descent_neighbors(X, spec.metric, min(k, rows.size - 1), spec.random_state, sketch)
             else:

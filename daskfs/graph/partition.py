@@ -7,20 +7,24 @@ rows over groups, each a unit of the search.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
 
 from daskfs.graph.descent import list_length
-from daskfs.graph.space import COMPONENT_CHOICES
+from daskfs.graph.space import COMPONENT_CHOICES, directions
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.cells import BLOCK_ROWS, MAX_PROBES, cell_rows
 from daskfs.kernels.cellsearch import PENDING_PER_ROW, SPARE
 from daskfs.kernels.scaling import Scaling
 from daskfs.store.tiles import Shape, Tiles, sample_rows
 
+ENGINES: tuple[Literal["exact", "cells", "pynndescent"], ...] = ("exact", "cells", "pynndescent")
 EXACT_SECONDS = 30.0
 LEAST_PROJECTED = 192
+LEAST_PROJECTED_VALUES = 32
+"""Values of a sparse row, as each takes the time of sixty columns of a dense one."""
 SAMPLED_PER_CELL = 8
 GROUP_ROWS = 5000
 LEAST_GROUPS = 8
@@ -200,28 +204,40 @@ def resolved(spec: GraphSpec, shape: Shape, available: int | None = None) -> Gra
 
     Exact search, whose recall is 1 and which needs all rows in one worker, up to about half a minute of one core;
     beyond that the quicker of the two approximate ones. Costs are fits to measurements on one core. Comparing two rows
-    by a matrix product takes 1.1 ns and 0.016 ns per feature; a search by cells compares a row with some 4000 others
-    and spends 15 us on it otherwise. NN-descent compiles for about 28 s in every process, and then takes time in
-    proportion to the rows, of which groups hold about two copies.
+    by a matrix product takes 1.1 ns and 0.016 ns per feature, or 1 ns per value of a sparse row; a search by cells
+    compares a row with some 4000 others and spends 15 us on it otherwise. NN-descent compiles for about 28 s in every
+    process, and then takes time in proportion to the rows, of which groups hold about two copies. Sparse rows are
+    searched by cells in few directions, where the part that these leave out counts: NN-descent has no use for it.
     """
-    n, m = shape.n_samples, shape.n_features
-    projection = spec.projection
-    if isinstance(projection, int) and projection >= m:
-        projection = None
-    if projection == "auto" and (shape.is_sparse or m < LEAST_PROJECTED):
-        projection = None
-    if spec.engine == "exact":
-        return replace(spec, projection=None)
+    n = shape.n_samples
+    by = {engine: replace(spec, engine=engine, projection=_projection(spec, shape, engine)) for engine in ENGINES}
     if spec.engine != "auto":
-        return replace(spec, projection=projection)
-    values = (shape.nnz or 0) / max(n, 1) if shape.is_sparse else m
+        return by[spec.engine]
+    values = _values(shape)
     pair = 1.1e-9 + (1e-9 if shape.is_sparse else 1.6e-11) * values
-    whole = n * member_bytes(shape, replace(spec, engine="exact", projection=None), 0)
-    if n * n * pair <= EXACT_SECONDS and (available is None or whole <= available):
-        return replace(spec, engine="exact", projection=None)
+    if n * n * pair <= EXACT_SECONDS and (available is None or n * member_bytes(shape, by["exact"], 0) <= available):
+        return by["exact"]
+    if shape.is_sparse and by["cells"].projection is not None:
+        pair = 1.1e-9 + 1.6e-11 * projected_columns(by["cells"])
     cells = n * (15e-6 + 4000 * max(1.0, SAMPLED_PER_CELL * n / cell_rows(10) / sample_rows(shape).size) * pair)
-    descent = 28.0 + 2 * n * (35e-6 + 1.3e-7 * (projected_columns(replace(spec, projection=projection)) or values))
-    return replace(spec, engine="cells" if cells <= descent else "pynndescent", projection=projection)
+    descent = 28.0 + 2 * n * (35e-6 + 1.3e-7 * (projected_columns(by["pynndescent"]) or values))
+    return by["cells" if cells <= descent else "pynndescent"]
+
+
+def _values(shape: Shape) -> float:
+    return (shape.nnz or 0) / max(shape.n_samples, 1) if shape.is_sparse else shape.n_features
+
+
+def _projection(spec: GraphSpec, shape: Shape, engine: str) -> int | Literal["auto"] | None:
+    """Return in how many columns an engine compares rows; None for all, "auto" where the sample decides."""
+    if engine == "exact" or spec.projection is None:
+        return None
+    if isinstance(spec.projection, int):
+        return spec.projection if spec.projection < shape.n_features else None
+    if not shape.is_sparse:
+        return "auto" if shape.n_features >= LEAST_PROJECTED else None
+    pays = _values(shape) >= LEAST_PROJECTED_VALUES and bool(directions(shape.n_features, "auto"))
+    return "auto" if pays and engine == "cells" else None
 
 
 def index_dtype(n_samples: int) -> np.dtype[np.generic]:

@@ -15,8 +15,10 @@ from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.neighbors import Metric, as_metric_rows, exact_neighbors, prepare_rows
 from daskfs.kernels.threads import one_thread
 
-SPARSE_COMPONENTS = 128
 COMPONENT_CHOICES = (32, 64, 128)
+SPARSE_COMPONENTS = COMPONENT_CHOICES[-1]
+DIRECTION_BYTES = 2**27
+"""Directions in the space of the features take no more, in float32: of more features, fewer are kept."""
 FORCED_FEATURES = 4096
 """Above so many features rows are always compared in few components: the graph is not worth the products."""
 FITTING_ROWS = 2**13
@@ -34,8 +36,10 @@ class Space:
     multiplied, so that float32 neither drowns in an offset nor overflows. Dense rows are turned onto the leading
     principal directions of a sample, the columns of `basis` (n_features, n_components) float32, where there is one;
     what these leave out of a row is kept as its squared length, which makes the sum of the two rests the expected part
-    of a squared distance that the directions miss. Sparse rows with many columns go through a sparse random projection
-    to `n_components`.
+    of a squared distance that the directions miss. Sparse rows are turned as they are, without a center: among rows of
+    counts that rest decides, as rows of little weight are near to all others, which no projection alone can tell. Where
+    there are too many features for directions that a process could hold, sparse rows go through a sparse random
+    projection to `n_components`.
     """
 
     metric: Metric
@@ -56,7 +60,7 @@ class Space:
         sketch = np.zeros((turned.shape[0], turned.shape[1] + 1), np.float32)
         sketch[:, :-1] = turned
         if self.basis is not None:
-            whole = np.einsum("ij,ij->i", values, values) - np.einsum("ij,ij->i", turned, turned)
+            whole = _squared_lengths(values) - np.einsum("ij,ij->i", turned, turned)
             sketch[:, -1] = np.maximum(whole, 0)
         return sketch
 
@@ -70,7 +74,9 @@ class Space:
         return values.astype(np.float32, copy=False)
 
     def _turned(self, values: Any) -> np.ndarray:
-        if self.basis is not None:
+        if self.basis is not None and is_sparse(values):
+            values = values @ self.basis
+        elif self.basis is not None:
             # block by block: a product of more rows may round differently
             turned = np.empty((values.shape[0], self.basis.shape[1]), np.float32)
             for block in row_blocks(values.shape[0], BLOCK_ROWS):
@@ -102,7 +108,8 @@ def fitted_space(
         "euclidean" or "cosine".
     wanted
         Number of components, None for all columns, or "auto": the fewest with which nearly all neighbours in the
-        sample are among the candidates; all columns where 128 do not suffice, unless there are very many.
+        sample are among the candidates; all columns where 128 do not suffice, unless there are very many or rows are
+        sparse.
     n_samples
         Number of rows that the sample stands for.
     n_neighbors, width
@@ -114,9 +121,9 @@ def fitted_space(
     n_features = sample.shape[1]
     if is_sparse(values):
         largest = float(abs(values).max()) if values.nnz else 0.0
-        components = wanted if isinstance(wanted, int) else SPARSE_COMPONENTS
-        space = Space(metric, random_state, scale=_safe_scale(largest))
-        return replace(space, n_components=components) if components < n_features else space
+        return _sparse_space(
+            Space(metric, random_state, scale=_safe_scale(largest)), sample, wanted, n_samples, n_neighbors, width
+        )
     center = values.mean(axis=0, dtype=np.float64)
     spread = float(np.maximum(values.max(axis=0) - center, center - values.min(axis=0)).max(initial=0.0))
     space = Space(metric, random_state, center, _safe_scale(spread))
@@ -137,11 +144,47 @@ def fitted_space(
     return replace(space, basis=np.ascontiguousarray(basis[:, :chosen]), n_components=chosen)
 
 
+def directions(n_features: int, wanted: int | str | None) -> int:
+    """Return how many directions sparse rows are turned onto, at most: 0 where they have few columns, or so many that
+    no process could hold directions enough to tell rows apart.
+    """
+    count = wanted if isinstance(wanted, int) else SPARSE_COMPONENTS
+    fitting = min(DIRECTION_BYTES // (4 * n_features), count)
+    return fitting if count < n_features and fitting >= min(count, COMPONENT_CHOICES[0]) else 0
+
+
+def _sparse_space(
+    space: Space, sample: sp.csr_matrix, wanted: int | str | None, n_samples: int, n_neighbors: int, width: int
+) -> Space:
+    """Return the space for sparse rows, which is one of few columns whatever is `wanted`, as cells need such; rows are
+    compared in it unless that is None.
+    """
+    n_features = sample.shape[1]
+    components = wanted if isinstance(wanted, int) else SPARSE_COMPONENTS
+    if components >= n_features:
+        return space
+    some = np.arange(0, sample.shape[0], max(1, sample.shape[0] // FITTING_ROWS))
+    most = min(directions(n_features, wanted), some.size)
+    if not most:
+        return replace(space, n_components=components)
+    basis = _principal_directions(space._shifted(sample[some]), most, space.random_state)
+    if wanted == "auto":
+        judged = space._shifted(sample[:: max(1, sample.shape[0] // JUDGING_ROWS)])
+        most = _enough_components(judged, basis, n_samples, n_neighbors, width) or most
+    return replace(space, basis=np.ascontiguousarray(basis[:, :most]), n_components=most)
+
+
+def _squared_lengths(rows: Any) -> np.ndarray:
+    if is_sparse(rows):
+        return np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
+    return np.einsum("ij,ij->i", rows, rows)
+
+
 def _safe_scale(spread: float) -> float:
     return 1.0 if spread == 0 or 1e-3 < spread < 1e9 else 1.0 / spread
 
 
-def _principal_directions(rows: np.ndarray, count: int, random_state: int) -> np.ndarray:
+def _principal_directions(rows: Any, count: int, random_state: int) -> np.ndarray:
     from sklearn.utils.extmath import randomized_svd
 
     with one_thread():  # SciPy brings a library of its own, which a limit set before knows nothing of
@@ -149,18 +192,18 @@ def _principal_directions(rows: np.ndarray, count: int, random_state: int) -> np
     return np.ascontiguousarray(directions.T, dtype=np.float32)
 
 
-def _enough_components(rows: np.ndarray, basis: np.ndarray, n_samples: int, n_neighbors: int, width: int) -> int | None:
+def _enough_components(rows: Any, basis: np.ndarray, n_samples: int, n_neighbors: int, width: int) -> int | None:
     """Return the fewest leading directions that keep neighbours among the candidates, None when all do not.
 
     A row that is r-th by estimate in the sample would be about (r n_samples / n_rows)-th among all rows.
     """
-    share = len(rows) / n_samples
+    share = rows.shape[0] / n_samples
     allowed, rank = max(1, int(width * share)), max(1, round(n_neighbors * share))
-    asked = np.arange(0, len(rows), max(1, len(rows) // ASKED_ROWS))
+    asked = np.arange(0, rows.shape[0], max(1, rows.shape[0] // ASKED_ROWS))
     base = prepare_rows(rows, "euclidean")
     nearest = exact_neighbors(base.part(asked), asked, base, 0, rank)[0]
     del base
-    squares = np.einsum("ij,ij->i", rows, rows)
+    squares = _squared_lengths(rows)
     turned = rows @ basis
     for count in COMPONENT_CHOICES:
         if count >= rows.shape[1] // 2 or count > basis.shape[1]:

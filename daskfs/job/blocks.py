@@ -19,8 +19,8 @@ from daskfs.execution.clusters.walltime import walltime_seconds
 from daskfs.graph.spec import Engine
 from daskfs.job.base import Block
 from daskfs.job.redundancy import RedundancyBlock
-from daskfs.kernels.scaling import Scaling
 from daskfs.methods.laplacian import GraphChoice
+from daskfs.methods.scaling import ScalingChoice
 from daskfs.places import place_to_write
 from daskfs.shown import CREDENTIALS_BELONG, has_credentials
 
@@ -42,17 +42,33 @@ def parse_bytes(text: str | int) -> int:
     return size
 
 
+Missing = Literal["refuse", "mean"]
+
+
 class DataBlock(Block):
     """Where the data are: each path may be that of a file, or the URL of an object (``s3://``, ``gs://``, ``az://``)."""
 
     source: str = Field(
         min_length=1,
         description=(
-            "A path, or an s3://, gs:// or az:// URL (.npy, .npz, .csv, .tsv, .parquet, Zarr, tiles), sklearn:NAME or "
+            "A path, or an s3://, gs:// or az:// URL: a table (.csv, .tsv, .parquet, a directory or pattern of them), "
+            ".npy, .npz, .svm, .mtx, .h5ad, .h5, .hdf5, .nc, Zarr (plain, AnnData, xarray), tiles; or sklearn:NAME or "
             "synthetic:..."
         ),
     )
-    array: str | None = Field(None, description="Member of an .npz or path in a Zarr group that holds X.")
+    array: str | None = Field(
+        None,
+        description=(
+            "Member of an .npz or HDF5 file or of a Zarr group that holds X; of AnnData layers/NAME, raw/X, obsm/NAME."
+        ),
+    )
+    dims: tuple[str, str] | None = Field(
+        None,
+        description=(
+            "Names of the dimensions along the rows and the columns of X, of an array whose dimensions have names "
+            "(xarray, NetCDF); by default in the order of the array."
+        ),
+    )
     labels: str | None = Field(
         None, description="A column, a member, or a path or URL; sklearn: and synthetic: bring their own."
     )
@@ -77,9 +93,36 @@ class DataBlock(Block):
             "the evaluation train on rows that are all earlier than those they test."
         ),
     )
-    feature_names: str | None = Field(None, description="A member, or a path to a text file with one name a line.")
+    batch: str | None = Field(
+        None,
+        description=(
+            "A column, a member, or a path, with the batch of each row (numbers or text): a donor, a plate, a lane of "
+            "a sequencer. Features are scored within each batch, and ranked by the median of their ranks over batches."
+        ),
+    )
+    only_batch: str | None = Field(
+        None, description="Of tiles with batches: take the rows of this one only, as a data set of their own."
+    )
+    feature_names: str | None = Field(
+        None,
+        description=(
+            "A member, or a path to a text file with one name a line. Of columns between tabs the first counts, or one "
+            "by its number (names.tsv:2); of 10x's features.tsv, the second."
+        ),
+    )
+    transpose: bool = Field(
+        False, description="Take the columns of a Matrix Market file for the rows of X: files of features x cells."
+    )
     exclude: tuple[str, ...] = Field((), description="Table columns that are no features and that no key here names.")
     task: Literal["auto", "classification", "regression"] = "auto"
+    missing: Missing = Field(
+        "refuse",
+        description=(
+            "What becomes of missing values (NaN). refuse: an error with their counts. mean: before anything else, "
+            "they are taken to be the mean of their column over the rows that have one, each row counting for one; in "
+            "an evaluation over the rows that a selection sees, or a model is trained on. Nothing filled is written."
+        ),
+    )
     image_shape: tuple[PositiveInt, PositiveInt] | None = Field(
         None, description="Rows and columns of the images whose pixels the features are: scores are shown as images."
     )
@@ -97,10 +140,15 @@ class DataBlock(Block):
 
 
 class TransformBlock(Block):
-    """Scaling on the fly, separately for the graph and for the scores."""
+    """Scaling on the fly, separately for the graph and for the scores: a chain of steps, in their order.
 
-    graph: Scaling | None = None
-    score: Scaling | None = None
+    total makes the values of each row add up to the median of the rows' sums that are not 0, total=10000 to that
+    number; log1p takes log(1 + x); then unit divides rows by their norm, or zscore standardizes columns, of the values
+    after the other steps.
+    """
+
+    graph: ScalingChoice = None
+    score: ScalingChoice = None
 
 
 class GraphBlock(GraphChoice, Block):
@@ -118,7 +166,7 @@ class GraphBlock(GraphChoice, Block):
         None,
         description=(
             "A graph that is not to be found: the run that found one (or RUN/knn/NAME), or a sparse matrix of weights, "
-            "in an .npz file or a Zarr group in AnnData's layout; a path, or a URL."
+            "in an .npz file or in AnnData's layout (FILE.zarr/obsp/NAME, FILE.h5ad:obsp/NAME); a path, or a URL."
         ),
     )
 

@@ -127,17 +127,61 @@ def load_job(path: str | Path, overrides: Sequence[str] = ()) -> Job:
     overrides
         ``"graph.n_neighbors=10"``: dotted key and a YAML value; list items by number (``methods.0.n_neighbors=7``).
 
+    Returns
+    -------
+    Job
+        What :func:`daskfs.run_job` takes.
+
     Raises
     ------
     JobError
         Naming the file and the key.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from daskfs import load_job
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder, "job.yaml")
+    ...     _ = file.write_text("{data: {source: sklearn:iris}, methods: [VarianceScore], output: {path: runs/iris}}")
+    ...     job = load_job(file, ["output.path=runs/other"])
+    >>> job.output.path
+    'runs/other'
     """
     return make_job(read_keys(path, overrides), str(path))
 
 
 def make_job(raw: Mapping[str, Any], where: str = "job") -> Job:
-    """Check a job given as nested dictionaries; :class:`JobError` names the key and, for an unknown one, the nearest
-    valid one.
+    """Check a job given as nested dictionaries.
+
+    Parameters
+    ----------
+    raw
+        What a job file holds.
+    where
+        What messages call it.
+
+    Returns
+    -------
+    Job
+        What :func:`daskfs.run_job` takes.
+
+    Raises
+    ------
+    JobError
+        Naming the key and, for an unknown one, the nearest valid one.
+
+    Examples
+    --------
+    >>> from daskfs import make_job
+    >>> raw = {"data": {"source": "sklearn:iris"}, "methods": ["VarianceScore"], "output": {"path": "runs/iris"}}
+    >>> make_job(raw).select.n_features is None
+    True
+    >>> make_job({**raw, "select": {"n_feature": 2}})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    daskfs.errors.JobError: job: unknown key 'select.n_feature'. Did you mean 'n_features'? ...
     """
     job = checked(Job, raw, where)
     try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from daskfs.errors import InputError
-from daskfs.kernels.scaling import Scaling
+from daskfs.kernels.scaling import Scaling, without_zscore
 
 Correlation = Literal["auto", "exact", "feature_map", "matrix_free"]
 CORRELATIONS: tuple[Correlation, ...] = ("auto", "exact", "feature_map", "matrix_free")
@@ -73,8 +73,8 @@ class CorrelationSpec:
 
     @property
     def felt(self) -> Scaling | None:
-        """The scaling, unless it is one that no correlation feels."""
-        return None if self.scaling == "zscore" else self.scaling
+        """The scaling without z-scores, which no correlation feels."""
+        return without_zscore(self.scaling)
 
     def rows_used(self, n_samples: int) -> int:
         """Return how many of so many rows are in use."""

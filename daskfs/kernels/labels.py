@@ -27,6 +27,16 @@ class Labels:
         """True where the label is known, shape (n_samples,)."""
         return self.values >= 0 if self.task == "classification" else ~np.isnan(self.values)
 
+    def of_rows(self, rows: np.ndarray) -> Labels:
+        """Return the labels of some rows, with the classes that these have, as an estimator would find them."""
+        own = self.values[rows]
+        if self.task == "regression":
+            return replace(self, values=own)
+        codes, places = np.unique(own, return_inverse=True)
+        present = codes[codes >= 0]
+        values = (places - int(np.count_nonzero(codes < 0))).astype(own.dtype)
+        return Labels(self.task, np.maximum(values, -1), tuple(self.classes[code] for code in present))
+
     def counted(self, weights: np.ndarray | None) -> Labels:
         """Return these labels with rows of weight 0 unlabelled; the same ones where no row has it."""
         if weights is None or weights.all():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -157,16 +158,29 @@ def tree_moments(F: np.ndarray | sp.csr_matrix) -> Moments:
     A band whose number of rows is a power of two, and at least a cell, is a whole subtree: merging bands two by two
     with :func:`merge_tree` gives the same bits for every such height of bands.
     """
+    if not F.shape[0]:
+        return column_moments(F)
     size = cell_rows(F.shape[1], is_sparse(F))
-    return merge_tree([column_moments(F[rows]) for rows in row_blocks(F.shape[0], size)] or [column_moments(F)])
+    return merge_tree(column_moments(F[rows]) for rows in row_blocks(F.shape[0], size))
 
 
-def merge_tree(parts: list[Moments]) -> Moments:
-    """Merge moments of consecutive rows, neighbors two by two, until one is left."""
-    while len(parts) > 1:
-        pairs = [merge_moments(*parts[i : i + 2]) for i in range(0, len(parts) - 1, 2)]
-        parts = pairs + parts[len(pairs) * 2 :]
-    return parts[0]
+Part = TypeVar("Part")
+
+
+def merge_tree(parts: Iterable[Part], merge: Callable[[Part, Part], Part] = merge_moments) -> Part:  # type: ignore[assignment]
+    """Merge moments of consecutive rows, or what else `merge` takes, neighbors two by two, until one is left. Few are
+    held at a time: as many as the number of parts has binary digits.
+    """
+    waiting: list[tuple[int, Part]] = []  # subtrees that are whole, with their heights, the highest first
+    for part in parts:
+        height, merged = 0, part
+        while waiting and waiting[-1][0] == height:
+            height, merged = height + 1, merge(waiting.pop()[1], merged)
+        waiting.append((height, merged))
+    _, merged = waiting.pop()
+    while waiting:
+        merged = merge(waiting.pop()[1], merged)
+    return merged
 
 
 def weighted_deviation(

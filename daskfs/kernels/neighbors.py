@@ -26,6 +26,8 @@ METRICS: tuple[Metric, ...] = ("euclidean", "cosine")
 TILE_BYTES = 2**25
 PAIR_ELEMENTS = 2**16
 """Values of one block of measured pairs: small enough for its buffers to stay in cache."""
+SPARSE_PAIR_VALUES = 2**18
+"""The same of sparse rows, where each block is some calls of SciPy: enough for these not to count."""
 GROUP = 16
 """Columns of a tile that share one minimum when the k-th smallest is bounded."""
 TIE_BITS = 40
@@ -168,8 +170,9 @@ def squared_distances(a: Rows, a_index: np.ndarray, b: Rows, b_index: np.ndarray
     Under cosine half of it is 1 - cos. Computed from differences; shape (n_pairs,).
     """
     result = np.empty(a_index.shape[0])
-    if is_sparse(a.values):
-        for pairs in row_blocks(a_index.shape[0], 16384):
+    if is_sparse(a.values) and is_sparse(b.values):
+        values = max(a.values.nnz // max(a.n_rows, 1), b.values.nnz // max(b.n_rows, 1), 1)
+        for pairs in row_blocks(a_index.shape[0], max(1, SPARSE_PAIR_VALUES // values)):
             difference = a.values[a_index[pairs]].astype(np.float64) - b.values[b_index[pairs]]
             result[pairs] = np.asarray(difference.multiply(difference).sum(axis=1)).ravel()
     else:

@@ -10,20 +10,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from daskfs.kernels.moments import Moments
-from daskfs.kernels.scaling import Scaling
+from daskfs.kernels.scaling import Scaling, without_zscore
 from daskfs.methods.statistics import NeedMoments, Statistics
 
 CENTERED_FIELDS = ("score", "mean", "m2")
 
 
-def felt_scaling(scaling: Scaling | None) -> Scaling | None:
-    """Return what rows are rescaled by before they are centered: z-scores are left to the center and the scale."""
-    return None if scaling == "zscore" else scaling
-
-
 def centered_needs(scaling: Scaling | None) -> tuple[NeedMoments]:
     """Return the moments over all rows."""
-    return (NeedMoments(felt_scaling(scaling)),)
+    return (NeedMoments(without_zscore(scaling)),)
 
 
 def centered_fields(statistics: Statistics, scaling: Scaling | None) -> Mapping[str, np.ndarray]:

@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field, PositiveInt, model_validator
 
 from daskfs.graph.spec import GraphSpec, Lists, Weighting
 from daskfs.kernels.neighbors import Metric
-from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.weights import WeightKind
 from daskfs.methods.registry import Criterion, Parameters
+from daskfs.methods.scaling import ScalingChoice
 from daskfs.methods.statistics import GraphForms, NeedGraphForms, Statistics
 
 FiniteWidth = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -35,7 +35,7 @@ class NeighborParameters(Parameters):
 
     n_neighbors: PositiveInt = 5
     metric: Metric = "euclidean"
-    graph_scaling: Scaling | None = None
+    graph_scaling: ScalingChoice = None
     graph: Literal["neighbors", "given", "none"] = Field(default="neighbors", exclude=True)
 
     @property

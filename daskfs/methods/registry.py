@@ -16,7 +16,7 @@ from daskfs.errors import InputError, JobError, nearest
 from daskfs.graph.spec import Lists, Weighting
 from daskfs.kernels.labels import Labels, Task
 from daskfs.kernels.order import Direction, rank_order
-from daskfs.kernels.scaling import Scaling
+from daskfs.methods.scaling import ScalingChoice
 from daskfs.methods.statistics import Need, Statistics
 
 FILLED_IN = {
@@ -33,6 +33,8 @@ def _has_a_square(value: float) -> float:
     return value
 
 
+COMBINED_FIELDS = ("score", "mean_rank", "n_batches", "place")
+"""Of a method whose rankings within batches are combined: the score is the median rank."""
 PositiveNumber = Annotated[float, Field(gt=0), AfterValidator(_has_a_square)]
 """A positive number whose square, and inverse, are numbers too."""
 
@@ -49,7 +51,7 @@ class Parameters(BaseModel):
     """Parameters that every method has."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-    score_scaling: Scaling | None = None
+    score_scaling: ScalingChoice = None
 
     @field_validator("*", mode="before")
     @classmethod
@@ -149,6 +151,8 @@ class Method:
     label: str
     criterion: Criterion
     parameters: Parameters
+    combined: bool = False
+    """Whether the table holds what :func:`daskfs.kernels.aggregate.combine_ranks` makes of rankings within batches."""
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -158,6 +162,8 @@ class Method:
     @property
     def fields(self) -> tuple[str, ...]:
         """Names of the rows of the method's table."""
+        if self.combined:
+            return COMBINED_FIELDS
         return (*self.criterion.fields, *self.parameters.more_fields())
 
     @property
@@ -168,18 +174,37 @@ class Method:
     @property
     def finish(self) -> str:
         """Name of the stages that make the method's table from that of its slabs; empty where these score it."""
-        finish = self.criterion.finish
+        finish = "" if self.combined else self.criterion.finish
         return finish if isinstance(finish, str) else finish(self.parameters)
+
+    @property
+    def direction(self) -> Direction:
+        """Whether small or large scores are good."""
+        return "ascending" if self.combined else self.criterion.direction
+
+    @property
+    def ranked_by(self) -> str:
+        """Name of the field that ranks instead of the score, smallest first; empty where the score does."""
+        return COMBINED_FIELDS[-1] if self.combined else self.criterion.ranked_by
+
+    @property
+    def reason(self) -> str:
+        """Why a feature is excluded."""
+        return "no rank in any batch" if self.combined else self.criterion.reason
+
+    def ranking_values(self, table: np.ndarray) -> tuple[np.ndarray, Direction]:
+        """Return the values that rank, shape (n_features,), and whether small or large ones are good."""
+        if by := self.ranked_by:
+            return table[self.fields.index(by)], "ascending"
+        return table[0], self.direction
 
     def order(self, table: np.ndarray) -> np.ndarray:
         """Return all features, best first, excluded ones last; shape (n_features,), int64."""
-        if by := self.criterion.ranked_by:
-            return rank_order(table[self.fields.index(by)], "ascending")
-        return rank_order(table[0], self.criterion.direction)
+        return rank_order(*self.ranking_values(table))
 
     def is_excluded(self, table: np.ndarray) -> np.ndarray:
         """Return which features have no rank, shape (n_features,), bool."""
-        return np.isnan(table[self.fields.index(self.criterion.ranked_by or self.fields[0])])
+        return np.isnan(self.ranking_values(table)[0])
 
 
 @cache

@@ -11,9 +11,9 @@ from typing import Literal
 from pydantic import Field, PositiveInt
 
 from daskfs.kernels.correlationspec import Correlation, CorrelationSpec
-from daskfs.kernels.scaling import Scaling
 from daskfs.methods.centered import CENTERED_FIELDS, centered_fields, centered_needs
 from daskfs.methods.registry import Criterion, Parameters, PositiveNumber
+from daskfs.methods.scaling import ScalingChoice
 
 SolverName = Literal["auto", "cholesky", "woodbury", "cg"]
 SOLVERS: tuple[SolverName, ...] = ("auto", "cholesky", "woodbury", "cg")
@@ -27,7 +27,7 @@ WOODBURY_VALUES = 2**28
 class RescaledParameters(Parameters):
     """Parameters of RLSR and of those built on it."""
 
-    score_scaling: Scaling | None = "zscore"
+    score_scaling: ScalingChoice = "zscore"
     gamma: PositiveNumber = 1.0
     max_iter: PositiveInt = 300
     tol: float = Field(1e-8, ge=0.0)

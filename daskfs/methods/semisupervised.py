@@ -9,9 +9,9 @@ import numpy as np
 from pydantic import PositiveInt
 
 from daskfs.graph.spec import GraphSpec, Lists, MixedGraph, TargetGraph, Weighting
-from daskfs.kernels.scaling import Scaling
 from daskfs.methods.laplacian import FiniteWidth, quotient
 from daskfs.methods.registry import Criterion, Parameters, PositiveNumber
+from daskfs.methods.scaling import ScalingChoice
 from daskfs.methods.statistics import GraphForms, NeedGraphForms, Statistics
 from daskfs.methods.supervised import target_weighting
 
@@ -25,7 +25,7 @@ class SemiSupervisedParameters(Parameters):
     label_weight: PositiveNumber = 5.0
     neighbors: Literal["d", "x"] = "d"
     standardize_y: bool = True
-    graph_scaling: Scaling | None = "zscore"
+    graph_scaling: ScalingChoice = "zscore"
 
     @property
     def mixed_graph(self) -> MixedGraph:

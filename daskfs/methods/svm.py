@@ -12,11 +12,11 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from daskfs.graph.spec import Lists, Weighting
 from daskfs.kernels.elimination import Candidates, CriterionName, Rule, SlackReading
-from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.weights import WeightKind
 from daskfs.methods.centered import CENTERED_FIELDS, centered_fields, centered_needs
 from daskfs.methods.laplacian import FiniteWidth, GraphParameters
 from daskfs.methods.registry import Criterion, PositiveNumber
+from daskfs.methods.scaling import ScalingChoice
 
 LargeN = Literal["auto", "exact", "landmarks"]
 Route = Literal["exact", "landmarks"]
@@ -31,7 +31,7 @@ EXACT_GRAPH_ROWS = 6_000
 class SVMParameters(GraphParameters):
     """Parameters of SVMRFE."""
 
-    score_scaling: Scaling | None = "zscore"
+    score_scaling: ScalingChoice = "zscore"
     criterion: CriterionName = "rfe"
     retrain: bool = False
     laplacian: bool = False
@@ -46,7 +46,7 @@ class SVMParameters(GraphParameters):
     n_neighbors: PositiveInt = 6
     weights: WeightKind = "binary"
     t: FiniteWidth | Literal["mean", "median"] = "mean"
-    graph_scaling: Scaling | None = "zscore"
+    graph_scaling: ScalingChoice = "zscore"
     rebuild_graph: bool = True
     large_n: LargeN = "auto"
     n_landmarks: PositiveInt = 200

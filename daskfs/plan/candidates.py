@@ -9,6 +9,7 @@ from typing import Any
 from daskfs.errors import MemoryPlanError
 from daskfs.kernels.comoments import PRODUCT_COLUMNS, stretch_rows, waiting_bytes
 from daskfs.kernels.distance import DISTANCE_ROWS
+from daskfs.kernels.scaling import row_statistics
 from daskfs.plan.stages import Stage
 from daskfs.plan.tiles import band_bytes, tile_bytes
 from daskfs.scores.correlations import comoment_rows
@@ -77,7 +78,7 @@ def plan_comoments(
         for unit in range(n_units)
     )
     of_band = -(-shape.x_bytes // shape.n_bands) if shape.is_sparse else rows * shape.n_features * shape.itemsize
-    norms = 8 * bands * rows if scaling == "unit" else 0
+    norms = 8 * bands * rows * row_statistics(scaling)
     read = bands * of_band + norms + n_units * 8 * sum(counts.values())
     written = n_stretches * sum(8 * (stored_values(count) + count + 1) for count in counts.values())
     parameters = {

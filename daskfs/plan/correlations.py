@@ -8,6 +8,7 @@ from daskfs.kernels.correlationspec import CorrelationSpec
 from daskfs.kernels.distance import BINS
 from daskfs.kernels.distancegram import DISTANCES_AT_ONCE
 from daskfs.kernels.distancemap import PRODUCT_ROWS, PRODUCT_WIDTH, most_components
+from daskfs.kernels.scaling import row_statistics
 from daskfs.plan.stages import Stage
 from daskfs.plan.tiles import tile_bytes
 from daskfs.scores.distances import (
@@ -25,8 +26,8 @@ from daskfs.scores.distances import (
 from daskfs.store import layout
 from daskfs.store.tiles import Shape
 
-ARRAY_BYTES = 4096
-"""What an open array takes in a process."""
+ARRAY_BYTES = 8192
+"""What an open array takes in a process, and the page that the allocator adds to each block that is held."""
 
 
 def plan_correlation(shape: Shape, spec: CorrelationSpec, slab_columns: int, process_bytes: int) -> list[Stage]:
@@ -59,7 +60,7 @@ def plan_correlation(shape: Shape, spec: CorrelationSpec, slab_columns: int, pro
     peak += 20 * CODE_COLUMNS * min(rows, CODE_ROWS) * (1 if mapped else 8)
     # the sort of a column; or some columns and their mean distances
     peak += 100 * rows + 20 * 8 * BINS**2 if mapped else 48 * CODE_COLUMNS * rows + 5 * 8 * max(rows, DISTANCES_AT_ONCE)
-    read = shape.x_bytes + (8 * shape.n_samples * n_units if spec.felt == "unit" else 0)
+    read = shape.x_bytes + 8 * shape.n_samples * n_units * row_statistics(spec.felt)
     written = _touched(slice(0, shape.n_features), slab_columns, shape.n_features) * stored
     if spec.correlation == "matrix_free":
         return [Stage(f"distances-{spec.name}", "distance-values", n_units, parameters, peak, read, written)]

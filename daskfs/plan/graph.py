@@ -26,11 +26,19 @@ from daskfs.graph.partition import (
     search_units,
     step_rows,
 )
-from daskfs.graph.space import COMPONENT_CHOICES, FORCED_FEATURES, SPARSE_COMPONENTS
+from daskfs.graph.space import (
+    ASKED_ROWS,
+    COMPONENT_CHOICES,
+    FITTING_ROWS,
+    FORCED_FEATURES,
+    JUDGING_ROWS,
+    SPARSE_COMPONENTS,
+    directions,
+)
 from daskfs.graph.spec import TARGET_NAMES, GraphSpec, Lists, TargetGraph, Weighting
 from daskfs.graph.target import blocks_per_unit
 from daskfs.kernels.cells import CALIBRATION_RANKS, CALIBRATION_ROWS
-from daskfs.kernels.neighbors import PAIR_ELEMENTS, TILE_BYTES
+from daskfs.kernels.neighbors import PAIR_ELEMENTS, SPARSE_PAIR_VALUES, TILE_BYTES
 from daskfs.kernels.targets import COMPARED_ENTRIES as COMPARED_TARGETS
 from daskfs.plan.stages import DESCENT_BYTES, PROCESS_BYTES, MiB, Stage, available_bytes
 from daskfs.plan.tiles import band_bytes, conversion_bytes
@@ -90,8 +98,9 @@ def _plan_groups(shape: Shape, spec: GraphSpec, k: int, available: int | None) -
     columns = spec.projection if isinstance(spec.projection, int) else shape.n_features
     if shape.is_sparse or (spec.projection == "auto" and shape.n_features > FORCED_FEATURES):
         columns = min(columns, SPARSE_COMPONENTS if shape.is_sparse else COMPONENT_CHOICES[-1])
-    basis = 0 if shape.is_sparse else 4 * projected_columns(spec) * shape.n_features
     sampled = sample_rows(shape).size
+    turned = directions(shape.n_features, spec.projection) if shape.is_sparse else projected_columns(spec)
+    basis = 4 * turned * shape.n_features
     beside = 4 * CHUNK_BYTES + 3 * TILE_BYTES + sampled * columns // 2  # read buffers, products, centers
     if spec.engine == "pynndescent":
         beside += 18 * (list_length(k) + 1) ** 2 * 16384
@@ -107,6 +116,10 @@ def _plan_groups(shape: Shape, spec: GraphSpec, k: int, available: int | None) -
     sample = sampled * (
         row_bytes + 2 * scaled + 8 * (columns if shape.is_sparse else shape.n_features) + 100
     ) + pairs * (28 * plan.n_groups + 8 * columns)
+    if shape.is_sparse and turned:
+        # what finds the directions; the rows that judge them, and their distances
+        sample += 24 * turned * (min(FITTING_ROWS, sampled) + shape.n_features)
+        sample += min(JUDGING_ROWS, sampled) * (2 * values + 24 * ASKED_ROWS)
     index = index_dtype(rows).itemsize
     copies = int(PLANNED_COPIES * rows)
     spilled = copies * (row_bytes + 8 + 4 * PLANNED_CELLS)
@@ -160,7 +173,8 @@ def _members_bytes(shape: Shape, spec: GraphSpec, rows: int) -> int:
 
 def _search_bytes(rows: int, shape: Shape) -> int:
     # products of a tile, minima of their groups, a mask; and blocks of rows in float64
-    return 4 * min(TILE_BYTES, 4 * rows * 1024) + 4 * 8 * PAIR_ELEMENTS + conversion_bytes(shape.n_features)
+    pairs = 100 * SPARSE_PAIR_VALUES if shape.is_sparse else 4 * 8 * PAIR_ELEMENTS
+    return 4 * min(TILE_BYTES, 4 * rows * 1024) + pairs + conversion_bytes(shape.n_features)
 
 
 def plan_edges(n_samples: int, graph: str, k: int, process_bytes: int, width: int | None = None) -> list[Stage]:

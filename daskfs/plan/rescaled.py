@@ -10,7 +10,7 @@ from typing import Any
 
 from daskfs.kernels.correlationspec import CorrelationSpec
 from daskfs.kernels.rescaled import NEWTON_ITERATIONS
-from daskfs.methods.centered import felt_scaling
+from daskfs.kernels.scaling import without_zscore
 from daskfs.methods.registry import Method
 from daskfs.methods.rescaled import RescaledParameters, UncorrelatedParameters
 from daskfs.plan.candidates import plan_comoments, stored_values
@@ -134,7 +134,7 @@ def _plan_scale(group: _Group) -> list[Stage]:
     stages: list[Stage] = []
     peak, read = group.process + 200 * d + 24 * group.shape.n_samples, 8 * 11 * d
     if group.solver == "cholesky":
-        scaling = felt_scaling(group.first.score_scaling)
+        scaling = without_zscore(group.first.score_scaling)
         made = plan_comoments(group.shape, f"rescaled-comoments-{key}", (PURPOSE, {key: d}), scaling, group.process)
         made = replace(made, parameters={**made.parameters, "all_features": True})
         stages.append(replace(made, needed_until=f"rescaled-scale-{key}"))

@@ -15,9 +15,10 @@ from daskfs.graph.spec import Weighting
 from daskfs.kernels.cut import CUT_ROWS, cut_features
 from daskfs.kernels.neighbors import TILE_BYTES
 from daskfs.kernels.passes import compiles
+from daskfs.kernels.scaling import row_statistics
 from daskfs.plan.candidates import plan_greedy
 from daskfs.plan.stages import COMPILED_BYTES, Stage
-from daskfs.plan.tiles import MIN_PARALLEL, MIN_TILE_BYTES, chunk_bytes, conversion_bytes, slab_budget, tile_bytes
+from daskfs.plan.tiles import MIN_PARALLEL, MIN_TILE_BYTES, conversion_bytes, slab_budget, slabs_bytes, tile_bytes
 from daskfs.store.tiles import PANEL_WIDTH, Shape, sample_rows
 
 
@@ -106,6 +107,8 @@ def plan_scores(
     entry, stored = index_dtype(shape.n_samples).itemsize + 8, -(-shape.n_samples // size) * size  # whole chunks count
     graph_bytes = stored * sum(k + entry * width for (_, k), width in graphs.items())
     graph_bytes += 8 * shape.n_samples * len(weightings)
-    read = chunk_bytes(shape) + n_units * (graph_bytes + label_bytes)
+    scalings = {method["parameters"]["score_scaling"] for method in methods}
+    graph_bytes += 8 * shape.n_samples * sum(map(row_statistics, scalings))
+    read = slabs_bytes(shape, columns) + n_units * (graph_bytes + label_bytes)
     written = len(methods) * 4 * 8 * shape.n_features
     return Stage("score", "score", n_units, {"methods": methods, "slab_columns": columns}, peak, read, written)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from daskfs.kernels.scaling import without_zscore
 from daskfs.kernels.svm import RADIUS_ROWS
-from daskfs.methods.centered import felt_scaling
 from daskfs.methods.registry import Method
 from daskfs.methods.svm import EXACT_GRAPH_ROWS, EXACT_ROWS, Route, SVMParameters
 from daskfs.plan.stages import HELD_SHARE, PLANNED_CLASSES, PROCESS_BYTES, WEIGHT_BYTES, MiB, Stage, available_bytes
@@ -236,7 +236,7 @@ def _plan_landmarks(
     passing += 8 * height * (3 * d + 6 * max(m) + 2 * columns) + 2 * 8 * sum(m) * d
     solving = 3 * sums + 8 * (8 * max(m) ** 2 + 4 * max(m) * d)
     busy = kept + max(passing, solving)
-    is_stored = felt_scaling(svm_parameters(methods[0]).score_scaling) is None  # else rows are held as float64
+    is_stored = without_zscore(svm_parameters(methods[0]).score_scaling) is None  # else rows are held as float64
     whole = shape.x_bytes * (1 if is_stored else max(1, 8 // shape.itemsize)) + 20 * n
     holding = 0 if memory_limit is None else min(_room(shape, busy, kept, memory_limit), whole)
     all_rows = any(svm_parameters(method).laplacian for method in methods)

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from daskfs.kernels.columnhash import N_HASHES
 from daskfs.plan.stages import PROCESS_BYTES, USABLE, MiB, Stage, fingerprinted
 from daskfs.scores.rowpasses import block_rows
-from daskfs.store.tiles import Shape
+from daskfs.store.tiles import Shape, sample_rows, sparse_chunk
 
 MAX_TILE_BYTES = 64 * MiB
 MIN_TILE_BYTES = 1 * MiB
@@ -19,7 +20,7 @@ ROW_BYTES = 256
 """What a band takes for each row beside its values while the row is sent to groups."""
 MIN_SLAB_COLUMNS = 32
 """Narrower slabs would stream the graph, and compute its weights, more often than parallel work is worth."""
-BESIDE_BYTES = {"weights": 60, "groups": 220, "times": 300}
+BESIDE_BYTES = {"weights": 60, "groups": 220, "times": 300, "batch": 260}
 """What a row of a column beside X takes while it is read: groups as text of which a few rows share each, times as text
 of which each is another.
 """
@@ -32,11 +33,14 @@ def slab_budget(memory_limit: int | None) -> int:
     return max(int((USABLE * memory_limit - PROCESS_BYTES) / 3), MiB)
 
 
-def plan_shape(n_samples: int, n_features: int, dtype: str, nnz: int | None, memory_limit: int | None) -> Shape:
+def plan_shape(
+    n_samples: int, n_features: int, dtype: str, nnz: int | None, memory_limit: int | None, row_multiple: int = 1
+) -> Shape:
     """Choose the tiles of a matrix.
 
     Tiles are at most 64 MiB; a slab of one tile column and a band of one tile row fit the slab budget; and when X is
-    large enough to matter there are at least eight of each, so that several workers have something to do.
+    large enough to matter there are at least eight of each, so that several workers have something to do. Where that
+    can be, a band has no fewer rows than the source reads in one go (`row_multiple`): each would be read for several.
     """
     itemsize = np.dtype(dtype).itemsize
     budget = slab_budget(memory_limit)
@@ -46,7 +50,8 @@ def plan_shape(n_samples: int, n_features: int, dtype: str, nnz: int | None, mem
         target = int(
             np.clip(nnz * (itemsize + 4) // 16, MIN_TILE_BYTES, max(MIN_TILE_BYTES, min(MAX_TILE_BYTES, budget // 5)))
         )
-        rows = _band_rows(target // per_row, n_samples)
+        together = min(row_multiple, n_samples // MIN_PARALLEL, min(MAX_TILE_BYTES, budget // 5) // per_row)
+        rows = _band_rows(max(target // per_row, together), n_samples)
         columns = min(n_features, max(1, min(budget // (n_samples * itemsize), -(-n_features // MIN_PARALLEL))))
         return Shape(n_samples, n_features, dtype, True, nnz, rows, columns)
     total = n_samples * n_features * itemsize
@@ -61,7 +66,8 @@ def plan_shape(n_samples: int, n_features: int, dtype: str, nnz: int | None, mem
     fitting = budget // (n_features * itemsize)
     # of narrow rows it is not the values that fill a worker, but what is known of each row
     fitting = min(fitting, max(2**20, budget // (n_features * itemsize + ROW_BYTES)))
-    rows = _band_rows(min(target // (columns * itemsize), fitting), n_samples)
+    together = min(row_multiple, n_samples // MIN_PARALLEL, MAX_TILE_BYTES // (columns * itemsize))
+    rows = _band_rows(min(max(target // (columns * itemsize), together), fitting), n_samples)
     return Shape(n_samples, n_features, dtype, False, None, rows, columns)
 
 
@@ -112,8 +118,20 @@ def conversion_bytes(width: int) -> int:
     return 3 * 8 * 8192 * min(max(width, 1), 512)
 
 
-def plan_ingest(shape: Shape, parameters: Mapping[str, Any], write_x: bool, source_rows: int) -> tuple[Stage, ...]:
-    """Stages that fill a tile store."""
+def plan_ingest(
+    shape: Shape, parameters: Mapping[str, Any], write_x: bool, source_rows: int, reading_bytes: int = 0
+) -> tuple[Stage, ...]:
+    """Stages that fill a tile store.
+
+    Parameters
+    ----------
+    shape, parameters, write_x
+        What is filled.
+    source_rows
+        What the source holds beside the rows that it hands on, at most.
+    reading_bytes
+        What it takes for reading them where that is more.
+    """
     band = band_bytes(shape)
     source = source_rows * shape.n_features * shape.itemsize
     if shape.is_sparse:
@@ -121,17 +139,40 @@ def plan_ingest(shape: Shape, parameters: Mapping[str, Any], write_x: bool, sour
     transient = 4 * tile_bytes(shape) if write_x else 0
     if shape.is_sparse:
         transient = 5 * band
-    peak = PROCESS_BYTES + 2 * band + 2 * source + transient + conversion_bytes(shape.n_features)
-    moments = shape.n_bands * 6 * shape.n_features * 8
-    written = (shape.x_bytes if write_x else 0) + moments + 8 * shape.n_samples
+    peak = PROCESS_BYTES + 2 * band + 2 * source + reading_bytes + transient + conversion_bytes(shape.n_features)
+    moments = shape.n_bands * (6 + N_HASHES) * shape.n_features * 8
+    of_rows = 16 * shape.n_bands * shape.tile_rows  # norms and sums of rows, whole chunks
+    written = (shape.x_bytes if write_x else 0) + moments + of_rows
+    written += sample_rows(shape).size * -(-shape.x_bytes // shape.n_samples)
     beside = [size for name, size in BESIDE_BYTES.items() if parameters["source"].get(name) is not None]
     columns = 1 + len(beside)  # labels, and columns beside X
     labels = PROCESS_BYTES + 400 * shape.n_features + (60 + sum(beside)) * shape.n_samples
+    known = moments + of_rows
+    filling: tuple[Stage, ...] = ()
+    if parameters["source"]["missing"] != "refuse":  # what is known is taken of the tiles, when their means are known
+        seen = 32 * shape.n_bands * shape.n_features
+        reading = PROCESS_BYTES + 3 * band + 4 * tile_bytes(shape) + conversion_bytes(shape.n_features)
+        reading += 3 * band if shape.is_sparse else 0
+        closing = PROCESS_BYTES + 1000 * shape.n_features
+        filled = 16 * shape.n_features
+        again = 2 * shape.n_bands * filled  # by every unit, which asks whether there is something to fill first
+        filling = (
+            Stage("fill", "fill", 1, parameters, closing, seen, filled),
+            Stage("facts", "facts", shape.n_bands, parameters, reading, chunk_bytes(shape) + again, known),
+        )
+        written += seen - known
     stages = (
         Stage("labels", "labels", 1, parameters, labels, 0, 8 * columns * shape.n_samples),
         Stage("ingest", "ingest", shape.n_bands, parameters, peak, shape.x_bytes, written),
+        *filling,
         Stage(
-            "columns", "columns", 1, parameters, PROCESS_BYTES + 400 * shape.n_features + 60 * shape.n_samples, moments
+            "columns",
+            "columns",
+            1,
+            parameters,
+            PROCESS_BYTES + 500 * shape.n_features + 60 * shape.n_samples,
+            moments + 8 * shape.n_samples + (filling[0].bytes_written if filling else 0),
+            48 * shape.n_features,
         ),
     )
     return fingerprinted(stages, str(parameters["fingerprint"]))
@@ -143,6 +184,18 @@ def chunk_bytes(shape: Shape) -> int:
         return shape.x_bytes
     n_columns = -(-shape.n_features // shape.tile_columns) * shape.tile_columns
     return n_columns * shape.n_bands * shape.tile_rows * shape.itemsize
+
+
+def slabs_bytes(shape: Shape, columns: int) -> int:
+    """Return the bytes of X that reading it slab by slab counts: whole tiles, or of sparse X whole chunks of the values
+    in each band, and where its columns begin.
+    """
+    if not shape.is_sparse:
+        return chunk_bytes(shape)
+    per_band = -(-(shape.nnz or 0) // shape.n_bands)
+    of_slab = min(per_band * columns // shape.n_features + sparse_chunk(per_band, shape.n_features), per_band)
+    starts = 8 * (shape.n_features + 1)
+    return -(-shape.n_features // columns) * shape.n_bands * (of_slab * (shape.itemsize + 4) + starts)
 
 
 def reading_bytes(shape: Shape, part_rows: int) -> int:

@@ -25,6 +25,8 @@ from daskfs.planning.lists import descent_bytes, needed_lists, plan_all_lists
 from daskfs.planning.methods import is_scaled, plan_methods, plan_weighted
 from daskfs.planning.selection import wanted_filter
 from daskfs.planning.tiles import TilePlan
+from daskfs.planning.transforms import asked_scalings, plan_transforms
+from daskfs.ranking.batches import within_batch
 from daskfs.scores.slab import method_to_json
 from daskfs.store.tiles import Shape
 
@@ -152,15 +154,21 @@ def _inside(
     wanted: Mapping[str, Any] | None,
     tiles: TilePlan,
 ) -> Inside:
-    """Return what a ranking takes that is made within a unit, on at most the rows in use."""
+    """Return what a ranking takes that is made within a unit, on at most the rows in use.
+
+    Rankings within batches find their neighbors themselves, one batch after the other, each with a copy of its rows.
+    """
+    methods = [within_batch(method) for method in methods]
     lists = needed_lists(methods, used.n_samples, lambda spec: dataclasses.replace(spec, **search))
     over_rows = {name: found for name, found in lists.items() if isinstance(found[0], GraphSpec)}
     process = PROCESS_BYTES + descent_bytes(lists, used, memory_limit)
     columns = slab_columns(used, is_scaled(methods), memory_limit)
     n_labelled = None if tiles.n_labelled is None else min(tiles.n_labelled, used.n_samples)
-    searches = plan_all_lists(used, over_rows, memory_limit) if given is None else []
+    searches = plan_transforms(used, asked_scalings([], over_rows)) if given is None else []
+    searches += plan_all_lists(used, over_rows, memory_limit) if given is None else []
     by_target = {name: found for name, found in lists.items() if name not in over_rows}
-    scoring = plan_all_lists(used, by_target, memory_limit)
+    scoring = plan_transforms(used, asked_scalings(methods, {}, [wanted["scaling"] if wanted is not None else None]))
+    scoring += plan_all_lists(used, by_target, memory_limit)
     for method in methods:
         counts = (tiles.n_classes, n_labelled)
         scoring += plan_methods(used, [method], lists, columns, process, memory_limit, counts, given)
@@ -170,7 +178,10 @@ def _inside(
     if tiles.has_weights:
         scoring = plan_weighted(scoring, used.n_samples)
     searching, scored = (max((s.peak_bytes for s in stages), default=process) for stages in (searches, scoring))
-    return Inside(searching, scored, sum(16 * used.n_samples * k for _, k in over_rows.values()))
+    held = sum(16 * used.n_samples * k for _, k in over_rows.values())
+    if tiles.has_batch:
+        return Inside(process, max(searching, scored) + 2 * (held + used.x_bytes), 0)
+    return Inside(searching, scored, held)
 
 
 def _worlds(evaluate: EvaluateBlock, n_classes: int | None) -> list[list[int | None]]:

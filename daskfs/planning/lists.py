@@ -9,6 +9,7 @@ from daskfs.errors import InputError
 from daskfs.graph.given import Graph, NeighborLists
 from daskfs.graph.partition import resolved
 from daskfs.graph.spec import GraphSpec, Lists, MixedGraph
+from daskfs.kernels.scaling import ends_with
 from daskfs.methods.registry import Method
 from daskfs.plan.graph import plan_lists
 from daskfs.plan.stages import (
@@ -93,6 +94,6 @@ def check_neighbors(k: int, n_samples: int) -> None:
 
 def check_sparse(spec: GraphSpec, is_sparse: bool) -> None:
     """Raise :class:`InputError` for z-scores under cosine of sparse rows, which cannot be centered and stay sparse."""
-    if is_sparse and (spec.metric, spec.scaling) == ("cosine", "zscore"):
-        msg = "metric 'cosine' with scaling 'zscore' needs dense X: sparse rows cannot be centered."
+    if is_sparse and spec.metric == "cosine" and ends_with(spec.scaling, "zscore"):
+        msg = f"metric 'cosine' with scaling '{spec.scaling}' needs dense X: sparse rows cannot be centered."
         raise InputError(msg)

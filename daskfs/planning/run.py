@@ -10,7 +10,9 @@ from daskfs.errors import JobError
 from daskfs.graph.given import WeightMatrix
 from daskfs.job.job import Job
 from daskfs.kernels.labels import Task
+from daskfs.kernels.scaling import without_zscore
 from daskfs.methods.registry import Method
+from daskfs.plan.batches import plan_combination
 from daskfs.plan.candidates import plan_redundancy
 from daskfs.plan.scores import compiled_bytes, slab_columns
 from daskfs.plan.stages import (
@@ -21,12 +23,15 @@ from daskfs.plan.stages import (
     fingerprinted,
     limit_per_unit,
 )
+from daskfs.planning.batches import check_batches
 from daskfs.planning.evaluation import plan_evaluation
 from daskfs.planning.given import check_given, plan_given, precomputed_graph
 from daskfs.planning.lists import descent_bytes, limited_lists, longest_given, needed_lists, plan_all_lists
 from daskfs.planning.methods import is_scaled, plan_methods, plan_weighted
 from daskfs.planning.selection import selected_count, wanted_filter
 from daskfs.planning.tiles import TilePlan, plan_tiles
+from daskfs.planning.transforms import asked_scalings, plan_transforms
+from daskfs.ranking.batches import combined
 from daskfs.scores.slab import method_to_json
 from daskfs.store.tiles import Shape
 from daskfs.version import __version__
@@ -42,7 +47,12 @@ IMAGES = 4
 
 
 def plan_run(
-    job: Job, tiles: TilePlan, task: Task | None, memory_limit: int | None, names: Sequence[str] | None = None
+    job: Job,
+    tiles: TilePlan,
+    task: Task | None,
+    memory_limit: int | None,
+    names: Sequence[str] | None = None,
+    batches: Sequence[Mapping[str, Any]] = (),
 ) -> Plan:
     """Plan everything after the tiles.
 
@@ -58,6 +68,9 @@ def plan_run(
         Of one worker, bytes.
     names
         Of the features; None where they are not known yet.
+    batches
+        Of data that have some, whose runs come before this: number, name and methods of each. None where they are not
+        known yet.
 
     Raises
     ------
@@ -70,22 +83,31 @@ def plan_run(
     if isinstance(given, WeightMatrix):
         methods = job.make_methods(task, on_matrix=True)
     lists = needed_lists(methods, shape.n_samples, job.completed)
-    stages: list[Stage] = []
+    wanted = wanted_filter(job, names)
+    filtering = None if wanted is None or wanted["measure"] is None else without_zscore(wanted["scaling"])
     process = PROCESS_BYTES
     if given is not None:
         check_given(given, methods, shape.n_samples)
         lists = limited_lists(lists, given)
-        stages.append(plan_given(given, shape.n_samples, longest_given(lists, given), process))
     else:
         process += descent_bytes(lists, shape, memory_limit)
     columns = slab_columns(shape, is_scaled(methods), memory_limit)
-    raw_methods = [method_to_json(m) for m in methods]
-    counts = (tiles.n_classes, tiles.n_labelled)
-    stages += plan_all_lists(shape, lists, memory_limit, given)
-    stages += plan_methods(shape, methods, lists, columns, process, memory_limit, counts, given)
+    if tiles.has_batch:
+        check_batches(job)
+        methods = [combined(method) for method in methods]
+        stages = plan_transforms(shape, asked_scalings([], {}, [filtering]))
+        raw = [method_to_json(method) for method in methods]
+        stages += plan_combination(shape, raw, batches, process)
+    else:
+        stages = plan_transforms(shape, asked_scalings(methods, {} if given is not None else lists, [filtering]))
+        if given is not None:
+            stages.append(plan_given(given, shape.n_samples, longest_given(lists, given), process))
+        counts = (tiles.n_classes, tiles.n_labelled)
+        stages += plan_all_lists(shape, lists, memory_limit, given)
+        stages += plan_methods(shape, methods, lists, columns, process, memory_limit, counts, given)
+    raw_methods = [method_to_json(method) for method in methods]
     process += compiled_bytes(shape, is_scaled(methods))
     n_selected = selected_count(job, shape.n_features)
-    wanted = wanted_filter(job, names)
     if wanted is not None:
         stages += plan_redundancy(shape, raw_methods, wanted, columns, process)
     filtered = {} if wanted is None else {"filtered": True}

@@ -23,15 +23,19 @@ from daskfs.plan.stages import (
     digest,
 )
 from daskfs.plan.tiles import plan_ingest, plan_shape, serves_in_place
-from daskfs.sources import Source, SourceSpec, open_source
+from daskfs.sources import Source, SourceSpec
 from daskfs.sources.base import BESIDE
 from daskfs.sources.checks import is_generated, unreadable
 from daskfs.sources.state import source_state
 from daskfs.store import layout
+from daskfs.store.context import open_tiles
+from daskfs.store.part import open_part_or_source, part_spec
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, TileInfo, read_tile_info
 from daskfs.version import __version__
 
+WORTH_TELLING = 1.5
+"""Times that a file is read from which on users are told."""
 LABEL_SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt")
 
 
@@ -49,8 +53,10 @@ class TilePlan:
     has_weights: bool = False
     has_groups: bool = False
     has_times: bool = False
+    has_batch: bool = False
     n_classes: int | None = None
     n_labelled: int | None = None
+    note: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-able values; :meth:`from_json` is the inverse."""
@@ -77,6 +83,10 @@ def source_spec(data: DataBlock) -> SourceSpec:
         _absolute(data.labels),
         _absolute(data.feature_names),
         tuple(data.exclude),
+        dims=data.dims,
+        transpose=data.transpose,
+        missing=data.missing,
+        only_batch=data.only_batch,
         **{name: _absolute(getattr(data, name)) for name in BESIDE},
     )
 
@@ -112,8 +122,32 @@ def plan_tiles(data: DataBlock, tiles_url: str, memory_limit: int | None) -> Til
     """
     spec = source_spec(data)
     if is_tile_store(spec):
-        return _finished_tiles(data, spec)
-    source = open_source(spec)
+        tiles = _finished_tiles(data, spec)
+        if data.only_batch is None:
+            return tiles
+        spec = part_spec(open_tiles(spec.source), spec.source, only_batch=data.only_batch)
+        return plan_source(spec, tiles.task or "auto", tiles_url, memory_limit)
+    if data.only_batch is not None:
+        msg = f"data.only_batch is for tiles, and {spec.source} is none: convert it with --batch first."
+        raise JobError(msg)
+    return plan_source(spec, data.task, tiles_url, memory_limit)
+
+
+def plan_source(spec: SourceSpec, task: str, tiles_url: str, memory_limit: int | None) -> TilePlan:
+    """Plan the tiles of what is no tile store, or a part of one.
+
+    Parameters
+    ----------
+    spec
+        What is to be read.
+    task
+        Of the labels, or "auto".
+    tiles_url
+        Where the tiles go.
+    memory_limit
+        Of one worker, bytes.
+    """
+    source = open_part_or_source(spec)
     info = source.info
     shape = plan_shape(
         info.n_samples,
@@ -121,6 +155,7 @@ def plan_tiles(data: DataBlock, tiles_url: str, memory_limit: int | None) -> Til
         info.dtype.name,
         info.nnz if info.is_sparse else None,
         memory_limit,
+        info.row_multiple,
     )
     x_path = _path_in_place(source, memory_limit)
     if x_path is not None:
@@ -129,30 +164,48 @@ def plan_tiles(data: DataBlock, tiles_url: str, memory_limit: int | None) -> Til
         shape = dataclasses.replace(shape, tile_rows=rows, tile_columns=columns)
     raw = dataclasses.asdict(spec)
     state = source_state(spec, source)
-    fingerprint = digest(state, raw, data.task, layout.FORMAT_VERSION, __version__)
+    fingerprint = digest(state, raw, task, layout.FORMAT_VERSION, __version__)
     parameters = {
         "source": raw,
         "state": state,
         "shape": dataclasses.asdict(shape),
-        "task": data.task,
+        "task": task,
         "write_x": x_path is None,
         "x_path": x_path,
         "fingerprint": fingerprint,
         "named": info.feature_names is not None,
     }
-    stages = plan_ingest(shape, parameters, x_path is None, min(info.row_multiple, info.n_samples))
+    reading = getattr(source, "reading_bytes", 0)
+    stages = plan_ingest(shape, parameters, x_path is None, min(info.row_multiple, info.n_samples), reading)
     flags: dict[str, Any] = {f"has_{name}": name in info.beside for name in BESIDE}
-    return TilePlan(tiles_url, shape, fingerprint, info.has_labels, None, x_path is None, stages, **flags)
+    note = _reading_note(source, spec.source, shape)
+    return TilePlan(tiles_url, shape, fingerprint, info.has_labels, None, x_path is None, stages, **flags, note=note)
+
+
+def _reading_note(source: Source, name: str, shape: Shape) -> str | None:
+    """Return what is told of a source whose bands have to read more than their own rows; None of others."""
+    times_read = getattr(source, "times_read", None)
+    times = 1.0 if times_read is None else times_read(shape.tile_rows)
+    if times < WORTH_TELLING:
+        return None
+    return (
+        f"{name}: entries are not sorted by the rows of X, so that its {shape.n_bands} bands read the file "
+        f"{times:.0f} times; sort it, or give workers more memory, where that takes long"
+    )
 
 
 def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
-    given = [key for key in ("array", "labels", "feature_names", *BESIDE) if getattr(data, key) is not None]
-    if given or data.exclude:
-        key = given[0] if given else "exclude"
-        msg = f"data.{key} was settled when {spec.source} was converted: leave it out, or convert again with it."
+    given = [key for key in ("array", "dims", "labels", "feature_names", *BESIDE) if getattr(data, key) is not None]
+    given += [key for key in ("transpose", "exclude") if getattr(data, key)]
+    if given:
+        msg = f"data.{given[0]} was settled when {spec.source} was converted: leave it out, or convert again with it."
         raise JobError(msg)
     info: TileInfo | None = read_tile_info(Store(place(spec.source)))
     assert info is not None
+    policy = (info.facts.get("missing") or {"policy": "refuse"})["policy"]
+    if data.missing not in ("refuse", policy):
+        msg = f"data.missing is {data.missing}, and {spec.source} was converted with {policy}: convert again with it."
+        raise JobError(msg)
     if data.task not in ("auto", info.task):
         msg = f"data.task is {data.task}, and {spec.source} was converted with task {info.task}."
         raise JobError(msg)

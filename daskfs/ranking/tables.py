@@ -32,7 +32,7 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
     del unit
     filtered = bool(parameters.get("filtered"))
     store, names = context.store, context.tiles.feature_names()
-    constant = context.tiles.constant_columns()
+    constant = context.tiles.constant_notes()
     rows: list[tuple[Any, ...]] = []
     selected: list[tuple[Any, ...]] = []
     dropped: list[tuple[Any, ...]] = []
@@ -40,7 +40,7 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
         table = method_scores(store, method)
         scores, order, excluded = table[0], method.order(table), method.is_excluded(table)
         if excluded.all():
-            why = f"every one is excluded ({method.criterion.reason})"
+            why = f"every one is excluded ({method.reason})"
             msg = f"method {method.label} can rank none of the {scores.size} features: {why}."
             raise InputError(msg)
         notes = _notes(method, scores, excluded, constant)
@@ -61,7 +61,7 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
 
 def _notes(method: Method, scores: np.ndarray, excluded: np.ndarray, constant: np.ndarray) -> list[str]:
     """Return why each feature has no score; empty where it has one."""
-    why = np.where(constant, "constant feature", method.criterion.reason)
+    why = np.where(constant == "", method.reason, constant)
     return np.where(excluded, why, np.where(np.isnan(scores), method.criterion.unscored, "")).tolist()
 
 

@@ -54,12 +54,12 @@ def score_levels(method: Method, table: np.ndarray, shape: tuple[int, ...], orde
     """
     excluded = method.is_excluded(table)
     scores = table[0]
-    if method.criterion.ranked_by:
+    if method.ranked_by:
         place = np.empty(scores.size)
         place[method.order(table)] = np.arange(scores.size)
         relevance = -place
     else:
-        relevance = -scores if method.criterion.direction == "ascending" else scores
+        relevance = -scores if method.direction == "ascending" else scores
     known = ~excluded & np.isfinite(relevance)
     low, high = (relevance[known].min(), relevance[known].max()) if known.any() else (0.0, 0.0)
     relevance = np.clip(np.where(np.isnan(relevance), low, relevance), low, high)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -19,6 +19,7 @@ from daskfs.plan.stages import Plan, Stage
 from daskfs.planning.tiles import TilePlan
 from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.ranking.tables import method_scores
+from daskfs.report.batches import batch_summary, batch_warnings
 from daskfs.report.evaluationsummary import evaluation_cost, evaluation_summary, evaluation_warnings
 from daskfs.report.images import for_report, score_levels, selected_levels
 from daskfs.report.view import BETTER_SEARCH, LOW_RECALL
@@ -70,10 +71,23 @@ def stage_facts(context: Context, stage: Stage) -> dict[str, Any]:
     }
 
 
-def run_facts(store: Store, plan: Plan, tiles: TilePlan, times: Mapping[str, Any]) -> dict[str, Any]:
+def run_facts(
+    store: Store,
+    plan: Plan,
+    tiles: TilePlan,
+    times: Mapping[str, Any],
+    batches: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
     """Return what ``run.json`` says of a finished run: versions, parameters, stages, recall.
 
-    `times` are wall and busy seconds of the stages that ran in this call, by name, and the threads that they had.
+    Parameters
+    ----------
+    store, plan, tiles
+        The run.
+    times
+        Wall and busy seconds of the stages that ran in this call, by name, and the threads that they had.
+    batches
+        What is to be said of each batch, and what the run over it came to.
     """
     stages = [stage_facts(Context(Store(place(tiles.url))), stage) for stage in tiles.stages]
     stages += [stage_facts(Context(store), stage) for stage in plan.stages]
@@ -89,10 +103,14 @@ def run_facts(store: Store, plan: Plan, tiles: TilePlan, times: Mapping[str, Any
         "solutions": solutions(store, plan),
         "eliminations": eliminations(store, plan),
         "evaluation": evaluation_cost(plan, stages, times),
-        "warnings": graph_warnings(graphs) + _method_warnings(store, plan) + evaluation_warnings(store, plan),
+        "batches": list(batches),
+        "warnings": graph_warnings(graphs)
+        + _method_warnings(store, plan)
+        + batch_warnings(batches)
+        + evaluation_warnings(store, plan),
         "n_selected": plan.facts["n_selected"],
-        "planned_peak_bytes": max(s["planned_peak_bytes"] for s in stages),
-        "peak_bytes": max(s["peak_bytes"] for s in stages),
+        "planned_peak_bytes": max(s.get("planned_peak_bytes", 0) for s in [*stages, *batches]),
+        "peak_bytes": max(s.get("peak_bytes", 0) for s in [*stages, *batches]),
         "ranking": str(store.path(layout.RANKING_CSV)),
         "report": str(store.path(layout.REPORT_HTML)),
     }
@@ -115,6 +133,8 @@ def _data(tiles: Tiles) -> dict[str, Any]:
         "tile_shape": [shape.tile_rows, shape.n_features if shape.is_sparse else shape.tile_columns],
         "bytes": shape.x_bytes,
         "n_constant": tiles.info.facts["n_constant"],
+        "n_duplicate": tiles.info.facts["n_duplicate"],
+        "missing": tiles.info.facts["missing"],
         "in_place": tiles.info.x_path,
     }
     if labels is not None and labels.task == "classification":
@@ -342,6 +362,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "agreement": _agreement(methods, chosen, int(manifest["n_selected"])),
         "redundancy": _redundancy(store, plan, methods, tables, chosen, names),
+        "batches": batch_summary(store, plan, manifest.get("batches", ()), tables, names),
         "evaluation": evaluation,
         "graphs": manifest["graphs"],
         "excluded": _excluded(methods, tables, names, tiles),
@@ -351,6 +372,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "warnings": [
             *(evaluation["warnings"] if evaluation else []),
             *_method_warnings(store, plan),
+            *batch_warnings(manifest.get("batches", ())),
             *(f"{damage}." for damage in manifest.get("damages", ())),
         ],
     }
@@ -363,7 +385,7 @@ def _method(method: Method, table: np.ndarray, names: list[str]) -> dict[str, An
     return {
         "label": method.label,
         "method": method.criterion.name,
-        "direction": method.criterion.direction,
+        "direction": method.direction,
         "citation": method.criterion.citation,
         "n_ranked": int(ranked.size),
         "n_excluded": int(scores.size - ranked.size),
@@ -385,7 +407,7 @@ def _image(plan: Plan, method: Method, table: np.ndarray, chosen: np.ndarray) ->
     return {
         "shape": shape,
         "sizes": sizes,
-        "by_rank": bool(method.criterion.ranked_by),
+        "by_rank": bool(method.ranked_by),
         "scores": for_report(score_levels(method, table, tuple(shape), order)),
         "selected": for_report(selected_levels(chosen, sizes, tuple(shape), order)),
     }
@@ -473,11 +495,11 @@ def _redundancy(
 def _excluded(
     methods: list[Method], tables: Mapping[str, np.ndarray], names: list[str], tiles: Tiles
 ) -> dict[str, Any]:
-    constant = tiles.constant_columns()
+    constant = tiles.constant_notes()
     by_feature: dict[tuple[int, str], list[str]] = {}
     for method in methods:
         for feature in np.flatnonzero(method.is_excluded(tables[method.label])):
-            note = "constant feature" if constant[feature] else method.criterion.reason
+            note = str(constant[feature]) or method.reason
             by_feature.setdefault((int(feature), note), []).append(method.label)
     rows = [
         {"feature": feature, "name": names[feature], "note": note, "methods": labels}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+from daskfs.report.batches import batch_view
 from daskfs.report.cells import Cell, Fact
 from daskfs.report.evaluationview import evaluation_contents, evaluation_view
 from daskfs.report.methodview import elimination_view, solution_view, trade_off_view
@@ -79,6 +80,7 @@ def page(summary: dict[str, Any]) -> dict[str, Any]:
         "methods": _methods(summary),
         "agreement": _agreement(mapping(summary.get("agreement"))),
         "redundancy": _redundancy(mapping(summary.get("redundancy"))),
+        "batches": batch_view(mapping(summary.get("batches"))),
         "evaluation": evaluation_view(mapping(summary.get("evaluation"))),
         "graphs": graphs,
         "excluded": _excluded(mapping(summary.get("excluded"))),
@@ -100,6 +102,7 @@ def _contents(view: dict[str, Any]) -> list[tuple[str, str, list[tuple[str, str]
         ("ranking", "Rankings", True),
         ("redundancy", "Redundancy filter", view["redundancy"] is not None),
         ("agreement", "Agreement", view["agreement"] is not None),
+        ("batches", "Batches", view["batches"] is not None),
         ("evaluation", "Evaluation", True),
         ("graphs", "Neighbor graphs", True),
         ("excluded", "Excluded features", True),
@@ -134,6 +137,16 @@ def _tiles(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
+def _missing(missing: dict[str, Any]) -> str:
+    """Return how many values were missing, and in which columns."""
+    if not missing.get("total"):
+        return "none"
+    columns = [f"{name} {format_count(count)}" for name, count in sequence(missing.get("columns"))]
+    total, n_columns = (format_count(missing.get(key)) for key in ("total", "n_columns"))
+    more = ", ..." if (missing.get("n_columns") or 0) > len(columns) else ""
+    return f"{total} in {n_columns} columns, taken to be the means of these ({', '.join(columns)}{more})"
+
+
 def _storage(data: dict[str, Any]) -> str:
     sparse = data.get("sparse")
     return "storage unknown" if sparse is None else "sparse" if sparse else "dense"
@@ -149,6 +162,7 @@ def _data(data: dict[str, Any]) -> dict[str, Any] | None:
         ("Rows", format_count(data.get("n_samples"))),
         ("Features", format_count(data.get("n_features"))),
         ("Constant features", format_count(constant)),
+        ("Duplicate features", format_count(data.get("n_duplicate"))),
         ("Labeled rows", format_count(data.get("n_labelled"))),
         ("Task", format_text(data.get("task") or "none (no labels)")),
         ("Storage", _storage(data)),
@@ -157,7 +171,10 @@ def _data(data: dict[str, Any]) -> dict[str, Any] | None:
         ("Size", format_bytes(data.get("bytes"))),
     ]
     if data.get("density") is not None:
-        facts.insert(7, ("Density", format_percent(data.get("density"))))
+        facts.insert(8, ("Density", format_percent(data.get("density"))))
+    missing = mapping(data.get("missing"))
+    if missing:
+        facts.append(("Missing values", _missing(missing)))
     weights = mapping(data.get("weights"))
     if weights:
         total, low, high = (format_number(weights.get(key)) for key in ("total", "minimum", "maximum"))
@@ -171,6 +188,9 @@ def _data(data: dict[str, Any]) -> dict[str, Any] | None:
     if times:
         first, last = (format_text(str(times.get(key))) for key in ("first", "last"))
         facts.append(("Times of rows", f"{format_count(times.get('n_distinct'))} different ones, {first} to {last}"))
+    batches = mapping(data.get("batch"))
+    if batches:
+        facts.append(("Batches of rows", format_count(len(sequence(batches.get("names"))))))
     target = mapping(data.get("target"))
     if target:
         text = f"{format_number(target.get('min'))} to {format_number(target.get('max'))}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from daskfs.errors import InputError, MemoryPlanError
 from daskfs.kernels.correlationspec import CORRELATIONS, MATRIX_FREE_FEATURES, CorrelationSpec
-from daskfs.kernels.scaling import SCALINGS, Scaling
+from daskfs.kernels.scaling import Scaling, checked_scaling
 
 Way = Literal["auto", "exact", "feature_map"]
 
@@ -81,7 +81,8 @@ def distance_correlation_matrix(
     squared
         Whether to return squares, as Székely and Rizzo define their ratio and SSUFS uses it; else their roots.
     score_scaling
-        None, "zscore" (which changes nothing), "unit" (rows) or "log1p", on the fly.
+        What X is rescaled by on the fly: None, "zscore" (which changes nothing), "unit" (rows), "log1p", "total", or a
+        chain such as "total+log1p".
     sample_weight
         How many rows each row counts for, shape (n_samples,), finite and not negative; None for one each.
     return_facts
@@ -127,7 +128,8 @@ def distance_correlation_matrix(
     from daskfs.sources.weights import check_weights
 
     count, rows = _whole("n_components", n_components), None if n_rows is None else _whole("n_rows", n_rows)
-    spec = CorrelationSpec(correlation, count, rows, bool(bias_corrected), score_scaling)
+    scaling = checked_scaling(score_scaling, "score_scaling")
+    spec = CorrelationSpec(correlation, count, rows, bool(bias_corrected), scaling)
     _check_options(spec)
     X = loaded_if_small(X)
     if not is_stored(X):
@@ -154,11 +156,9 @@ def _check_options(spec: CorrelationSpec) -> None:
         )
         raise InputError(msg)
     ways = [way for way in CORRELATIONS if way != "matrix_free"]
-    choices = {"correlation": (spec.correlation, ways), "score_scaling": (spec.scaling, (None, *SCALINGS))}
-    for key, (given, valid) in choices.items():
-        if given not in valid:
-            msg = f"{key} must be one of {', '.join(map(repr, valid))}; got {given!r}."
-            raise InputError(msg)
+    if spec.correlation not in ways:
+        msg = f"correlation must be one of {', '.join(map(repr, ways))}; got {spec.correlation!r}."
+        raise InputError(msg)
     if not 1 <= spec.n_components <= 64:
         msg = f"n_components must be from 1 to 64; got {spec.n_components}."
         raise InputError(msg)

@@ -14,7 +14,7 @@ import numpy as np
 
 from daskfs.kernels.comoments import Comoments, ComomentSum, correlations, merge_comoments, stretch_rows
 from daskfs.kernels.distance import BINS, DISTANCE_ROWS, BinnedColumn, binned
-from daskfs.kernels.scaling import Scaling, scale_rows
+from daskfs.kernels.scaling import Scaling, scale_rows, without_zscore
 from daskfs.kernels.threads import one_thread
 from daskfs.scores.slab import slab_range
 from daskfs.store import layout
@@ -48,7 +48,7 @@ def sum_comoments(context: Context, parameters: Mapping[str, Any], unit: int) ->
     of_unit = slice(unit * per_unit * height, min((unit + 1) * per_unit * height, n_samples))
     sums: dict[str, ComomentSum] = {}
     with one_thread():
-        for part, block in tiles.column_blocks(columns, of_unit, _felt(parameters["scaling"])):
+        for part, block in tiles.column_blocks(columns, of_unit, without_zscore(parameters["scaling"])):
             stretch, passed = divmod(part.start, height)
             if passed == 0:
                 left = min(height, n_samples - part.start)
@@ -68,11 +68,6 @@ def sum_comoments(context: Context, parameters: Mapping[str, Any], unit: int) ->
 def comoment_rows(width: int) -> int:
     """Return the rows of a chunk of a matrix of co-moments."""
     return max(1, 2**22 // max(width, 1))
-
-
-def _felt(scaling: Scaling | None) -> Scaling | None:
-    """Return the scaling, unless it is one that no correlation feels."""
-    return None if scaling == "zscore" else scaling
 
 
 def stored_correlations(context: Context, purpose: str, label: str) -> np.ndarray:
@@ -117,10 +112,10 @@ def sampled_columns(
     """Return some columns of a slab, of :func:`distance_rows`; shape (n_rows, n_columns), as stored or rescaled."""
     rows = distance_rows(context, n_rows)
     values = context.tiles.read_columns(columns, rows, slab.start, slab.stop)
-    if (scaling := _felt(scaling)) is None:
+    if (scaling := without_zscore(scaling)) is None:
         return values
-    norms = context.tiles.row_norms(slice(0, context.tiles.shape.n_samples))[rows] if scaling == "unit" else None
-    return np.asarray(scale_rows(values, scaling, None, norms))
+    of_all = context.tiles.scales.of_rows(scaling, slice(0, context.tiles.shape.n_samples))
+    return np.asarray(scale_rows(values, scaling, None, of_all.part(rows)))
 
 
 def binned_columns(

@@ -26,8 +26,8 @@ from daskfs.kernels.rescaled import (
     pulled,
     start_at,
 )
+from daskfs.kernels.scaling import without_zscore
 from daskfs.kernels.threads import one_thread
-from daskfs.methods.centered import felt_scaling
 from daskfs.methods.registry import Method
 from daskfs.methods.rescaled import RescaledParameters, UncorrelatedParameters
 from daskfs.scores.distances import FeatureCorrelations, stored_feature_correlations
@@ -173,7 +173,7 @@ class _Solution:
         rows = np.empty((tiles.shape.n_samples, tiles.shape.n_features))
         height = block_rows(tiles.shape)
         for place, values in tiles.aligned_rows(
-            slice(0, rows.shape[0]), height, felt_scaling(self._parameters.score_scaling)
+            slice(0, rows.shape[0]), height, without_zscore(self._parameters.score_scaling)
         ):
             block = rows[place]
             block[...] = values.toarray() if is_sparse(values) else values

@@ -16,8 +16,8 @@ import scipy.sparse as sp
 
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.centered import rows_per_block
-from daskfs.kernels.scaling import Scaling, inverse_or_zero
-from daskfs.methods.centered import CENTERED_FIELDS, felt_scaling
+from daskfs.kernels.scaling import Scaling, inverse_or_zero, without_zscore
+from daskfs.methods.centered import CENTERED_FIELDS
 from daskfs.methods.registry import Method
 from daskfs.scores.slab import slab_table
 from daskfs.store.context import Context
@@ -105,8 +105,8 @@ def read_blocks(
 ) -> Iterator[RowBlock]:
     """Yield the rows of one part that count, those with a label or without, in blocks that end where stretches do.
 
-    They are as stored, or rescaled by what :func:`felt_scaling` says of `scaling`; of these the rows that are `chosen`,
-    shape (n_rows of the part,), bool.
+    They are as stored, or rescaled by what :func:`without_zscore` says of `scaling`; of these the rows that are
+    `chosen`, shape (n_rows of the part,), bool.
     """
     rows = parts.rows(part)
     labels, weights = context.counted_rows(rows)
@@ -114,7 +114,7 @@ def read_blocks(
     chosen = counting if chosen is None else counting & chosen
     if wanted != "all":
         chosen &= labels.is_labelled == (wanted == "labelled")
-    blocks = context.tiles.aligned_rows(rows, block_rows(context.tiles.shape), felt_scaling(scaling), chosen)
+    blocks = context.tiles.aligned_rows(rows, block_rows(context.tiles.shape), without_zscore(scaling), chosen)
     for place, values in blocks:
         inside = slice(place.start - rows.start, place.stop - rows.start)
         own = chosen[inside]
@@ -129,6 +129,7 @@ def center_and_scale(context: Context, method: Method, scaling: Scaling | None) 
     """
     table = context.store.open(slab_table(method))[...]
     score, mean = (table[CENTERED_FIELDS.index(name)] for name in ("score", "mean"))
-    scale = inverse_or_zero(context.tiles.column_scale().std) if scaling == "zscore" else np.ones_like(mean)
+    known = None if scaling is None else context.tiles.scales.of_columns(scaling)
+    scale = np.ones_like(mean) if known is None else inverse_or_zero(known.std)
     scale[np.isnan(score)] = 0.0
     return mean, scale

@@ -8,6 +8,7 @@ hold a slab; there is no second route that cuts slabs into row tiles.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -45,7 +46,10 @@ def slab_range(unit: int, slab_columns: int, n_features: int) -> slice:
 
 def methods_from(raw: Iterable[Mapping[str, Any]]) -> list[Method]:
     """Rebuild methods from JSON: name, label, parameters."""
-    return [make_method(m["name"], m["parameters"], m["label"]) for m in raw]
+    return [
+        dataclasses.replace(make_method(m["name"], m["parameters"], m["label"]), combined=bool(m.get("combined")))
+        for m in raw
+    ]
 
 
 def create_scores(context: Context, parameters: Mapping[str, Any]) -> None:
@@ -154,4 +158,5 @@ def method_to_json(method: Method) -> dict[str, Any]:
     parameters = method.parameters.model_dump(mode="json")
     if hasattr(method.parameters, "graph"):
         parameters["graph"] = method.parameters.graph
-    return {"name": method.criterion.name, "label": method.label, "parameters": parameters}
+    found = {"name": method.criterion.name, "label": method.label, "parameters": parameters}
+    return {**found, "combined": True} if method.combined else found

@@ -15,7 +15,7 @@ import numpy as np
 
 from daskfs.kernels.cut import CUT_ROWS, Cut, cut_features, cut_of, lowest_cut
 from daskfs.kernels.order import rank_order
-from daskfs.kernels.scaling import inverse_or_zero, row_norms
+from daskfs.kernels.scaling import ends_with, inverse_or_zero, row_norms
 from daskfs.kernels.threads import one_thread
 from daskfs.methods.registry import Method
 from daskfs.methods.sselect import SSelectParameters, combined
@@ -81,7 +81,7 @@ def _cuts(
                 reduced = np.ascontiguousarray(block[:, np.searchsorted(used, columns)])
                 if parameters.metric == "cosine":
                     reduced *= inverse_or_zero(row_norms(reduced))[:, None]
-                if parameters.metric == "cosine" or parameters.graph_scaling == "unit":
+                if parameters.metric == "cosine" or ends_with(parameters.graph_scaling, "unit"):
                     reduced = np.rint(reduced * DIRECTION_GRID) / DIRECTION_GRID
                 found[key] = cut_of(reduced, parameters.n_neighbors, weights)
             cuts.append(found[key])

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from daskfs import hdf5
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.places import Place, place
 from daskfs.sources.base import Source, SourceInfo, SourceSpec
 from daskfs.sources.checks import check_spec, unreadable
+from daskfs.sources.parts import COMPRESSED, TABLE_ENDINGS, find_parts, is_pattern
 
 __all__ = ["Block", "Source", "SourceInfo", "SourceSpec", "open_source"]
 
 SUPPORTED = (
-    "sklearn:NAME, synthetic:KIND?PARAMETERS, .npy, .npz, .csv, .tsv, .txt, .parquet, .pq, or the "
-    "directory of a Zarr array or group; on this machine, or at an s3://, gs:// or az:// URL"
+    "sklearn:NAME, synthetic:KIND?PARAMETERS, .npy, .npz, .csv, .tsv, .txt, .parquet, .pq, .svm, .svmlight, .libsvm, "
+    ".mtx, .h5ad, .h5, .hdf5, .nc, a directory or a pattern (data/*.parquet) of parts of a table, or the directory of "
+    "a Zarr array or group; on this machine, or at an s3://, gs:// or az:// URL"
 )
-COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+
+SVMLIGHT_ENDINGS = (".svm", ".svmlight", ".libsvm")
 
 
 def open_source(spec: SourceSpec) -> Source:
@@ -52,12 +56,22 @@ def _open_path(spec: SourceSpec, path: Place) -> Source:
     if not is_file and path.is_dir():
         return _open_directory(spec, path)
     if not is_file and not path.exists():
-        raise InputError(f"{path} does not exist.")
+        if not is_pattern(path):
+            raise InputError(f"{path} does not exist.")
+        if (parts := find_parts(path)) is None:
+            raise InputError(f"{path} does not exist, and as a pattern fits no {', '.join(TABLE_ENDINGS)} file.")
+        from daskfs.sources.tables import TableSource
+
+        return TableSource(spec, path, parts)
     if not is_file:
         raise InputError(f"{path} is neither a file nor a directory; a pipe or a device is read once, data many times.")
     suffix = path.suffix.lower()
     if suffix in COMPRESSED:
         raise InputError(f"{path} is compressed; decompress it first, because rows in it cannot be reached.")
+    return _open_file(spec, path, suffix)
+
+
+def _open_file(spec: SourceSpec, path: Place, suffix: str) -> Source:
     if suffix == ".npy":
         from daskfs.sources.npy import NpySource
 
@@ -66,22 +80,37 @@ def _open_path(spec: SourceSpec, path: Place) -> Source:
         from daskfs.sources.npz import NpzSource
 
         return NpzSource(spec, path)
-    if suffix in (".csv", ".tsv", ".txt"):
-        from daskfs.sources.csvfile import CsvSource
+    if suffix in TABLE_ENDINGS:
+        from daskfs.sources.tables import TableSource
 
-        return CsvSource(spec, path)
-    if suffix in (".parquet", ".pq"):
-        from daskfs.sources.parquet import ParquetSource
+        return TableSource(spec, path)
+    if suffix in hdf5.ENDINGS:
+        from daskfs.sources.layouts import open_hdf5
 
-        return ParquetSource(spec, path)
+        return open_hdf5(spec, path)
+    if suffix in SVMLIGHT_ENDINGS:
+        from daskfs.sources.svmlight import SvmlightSource
+
+        return SvmlightSource(spec, path)
+    if suffix == ".mtx":
+        from daskfs.sources.mtx import MtxSource
+
+        return MtxSource(spec, path)
     raise InputError(f"{path} has the unknown ending {suffix!r}. Supported: {SUPPORTED}.")
 
 
 def _open_directory(spec: SourceSpec, path: Place) -> Source:
-    from daskfs.sources.zarrarray import ZarrSource, read_metadata
+    from daskfs.sources.zarrarray import read_metadata
 
-    if read_metadata(path) is None:
-        raise InputError(
-            f"{path} is a directory without zarr.json, .zarray or .zgroup, so no Zarr array. Supported: {SUPPORTED}."
-        )
-    return ZarrSource(spec, path)
+    if read_metadata(path) is not None:
+        from daskfs.sources.layouts import open_zarr
+
+        return open_zarr(spec, path)
+    if (parts := find_parts(path)) is not None:
+        from daskfs.sources.tables import TableSource
+
+        return TableSource(spec, path, parts)
+    raise InputError(
+        f"{path} is a directory without zarr.json, .zarray or .zgroup, so no Zarr array, and has no "
+        f"{', '.join(TABLE_ENDINGS)} files. Supported: {SUPPORTED}."
+    )

@@ -10,7 +10,7 @@ import numpy as np
 
 from daskfs.kernels.blocks import Block
 
-BESIDE = ("weights", "groups", "times")
+BESIDE = ("weights", "groups", "times", "batch")
 """Columns beside X, by their keys in the data block."""
 
 
@@ -24,14 +24,17 @@ class SourceSpec:
         ``"sklearn:digits"``, ``"synthetic:mixture?n_samples=1000"``, a path, or a URL (``s3://``, ``gs://``,
         ``az://``). Other fields that take a path take a URL as well.
     array
-        Member of an ``.npz`` or path inside a Zarr group that holds X; ``None`` picks ``X`` (or the CSR parts).
+        Member of an ``.npz`` or HDF5 file or of a Zarr group that holds X; ``None`` picks ``X``, or what else can be
+        meant.
     labels
-        A column of a table, a member of an ``.npz`` or Zarr group, or a path (``.npy``, ``.npz``, ``.csv``, ``.txt``;
-        ``"file.npz:member"`` names a member). ``None`` for no labels, except that ``sklearn:`` and ``synthetic:``
-        sources bring theirs along under the name ``"target"``, which is what ``None`` means there.
+        A column of a table or of AnnData's ``obs``, a member of an ``.npz`` or HDF5 file or of a Zarr group, or a path
+        (``.npy``, ``.npz``, ``.csv``, ``.txt``; ``"file.npz:member"`` names a member). ``None`` for no labels, except
+        that ``sklearn:`` and ``synthetic:`` sources bring theirs along under the name ``"target"``, which is what
+        ``None`` means there.
     feature_names
-        A path to a text file with one name a line, or a member of an ``.npz`` or Zarr group. ``None``: what the source
-        says.
+        A path to a text file with one name a line, or a member of an ``.npz`` or Zarr group. Where tabs separate
+        columns, names are in the first one, or in that of a number (``"names.tsv:2"``); in 10x's ``features.tsv`` in
+        the second. ``None``: what the source says.
     exclude
         Table columns that are no features and that nothing else here names.
     weights
@@ -42,6 +45,20 @@ class SourceSpec:
     times
         Numbers or dates: models are trained on earlier rows than they are tested on. Named like `labels`. ``None``:
         the order in time does not matter.
+    dims
+        Of an array whose dimensions have names (xarray, NetCDF), the name of the one along the rows of X, and of that
+        along its columns. ``None``: in the order of the array.
+    transpose
+        Of a Matrix Market file, take its columns for the rows of X.
+    batch
+        Rows of one batch were measured together, and features are scored within each: named like `labels`. ``None``:
+        all rows are of one.
+    only_batch
+        Of a tile store with batches, the one whose rows are meant. ``None``: all rows.
+    missing
+        What becomes of NaN among the values of X: "refuse", or "mean". Sources hand it on as it is.
+    columns
+        Of a tile store, the columns that are features here, as :mod:`daskfs.store.part` writes them; no user does.
     """
 
     source: str
@@ -52,6 +69,12 @@ class SourceSpec:
     weights: str | None = None
     groups: str | None = None
     times: str | None = None
+    batch: str | None = None
+    only_batch: str | None = None
+    columns: str | None = None
+    dims: tuple[str, str] | None = None
+    transpose: bool = False
+    missing: str = "refuse"
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""Columns beside X, one value for each row: its weight, its group and its time. They are named as labels are, and are
-no features.
+"""Columns beside X, one value for each row: its weight, its group, its time and its batch. They are named as labels
+are, and are no features.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -135,6 +135,56 @@ def describe_groups(groups: np.ndarray) -> dict[str, Any]:
     return {"n_groups": int(sizes.size), "smallest": int(sizes.min()), "largest": int(sizes.max())}
 
 
+# ------------------------------------------------------------------ batches
+def check_batch(values: Any, n_samples: int, origin: str) -> np.ndarray:
+    """Return the name of each row's batch, shape (n_samples,), text that rows of one batch share.
+
+    Parameters
+    ----------
+    values
+        Numbers, text or dates; each different one is a batch.
+    n_samples
+        Number of rows of X.
+    origin
+        What messages call them.
+
+    Raises
+    ------
+    InputError
+        Naming the first row without a batch: nobody could tell which rows it is to be compared with.
+    """
+    raw = check_label_column(np.asarray(values), origin, "batch")
+    check_label_count(len(raw), n_samples, origin, "batch")
+    seen: dict[str, str] = {}
+    names = np.empty(len(raw), dtype=object)
+    for row, value in enumerate(raw.astype("U") if raw.dtype.kind == "M" else raw.tolist()):
+        name = _text(int(value) if isinstance(value, float) and value.is_integer() else value)
+        names[row] = None if name in (None, "NaT") else seen.setdefault(str(name), str(name))
+    _refuse_missing(np.flatnonzero([name is None for name in names]), origin, "batch", "give every row one")
+    return names
+
+
+def batch_names(batches: np.ndarray) -> list[str]:
+    """Return the names of the batches that rows have, in order: by size where all are numbers, else by letters."""
+    names = set(batches.tolist())
+    numbers = {name: _number(name) for name in names}
+    if all(number is not None and np.isfinite(number) for number in numbers.values()):
+        return sorted(names, key=lambda name: (numbers[name], name))
+    return sorted(names)
+
+
+def describe_batch(batches: np.ndarray) -> dict[str, Any]:
+    """Return what a summary says of batches: their names and how many rows each has."""
+    names = batch_names(batches)
+    sizes = np.bincount(_batch_codes(batches, names), minlength=len(names))
+    return {"names": names, "rows": [int(size) for size in sizes]}
+
+
+def _batch_codes(batches: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    code = {name: number for number, name in enumerate(names)}
+    return np.fromiter((code[name] for name in batches), np.int64, len(batches))
+
+
 # ------------------------------------------------------------------ times
 def check_times(values: Any, n_samples: int, origin: str) -> np.ndarray:
     """Return the time of each row, shape (n_samples,): numbers as float64, dates as datetime64[us] in UTC.
@@ -171,10 +221,29 @@ def check_times(values: Any, n_samples: int, origin: str) -> np.ndarray:
 
 
 def as_stored(values: np.ndarray) -> np.ndarray:
-    """Return a checked column as stores hold it: dates as float64, seconds since 1970-01-01 UTC. Dates less than half a
-    microsecond apart may become one time, and never change their order.
+    """Return a checked column as stores hold it: batches by number, and dates as float64, seconds since 1970-01-01 UTC.
+    Dates less than half a microsecond apart may become one time, and never change their order.
     """
+    if values.dtype.kind == "O":
+        return _batch_codes(values, batch_names(values))
     return values.astype(np.int64) / MICROSECONDS if values.dtype.kind == "M" else values
+
+
+def as_checked(name: str, values: np.ndarray, described: Mapping[str, Any]) -> np.ndarray:
+    """Return a column that a store holds as it was before :func:`as_stored`.
+
+    Parameters
+    ----------
+    name
+        Of :data:`daskfs.sources.base.BESIDE`.
+    values
+        The column.
+    described
+        What its summary said of it.
+    """
+    if name == "times" and isinstance(described["first"], str):
+        return np.rint(values * MICROSECONDS).astype(np.int64).astype("M8[us]")
+    return np.array(described["names"], dtype=object)[values] if name == "batch" else values
 
 
 def describe_times(times: np.ndarray) -> dict[str, Any]:
@@ -250,5 +319,6 @@ COLUMNS = {
     "weights": Column(check_weights, describe_weights),
     "groups": Column(check_groups, describe_groups),
     "times": Column(check_times, describe_times),
+    "batch": Column(check_batch, describe_batch),
 }
 """By the key of the data block."""

@@ -56,7 +56,7 @@ def check_label_column(values: np.ndarray, where: str, what: str = "labels") -> 
         values = values[:, 0]
     if values.ndim != 1:
         raise InputError(f"{where} has shape {values.shape}; {what} need one value for each row.")
-    dated = what in ("groups", "times")
+    dated = what in ("groups", "times", "batch")
     if values.dtype.kind not in ("biufUSTOM" if dated else "biufUSTO"):
         kinds = "numbers, text or dates" if dated else "numbers or text"
         raise InputError(f"{where} has dtype {values.dtype}; {what} must be {kinds}.")
@@ -89,7 +89,8 @@ def check_spec(spec: SourceSpec) -> None:
     """
     for field in fields(spec):
         value = getattr(spec, field.name)
-        if any(has_credentials(text) for text in (value if isinstance(value, tuple) else (value or "",))):
+        texts = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(text, str) and has_credentials(text) for text in texts):
             raise InputError(f"data.{field.name}: {CREDENTIALS_BELONG}.")
     if "://" in spec.source and not is_url(spec.source) and not is_generated(spec.source):
         raise InputError(
@@ -105,21 +106,29 @@ def is_generated(source: str) -> bool:
     return source.startswith(("sklearn:", "synthetic:"))
 
 
-def refuse_options(spec: SourceSpec, *, array: bool = False, exclude: bool = False) -> None:
+def refuse_options(
+    spec: SourceSpec, *, array: bool = False, exclude: bool = False, dims: bool = False, transpose: bool = False
+) -> None:
     """Raise when the spec sets an option that means nothing for its kind of source.
 
     Parameters
     ----------
     spec
         How the user named the data.
-    array, exclude
+    array, exclude, dims, transpose
         Whether the option has a meaning for this source.
     """
     if spec.array is not None and not array:
         raise InputError(
             f"data.array is {spec.array!r}, but {spec.source} holds a single matrix; "
-            "only .npz files and Zarr groups have members."
+            "only .npz and HDF5 files and Zarr groups have members."
         )
+    if spec.dims is not None and not dims:
+        raise InputError(
+            f"data.dims is {listed(spec.dims)}, but {spec.source} has no dimensions with names: leave it out."
+        )
+    if spec.transpose and not transpose:
+        raise InputError(f"data.transpose is for Matrix Market files (.mtx), and {spec.source} is none: leave it out.")
     if spec.exclude and not exclude:
         raise InputError(
             f"data.exclude names {listed(spec.exclude)}, but {spec.source} is not a table with named columns."

@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import block_dtype, check_shape
-from daskfs.sources.npyfile import NpyFile
-from daskfs.sources.zipped import NpzFile
+from daskfs.sources.checks import block_dtype
 
 CSR_PARTS = ("data", "indices", "indptr", "shape")
 
 
+class Part(Protocol):
+    """An array that is read by ranges along its first axis."""
+
+    @property
+    def where(self) -> str:
+        """What messages call it."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    def read(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> np.ndarray:
+        """Return ``array[start:stop]``, converted to `dtype` (by default its own, native)."""
+        ...
+
+
 class CsrParts:
-    """The CSR matrix in the members of an ``.npz`` file, also as ``scipy.sparse.save_npz`` writes it.
+    """A CSR matrix in three arrays.
+
+    Parameters
+    ----------
+    where
+        What messages call it.
+    shape
+        (n_samples, n_features).
+    data, indices, indptr
+        As SciPy knows them; the indices of a row may be in any order, and values of one place add up.
 
     Attributes
     ----------
@@ -28,30 +54,18 @@ class CsrParts:
         Number of stored values.
     """
 
-    def __init__(self, npz: NpzFile) -> None:
-        self._path = str(npz.path)
-        if "format" in npz.members:
-            self._check_format(npz.open("format"))
-        self.shape = check_shape(npz.open("shape").read_all().tolist(), f"{npz.path}:shape")
-        self._data, self._indices, self._indptr = (npz.open(part) for part in CSR_PARTS[:3])
-        self.dtype = block_dtype(self._data.dtype, self._data.where)
-        for part in (self._indices, self._indptr):
-            if part.dtype.kind not in "iu":
-                raise InputError(f"{part.where} has dtype {part.dtype}; a CSR matrix needs integers there.")
-        for part in (self._data, self._indices, self._indptr):
-            if len(part.shape) != 1:
-                raise InputError(f"{part.where} has shape {part.shape}; the parts of a CSR matrix have one dimension.")
-        self.nnz = self._data.shape[0]
-        self._check_lengths()
+    is_sparse = True
+    place = None
+    row_multiple = 1
 
-    def _check_format(self, member: NpyFile) -> None:
-        value = member.read_all()[0]
-        name = value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
-        if name != "csr":
-            raise InputError(
-                f"{self._path} holds a sparse matrix in {name} format, whose rows cannot be read in ranges; "
-                "save X.tocsr() instead."
-            )
+    def __init__(self, where: str, shape: tuple[int, int], data: Part, indices: Part, indptr: Part) -> None:
+        self._path, self.shape = where, shape
+        self._data, self._indices, self._indptr = data, indices, indptr
+        check_parts(data, indices, indptr)
+        self.dtype = block_dtype(data.dtype, data.where)
+        self.nnz = int(data.shape[0])
+        self.held_bytes = sum(int(getattr(part, "held_bytes", 0)) for part in (data, indices, indptr))
+        self._check_lengths()
 
     def _check_lengths(self) -> None:
         n_samples = self.shape[0]
@@ -89,6 +103,16 @@ class CsrParts:
             f"{self._path}: row {row} has a value in column {int(indices[position])}, but the matrix has "
             f"{self.shape[1]} columns."
         )
+
+
+def check_parts(data: Part, indices: Part, indptr: Part) -> None:
+    """Raise :class:`InputError` for what cannot be the parts of a matrix in compressed rows or columns."""
+    for part in (indices, indptr):
+        if part.dtype.kind not in "iu":
+            raise InputError(f"{part.where} has dtype {part.dtype}; a sparse matrix needs integers there.")
+    for part in (data, indices, indptr):
+        if len(part.shape) != 1:
+            raise InputError(f"{part.where} has shape {part.shape}; the parts of a sparse matrix have one dimension.")
 
 
 def canonical(matrix: sp.csr_matrix, where: str) -> sp.csr_matrix:

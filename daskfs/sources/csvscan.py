@@ -11,11 +11,12 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.places import Place, blocks_ahead
+from daskfs.sources.lines import NEWLINE, refuse_other_encodings
 
 SCAN_BYTES = 4 << 20
 RANGE_BYTES = 8 << 20
 SCANS_KEPT = 32
-NEWLINE, RETURN, QUOTE = ord("\n"), ord("\r"), ord('"')
+RETURN, QUOTE = ord("\r"), ord('"')
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +66,7 @@ def scan(path: Place, size: int, mtime_ns: int, delimiter: str | None) -> CsvSca
     scanner = _Scanner()
     for number, block in enumerate(blocks_ahead(path, size, SCAN_BYTES)):
         if number == 0:
-            _refuse_other_encodings(bytes(block[:4]), path)
+            refuse_other_encodings(bytes(block[:4]), path)
         scanner.feed(np.frombuffer(block, dtype=np.uint8))
     if scanner.in_quotes:
         raise InputError(f'{path} has an odd number of double quotes ("), so a quoted cell never ends.')
@@ -140,8 +141,8 @@ class _Scanner:
 
     def result(self, path: Place, delimiter: str, columns: tuple[str, ...]) -> CsvScan:
         """Return the layout once all bytes were fed."""
-        if self.data_start is None or (self._last_value < self.data_start and len(columns) > 1):
-            raise InputError(f"{path} has a header but no rows.")
+        if self.data_start is None:
+            self.data_start = self._position
         if self._last_value < self.data_start:
             n_rows, end = 0, self.data_start
         else:
@@ -154,13 +155,6 @@ class _Scanner:
         # Of the newlines after the last value, the first one only ends its row.
         trailing = max(0, self._newlines_after_last - (1 if n_rows else 0))
         return CsvScan(columns, delimiter, n_rows, trailing, self._stride or 1, starts)
-
-
-def _refuse_other_encodings(head: bytes, path: Place) -> None:
-    if head[:2] == b"\x1f\x8b":
-        raise InputError(f"{path} is compressed; decompress it first, because rows of it cannot be found otherwise.")
-    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise InputError(f"{path} is in UTF-16; convert it to UTF-8.")
 
 
 def _parse_header(header: bytes, delimiter: str | None, path: Place) -> tuple[str, tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,16 +10,22 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.places import Place, reading
+from daskfs.places import Place
 from daskfs.sources.checks import first_line
 from daskfs.sources.columns import MISSING_CELLS, text_to_labels
 from daskfs.sources.csvscan import CsvScan, scan
+from daskfs.sources.lines import read_range
 
 TRUE_CELLS, FALSE_CELLS = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 
 
+# A .txt table says by its header whether it is separated by tabs or commas.
+DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": None}
+
+
 class CsvTable:
-    """A ``.csv``, ``.tsv`` or ``.txt`` table with a header line, whose row ranges can be parsed on their own.
+    """A ``.csv``, ``.tsv`` or ``.txt`` table with a header line, whose row ranges can be parsed on their own. Values
+    are float64, missing cells NaN.
 
     Attributes
     ----------
@@ -26,12 +33,48 @@ class CsvTable:
         What the scan of the file found.
     """
 
-    def __init__(self, path: Place, delimiter: str | None) -> None:
+    kind = "csv"
+
+    def __init__(self, path: Place) -> None:
         self.path = path
         status = path.stat()
-        self.layout: CsvScan = scan(path, status.st_size, status.st_mtime_ns, delimiter)
+        self.state = (status.st_size, status.st_mtime_ns)
+        self.layout: CsvScan = scan(path, *self.state, DELIMITERS[path.suffix.lower()])
         # Columns of true/false in the ranges read so far, which need not be parsed as numbers first.
         self._boolean: set[int] = set()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return self.layout.columns
+
+    @property
+    def n_rows(self) -> int:
+        """Rows below the header."""
+        return self.layout.n_rows
+
+    @property
+    def row_multiple(self) -> int:
+        """Rows that are parsed at a time."""
+        return max(1, min(self.layout.stride, self.layout.n_rows))
+
+    def share_columns(self, columns: tuple[str, ...]) -> None:
+        """Take over equal names that another table holds, so that many tables hold them once."""
+        self.layout = dataclasses.replace(self.layout, columns=columns)
+
+    def dtypes(self, columns: Sequence[int]) -> set[np.dtype[Any]]:
+        """Return the types of some columns as blocks hold them."""
+        del columns
+        return {np.dtype(np.float64)}
+
+    def check_features(self, columns: Sequence[int]) -> None:
+        """Refuse columns that cannot be features for what the header says."""
+        unnamed = [column for column in columns if self.columns[column] == ""]
+        if unnamed:
+            raise InputError(
+                f"{self.path}: column {unnamed[0]} has no name, as when a table is written with its row index; give it "
+                "a name, or put '' in data.exclude."
+            )
 
     def fill(self, columns: Sequence[int], start: int, out: np.ndarray) -> None:
         """Parse rows from `start` on into `out`, shape (n_rows, len(columns))."""
@@ -42,8 +85,8 @@ class CsvTable:
             for position, column in enumerate(table):
                 out[begin - start : end - start, position] = column[begin - first : end - first]
 
-    def read_text_labels(self, column: int) -> np.ndarray:
-        """Return one column as integers, floats or text, whichever fits all of it, shape (n_rows,)."""
+    def read_column(self, column: int) -> Any:
+        """Return one column as a chunked Arrow array of text."""
         import pyarrow as pa
 
         parts = [
@@ -51,22 +94,20 @@ class CsvTable:
             for first, last, data in self._ranges(0, self.layout.n_rows)
         ]
         chunks = [chunk for part in parts for chunk in part.chunks]
-        return text_to_labels(pa.chunked_array(chunks, type=pa.string()))
+        return pa.chunked_array(chunks, type=pa.string())
+
+    def read_text_labels(self, column: int) -> np.ndarray:
+        """Return one column as integers, floats or text, whichever fits all of it, shape (n_rows,)."""
+        return text_to_labels(self.read_column(column))
 
     def _ranges(self, start: int, stop: int) -> Iterator[tuple[int, int, np.ndarray]]:
         layout = self.layout
         if start == stop:
             return
-        with reading(self.path) as fill:
-            for index in range(start // layout.stride, (stop - 1) // layout.stride + 1):
-                begin, end = int(layout.starts[index]), int(layout.starts[index + 1])
-                data = np.empty(end - begin, np.uint8)
-                try:
-                    fill([(begin, data.data)])
-                except EOFError as error:
-                    raise InputError(f"{self.path} became shorter while it was being read.") from error
-                first = index * layout.stride
-                yield first, min(first + layout.stride, layout.n_rows), data
+        for index in range(start // layout.stride, (stop - 1) // layout.stride + 1):
+            data = read_range(self.path, int(layout.starts[index]), int(layout.starts[index + 1]))
+            first = index * layout.stride
+            yield first, min(first + layout.stride, layout.n_rows), data
 
     def _parse_numbers(self, columns: Sequence[int], first: int, last: int, data: np.ndarray) -> list[np.ndarray]:
         import pyarrow as pa

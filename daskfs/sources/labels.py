@@ -76,7 +76,7 @@ def _from_npz(path: Place, member: str | None, n_samples: int) -> np.ndarray:
 def _from_table(path: Place, column: str | None, n_samples: int) -> np.ndarray:
     from daskfs.sources.csvtable import CsvTable
 
-    table = CsvTable(path, "\t" if path.suffix.lower() == ".tsv" else ",")
+    table = CsvTable(path)
     columns = table.layout.columns
     if column is None:
         if len(columns) > 1:

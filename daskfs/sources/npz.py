@@ -1,4 +1,4 @@
-"""X as a member of an ``.npz`` file, or as the CSR parts in one."""
+"""X as a member of an ``.npz`` file, or as a sparse matrix in one, as ``scipy.sparse.save_npz`` writes it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from daskfs.places import Place
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.beside import Beside
 from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, listed, refuse_options
+from daskfs.sources.csc import CscRows
 from daskfs.sources.csr import CSR_PARTS, CsrParts
 from daskfs.sources.npy import cheap_rows
 from daskfs.sources.npyfile import NpyFile
@@ -18,7 +19,13 @@ from daskfs.sources.zipped import NpzFile
 
 
 class NpzSource:
-    """A dense member, ``X`` or the one that ``spec.array`` names, or else the parts of a CSR matrix."""
+    """A dense member, ``X`` or the one that ``spec.array`` names, or else a CSR or CSC matrix.
+
+    Attributes
+    ----------
+    reading_bytes
+        What reading takes, however few rows.
+    """
 
     def __init__(self, spec: SourceSpec, path: Place) -> None:
         refuse_options(spec, array=True)
@@ -28,30 +35,30 @@ class NpzSource:
         self._matrix, member = self._open_matrix(spec)
         matrix = self._matrix
         n_samples, n_features = check_shape(matrix.shape, f"{path}:{member}")
-        sparse = isinstance(matrix, CsrParts)
+        self.reading_bytes = 0 if isinstance(matrix, NpyFile) else matrix.held_bytes
         self.info = SourceInfo(
             n_samples=n_samples,
             n_features=n_features,
             dtype=block_dtype(matrix.dtype, f"{path}:{member}"),
-            is_sparse=sparse,
+            is_sparse=not isinstance(matrix, NpyFile),
             feature_names=resolve_feature_names(
                 spec, n_features, members=self._npz.members, read_member=self._read_member
             ),
             identity=file_identity("npz", path, array=member),
-            nnz=matrix.nnz if isinstance(matrix, CsrParts) else None,
-            row_multiple=1 if isinstance(matrix, CsrParts) else cheap_rows(matrix),
+            nnz=None if isinstance(matrix, NpyFile) else matrix.nnz,
+            row_multiple=cheap_rows(matrix) if isinstance(matrix, NpyFile) else matrix.row_multiple,
             has_labels=self._labels is not None,
             beside=self._beside.names,
         )
 
-    def _open_matrix(self, spec: SourceSpec) -> tuple[NpyFile | CsrParts, str]:
+    def _open_matrix(self, spec: SourceSpec) -> tuple[NpyFile | CsrParts | CscRows, str]:
         members = self._npz.members
         if spec.array is not None:
             return self._npz.open(spec.array), spec.array
         if "X" in members:
             return self._npz.open("X"), "X"
         if "format" in members or all(part in members for part in CSR_PARTS):
-            return CsrParts(self._npz), "csr"
+            return _sparse_matrix(self._npz), "csr"
         raise InputError(
             f"{self._npz.path} has neither a member 'X' nor the CSR parts {', '.join(CSR_PARTS)}; it has "
             f"{listed(members)}. Name the matrix by data.array."
@@ -60,9 +67,9 @@ class NpzSource:
     def read_rows(self, start: int, stop: int) -> Block:
         """Return rows ``start:stop`` as an array or CSR matrix of shape (stop - start, n_features)."""
         check_range(start, stop, self.info.n_samples)
-        if isinstance(self._matrix, CsrParts):
-            return self._matrix.read_rows(start, stop)
-        return self._matrix.read(start, stop, self.info.dtype)
+        if isinstance(self._matrix, NpyFile):
+            return self._matrix.read(start, stop, self.info.dtype)
+        return self._matrix.read_rows(start, stop)
 
     def read_labels(self) -> np.ndarray | None:
         """Return the labels, shape (n_samples,), from the member or file that ``spec.labels`` names."""
@@ -74,3 +81,18 @@ class NpzSource:
 
     def _read_member(self, name: str) -> np.ndarray:
         return self._npz.open(name).read_all()
+
+
+def _sparse_matrix(npz: NpzFile) -> CsrParts | CscRows:
+    form = "csr"
+    if "format" in npz.members:
+        value = npz.open("format").read_all()[0]
+        form = value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
+    if form not in ("csr", "csc"):
+        raise InputError(
+            f"{npz.path} holds a sparse matrix in {form} format, whose rows cannot be read in ranges; "
+            "save X.tocsr() instead."
+        )
+    shape = check_shape(npz.open("shape").read_all().tolist(), f"{npz.path}:shape")
+    parts = (npz.open(part) for part in CSR_PARTS[:3])
+    return (CsrParts if form == "csr" else CscRows)(str(npz.path), shape, *parts)

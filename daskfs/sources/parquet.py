@@ -1,126 +1,129 @@
-"""X as the number columns of a Parquet file."""
+"""Columns of a Parquet file, by ranges of rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.kernels.blocks import Block
 from daskfs.places import ObjectPath, Place
-from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.beside import Beside
-from daskfs.sources.checks import (
-    block_dtype,
-    check_range,
-    check_shape,
-    file_identity,
-    first_line,
-    refuse_options,
-)
-from daskfs.sources.columns import arrow_to_labels
-from daskfs.sources.resolve import resolve_columns, resolve_feature_names, resolve_labels
+from daskfs.sources.checks import block_dtype, first_line
 
+FOOTERS_KEPT = 4
 BATCH_BYTES = 8 << 20
 # Each batch costs a step for each column, which fewer rows would not repay.
 LEAST_BATCH_ROWS = 1024
 LABEL_BATCH_ROWS = 1 << 16
 
 
-class ParquetSource:
-    """The feature columns of a Parquet file, read row group by row group in batches; nulls become NaN.
+@lru_cache(maxsize=FOOTERS_KEPT)
+def _footer(path: Place, size: int, mtime_ns: int) -> Any:
+    """Return what the end of a file says of its row groups, read once for each state of it among the last few files:
+    that of a wide table takes megabytes.
+    """
+    del size, mtime_ns
+    with _opened(path, None) as file:
+        return file.metadata
 
-    The blocks are float32 when all feature columns are, of the columns' common integer type when that has at
-    most 16 bits and no value is missing, and float64 otherwise.
+
+@contextmanager
+def _opened(path: Place, footer: Any) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    # the parts of a row group that are wanted come in few requests, where each takes its time
+    is_object = isinstance(path, ObjectPath)
+    with ExitStack() as stack:
+        opened = stack.enter_context(path.open("rb", buffering=0)) if is_object else path
+        try:
+            file = pyarrow.parquet.ParquetFile(opened, metadata=footer, pre_buffer=is_object)
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise _refused(path, error, "is truncated or not a Parquet file") from error
+        yield stack.enter_context(file)
+
+
+def _refused(path: Place, error: Exception, what: str) -> Exception:
+    """Return what an error in reading means: an object that was not handed out is not damaged."""
+    if isinstance(error, OSError) and isinstance(path, ObjectPath) and error.errno is not None:
+        return error
+    return InputError(f"{path} {what}: {first_line(error)}")
+
+
+class ParquetTable:
+    """A Parquet file, read row group by row group in batches; nulls become NaN.
+
+    Columns of integers of at most 16 bits keep their type where no value is missing.
     """
 
-    def __init__(self, spec: SourceSpec, path: Place) -> None:
-        refuse_options(spec, exclude=True)
-        self._path = path
-        self._metadata: Any = None
+    kind = "parquet"
+
+    def __init__(self, path: Place) -> None:
+        self.path = path
+        status = path.stat()
+        self.state = (status.st_size, status.st_mtime_ns)
         with self._open() as file:
-            self._metadata = file.metadata
-            dtype = self._read_layout(spec, file)
-        n_samples, n_features = check_shape((int(self._offsets[-1]), len(self._features)), str(path))
-        names = [self._columns[index] for index in self._features]
-        self.info = SourceInfo(
-            n_samples=n_samples,
-            n_features=n_features,
-            dtype=dtype,
-            is_sparse=False,
-            feature_names=resolve_feature_names(spec, n_features, own=names),
-            identity=file_identity("parquet", path, columns=self._features),
-            row_multiple=max(1, int(self._offsets[1])),
-            has_labels=self._labels is not None,
-            beside=self._beside.names,
-        )
-
-    def _read_layout(self, spec: SourceSpec, file: Any) -> np.dtype[Any]:
-        metadata = file.metadata
-        self._columns: tuple[str, ...] = tuple(file.schema_arrow.names)
-        self._labels = resolve_labels(spec, self._columns, "column")
-        self._beside = Beside(spec, self._columns, "column")
-        self._features = resolve_columns(spec, self._columns, self._labels, *self._beside.refs)
-        sizes = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
+            self.columns: tuple[str, ...] = tuple(file.schema_arrow.names)
+            groups = file.metadata
+            sizes = [groups.row_group(index).num_rows for index in range(groups.num_row_groups)]
         self._offsets = np.cumsum([0, *sizes])
-        return self._common_dtype(file)
 
-    def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop``, shape (stop - start, n_features)."""
-        check_range(start, stop, self.info.n_samples)
-        out = np.empty((stop - start, self.info.n_features), dtype=self.info.dtype)
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self._offsets[-1])
+
+    @property
+    def row_multiple(self) -> int:
+        """Rows of the largest row group."""
+        return int(np.diff(self._offsets).max(initial=1))
+
+    def share_columns(self, columns: tuple[str, ...]) -> None:
+        """Take over equal names that another table holds, so that many tables hold them once."""
+        self.columns = columns
+
+    def dtypes(self, columns: Sequence[int]) -> set[np.dtype[Any]]:
+        """Return the types of some columns as blocks hold them; float64 where values of integers may be missing."""
+        with self._open() as file:
+            found = {self._column_dtype(file.schema_arrow.field(index)) for index in columns}
+            if any(dtype.kind in "iu" for dtype in found) and self._may_have_nulls(file, columns):
+                found.add(np.dtype(np.float64))
+        return found
+
+    def check_features(self, columns: Sequence[int]) -> None:
+        """Any column of numbers can be a feature; types are looked at by :meth:`dtypes`."""
+
+    def fill(self, columns: Sequence[int], start: int, out: np.ndarray) -> None:
+        """Read rows from `start` on into `out`, shape (n_rows, len(columns))."""
+        stop = start + len(out)
         # Arrow holds a number of at most 8 bytes for each cell of a batch.
-        batch_rows = max(LEAST_BATCH_ROWS, BATCH_BYTES // (8 * self.info.n_features))
-        for first, columns in self._batches(self._features, start, stop, batch_rows):
-            last = first + len(columns[0])
+        batch_rows = max(LEAST_BATCH_ROWS, BATCH_BYTES // (8 * max(1, len(columns))))
+        for first, batch in self._batches(columns, start, stop, batch_rows):
+            last = first + len(batch[0])
             begin, end = max(start, first), min(stop, last)
-            for position, column in enumerate(columns):
+            for position, column in enumerate(batch):
                 out[begin - start : end - start, position] = self._numbers(column[begin - first : end - first])
-        return out
 
-    def read_labels(self) -> np.ndarray | None:
-        """Return the labels, shape (n_samples,), from the column or file that ``spec.labels`` names."""
-        return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_column)
-
-    def read_beside(self, name: str) -> np.ndarray | None:
-        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
-        return self._beside.read(name, self.info.n_samples, self._read_column)
-
-    def _read_column(self, name: str) -> np.ndarray:
+    def read_column(self, column: int) -> Any:
+        """Return one column as a chunked Arrow array."""
         import pyarrow as pa
 
-        batches = self._batches([self._columns.index(name)], 0, self.info.n_samples, LABEL_BATCH_ROWS)
-        return arrow_to_labels(pa.chunked_array([columns[0] for _, columns in batches]), f"{self._path}:{name}")
+        with self._open() as file:
+            kind = file.schema_arrow.field(column).type
+        chunks = [columns[0] for _, columns in self._batches([column], 0, self.n_rows, LABEL_BATCH_ROWS)]
+        return pa.chunked_array(chunks, type=None if chunks else kind)
 
-    @contextmanager
-    def _open(self) -> Iterator[Any]:
-        import pyarrow as pa
-        import pyarrow.parquet
-
-        # the parts of a row group that are wanted come in few requests, where each takes its time
-        is_object = isinstance(self._path, ObjectPath)
-        with ExitStack() as stack:
-            opened = stack.enter_context(self._path.open("rb", buffering=0)) if is_object else self._path
-            try:
-                file = pyarrow.parquet.ParquetFile(opened, metadata=self._metadata, pre_buffer=is_object)
-            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-                raise self._refused(error, "is truncated or not a Parquet file") from error
-            yield stack.enter_context(file)
-
-    def _refused(self, error: Exception, what: str) -> Exception:
-        """Return what an error in reading means: an object that was not handed out is not damaged."""
-        if isinstance(error, OSError) and isinstance(self._path, ObjectPath) and error.errno is not None:
-            return error
-        return InputError(f"{self._path} {what}: {first_line(error)}")
+    def _open(self) -> AbstractContextManager[Any]:
+        return _opened(self.path, _footer(self.path, *self.state))
 
     def _batches(self, columns: Sequence[int], start: int, stop: int, batch_rows: int) -> Any:
         """Yield (first row, columns) for the batches that reach into rows ``start:stop``."""
         import pyarrow as pa
 
-        wanted = {self._columns[column] for column in columns}
+        wanted = {self.columns[column] for column in columns}
         try:
             with self._open() as file:
                 for group in range(len(self._offsets) - 1):
@@ -134,17 +137,17 @@ class ParquetSource:
                         if first >= stop:
                             break
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise self._refused(error, "is damaged") from error
+            raise _refused(self.path, error, "is damaged") from error
 
     def _pick(self, batch: Any, columns: Sequence[int]) -> list[Any]:
         # Arrow selects by name: a name that occurs twice brings both columns, and "a" also brings "a.b".
         places = {
-            name: batch.schema.get_all_field_indices(name) for name in {self._columns[column] for column in columns}
+            name: batch.schema.get_all_field_indices(name) for name in {self.columns[column] for column in columns}
         }
         picked = []
         for column in columns:
-            name = self._columns[column]
-            nth = self._columns[:column].count(name) if len(places[name]) > 1 else 0
+            name = self.columns[column]
+            nth = self.columns[:column].count(name) if len(places[name]) > 1 else 0
             picked.append(batch.column(places[name][nth]))
         return picked
 
@@ -157,15 +160,6 @@ class ParquetSource:
             column = column.cast(pa.float64(), safe=False)
         return np.asarray(column.to_numpy(zero_copy_only=False))
 
-    def _common_dtype(self, file: Any) -> np.dtype[Any]:
-        kinds: set[np.dtype[Any]] = set()
-        for index in self._features:
-            kinds.add(self._column_dtype(file.schema_arrow.field(index)))
-        if all(kind.kind in "iu" for kind in kinds):
-            common = block_dtype(np.result_type(*kinds), str(self._path))
-            return np.dtype(np.float64) if self._may_have_nulls(file) else common
-        return np.dtype(np.float32) if kinds == {np.dtype(np.float32)} else np.dtype(np.float64)
-
     def _column_dtype(self, field: Any) -> np.dtype[Any]:
         import pyarrow as pa
 
@@ -173,17 +167,16 @@ class ParquetSource:
         if pa.types.is_null(kind):
             return np.dtype(np.float64)
         if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            return block_dtype(np.dtype(kind.to_pandas_dtype()), f"{self._path}:{field.name}")
+            return block_dtype(np.dtype(kind.to_pandas_dtype()), f"{self.path}:{field.name}")
         what = "text" if pa.types.is_string(kind) or pa.types.is_large_string(kind) else f"type {kind}"
         raise InputError(
-            f"{self._path}: column {field.name!r} holds {what}. Put the column in data.exclude, or "
-            "encode it as numbers."
+            f"{self.path}: column {field.name!r} holds {what}. Put the column in data.exclude, or encode it as numbers."
         )
 
-    def _may_have_nulls(self, file: Any) -> bool:
+    def _may_have_nulls(self, file: Any, columns: Sequence[int]) -> bool:
         schema, metadata = file.schema_arrow, file.metadata
         nullable = {name for name in schema.names if schema.field(schema.get_all_field_indices(name)[0]).nullable}
-        wanted = {self._columns[index] for index in self._features} & nullable
+        wanted = {self.columns[index] for index in columns} & nullable
         for group in range(metadata.num_row_groups):
             for index in range(metadata.num_columns):
                 column = metadata.row_group(group).column(index)

@@ -12,6 +12,7 @@ from daskfs.places import SCHEMES, ObjectPath, Place, is_url, place
 from daskfs.sources.base import BESIDE, SourceSpec
 from daskfs.sources.checks import check_label_column, check_label_count, listed, unknown_name
 
+TENX_NAMES = ("features.tsv", "genes.tsv")
 MemberReader = Callable[[str], np.ndarray]
 
 
@@ -83,7 +84,7 @@ def resolve_beside(spec: SourceSpec, own: Sequence[str], kind: str) -> dict[str,
     keys: dict[str, str] = {}
     for key in ("labels", *BESIDE):
         name = getattr(spec, key)
-        if name is not None and keys.setdefault(name, key) != key:
+        if name is not None and keys.setdefault(name, key) != key and {keys[name], key} != {"groups", "batch"}:
             raise InputError(f"data.{keys[name]} and data.{key} both name {name!r}.")
     found = {key: _resolved(spec, getattr(spec, key), own, kind, key) for key in BESIDE}
     return {key: ref for key, ref in found.items() if ref is not None}
@@ -136,6 +137,7 @@ def resolve_feature_names(
     own: Sequence[str] | None = None,
     members: Sequence[str] = (),
     read_member: MemberReader | None = None,
+    kind: str = "member",
 ) -> tuple[str, ...] | None:
     """Return one name for each column of X, or ``None`` when there are no names.
 
@@ -151,17 +153,19 @@ def resolve_feature_names(
         Members of the source that could hold names.
     read_member
         Reads one of `members`.
+    kind
+        What messages call one of `members`.
     """
     reference = spec.feature_names
     if reference is None:
         return tuple(own) if own is not None else None
     if read_member is not None and reference in members:
         names = _names_of_member(read_member(reference), f"{spec.source}:{reference}")
-    elif is_file(path := place(reference)):
-        names = _names_of_file(path)
+    elif (found := split_reference(reference)) is not None:
+        names = _names_of_file(*found)
     elif members:
         raise InputError(
-            f"data.feature_names: {no_file(reference)}, and {unknown_name(reference, 'member', members, spec.source)}"
+            f"data.feature_names: {no_file(reference)}, and {unknown_name(reference, kind, members, spec.source)}"
         )
     else:
         raise InputError(f"data.feature_names is {reference!r}: there is {no_file(reference)}.")
@@ -183,9 +187,24 @@ def _names_of_member(values: np.ndarray, where: str) -> tuple[str, ...]:
     return tuple(str(value) for value in values)
 
 
-def _names_of_file(path: Place) -> tuple[str, ...]:
+def _names_of_file(path: Place, column: str | None) -> tuple[str, ...]:
+    """Return the lines of a text file. Where tabs separate columns, the names are in the first one; in the
+    ``features.tsv`` and ``genes.tsv`` of 10x they are in the second one, after identifiers; or they are in the one of
+    the number `column`, which counts from 1.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not a text file in UTF-8 with one feature name a line.") from error
-    return tuple(line.strip() for line in text.rstrip().split("\n")) if text.strip() else ()
+    rows = [line.split("\t") for line in text.rstrip().split("\n")] if text.strip() else []
+    n_columns = min((len(row) for row in rows), default=1)
+    number = min(2, n_columns) if path.name in TENX_NAMES else 1
+    if column is not None:
+        number = int(column) if column.isdigit() else 0
+    if not 1 <= number <= n_columns:
+        raise InputError(
+            f"data.feature_names: {path} has {n_columns} columns between tabs, and none of the number {column!r}."
+        )
+    if n_columns == 1:
+        return tuple("\t".join(row).strip() for row in rows)
+    return tuple(row[number - 1].strip() for row in rows)

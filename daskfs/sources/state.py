@@ -11,9 +11,13 @@ from daskfs.errors import InputError
 from daskfs.places import is_url, place
 from daskfs.sources.base import BESIDE, Source, SourceSpec
 from daskfs.sources.checks import file_identity
+from daskfs.sources.parts import KIND as PARTS
+from daskfs.sources.parts import find_parts
 from daskfs.sources.resolve import split_reference
 
 ZARR = "zarr"
+TILES = "tiles"
+"""Kind of what is a part of a tile store, which says itself what it is now; its chunks have checksums."""
 
 
 def source_state(spec: SourceSpec, source: Source) -> dict[str, Any]:
@@ -32,7 +36,7 @@ def changed_file(spec: SourceSpec, planned: Mapping[str, Any], source: Source | 
             raise  # nobody answered, which says nothing of what is there
         return spec.source
     if now["source"] != planned["source"]:
-        return spec.source
+        return _changed_part(source) or spec.source
     return next((name for name, state in planned["beside"].items() if now["beside"].get(name) != state), None)
 
 
@@ -74,13 +78,27 @@ def _file_state(reference: str) -> list[int] | None:
     return [status.st_size, status.st_mtime_ns]
 
 
-def _identity_now(spec: SourceSpec, planned: Mapping[str, Any], source: Source | None) -> Mapping[str, Any]:
-    if planned["kind"] == ZARR:
-        from daskfs.sources.zarrarray import ZarrSource
+def _changed_part(source: Source | None) -> str | None:
+    """Return which of the parts of an opened source changed, came or went; None where it has none."""
+    from daskfs.sources.tables import TableSource
 
-        opened = source if source is not None else ZarrSource(spec, place(spec.source))
-        assert isinstance(opened, ZarrSource)
+    parts = source.parts if isinstance(source, TableSource) else None
+    return None if parts is None else parts.changed_part()
+
+
+def _identity_now(spec: SourceSpec, planned: Mapping[str, Any], source: Source | None) -> Mapping[str, Any]:
+    if planned["kind"] == TILES:
+        return planned if source is None else source.identity_now()  # type: ignore[attr-defined]
+    if planned["kind"] == ZARR:
+        from daskfs.sources import open_source
+        from daskfs.sources.members import MemberSource
+
+        opened = source if source is not None else open_source(spec)
+        assert isinstance(opened, MemberSource)
         return opened.identity_now()
+    if planned["kind"] == PARTS:
+        parts = find_parts(place(spec.source))
+        return {**planned, **({"n_parts": 0} if parts is None else parts.identity())}
     if "mtime_ns" not in planned:  # it is no file
         return planned
     return {**planned, **file_identity(str(planned["kind"]), place(spec.source))}

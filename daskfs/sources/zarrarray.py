@@ -1,30 +1,22 @@
-"""X as a dense Zarr array, version 2 or 3, on its own or inside a group."""
+"""Zarr arrays and groups, version 2 or 3, that others wrote: read in parts, and told from what they were before."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import stat
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.kernels.blocks import Block
 from daskfs.places import ObjectPath, Place, each
-from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.beside import Beside
-from daskfs.sources.checks import (
-    block_dtype,
-    check_range,
-    check_shape,
-    first_line,
-    listed,
-    refuse_options,
-    unknown_name,
-)
-from daskfs.sources.resolve import resolve_feature_names, resolve_labels
+from daskfs.sources.checks import first_line
+from daskfs.sources.matrices import InPlace
 from daskfs.sources.zarrchunks import METADATA, ends_in_blosc, foreign_store, sampled_chunk_files
 from daskfs.sources.zarrcodecs import check_codecs
 
@@ -34,6 +26,8 @@ if TYPE_CHECKING:
 METADATA_FILES = ("zarr.json", ".zarray", ".zgroup")
 # A directory keeps its time when files deeper down change, so the identity looks at some of these too.
 SAMPLED_CHUNKS = 16
+SAMPLED_BESIDE = 4
+"""The same of arrays beside the values of X."""
 # What Zarr and its codecs are known to raise for metadata or chunks that make no sense.
 ZARR_ERRORS = (ValueError, TypeError, KeyError, RuntimeError, OSError, EOFError, SystemError, zlib.error)
 
@@ -71,114 +65,189 @@ def read_metadata(path: Place) -> Metadata | None:
     """Return what describes the Zarr array or group at `path`, or ``None`` if there is none."""
     for name in METADATA_FILES:
         file = path / name
-        try:
-            document = json.loads(file.read_bytes())
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        document = _json(file)
+        if document is None:
             continue
-        except ValueError as error:
-            raise InputError(f"{file} is truncated or not JSON: {first_line(error)}") from error
         if not isinstance(document, dict):
             raise InputError(f"{file} is not Zarr metadata.")
         return Metadata(file, document)
     return None
 
 
-class ZarrSource:
-    """A dense matrix in a Zarr array, read one row of chunks at a time.
+def _json(file: Place) -> Any:
+    """Return what a JSON file holds, None where there is none."""
+    try:
+        return json.loads(file.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    except ValueError as error:
+        raise InputError(f"{file} is truncated or not JSON: {first_line(error)}") from error
+
+
+class ZarrMember:
+    """A Zarr array, version 2 or 3, read in parts.
+
+    Parameters
+    ----------
+    path
+        Of its directory.
 
     Attributes
     ----------
-    array_path
-        Directory of the array.
+    path, where
+        Of its directory, and what messages call it.
+    shape, dtype
+        As stored.
     chunks
         Chunk shape.
-    shards
-        Shard shape, or ``None`` for an array without shards.
+    held_bytes
+        What reading takes beside the values asked for: a chunk as stored, and decoded.
+    attributes
+        As :data:`attributes_of` returns them.
+    dimensions
+        Names of the dimensions; None for one without.
     """
 
-    def __init__(self, spec: SourceSpec, path: Place) -> None:
-        refuse_options(spec, array=True)
-        self._root = path
-        is_array = _array_metadata(path) is not None
-        self._dimensions = {} if is_array else _array_members(path)
-        self._members = tuple(self._dimensions)
-        self.array_path = path if is_array else self._find_array(spec)
-        self._array = open_array(self.array_path)
-        n_samples, n_features = check_shape(self._array.shape, str(self.array_path))
+    def __init__(self, path: Place) -> None:
+        self.path, self.where = path, str(path)
+        self._array = open_array(path)
+        self.shape: tuple[int, ...] = tuple(self._array.shape)
+        self.dtype = np.dtype(self._array.dtype)
         self.chunks: tuple[int, ...] = tuple(self._array.chunks)
-        self.shards: tuple[int, ...] | None = tuple(self._array.shards) if self._array.shards else None
-        self.stored_dtype = np.dtype(self._array.dtype)
-        self._labels = resolve_labels(spec, self._members, "member")
-        self._beside = Beside(spec, self._members, "member")
-        self.info = SourceInfo(
-            n_samples=n_samples,
-            n_features=n_features,
-            dtype=block_dtype(np.dtype(self._array.dtype), str(self.array_path)),
-            is_sparse=False,
-            feature_names=resolve_feature_names(spec, n_features, members=self._members, read_member=self._read_member),
-            identity=self.identity_now(),
-            row_multiple=max(1, self.chunks[0]),
-            has_labels=self._labels is not None,
-            beside=self._beside.names,
-        )
+        self.held_bytes = 2 * math.prod(self.chunks) * self.dtype.itemsize
+        self.attributes: Mapping[str, Any] = dict(self._array.attrs.asdict())
+        self.version: int = self._array.metadata.zarr_format
+        self.fill_value: Any = self._array.fill_value
+        self.dimensions = self._dimension_names()
 
-    def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop``, shape (stop - start, n_features)."""
-        check_range(start, stop, self.info.n_samples)
-        out = np.empty((stop - start, self.info.n_features), dtype=self.info.dtype)
-        height = self.info.row_multiple
-        for band in range(start - start % height, stop, height):
-            begin, end = max(start, band), min(stop, band + height)
-            out[begin - start : end - start] = _read(self._array, begin, end, self.array_path)
-        return out
+    def _dimension_names(self) -> tuple[str | None, ...]:
+        stated = getattr(self._array.metadata, "dimension_names", None) or self.attributes.get("_ARRAY_DIMENSIONS")
+        if not isinstance(stated, list | tuple) or len(stated) != len(self.shape):
+            return (None,) * len(self.shape)
+        return tuple(name if isinstance(name, str) and name else None for name in stated)
 
-    def read_labels(self) -> np.ndarray | None:
-        """Return the labels, shape (n_samples,), from the member or file that ``spec.labels`` names."""
-        return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_member)
-
-    def read_beside(self, name: str) -> np.ndarray | None:
-        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
-        return self._beside.read(name, self.info.n_samples, self._read_member)
-
-    def _read_member(self, name: str) -> np.ndarray:
-        path = self._root / name
-        array = open_array(path)
-        values = _read(array, 0, array.shape[0] if array.shape else 0, path)
+    def __getitem__(self, selection: Any) -> np.ndarray:
+        rows = selection[0] if isinstance(selection, tuple) and selection else selection
+        start = rows.start or 0 if isinstance(rows, slice) else 0
+        stop = rows.stop if isinstance(rows, slice) and rows.stop is not None else next(iter(self.shape), 0)
+        try:
+            values = np.asarray(self._array[selection])
+        except InputError:
+            raise
+        except ZARR_ERRORS as error:
+            raise _refused(self.path, error, f"is damaged within rows {start}:{stop}") from error
         # NumPy's variable-length text becomes plain Python text, which every caller can handle.
         return values.astype(object) if values.dtype.kind == "T" else values
 
-    def _find_array(self, spec: SourceSpec) -> Place:
-        if spec.array is not None:
-            path = self._root / spec.array
-            if _array_metadata(path) is None:
-                raise unknown_name(spec.array, "array", self._members, str(self._root))
-            return path
-        if "X" in self._members:
-            return self._root / "X"
-        matrices = [name for name, number in self._dimensions.items() if number == 2]
-        if len(matrices) == 1:
-            return self._root / matrices[0]
-        raise InputError(
-            f"{self._root} is a Zarr group with {len(matrices)} two-dimensional arrays, none called 'X'; it "
-            f"has {listed(self._members)}. Name the matrix by data.array."
-        )
+    def read(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> np.ndarray:
+        """Return ``array[start:stop]``, converted to `dtype` (by default the array's, native)."""
+        return self[start:stop].astype(dtype or self.dtype.newbyteorder("="), copy=False)
 
-    def identity_now(self) -> dict[str, Any]:
-        """Return what ``info.identity`` would be, were the source opened now."""
-        metadata = read_metadata(self.array_path)
-        described = [*([] if metadata is None else [metadata.file]), self.array_path]
-        if isinstance(self.array_path, ObjectPath):
-            described.pop()  # folders of objects have no time of their own
-        chunks = sampled_chunk_files(self._array, self.array_path, SAMPLED_CHUNKS)
-        states = list(each(self.array_path, _state, [*described, *chunks]))
+    def fill(self, out: np.ndarray, start: int) -> None:
+        """Fill an array with the rows from `start` on, converted to its type."""
+        with np.errstate(over="ignore"):  # of a long double: infinite in float64, and refused as that
+            out[...] = self[start : start + len(out)]
+
+    def states(self, n_chunks: int) -> list[Place]:
+        """Return files that tell one state of the array from another: its metadata, and some of its chunks."""
+        metadata = read_metadata(self.path)
+        described = [] if metadata is None else [metadata.file]
+        if not isinstance(self.path, ObjectPath):  # folders of objects have no time of their own
+            described.append(self.path)
+        return [*described, *sampled_chunk_files(self._array, self.path, n_chunks)]
+
+
+class ZarrFolder:
+    """A Zarr group, as :class:`daskfs.sources.members.Folder`; also a single array, whose name is empty.
+
+    Parameters
+    ----------
+    path
+        Of its directory.
+    """
+
+    def __init__(self, path: Place) -> None:
+        self.path, self.where = path, str(path)
+        self._opened: dict[str, ZarrMember] = {}
+
+    def members(self, name: str = "") -> tuple[str, ...]:
+        """Return the names of the arrays and groups directly in a group, sorted."""
+        return tuple(self._found_in(self._below(name)))
+
+    def arrays(self) -> dict[str, int]:
+        """Return the names of the arrays directly in the group, sorted, each with its number of dimensions."""
+        found = self._found_in(self.path)
+        return {name: metadata.n_dimensions for name, metadata in found.items() if metadata.is_array}
+
+    @staticmethod
+    def _found_in(group: Place) -> dict[str, Metadata]:
+        if not group.is_dir():
+            return {}
+        entries: list[Place] = sorted(entry for entry in group.iterdir() if entry.name not in METADATA)
+        found = zip(entries, each(group, read_metadata, entries), strict=True)
+        return {entry.name: metadata for entry, metadata in found if metadata is not None}
+
+    def is_group(self, name: str) -> bool:
+        """Return whether there is a group of this name."""
+        metadata = read_metadata(self._below(name))
+        return metadata is not None and not metadata.is_array
+
+    def array(self, name: str) -> ZarrMember | None:
+        """Return an array, None where there is none of this name."""
+        if name not in self._opened:
+            path = self._below(name)
+            if _array_metadata(path) is None:
+                return None
+            self._opened[name] = ZarrMember(path)
+        return self._opened[name]
+
+    def attributes(self, name: str) -> Mapping[str, Any]:
+        """Return the attributes of an array or a group."""
+        return attributes_of(self._below(name))
+
+    def _below(self, name: str) -> Place:
+        return self.path / name if name else self.path
+
+    def identity(self, arrays: tuple[str, ...], selection: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what tells one state of some arrays from another, and what was selected; JSON-able."""
+        # what holds X comes first, in one array or as the values of a sparse matrix
+        counts = [SAMPLED_CHUNKS, *[SAMPLED_BESIDE] * (len(arrays) - 1)]
+        members = {name: self._need(name) for name in arrays}
+        files = [member.states(count) for member, count in zip(members.values(), counts, strict=True)]
+        states = each(self.path, _state, [file for some in files for file in some])
         return {
             "kind": "zarr",
-            "path": str(self.array_path.resolve()),
-            "shape": [int(size) for size in self._array.shape],
-            "dtype": str(self._array.dtype),
-            "metadata": states[: len(described)],
-            "chunks": states[len(described) :],
+            "path": str(self.path.resolve()),
+            **selection,
+            "arrays": {
+                name: {
+                    "shape": [int(size) for size in member.shape],
+                    "dtype": str(member.dtype),
+                    "files": list(itertools.islice(states, len(some))),
+                }
+                for (name, member), some in zip(members.items(), files, strict=True)
+            },
         }
+
+    def _need(self, name: str) -> ZarrMember:
+        found = self.array(name)
+        if found is None:
+            raise InputError(f"{self._below(name)} is not a Zarr array.")
+        return found
+
+
+def in_place(array: object) -> InPlace | None:
+    """Return where a Zarr array lies, which may serve as tiles; None for another array."""
+    return InPlace(array.path, array.chunks, array.dtype) if isinstance(array, ZarrMember) else None
+
+
+def attributes_of(path: Place) -> dict[str, Any]:
+    """Return the attributes of the Zarr array or group at `path`; none where there are none."""
+    metadata = read_metadata(path)
+    if metadata is None:
+        return {}
+    found = metadata.document.get("attributes") if metadata.file.name == "zarr.json" else _json(path / ".zattrs")
+    return found if isinstance(found, dict) else {}
 
 
 def _state(path: Place) -> list[int]:
@@ -196,13 +265,6 @@ def _array_metadata(path: Place) -> Metadata | None:
     return metadata if metadata is not None and metadata.is_array else None
 
 
-def _array_members(group: Place) -> dict[str, int]:
-    """Return the arrays in a group, each with its number of dimensions."""
-    entries: list[Place] = sorted(entry for entry in group.iterdir() if entry.name not in METADATA)
-    found = zip(entries, each(group, _array_metadata, entries), strict=True)
-    return {entry.name: metadata.n_dimensions for entry, metadata in found if metadata is not None}
-
-
 def open_array(path: Place) -> zarr.Array[Any]:
     """Open a Zarr array, version 2 or 3, for reading; :class:`InputError` where there is none that can be read."""
     import zarr
@@ -217,15 +279,6 @@ def open_array(path: Place) -> zarr.Array[Any]:
         return zarr.open_array(store, mode="r", zarr_format=version)  # type: ignore[arg-type]
     except ZARR_ERRORS as error:
         raise _refused(path, error, "has metadata that Zarr cannot read") from error
-
-
-def _read(array: zarr.Array[Any], start: int, stop: int, path: Place) -> np.ndarray:
-    try:
-        return np.asarray(array[start:stop])
-    except InputError:
-        raise
-    except ZARR_ERRORS as error:
-        raise _refused(path, error, f"is damaged within rows {start}:{stop}") from error
 
 
 def _refused(path: Place, error: Exception, what: str) -> Exception:

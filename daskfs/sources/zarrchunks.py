@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +20,11 @@ METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
 def sampled_chunk_files(array: zarr.Array[Any], path: Place, count: int) -> list[Place]:
-    """Return up to `count` chunk files of a matrix, spread over all of it."""
+    """Return up to `count` chunk files of an array, spread over all of it."""
     unit = array.shards or array.chunks
-    rows, columns = (-(-size // step) for size, step in zip(array.shape, unit, strict=True))
-    places = np.unique(np.linspace(0, rows * columns - 1, count).astype(np.int64))
-    keys = [divmod(int(place), columns) for place in places]
+    counts = [-(-size // step) for size, step in zip(array.shape, unit, strict=True)]
+    places = np.unique(np.linspace(0, max(math.prod(counts) - 1, 0), count).astype(np.int64))[: math.prod(counts)]
+    keys = [tuple(int(i) for i in np.unravel_index(place, counts)) if counts else () for place in places]
     return [path / array.metadata.encode_chunk_key(key) for key in keys]
 
 

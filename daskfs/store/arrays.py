@@ -22,7 +22,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from daskfs.errors import DamagedError, InputError, StoreError
-from daskfs.places import ObjectPath, Place, client_of, errors_of, is_there, name_below, read_buffer
+from daskfs.places import ObjectPath, Place, errors_of, is_there, name_below, read_buffer
+from daskfs.places.clients import client_of
 from daskfs.sources.zarrarray import open_array
 from daskfs.sources.zarrcodecs import check_document
 from daskfs.store.writing import try_to_remove, writing

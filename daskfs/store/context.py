@@ -25,14 +25,14 @@ class Context:
     def __init__(self, store: Store, tiles: Tiles | None = None) -> None:
         self.store = store
         self.holdings = Holdings()
-        self._tiles = tiles
+        self._tiles = None if tiles is None else tiles.read_by(store)
 
     @property
     def tiles(self) -> Tiles:
         """X and what is known of it, opened at the first use."""
         if self._tiles is None:
             plan = self.store.read_json(layout.PLAN_JSON)
-            self._tiles = open_tiles(plan["tiles_url"])
+            self._tiles = open_tiles(plan["tiles_url"]).read_by(self.store)
         return self._tiles
 
     def labels(self) -> Labels | None:
@@ -45,19 +45,24 @@ class Context:
         """Return how many rows each row counts for, shape (n_samples,), float64: as given for this run, else as of the
         tiles; None where every row counts for one.
         """
-        return self._beside("weights")
+        return self.beside("weights")
 
     def groups(self) -> np.ndarray | None:
         """Return the number of each row's group, shape (n_samples,), int64; None where rows have no groups."""
-        return self._beside("groups")
+        return self.beside("groups")
 
     def times(self) -> np.ndarray | None:
         """Return the time of each row, shape (n_samples,), float64: numbers as given, dates in seconds since 1970-01-01
         UTC; None where rows have no times.
         """
-        return self._beside("times")
+        return self.beside("times")
 
-    def _beside(self, name: str) -> np.ndarray | None:
+    def batches(self) -> np.ndarray | None:
+        """Return the number of each row's batch, shape (n_samples,), int64; None where all rows are of one."""
+        return self.beside("batch")
+
+    def beside(self, name: str) -> np.ndarray | None:
+        """Return one of :data:`daskfs.sources.base.BESIDE`, None where there is none."""
         given = stored_beside(self.store, name)
         return given if given is not None else beside_of(self.tiles, name)
 

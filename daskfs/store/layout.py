@@ -7,7 +7,7 @@ place.
 
 from __future__ import annotations
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 
 TILES_DIR = "tiles"
 TILES_JSON = "tiles.json"
@@ -35,6 +35,8 @@ EVALUATION_TABLES = (
     "stability",
     "selection_frequency",
 )
+BATCHES_CSV = "batches.csv"
+BATCHES_PARQUET = "batches.parquet"
 TABLE_CSV = "{}.csv"
 TABLE_PARQUET = "{}.parquet"
 SCORE_IMAGES = "score_images"
@@ -50,12 +52,24 @@ SPARSE_INDICES = "bands/{}/indices"  # (nnz,), int32: row in the band of each en
 SPARSE_INDPTR = "bands/{}/indptr"  # (n_features + 1,), int64: where each column starts
 LABELS = "labels"  # (n_samples,), int32 class codes (-1 unlabelled) or float64 target (NaN unlabelled)
 # Columns beside X, absent where the data name none: weights, float64, how many rows each row counts for; groups, int64,
-# number of each row's group; times, float64, as given or seconds since 1970-01-01 UTC.
+# number of each row's group; times, float64, as given or seconds since 1970-01-01 UTC; batch, int64, its number.
 BESIDE = "sample_{}"  # (n_samples,)
 ROW_NORMS = "row_norms"  # (n_samples,), float64: Euclidean norm of each row
+ROW_SUMS = "row_sums"  # (n_samples,), float64: sum of each row
 PARTIALS = "partials"  # (n_bands, 6, n_features), float64: moments of each band, rows of PARTIAL_ROWS
+OBSERVED = "observed"  # (n_bands, 4, n_features), float64: values that are there in each band, rows of OBSERVED_ROWS;
+# only where values may be missing
+FILL = "fill"  # (2, n_features), float64: what stands for missing values, and how many there are; likewise
+HASHES = "hashes"  # (n_bands, 2, n_features), uint64: what each band adds to the hashes of the columns
+FIRST_EQUAL = "first_equal"  # (n_features,), int64: the first feature with the same values; of constant ones, itself
 SAMPLE = "sample/{}/{}"  # the sampled rows of one band: values, or the data, indices and indptr of CSR rows
 COLUMNS = "columns"  # (5, n_features), float64: moments over all rows, rows of COLUMN_ROWS
+
+# A {} stands for a scaling of several steps.
+TRANSFORM_NORMS = "transforms/{}/norms"  # (n_samples,), float64: norm of each row after the steps before "unit"
+TRANSFORM_PARTIALS = "transforms/{}/partials"  # (n_bands, 5, n_features), float64: moments of each band after the steps
+# before "zscore", rows of TRANSFORM_ROWS
+TRANSFORM_COLUMNS = "transforms/{}/columns"  # (2, n_features), float64: mean and variance of all rows after these steps
 
 KNN_INDICES = (
     "knn/{}/indices"  # (n_samples, k), int32, or int64 from 2**31 rows on: neighbours, nearest first; -1 = missing
@@ -105,6 +119,9 @@ SOLUTION_WEIGHTS = "solutions/{}/weights"  # (n_features, n_classes), float64: W
 SOLUTION_JSON = "solutions/{}/found.json"  # how it was found
 ELIMINATION_JSON = "solutions/{}/elimination.json"  # how one method eliminated features, round by round
 
+BATCHES_DIR = "batches"
+BATCH_RUN = "batches/{}"  # the run of one batch
+BATCH_RANKS = "batch_ranks/{}"  # (2, n_batches, n_features), float64: rank and score of each feature within batches
 TRADE_OFFS = "trade_offs/{}.json"  # what each trade-off of one method came to
 
 # A {} stands for a purpose, "greedy" or "redundancy", and the label of a method.
@@ -141,6 +158,7 @@ EVALUATION_ORDER = "evaluation/orders/{}.npz"  # (n_ranked,), int64: first featu
 
 RUN_NAMES = (
     TILES_DIR,
+    "transforms",
     "spill",
     "knn",
     "given",
@@ -152,6 +170,8 @@ RUN_NAMES = (
     "svm",
     "solutions",
     "trade_offs",
+    BATCHES_DIR,
+    "batch_ranks",
     "candidates",
     "comoments",
     "binned",
@@ -166,6 +186,8 @@ RUN_NAMES = (
     RANKING_PARQUET,
     SELECTED_CSV,
     DROPPED_CSV,
+    BATCHES_CSV,
+    BATCHES_PARQUET,
     *(form.format(name) for name in EVALUATION_TABLES for form in (TABLE_CSV, TABLE_PARQUET)),
     SCORE_IMAGES,
     REPORT_HTML,
@@ -176,6 +198,8 @@ one.
 """
 
 PARTIAL_ROWS = ("count", "mean", "m2", "minimum", "maximum", "nonzero")
+OBSERVED_ROWS = ("missing", "total", "minimum", "maximum")
+TRANSFORM_ROWS = ("count", "mean", "m2", "minimum", "maximum")
 COLUMN_ROWS = ("mean", "variance", "minimum", "maximum", "nonzero")
 
 GRAPH_SUMMARY = "edges/{}-{}/summary.json"

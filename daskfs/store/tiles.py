@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.errors import InputError, StoreError
+from daskfs.errors import StoreError
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels, Task
+from daskfs.kernels.missing import fill_missing
 from daskfs.kernels.moments import row_blocks
-from daskfs.kernels.scaling import ColumnScale, Scaling, row_norms, scale_rows
+from daskfs.kernels.scaling import RowScale, Scaling, ends_with, row_norms, scale_rows, steps_of
 from daskfs.places import place
 from daskfs.store import layout
 from daskfs.store.arrays import Array, ChunkedArray, open_foreign
+from daskfs.store.scales import Scales
 from daskfs.store.store import Store
 
-MAX_MAGNITUDE = 1e150
 PANEL_WIDTH = 64
 """Columns that are scored together; 64 float64 values are eight cache lines, the unit of one gather."""
 GATHERED = 4096
@@ -59,6 +62,15 @@ class Shape:
     def band(self, index: int) -> slice:
         """Rows of one band."""
         return slice(index * self.tile_rows, min((index + 1) * self.tile_rows, self.n_samples))
+
+
+CHUNK_VALUES = (2**14, 2**20)
+CHUNK_COLUMNS = 256
+
+
+def sparse_chunk(nnz: int, n_features: int) -> int:
+    """Return how many values of a band of sparse X make a chunk: those of some 256 columns."""
+    return int(np.clip(nnz * CHUNK_COLUMNS // max(n_features, 1), *CHUNK_VALUES))
 
 
 SAMPLE_ROWS = (2**14, 2**20)
@@ -120,9 +132,41 @@ class Tiles:
         self.store = store
         self.info = info
         self.shape = info.shape
+        self.run = store
+        self.scales = Scales(self)
         self._matrix = matrix
         self._columns_of_matrix = matrix.tocsc() if is_sparse(matrix) else None
         self._x: Array | None = None
+
+    @cached_property
+    def _fill(self) -> np.ndarray | None:
+        """What stands for missing values in each column; None where none is missing, or they are to be seen."""
+        missing = self.info.facts.get("missing")
+        return self.store.open(layout.FILL)[0] if missing is not None and missing["total"] else None
+
+    def unfilled(self) -> Tiles:
+        """Return the same tiles with NaN where values are missing."""
+        tiles = copy.copy(self)
+        tiles._fill = None
+        return tiles
+
+    def constant_notes(self) -> np.ndarray:
+        """Return why no method can score a column, by what X holds: text, shape (n_features,), empty where some can."""
+        notes = np.where(self.constant_columns(), "constant feature", "")
+        if self._fill is not None:
+            notes[self.store.open(layout.FILL)[1] == self.shape.n_samples] = "no value known"
+        return notes
+
+    @property
+    def matrix(self) -> np.ndarray | sp.csr_matrix | None:
+        """X where it lives in memory, else None."""
+        return self._matrix
+
+    def read_by(self, run: Store) -> Tiles:
+        """Return the same tiles for a run, in whose store statistics of rescaled values lie."""
+        tiles = copy.copy(self)
+        tiles.run, tiles.scales = run, Scales(tiles)
+        return tiles
 
     # ------------------------------------------------------------- what is known
     def column_moments(self) -> dict[str, np.ndarray]:
@@ -135,14 +179,19 @@ class Tiles:
         moments = self.column_moments()
         return np.equal(moments["minimum"], moments["maximum"])
 
-    def column_scale(self) -> ColumnScale:
-        """Return mean and population standard deviation of each column."""
-        moments = self.column_moments()
-        return ColumnScale(moments["mean"], np.sqrt(moments["variance"]))
+    def first_equal(self) -> np.ndarray:
+        """Return the first feature with the same values as each, shape (n_features,), int64; of constant ones, itself.
+        A matrix in memory has no answer.
+        """
+        return np.asarray(self.store.open(layout.FIRST_EQUAL)[...])
 
     def row_norms(self, rows: slice) -> np.ndarray:
         """Return Euclidean norms of some rows."""
         return self.store.open(layout.ROW_NORMS)[rows]
+
+    def row_sums(self, rows: slice) -> np.ndarray:
+        """Return the sums of some rows."""
+        return self.store.open(layout.ROW_SUMS)[rows]
 
     def labels(self) -> Labels | None:
         """Return the labels of all rows, None when the data have none."""
@@ -171,11 +220,12 @@ class Tiles:
     def _sampled_band(self, index: int) -> np.ndarray | sp.csr_matrix:
         """Return the sampled rows of one band, which has some."""
         if not self.shape.is_sparse:
-            return self.store.open(layout.SAMPLE.format(index, "values"))[...]
+            return self._filled(self.store.open(layout.SAMPLE.format(index, "values"))[...])
         data, indices, indptr = (
             self.store.open(layout.SAMPLE.format(index, part))[...] for part in ("data", "indices", "indptr")
         )
-        return sp.csr_matrix((data, indices, indptr), shape=(indptr.size - 1, self.shape.n_features))
+        rows = sp.csr_matrix((data, indices, indptr), shape=(indptr.size - 1, self.shape.n_features))
+        return self._filled(rows)
 
     def sampled_columns(
         self, columns: np.ndarray, count: int, scaling: Scaling | None = None
@@ -212,22 +262,28 @@ class Tiles:
     def _columns_of(
         self, block: np.ndarray | sp.csr_matrix, columns: np.ndarray, scaling: Scaling | None
     ) -> np.ndarray:
-        norms = row_norms(block) if scaling == "unit" else None
         part = block[:, columns]
         values = (part.toarray() if is_sparse(part) else part).astype(np.float64)
         if scaling is None:
             return values
-        scale = self.column_scale() if scaling == "zscore" else None
+        scale = self.scales.of_columns(scaling)
         if scale is not None:
-            scale = ColumnScale(scale.mean[columns], scale.std[columns])
-        return np.asarray(scale_rows(values, scaling, scale, norms))
+            scale = scale.part(columns)
+        return np.asarray(scale_rows(values, scaling, scale, self._scale_of_whole(block, scaling)))
+
+    def _scale_of_whole(self, block: np.ndarray | sp.csr_matrix, scaling: Scaling) -> RowScale:
+        """Return what whole rows say, of which only some columns are rescaled."""
+        found = self.scales.of_block(scaling, block)
+        if not ends_with(scaling, "unit"):
+            return found
+        first = steps_of(scaling).first
+        return RowScale(found.factors, row_norms(block if first is None else scale_rows(block, first, None, found)))
 
     def rescaled(self, block: np.ndarray | sp.csr_matrix, scaling: Scaling | None) -> np.ndarray | sp.csr_matrix:
         """Return a rescaled copy of whole rows, wherever they come from; the rows themselves for no scaling."""
         if scaling is None:
             return block
-        scale = self.column_scale() if scaling == "zscore" else None
-        return scale_rows(block, scaling, scale, row_norms(block) if scaling == "unit" else None)
+        return scale_rows(block, scaling, self.scales.of_columns(scaling), self.scales.of_block(scaling, block))
 
     def read_rows(self, rows: slice, scaling: Scaling | None = None) -> np.ndarray | sp.csr_matrix:
         """Return rows with all features, dense in C order or CSR; float64 when scaled, else as stored."""
@@ -235,14 +291,17 @@ class Tiles:
             block: np.ndarray | sp.csr_matrix = sp.vstack(list(self._sparse_rows(rows)), format="csr")
         else:
             block = self._dense_rows(rows)
-        return self._scaled(block, rows, slice(0, self.shape.n_features), scaling)
+        if scaling is None:
+            return block
+        scale = self.scales.of_rows(scaling, rows, whole=True)
+        return scale_rows(block, scaling, self.scales.of_columns(scaling), scale)
 
     def aligned_rows(
         self, rows: slice, height: int, scaling: Scaling | None = None, chosen: np.ndarray | None = None
     ) -> Iterator[tuple[slice, np.ndarray | sp.csr_matrix]]:
         """Yield blocks of whole rows, dense or CSR, as stored, or float64 when scaled: from one multiple of `height` to
         the next, however high the bands are, and of these the rows where `chosen`, shape (rows,), is True. Each band is
-        read once; dense blocks are views of its chosen rows. Scaling "zscore" is left to the caller.
+        read once; dense blocks are views of its chosen rows. A step "zscore" is left to the caller.
         """
         waiting: list[np.ndarray | sp.csr_matrix] = []
         start = rows.start
@@ -255,10 +314,10 @@ class Tiles:
             part, whole = slice(start, high), waiting[0] if len(waiting) == 1 else _stacked(waiting)
             waiting, start = [], high
             if scaling is not None:
-                norms = self.row_norms(part) if scaling == "unit" else None
-                if norms is not None and chosen is not None:
-                    norms = norms[chosen[part.start - rows.start : part.stop - rows.start]]
-                whole = scale_rows(whole, scaling, None, norms)
+                scale = self.scales.of_rows(scaling, part, whole=True)
+                if chosen is not None:
+                    scale = scale.part(chosen[part.start - rows.start : part.stop - rows.start])
+                whole = scale_rows(whole, scaling, None, scale)
             yield part, whole
 
     def _cut_rows(
@@ -316,12 +375,16 @@ class Tiles:
         """Return rescaled float64 copies of panels that begin at column `start`; the panels themselves for no
         scaling.
         """
-        rows = slice(0, self.shape.n_samples)
-        cuts = [start + PANEL_WIDTH * i for i in range(len(panels))]
-        return [
-            self._scaled(panel, rows, slice(p, p + panel.shape[1]), scaling)
-            for p, panel in zip(cuts, panels, strict=True)
-        ]
+        if scaling is None:
+            return panels
+        columns = self.scales.of_columns(scaling)
+        rows = self.scales.of_rows(scaling, slice(0, self.shape.n_samples))
+        scaled = []
+        for panel in panels:
+            own = None if columns is None else columns.part(slice(start, start + panel.shape[1]))
+            scaled.append(np.asarray(scale_rows(panel, scaling, own, rows)))
+            start += panel.shape[1]
+        return scaled
 
     def read_columns(self, columns: np.ndarray, rows: np.ndarray, start: int, stop: int) -> np.ndarray:
         """Return some columns, all within ``start:stop``, of some sorted rows; shape (rows, columns), dense."""
@@ -338,15 +401,15 @@ class Tiles:
     ) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield some columns of a range of rows, dense, a block of rows after the other: the rows and their values, as
         stored, or float64 when scaled. Each band is read once; no block holds rows on both sides of a multiple of
-        4096. Scaling "zscore" is left to the caller.
+        4096. A step "zscore" is left to the caller.
         """
         for band in row_blocks(self.shape.n_samples, self.shape.tile_rows):
             inside = slice(max(band.start, rows.start), min(band.stop, rows.stop))
             if inside.start >= inside.stop:
                 continue
-            norms = self.row_norms(inside) if scaling == "unit" else None
+            scale = RowScale() if scaling is None else self.scales.of_rows(scaling, inside)
             for part, block in self._gathered(columns, inside, band):
-                own = None if norms is None else norms[part.start - inside.start : part.stop - inside.start]
+                own = scale.part(slice(part.start - inside.start, part.stop - inside.start))
                 yield part, block if scaling is None else np.asarray(scale_rows(block, scaling, None, own))
 
     def _gathered(self, columns: np.ndarray, rows: slice, band: slice) -> Iterator[tuple[slice, np.ndarray]]:
@@ -365,29 +428,29 @@ class Tiles:
             for tile in row_blocks(self.shape.n_features, self.shape.tile_columns):
                 wanted = np.flatnonzero((columns >= tile.start) & (columns < tile.stop))
                 if wanted.size:
-                    block[:, wanted] = self._dense()[rows, tile][:, columns[wanted] - tile.start]
+                    block[:, wanted] = self._tile(rows, tile)[:, columns[wanted] - tile.start]
             for step in steps:
                 yield step, block[step.start - rows.start : step.stop - rows.start]
 
-    def _scaled(self, block: Any, rows: slice, columns: slice, scaling: Scaling | None) -> Any:
-        if scaling is None:
-            return block
-        scale = self.column_scale().part(columns.start, columns.stop) if scaling == "zscore" else None
-        norms = self.row_norms(rows) if scaling == "unit" else None
-        return scale_rows(block, scaling, scale, norms)
-
     def _dense_rows(self, rows: slice, chosen: np.ndarray | None = None) -> np.ndarray:
-        X = self._dense()
         if self._matrix is not None:
-            return np.ascontiguousarray(X[rows])
+            return np.ascontiguousarray(self._matrix[rows])
         n_rows = rows.stop - rows.start if chosen is None else int(np.count_nonzero(chosen))
         block = np.empty((n_rows, self.shape.n_features), self.shape.dtype)
         # one tile after the other: Zarr would decode ten at a time, and each needs room of its own
         for columns in row_blocks(self.shape.n_features, self.shape.tile_columns):
-            tile = X[rows, columns]
+            tile = self._tile(rows, columns)
             block[:, columns] = tile if chosen is None else tile[chosen]
             del tile
         return block
+
+    def _tile(self, rows: slice, columns: slice) -> np.ndarray:
+        """Return some columns of some rows of dense X."""
+        return self._filled(self._dense()[rows, columns], columns)
+
+    def _filled(self, block: Any, columns: slice = slice(None)) -> Any:
+        """Return some columns of some rows as they were read, without what is missing."""
+        return block if self._fill is None else fill_missing(block, self._fill[columns])
 
     def _dense(self) -> Array:
         if self._matrix is not None:
@@ -403,7 +466,7 @@ class Tiles:
     def _column_block(self, band: slice, start: int, stop: int) -> np.ndarray:
         """Return one band of columns ``start:stop``, dense."""
         if not self.shape.is_sparse:
-            return self._dense()[band, start:stop]
+            return self._tile(band, slice(start, stop))
         if self._columns_of_matrix is not None:
             return np.asarray(self._columns_of_matrix[:, start:stop][band].toarray())
         return self._sparse_band(band.start // self.shape.tile_rows, start, stop).toarray()
@@ -426,7 +489,8 @@ class Tiles:
             return sp.csc_matrix((band.stop - band.start, stop - start), dtype=self.shape.dtype)
         data = self.store.open(layout.SPARSE_DATA.format(index))[entries]
         rows = self.store.open(layout.SPARSE_INDICES.format(index))[entries]
-        return sp.csc_matrix((data, rows, indptr - indptr[0]), shape=(band.stop - band.start, stop - start))
+        shape = band.stop - band.start, stop - start
+        return self._filled(sp.csc_matrix((data, rows, indptr - indptr[0]), shape=shape), slice(start, stop))
 
 
 def _cuts(rows: slice, height: int) -> list[int]:
@@ -472,44 +536,3 @@ def read_tile_info(store: Store) -> TileInfo | None:
     except (TypeError, KeyError) as error:
         msg = f"{store.url}/{layout.TILES_JSON} is damaged: {error}"
         raise StoreError(msg) from error
-
-
-def check_finite(block: np.ndarray | sp.csr_matrix, first_row: int, names: tuple[str, ...] | None, origin: str) -> None:
-    """Check that every value is finite, and small enough for its square to be.
-
-    Raises
-    ------
-    InputError
-        Naming the first column with a NaN or infinite value, its first row, and how many there are.
-    """
-    values = block.data if is_sparse(block) else block
-    if values.dtype.kind != "f" or values.size == 0:
-        return
-    largest = max(float(values.max()), -float(values.min()))  # NaN if any value is
-    if largest <= MAX_MAGNITUDE:
-        return
-    if np.isfinite(values).all():
-        msg = (
-            f"{origin} has values up to {largest:.3g} in rows {first_row}:{first_row + block.shape[0]}; above "
-            f"{MAX_MAGNITUDE:g} squares overflow. Rescale the data."
-        )
-        raise InputError(msg)
-    if is_sparse(block):
-        entries = block.tocoo()
-        bad_entry = ~np.isfinite(entries.data)
-        rows, columns, bad = entries.row[bad_entry], entries.col[bad_entry], entries.data[bad_entry]
-    else:
-        rows, columns = np.nonzero(~np.isfinite(block))
-        bad = block[rows, columns]
-    column = int(columns.min())
-    here = columns == column
-    row = int(rows[here].min())
-    value = "NaN" if np.isnan(bad[here][rows[here].argmin()]) else "an infinite value"
-    name = f" ('{names[column]}')" if names is not None else ""
-    msg = (
-        f"column {column}{name} of {origin} has {value} in row {row + first_row}; rows "
-        f"{first_row}:{first_row + block.shape[0]} hold "
-        f"{bad.size} missing or infinite values in {np.unique(columns).size} columns. Remove or impute them first "
-        "('daskfs inspect' counts them per column)."
-    )
-    raise InputError(msg)

@@ -74,7 +74,7 @@ class TestValuesOfX:
             estimator().fit(given, Y)
 
     def test_name_of_the_column(self, estimator: Callable[..., Any]) -> None:
-        frame = pd.DataFrame(X, columns=["a", "b", "c", "d"])
+        frame = pd.DataFrame(X.copy(), columns=["a", "b", "c", "d"])  # before version 3, pandas would write into X
         frame.loc[12, "c"] = np.nan
         with pytest.raises(ValueError, match=r"column 2 \('c'\).*NaN in row 12"):
             estimator().fit(frame, Y)
@@ -127,7 +127,10 @@ class TestNeighbors:
         ids=str,
     )
     def test_parameters_are_named(self, parameters: dict[str, Any]) -> None:
-        with pytest.raises(ValueError, match=f"The '{next(iter(parameters))}' parameter of LaplacianScore must be"):
+        name = next(iter(parameters))
+        with pytest.raises(
+            ValueError, match=f"The '{name}' parameter of LaplacianScore must be|'{name}': unknown step"
+        ):
             LaplacianScore(**parameters).fit(X)
 
     def test_cosine_weights(self) -> None:

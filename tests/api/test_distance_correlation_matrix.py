@@ -243,7 +243,7 @@ class TestRefusals:
         ("option", "message"),
         [
             ({"correlation": "pearson"}, "correlation must be one of 'auto', 'exact', 'feature_map'"),
-            ({"score_scaling": "minmax"}, "score_scaling must be one of None"),
+            ({"score_scaling": "minmax"}, "score_scaling 'minmax': unknown step 'minmax'"),
             ({"n_components": 0}, "n_components must be from 1 to 64"),
             ({"n_components": 2.5}, "n_components must be a whole number"),
             ({"n_rows": 1}, "n_rows must be None or at least 2"),

@@ -12,12 +12,14 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn import config_context
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_iris, load_wine
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -159,6 +161,28 @@ class TestTools:
         assert search.best_score_ > 0.85
         assert not np.isnan(search.cv_results_["mean_test_score"]).any()
 
+    def test_column_transformer(self, estimator: Callable[..., Any]) -> None:
+        frame = pd.DataFrame(X, columns=["a", "b", "c", "d"])
+        parts = [("some", estimator(2), ["a", "b", "d"]), ("rest", "passthrough", ["c"])]
+        transformer = ColumnTransformer(parts).set_output(transform="pandas")
+        result = transformer.fit_transform(frame, Y)
+        alone = estimator(2).fit(frame[["a", "b", "d"]], Y)
+        names = [*(f"some__{name}" for name in alone.get_feature_names_out()), "rest__c"]
+        assert result.columns.tolist() == transformer.get_feature_names_out().tolist() == names
+        np.testing.assert_array_equal(result.to_numpy()[:, :2], X[:, [0, 1, 3]][:, alone.get_support()])
+
+    def test_weights_are_routed(self, estimator: Callable[..., Any]) -> None:
+        weights = np.arange(150) % 4 + 0.5
+        with config_context(enable_metadata_routing=True):
+            selector = estimator(2).set_fit_request(sample_weight=True)
+            last = LogisticRegression().set_fit_request(sample_weight=False).set_score_request(sample_weight=True)
+            model = make_pipeline(selector, last).fit(X, Y, sample_weight=weights)
+            search = GridSearchCV(model, {f"{model.steps[0][0]}__n_features_to_select": [2]}, cv=3)
+            search.fit(X, Y, sample_weight=weights)
+        expected = estimator(2).fit(X, Y, sample_weight=weights).scores_
+        np.testing.assert_array_equal(model[0].scores_, expected)
+        np.testing.assert_array_equal(search.best_estimator_[0].scores_, expected)
+
     def test_inverse_transform(self, estimator: Callable[..., Any]) -> None:
         fitted = estimator(2).fit(X, Y)
         back = fitted.inverse_transform(fitted.transform(X))
@@ -258,6 +282,18 @@ class TestParametersFromNumPy:
         search = GridSearchCV(pipeline, grid, cv=3).fit(X, Y)
         assert len(search.cv_results_["params"]) == 6
         assert search.best_score_ > 0.85
+
+
+def test_grid_over_features_and_trade_off() -> None:
+    pipeline = Pipeline([("select", SSelect()), ("knn", KNeighborsClassifier(3))])
+    grid = {"select__n_features_to_select": [1, 2, 3], "select__trade_off": [0.0, 0.1, 1.0, "auto"]}
+    search = GridSearchCV(pipeline, grid, cv=3).fit(X, Y)
+    assert len(search.cv_results_["params"]) == 12
+    assert not np.isnan(search.cv_results_["mean_test_score"]).any()
+    best = search.best_estimator_["select"]
+    assert best.get_support().sum() == search.best_params_["select__n_features_to_select"]
+    assert best.trade_off == search.best_params_["select__trade_off"]
+    assert search.best_score_ > 0.9
 
 
 @pytest.mark.parametrize("form", ["lists", "dense", "sparse"])

@@ -18,7 +18,7 @@ from daskfs import LaplacianScore
 from daskfs.graph import neighbors
 from daskfs.graph.spec import GraphSpec
 from daskfs.store.context import Context
-from tests.benchmarks import correlations, evaluation, graph, main_job, rescaled, scoring
+from tests.benchmarks import correlations, evaluation, graph, main_job, rescaled, scoring, sources
 
 
 def test_the_dense_computation_is_the_same_score() -> None:
@@ -134,3 +134,10 @@ def test_support_vector_machines_in_small_form(tmp_path: Path) -> None:
     assert any("informative" in line for line in lines)
     assert any("hits" in line for line in lines)
     assert not list(tmp_path.iterdir())
+
+
+def test_sources_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
+    sources.main(["--rows", "1000", "--kinds", "parquet parts", "svmlight", "mtx", "h5ad csr", "xarray zarr"])
+    printed = capsys.readouterr().out
+    assert "convert_ratio" in printed
+    assert "without" in printed

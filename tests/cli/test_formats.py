@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import anndata
+import h5py
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
+import xarray as xr
 import zarr
 
 from .command import N_FEATURES, N_SAMPLES, basic_job, daskfs, labels, matrix, rows_of, write_job
@@ -75,6 +79,25 @@ def from_zarr(version: int, **options: Any) -> Callable[[Path], Data]:
     return write
 
 
+def from_h5ad(folder: Path) -> Data:
+    obs = pd.DataFrame({"class": pd.Categorical(labels())}, index=[f"cell{row}" for row in range(N_SAMPLES)])
+    anndata.AnnData(matrix(), obs, pd.DataFrame(index=NAMES)).write_h5ad(folder / "X.h5ad", compression="gzip")
+    return {"source": str(folder / "X.h5ad"), "labels": "class"}
+
+
+def from_hdf5(folder: Path) -> Data:
+    with h5py.File(folder / "X.h5", "w") as file:
+        file.create_dataset("X", data=matrix(), chunks=(8, 3))
+        file["beside/y"], file["names"] = labels(), NAMES
+    return {"source": str(folder / "X.h5"), "labels": "beside/y", "feature_names": "names"}
+
+
+def from_xarray(folder: Path) -> Data:
+    data = xr.Dataset({"X": (("feature", "sample"), matrix().T), "y": ("sample", labels())})
+    data.assign_coords(feature=np.array(NAMES, dtype=object)).to_netcdf(folder / "X.nc", engine="h5netcdf")
+    return {"source": str(folder / "X.nc"), "labels": "y", "dims": ["sample", "feature"]}
+
+
 FORMATS: dict[str, Callable[[Path], Data]] = {
     "npy": from_files,
     "npy with text labels": labels_file("y.txt", ""),
@@ -83,6 +106,9 @@ FORMATS: dict[str, Callable[[Path], Data]] = {
     "csr": from_csr,
     "csv": from_csv,
     "parquet": from_parquet,
+    "h5ad": from_h5ad,
+    "hdf5": from_hdf5,
+    "xarray": from_xarray,
     "zarr 2": from_zarr(2),
     "zarr 2, Fortran order": from_zarr(2, order="F"),
     "zarr 3": from_zarr(3),
@@ -121,14 +147,15 @@ def rank(folder: Path, write: Callable[[Path], Data]) -> Path:
 def test_every_format_gives_the_same_tables(tmp_path: Path, expected: tuple[bytes, bytes], name: str) -> None:
     run = rank(tmp_path, FORMATS[name])
     assert ((run / "ranking.csv").read_bytes(), (run / "evaluation.csv").read_bytes()) == expected
-    assert (run / "tiles" / "X").exists() == (name.startswith(("npy", "npz", "csv", "parquet")))
+    assert (run / "tiles" / "X").exists() == (name.startswith(("npy", "npz", "csv", "parquet", "h", "xarray")))
 
 
-@pytest.mark.parametrize("name", ["csr", "csv", "zarr 3"])
+@pytest.mark.parametrize("name", ["csr", "csv", "h5ad", "xarray", "zarr 3"])
 def test_every_format_converts_to_the_same_ranking(tmp_path: Path, expected: tuple[bytes, bytes], name: str) -> None:
     job = basic_job(tmp_path)
     data = FORMATS[name](tmp_path)
     options = ["--labels", data["labels"]]
+    options += ["--dims", *data["dims"]] if "dims" in data else []
     for key, option in (("feature_names", "--feature-names"), ("exclude", "--exclude")):
         for value in [data[key]] if isinstance(data.get(key), str) else data.get(key, []):
             options += [option, value]

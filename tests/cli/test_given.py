@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -37,6 +38,15 @@ def saved(folder: Path, **options: Any) -> Path:
 def npz(folder: Path) -> Path:
     sp.save_npz(folder / "S.npz", weights())
     return folder / "S.npz"
+
+
+def h5ad(folder: Path) -> Path:
+    with h5py.File(folder / "file.h5ad", "w") as file:
+        group = file.create_group("obsp/connectivities")
+        group.attrs.update({"encoding-type": "csr_matrix", "shape": weights().shape})
+        for name in ("data", "indices", "indptr"):
+            group[name] = getattr(weights(), name)
+    return folder / "file.h5ad:obsp" / "connectivities"
 
 
 def anndata(folder: Path, version: int, form: str) -> Path:
@@ -120,6 +130,7 @@ def test_relative_paths(searched: Path, tmp_path: Path, monkeypatch: pytest.Monk
 # ------------------------------------------------------------------------------- matrices
 MATRICES: dict[str, Callable[[Path], Path]] = {
     "npz": npz,
+    "h5ad": h5ad,
     "zarr 2": lambda folder: anndata(folder, 2, "csr"),
     "zarr 3": lambda folder: anndata(folder, 3, "csr"),
     "zarr 3 csc": lambda folder: anndata(folder, 3, "csc"),
@@ -216,12 +227,13 @@ def test_the_same_command_goes_on(tmp_path: Path, form: str) -> None:
     assert ranking(tmp_path, "run") == first
 
 
-@pytest.mark.parametrize("form", ["lists", "npz", "zarr 2", "zarr 3"])
+@pytest.mark.parametrize("form", ["lists", "npz", "h5ad", "zarr 2", "zarr 3"])
 def test_a_graph_that_changed_since_the_run_began(tmp_path: Path, form: str) -> None:
     path = saved(tmp_path) if form == "lists" else MATRICES[form](tmp_path)
     assert run(tmp_path, "run", path).code == 0
     first = ranking(tmp_path, "run")
-    file = path if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())[0]
+    file = tmp_path / "file.h5ad" if form == "h5ad" else path
+    file = file if file.is_file() else sorted(file for file in path.rglob("*") if file.is_file())[0]
     os.utime(file, ns=(1, 1))
     refused(again(tmp_path), INPUT, str(path), "changed since the run", "--overwrite", "output.path")
     assert ranking(tmp_path, "run") == first
@@ -317,7 +329,7 @@ CASES: dict[str, tuple[Callable[[Path], Path], dict[str, Any], int, tuple[str, .
     "zarr 3 chunk cut": (cut("data/c/1", MATRICES["zarr 3"]), {}, INPUT, ("cannot decode chunk", "data/c/1")),
     "lists cut": (cut("distances/c/0/0", saved), {}, INPUT, ("cannot decode chunk", "distances/c/0/0")),
     "chunk of lists gone": (lacking("indices/c/0/0"), {}, INPUT, ("indices has 0 of its 1 chunks",)),
-    "unnamed lists": (lacking("zarr.json"), {}, INPUT, ("does not say what its distances are", "cosine-zscore")),
+    "unnamed lists": (lacking("zarr.json"), {}, INPUT, ("does not say what its distances are", "euclidean-zscore")),
     "another metric": (
         saved,
         {"graph": {"metric": "cosine"}},

@@ -85,8 +85,9 @@ def _attempt_halting(context: Context, stage: Stage, unit: int, function: UnitFu
     if context.store.root is None or getattr(_unit, "point", None):  # one within another ranks in memory
         return _attempt(context, stage, unit, function)
     point = point_of(stage, unit)
+    _, _, batch = context.store.url.partition("/batches/")
     with (_folder() / "starts").open("a") as file:
-        file.write(f"{stage.name} {unit}\n")
+        file.write(f"{stage.name} {unit}{f' of {batch}' if batch else ''}\n")
 
     def halting(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any] | None:
         if _is_wanted(point, "begun"):

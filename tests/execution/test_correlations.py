@@ -181,7 +181,7 @@ print(json.dumps(found))
         ("matrix_free", 12_000, 400),
         ("exact", 300, 300),
         pytest.param("feature_map", 80_000, 520, marks=pytest.mark.long),
-        pytest.param("exact", 100, 8_000, marks=pytest.mark.long),
+        pytest.param("exact", 100, 5_000, marks=pytest.mark.long),
         pytest.param("exact", 9_000, 20, marks=pytest.mark.long),
     ],
 )

@@ -245,7 +245,9 @@ def processes(run: Path) -> set[int]:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize(("form", "task"), JOBS)
+@pytest.mark.parametrize(
+    ("form", "task"), [pytest.param(*job, marks=pytest.mark.long if job[0] == "sparse" else ()) for job in JOBS]
+)
 def test_two_workers(data: Path, plain: Plain, tmp_path: Path, form: str, task: Task, two_workers: str) -> None:
     run = ran(tmp_path, data, SOURCES[form], task, BOTH, address=two_workers)
     assert len(processes(run)) == 2

@@ -58,7 +58,10 @@ def make_data(folder: Path) -> None:
     X = rng.normal(size=(N_SAMPLES, N_FEATURES)).astype(np.float32)
     X[:, :6] += 1.5 * rng.normal(size=(3, 6))[classes]
     X[:, 6] = X[:, 0] + 0.1 * X[:, 6]
-    zarr.create_array(folder / "X.zarr", shape=X.shape, dtype=X.dtype, chunks=(N_SAMPLES // 3, 8))[...] = X
+    incomplete = np.where(rng.random(X.shape) < 0.02, np.nan, np.exp(X)).astype(X.dtype)
+    for name, values in (("X.zarr", X), ("incomplete.zarr", incomplete)):
+        zarr.create_array(folder / name, shape=X.shape, dtype=X.dtype, chunks=(N_SAMPLES // 3, 8))[...] = values
+    np.save(folder / "batch.npy", np.arange(N_SAMPLES) % 2)
     np.save(folder / "classes.npy", np.where(rng.random(N_SAMPLES) < 0.1, classes, -1))
     np.save(folder / "target.npy", np.where(rng.random(N_SAMPLES) < 0.2, X[:, 0] + X[:, 1], np.nan))
 
@@ -89,9 +92,17 @@ def ranked_job(data: Path, folder: Path, **blocks: Any) -> Path:
 
 
 def target_job(data: Path, folder: Path, **blocks: Any) -> Path:
-    """A job on a target: an exact search, lists by target and mixed ones, and an evaluation of the run's rankings."""
+    """A job on a target, of values of which some are missing, transformed: an exact search, lists by target and mixed
+    ones, and an evaluation of the run's rankings.
+    """
     job = {
-        "data": {"source": str(data / "X.zarr"), "labels": str(data / "target.npy"), "task": "regression"},
+        "data": {
+            "source": str(data / "incomplete.zarr"),
+            "labels": str(data / "target.npy"),
+            "task": "regression",
+            "missing": "mean",
+        },
+        "transform": {"graph": "total+log1p+zscore", "score": "log1p+unit"},
         "methods": ["SemiSupervisedLaplacianScore", "PearsonScore"],
         "select": {"n_features": 4},
         "evaluate": {"n_selected": [3], "n_splits": 2, "max_samples": 200},
@@ -100,7 +111,24 @@ def target_job(data: Path, folder: Path, **blocks: Any) -> Path:
     return write_job(folder, "replaced", **{**job, **blocks})
 
 
-JOBS: dict[str, Callable[..., Path]] = {"ranked": ranked_job, "target": target_job}
+def batched_job(data: Path, folder: Path, **blocks: Any) -> Path:
+    """A job on batches, each with a run of its own."""
+    job = {
+        "data": {
+            "source": str(data / "X.zarr"),
+            "labels": str(data / "classes.npy"),
+            "task": "classification",
+            "batch": str(data / "batch.npy"),
+        },
+        "methods": ["LaplacianScore", "FisherScore"],
+        "select": {"n_features": 4},
+        "evaluate": {"n_selected": [3], "n_splits": 2, "max_samples": 200},
+        "cluster": {"workers": N_WORKERS, "memory_limit": "2GiB"},
+    }
+    return write_job(folder, "replaced", **{**job, **blocks})
+
+
+JOBS: dict[str, Callable[..., Path]] = {"ranked": ranked_job, "target": target_job, "batched": batched_job}
 
 
 class Undisturbed:
@@ -123,10 +151,11 @@ class Undisturbed:
         return list(dict.fromkeys(stage["function"] for plan in plans for stage in plan["stages"]))
 
     def points(self, name: str) -> list[str]:
-        """Return the points of a job, in their order; of the second job those that the first has not."""
+        """Return the points of a job, in their order; of later jobs those that no earlier one has."""
         found = self.functions(name)
-        if name == "target":
-            return [function for function in found if function not in self.functions("ranked")]
+        if name != "ranked":
+            earlier = {f for job in list(JOBS)[: list(JOBS).index(name)] for f in self.functions(job)}
+            return [function for function in found if function not in earlier]
         points = [p for f in found for p in ((f, f"{f}.2") if f in ONE_ROUND_MORE else (f,))]
         return sorted(points, key=lambda point: _place(point, found))
 
@@ -562,6 +591,7 @@ def test_worker_that_is_told_to_leave_repeats_nothing(undisturbed: Undisturbed, 
     chain.check_end(0)
 
 
+@pytest.mark.long
 def test_driver_is_killed_again_and_again(undisturbed: Undisturbed, tmp_path: Path) -> None:
     """With workers of its own, which end with it."""
     chain = Chain(undisturbed, "target", tmp_path, "written", cluster={"workers": 1, "memory_limit": "2GiB"})

@@ -54,6 +54,18 @@ SELECTIONS = {
     for name in ("tall", "wide", "sparse")
     for measure in ("correlation", "distance_correlation")
 }
+CHAINED = {"name": "LaplacianScore", "graph_scaling": "total+log1p+zscore", "score_scaling": "total+log1p+unit"}
+PREPARED = {
+    name: Case(
+        source,
+        (CHAINED,),
+        of=("fill", "facts", "columns", "transform", "score"),
+        bytes_too=True,
+        data={"missing": "mean"},
+    )
+    for name, source in SHAPES.items()
+    if name in ("short", "sparse")
+}
 MANY_ROWS = "synthetic:mixture?n_samples={}&n_features=6&n_classes=4&n_informative=4&seed=1"
 WEIGHTED = Case(
     MANY_ROWS.format(2_000_000), ("FisherScore", "KolmogorovSmirnovScore", "InformationGainScore"), EVALUATED
@@ -78,20 +90,51 @@ def given_case(folder: Path, n_samples: int) -> Case:
     )
 
 
+def batched_case(folder: Path, n_features: int, n_batches: int) -> Case:
+    """Return a job on data with batches. Combining their rankings takes less than the worker keeps of the batches'
+    runs, which wrote tables with Arrow, so it is not held to its plan here.
+    """
+    np.save(folder / "batch.npy", np.arange(20 * n_batches) % n_batches)
+    source = f"synthetic:mixture?n_samples={20 * n_batches}&n_features={n_features}&n_classes=2&n_informative=4&seed=1"
+    data = {"batch": str(folder / "batch.npy")}
+    return Case(source, ("VarianceScore", "FisherScore"), of=("batch-tables",), bytes_too=True, data=data)
+
+
 def test_every_function_is_measured(tmp_path: Path) -> None:
     """By one of the cases here, of loops, of searches or of evaluations."""
-    tables: tuple[Any, ...] = (SCORES, SELECTIONS, SEARCHES, LOOPS, ELIMINATIONS, EVALUATIONS)
+    tables: tuple[Any, ...] = (SCORES, SELECTIONS, PREPARED, SEARCHES, LOOPS, ELIMINATIONS, EVALUATIONS)
     cases = [case for table in tables for case in table.values()]
-    found = {stage.function for case in (*cases, given_case(tmp_path, 200)) for stage in case.planned()}
+    cases += [given_case(tmp_path, 200), dataclasses.replace(batched_case(tmp_path, 10, 2), of=("",))]
+    found = {stage.function for case in cases for stage in case.planned()}
     assert found == set(FUNCTIONS)
 
 
 @pytest.mark.parametrize(
     "shape",
-    ["tall", "short", *(pytest.param(name, marks=pytest.mark.long) for name in ("wide", "sparse"))],
+    ["tall", *(pytest.param(name, marks=pytest.mark.long) for name in ("short", "wide", "sparse"))],
 )
 def test_measured_peak_is_at_most_the_planned_one(tmp_path: Path, shape: str) -> None:
     measured(tmp_path, SCORES[shape])
+
+
+@pytest.mark.long
+def test_measured_peak_and_bytes_of_batches(tmp_path: Path) -> None:
+    measured(tmp_path, batched_case(tmp_path, 60_000, 5))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shape", ["short", "sparse"])
+def test_measured_peak_and_bytes_of_transforms_and_means(tmp_path: Path, shape: str) -> None:
+    names = {stage["name"] for stage in measured(tmp_path, PREPARED[shape])}
+    assert {"fill", "facts", "transform", "transform-columns"} <= names
+
+
+@pytest.mark.long
+def test_measured_peak_of_dense_transforms_and_means(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).poisson(2.0, (25_000, 400)).astype(np.float32)
+    X[np.random.default_rng(1).random(X.shape) < 0.05] = np.nan
+    np.save(tmp_path / "X.npy", X)
+    measured(tmp_path, dataclasses.replace(PREPARED["short"], source=str(tmp_path / "X.npy")))
 
 
 @pytest.mark.long

@@ -51,9 +51,8 @@ LOOPS = {
 }
 
 
-@pytest.mark.parametrize(
-    "shape", [pytest.param(name, marks=() if name == "tall" else pytest.mark.long) for name in LOOPS]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("shape", LOOPS)
 def test_measured_peak_and_bytes_of_loops(tmp_path: Path, shape: str) -> None:
     """With all rows held, that fit."""
     stages = measured(tmp_path, LOOPS[shape])
@@ -122,13 +121,10 @@ ELIMINATIONS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("shape", "weighted"),
-    [
-        ("landmarks", False),
-        *(pytest.param(name, False, marks=pytest.mark.long) for name in list(ELIMINATED)[1:]),
-        *(pytest.param(name, True, marks=pytest.mark.long) for name in ("landmarks", "exact", "graphs")),
-    ],
+    [*((name, False) for name in ELIMINATIONS), *((name, True) for name in ("landmarks", "exact", "graphs"))],
 )
 def test_measured_peak_and_bytes_of_eliminations(tmp_path: Path, shape: str, weighted: bool) -> None:
     case, more = ELIMINATIONS[shape], {}

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -27,6 +28,7 @@ from daskfs.kernels.neighbors import Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.store import layout
 from daskfs.store.store import Store
+from tests.sources.objects import folder_as_bucket
 
 FloatArray = NDArray[np.float64]
 N = 60
@@ -75,9 +77,26 @@ def anndata(version: int, form: str = "csr", chunks: int = 7) -> Callable[[Path,
     return write
 
 
+def h5ad(form: str) -> Callable[[Path, sp.csr_matrix], Path]:
+    """A group as AnnData writes it under obsp, in a file whose name stands before a colon."""
+
+    def write(folder: Path, matrix: sp.csr_matrix) -> Path:
+        stored = matrix.asformat(form)
+        with h5py.File(folder / "file.h5ad", "w") as file:
+            group = file.create_group("obsp/connectivities")
+            group.attrs.update({"encoding-type": f"{form}_matrix", "shape": matrix.shape})
+            for name in ("data", "indices", "indptr"):
+                group.create_dataset(name, data=getattr(stored, name), chunks=(7,), compression="gzip")
+        return folder / "file.h5ad:obsp" / "connectivities"
+
+    return write
+
+
 MATRICES: dict[str, Callable[[Path, sp.csr_matrix], Path]] = {
     "npz csr": npz("csr"),
     "npz csc": npz("csc"),
+    "h5ad csr": h5ad("csr"),
+    "h5ad csc": h5ad("csc"),
     "npz coo": npz("coo"),
     "npz array": npz_array,
     "npz parts": npz_parts,
@@ -382,10 +401,10 @@ BAD_LISTS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "no distances": (removed("distances"), "lists is not a graph. A graph is a daskfs run"),
     "unknown metric": (attributes(metric="manhattan"), "'metric' 'manhattan' .*one of euclidean, cosine"),
-    "unknown scaling": (attributes(graph_scaling="minmax"), "'graph_scaling' 'minmax'.*one of zscore, unit, log1p"),
+    "unknown scaling": (attributes(graph_scaling="minmax"), "'graph_scaling' 'minmax'.*a chain of 'total'"),
     "no name": (
         removed("zarr.json"),
-        "lists does not say what its distances are: .*one of euclidean, euclidean-zscore",
+        "lists does not say what its distances are: .*one of euclidean, cosine, or .* such as euclidean-zscore",
     ),
     "group metadata are cut": (text("zarr.json", "{"), "lists has Zarr metadata that cannot be read"),
 }
@@ -500,6 +519,60 @@ def test_bad_groups(tmp_path: Path, case: str) -> None:
         InputError, match=message or f"connectivities has an entry outside its 60 rows: row {row}, column"
     ):
         LaplacianScore(graph=path).fit(X)
+
+
+def in_file(change: Callable[[Any], object]) -> Callable[[Path], Path]:
+    """A graph in an HDF5 file, changed."""
+
+    def write(folder: Path) -> Path:
+        path = h5ad("csr")(folder, one_sided())
+        with h5py.File(folder / "file.h5ad", "r+") as file:
+            change(file["obsp/connectivities"])
+        return path
+
+    return write
+
+
+def replaced(name: str, values: object) -> Callable[[Any], object]:
+    def change(group: Any) -> None:
+        del group[name]
+        group[name] = values
+
+    return change
+
+
+BAD_HDF5: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "no member": (
+        lambda p: h5ad("csr")(p, one_sided()).parents[1] / "file.h5ad",
+        "Did you mean one of .*file.h5ad:obsp/c",
+    ),
+    "another member": (lambda p: h5ad("csr")(p, one_sided()).with_name("distances"), "Did you mean one of .*connectiv"),
+    "another encoding": (in_file(lambda group: group.attrs.update({"encoding-type": "array"})), "is not a graph"),
+    "no values": (in_file(lambda group: group.pop("data")), "is not a graph"),
+    "values are text": (in_file(replaced("data", ["a"] * 9)), "data has dtype object: a graph has real numbers"),
+    "no shape": (in_file(lambda group: group.attrs.pop("shape")), "lacks the attribute 'shape'"),
+    "a link elsewhere": (
+        in_file(replaced("indices", h5py.ExternalLink("other.h5", "/x"))),
+        "indices is a link into another file, other.h5, which is not followed",
+    ),
+    "no file": (lambda p: p / "gone.h5ad:obsp" / "connectivities", "does not exist. A graph is"),
+}
+
+
+def test_an_hdf5_file_among_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = one_sided()
+    h5ad("csr")(tmp_path, matrix)
+    path = folder_as_bucket(tmp_path, monkeypatch) / "file.h5ad:obsp/connectivities"
+    stored = Store(None)
+    store_graph(stored, open_graph(path), N, 0)
+    np.testing.assert_array_equal(edges_in(stored), union(matrix))
+
+
+@pytest.mark.parametrize("case", BAD_HDF5)
+def test_bad_hdf5_files(tmp_path: Path, case: str) -> None:
+    write, message = BAD_HDF5[case]
+    with pytest.raises(InputError, match=message):
+        open_graph(write(tmp_path))
 
 
 @pytest.mark.parametrize("compressor", ["blosc", "zlib", "gzip", "zstd", "lz4"])

@@ -169,7 +169,7 @@ class TestAnyRows:
         assert graph.recall < 0.95
         assert abs(graph.recall - measured_recall(X, graph)) < 0.03
 
-    @pytest.mark.parametrize("scaling", ["zscore", "unit", "log1p"])
+    @pytest.mark.parametrize("scaling", ["zscore", "unit", "log1p", "total+log1p+zscore"])
     def test_scaled_rows(self, scaling: Scaling) -> None:
         X = np.abs(mixture(11000, 8)) * np.arange(1, 9)
         exact = knn_graph(X, 5, graph_scaling=scaling, engine="exact")

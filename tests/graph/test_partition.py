@@ -23,7 +23,7 @@ from daskfs.graph.partition import (
     search_units,
     step_rows,
 )
-from daskfs.graph.spec import GraphSpec
+from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.cells import BLOCK_ROWS
 from daskfs.kernels.scaling import Scaling
@@ -129,7 +129,17 @@ class TestResolved:
 
         assert engine(200, 10) == engine(20_000, 617) == engine(52_397, 280) == engine(3000, 10**5) == "exact"
         assert engine(10**6, 30) == engine(10**6, 500) == "cells"
-        assert engine(10**5, 10**5, 10**7) == "pynndescent"
+        assert engine(10**5, 10**5, 10**7) == engine(10**6, 30_000, 3 * 10**8) == "cells"
+        assert engine(10**5, 2 * 10**6, 10**7) == "pynndescent"  # directions of so many features fit no process
+
+    def test_sparse_rows_of_some_values_are_compared_in_few_directions(self) -> None:
+        def projection(engine: Engine, values: int, m: int = 30_000) -> int | str | None:
+            shape = plan_shape(10**5, m, "float32", 10**5 * values, GiB)
+            return resolved(GraphSpec(engine=engine), shape).projection
+
+        assert projection("cells", 300) == "auto"
+        assert projection("cells", 10) is projection("cells", 300, 2 * 10**6) is projection("cells", 60, 100) is None
+        assert projection("pynndescent", 300) is None
 
     def test_an_exact_search_needs_all_rows_in_memory(self) -> None:
         shape = plan_shape(52_397, 280, "float32", None, GiB)
@@ -154,7 +164,7 @@ class TestResolved:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("scaling", [None, "zscore", "unit", "log1p"])
+@pytest.mark.parametrize("scaling", [None, "zscore", "unit", "log1p", "total=7+log1p+unit"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8])
 def test_part_of_the_rows(dtype: DTypeLike, scaling: Scaling | None, sparse: bool) -> None:
     X = np.random.default_rng(0).integers(0, 9, size=(30, 4)).astype(dtype)

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from daskfs.graph import space as space_module
 from daskfs.graph.space import FORCED_FEATURES, Space, fitted_space
 from daskfs.kernels.cells import BLOCK_ROWS
 from daskfs.kernels.neighbors import Metric
@@ -33,6 +34,14 @@ def squares_between(X: FloatArray) -> FloatArray:
     """Squared distances of each of some rows to some others."""
     result: FloatArray = ((X[:20, None] - X[None, 20:80]) ** 2).sum(axis=2)
     return result
+
+
+def all_squares(X: Any) -> FloatArray:
+    """Squared distances of all rows, dense or sparse; infinite of a row to itself."""
+    products = np.asarray((X @ X.T).todense() if sp.issparse(X) else X @ X.T, dtype=np.float64)
+    squares: FloatArray = np.diag(products)[:, None] + np.diag(products)[None, :] - 2 * products
+    np.fill_diagonal(squares, np.inf)
+    return squares
 
 
 def expected_squares(X: FloatArray, metric: Metric) -> FloatArray:
@@ -129,15 +138,43 @@ class TestComponents:
         X = normal(300, FORCED_FEATURES + 1)
         assert fitted(X, "euclidean", "auto").rows(X).shape[1] <= 128
 
-    def test_sparse_projection(self) -> None:
+    @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+    def test_sparse_rows_are_turned_and_the_rest_is_kept(self, metric: Metric) -> None:
         X = sp.random(400, 3000, 0.02, format="csr", random_state=0)
-        for metric in ("euclidean", "cosine"):
-            rows = fitted(X, metric, "auto").rows(X).astype(np.float64)
-            assert rows.shape == (400, 128)
-            expected = expected_squares(X.toarray(), metric)
-            ratio = squares_between(rows) / expected
-            assert abs(ratio.mean() - 1) < 0.05
-            assert ratio.std() < 2 * np.sqrt(2 / 128)
+        sketch = fitted(X, metric, 128).sketch(X).astype(np.float64)
+        assert sketch.shape == (400, 129)
+        short = squares_between(sketch[:, :-1])
+        expected = expected_squares(X.toarray(), metric)
+        ratio = (short + sketch[:20, None, -1] + sketch[None, 20:80, -1]) / expected
+        assert (short < expected).all()
+        assert abs(ratio.mean() - 1) < 0.01
+        assert ratio.std() < 0.05
+
+    def test_sparse_rows_of_unequal_weight(self) -> None:
+        """Nearest to most rows of counts are the light ones, which the rest tells and a projection does not."""
+        generator = np.random.default_rng(0)
+        X = sp.vstack([sp.random(1, 3000, share, format="csr", rng=generator) for share in np.linspace(0.01, 0.1, 400)])
+        nearest = np.argsort(all_squares(X), axis=1)[:, :10]
+        found = {}
+        for name, space in {
+            "turned": fitted(X, "euclidean", 32),
+            "drawn": Space("euclidean", 0, n_components=32),
+        }.items():
+            sketch = space.sketch(X).astype(np.float64)
+            some = np.argsort(all_squares(sketch[:, :-1]) + sketch[None, :, -1], axis=1)[:, :26]
+            found[name] = np.mean([np.isin(a, b).mean() for a, b in zip(nearest, some, strict=True)])
+        assert found["turned"] > 0.95
+        assert found["drawn"] < 0.6
+
+    def test_sparse_rows_of_too_many_columns_are_projected(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(space_module, "DIRECTION_BYTES", 4 * 3000 * 31)
+        X = sp.random(400, 3000, 0.02, format="csr", random_state=0)
+        space = fitted(X, "euclidean", "auto")
+        assert (space.basis, space.n_components) == (None, 128)
+        rows = space.rows(X).astype(np.float64)
+        ratio = squares_between(rows) / all_squares(X)[:20, 20:80]
+        assert abs(ratio.mean() - 1) < 0.05
+        assert ratio.std() < 2 * np.sqrt(2 / 128)
 
     def test_no_more_components_than_columns(self) -> None:
         assert fitted(normal(), wanted=50).rows(normal()).shape[1] <= 12

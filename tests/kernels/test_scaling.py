@@ -9,7 +9,17 @@ from numpy.typing import DTypeLike, NDArray
 from sklearn.preprocessing import normalize
 
 from daskfs.kernels.moments import column_moments
-from daskfs.kernels.scaling import ColumnScale, Scaling, inverse_or_zero, row_norms, scale_rows
+from daskfs.kernels.scaling import (
+    ColumnScale,
+    RowScale,
+    Scaling,
+    inverse_or_zero,
+    median_sum,
+    row_factors,
+    row_norms,
+    row_sums,
+    scale_rows,
+)
 
 FloatArray = NDArray[np.float64]
 
@@ -55,15 +65,15 @@ class TestScaleRows:
     def test_zscore(self) -> None:
         X = np.random.default_rng(2).normal(size=(70, 4)) * 3 + 1e6
         X[:, 2] = 0.1
-        scaled = scale_rows(X, "zscore", scale_of(X), None)
+        scaled = scale_rows(X, "zscore", scale_of(X))
         np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=1e-9)
         np.testing.assert_allclose(scaled.std(axis=0), [1, 1, 0, 1], rtol=1e-9)
         np.testing.assert_array_equal(scaled[:, 2], 0.0)
 
     def test_sparse_zscore_keeps_differences_of_rows(self) -> None:
         X = sparse_values()
-        dense = scale_rows(X, "zscore", scale_of(X), None)
-        sparse = scale_rows(sp.csr_matrix(X), "zscore", scale_of(X), None).toarray()
+        dense = scale_rows(X, "zscore", scale_of(X))
+        sparse = scale_rows(sp.csr_matrix(X), "zscore", scale_of(X)).toarray()
         np.testing.assert_allclose(sparse - sparse[0], dense - dense[0], atol=1e-13)
 
     @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8])
@@ -72,7 +82,7 @@ class TestScaleRows:
         X[3] = 0
         expected = normalize(X.astype(np.float64))
         for block in (X, sp.csr_matrix(X)):
-            scaled = scale_rows(block, "unit", None, row_norms(X))
+            scaled = scale_rows(block, "unit", None, RowScale(None, row_norms(X)))
             values = scaled.toarray() if sp.issparse(scaled) else scaled
             assert values.dtype == np.float64
             np.testing.assert_allclose(values, expected, rtol=1e-14)
@@ -81,8 +91,8 @@ class TestScaleRows:
     def test_log1p(self, dtype: DTypeLike) -> None:
         X = (sparse_values() * 40).astype(dtype)
         expected = np.log1p(X.astype(np.float64))
-        np.testing.assert_array_equal(scale_rows(X, "log1p", None, None), expected)
-        np.testing.assert_array_equal(scale_rows(sp.csr_matrix(X), "log1p", None, None).toarray(), expected)
+        np.testing.assert_array_equal(scale_rows(X, "log1p"), expected)
+        np.testing.assert_array_equal(scale_rows(sp.csr_matrix(X), "log1p").toarray(), expected)
 
     @pytest.mark.parametrize("scaling", ["zscore", "unit", "log1p"])
     def test_input_is_left_alone(self, scaling: Scaling) -> None:
@@ -91,8 +101,40 @@ class TestScaleRows:
         sparse = sp.csr_matrix(X)
         sparse.data.setflags(write=False)
         for block in (X, sparse):
-            scale_rows(block, scaling, scale_of(X), row_norms(X))
+            scale_rows(block, scaling, scale_of(X), RowScale(None, row_norms(X)))
         np.testing.assert_array_equal(sparse.toarray(), X)
+
+
+class TestTotals:
+    @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8])
+    def test_sums(self, dtype: DTypeLike) -> None:
+        X = (sparse_values() * 40).astype(dtype)
+        expected = X.astype(np.float64).sum(axis=1)
+        for block in (X, sp.csr_matrix(X), np.asfortranarray(X)):
+            np.testing.assert_allclose(row_sums(block), expected, rtol=1e-14)
+
+    def test_sums_do_not_depend_on_the_rows_beside(self) -> None:
+        X = np.random.default_rng(0).random((3000, 37), dtype=np.float32)
+        whole = row_sums(X)
+        for rows in (slice(5, 6), slice(100, 2900), slice(2999, 3000)):
+            assert row_sums(X[rows]).tobytes() == whole[rows].tobytes()
+
+    def test_rows_add_up_to_the_target(self) -> None:
+        X = sparse_values()
+        X[3] = 0
+        factors = row_factors(row_sums(X), 100.0)
+        for block in (X, sp.csr_matrix(X)):
+            sums = row_sums(scale_rows(block, "total=100", None, RowScale(factors)))
+            np.testing.assert_allclose(sums, np.where(X.any(axis=1), 100, 0), rtol=1e-14)
+
+    def test_median_is_of_rows_that_are_not_zero(self) -> None:
+        assert median_sum(np.array([0.0, 0.0, 0.0, 2.0, 4.0])) == 3.0
+        assert median_sum(np.zeros(3)) == 1.0
+
+    def test_norms_are_taken_of_whole_rows(self) -> None:
+        X = sparse_values()
+        scaled = scale_rows(X, "log1p+unit")
+        np.testing.assert_allclose(scaled, normalize(np.log1p(X)), rtol=1e-14)
 
 
 def test_inverse_of_zero_is_zero() -> None:
@@ -100,5 +142,5 @@ def test_inverse_of_zero_is_zero() -> None:
 
 
 def test_part_of_a_scale() -> None:
-    part = ColumnScale(np.arange(5.0), np.arange(5.0) + 10).part(1, 3)
+    part = ColumnScale(np.arange(5.0), np.arange(5.0) + 10).part(slice(1, 3))
     np.testing.assert_array_equal([part.mean, part.std], [[1, 2], [11, 12]])

@@ -569,7 +569,7 @@ class TestTraps:
             ({"max_iter": 0}, "The 'max_iter' parameter"),
             ({"tol": -1e-9}, "The 'tol' parameter"),
             ({"correlation": "pearson"}, "The 'correlation' parameter"),
-            ({"score_scaling": "minmax"}, "The 'score_scaling' parameter"),
+            ({"score_scaling": "minmax"}, "parameter 'score_scaling': unknown step 'minmax'"),
             ({"greedy_filter": "yes"}, "The 'greedy_filter' parameter"),
         ],
         ids=str,

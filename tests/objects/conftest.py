@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from daskfs import places
+from daskfs.places import clients
 from tests.objects.server import object_server, reach
 
 
@@ -23,4 +23,4 @@ def bucket(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """URL below which nothing lies; this process, and those that it starts, reach it by their environment."""
     reach(monkeypatch, server)
     yield f"s3://runs/{uuid.uuid4().hex[:8]}"
-    places._client.cache_clear()
+    clients._client.cache_clear()

@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from daskfs import places
+from daskfs.places import clients
 
 KEY, SECRET = "AKIATESTKEYFORDASKFS", "secret-that-nobody-may-see"
 BUCKETS = ("runs", "data")
@@ -66,4 +66,4 @@ def reach(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     """Let this process, and those that it starts, reach the server as :func:`environment` says."""
     for name, value in environment(url).items():
         monkeypatch.setenv(name, value)
-    places._client.cache_clear()  # clients remember the environment that they were made in
+    clients._client.cache_clear()  # clients remember the environment that they were made in

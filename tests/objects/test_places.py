@@ -11,7 +11,7 @@ import pytest
 
 from daskfs import places
 from daskfs.errors import InputError
-from daskfs.places import Access, ObjectPath, Place, place
+from daskfs.places import Access, ObjectPath, Place, clients, objects, place
 from tests.objects.proxy import Proxy, proxy
 from tests.objects.server import reach
 
@@ -115,7 +115,7 @@ def test_an_object_is_read_piece_by_piece(bucket: str, monkeypatch: pytest.Monke
     data = os.urandom(10_000)
     path = ObjectPath.of(f"{bucket}/x")
     path.write_bytes(data)
-    monkeypatch.setattr(places, "PIECE_BYTES", 999)
+    monkeypatch.setattr(objects, "PIECE_BYTES", 999)
     with path.open("rb", buffering=1024) as file:
         assert file.read(10) == data[:10]
         assert file.seek(-100, io.SEEK_END) == 9900
@@ -156,13 +156,13 @@ def test_a_changed_access_is_seen(server: str, bucket: str, monkeypatch: pytest.
     path = ObjectPath.of(f"{bucket}/x")
     path.write_bytes(b"1")
     monkeypatch.delenv("AWS_ENDPOINT_URL")
-    places._client.cache_clear()
+    clients._client.cache_clear()
     with places.reached_by({}):
         places.take_over(((path.root, server, "us-east-1", False),))
         assert path.read_bytes() == b"1"
         assert places.access_rows() == ((path.root, server, "us-east-1", False),)
         with places.reached_by({path.root: Access(endpoint="http://127.0.0.1:1")}):
-            monkeypatch.setattr(places, "RETRIES", {"max_retries": 0})
+            monkeypatch.setattr(clients, "RETRIES", {"max_retries": 0})
             with pytest.raises(OSError, match="HTTP error"):
                 path.read_bytes()
         assert path.read_bytes() == b"1"
@@ -177,6 +177,6 @@ def test_a_bucket_that_is_not_there(bucket: str) -> None:
 
 
 def test_without_obstore(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "find_spec", {}.get)
+    monkeypatch.setattr(objects, "find_spec", {}.get)
     with pytest.raises(InputError, match=r"s3://bucket/x is .* pip install 'daskfs\[object\]'\."):
         place("s3://bucket/x")

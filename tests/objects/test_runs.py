@@ -20,7 +20,7 @@ import zarr
 
 from daskfs import load_job, places, run_job
 from daskfs.execution.progress import Silent
-from daskfs.places import ObjectPath
+from daskfs.places import ObjectPath, clients
 from daskfs.plan.stages import Stage
 from daskfs.store.lease import LEASE_KEY, leased
 from tests.cli.command import daskfs, refused
@@ -68,7 +68,7 @@ def finished(local: Path, server: str) -> Iterator[Finished]:
         told = _told(job, *at("s3://runs/finished"))
     assert "spawn_main" in told
     yield Finished("s3://runs/finished", told)
-    places._client.cache_clear()
+    clients._client.cache_clear()
 
 
 def _told(job: Path, *arguments: object) -> str:
@@ -361,7 +361,7 @@ def test_who_may_not(tmp_path: Path, server: str, bucket: str, monkeypatch: pyte
 
 
 def test_where_nobody_listens(tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "RETRIES", {**places.RETRIES, "max_retries": 1})  # else it takes half a minute
+    monkeypatch.setattr(clients, "RETRIES", {**clients.RETRIES, "max_retries": 1})  # else it takes half a minute
     reach(monkeypatch, "http://127.0.0.1:9")
     begun = time.monotonic()
     refused(daskfs("run", small_job(tmp_path, bucket), "-q"), 3, f"cannot write to output.path {bucket}", "HTTP error")

@@ -10,7 +10,7 @@ import pytest
 
 from daskfs import places
 from daskfs.errors import DamagedError, WriteError
-from daskfs.places import ObjectPath, place
+from daskfs.places import ObjectPath, clients, place
 from daskfs.store import log
 from daskfs.store.log import Log
 from daskfs.store.store import Store
@@ -90,8 +90,8 @@ def test_damage_is_named_and_removed(store: Store) -> None:
 def test_a_read_that_fails_is_no_damage(
     bucket: str, server: str, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(places, "RETRIES", {"max_retries": 0})
-    monkeypatch.setattr(places, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(clients, "RETRIES", {"max_retries": 0})
+    monkeypatch.setattr(clients, "PAUSE_SECONDS", 0.0)
     with proxy(Proxy(server)) as between:
         reach(monkeypatch, between.url)
         store = Store(place(bucket))

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from daskfs import places
-from daskfs.places import ObjectPath
+from daskfs.places import ObjectPath, objects
 
 BUCKET = "s3://bucket"
 
@@ -17,5 +16,5 @@ def folder_as_bucket(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectPat
     from obstore.store import LocalStore
 
     client = LocalStore(str(folder))
-    monkeypatch.setattr(places, "client_of", lambda _: client)
+    monkeypatch.setattr(objects, "client_of", lambda _: client)
     return ObjectPath(BUCKET)

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from daskfs import places
-from daskfs.places import Place
-from daskfs.sources import Source, SourceInfo, SourceSpec, csvscan, open_source
+from daskfs.places import Place, objects
+from daskfs.sources import Source, SourceInfo, SourceSpec, csvscan, mtxscan, open_source, svmscan
 
 from .objects import folder_as_bucket
 from .writers import COLUMNS, KINDS, N_FEATURES, N_SAMPLES, Kind, labels, matrix, open_memory
@@ -33,8 +32,11 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     # So that tables of a few hundred bytes come in many ranges and the scan in many blocks.
     monkeypatch.setattr(csvscan, "RANGE_BYTES", 150)
     monkeypatch.setattr(csvscan, "SCAN_BYTES", 37)
-    monkeypatch.setattr(places, "PIECE_BYTES", 53)
-    csvscan.scan.cache_clear()
+    monkeypatch.setattr(svmscan, "SCAN_BYTES", 37)
+    monkeypatch.setattr(mtxscan, "SCAN_BYTES", 37)
+    monkeypatch.setattr(objects, "PIECE_BYTES", 53)
+    for module in (csvscan, svmscan, mtxscan):
+        module.scan.cache_clear()
 
 
 @pytest.fixture(params=KINDS)
@@ -118,9 +120,10 @@ def test_columns_beside_x_may_lie_where_labels_lie(
 
 def test_no_labels_unless_asked_for(kind: Kind, root: Place, tmp_path: Path) -> None:
     name = kind.write(tmp_path, matrix(), labels())
-    is_table = Path(name).suffix in (".csv", ".tsv", ".txt", ".parquet", ".pq")
+    is_table = kind.is_table or Path(name).suffix in (".csv", ".tsv", ".txt", ".parquet", ".pq")
+    fields = {key: kind.spec[key] for key in ("array", "dims", "transpose") if key in kind.spec}
     exclude = (*kind.spec.get("exclude", ()), "y") if is_table else ()
-    source = open_source(SourceSpec(str(root / name), array=kind.spec.get("array"), exclude=exclude))
+    source = open_source(SourceSpec(str(root / name), exclude=exclude, **fields))
     assert not source.info.has_labels
     assert source.read_labels() is None
     assert source.info.n_features == N_FEATURES
@@ -130,16 +133,16 @@ def test_identity_is_that_of_the_data(kind: Kind, root: Place, tmp_path: Path) -
     name = kind.write(tmp_path, matrix(), labels())
     identity = kind.open(root, name).info.identity
     assert kind.open(root, name).info.identity == identity
-    path = tmp_path / name
-    before = path.stat().st_mtime_ns
+    path = (tmp_path / name).parent if "*" in name else tmp_path / name
+    before = max(file.stat().st_mtime_ns for file in (path, *path.rglob("*")))
     if path.is_dir():
         shutil.rmtree(path)
     else:
         path.unlink()
     kind.write(tmp_path, matrix(offset=1.0), labels())
-    if path.is_file():
+    for file in [path] if path.is_file() else path.rglob("*"):
         # Clocks of file systems may be too coarse to tell two writes in a row apart.
-        os.utime(path, ns=(before, before + 1_000_000))
+        os.utime(file, ns=(before, before + 1_000_000))
     source = kind.open(root, name)
     assert source.info.identity != identity
     np.testing.assert_array_equal(read_in_parts(source, [0, 11, N_SAMPLES]), matrix(offset=1.0))

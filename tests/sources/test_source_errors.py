@@ -56,6 +56,7 @@ WHEN_OPENED: dict[str, tuple[Make, tuple[str, ...]]] = {
     "npy text": (npy(X.astype(str)), ("X.npy", "<U", "real numbers")),
     "npy structured": (npy(np.zeros(3, dtype=[("ä", "f4")])), ("X.npy",)),
     "npy with array": (npy(X, array="X"), ("data.array", "single matrix")),
+    "npy with dims": (npy(X, dims=("a", "b")), ("data.dims", "'a', 'b'", "leave it out")),
     "npy with exclude": (npy(X, exclude=("a",)), ("data.exclude", "'a'", "not a table")),
     "npy with unknown labels": (npy(X, labels="y"), ("data.labels", "'y'", "no such file")),
     "npy with unknown names": (
@@ -101,7 +102,8 @@ WHEN_OPENED: dict[str, tuple[Make, tuple[str, ...]]] = {
         with_file(npy(X, feature_names="@/n.txt"), "n.txt", "a\nb\nc\n"),
         ("n.txt has 3 names", "X has 4 columns"),
     ),
-    "csc": (npz(format=b"csc", data=X[0], indices=y, indptr=y, shape=(6, 4)), ("csc", "X.tocsr()")),
+    "bsr": (npz(format=b"bsr", data=X[0], indices=y, indptr=y, shape=(6, 4)), ("bsr", "X.tocsr()")),
+    "csc": (npz(format=b"csc", data=X[0], indices=y, indptr=y, shape=(6, 4)), ("indptr has 6 values", "4 columns")),
     "csr indptr length": (csr(shape=(7, 4)), ("indptr has 7 values", "7 rows need 8")),
     "csr indptr end": (csr(data=np.ones(5)), ("indptr runs from 0 to 23", "5 values")),
     "csr without columns": (csr(shape=(6, 0)), ("X.npz:shape", "(6, 0)")),

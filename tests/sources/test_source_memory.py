@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from daskfs.sources import Source, SourceSpec, csvscan, open_source
+from daskfs.sources import Source, SourceSpec, csvscan, mtxscan, open_source, svmscan
 from daskfs.sources.zipped import _unpack
 
 MIB = 1 << 20
@@ -127,3 +127,33 @@ def test_wide_generated_rows_are_drawn_in_parts() -> None:
     source = open_source(SourceSpec("synthetic:mixture?n_samples=4096&n_features=20000"))
     # A whole block of rows would take 330 MB.
     assert peak_of(lambda: source.read_rows(40, 50)) < 16 * MIB
+
+
+def write_svmlight(path: Path) -> None:
+    line = " ".join(f"{feature}:0.125" for feature in range(1, 61)) + "\n"
+    path.write_text("".join(f"{row % 3} {line}" for row in range(24_000)))
+
+
+def write_mtx(path: Path) -> None:
+    """Write entries sorted by rows."""
+    lines = (f"{row} {column} 0.125\n" for row in range(1, 24_001) for column in range(1, 61))
+    path.write_text("%%MatrixMarket matrix coordinate real general\n24000 60 1440000\n" + "".join(lines))
+
+
+@pytest.mark.parametrize(("name", "write"), [("X.svm", write_svmlight), ("X.mtx", write_mtx)])
+def test_rows_of_a_text_file_of_12_mb(name: str, write: Callable[[Path], None], tmp_path: Path) -> None:
+    write(tmp_path / name)
+    assert (tmp_path / name).stat().st_size > 11 * MIB
+
+    def read() -> None:
+        source = open_source(SourceSpec(str(tmp_path / name)))
+        assert source.info.n_samples == 24_000
+        block = source.read_rows(10_000, 10_100)
+        assert block.nnz == 6000
+        assert np.all(block.data == 0.125)
+
+    open_source(SourceSpec(str(tmp_path / name))).read_rows(0, 1)  # modules are there
+    svmscan.scan.cache_clear()
+    mtxscan.scan.cache_clear()
+    # What a range of 1 MiB takes while it is scanned or parsed; the values alone are 17 MB.
+    assert peak_of(read) < 12 * MIB

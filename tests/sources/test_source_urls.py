@@ -20,7 +20,7 @@ from sklearn.datasets import load_iris
 from daskfs import LaplacianScore, VarianceScore, knn_graph, load_job, places
 from daskfs.execution.progress import Silent
 from daskfs.pipeline import run_job
-from daskfs.places import ObjectPath, place
+from daskfs.places import ObjectPath, clients, place
 from daskfs.plan.stages import Stage
 from tests.cli.command import basic_job, daskfs, labels, matrix, refused, write_job
 from tests.cli.test_given import MATRICES, saved
@@ -140,7 +140,8 @@ def test_graphs(form: str, bucket: ObjectPath, tmp_path: Path) -> None:
     del blocks["output"]
     local = finished(tmp_path, "here", **blocks, graph={"precomputed": str(path)})
     assert finished(tmp_path, "there", **blocks, graph={"precomputed": str(url)}) == local
-    again(next(url.rglob("0")) if url.is_dir() else url)
+    file = bucket / "file.h5ad" if form == "h5ad" else url
+    again(next(file.rglob("0")) if file.is_dir() else file)
     refused(daskfs("run", tmp_path / "there.yaml", "-q"), INPUT, str(url))
 
 
@@ -259,7 +260,7 @@ def test_a_source_that_goes_away(bucket: ObjectPath, tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "no object": ("s3://data/none.npy", ("s3://data/none.npy does not exist",)),
     "no bucket": ("s3://nobody/X.npy", ("s3://nobody/X.npy", "there is no such bucket")),
-    "folder": ("s3://data/folder", ("s3://data/folder is a directory without zarr.json",)),
+    "folder": ("s3://data/folder", ("s3://data/folder stands for .csv and .parquet files",)),
     "bucket": ("s3://data", ("s3://data is a directory without zarr.json",)),
     "no name": ("s3://", ("s3:// names no bucket: write s3://BUCKET/NAME",)),
     "outside": ("s3://data/../X.npy", ("holds '..'",)),
@@ -329,7 +330,7 @@ def test_access_is_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     reach(monkeypatch, "http://127.0.0.1:1")
-    monkeypatch.setitem(places.RETRIES, "max_retries", 2)
+    monkeypatch.setitem(clients.RETRIES, "max_retries", 2)
     outcome = daskfs("inspect", "s3://lonely/X.npy")
     refused(outcome, INPUT, "s3://lonely/X.npy/tiles.json cannot be read", "is its endpoint")
 

@@ -18,7 +18,7 @@ from daskfs.store.arrays import counted_bytes
 from daskfs.store.tiles import Tiles
 
 N_SAMPLES, N_FEATURES = 1000, 6
-SCALINGS: tuple[Scaling | None, ...] = (None, "unit", "log1p")
+SCALINGS: tuple[Scaling | None, ...] = (None, "unit", "log1p", "total+log1p", "total=100+unit")
 
 
 def matrix() -> np.ndarray:

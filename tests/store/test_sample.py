@@ -52,7 +52,7 @@ def read(tiles: Tiles, scaling: Scaling | None) -> np.ndarray:
     return np.asarray(sample.toarray()) if is_sparse(sample) else np.asarray(sample)
 
 
-@pytest.mark.parametrize("scaling", [None, "zscore", "unit", "log1p"])
+@pytest.mark.parametrize("scaling", [None, "zscore", "unit", "log1p", "total+log1p", "log1p+unit"])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_every_store_gives_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sparse: bool, scaling: Scaling | None

@@ -7,11 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anndata
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 from tests.benchmarks.main_job import REAL
-from tests.cli.command import rows_of
+from tests.cli.command import daskfs, rows_of
 from tests.execution.runs import run, write_job
 
 pytestmark = [pytest.mark.shared_data, pytest.mark.cluster]
@@ -127,3 +130,37 @@ def test_machines_end_with_a_report(shared_data: Path, tmp_path: Path, name: str
         assert found["FisherScore"] < found["landmarks"] < found["plain"]
         assert found["plain"] >= 18
         assert accuracy["plain"][20] > accuracy["FisherScore"][20] + 0.08
+
+
+def test_cells_from_anndata_to_a_ranking_in_their_file(shared_data: Path, tmp_path: Path) -> None:
+    """Counts of 8,989 genes in 182 cells: a sparse layer, some cells without a stage, genes by name."""
+    with np.load(shared_data / "sc_mECS.npz") as stored:
+        X, y = sp.csr_matrix(stored["X"]), stored["y"]
+    stages = pd.Categorical.from_codes(np.where(np.arange(y.size) % 4 == 3, -1, y - y.min()), ["G1", "S", "G2M"])
+    cells = anndata.AnnData(X)
+    cells.obs["stage"] = stages
+    cells.var_names = [f"gene{i:04}" for i in range(X.shape[1])]
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    job = write_job(
+        tmp_path,
+        str(tmp_path / "cells.h5ad"),
+        data={"source": str(tmp_path / "cells.h5ad"), "labels": "stage"},
+        graph={"n_neighbors": 10},
+        methods=["LaplacianScore", "VarianceScore", "FisherScore", "SSelect"],
+        select={"n_features": 50},
+        evaluate={"n_selected": [10, 50]},
+        cluster={"workers": 2, "memory_limit": "1GB"},
+    )
+    result = run(job)
+    assert all(stage["peak_bytes"] <= stage["planned_peak_bytes"] for stage in result["stages"])
+    assert (result["data"]["sparse"], result["data"]["n_labelled"]) == (True, int((stages.codes >= 0).sum()))
+    folder = Path(result["ranking"]).parent
+    assert daskfs("export", folder, "--into", tmp_path / "cells.h5ad").code == 0
+    read = anndata.read_h5ad(tmp_path / "cells.h5ad")
+    assert read.var_names.tolist() == cells.var_names.tolist()
+    assert (read.X != X).nnz == 0
+    for method in ("LaplacianScore", "VarianceScore", "FisherScore", "SSelect"):
+        best = [row["name"] for row in rows_of(folder / "ranking.csv") if row["method"] == method][:50]
+        ordered = read.var.sort_values(f"rank_{method}").index[:50].tolist()
+        assert ordered == best
+        assert read.var.index[read.var[f"selected_{method}"]].tolist() == sorted(best)

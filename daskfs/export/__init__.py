@@ -1,0 +1,1 @@
+"""Results where they are needed: rankings as tables, and the data with selected features only."""

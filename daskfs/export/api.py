@@ -1,0 +1,221 @@
+"""``export_run`` and ``export_into``: what a finished run came to, in the formats of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from daskfs.errors import JobError, nearest
+from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.progress import Progress, Silent
+from daskfs.execution.stopping import stoppable
+from daskfs.export.anndatafile import H5AD, ZARR, need_anndata, write_anndata
+from daskfs.export.arrays import write_npz, write_parquet, write_zarr
+from daskfs.export.contents import Contents, chosen_columns, read_run
+from daskfs.export.into import add_to_anndata
+from daskfs.export.publishing import apart_from, published, target_of
+from daskfs.export.reduced import Reduced
+from daskfs.pipeline import write_tiles
+from daskfs.places import Place, is_there, place, remove
+from daskfs.planning.tiles import plan_source
+from daskfs.rundir import refuse_foreign
+from daskfs.store import layout
+from daskfs.store.store import Store
+from daskfs.store.writing import writing
+
+Format = Literal["anndata", "zarr", "parquet", "npz", "tiles"]
+ENDINGS: Mapping[str, Format] = {
+    H5AD: "anndata",
+    ZARR: "zarr",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".npz": "npz",
+}
+Writer = Callable[[Path, Contents, Reduced | None], None]
+WRITERS: Mapping[str, Writer] = {"zarr": write_zarr, "parquet": write_parquet, "npz": write_npz}
+
+
+def export_run(
+    run: str | Path,
+    out: str | Path,
+    *,
+    to: Format | None = None,
+    data: str | None = None,
+    n_features: int | None = None,
+    overwrite: bool = False,
+    cluster: ClusterSettings | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Write the rankings of a finished run, or its data with selected features only, in another format.
+
+    The table has a row for each feature, in the order of X: its name, and for each method ``rank_METHOD``,
+    ``score_METHOD`` (NaN for an excluded feature) and ``selected_METHOD``. Parameters, versions and citations go
+    along.
+
+    Parameters
+    ----------
+    run
+        Directory or URL of the run.
+    out
+        What to write. It is put in place whole.
+    to
+        "anndata" (`out` ends in ``.h5ad`` or ``.zarr``), "zarr", "parquet", "npz", or, for data, "tiles", which a job
+        takes as its source; None for what the ending of `out` says.
+    data
+        Label of a method: write all rows of the features that it selected, with labels and the columns beside X, and
+        the table of these features. Rows are streamed, and sparse ones stay sparse but for "parquet".
+    n_features
+        Of the method's features, as many of the best, redundant ones left out as in the run. None: as many as the run
+        selected.
+    overwrite
+        Replace a file, a Zarr group, or tiles that are there.
+    cluster
+        Workers for "tiles", which are resumed as a conversion is.
+    progress
+        Told how far it is.
+
+    Returns
+    -------
+    dict
+        ``path``, ``format``, ``n_features``, ``n_samples`` (0 for a table) and ``methods``.
+
+    Raises
+    ------
+    daskfs.errors.DaskfsError
+        Any of its kinds; nothing half-written is at `out` then.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from daskfs import export_run, make_job, run_job
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     job = {
+    ...         "data": {"source": "sklearn:digits"},
+    ...         "methods": ["VarianceScore"],
+    ...         "evaluate": None,
+    ...         "cluster": {"workers": 0},
+    ...         "output": {"path": f"{folder}/run"},
+    ...     }
+    ...     _ = run_job(make_job(job))
+    ...     _ = export_run(f"{folder}/run", f"{folder}/table.npz")
+    ...     with np.load(f"{folder}/table.npz") as table:
+    ...         print(table["name"][table["rank_VarianceScore"] <= 3])
+    ['pixel_4_2' 'pixel_5_2' 'pixel_5_3']
+    """
+    progress = progress or Silent()
+    kind = _format(out, to)
+    if n_features is not None and data is None:
+        raise JobError("n_features says how many features of the data: name a method by data.")
+    if kind == "tiles" and data is None:
+        raise JobError("tiles hold data: name the method whose features they are to hold by data.")
+    if kind == "anndata":
+        need_anndata()
+    with closing(progress), stoppable():
+        contents = read_run(str(run))
+        held = (contents.store.path(""), place(contents.tiles_url))
+        features = None if data is None else chosen_columns(contents, data, n_features)
+        reduced = None if features is None else Reduced(contents, features, progress)
+        if kind == "tiles":
+            assert reduced is not None
+            path: Place = _export_tiles(reduced, out, held, cluster, overwrite=overwrite)
+        else:
+            path = target_of(out, held, overwrite=overwrite)
+            with published(path) as local:
+                _writer(kind, path)(local, contents, reduced)
+    return {
+        "path": str(path),
+        "format": kind,
+        "n_features": len(contents.names) if features is None else int(features.size),
+        "n_samples": 0 if reduced is None else reduced.info.n_samples,
+        "methods": list(contents.selectable),
+    }
+
+
+def export_into(run: str | Path, file: str | Path) -> dict[str, Any]:
+    """Add the rankings of a finished run to an AnnData file or Zarr group of features of the same names: columns of
+    ``var`` and ``uns["daskfs"]``, in place of those of an earlier export. All else stays as it is.
+
+    Parameters
+    ----------
+    run
+        Directory or URL of the run.
+    file
+        A ``.h5ad`` file, of which a copy is changed that then takes its place, or a Zarr group.
+
+    Returns
+    -------
+    dict
+        ``path``, ``n_features`` and ``methods``.
+
+    Raises
+    ------
+    InputError
+        Where the names differ, naming the first that does.
+    StoreError
+        Where the run is not finished.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import anndata
+    >>> from sklearn.datasets import load_iris
+    >>> from daskfs import export_into, make_job, run_job
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     iris = load_iris(as_frame=True)
+    ...     anndata.AnnData(iris.data.set_axis(iris.data.index.astype(str))).write_h5ad(f"{folder}/iris.h5ad")
+    ...     job = {
+    ...         "data": {"source": f"{folder}/iris.h5ad"},
+    ...         "methods": ["VarianceScore"],
+    ...         "cluster": {"workers": 0},
+    ...         "output": {"path": f"{folder}/run"},
+    ...     }
+    ...     _ = run_job(make_job(job))
+    ...     _ = export_into(f"{folder}/run", f"{folder}/iris.h5ad")
+    ...     found = anndata.read_h5ad(f"{folder}/iris.h5ad")
+    >>> found.var["rank_VarianceScore"].to_dict()
+    {'sepal length (cm)': 2, 'sepal width (cm)': 4, 'petal length (cm)': 1, 'petal width (cm)': 3}
+    """
+    need_anndata()
+    with stoppable():
+        contents = read_run(str(run))
+        path = add_to_anndata(contents, file)
+    return {"path": str(path), "n_features": len(contents.names), "methods": list(contents.selectable)}
+
+
+def _format(out: str | Path, to: str | None) -> str:
+    suffix = place(out).suffix.lower()
+    kind = to or ENDINGS.get(suffix)
+    formats = get_args(Format)
+    if kind is None:
+        raise JobError(f"the ending of {out} names no format: say one of {', '.join(formats)} by to.")
+    if kind not in formats:
+        raise JobError(f"there is no format '{kind}'.{nearest(kind, formats)} Formats: {', '.join(formats)}.")
+    if kind == "anndata" and suffix not in (H5AD, ZARR):
+        raise JobError(f"{out} ends neither in {H5AD} nor in {ZARR}, as AnnData does: choose another name.")
+    return kind
+
+
+def _writer(kind: str, path: Place) -> Writer:
+    return partial(write_anndata, as_zarr=path.suffix.lower() == ZARR) if kind == "anndata" else WRITERS[kind]
+
+
+def _export_tiles(
+    reduced: Reduced, out: str | Path, held: tuple[Place, ...], cluster: ClusterSettings | None, *, overwrite: bool
+) -> Place:
+    """Write the reduced data as tiles, or what is missing of them: a conversion whose source is some columns."""
+    target = apart_from(out, held)
+    store = Store(target)
+    refuse_foreign(store, layout.PLAN_JSON, "tile store", "target")
+    if overwrite:
+        if is_there(target / layout.RUN_JSON):
+            raise JobError(f"{target} is a run: it is not replaced; choose another place.")
+        with writing(target):
+            remove(target)
+    task = reduced.contents.tiles.info.task or "auto"
+    settings = cluster or ClusterSettings(workers=0)
+    write_tiles(lambda limit: plan_source(reduced.spec, task, store.url, limit), str(out), settings, reduced.progress)
+    return target

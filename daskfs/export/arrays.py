@@ -1,0 +1,189 @@
+"""Exports without another library's layout: a Zarr group, a Parquet table, and an ``.npz`` file."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.errors import InputError
+from daskfs.export.contents import KEY, Contents, facts_as_text, reduced_table
+from daskfs.export.reduced import Reduced, unused
+from daskfs.kernels.blocks import is_sparse
+
+CHUNK_VALUES = 2**20
+ROW_GROUP_BYTES = 2**26
+X = "X"
+NAMES = "name"
+
+
+# ----------------------------------------------------------------------------------------------------------- Zarr
+def write_zarr(path: Path, contents: Contents, reduced: Reduced | None) -> None:
+    """Write a group of Zarr v3: an array for each column of the table, ``X`` and the columns beside it, and the facts
+    as attributes. CSR data become a group of ``data``, ``indices`` and ``indptr`` in AnnData's layout.
+    """
+    import zarr
+
+    names, columns = reduced_table(contents, None if reduced is None else reduced.features)
+    group = zarr.create_group(store=str(path), zarr_format=3, attributes={KEY: contents.facts})
+    _put(group, NAMES, np.array(names, dtype=object))
+    for name, values in columns.items():
+        _put(group, name, values)
+    if reduced is None:
+        return
+    for name, values in reduced.row_arrays().items():
+        _put(group, name, values)
+    if reduced.info.is_sparse:
+        put_csr(group, reduced)
+    else:
+        info = reduced.info
+        chunks = (min(info.n_samples, max(1, CHUNK_VALUES // info.n_features)), info.n_features)
+        array = group.create_array(X, shape=(info.n_samples, info.n_features), dtype=info.dtype, chunks=chunks)
+        fill_rows(array, reduced)
+
+
+def _put(group: Any, name: str, values: np.ndarray) -> None:
+    is_text = values.dtype.kind in "UO"
+    chunks = (min(max(values.size, 1), CHUNK_VALUES),)
+    array = group.create_array(name, shape=values.shape, dtype=str if is_text else values.dtype, chunks=chunks)
+    if values.size:
+        array[...] = values.astype(object) if is_text else values
+
+
+def fill_rows(array: Any, reduced: Reduced) -> None:
+    """Write dense rows into an array of a Zarr group or an HDF5 file, block after block."""
+    start = 0
+    for block in reduced.blocks():
+        array[start : start + block.shape[0]] = block
+        start += block.shape[0]
+
+
+def put_csr(group: Any, reduced: Reduced) -> None:
+    """Write CSR rows into a group of Zarr as AnnData lays them out, block after block."""
+    info = reduced.info
+    attributes = {
+        "encoding-type": "csr_matrix",
+        "encoding-version": "0.1.0",
+        "shape": [info.n_samples, info.n_features],
+    }
+    parts = group.create_group(X, attributes=attributes)
+    indptr = np.zeros(info.n_samples + 1, dtype=np.int64)
+    data, indices = (
+        parts.create_array(name, shape=(0,), dtype=dtype, chunks=(CHUNK_VALUES,))
+        for name, dtype in (("data", info.dtype), ("indices", np.int32))
+    )
+    row = 0
+    for block in _csr_blocks(reduced):
+        data.append(block.data)
+        indices.append(block.indices.astype(np.int32, copy=False))
+        indptr[row + 1 : row + 1 + block.shape[0]] = indptr[row] + block.indptr[1:]
+        row += block.shape[0]
+    _put(parts, "indptr", indptr)
+
+
+# -------------------------------------------------------------------------------------------------------- Parquet
+def write_parquet(path: Path, contents: Contents, reduced: Reduced | None) -> None:
+    """Write the table, or rows with one column for each selected feature, dense, and those beside them; the facts are
+    JSON under the key "daskfs" of the schema's metadata.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    metadata = {KEY: facts_as_text(contents.facts)}
+    if reduced is None:
+        table = pa.table({NAMES: contents.names, **contents.columns}).replace_schema_metadata(metadata)
+        pq.write_table(table, path)
+        return
+    names = [contents.names[feature] for feature in reduced.features]
+    if len(set(names)) < len(names):
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise InputError(f"two selected features are called '{twice}', and a table has one column of a name: use zarr.")
+    beside = {unused(name, names): values for name, values in reduced.row_arrays().items()}
+    schema = pa.schema(
+        [(name, pa.from_numpy_dtype(reduced.info.dtype)) for name in names]
+        + [(name, pa.array(values[:1]).type) for name, values in beside.items()],
+        metadata=metadata,
+    )
+    height = max(1, ROW_GROUP_BYTES // (reduced.info.n_features * reduced.info.dtype.itemsize))
+    with pq.ParquetWriter(path, schema) as writer:
+        start = 0
+        for block in reduced.blocks():
+            for rows in _dense_parts(block, height):
+                part = {name: values[start : start + rows.shape[0]] for name, values in beside.items()}
+                part = dict(zip(names, np.ascontiguousarray(rows.T), strict=True)) | part
+                writer.write_table(pa.table(part, schema=schema))
+                start += rows.shape[0]
+
+
+def _dense_parts(block: np.ndarray | sp.csr_matrix, height: int) -> Iterator[np.ndarray]:
+    for start in range(0, block.shape[0], height):
+        part = block[start : start + height]
+        yield part.toarray() if is_sparse(part) else part
+
+
+# ------------------------------------------------------------------------------------------------------------ npz
+def write_npz(path: Path, contents: Contents, reduced: Reduced | None) -> None:
+    """Write one array for each column of the table, the facts as JSON text, and the rows: ``X``, or the members that
+    SciPy saves a CSR matrix by. These are written block after block, of CSR rows in one pass for each member.
+    """
+    names, columns = reduced_table(contents, None if reduced is None else reduced.features)
+    small = {NAMES: np.array(names), **columns, KEY: np.array(facts_as_text(contents.facts))}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        if reduced is not None:
+            small |= reduced.row_arrays()
+            if reduced.info.is_sparse:
+                _write_csr(archive, reduced)
+            else:
+                with _member(archive, X, (reduced.info.n_samples, reduced.info.n_features), reduced.info.dtype) as file:
+                    _write_values(file, reduced.blocks())
+        for name, values in small.items():
+            buffer = io.BytesIO()
+            np.lib.format.write_array(buffer, values, allow_pickle=False)
+            archive.writestr(f"{name}.npy", buffer.getbuffer())
+
+
+def _write_csr(archive: zipfile.ZipFile, reduced: Reduced) -> None:
+    info = reduced.info
+    indptr = np.zeros(info.n_samples + 1, dtype=np.int64)
+    row = 1
+    for block in _csr_blocks(reduced):
+        indptr[row : row + block.shape[0]] = np.diff(block.indptr)
+        row += block.shape[0]
+    np.cumsum(indptr, out=indptr)
+    nnz = int(indptr[-1])
+    kind: np.dtype[Any] = np.dtype(np.int32 if nnz < 2**31 else np.int64)  # SciPy wants one type for both
+    with _member(archive, "indices", (nnz,), kind) as file:
+        _write_values(file, (block.indices.astype(kind, copy=False) for block in _csr_blocks(reduced)))
+    with _member(archive, "data", (nnz,), info.dtype) as file:
+        _write_values(file, (block.data for block in _csr_blocks(reduced)))
+    shape = np.array([info.n_samples, info.n_features], dtype=np.int64)
+    for name, values in {"indptr": indptr.astype(kind), "shape": shape, "format": np.array(b"csr")}.items():
+        with _member(archive, name, values.shape, values.dtype) as file:
+            _write_values(file, [values])
+
+
+def _csr_blocks(reduced: Reduced) -> Iterator[sp.csr_matrix]:
+    for block in reduced.blocks():
+        assert is_sparse(block)
+        yield block
+
+
+@contextmanager
+def _member(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Iterator[IO[bytes]]:
+    """Begin an array in C order, whose values follow."""
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        yield file
+
+
+def _write_values(file: IO[bytes], blocks: Iterable[np.ndarray]) -> None:
+    for block in blocks:
+        if block.size:
+            file.write(np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)

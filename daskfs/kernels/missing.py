@@ -1,0 +1,111 @@
+"""Missing values: NaN among the values of X, and the means that stand for them.
+
+Means are those of the values that are there, each row counting for one, and are rounded to the type of the data. They
+are added up along the tree of :mod:`daskfs.kernels.moments`, so that bits do not depend on how rows are cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.kernels.blocks import Block, is_sparse
+from daskfs.kernels.moments import cell_rows, merge_tree, row_blocks
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the values that are there say of columns, shape (width,) each, float64.
+
+    `missing` counts those that are not; `total` is the sum of the others, `minimum` and `maximum` are infinite where
+    there is none.
+    """
+
+    missing: np.ndarray
+    total: np.ndarray
+    minimum: np.ndarray
+    maximum: np.ndarray
+
+    def values(self, n_rows: int, dtype: np.dtype[Any]) -> np.ndarray:
+        """Return what stands for missing values in each column, float64: the mean of the others, which is one of them
+        where all are equal; 0 where there is none.
+        """
+        count = n_rows - self.missing
+        mean = np.divide(self.total, count, out=np.zeros_like(self.total), where=count > 0)
+        known = count > 0
+        mean[known] = np.clip(mean[known], self.minimum[known], self.maximum[known])
+        return mean.astype(dtype).astype(np.float64)
+
+
+def merge_observed(a: Observed, b: Observed) -> Observed:
+    """Return what is known of the rows of both."""
+    return Observed(
+        a.missing + b.missing,
+        a.total + b.total,
+        np.minimum(a.minimum, b.minimum),
+        np.maximum(a.maximum, b.maximum),
+    )
+
+
+def observed(X: Block) -> Observed:
+    """Return what the values of some rows say, dense or CSR without entries that are stored twice."""
+    size = cell_rows(X.shape[1], is_sparse(X))
+    cells = row_blocks(X.shape[0], size) if X.shape[0] else [slice(0, 0)]
+    return merge_tree((_observed_cell(X[rows]) for rows in cells), merge_observed)
+
+
+def _observed_cell(X: Block) -> Observed:
+    n_rows, width = X.shape
+    if is_sparse(X):
+        gone = np.isnan(X.data)
+        columns, values = X.indices[~gone], X.data[~gone].astype(np.float64)
+        lowest = np.where(np.bincount(X.indices, minlength=width) < n_rows, 0.0, np.inf)  # zeros that are not stored
+        highest = -lowest
+        np.minimum.at(lowest, columns, values)
+        np.maximum.at(highest, columns, values)
+        missing = np.bincount(X.indices[gone], minlength=width).astype(np.float64)
+        return Observed(missing, np.bincount(columns, values, minlength=width), lowest, highest)
+    values = np.array(X, np.float64, order="C")
+    gone = np.isnan(values)
+    values[gone] = 0.0
+    total = values.sum(axis=0)
+    values[gone] = np.inf
+    lowest = values.min(axis=0, initial=np.inf)
+    values[gone] = -np.inf
+    return Observed(gone.sum(axis=0, dtype=np.float64), total, lowest, values.max(axis=0, initial=-np.inf))
+
+
+def has_missing(X: Block) -> bool:
+    """Return whether any value is NaN."""
+    values = X.data if is_sparse(X) else X
+    return values.dtype.kind == "f" and values.size > 0 and bool(np.isnan(values.max()))
+
+
+def fill_missing(X: Any, values: np.ndarray) -> Any:
+    """Put values for the columns, shape (width,), into the place of NaN; of an array, a CSR or a CSC matrix, which is
+    changed, or its copy where it must not be.
+    """
+    if not sp.issparse(X):
+        X = X if X.flags.writeable else X.copy()
+        np.copyto(X, values.astype(X.dtype), where=np.isnan(X))
+        return X
+    gone = np.flatnonzero(np.isnan(X.data))
+    if gone.size:
+        by_column = X.format == "csc"
+        columns = np.searchsorted(X.indptr, gone, side="right") - 1 if by_column else X.indices[gone]
+        X.data = X.data if X.data.flags.writeable else X.data.copy()
+        X.data[gone] = values[columns]
+    return X
+
+
+def filled_by_means(X: Block) -> Block:
+    """Return rows with the means of their own columns in the place of NaN; rows without NaN as they are, else in their
+    place where these may be changed.
+    """
+    if not has_missing(X):
+        return X
+    filled: Block = fill_missing(X, observed(X).values(X.shape[0], X.dtype))
+    return filled

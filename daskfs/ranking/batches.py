@@ -1,0 +1,105 @@
+"""Stages "combine" and "batch-tables": rankings within batches, and what they come to together.
+
+Each batch has a run of its own below the run's directory, over its rows alone. Here their ranks become one ranking, by
+:func:`daskfs.kernels.aggregate.combine_ranks`. What differs between batches only, such as a plate's background or a
+donor's sex, cannot lead: within a batch it says nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.kernels.aggregate import combine_ranks, shared_ranks
+from daskfs.methods.registry import Method
+from daskfs.ranking.tables import method_scores
+from daskfs.scores.slab import methods_from
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.store import Store
+
+BATCH_COLUMNS = ("method", "feature", "name", "batch", "rank", "score")
+
+
+def within_batch(method: Method) -> Method:
+    """Return a method as it ranks within a batch."""
+    return dataclasses.replace(method, combined=False)
+
+
+def combined(method: Method) -> Method:
+    """Return a method as its rankings within batches are combined."""
+    return dataclasses.replace(method, combined=True)
+
+
+def ranks_of(method: Method, table: np.ndarray) -> np.ndarray:
+    """Return the rank of each feature in a table of one batch, NaN for an excluded one; shape (n_features,)."""
+    return shared_ranks(*within_batch(method).ranking_values(table))
+
+
+def check_batch_size(n_rows: int) -> None:
+    """Raise :class:`InputError` for a batch of one row."""
+    if n_rows < 2:
+        msg = "it has one row, which tells no feature from another."
+        raise InputError(msg)
+
+
+def combine_batches(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Write the table of one method: the ranks of its features within batches, combined; and these ranks."""
+    method = methods_from(parameters["methods"])[unit]
+    batches, n_features = parameters["batches"], context.tiles.shape.n_features
+    ranks, scores = (np.full((len(batches), n_features), np.nan) for _ in range(2))
+    served = [number for number, batch in enumerate(batches) if method.label in batch["methods"]]
+    for number in served:
+        store = Store(context.store.path(layout.BATCH_RUN.format(batches[number]["number"])))
+        table = method_scores(store, within_batch(method))
+        ranks[number], scores[number] = ranks_of(method, table), table[0]
+    context.store.put_array(layout.BATCH_RANKS.format(method.label), np.stack([ranks, scores]))
+    context.store.put_array(layout.SCORES.format(method.label), combine_ranks(ranks[served]))
+    return {"n_batches": len(served)}
+
+
+def batch_ranks(store: Store, method: Method) -> np.ndarray:
+    """Return ranks and scores of a method within batches, shape (2, n_batches, n_features); NaN where it has none."""
+    return store.open(layout.BATCH_RANKS.format(method.label))[...]
+
+
+def write_batch_tables(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Write ``batches.csv`` and ``batches.parquet``: one row for each method, batch that serves it, and feature."""
+    del unit
+    import pyarrow as pa
+    import pyarrow.csv as pc
+    import pyarrow.parquet as pq
+
+    table = pa.concat_tables(_tables(context, parameters))
+    sink = io.BytesIO()
+    pc.write_csv(table, sink, pc.WriteOptions(quoting_style="needed"))
+    context.store.write_bytes(layout.BATCHES_CSV, sink.getbuffer())
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    context.store.write_bytes(layout.BATCHES_PARQUET, sink.getbuffer())
+
+
+def _tables(context: Context, parameters: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the rows of one method and batch after the other, as Arrow tables."""
+    import pyarrow as pa
+
+    names = pa.array(context.tiles.feature_names(), pa.string())
+    numbers = pa.array(np.arange(len(names)))
+    for method in methods_from(parameters["methods"]):
+        ranks, scores = batch_ranks(context.store, method)
+        for number, batch in enumerate(parameters["batches"]):
+            if method.label in batch["methods"]:
+                columns = [
+                    pa.repeat(method.label, len(names)),
+                    numbers,
+                    names,
+                    pa.repeat(batch["name"], len(names)),
+                    pa.array(ranks[number], from_pandas=True),  # NaN becomes null
+                    pa.array(scores[number], from_pandas=True),
+                ]
+                yield pa.table(dict(zip(BATCH_COLUMNS, columns, strict=True)))

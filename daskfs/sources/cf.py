@@ -1,0 +1,112 @@
+"""Values of variables as xarray reads them: missing ones, scale and offset, by the CF conventions."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.sources.checks import listed
+from daskfs.sources.matrices import Array
+from daskfs.sources.zarrarray import ZarrMember
+
+NOT_DECODED = ("_Unsigned",)
+FILLS = ("_FillValue", "missing_value")
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What turns a variable's values as stored into what they mean.
+
+    Parameters
+    ----------
+    fills
+        Stored values that mean a missing one.
+    scale, offset
+        A stored value times `scale`, plus `offset`.
+    dtype
+        Of what it comes to.
+    """
+
+    fills: tuple[Any, ...]
+    scale: float | None
+    offset: float | None
+    dtype: np.dtype[Any]
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Return values decoded; missing ones are NaN."""
+        out = values.astype(self.dtype)
+        if self.scale is not None:
+            out *= self.scale
+        if self.offset is not None:
+            out += self.offset
+        for fill in self.fills:
+            out[values == fill] = np.nan
+        return out
+
+
+def decoding(array: Array) -> Decoding | None:
+    """Return how a variable is decoded, None where its values are what is stored.
+
+    Only arrays whose dimensions have names are variables in this sense. Of Zarr version 2, where xarray keeps what is
+    missing as the array's own fill value, that one counts as well.
+    """
+    attributes = array.attributes
+    if array.dtype.kind not in "iuf" or not any(array.dimensions):
+        return None
+    unknown = [name for name in NOT_DECODED if name in attributes]
+    if unknown:
+        raise InputError(f"{array.where} has the attribute {listed(unknown)}, which is not decoded: save it anew.")
+    fills = [attributes[name] for name in FILLS if name in attributes]
+    if isinstance(array, ZarrMember) and array.version == 2 and array.fill_value is not None:
+        fills.append(array.fill_value)
+    known = {fill for value in fills if (fill := _number(value, array)) == fill}  # NaN is missing as it is
+    scale, offset = (_scalar(attributes, name, array.where) for name in ("scale_factor", "add_offset"))
+    if not known and scale is None and offset is None:
+        return None
+    return Decoding(
+        tuple(known),
+        None if scale is None else float(scale),
+        None if offset is None else float(offset),
+        _decoded_dtype(array.dtype, scale, offset),
+    )
+
+
+def _number(value: Any, array: Array) -> Any:
+    """Return a fill value as a number of the array's type; that of floats may be written in base 64."""
+    if isinstance(value, str | bytes) and array.dtype.kind == "f":
+        try:
+            return array.dtype.type(struct.unpack("<d", base64.standard_b64decode(value))[0])
+        except (struct.error, binascii.Error, ValueError) as error:
+            raise InputError(f"{array.where} has the _FillValue {value!r}, which is no number.") from error
+    try:
+        return np.asarray(value).astype(array.dtype).ravel()[0]
+    except (ValueError, TypeError, IndexError) as error:
+        raise InputError(f"{array.where} has the _FillValue {value!r}, which is no number.") from error
+
+
+def _scalar(attributes: Mapping[str, Any], name: str, where: str) -> np.floating[Any] | None:
+    if name not in attributes:
+        return None
+    value = np.asarray(attributes[name])
+    if value.size != 1 or value.dtype.kind not in "iuf":
+        raise InputError(f"{where} has the attribute {name} {attributes[name]!r}, which is no number.")
+    return np.dtype(value.dtype if value.dtype.kind == "f" else np.float64).type(value.item())
+
+
+def _decoded_dtype(stored: np.dtype[Any], scale: Any, offset: Any) -> np.dtype[Any]:
+    """Return the type that xarray decodes to: that of scale and offset, as far as it holds what is stored."""
+    if offset is not None:
+        same = scale is not None and scale.dtype == offset.dtype and scale.dtype in (np.float32, np.float64)
+        wide = stored.kind in "iu" and stored.itemsize == 4
+        return np.dtype(scale.dtype if same and not wide else np.float64)
+    if scale is not None:
+        return np.dtype(scale.dtype)
+    small = stored.itemsize <= (4 if stored.kind == "f" else 2)
+    return np.dtype(np.float32 if small else np.float64)

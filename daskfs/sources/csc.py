@@ -1,0 +1,187 @@
+"""Row ranges of a CSC matrix: its entries are brought into order of rows once in each process.
+
+The entries of a row are all over such a matrix, so that every band would have to read all of it. Instead they go, in
+one pass over the matrix and in bounded memory, to a temporary file (in TMPDIR), some rows together; bands are then read
+from there. The file takes what the matrix does without compression, and goes away with the process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import threading
+import weakref
+from functools import partial
+from typing import IO, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.errors import InputError
+from daskfs.places import fill_from
+from daskfs.sources.checks import block_dtype
+from daskfs.sources.csr import Part, canonical, check_parts
+
+BUCKET_BYTES = 16 << 20
+"""Of the entries of rows that go together."""
+MOST_BUCKETS = 1 << 12
+ENTRIES_AT_ONCE = 1 << 18
+BUFFER_BYTES = 32 << 20
+"""Entries that wait to be written, in all."""
+
+
+class CscRows:
+    """A CSC matrix in three arrays, read by ranges of rows.
+
+    Parameters
+    ----------
+    where
+        What messages call it.
+    shape
+        (n_samples, n_features).
+    data, indices, indptr
+        As SciPy knows them.
+
+    Attributes
+    ----------
+    shape
+        (n_samples, n_features).
+    dtype
+        That of the blocks handed on.
+    nnz
+        Number of stored values.
+    row_multiple
+        Rows that go together.
+    """
+
+    is_sparse = True
+    place = None
+
+    def __init__(self, where: str, shape: tuple[int, int], data: Part, indices: Part, indptr: Part) -> None:
+        self._where, self.shape = where, shape
+        check_parts(data, indices, indptr)
+        self._data, self._indices = data, indices
+        self.dtype = block_dtype(data.dtype, data.where)
+        self.nnz = int(data.shape[0])
+        if indptr.shape[0] != shape[1] + 1 or indices.shape[0] != self.nnz:
+            raise InputError(
+                f"{where}: indptr has {indptr.shape[0]} values and there are {indices.shape[0]} indices, but "
+                f"{shape[1]} columns and {self.nnz} values need {shape[1] + 1} and as many as values."
+            )
+        self._indptr = indptr
+        rows = np.dtype(np.int32 if shape[0] < 2**31 else np.int64)
+        columns = np.dtype(np.int32 if shape[1] < 2**31 else np.int64)
+        self._entry = np.dtype([("row", rows), ("column", columns), ("value", self.dtype)])
+        n_buckets = min(max(1, -(-self.nnz * self._entry.itemsize // BUCKET_BYTES)), MOST_BUCKETS, shape[0])
+        self.row_multiple = -(-shape[0] // n_buckets)
+        held = sum(int(getattr(part, "held_bytes", 0)) for part in (data, indices, indptr))
+        # of the pass: entries as read, and in order; of reading: those of a bucket twice, and their order
+        passing = BUFFER_BYTES + 8 * ENTRIES_AT_ONCE * self._entry.itemsize
+        self.held_bytes = held + 16 * shape[1] + max(passing, 4 * BUCKET_BYTES)
+        self._lock = threading.Lock()
+        self._ordered: _Buckets | None = None
+
+    def read_rows(self, start: int, stop: int) -> sp.csr_matrix:
+        """Return rows ``start:stop``, shape (stop - start, n_features), with sorted and unique indices."""
+        with self._lock:  # threads of a worker would each write the same file
+            if self._ordered is None:
+                self._ordered = self._in_order()
+        step = self.row_multiple
+        blocks = [self._rows(bucket, start, stop) for bucket in range(start // step, -(-stop // step))]
+        if not blocks:
+            return sp.csr_matrix((stop - start, self.shape[1]), dtype=self.dtype)
+        return blocks[0] if len(blocks) == 1 else sp.csr_matrix(sp.vstack(blocks, format="csr"))
+
+    def _rows(self, bucket: int, start: int, stop: int) -> sp.csr_matrix:
+        assert self._ordered is not None
+        first = max(start, bucket * self.row_multiple)
+        last = min(stop, (bucket + 1) * self.row_multiple)
+        entries = self._ordered.read(bucket)
+        if last - first < self.row_multiple:
+            entries = entries[(entries["row"] >= first) & (entries["row"] < last)]
+        # stable: the columns of a row stay as they are in the matrix, ascending
+        within = entries["row"] - first
+        entries = entries[np.argsort(within.astype(np.min_scalar_type(self.row_multiple)), kind="stable")]
+        starts = np.concatenate(([0], np.cumsum(np.bincount(within, minlength=last - first))))
+        kind = np.dtype(np.int32 if max(self.shape[1], len(entries)) < 2**31 else np.int64)
+        parts: Any = (np.ascontiguousarray(entries["value"]), entries["column"].astype(kind), starts.astype(kind))
+        return canonical(sp.csr_matrix(parts, shape=(last - first, self.shape[1])), self._where)
+
+    def _in_order(self) -> _Buckets:
+        indptr = self._indptr.read(0, self.shape[1] + 1, np.dtype(np.int64))
+        if np.any(np.diff(indptr) < 0) or (indptr[0], indptr[-1]) != (0, self.nnz):
+            raise InputError(f"{self._where}: indptr does not increase from 0 to {self.nnz}; the file is damaged.")
+        buckets = _Buckets(-(-self.shape[0] // self.row_multiple), self._entry, self._where)
+        for start in range(0, self.nnz, ENTRIES_AT_ONCE):
+            stop = min(start + ENTRIES_AT_ONCE, self.nnz)
+            entries = np.empty(stop - start, self._entry)
+            rows = self._indices.read(start, stop)
+            self._check_rows(rows)
+            first, last = np.searchsorted(indptr, [start, stop - 1], side="right") - 1
+            counts = np.diff(np.clip(indptr[first : last + 2], start, stop))
+            entries["row"], entries["column"] = rows, np.repeat(np.arange(first, last + 1), counts)
+            entries["value"] = self._data.read(start, stop, self.dtype)
+            buckets.add(entries, rows // self.row_multiple)
+        buckets.flush()
+        return buckets
+
+    def _check_rows(self, rows: np.ndarray) -> None:
+        if int(rows.min()) >= 0 and int(rows.max()) < self.shape[0]:
+            return
+        wrong = rows[(rows < 0) | (rows >= self.shape[0])][0]
+        raise InputError(f"{self._where}: a value lies in row {int(wrong)}, but the matrix has {self.shape[0]} rows.")
+
+
+class _Buckets:
+    """Entries in a temporary file without a name, sorted into buckets; it goes away with this object."""
+
+    def __init__(self, count: int, entry: np.dtype[Any], where: str) -> None:
+        self._entry, self._where = entry, where
+        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="daskfs-", buffering=0)  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+        self._waiting: list[list[np.ndarray]] = [[] for _ in range(count)]
+        self._places: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+        self._n_waiting, self._size = 0, 0
+
+    def add(self, entries: np.ndarray, buckets: np.ndarray) -> None:
+        """Add entries, each to a bucket."""
+        order = np.argsort(buckets.astype(np.uint16), kind="stable")  # NumPy sorts so small a type by digits
+        entries, buckets = entries[order], buckets[order]
+        bounds = [0, *(np.flatnonzero(np.diff(buckets)) + 1), len(buckets)]
+        for start, stop in itertools.pairwise(bounds):
+            self._waiting[int(buckets[start])].append(entries[start:stop].copy())
+        self._n_waiting += entries.nbytes
+        if self._n_waiting >= BUFFER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        for waiting, places in zip(self._waiting, self._places, strict=True):
+            if waiting:
+                places.append((self._size, sum(len(part) for part in waiting)))
+                for part in waiting:
+                    self._write(part)
+                waiting.clear()
+        self._n_waiting = 0
+
+    def _write(self, part: np.ndarray) -> None:
+        view = part.view(np.uint8).data
+        try:
+            while view:
+                count = self._file.write(view)
+                view, self._size = view[count:], self._size + count
+        except OSError as error:
+            raise InputError(
+                f"the rows of {self._where}, whose columns are compressed, could not be brought into order in "
+                f"{tempfile.gettempdir()}: {error}. Point TMPDIR to a larger disk, or save the matrix as CSR."
+            ) from error
+
+    def read(self, bucket: int) -> np.ndarray:
+        """Return the entries of a bucket, in the order in which they were added."""
+        places = self._places[bucket]
+        out = np.empty(sum(count for _, count in places), self._entry)
+        bounds = np.cumsum([0, *(count for _, count in places)])
+        views = [out[a:b].view(np.uint8).data for a, b in itertools.pairwise(bounds)]
+        fill = partial(fill_from, self._file.fileno())
+        fill((offset, view) for (offset, _), view in zip(places, views, strict=True))
+        return out

@@ -1,0 +1,55 @@
+"""Which layout an HDF5 file or a Zarr group has: AnnData's, that of 10x Genomics, or arrays by their names."""
+
+from __future__ import annotations
+
+from daskfs.errors import InputError
+from daskfs.places import Place
+from daskfs.sources.anndatalayout import anndata_contents, is_anndata
+from daskfs.sources.base import SourceSpec
+from daskfs.sources.checks import refuse_options
+from daskfs.sources.hdf5folder import Hdf5Folder
+from daskfs.sources.members import MemberSource
+from daskfs.sources.tenx import find_tenx, tenx_contents
+from daskfs.sources.variables import variable_contents
+from daskfs.sources.zarrarray import ZarrFolder
+
+ANNDATA_ENDING = ".h5ad"
+NETCDF_ENDINGS = (".nc", ".nc4")
+NETCDF_3 = b"CDF"
+
+
+def open_hdf5(spec: SourceSpec, path: Place) -> MemberSource:
+    """Open an HDF5 file.
+
+    Raises
+    ------
+    InputError
+        If it is none, is damaged, or does not hold what `spec` names.
+    """
+    if path.suffix.lower() in NETCDF_ENDINGS:
+        with path.open("rb", buffering=0) as file:
+            if file.read(len(NETCDF_3)) == NETCDF_3:
+                raise InputError(f"{path} is in NetCDF 3 format: turn it into version 4, by nccopy -k nc4.")
+    folder = Hdf5Folder(path)
+    if path.suffix.lower() == ANNDATA_ENDING or is_anndata(folder):
+        refuse_options(spec, array=True)
+        return MemberSource(spec, anndata_contents(spec, folder))
+    group = find_tenx(spec, folder)
+    refuse_options(spec, array=True, dims=group is None)
+    return MemberSource(spec, variable_contents(spec, folder) if group is None else tenx_contents(folder, group))
+
+
+def open_zarr(spec: SourceSpec, path: Place) -> MemberSource:
+    """Open a Zarr array or group.
+
+    Raises
+    ------
+    InputError
+        If it is damaged, or does not hold what `spec` names.
+    """
+    folder = ZarrFolder(path)
+    if is_anndata(folder):
+        refuse_options(spec, array=True)
+        return MemberSource(spec, anndata_contents(spec, folder))
+    refuse_options(spec, array=True, dims=True)
+    return MemberSource(spec, variable_contents(spec, folder))

@@ -1,0 +1,58 @@
+"""Bytes of text files: whole lines, some at a time, and ranges that a scan found before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.places import Place, blocks_ahead, reading
+
+NEWLINE = ord("\n")
+LONGEST_LINE = 1 << 28
+
+
+def whole_lines(path: Place, size: int, start: int, block_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file from offset `start` on, about `block_bytes` at a time, each time with their offset."""
+    begun, kept = 0, b""
+    for block in blocks_ahead(path, size, block_bytes):
+        kept += bytes(block)
+        if len(kept) > LONGEST_LINE + block_bytes:
+            raise InputError(f"{path} has a line of more than {LONGEST_LINE} bytes, so it is no table of text.")
+        if begun < start:
+            skipped = min(start - begun, len(kept))
+            begun, kept = begun + skipped, kept[skipped:]
+        last = kept.rfind(b"\n") + 1
+        if begun >= start and last:
+            yield begun, kept[:last]
+            begun, kept = begun + last, kept[last:]
+    if kept:
+        yield begun, kept
+
+
+def read_range(path: Place, begin: int, end: int) -> np.ndarray:
+    """Return bytes ``begin:end`` of a file, uint8."""
+    with reading(path) as fill:
+        data = np.empty(end - begin, np.uint8)
+        try:
+            fill([(begin, data.data)])
+        except EOFError as error:
+            raise InputError(f"{path} became shorter while it was being read.") from error
+    return data
+
+
+def line_bounds(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return where each line of some bytes begins, and where it ends, its newline left out."""
+    ends = np.flatnonzero(data == NEWLINE)
+    if len(data) and data[-1] != NEWLINE:
+        ends = np.append(ends, len(data))
+    return np.concatenate(([0], ends[:-1] + 1)).astype(np.int64)[: len(ends)], ends
+
+
+def refuse_other_encodings(head: bytes, path: Place) -> None:
+    """Raise :class:`InputError` for the first bytes of what is compressed, or text in UTF-16."""
+    if head[:2] == b"\x1f\x8b":
+        raise InputError(f"{path} is compressed; decompress it first, because rows of it cannot be found otherwise.")
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise InputError(f"{path} is in UTF-16; convert it to UTF-8.")

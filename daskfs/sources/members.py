@@ -1,0 +1,186 @@
+"""X and what lies beside it as members of one HDF5 file or Zarr group: what all layouts of such members share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.kernels.blocks import Block
+from daskfs.places import Place
+from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.beside import Beside
+from daskfs.sources.checks import check_range
+from daskfs.sources.matrices import Array, Matrix
+from daskfs.sources.resolve import LabelRef, MemberReader, resolve_feature_names, resolve_labels
+
+
+class Folder(Protocol):
+    """A group of arrays and groups, wherever it lies. Names are paths with slashes; the empty name is the group."""
+
+    @property
+    def where(self) -> str:
+        """What messages call it."""
+        ...
+
+    def members(self, name: str = "") -> tuple[str, ...]:
+        """Return the names of what lies directly in a group, sorted; nothing for what is no group."""
+        ...
+
+    def arrays(self) -> dict[str, int]:
+        """Return the names of the arrays directly in the folder, sorted, each with its number of dimensions."""
+        ...
+
+    def is_group(self, name: str) -> bool:
+        """Return whether there is a group of this name."""
+        ...
+
+    def array(self, name: str) -> Array | None:
+        """Return an array, None where there is none of this name."""
+        ...
+
+    def attributes(self, name: str) -> Mapping[str, Any]:
+        """Return the attributes of an array or a group."""
+        ...
+
+    def identity(self, arrays: tuple[str, ...], selection: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what tells one state of some arrays from another, and what was selected; JSON-able."""
+        ...
+
+
+def same(name: str) -> tuple[str, ...]:
+    """Return a name as the only one."""
+    return (name,)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What has one value for each row of X, or for each column.
+
+    Parameters
+    ----------
+    names
+        What they are called.
+    read
+        Reads one.
+    kind
+        What messages call one.
+    arrays_of
+        Returns the arrays that hold one.
+    """
+
+    names: tuple[str, ...]
+    read: MemberReader
+    kind: str = "member"
+    arrays_of: Callable[[str], tuple[str, ...]] = same
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a layout finds in a folder.
+
+    Parameters
+    ----------
+    folder
+        The folder.
+    matrix
+        X.
+    arrays
+        Those that hold X.
+    rows
+        What labels and columns beside X may name.
+    columns
+        What ``data.feature_names`` may name; None for nothing.
+    names
+        Names of the features, None where nothing says them.
+    name_arrays
+        Those that hold `names`.
+    """
+
+    folder: Folder
+    matrix: Matrix
+    arrays: tuple[str, ...]
+    rows: Columns
+    columns: Columns | None = None
+    names: tuple[str, ...] | None = None
+    name_arrays: tuple[str, ...] = ()
+
+
+class MemberSource:
+    """X in a member of an HDF5 file or a Zarr group, dense or sparse.
+
+    Attributes
+    ----------
+    array_path, chunks, stored_dtype
+        Of X where it is a Zarr array that may serve in place, with rows as rows and values as they are; else None.
+    reading_bytes
+        What reading takes, however few rows.
+    """
+
+    def __init__(self, spec: SourceSpec, contents: Contents) -> None:
+        self._matrix, self._contents = contents.matrix, contents
+        matrix = contents.matrix
+        self._labels = resolve_labels(spec, contents.rows.names, contents.rows.kind)
+        self._beside = Beside(spec, contents.rows.names, contents.rows.kind)
+        self._arrays = self._arrays_read(spec)
+        self._selection = {"array": spec.array, "dims": None if spec.dims is None else list(spec.dims)}
+        self.reading_bytes = matrix.held_bytes
+        named = contents.columns
+        n_samples, n_features = matrix.shape
+        place = matrix.place
+        self.array_path: Place | None = None if place is None else place.path
+        self.chunks: tuple[int, ...] | None = None if place is None else place.chunks
+        self.stored_dtype: np.dtype[Any] | None = None if place is None else place.dtype
+        self.info = SourceInfo(
+            n_samples=n_samples,
+            n_features=n_features,
+            dtype=matrix.dtype,
+            is_sparse=matrix.is_sparse,
+            feature_names=resolve_feature_names(
+                spec,
+                n_features,
+                own=contents.names,
+                members=() if named is None else named.names,
+                read_member=None if named is None else named.read,
+                kind="" if named is None else named.kind,
+            ),
+            identity=self.identity_now(),
+            nnz=matrix.nnz,
+            row_multiple=matrix.row_multiple,
+            has_labels=self._labels is not None,
+            beside=self._beside.names,
+        )
+        if self.info.feature_names is not None and len(self.info.feature_names) != n_features:
+            raise InputError(
+                f"{contents.folder.where} has {len(self.info.feature_names)} names, X has {n_features} columns."
+            )
+
+    def _arrays_read(self, spec: SourceSpec) -> tuple[str, ...]:
+        contents = self._contents
+        refs = [ref for ref in (self._labels, *self._beside.refs) if isinstance(ref, LabelRef) and ref.inside]
+        found = [*contents.arrays, *(name for ref in refs for name in contents.rows.arrays_of(ref.name))]
+        if spec.feature_names is None:
+            found += contents.name_arrays
+        elif contents.columns is not None and spec.feature_names in contents.columns.names:
+            found += contents.columns.arrays_of(spec.feature_names)
+        return tuple(dict.fromkeys(found))
+
+    def identity_now(self) -> dict[str, Any]:
+        """Return what ``info.identity`` would be, were the source opened now."""
+        return self._contents.folder.identity(self._arrays, self._selection)
+
+    def read_rows(self, start: int, stop: int) -> Block:
+        """Return rows ``start:stop`` as an array or CSR matrix of shape (stop - start, n_features)."""
+        check_range(start, stop, self.info.n_samples)
+        return self._matrix.read_rows(start, stop)
+
+    def read_labels(self) -> np.ndarray | None:
+        """Return the labels, shape (n_samples,), from the member or file that ``spec.labels`` names."""
+        return None if self._labels is None else self._labels.read(self.info.n_samples, self._contents.rows.read)
+
+    def read_beside(self, name: str) -> np.ndarray | None:
+        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
+        return self._beside.read(name, self.info.n_samples, self._contents.rows.read)

@@ -1,0 +1,101 @@
+"""X as a Matrix Market file, coordinate or array.
+
+Where the entries of a file are sorted by the rows of X, each band reads its own range of bytes. Otherwise a range of
+bytes is read by every band that may have rows in it, which for entries in any order is the whole file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.kernels.blocks import Block
+from daskfs.places import Place
+from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.beside import Beside
+from daskfs.sources.checks import check_range, check_shape, file_identity, refuse_options
+from daskfs.sources.csr import canonical
+from daskfs.sources.lines import read_range
+from daskfs.sources.mtxscan import parse, scan
+from daskfs.sources.resolve import resolve_feature_names, resolve_labels
+
+
+class MtxSource:
+    """A matrix in Matrix Market format, float64: CSR rows of coordinates, dense ones of an array.
+
+    With ``spec.transpose`` the columns of the file are the rows of X, as for the features x cells of single-cell
+    programs. Entries of the same place are added up. Labels and names can only come from other files.
+    """
+
+    def __init__(self, spec: SourceSpec, path: Place) -> None:
+        refuse_options(spec, transpose=True)
+        self._path, self._transposed = path, spec.transpose
+        status = path.stat()
+        self._layout = layout = scan(path, status.st_size, status.st_mtime_ns)
+        header = layout.header
+        self._labels = resolve_labels(spec, (), "member")
+        self._beside = Beside(spec, (), "member")
+        self._bounds = layout.columns if spec.transpose else layout.rows
+        shape = (header.n_columns, header.n_rows) if spec.transpose else (header.n_rows, header.n_columns)
+        n_samples, n_features = check_shape(shape, str(path))
+        is_sparse = header.format == "coordinate"
+        self.info = SourceInfo(
+            n_samples=n_samples,
+            n_features=n_features,
+            dtype=np.dtype(np.float64),
+            is_sparse=is_sparse,
+            feature_names=resolve_feature_names(spec, n_features),
+            identity=file_identity("mtx", path, transpose=spec.transpose),
+            nnz=header.n_entries if is_sparse else None,
+            has_labels=self._labels is not None,
+            beside=self._beside.names,
+        )
+
+    def times_read(self, band_rows: int) -> float:
+        """Return how many times bands of so many rows read the file because of the order of its entries."""
+        if np.all(self._bounds[1:, 0] >= self._bounds[:-1, 1]):
+            return 1.0
+        weights = np.diff(self._layout.starts)
+        bands = self._bounds // band_rows
+        return float(np.sum(weights * (bands[:, 1] - bands[:, 0] + 1)) / max(int(weights.sum()), 1))
+
+    def read_rows(self, start: int, stop: int) -> Block:
+        """Return rows ``start:stop`` as an array or CSR matrix, shape (stop - start, n_features)."""
+        check_range(start, stop, self.info.n_samples)
+        shape = (stop - start, self.info.n_features)
+        if not self.info.is_sparse:
+            out = np.zeros(shape)
+            for rows, columns, values in self._entries(start, stop):
+                out[rows, columns] = values
+            return out
+        found = list(self._entries(start, stop))
+        if not found:
+            return sp.csr_matrix(shape, dtype=np.float64)
+        rows, columns, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return canonical(sp.coo_matrix((values, (rows, columns)), shape=shape).tocsr(), str(self._path))
+
+    def _entries(self, start: int, stop: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield row within the range, column and value of entries in rows ``start:stop``, in the order of the file."""
+        layout = self._layout
+        for index in np.flatnonzero((self._bounds[:, 0] < stop) & (self._bounds[:, 1] >= start)):
+            data = read_range(self._path, int(layout.starts[index]), int(layout.starts[index + 1]))
+            rows, columns, values = parse(self._path, layout.header, data.tobytes(), int(layout.entries[index]))
+            if self._transposed:
+                rows, columns = columns, rows
+            wanted = (rows >= start) & (rows < stop)
+            # 32 bits do within a band, and for the features, of which int32 counts those that tiles can have
+            yield (rows[wanted] - start).astype(np.int32), columns[wanted].astype(np.int32), values[wanted]
+
+    def read_labels(self) -> np.ndarray | None:
+        """Return the labels, shape (n_samples,), from the file that ``spec.labels`` names."""
+        return None if self._labels is None else self._labels.read(self.info.n_samples, _no_member)
+
+    def read_beside(self, name: str) -> np.ndarray | None:
+        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
+        return self._beside.read(name, self.info.n_samples, _no_member)
+
+
+def _no_member(name: str) -> np.ndarray:
+    raise AssertionError(name)

@@ -1,0 +1,168 @@
+"""X as a file in svmlight (LIBSVM) format: ``target qid:group feature:value ... # comment``.
+
+As scikit-learn's ``load_svmlight_file`` does by default, features are taken to be numbered from 1 where no value in the
+file has number 0, and from 0 otherwise.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.errors import InputError
+from daskfs.kernels.blocks import Block
+from daskfs.places import Place
+from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.beside import Beside
+from daskfs.sources.checks import check_range, check_shape, file_identity, first_line, refuse_options
+from daskfs.sources.lines import read_range
+from daskfs.sources.resolve import resolve_feature_names, resolve_labels
+from daskfs.sources.svmscan import scan
+
+TARGET, GROUPS = "target", "qid"
+
+
+class SvmlightSource:
+    """The features of a file in svmlight format as CSR rows, float64, with the columns ``target`` and ``qid`` beside.
+
+    The targets are labels only where ``spec.labels`` says so. Where they are -1 and 1, these are the two classes, as
+    the format has it, and -1 does not mean an unlabelled row.
+    """
+
+    def __init__(self, spec: SourceSpec, path: Place) -> None:
+        refuse_options(spec)
+        self._path = path
+        status = path.stat()
+        self._layout = layout = scan(path, status.st_size, status.st_mtime_ns)
+        own = (TARGET, GROUPS) if layout.has_groups else (TARGET,)
+        self._labels = resolve_labels(spec, own, "column")
+        self._beside = Beside(spec, own, "column")
+        n_samples, n_features = check_shape((int(layout.rows[-1]), layout.n_features), str(path))
+        self.info = SourceInfo(
+            n_samples=n_samples,
+            n_features=n_features,
+            dtype=np.dtype(np.float64),
+            is_sparse=True,
+            feature_names=resolve_feature_names(spec, n_features),
+            identity=file_identity("svmlight", path),
+            nnz=layout.nnz,
+            row_multiple=int(np.diff(layout.rows).max(initial=1)),
+            has_labels=self._labels is not None,
+            beside=self._beside.names,
+        )
+
+    def read_rows(self, start: int, stop: int) -> Block:
+        """Return rows ``start:stop`` as a CSR matrix, shape (stop - start, n_features)."""
+        check_range(start, stop, self.info.n_samples)
+        parts = [
+            self._parse(data, first, n_rows)[max(start - first, 0) : stop - first]
+            for first, n_rows, data in self._ranges(start, stop)
+        ]
+        if not parts:
+            return sp.csr_matrix((0, self.info.n_features), dtype=np.float64)
+        return parts[0] if len(parts) == 1 else sp.csr_matrix(sp.vstack(parts, format="csr"))
+
+    def read_labels(self) -> np.ndarray | None:
+        """Return the labels, shape (n_samples,), from the targets or the file that ``spec.labels`` names."""
+        return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_labels)
+
+    def read_beside(self, name: str) -> np.ndarray | None:
+        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
+        return self._beside.read(name, self.info.n_samples, self._read_column)
+
+    # ------------------------------------------------------------------------------------------------ what is beside X
+    def _read_labels(self, name: str) -> np.ndarray:
+        values = self._read_column(name)
+        found = {value for value in values.tolist() if value is not None} if name == TARGET else set()
+        if found == {-1, 1}:
+            return np.array([None if value is None else str(value) for value in values.tolist()], dtype=object)
+        if found == {-1, 0, 1}:
+            raise InputError(
+                f"{self._path} has the targets -1, 0 and 1: elsewhere -1 is an unlabelled row, and in this format 0 is "
+                "one beside classes -1 and 1. Number two classes 1 and 2, and write nan for unlabelled rows."
+            )
+        return values
+
+    def _read_column(self, name: str) -> np.ndarray:
+        """Return targets or groups: as integers where all are whole numbers, with None for missing ones, or floats."""
+        read = self._target_of if name == TARGET else self._group_of
+        values = np.empty(self.info.n_samples)
+        for first, _, data in self._ranges(0, self.info.n_samples):
+            for row, words in enumerate(_rows_of(data), first):
+                values[row] = read(words, row)
+        is_known = ~np.isnan(values)
+        known = values[is_known]
+        if not np.all((known == np.floor(known)) & (np.abs(known) < 2**53)):
+            return values
+        if is_known.all():
+            return values.astype(np.int64)
+        return np.array([int(value) if value == value else None for value in values.tolist()], dtype=object)
+
+    def _target_of(self, words: list[bytes], row: int) -> float:
+        try:
+            return float(words[0])
+        except ValueError:
+            several = " (several targets of one row are not read)" if b"," in words[0] else ""
+            raise InputError(f"{self._path}: row {row} has the target {_shown(words[0])}{several}.") from None
+
+    def _group_of(self, words: list[bytes], row: int) -> float:
+        if len(words) < 2 or not words[1].startswith(b"qid:"):
+            return np.nan
+        try:
+            return int(words[1][4:])
+        except ValueError:
+            raise InputError(f"{self._path}: row {row} has {_shown(words[1])}; qid is a whole number.") from None
+
+    # ------------------------------------------------------------------------------------------------------------ rows
+    def _ranges(self, start: int, stop: int) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the ranges of lines that hold rows ``start:stop``, with the number of the first row and of all rows."""
+        starts, rows = self._layout.starts, self._layout.rows
+        for index in np.flatnonzero((rows[:-1] < stop) & (rows[1:] > start) & (rows[1:] > rows[:-1])):
+            data = read_range(self._path, int(starts[index]), int(starts[index + 1]))
+            yield int(rows[index]), int(rows[index + 1] - rows[index]), data.tobytes()
+
+    def _parse(self, data: bytes, first: int, n_rows: int) -> sp.csr_matrix:
+        try:
+            X = self._parsed(data)
+            if X.shape[0] != n_rows:
+                raise InputError(f"{self._path} cannot be read from row {first} on: a row there holds a NUL byte.")
+            return X
+        except InputError:
+            raise
+        except (ValueError, OverflowError) as error:
+            whole = error
+        for row, line in enumerate((line for line in data.split(b"\n") if _words(line)), first):
+            try:
+                self._parsed(line)
+            except (ValueError, OverflowError) as error:
+                raise InputError(f"{self._path}: row {row} (the first is 0): {_told(error)}") from error
+        raise InputError(f"{self._path} cannot be read from row {first} on: {_told(whole)}") from whole
+
+    def _parsed(self, data: bytes) -> sp.csr_matrix:
+        from sklearn.datasets import load_svmlight_file
+
+        X = load_svmlight_file(
+            io.BytesIO(data), n_features=self.info.n_features, zero_based=not self._layout.is_one_based
+        )[0]
+        return sp.csr_matrix(X)
+
+
+def _rows_of(data: bytes) -> Iterator[list[bytes]]:
+    """Yield the first words of each row."""
+    return (words for line in data.split(b"\n") if (words := _words(line)))
+
+
+def _words(line: bytes) -> list[bytes]:
+    return line.partition(b"#")[0].split(None, 2)
+
+
+def _shown(word: bytes) -> str:
+    return repr(word[:40].decode("utf-8", "replace"))
+
+
+def _told(error: Exception) -> str:
+    text = first_line(error).rstrip(".")
+    return f"{text}; a row is 'target feature:value feature:value', with ascending features."

@@ -1,0 +1,207 @@
+"""X as the number columns of a table: one file, or the parts of one table, one below the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.kernels.blocks import Block
+from daskfs.places import ObjectPath, Place
+from daskfs.sources.base import SourceInfo, SourceSpec
+from daskfs.sources.beside import Beside
+from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, refuse_options
+from daskfs.sources.columns import arrow_to_labels, text_to_labels
+from daskfs.sources.csvtable import CsvTable
+from daskfs.sources.parquet import ParquetTable
+from daskfs.sources.parts import Parts
+from daskfs.sources.resolve import resolve_columns, resolve_feature_names, resolve_labels
+
+PARQUET_ENDINGS = (".parquet", ".pq")
+OPENED_AT_ONCE = 8
+"""Objects whose ends or headers are asked for at a time."""
+
+
+class Table(Protocol):
+    """A file with named columns, whose ranges of rows can be read on their own."""
+
+    kind: str
+    path: Place
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+
+    @property
+    def n_rows(self) -> int: ...
+
+    @property
+    def row_multiple(self) -> int: ...
+
+    def share_columns(self, columns: tuple[str, ...]) -> None: ...
+
+    def check_features(self, columns: Sequence[int]) -> None: ...
+
+    def dtypes(self, columns: Sequence[int]) -> set[np.dtype[Any]]: ...
+
+    def fill(self, columns: Sequence[int], start: int, out: np.ndarray) -> None: ...
+
+    def read_column(self, column: int) -> Any: ...
+
+
+def open_table(path: Place) -> Table:
+    """Return the table in a file, whose ending tells the format."""
+    return ParquetTable(path) if path.suffix.lower() in PARQUET_ENDINGS else CsvTable(path)
+
+
+class TableSource:
+    """The feature columns of a table.
+
+    The blocks are float32 when all feature columns are, of the columns' common integer type when that has at most 16
+    bits and no value is missing, and float64 otherwise: text tables always.
+
+    Parameters
+    ----------
+    spec
+        How the user named the data.
+    path
+        The file, the directory of parts, or their pattern.
+    parts
+        The files, None for the one at `path`. They have the same columns in the same order; those without rows add
+        nothing.
+    """
+
+    def __init__(self, spec: SourceSpec, path: Place, parts: Parts | None = None) -> None:
+        refuse_options(spec, exclude=True)
+        self.parts = parts
+        files = [path] if parts is None else _with_columns(parts)
+        first = open_table(files[0])
+        self._columns = first.columns
+        self._labels = resolve_labels(spec, self._columns, "column")
+        self._beside = Beside(spec, self._columns, "column")
+        self._features = resolve_columns(spec, self._columns, self._labels, *self._beside.refs)
+        first.check_features(self._features)
+        self._tables, dtypes = self._opened(first, files[1:])
+        self._offsets = np.cumsum([0, *(table.n_rows for table in self._tables)])
+        if first.kind == "csv" and not self._offsets[-1]:
+            raise InputError(f"{path} has a header but no rows.")
+        n_samples, n_features = check_shape((int(self._offsets[-1]), len(self._features)), str(path))
+        identity = file_identity(first.kind, path) if parts is None else parts.identity()
+        self.info = SourceInfo(
+            n_samples=n_samples,
+            n_features=n_features,
+            dtype=_common_dtype(dtypes, str(path)),
+            is_sparse=False,
+            feature_names=resolve_feature_names(spec, n_features, own=[self._columns[i] for i in self._features]),
+            identity={**identity, "columns": self._features},
+            row_multiple=max(table.row_multiple for table in self._tables),
+            has_labels=self._labels is not None,
+            beside=self._beside.names,
+        )
+
+    def _opened(self, first: Table, others: Sequence[Place]) -> tuple[list[Table], set[np.dtype[Any]]]:
+        """Return the tables and the types of their feature columns."""
+
+        def opened(path: Place) -> tuple[Table, set[np.dtype[Any]]]:
+            table = open_table(path)
+            _check_columns(table, first)
+            table.share_columns(first.columns)
+            return table, table.dtypes(self._features)
+
+        if isinstance(first.path, ObjectPath):
+            with ThreadPoolExecutor(OPENED_AT_ONCE) as threads:
+                found = list(threads.map(opened, others))
+        else:
+            found = [opened(path) for path in others]
+        tables = [first, *(table for table, _ in found)]
+        return tables, first.dtypes(self._features).union(*(dtypes for _, dtypes in found))
+
+    def read_rows(self, start: int, stop: int) -> Block:
+        """Return rows ``start:stop``, shape (stop - start, n_features)."""
+        check_range(start, stop, self.info.n_samples)
+        out = np.empty((stop - start, self.info.n_features), dtype=self.info.dtype)
+        number = int(np.searchsorted(self._offsets, start, side="right")) - 1
+        while number < len(self._tables) and self._offsets[number] < stop:
+            before = int(self._offsets[number])
+            begin, end = max(start, before), min(stop, int(self._offsets[number + 1]))
+            if begin < end:
+                self._tables[number].fill(self._features, begin - before, out[begin - start : end - start])
+            number += 1
+        return out
+
+    def read_labels(self) -> np.ndarray | None:
+        """Return the labels, shape (n_samples,), from the column or file that ``spec.labels`` names."""
+        return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_column)
+
+    def read_beside(self, name: str) -> np.ndarray | None:
+        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
+        return self._beside.read(name, self.info.n_samples, self._read_column)
+
+    def _read_column(self, name: str) -> np.ndarray:
+        import pyarrow as pa
+
+        number = self._columns.index(name)
+        first = self._tables[0]
+        parts: list[Any] = []
+        kind = None
+        for table in self._tables:
+            column = table.read_column(number)
+            kind = column.type if kind is None else kind
+            if column.type != kind:
+                kind = _common_type(kind, column.type, table, name)
+            parts.append(column)
+        chunks = [chunk.cast(kind) for part in parts for chunk in part.chunks]
+        whole = pa.chunked_array(chunks, type=kind)
+        return text_to_labels(whole) if first.kind == "csv" else arrow_to_labels(whole, f"{first.path}:{name}")
+
+
+def _with_columns(parts: Parts) -> list[Place]:
+    """Return the parts that are more than no bytes at all, which a text table without a header may be."""
+    files = [file for file, (size, _) in parts.states.items() if size or file.suffix.lower() in PARQUET_ENDINGS]
+    if not files:
+        raise InputError(f"{parts.where} has only empty files.")
+    return files
+
+
+def _common_type(kind: Any, other: Any, table: Table, name: str) -> Any:
+    """Return the Arrow type that holds the values of two."""
+    import pyarrow as pa
+
+    empty = [pa.table({name: pa.array([], _plain(one))}) for one in (kind, other)]
+    try:
+        return pa.concat_tables(empty, promote_options="permissive").schema.field(0).type
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InputError(
+            f"{table.path}: column {name!r} has type {other}, and {kind} in files before: write one type into all."
+        ) from error
+
+
+def _plain(kind: Any) -> Any:
+    import pyarrow as pa
+
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _check_columns(table: Table, first: Table) -> None:
+    """Raise unless a part has the columns of the first one, naming one that differs."""
+    if table.columns == first.columns:
+        return
+    strange = [name for name in table.columns if name not in first.columns]
+    lacking = [name for name in first.columns if name not in table.columns]
+    if lacking:
+        what = f"has no column {lacking[0]!r}"
+    elif strange:
+        what = f"has a column {strange[0]!r} more"
+    else:
+        pairs = zip(table.columns, first.columns, strict=False)
+        place = next((i for i, (own, other) in enumerate(pairs) if own != other), len(first.columns))
+        what = f"has its columns in another order, or twice, from column {place} on"
+    raise InputError(f"{table.path} {what}, unlike {first.path}: parts of one table have the same columns.")
+
+
+def _common_dtype(dtypes: set[np.dtype[Any]], where: str) -> np.dtype[Any]:
+    if all(dtype.kind in "iu" for dtype in dtypes):
+        return block_dtype(np.result_type(*dtypes), where)
+    return np.dtype(np.float32) if dtypes == {np.dtype(np.float32)} else np.dtype(np.float64)

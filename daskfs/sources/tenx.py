@@ -1,0 +1,78 @@
+"""Counts of single cells as 10x Genomics' Cell Ranger writes them: features x cells in compressed columns, so that the
+cells, which are the rows of X here, can be read in ranges.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.sources.base import SourceSpec
+from daskfs.sources.checks import check_shape, listed, unknown_name
+from daskfs.sources.csr import CSR_PARTS, CsrParts
+from daskfs.sources.matrices import Array, parts_of
+from daskfs.sources.members import Columns, Contents, Folder
+
+BARCODES = "barcodes"
+NAMES = {"features/name": "features/id", "gene_names": "genes"}
+"""Where feature names lie, and their identifiers: as of Cell Ranger 3, and before."""
+PARTS = (*CSR_PARTS, BARCODES)
+
+
+def find_tenx(spec: SourceSpec, folder: Folder) -> str | None:
+    """Return the group of a file that Cell Ranger wrote: ``matrix``, or before version 3 that of the genome; None for
+    another file, and where ``data.array`` names something else.
+    """
+    found = [name for name in folder.members() if _is_tenx(folder, name)]
+    if spec.array is not None:
+        return spec.array if spec.array in found else None
+    if len(found) > 1:
+        raise InputError(f"{folder.where} holds counts for {listed(found)}: name one by data.array.")
+    return found[0] if found else None
+
+
+def _is_tenx(folder: Folder, name: str) -> bool:
+    members = set(folder.members(name))
+    return set(PARTS) <= members and ("features" in members or "gene_names" in members)
+
+
+def tenx_contents(folder: Folder, name: str) -> Contents:
+    """Find X and what lies beside it in the group `name`.
+
+    Features are called by their names, of which several may be equal, or by what ``data.feature_names`` says:
+    ``features/id``, or another one of the features' columns. Labels lie in a file of their own; ``barcodes`` are a
+    column as well.
+    """
+    shape = _need(folder, f"{name}/shape")
+    if shape.shape != (2,) or shape.dtype.kind not in "iu":
+        raise InputError(f"{shape.where} has shape {shape.shape} and dtype {shape.dtype}; it is (features, cells).")
+    n_features, n_samples = check_shape(shape[:].tolist(), shape.where)
+    parts = [_need(folder, path) for path in parts_of(name)]
+    matrix = CsrParts(f"{folder.where}:{name}", (n_samples, n_features), *parts)
+    called = next(path for path in NAMES if folder.array(f"{name}/{path}") is not None or path == "gene_names")
+
+    def read(column: str) -> np.ndarray:
+        return _need(folder, f"{name}/{column}")[:]
+
+    def arrays_of(column: str) -> tuple[str, ...]:
+        return (f"{name}/{column}",)
+
+    columns = Columns(_feature_columns(folder, name, n_features), read, "feature column", arrays_of)
+    if called not in columns.names:
+        raise InputError(f"{folder.where}:{name} has no names of its {n_features} features under {called!r}.")
+    rows = Columns((BARCODES,), read, arrays_of=arrays_of)
+    names = tuple(str(value) for value in read(called))
+    return Contents(folder, matrix, parts_of(name), rows, columns, names, arrays_of(called))
+
+
+def _feature_columns(folder: Folder, name: str, n_features: int) -> tuple[str, ...]:
+    inside = [f"features/{member}" for member in folder.members(f"{name}/features")]
+    found = {path: folder.array(f"{name}/{path}") for path in (*inside, *NAMES, *NAMES.values())}
+    return tuple(path for path, array in found.items() if array is not None and array.shape == (n_features,))
+
+
+def _need(folder: Folder, name: str) -> Array:
+    array = folder.array(name)
+    if array is None:
+        raise unknown_name(name, "array", folder.members(name.rpartition("/")[0]), folder.where)
+    return array

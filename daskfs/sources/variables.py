@@ -1,0 +1,144 @@
+"""X and what lies beside it as arrays of an HDF5 file or a Zarr group, by their names: plain ones, and those of xarray
+and NetCDF, whose dimensions have names.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+import numpy as np
+
+from daskfs.errors import InputError, nearest
+from daskfs.sources.base import BESIDE, SourceSpec
+from daskfs.sources.cf import decoding
+from daskfs.sources.checks import listed, unknown_name
+from daskfs.sources.matrices import Array, DenseMatrix, Matrix, is_sparse_group, parts_of, sparse_matrix
+from daskfs.sources.members import Columns, Contents, Folder
+from daskfs.sources.zarrarray import in_place
+
+
+def variable_contents(spec: SourceSpec, folder: Folder) -> Contents:
+    """Find X and what lies beside it.
+
+    X is what ``data.array`` names, a dense array or a group with a sparse matrix, or else ``X``, or the only one that
+    there is; of xarray's and NetCDF's variables, the one whose dimensions ``data.dims`` names. Labels and columns
+    beside X are arrays of one dimension. Features are called as the text says that lies along their dimension under
+    its name.
+    """
+    variable = _Variables(spec, folder)
+    name = variable.find_matrix()
+    array = folder.array(name)
+    rows = Columns(variable.columns, variable.read)
+    if array is None:
+        if spec.dims is not None:
+            raise InputError(f"data.dims names dimensions, and {folder.where}:{name} is a sparse matrix without names.")
+        matrix: Matrix = sparse_matrix(folder, name)
+        return Contents(folder, matrix, parts_of(name), rows, Columns(variable.columns, variable.read))
+    transposed = _transposed(array, spec)
+    decode = decoding(array)
+    matrix = DenseMatrix(
+        array,
+        transposed=transposed,
+        decode=decode,
+        dtype=None if decode is None else decode.dtype,
+        place=in_place(array),
+    )
+    along = array.dimensions[0 if transposed else 1]
+    names = variable.names_along(along, matrix.shape[1])
+    name_arrays = () if names is None or along is None else (along,)
+    columns = Columns(variable.columns, variable.read_names)
+    return Contents(folder, matrix, (name,), rows, columns, names, name_arrays)
+
+
+class _Variables:
+    """The arrays of one folder."""
+
+    def __init__(self, spec: SourceSpec, folder: Folder) -> None:
+        self._spec, self._folder = spec, folder
+        self._is_array = folder.array("") is not None
+        self._members = () if self._is_array else folder.members()
+        self._arrays = {} if self._is_array else folder.arrays()
+        named = [getattr(spec, key) for key in ("labels", "feature_names", *BESIDE)]
+        known = (*self._arrays, None)
+        deeper = [name for name in named if name not in known and _is_below(name) and folder.array(name) is not None]
+        self.columns = (*self._arrays, *deeper)
+
+    def find_matrix(self) -> str:
+        """Return the name of what holds X."""
+        spec, folder = self._spec, self._folder
+        if self._is_array:
+            return ""
+        if spec.array is not None:
+            if folder.array(spec.array) is None and not is_sparse_group(folder, spec.array):
+                raise unknown_name(spec.array, "array", self._candidates() or self._members, folder.where)
+            return spec.array
+        if folder.array("X") is not None or is_sparse_group(folder, "X"):
+            return "X"
+        found = self._candidates()
+        if spec.dims is not None:
+            wanted = sorted(spec.dims)
+            of_dims = [name for name in found if sorted(map(str, self._dimensions(name))) == wanted]
+            found = tuple(of_dims) or found
+        if len(found) == 1:
+            return found[0]
+        if not found and is_sparse_group(folder, ""):
+            return ""
+        raise InputError(
+            f"{folder.where} holds {len(found)} two-dimensional arrays or sparse matrices, none called 'X'; it has "
+            f"{listed(self._members)}. Name the matrix by data.array."
+        )
+
+    def _candidates(self) -> tuple[str, ...]:
+        groups = [name for name in self._members if name not in self._arrays and is_sparse_group(self._folder, name)]
+        return (*(name for name, n_dimensions in self._arrays.items() if n_dimensions == 2), *groups)
+
+    def _dimensions(self, name: str) -> tuple[str | None, ...]:
+        array = self._folder.array(name)
+        return () if array is None else array.dimensions
+
+    def names_along(self, dimension: str | None, count: int) -> tuple[str, ...] | None:
+        """Return the text that lies along a dimension under its name; None where there is none."""
+        array = self._folder.array(dimension) if dimension is not None and dimension in self._arrays else None
+        if dimension is None or array is None or array.shape != (count,) or array.dtype.kind not in "OUST":
+            return None
+        return tuple(str(name) for name in self.read(dimension))
+
+    def read(self, name: str) -> np.ndarray:
+        """Return the values of an array, decoded."""
+        array = self._folder.array(name)
+        if array is None:
+            raise unknown_name(name, "member", self.columns, self._folder.where)
+        if len(array.shape) > 1 and array.shape[1:] != (1,):  # X itself may be named, and is not to be held
+            raise InputError(f"{array.where} has shape {array.shape}; one value for each row or feature is needed.")
+        values = array[...] if not array.shape else array[:]
+        decode = decoding(array)
+        return values if decode is None else decode(values)
+
+    def read_names(self, name: str) -> np.ndarray:
+        """Return the names of features; the numbers along a named dimension are names as well."""
+        values = self.read(name)
+        array = self._folder.array(name)
+        is_coordinate = array is not None and array.dimensions == (PurePosixPath(name).name,)
+        return values.astype(str).astype(object) if is_coordinate and values.dtype.kind in "iuf" else values
+
+
+def _is_below(name: str) -> bool:
+    return ".." not in PurePosixPath(name).parts and not name.startswith("/")
+
+
+def _transposed(array: Array, spec: SourceSpec) -> bool:
+    """Return whether the array's second dimension goes along the rows of X."""
+    if spec.dims is None:
+        return False
+    if array.dimensions == tuple(spec.dims):
+        return False
+    if array.dimensions == tuple(reversed(spec.dims)):
+        return True
+    named = [name for name in array.dimensions if name is not None]
+    if not named:
+        raise InputError(f"data.dims names dimensions, and those of {array.where} have no names: leave it out.")
+    wrong = next((name for name in spec.dims if name not in named), named[0])
+    raise InputError(
+        f"data.dims is {listed(spec.dims)}, and {array.where} has the dimensions {listed(named)}: X is a variable of "
+        f"two dimensions.{nearest(wrong, tuple(named))}"
+    )

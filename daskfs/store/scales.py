@@ -1,0 +1,121 @@
+"""What the steps of a scaling are told of rows and columns, wherever that lies.
+
+Norms and sums of rows, and moments of columns, lie beside the tiles, as the pass that fills these takes them. What the
+later steps of a chain ask of values after the earlier ones is taken by a run, in one more pass
+(:mod:`daskfs.store.transforms`), and lies in the run's store.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.errors import InputError
+from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.scaling import ColumnScale, RowScale, Scaling, Steps, median_sum, row_factors, row_sums, steps_of
+from daskfs.store import layout
+
+if TYPE_CHECKING:
+    from daskfs.store.tiles import Tiles
+
+
+class Scales:
+    """What scalings of some tiles are told.
+
+    Parameters
+    ----------
+    tiles
+        X, with the store of the run that reads it.
+    """
+
+    def __init__(self, tiles: Tiles) -> None:
+        self._tiles = tiles
+        self._checked: set[Scaling] = set()
+
+    def of_columns(self, scaling: Scaling) -> ColumnScale | None:
+        """Return mean and population standard deviation of each column before the step "zscore"; None where the
+        scaling has none.
+        """
+        steps = self._steps(scaling)
+        if steps.last != "zscore":
+            return None
+        if steps.first is None:
+            moments = self._tiles.column_moments()
+            mean, variance = moments["mean"], moments["variance"]
+        else:
+            mean, variance = self._tiles.run.open(layout.TRANSFORM_COLUMNS.format(scaling))[...]
+        return ColumnScale(mean, np.sqrt(variance))
+
+    def of_rows(self, scaling: Scaling, rows: slice, *, whole: bool = False) -> RowScale:
+        """Return what is known of some rows. Of `whole` rows nothing is read that their values say as well, but for
+        the sums and norms of these as they are stored.
+        """
+        steps, norms = self._steps(scaling), None
+        if steps.last == "unit" and steps.first is None:
+            norms = self._tiles.row_norms(rows)
+        elif steps.last == "unit" and not whole:
+            norms = self._tiles.run.open(layout.TRANSFORM_NORMS.format(scaling))[rows]
+        if steps.total is None:
+            return RowScale(None, norms)
+        return RowScale(row_factors(self._tiles.row_sums(rows), self._target(steps)), norms)
+
+    def of_block(self, scaling: Scaling, block: np.ndarray | sp.csr_matrix) -> RowScale:
+        """Return what a block of whole rows says itself, wherever these come from."""
+        steps = self._steps(scaling)
+        return RowScale() if steps.total is None else RowScale(row_factors(row_sums(block), self._target(steps)))
+
+    def _target(self, steps: Steps) -> float:
+        assert steps.total is not None
+        return self._median_sum if steps.total == "median" else float(steps.total)
+
+    @cached_property
+    def _median_sum(self) -> float:
+        known = self._tiles.info.facts.get("median_sum")
+        return median_sum(self._tiles.row_sums(slice(None))) if known is None else float(known)
+
+    # ------------------------------------------------------------------------------------------- values that serve
+    def _steps(self, scaling: Scaling) -> Steps:
+        self.check(scaling)
+        return steps_of(scaling)
+
+    def check(self, scaling: Scaling) -> None:
+        """Raise :class:`InputError` where a value of X cannot be rescaled so, naming its column and where it lies."""
+        steps = steps_of(scaling)
+        if scaling in self._checked or not (steps.total or steps.log1p):
+            return
+        minimum = self._minimum
+        bad = np.flatnonzero(minimum < 0 if steps.total else minimum <= -1)
+        if bad.size:
+            column = int(bad[0])
+            what = "'total' needs values of 0 or more" if steps.total else "'log1p' is log(1 + x), for values above -1"
+            name = self._tiles.feature_names()[column]
+            more = f", and so have {bad.size - 1} more columns" if bad.size > 1 else ""
+            msg = (
+                f"scaling '{scaling}': {what}; column {column} ('{name}') has {minimum[column]:g} in "
+                f"{self._place_of(column, minimum[column])}{more}. Choose another scaling, or leave such columns out."
+            )
+            raise InputError(msg)
+        self._checked.add(scaling)
+
+    @cached_property
+    def _minimum(self) -> np.ndarray:
+        matrix = self._tiles.matrix
+        if matrix is None:
+            return self._tiles.column_moments()["minimum"]
+        lowest = matrix.min(axis=0)
+        return np.asarray(lowest.todense() if sp.issparse(lowest) else lowest, np.float64).ravel()
+
+    def _place_of(self, column: int, value: float) -> str:
+        tiles = self._tiles
+        if tiles.matrix is not None:
+            values = tiles.matrix[:, [column]]
+            return f"row {np.flatnonzero((values.toarray() if is_sparse(values) else values) == value)[0]}"
+        partials, lowest = tiles.store.open(layout.PARTIALS), layout.PARTIAL_ROWS.index("minimum")
+        for index in range(tiles.shape.n_bands):
+            if partials[index : index + 1][0, lowest, column] == value:
+                break
+        rows = tiles.shape.band(index)
+        return f"rows {rows.start}:{rows.stop}"

@@ -1,0 +1,95 @@
+"""Stages "transform" and "transform-columns": what the later steps of scalings ask of values after the earlier ones.
+
+One pass over the tiles serves all scalings of a job. Each unit reads one band, applies the steps before the last, block
+of rows by block, and takes the norms of the rows for "unit" and the moments of the columns for "zscore"; nothing that
+is rescaled is written. Moments merge along a tree as those of the tiles do, so that their bits do not depend on the
+bands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.moments import Moments, cell_rows, merge_tree, row_blocks, tree_moments
+from daskfs.kernels.scaling import Scaling, ends_with, row_norms, scale_rows, steps_of
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.tiles import Tiles
+
+CELLS_AT_ONCE = 16
+"""Cells of the tree of moments whose rows are rescaled together: dense ones take 16 MiB."""
+
+
+def create_transforms(context: Context, parameters: Mapping[str, Any]) -> None:
+    """Create the arrays that all bands write into."""
+    shape = context.tiles.shape
+    for scaling in parameters["scalings"]:
+        if ends_with(scaling, "unit"):
+            name = layout.TRANSFORM_NORMS.format(scaling)
+            context.store.create(name, (shape.n_samples,), np.float64, (shape.tile_rows,))
+        else:
+            moments = (shape.n_bands, len(layout.TRANSFORM_ROWS), shape.n_features)
+            name = layout.TRANSFORM_PARTIALS.format(scaling)
+            context.store.create(name, moments, np.float64, (1, *moments[1:]))
+
+
+def take_statistics(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Take norms and moments of one band."""
+    store, tiles = context.store, context.tiles
+    band = tiles.shape.band(unit)
+    block = tiles.read_rows(band)
+    by_steps: dict[Scaling, list[Scaling]] = {}
+    for scaling in parameters["scalings"]:
+        first = steps_of(scaling).first
+        assert first is not None
+        by_steps.setdefault(first, []).append(scaling)
+    for first, scalings in by_steps.items():
+        norms, moments = _of_rows(tiles, block, first, scalings)
+        for scaling in scalings:
+            if ends_with(scaling, "unit"):
+                store.open(layout.TRANSFORM_NORMS.format(scaling))[band] = norms
+            else:
+                assert moments is not None
+                table = [getattr(moments, name) for name in layout.TRANSFORM_ROWS[1:]]
+                table.insert(0, np.full(tiles.shape.n_features, float(moments.count)))
+                store.open(layout.TRANSFORM_PARTIALS.format(scaling))[unit : unit + 1] = np.stack(table)[None]
+
+
+def _of_rows(
+    tiles: Tiles, block: np.ndarray | sp.csr_matrix, first: Scaling, scalings: Sequence[Scaling]
+) -> tuple[np.ndarray, Moments | None]:
+    """Return the norms of rows after the first steps, and the moments of the columns where a scaling asks for them."""
+    norms = np.empty(block.shape[0])
+    for_unit = any(ends_with(scaling, "unit") for scaling in scalings)
+    for_zscore = any(ends_with(scaling, "zscore") for scaling in scalings)
+
+    def parts() -> Iterator[Moments]:
+        for rows in row_blocks(block.shape[0], CELLS_AT_ONCE * cell_rows(block.shape[1], is_sparse(block))):
+            values = scale_rows(block[rows], first, None, tiles.scales.of_block(first, block[rows]))
+            if for_unit:
+                norms[rows] = row_norms(values)
+            if for_zscore:
+                yield tree_moments(values)
+
+    if for_zscore:
+        return norms, merge_tree(parts())
+    for _ in parts():
+        raise AssertionError
+    return norms, None
+
+
+def merge_statistics(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Merge the moments of the bands in order."""
+    del unit
+    store, shape = context.store, context.tiles.shape
+    for scaling in parameters["scalings"]:
+        if ends_with(scaling, "zscore"):
+            partials = store.open(layout.TRANSFORM_PARTIALS.format(scaling))
+            bands = (partials[index : index + 1][0] for index in range(shape.n_bands))
+            found = merge_tree(Moments(int(band[0, 0]), *band[1:]) for band in bands)
+            store.put_array(layout.TRANSFORM_COLUMNS.format(scaling), np.stack([found.mean, found.variance]))

@@ -1,0 +1,161 @@
+"""DataFrames of pandas, Polars and dask, and dask arrays: names in and out, and what stays lazy."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+
+import daskfs.scoring
+from daskfs import FisherScore, LaplacianScore, VarianceScore, evaluate_selectors
+
+N, D = 90, 6
+NAMES = [f"gene {number}" for number in range(D)]
+X = np.round(8 * np.random.default_rng(0).normal(size=(N, D)) * np.arange(1, D + 1)) / 8
+Y = np.arange(N) % 3
+PANDAS = pd.DataFrame(X, columns=NAMES)
+
+
+def in_parts(frame: pd.DataFrame) -> Any:
+    """Return a dask DataFrame whose partitions have lengths that nobody knows, one of them 0."""
+    parts = dd.from_pandas(frame, npartitions=4)
+    return dd.concat([parts[parts[frame.columns[0]] > 1e9], parts[parts[frame.columns[0]] > -1e9]])
+
+
+def refused(*_: Any, **__: Any) -> None:
+    raise AssertionError("computed")
+
+
+@pytest.fixture
+def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daskfs.scoring, "SMALL_BYTES", 0)
+
+
+FRAMES = {
+    "pandas": lambda: PANDAS,
+    "pandas nullable": lambda: PANDAS.convert_dtypes(),
+    "pandas of Arrow": lambda: PANDAS.convert_dtypes(dtype_backend="pyarrow"),
+    "polars": lambda: pl.DataFrame(X, schema=NAMES),
+    "polars query": lambda: pl.DataFrame(X, schema=NAMES).lazy().filter(pl.col(NAMES[0]) > -1e9),
+    "dask": lambda: dd.from_pandas(PANDAS, npartitions=3),
+    "dask nullable": lambda: dd.from_pandas(PANDAS.convert_dtypes(), npartitions=3),
+    "dask of unknown lengths": lambda: in_parts(PANDAS),
+}
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", FRAMES)
+    @pytest.mark.parametrize("small", [True, False])
+    def test_in(self, name: str, small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        if not small:
+            monkeypatch.setattr(daskfs.scoring, "SMALL_BYTES", 0)
+        fitted = FisherScore(2).fit(FRAMES[name](), Y)
+        np.testing.assert_array_equal(fitted.scores_, FisherScore(2).fit(X, Y).scores_)
+        assert fitted.feature_names_in_.tolist() == NAMES
+        assert fitted.get_feature_names_out().tolist() == [NAMES[i] for i in fitted.get_support(indices=True)]
+
+    @pytest.mark.parametrize("given", ["pandas", "polars"])
+    @pytest.mark.parametrize("wanted", ["pandas", "polars"])
+    def test_out(self, given: str, wanted: str) -> None:
+        frame = FRAMES[given]()
+        fitted = FisherScore(2).set_output(transform=wanted).fit(frame, Y)
+        out = fitted.transform(frame)
+        assert isinstance(out, pl.DataFrame if wanted == "polars" else pd.DataFrame)
+        assert list(out.columns) == fitted.get_feature_names_out().tolist()
+        np.testing.assert_array_equal(out.to_numpy(), X[:, fitted.get_support()])
+
+    @pytest.mark.usefixtures("nothing_is_small")
+    @pytest.mark.parametrize("columns", [range(D), ["a", "a", "b", "c", "d", "e"]])
+    def test_that_are_no_text_or_equal(self, columns: Any) -> None:
+        frame = pd.DataFrame(X, columns=list(columns))
+        fitted = VarianceScore(2).fit(dd.from_pandas(frame, npartitions=2))
+        np.testing.assert_array_equal(fitted.scores_, VarianceScore(2).fit(X).scores_)
+        assert hasattr(fitted, "feature_names_in_") == isinstance(columns, list)
+
+    def test_of_a_query_in_an_evaluation(self) -> None:
+        found = evaluate_selectors([FisherScore()], FRAMES["polars query"](), Y, n_selected=[1])
+        assert set(found.selection_frequency.column("name").to_pylist()) <= set(NAMES)
+
+
+class TestLazy:
+    def test_array(self) -> None:
+        fitted = FisherScore(2).fit(PANDAS.to_numpy(), Y)
+        blocks = da.from_array(X, chunks=(20, 4)).map_blocks(lambda block: block)
+        with dask.config.set(scheduler=refused):
+            out = fitted.transform(blocks)
+        assert isinstance(out, da.Array)
+        np.testing.assert_array_equal(out.compute(), X[:, fitted.get_support()])
+
+    def test_frame(self) -> None:
+        fitted = FisherScore(2).fit(PANDAS, Y)
+        frame = in_parts(PANDAS)
+        with dask.config.set(scheduler=refused):
+            out = fitted.transform(frame)
+        assert isinstance(out, dd.DataFrame)
+        assert list(out.columns) == fitted.get_feature_names_out().tolist()
+        np.testing.assert_array_equal(out.compute().to_numpy(), X[:, fitted.get_support()])
+
+    @pytest.mark.parametrize(
+        ("make", "message"),
+        [
+            (lambda: da.from_array(X[:, :4]), "X has 4 features, but VarianceScore is expecting 6 features"),
+            (lambda: dd.from_pandas(PANDAS[NAMES[1:]], npartitions=2), "X has 5 features"),
+            (lambda: dd.from_pandas(PANDAS[NAMES[::-1]], npartitions=2), "'gene 5' is not 'gene 0'"),
+        ],
+    )
+    def test_other_columns_are_refused_before(self, make: Any, message: str) -> None:
+        fitted = VarianceScore(2).fit(PANDAS)
+        with dask.config.set(scheduler=refused), pytest.raises(ValueError, match=message):
+            fitted.transform(make())
+
+
+@pytest.mark.usefixtures("nothing_is_small")
+class TestLarge:
+    def test_text_names_the_column(self) -> None:
+        frame = dd.from_pandas(PANDAS.assign(city="Ulm"), npartitions=2)
+        with pytest.raises(ValueError, match="'city' holds text"):
+            VarianceScore().fit(frame)
+
+    def test_a_missing_value_names_the_column(self) -> None:
+        frame = PANDAS.convert_dtypes()
+        frame.iloc[70, 4] = pd.NA
+        with pytest.raises(ValueError, match=r"\('gene 4'\).* NaN in row 70"):
+            VarianceScore().fit(dd.from_pandas(frame, npartitions=2))
+
+    def test_sparse_blocks_say_what_to_do(self) -> None:
+        blocks = da.from_array(X, chunks=(20, D)).map_blocks(sp.csr_matrix, meta=sp.csr_matrix((0, 0)))
+        with pytest.raises(TypeError, match="sparse blocks: save it"):
+            VarianceScore().fit(blocks)
+
+    def test_more_than_fits(self, tmp_path: Path) -> None:
+        """Partitions of 2 MB, of which nobody knows the lengths and 32 MB are all, are never there at once."""
+        scale = np.arange(1, 129)
+
+        def part(number: int) -> pd.DataFrame:
+            return pd.DataFrame(np.sin(np.arange(2000 + number))[:, None] * scale).add_prefix("x")
+
+        frame = dd.from_map(part, range(16))
+        with dask.config.set({"scheduler": "synchronous", "temporary-directory": str(tmp_path)}):
+            tracemalloc.start()
+            try:
+                fitted = VarianceScore(3).fit(frame)
+                peak = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+        assert fitted.ranking_.tolist() == list(range(128, 0, -1))
+        assert peak < 20 * 2**20
+
+
+def test_graph_criteria_take_frames() -> None:
+    expected = LaplacianScore(n_neighbors=5).fit(X).scores_
+    for name in ("polars", "dask of unknown lengths"):
+        np.testing.assert_array_equal(LaplacianScore(n_neighbors=5).fit(FRAMES[name]()).scores_, expected)
