@@ -34,6 +34,7 @@ from daskfs.hdf5 import ENDINGS, Hdf5Array, attributes_of, find, members_of, ope
 from daskfs.kernels.neighbors import METRICS, Metric
 from daskfs.kernels.scaling import CHAIN, Scaling, scaling_text
 from daskfs.places import Place, each, errors_of, name_below, place, zarr_store, zip_archive
+from daskfs.places.npyheader import read_header
 from daskfs.shown import masked
 from daskfs.store import layout
 from daskfs.store.arrays import ChunkedArray, open_foreign
@@ -301,9 +302,7 @@ class _NpzPart:
         self._path, self._name = path, f"{name}.npy"
         self._values: np.ndarray | None = None
         with _readable(path) as archive, archive.open(self._name) as member:
-            version = np.lib.format.read_magic(member)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            self.shape, _, self.dtype = read(member)
+            _, self.shape, _, self.dtype = read_header(member)
         self.held_bytes = math.prod(self.shape) * self.dtype.itemsize
 
     def __getitem__(self, selection: Any) -> np.ndarray:

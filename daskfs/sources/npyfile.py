@@ -16,6 +16,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.places import Fill, Place, reading
+from daskfs.places.npyheader import read_header
 from daskfs.sources.checks import first_line
 
 BUFFER_BYTES = 4 << 20
@@ -145,17 +146,11 @@ class NpyFile:
 def _parse_header(head: bytes, where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     stream = io.BytesIO(head)
     try:
-        version = np.lib.format.read_magic(stream)
-        if version == (1, 0):
-            shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
-        elif version == (2, 0):
-            shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(stream)
-        else:
-            raise InputError(f"{where} is in .npy version {version}, which only structured arrays need; save numbers.")
-    except InputError:
-        raise
+        version, shape, fortran_order, dtype = read_header(stream)
     except HEADER_ERRORS as error:
         raise InputError(f"{where} is truncated or not in .npy format: {first_line(error)}") from error
+    if version not in {(1, 0), (2, 0)}:
+        raise InputError(f"{where} is in .npy version {version}, which only structured arrays need; save numbers.")
     if dtype.hasobject:
         raise InputError(f"{where} holds Python objects (dtype object), which are never unpickled; save plain values.")
-    return tuple(int(size) for size in shape), bool(fortran_order), dtype, stream.tell()
+    return shape, fortran_order, dtype, stream.tell()

@@ -52,10 +52,11 @@ DELETE_ATTEMPTS = 5
 MAX_OPENED = 1024
 """Arrays that are kept open; a loop opens others in every round."""
 FACTS = "facts"
+NPY_START = 10
+"""Bytes before the header of an array in ``.npy`` format 1.0; the last two are its length."""
+NPY_PIECE = 2**18
 UNFINISHED_WRITE = re.compile(r"\..+\.\d+\.\d+\.tmp|.+\.[0-9a-f]{32}\.partial")
 """Names that :meth:`Store.write_bytes` and Zarr give to what they have not put in place yet."""
-_PARSING = threading.Lock()
-"""NumPy parses headers with ``ast``, which fails in several threads at a time (python/cpython#106905)."""
 LOOKED_AT = 4096
 """Units whose outputs are looked at together in an object store."""
 
@@ -235,10 +236,11 @@ class Store:
                 copy.deepcopy(dict(facts or {})),
             )
             return
-        text = json.dumps(facts or {}, sort_keys=True, allow_nan=False).encode()
-        named: dict[str, Any] = {FACTS: np.frombuffer(text, np.uint8)}
-        named |= {f"a-{key}": values for key, values in arrays.items()}
+        named: dict[str, Any] = {f"a-{key}": np.asarray(values, order="C") for key, values in arrays.items()}
+        kinds = {key: [values.dtype.str, values.shape] for key, values in named.items()}
+        text = json.dumps({"facts": facts or {}, "arrays": kinds}, sort_keys=True, allow_nan=False).encode()
         buffer = io.BytesIO()
+        named[FACTS] = np.frombuffer(text, np.uint8)
         np.savez(buffer, **named)
         self.write_bytes(name, buffer.getbuffer())
 
@@ -259,14 +261,17 @@ class Store:
             msg = f"{self.url}/{name} is damaged: it is a directory."
             raise self._damaged(name, msg) from error
         try:
-            with file, _PARSING, np.load(file, allow_pickle=False) as found:
-                arrays = {key.removeprefix("a-"): found[key] for key in found.files if key != FACTS}
-                facts: dict[str, Any] = json.loads(found[FACTS].tobytes())
+            with file, zipfile.ZipFile(file) as archive:
+                told = json.loads(_values_of(archive, FACTS))
+                arrays = {
+                    key.removeprefix("a-"): np.frombuffer(_values_of(archive, key), np.dtype(kind)).reshape(shape)
+                    for key, (kind, shape) in told["arrays"].items()
+                }
         except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             msg = f"{self.url}/{name} is damaged: {error}"
             raise self._damaged(name, msg) from error
         count_bytes(read=sum(values.nbytes for values in arrays.values()))
-        return arrays, facts
+        return arrays, told["facts"]
 
     def delete(self, name: str) -> None:
         """Delete an object, an array or everything below a name; nothing happens when it is not there."""
@@ -450,6 +455,25 @@ class Store:
             if isinstance(error, OSError) and says_nothing(self.root, error):
                 raise
             return None
+
+
+def _values_of(archive: zipfile.ZipFile, name: str) -> bytearray:
+    """Return the bytes of an array in C order. Its header is passed over: NumPy parses one with ``ast``, which fails
+    when another thread, or what the garbage collector calls, does the same meanwhile (python/cpython#106905).
+    """
+    member = archive.getinfo(f"{name}.npy")
+    with archive.open(member) as file:
+        start = NPY_START + int.from_bytes(file.read(NPY_START)[-2:], "little")
+        file.read(start - NPY_START)
+        values = bytearray(member.file_size - start)
+        filled = 0
+        while filled < len(values):
+            piece = file.read(min(NPY_PIECE, len(values) - filled))
+            if not piece:
+                raise EOFError(f"{member.filename} ends after {filled:,} of {len(values):,} bytes")
+            values[filled : filled + len(piece)] = piece
+            filled += len(piece)
+    return values
 
 
 def _is_stated(stated: Any) -> bool:
