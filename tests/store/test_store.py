@@ -178,7 +178,7 @@ class TestArraysInOneObject:
     def test_they_are_read_without_the_parser_of_python(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """``ast`` fails now and then in threads, in versions of Python that are about (python/cpython#106905)."""
 
-        def fails(text: str) -> None:
+        def fails(_text: str) -> None:
             raise SystemError("AST constructor recursion depth mismatch")
 
         Store(tmp_path).write_arrays("x.npz", {"a": np.asfortranarray(np.arange(6.0).reshape(2, 3))})
