@@ -382,8 +382,13 @@ Batch = Annotated[
 Transpose = Annotated[bool, typer.Option("--transpose", help="Of a Matrix Market file: its columns are the rows of X.")]
 Exclude = Annotated[list[str] | None, typer.Option(help="Table column that is no feature and that no option names.")]
 Task = Annotated[str, typer.Option(help="auto, classification or regression.")]
-Missing = Annotated[str, typer.Option(help="What becomes of missing values: refuse or mean (of their columns).")]
+Missing = Annotated[
+    str, typer.Option(help="What becomes of missing values: refuse, mean (of their columns) or pairwise.")
+]
 Names = Annotated[str | None, typer.Option(help="Member or text file with the feature names.")]
+RowNames = Annotated[
+    str | None, typer.Option(help="Column, member or path with the names of the rows; default: what the source says.")
+]
 
 
 def _data_block(exclude: list[str] | None, **keys: str | bool | tuple[str, str] | None) -> Any:
@@ -410,6 +415,7 @@ def convert(
     task: Task = "auto",
     missing: Missing = "refuse",
     feature_names: Names = None,
+    row_names: RowNames = None,
     workers: Annotated[int, typer.Option(min=0, help="Worker processes; 0 works in this one.")] = 2,
     memory_limit: Annotated[str | None, typer.Option(help="Of one worker, e.g. 2GiB.")] = None,
     quiet: Quiet = False,
@@ -436,6 +442,7 @@ def convert(
         task=task,
         missing=missing,
         feature_names=feature_names,
+        row_names=row_names,
     )
     cluster = make_cluster({"workers": workers, "memory_limit": memory_limit})
     progress = _progress(quiet, verbose)
@@ -462,9 +469,10 @@ def inspect(
     exclude: Exclude = None,
     task: Task = "auto",
     feature_names: Names = None,
+    row_names: RowNames = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show shape, tiles, labels, weights, groups, times, batches, missing values and constant features."""
+    """Show shape, tiles, labels, weights, groups, times, batches, names of rows, missing values, constant features."""
     from daskfs.inspection import inspect_data
 
     data = _data_block(
@@ -480,6 +488,7 @@ def inspect(
         batch=batch,
         task=task,
         feature_names=feature_names,
+        row_names=row_names,
     )
     _emit(inspect_data(data), as_json, _description_lines)
 
@@ -500,6 +509,7 @@ _TOLD: dict[str, Callable[[Any], str | list[str]]] = {
     "groups": lambda g: f"{g['n_groups']}, each of {g['smallest']} to {g['largest']} rows",
     "times": lambda t: f"{t['n_distinct']} different ones, from {t['first']} to {t['last']}",
     "batch": lambda b: [f"{name} ({rows} rows)" for name, rows in zip(b["names"], b["rows"], strict=True)],
+    "row_names": lambda names: f"{', '.join(names['first'])}, ...",
     "duplicate": lambda groups: [" = ".join(names) for names in groups],
 }
 

@@ -16,10 +16,9 @@ from daskfs.sources import Source, open_source
 from daskfs.sources.base import BESIDE
 from daskfs.sources.beside import COLUMNS
 from daskfs.sources.labels import encode_labels
-from daskfs.status import describe_tiles
+from daskfs.status import LISTED, describe_counts, describe_tiles
+from daskfs.store.rownames import describe_row_names
 from daskfs.store.tiles import Shape
-
-LISTED = 20
 
 
 def inspect_data(data: DataBlock) -> dict[str, Any]:
@@ -28,8 +27,8 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
     Returns
     -------
     dict
-        Shape, dtype, tiles, labels, columns beside X, `missing` and `infinite` (name to count, the first 20 columns),
-        constant and duplicate features.
+        Shape, dtype, tiles, labels, columns beside X, names of rows, `missing` and `infinite` (name to count, the 20
+        columns with the most), constant and duplicate features.
     """
     spec = source_spec(data)
     if is_tile_store(spec):
@@ -49,10 +48,9 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
         "task": labels.task if labels else None,
         "n_labelled": int(labels.is_labelled.sum()) if labels else 0,
         **{name: None if values is None else COLUMNS[name].describe(values) for name, values in beside.items()},
-        "n_missing": int(missing.sum()),
-        "missing": _listed(names, missing),
-        "n_infinite": int(infinite.sum()),
-        "infinite": _listed(names, infinite),
+        "row_names": describe_row_names(source),
+        **describe_counts("missing", names, missing),
+        **describe_counts("infinite", names, infinite),
         "n_constant": int(constant.sum()),
         "constant": [names[i] for i in np.flatnonzero(constant)[:LISTED]],
         **describe_equal(np.where(constant, np.arange(first.size), first), names),
@@ -60,10 +58,6 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
     if labels is not None and labels.task == "classification":
         result["classes"] = {name: int((labels.values == code).sum()) for code, name in enumerate(labels.classes)}
     return result
-
-
-def _listed(names: list[str], counts: np.ndarray) -> dict[str, int]:
-    return {names[i]: int(counts[i]) for i in np.flatnonzero(counts)[:LISTED]}
 
 
 def _scan(source: Source, shape: Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -19,6 +19,7 @@ from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.correlationspec import CorrelationSpec
 from daskfs.kernels.labels import Labels
+from daskfs.kernels.missing import filled_by_means, has_missing, observed
 from daskfs.kernels.moments import tree_moments
 from daskfs.kernels.scaling import row_norms, row_sums, without_zscore
 from daskfs.methods.registry import Method, check_labels
@@ -27,8 +28,15 @@ from daskfs.plan.correlations import plan_correlation
 from daskfs.plan.graph import plan_graph
 from daskfs.plan.scores import slab_columns
 from daskfs.plan.stages import Plan, Stage, digest, fingerprinted
-from daskfs.planning.lists import check_sparse, limited_lists, longest_given, needed_lists, plan_all_lists
-from daskfs.planning.methods import is_scaled, plan_methods
+from daskfs.planning.lists import (
+    check_pairwise,
+    check_sparse,
+    limited_lists,
+    longest_given,
+    needed_lists,
+    plan_all_lists,
+)
+from daskfs.planning.methods import check_missing, is_scaled, plan_methods
 from daskfs.planning.transforms import asked_scalings, plan_transforms
 from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.ranking.tables import method_scores
@@ -44,19 +52,42 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-def memory_context(X: np.ndarray | sp.csr_matrix, labels: Labels | None, weights: np.ndarray | None = None) -> Context:
-    """Return a context whose tiles are a matrix in memory; nothing is copied or written."""
-    check_finite(X, 0, None, "X")
+def memory_context(
+    X: np.ndarray | sp.csr_matrix, labels: Labels | None, weights: np.ndarray | None = None, missing: str = "refuse"
+) -> Context:
+    """Return a context whose tiles are a matrix in memory; nothing is copied or written.
+
+    Parameters
+    ----------
+    X
+        Dense or CSR; under the policy "mean" its missing values are filled in their place, where they may be.
+    labels, weights
+        Of its rows.
+    missing
+        What becomes of NaN: "refuse", "mean" or "pairwise", as ``data.missing`` of a job says.
+    """
+    check_finite(X, 0, None, "X", may_miss=missing != "refuse")
+    if missing == "mean":
+        X = filled_by_means(X)
+    fill, facts = None, {}
+    if missing == "pairwise" and has_missing(X):
+        known = observed(X)
+        fill = np.stack([known.values(X.shape[0], X.dtype), known.missing])
+        facts["missing"] = {"policy": missing, "total": int(known.missing.sum())}
+    check_finite(X, 0, None, "X", may_miss=fill is not None)
     n_samples, n_features = X.shape
     sparse = is_sparse(X)
     shape = Shape(
         n_samples, n_features, X.dtype.name, sparse, int(X.nnz) if is_sparse(X) else None, n_samples, n_features
     )
     store = _LazyMoments(X)
+    if fill is not None:
+        store.put_array(layout.FILL, fill)
     task, classes = (labels.task, labels.classes) if labels is not None else (None, ())
     put_labels(store, labels)
     put_beside(store, "weights", weights)
-    return Context(store, Tiles(store, TileInfo(shape, "memory", "memory", None, task, classes), X))
+    info = TileInfo(shape, "memory", "memory", None, task, classes, facts=facts)
+    return Context(store, Tiles(store, info, X))
 
 
 class _LazyMoments(Store):
@@ -70,7 +101,7 @@ class _LazyMoments(Store):
         """Return an array, computing moments, norms or sums at the first call."""
         if name == layout.COLUMNS and name not in self._memory:
             m = tree_moments(self._X)
-            self.put_array(name, np.stack([m.mean, m.variance, m.minimum, m.maximum, np.full_like(m.mean, np.nan)]))
+            self.put_array(name, np.stack([m.mean, m.variance, *m.extremes, np.full_like(m.mean, np.nan)]))
         elif name == layout.ROW_NORMS and name not in self._memory:
             self.put_array(name, row_norms(self._X))
         elif name == layout.ROW_SUMS and name not in self._memory:
@@ -114,11 +145,15 @@ def score_features(
     if given is not None:
         lists = limited_lists(lists, given)
     counts = (len(labels.classes), int(labels.is_labelled.sum())) if labels is not None else (None, None)
-    columns = slab_columns(shape, is_scaled(methods), memory_limit)
+    tiles = context.tiles
+    check_missing(tiles.missing_policy, methods)
+    columns = slab_columns(shape, is_scaled(methods), memory_limit, pairwise=tiles.is_pairwise)
     unknown = {name: found for name, found in lists.items() if name not in known}
     stages = plan_transforms(shape, asked_scalings(methods, {} if given is not None else unknown))
-    stages += plan_all_lists(shape, unknown, memory_limit, given)
-    stages += plan_methods(shape, methods, lists, columns, 0, memory_limit, counts, given)
+    if given is None:
+        check_pairwise(tiles.missing_policy, unknown)
+    stages += plan_all_lists(shape, unknown, memory_limit, given, pairwise=tiles.is_pairwise)
+    stages += plan_methods(shape, methods, lists, columns, 0, memory_limit, counts, given, pairwise=tiles.is_pairwise)
     for name, (indices, distances) in known.items():
         context.store.put_array(layout.KNN_INDICES.format(name), indices)
         context.store.put_array(layout.KNN_DISTANCES.format(name), distances)
@@ -150,6 +185,7 @@ def filter_features(
         Features that may be selected, best first, int64; and features that may not, with the reason, by rank.
     """
     shape = context.tiles.shape
+    check_missing(context.tiles.missing_policy, [], *(["a filter of redundant features"] if wanted["measure"] else []))
     columns = slab_columns(shape, False, None)
     stages = plan_transforms(shape, asked_scalings([], {}, [without_zscore(wanted["scaling"])]))
     run_all(context, stages + plan_redundancy(shape, [method_to_json(method)], wanted, columns, 0), client)
@@ -160,6 +196,7 @@ def filter_features(
 
 def find_correlations(context: Context, spec: CorrelationSpec, client: Client | None = None) -> FeatureCorrelations:
     """Return the distance correlations of all features with each other."""
+    check_missing(context.tiles.missing_policy, [], "distance correlation")
     shape = context.tiles.shape
     columns = slab_columns(shape, spec.felt is not None, None)
     stages = plan_transforms(shape, asked_scalings([], {}, [spec.felt]))
@@ -173,12 +210,13 @@ def find_lists(
     """Return neighbour lists (indices, distances), each (n_samples, k), and the estimated recall, None for an exact
     search.
     """
-    check_sparse(spec, context.tiles.shape.is_sparse)
-    shape = context.tiles.shape
-    run_all(
-        context, plan_transforms(shape, asked_scalings([], {spec.name: (spec, k)})) + plan_graph(shape, spec, k), client
-    )
-    store = context.store
+    tiles, store = context.tiles, context.store
+    wanted = {spec.name: (spec, k)}
+    check_sparse(spec, tiles.shape.is_sparse)
+    check_pairwise(tiles.missing_policy, wanted)
+    stages = plan_transforms(tiles.shape, asked_scalings([], wanted))
+    stages += plan_graph(tiles.shape, spec, k, pairwise=tiles.is_pairwise)
+    run_all(context, stages, client)
     recall = store.read_json(layout.RECALL_SUMMARY.format(spec.name))
     indices, distances = (
         store.open(layout.KNN_INDICES.format(spec.name))[...].astype(np.int64),
@@ -242,7 +280,7 @@ def _kind(X: Any) -> str:
 
 
 @contextmanager
-def stored_context(X: Any) -> Iterator[tuple[Context, tuple[str, ...] | None, Client | None]]:
+def stored_context(X: Any, missing: str = "refuse") -> Iterator[tuple[Context, tuple[str, ...] | None, Client | None]]:
     """Yield a context for X that is not in memory, its feature names, and the client to use.
 
     Tiles and results lie in a temporary directory (Dask's ``temporary-directory``, which workers must share) that is
@@ -260,7 +298,8 @@ def stored_context(X: Any) -> Iterator[tuple[Context, tuple[str, ...] | None, Cl
     client = current_client()
     with tempfile.TemporaryDirectory(prefix="daskfs-", dir=dask.config.get("temporary-directory", None)) as scratch:
         source, member = _as_path(X, Path(scratch))
-        tiles_plan = plan_tiles(make_data({"source": source, "array": member}), f"{scratch}/{layout.TILES_DIR}", None)
+        data = make_data({"source": source, "array": member, "missing": missing})
+        tiles_plan = plan_tiles(data, f"{scratch}/{layout.TILES_DIR}", None)
         if tiles_plan.stages:
             fill_tiles(tiles_plan, Runner(Pool(client), Silent(), _ignore))
         tiles = open_tiles(tiles_plan.url)
@@ -325,23 +364,27 @@ def loaded_if_small(X: Any) -> Any:
 
 @contextmanager
 def opened(
-    X: Any, labels: Labels | None, weights: np.ndarray | None = None
+    X: Any, labels: Labels | None, weights: np.ndarray | None = None, missing: str = "refuse"
 ) -> Iterator[tuple[Context, tuple[str, ...] | None, Client | None]]:
     """Yield a context for X, feature names where X brings some, and the client to use.
 
     Parameters
     ----------
     X
-        A finite array or CSR matrix in memory, or anything that :func:`is_stored`.
+        An array or CSR matrix in memory, or anything that :func:`is_stored`.
     labels
         Labels of its rows.
     weights
         How many rows each row counts for, checked, shape (n_samples,), float64; None for one each.
+    missing
+        What becomes of NaN, as :func:`memory_context` takes it. Tiles that were written before have their own policy,
+        which stays where this is "refuse".
     """
     if not is_stored(X):
-        yield memory_context(X, labels, weights), None, None
+        X = X.copy() if missing == "mean" and has_missing(X) else X
+        yield memory_context(X, labels, weights, missing), None, None
         return
-    with stored_context(X) as (context, names, client):
+    with stored_context(X, missing) as (context, names, client):
         if labels is not None:
             put_labels(context.store, labels)
         put_beside(context.store, "weights", weights)

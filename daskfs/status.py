@@ -30,9 +30,19 @@ from daskfs.store.context import Context, open_tiles
 from daskfs.store.store import Store
 from daskfs.store.tiles import read_tile_info
 
+LISTED = 20
+
+
+def describe_counts(what: str, names: Sequence[str], counts: np.ndarray) -> dict[str, Any]:
+    """Return how many values of columns are `what`, in all and by the names of the 20 columns that have the most."""
+    most = np.argsort(-counts, kind="stable")[:LISTED]
+    return {f"n_{what}": int(counts.sum()), what: {names[i]: int(counts[i]) for i in most[counts[most] > 0]}}
+
 
 def describe_tiles(url: str) -> dict[str, Any]:
-    """Return shape, tiles, labels, columns beside X, and constant and duplicate features of a finished tile store."""
+    """Return shape, tiles, labels, columns beside X, names of rows, missing values, and constant and duplicate features
+    of a finished tile store.
+    """
     tiles = open_tiles(url)
     names = tiles.feature_names()
     constant = np.flatnonzero(tiles.constant_columns())
@@ -49,8 +59,11 @@ def describe_tiles(url: str) -> dict[str, Any]:
         "task": tiles.info.task,
         **counts,
         **{name: tiles.info.facts.get(name) for name in BESIDE},
+        "row_names": tiles.info.facts.get("row_names"),
+        "missing_policy": tiles.missing_policy,
+        **describe_counts("missing", names, tiles.n_missing()),
         "n_constant": constant.size,
-        "constant": [names[i] for i in constant[:20]],
+        "constant": [names[i] for i in constant[:LISTED]],
         **describe_equal(tiles.first_equal(), names),
     }
 

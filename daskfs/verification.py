@@ -423,7 +423,7 @@ class _Check:
             return
         if info is None or info.x_path is None:
             return
-        tiles, shape = open_tiles(store.url), info.shape
+        tiles, shape = open_tiles(store.url).as_counted(), info.shape
         self.found.notes.append(
             f"{info.x_path} is used where it lies, and was written by another program: it is compared with the norms "
             "of its rows and the moments of its columns; chunks that are not there are read as its fill value, by the "

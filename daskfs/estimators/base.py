@@ -74,7 +74,9 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         ----------
         X
             Array, CSR or CSC matrix, DataFrame, dask array or DataFrame, Zarr array, or the path of any source that
-            ``daskfs convert`` reads; shape (n_samples, n_features), finite.
+            ``daskfs convert`` reads; shape (n_samples, n_features), finite. Values may be missing in tiles only, which
+            say what becomes of these (``daskfs convert --missing``): under "pairwise" each feature is scored from the
+            rows that have it.
         y
             Labels, shape (n_samples,): class labels with -1 for unlabelled rows, or a float target with NaN for those.
             Ignored by criteria that use none.
@@ -91,7 +93,9 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            For NaN or infinite values (naming column and row), labels or weights that cannot serve, or too few rows.
+            For NaN or infinite values (naming column and row), labels or weights that cannot serve, or too few rows;
+            :class:`~daskfs.errors.JobError` for tiles with missing values "pairwise" under a method that compares
+            features, or rows, in all their values.
         """
         self._validate_params()
         columns = list(X.columns) if is_dask_frame(X) else None

@@ -17,7 +17,7 @@ from daskfs.graph.given import Graph, NeighborLists
 from daskfs.graph.mixed import open_rows
 from daskfs.graph.spec import WidthRule
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.neighbors import Metric
+from daskfs.kernels.rows import Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.weights import WeightKind
 from daskfs.methods.registry import Method, label_warnings

@@ -17,7 +17,7 @@ from daskfs.graph.given import Graph, NeighborLists
 from daskfs.graph.spec import WidthRule
 from daskfs.kernels.elimination import Candidates, CriterionName, SlackReading
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.neighbors import METRICS, Metric
+from daskfs.kernels.rows import METRICS, Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.weights import WEIGHT_KINDS, WeightKind
 from daskfs.methods.registry import Method

@@ -21,7 +21,7 @@ from daskfs.methods.registry import Method, check_labels, criterion_named, make_
 from daskfs.plan.scores import slab_columns
 from daskfs.plan.stages import Stage
 from daskfs.planning.evaluation import plan_tests
-from daskfs.planning.methods import is_scaled
+from daskfs.planning.methods import check_missing, is_scaled
 from daskfs.planning.tiles import TilePlan
 from daskfs.scoring import is_query, is_stored, loaded_if_small, opened, run_all, score_features
 from daskfs.sources.base import BESIDE
@@ -209,13 +209,14 @@ def evaluate_selectors(
         weights = context.weights()
         for method in methods:
             check_labels(method.criterion, method.label, found, weights)
+        check_missing(context.tiles.missing_policy, methods)
         tiles = _tiles_of(context, found, beside)
         stages = plan_tests(
             block,
             tiles,
             methods,
             0,
-            slab_columns(tiles.shape, is_scaled(methods), None),
+            slab_columns(tiles.shape, is_scaled(methods), None, pairwise=tiles.is_pairwise),
             None,
             known,
             GraphBlock(),
@@ -302,6 +303,7 @@ def _tiles_of(context: Context, labels: Labels, beside: Mapping[str, Any]) -> Ti
         **{f"has_{name}": name in beside for name in BESIDE},  # type: ignore[arg-type]
         n_classes=len(labels.classes) or None,
         n_labelled=int(labels.is_labelled.sum()),
+        missing=context.tiles.missing_policy,
     )
 
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from daskfs.kernels.cut import CUT_ROWS, cut_of
-from daskfs.kernels.neighbors import exact_neighbors, prepare_rows
+from daskfs.kernels.neighbors import exact_neighbors
+from daskfs.kernels.rows import prepare_rows
 from daskfs.kernels.threads import one_thread
 
 

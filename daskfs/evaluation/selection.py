@@ -21,7 +21,6 @@ from daskfs.graph.givenfiles import open_graph
 from daskfs.graph.spec import GraphSpec, Lists
 from daskfs.kernels.aggregate import combine_ranks
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.missing import filled_by_means
 from daskfs.methods.registry import Method
 from daskfs.planning.lists import needed_lists, plan_all_lists
 from daskfs.planning.transforms import asked_scalings, plan_transforms
@@ -47,14 +46,15 @@ def find_lists_of_rows(context: Context, parameters: Mapping[str, Any], unit: in
     """Find the neighbor lists of one set of rows, for all methods; no longer ones than there are other rows."""
     one = Design(parameters).sets_of_rows()[unit]
     places = seen_by(context, parameters, one).places
-    own = memory_context(filled_by_means(rows_of_sample(context, parameters)[places]), None)
+    own = memory_context(rows_of_sample(context, parameters)[places], None, None, context.tiles.missing_policy)
     wanted = lists_over_rows(methods_from(parameters["methods"]), places.size, parameters)
     lists = {name: (spec, min(k, places.size - 1)) for name, (spec, k) in wanted.items()}
     arrays: dict[str, np.ndarray] = {}
     if lists:
         shape = own.tiles.shape
         stages = plan_transforms(shape, asked_scalings([], lists))
-        run_all(own, stages + plan_all_lists(shape, lists, parameters["memory_limit"]), None)
+        stages += plan_all_lists(shape, lists, parameters["memory_limit"], pairwise=own.tiles.is_pairwise)
+        run_all(own, stages, None)
     for name in lists:
         arrays[f"{name}/indices"] = own.store.open(layout.KNN_INDICES.format(name))[...]
         arrays[f"{name}/distances"] = own.store.open(layout.KNN_DISTANCES.format(name))[...]
@@ -92,12 +92,15 @@ def select_features(context: Context, parameters: Mapping[str, Any], unit: int) 
         method = dataclasses.replace(method, parameters=method.parameters.redrawn(selection.place))
     seen = seen_by(context, parameters, selection)
     X = rows_of_sample(context, parameters)[seen.places]
-    own = memory_context(filled_by_means(X.copy() if method.combined else X), seen.labels, seen.weights)
+    policy = context.tiles.missing_policy
+    own = memory_context(X.copy() if method.combined else X, seen.labels, seen.weights, policy)
     n_labelled = int(seen.labels.is_labelled.sum())
     deepest = max(design.sizes)
     try:
         if method.combined:
-            own.store.put_array(layout.SCORES.format(method.label), _combined_table(X, method, seen, parameters))
+            own.store.put_array(
+                layout.SCORES.format(method.label), _combined_table(X, method, seen, parameters, policy)
+            )
         else:
             known = _known_lists(context, parameters, method, selection, seen.places.size)
             _score(own, method, seen.labels, parameters, known)
@@ -117,7 +120,7 @@ def _score(
     return score_features(own, [method], labels, given, known=known, memory_limit=limit)[method.label]
 
 
-def _combined_table(X: Matrix, method: Method, seen: Seen, parameters: Mapping[str, Any]) -> np.ndarray:
+def _combined_table(X: Matrix, method: Method, seen: Seen, parameters: Mapping[str, Any], policy: str) -> np.ndarray:
     """Return what the rankings within the batches come to. A batch that cannot serve the method, as it has too few of
     the rows or labels, is left out, as in a run; :class:`InputError` where that leaves none.
     """
@@ -126,7 +129,7 @@ def _combined_table(X: Matrix, method: Method, seen: Seen, parameters: Mapping[s
     for number in np.unique(seen.batches):
         rows = np.flatnonzero(seen.batches == number)
         labels = seen.labels.of_rows(rows)
-        own = memory_context(filled_by_means(X[rows]), labels, None if seen.weights is None else seen.weights[rows])
+        own = memory_context(X[rows], labels, None if seen.weights is None else seen.weights[rows], policy)
         try:
             check_batch_size(rows.size)
             known = _found_lists(own, plain, parameters)
@@ -145,9 +148,8 @@ def _found_lists(own: Context, method: Method, parameters: Mapping[str, Any]) ->
     lists = lists_over_rows([method], shape.n_samples, parameters)
     if not lists:
         return {}
-    stages = plan_transforms(shape, asked_scalings([], lists)) + plan_all_lists(
-        shape, lists, parameters["memory_limit"]
-    )
+    stages = plan_transforms(shape, asked_scalings([], lists))
+    stages += plan_all_lists(shape, lists, parameters["memory_limit"], pairwise=own.tiles.is_pairwise)
     run_all(own, stages, None)
     indices, distances = layout.KNN_INDICES, layout.KNN_DISTANCES
     return {

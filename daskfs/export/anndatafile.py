@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskfs.errors import JobError
-from daskfs.export.arrays import CHUNK_VALUES, X, fill_rows
+from daskfs.export.arrays import CHUNK_VALUES, X, fill_names, fill_rows, text_array
 from daskfs.export.contents import KEY, Contents, reduced_table
 from daskfs.export.reduced import Reduced
 from daskfs.kernels.blocks import is_sparse
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 EXTRA = "anndata"
 EMPTY = ("layers", "obsm", "varm", "obsp", "varp")
+INDEX = "_index"
 H5AD = ".h5ad"
 ZARR = ".zarr"
 OBS = {"labels": "label", "weights": "weight", "groups": "group", "times": "time", "batch": "batch"}
@@ -48,7 +49,7 @@ def write_anndata(path: Path, contents: Contents, reduced: Reduced | None, *, as
         for name in EMPTY:
             write_elem(root, name, {})
         write_elem(root, "var", _frame(*reduced_table(contents, None if reduced is None else reduced.features)))
-        write_elem(root, "obs", _obs(reduced))
+        _write_obs(root, reduced, as_zarr=as_zarr)
         write_elem(root, "uns", {KEY: storable(contents.facts)})
         if reduced is not None:
             _write_x(root, reduced, as_zarr=as_zarr)
@@ -84,12 +85,29 @@ def _frame(names: list[str], columns: Mapping[str, np.ndarray]) -> pd.DataFrame:
     return pd.DataFrame(dict(columns), index=pd.Index(names, dtype=object))
 
 
-def _obs(reduced: Reduced | None) -> pd.DataFrame:
-    """Return labels and the columns beside X; rows are called by their numbers, as tiles hold no names of rows."""
-    import pandas as pd
+def _write_obs(root: Any, reduced: Reduced | None, *, as_zarr: bool) -> None:
+    """Write labels and the columns beside X, one by one, and what the rows are called, some of these at a time: a
+    DataFrame would hold a piece of text for each row.
+    """
+    from anndata.io import write_elem
 
     if reduced is None:
-        return _frame([], {})
+        write_elem(root, "obs", _frame([], {}))
+        return
+    columns = _obs_columns(reduced)
+    group = root.create_group("obs")
+    group.attrs.update({"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": INDEX})
+    group.attrs["column-order"] = list(columns)
+    for name, values in columns.items():
+        write_elem(group, name, values)
+    names = text_array(group, INDEX, reduced.info.n_samples, as_zarr=as_zarr)
+    names.attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
+    fill_names(names, reduced)
+
+
+def _obs_columns(reduced: Reduced) -> dict[str, Any]:
+    import pandas as pd
+
     columns: dict[str, Any] = dict(reduced.row_arrays())
     labels = reduced.labels()
     if labels is not None and labels.task == "classification":
@@ -99,8 +117,7 @@ def _obs(reduced: Reduced | None) -> pd.DataFrame:
     for name, values in columns.items():
         if isinstance(values, np.ndarray) and values.dtype.kind in "UO":
             columns[name] = pd.Categorical(values.astype(object))
-    names = [str(row) for row in range(reduced.info.n_samples)]
-    return _frame(names, {OBS[name]: values for name, values in columns.items()})
+    return {OBS[name]: values for name, values in columns.items()}
 
 
 def _write_x(root: Any, reduced: Reduced, *, as_zarr: bool) -> None:

@@ -16,11 +16,15 @@ from daskfs.errors import InputError
 from daskfs.export.contents import KEY, Contents, facts_as_text, reduced_table
 from daskfs.export.reduced import Reduced, unused
 from daskfs.kernels.blocks import is_sparse
+from daskfs.sources.rownames import ROWS_AT_ONCE
 
 CHUNK_VALUES = 2**20
 ROW_GROUP_BYTES = 2**26
+TEXT_BYTES = 128
+"""What a piece of text takes beside its characters, while it is written."""
 X = "X"
 NAMES = "name"
+ROW_NAMES = "row_names"
 
 
 # ----------------------------------------------------------------------------------------------------------- Zarr
@@ -39,6 +43,8 @@ def write_zarr(path: Path, contents: Contents, reduced: Reduced | None) -> None:
         return
     for name, values in reduced.row_arrays().items():
         _put(group, name, values)
+    if reduced.name_width:
+        fill_names(text_array(group, ROW_NAMES, reduced.info.n_samples, as_zarr=True), reduced)
     if reduced.info.is_sparse:
         put_csr(group, reduced)
     else:
@@ -54,6 +60,24 @@ def _put(group: Any, name: str, values: np.ndarray) -> None:
     array = group.create_array(name, shape=values.shape, dtype=str if is_text else values.dtype, chunks=chunks)
     if values.size:
         array[...] = values.astype(object) if is_text else values
+
+
+def text_array(group: Any, name: str, size: int, *, as_zarr: bool) -> Any:
+    """Create an array of text in a group of Zarr or HDF5."""
+    chunks = (min(size, ROWS_AT_ONCE),)
+    if as_zarr:
+        return group.create_array(name, shape=(size,), dtype=str, chunks=chunks)
+    import h5py
+
+    return group.create_dataset(name, shape=(size,), dtype=h5py.string_dtype(), chunks=chunks)
+
+
+def fill_names(array: Any, reduced: Reduced) -> None:
+    """Write what the rows are called into an array of text, some at a time."""
+    start = 0
+    for names in reduced.row_names():
+        array[start : start + names.size] = names
+        start += names.size
 
 
 def fill_rows(array: Any, reduced: Reduced) -> None:
@@ -105,18 +129,24 @@ def write_parquet(path: Path, contents: Contents, reduced: Reduced | None) -> No
         twice = next(name for place, name in enumerate(names) if name in names[:place])
         raise InputError(f"two selected features are called '{twice}', and a table has one column of a name: use zarr.")
     beside = {unused(name, names): values for name, values in reduced.row_arrays().items()}
+    called = unused(ROW_NAMES, names) if reduced.name_width else None
     schema = pa.schema(
         [(name, pa.from_numpy_dtype(reduced.info.dtype)) for name in names]
-        + [(name, pa.array(values[:1]).type) for name, values in beside.items()],
+        + [(name, pa.array(values[:1]).type) for name, values in beside.items()]
+        + ([] if called is None else [(called, pa.string())]),
         metadata=metadata,
     )
-    height = max(1, ROW_GROUP_BYTES // (reduced.info.n_features * reduced.info.dtype.itemsize))
+    row_bytes = reduced.info.n_features * reduced.info.dtype.itemsize
+    row_bytes += reduced.name_width + TEXT_BYTES if reduced.name_width else 0
+    height = max(1, ROW_GROUP_BYTES // row_bytes)
     with pq.ParquetWriter(path, schema) as writer:
         start = 0
         for block in reduced.blocks():
             for rows in _dense_parts(block, height):
                 part = {name: values[start : start + rows.shape[0]] for name, values in beside.items()}
                 part = dict(zip(names, np.ascontiguousarray(rows.T), strict=True)) | part
+                if called is not None:
+                    part[called] = reduced.names_of(slice(start, start + rows.shape[0]))
                 writer.write_table(pa.table(part, schema=schema))
                 start += rows.shape[0]
 
@@ -137,6 +167,11 @@ def write_npz(path: Path, contents: Contents, reduced: Reduced | None) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         if reduced is not None:
             small |= reduced.row_arrays()
+            if reduced.name_width:
+                # a character takes a byte at least
+                kind = np.dtype(f"U{reduced.name_width}")
+                with _member(archive, ROW_NAMES, (reduced.info.n_samples,), kind) as file:
+                    _write_values(file, (part.astype(kind) for part in reduced.row_names()))
             if reduced.info.is_sparse:
                 _write_csr(archive, reduced)
             else:

@@ -18,7 +18,9 @@ from daskfs.kernels.moments import row_blocks
 from daskfs.plan.stages import Stage
 from daskfs.sources import SourceInfo, SourceSpec
 from daskfs.sources.base import BESIDE
+from daskfs.sources.rownames import ROWS_AT_ONCE
 from daskfs.store.part import TilePart, columns_to_text, part_spec
+from daskfs.store.rownames import decoded, row_names_of, stretches_of
 
 BLOCK_BYTES = 2**26
 """What a block holds at most, where a band of the reduced data is not larger."""
@@ -89,6 +91,26 @@ class Reduced:
         """Return weights, groups and times, those that there are, by their keys in the data block."""
         found = {name: self._part.read_beside(name) for name in BESIDE}
         return {name: values for name, values in found.items() if values is not None}
+
+    @property
+    def name_width(self) -> int:
+        """Bytes of the longest name of a row; 0 where rows have no names."""
+        described = self.contents.tiles.info.facts.get("row_names")
+        return 0 if described is None else int(described["width"])
+
+    def row_names(self) -> Iterator[np.ndarray]:
+        """Yield what the rows are called, in order and some at a time, as text, objects; their numbers where they have
+        no names.
+        """
+        if self.name_width:
+            yield from map(decoded, stretches_of(self.contents.tiles))
+            return
+        for rows in row_blocks(self.info.n_samples, ROWS_AT_ONCE):
+            yield np.arange(rows.start, rows.stop).astype(str).astype(object)
+
+    def names_of(self, rows: slice) -> np.ndarray:
+        """Return what some rows that have names are called, text, objects."""
+        return decoded(row_names_of(self.contents.tiles, rows))
 
     def row_arrays(self) -> dict[str, np.ndarray]:
         """Return labels and columns beside X by their keys; classes by name, and an empty one of a row without."""

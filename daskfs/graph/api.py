@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.graph.spec import ENGINES, Engine, GraphSpec
-from daskfs.kernels.neighbors import METRICS, Metric
+from daskfs.kernels.rows import METRICS, Metric
 from daskfs.kernels.scaling import Scaling, checked_scaling
 
 
@@ -98,13 +98,15 @@ def knn_graph(
     recall: float = 0.98,
     projection: int | Literal["auto"] | None = "auto",
     random_state: int = 0,
+    missing: Literal["refuse", "mean", "pairwise"] = "refuse",
 ) -> KNNGraph:
     """Find the nearest neighbors of every row.
 
     Parameters
     ----------
     X
-        Array, CSR matrix, DataFrame, dask array, Zarr array or path, (n_samples, n_features), finite.
+        Array, CSR matrix, DataFrame, dask array, Zarr array or path, (n_samples, n_features), finite but for what
+        `missing` admits.
     n_neighbors
         Neighbors of each row, at most n_samples - 1. A row is not its own neighbor; ties go to the lower row number.
     metric
@@ -125,6 +127,11 @@ def knn_graph(
         sparse rows of 32 values or more.
     random_state
         Seed of the approximate searches.
+    missing
+        What becomes of NaN. "refuse": an error. "mean": the mean of the column stands for it. "pairwise": rows are
+        compared in the features that both have, as scikit-learn's ``nan_euclidean_distances`` does it, and where they
+        have none in common they are no neighbors; lists may then be short. Scaling goes by the values that are there.
+        Such distances are Euclidean, and "pynndescent" does not find them.
 
     Returns
     -------
@@ -134,7 +141,7 @@ def knn_graph(
     Raises
     ------
     ValueError
-        For n_neighbors >= n_samples, NaN or infinite values, or an unknown option.
+        For n_neighbors >= n_samples, NaN that `missing` does not admit, infinite values, or an unknown option.
 
     Examples
     --------
@@ -155,19 +162,19 @@ def knn_graph(
     columns = int(columns) if isinstance(columns, np.integer) else columns
     scaling = checked_scaling(graph_scaling, "graph_scaling")
     spec = GraphSpec(metric, scaling, engine, recall, columns, random_state)
-    _check_options(spec, n_neighbors)
+    _check_options(spec, n_neighbors, missing)
     X = loaded_if_small(X)
     if not is_stored(X):
         X = check_array(X, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False)
-    with opened(X, None) as (context, _, client):
+    with opened(X, None, missing=missing) as (context, _, client):
         check_neighbors(n_neighbors, context.tiles.shape.n_samples)
         indices, distances, found = find_lists(context, spec, n_neighbors, client)
     return KNNGraph(indices, distances, metric, scaling, found)
 
 
-def _check_options(spec: GraphSpec, n_neighbors: int) -> None:
-    choices = {"metric": METRICS, "engine": ENGINES}
-    given = {"metric": spec.metric, "engine": spec.engine}
+def _check_options(spec: GraphSpec, n_neighbors: int, missing: str) -> None:
+    choices = {"metric": METRICS, "engine": ENGINES, "missing": ("refuse", "mean", "pairwise")}
+    given = {"metric": spec.metric, "engine": spec.engine, "missing": missing}
     for key, valid in choices.items():
         if given[key] not in valid:
             msg = f"{key} must be one of {', '.join(map(repr, valid))}; got {given[key]!r}."

@@ -9,15 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.neighbors import (
-    Metric,
-    Rows,
-    measured_squares,
-    metric_distances,
-    metric_rows,
-    order_with_ties,
-    prepare_rows,
-)
+from daskfs.kernels.neighbors import order_with_ties
+from daskfs.kernels.rows import Metric, Rows, measured_squares, metric_distances, metric_rows, prepare_rows
 
 _NUMBA_PARALLEL = threading.Lock()
 """numba's workqueue layer aborts the process when two threads enter parallel regions, so builds go one at a time."""

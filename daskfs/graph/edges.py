@@ -198,11 +198,9 @@ def weight_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> 
         n_edges += weight.size
         n_underflow += int(np.count_nonzero(weigh.counted(source, target, weight == 0, weighting)))
     rows = weigh.rows
-    if weighting.self_loops:
-        degrees += 1.0 if rows is None else rows**2
-    elif weighting.graph == GIVEN:
-        diagonal = store.open(layout.GIVEN_DIAGONAL)[...]
-        degrees += diagonal if rows is None else rows**2 * diagonal
+    loops = loop_weights(store, weighting, rows)
+    if loops is not None:
+        degrees += loops
     if n_edges == n_underflow and weighting.labelled_factor != 0:
         raise InputError(_all_zero(weighting, t, n_edges))
     if rows is not None and weighting.labelled_factor != 0 and not degrees.any():
@@ -220,9 +218,22 @@ def weight_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     return summary
 
 
+def loop_weights(store: Store, weighting: Weighting, rows: np.ndarray | None) -> float | np.ndarray | None:
+    """Return the weights of the edges from rows to themselves, which no block of edges has: one for all rows, or shape
+    (n_samples,), float64; None where there are none. `rows` are the weights of the rows, None for one each.
+    """
+    if weighting.self_loops:
+        return 1.0 if rows is None else rows**2
+    if weighting.graph == GIVEN:
+        diagonal: np.ndarray = store.open(layout.GIVEN_DIAGONAL)[...]
+        return diagonal if rows is None else rows**2 * diagonal
+    return None
+
+
 def _all_zero(weighting: Weighting, t: float, n_edges: int) -> str:
     if n_edges == 0:
-        return "the graph has no edges."
+        alone = "" if weighting.graph in TARGET_NAMES or weighting.graph == GIVEN else ": no two rows share a feature"
+        return f"the graph has no edges{alone}."
     if weighting.weights == "heat":
         return (
             f"all {n_edges} heat weights exp(-d**2 / t) are 0 with t = {t:g}: the edges are too long for it. "

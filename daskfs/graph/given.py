@@ -22,7 +22,7 @@ from daskfs.graph.edges import GIVEN, GIVEN_BLOCK
 from daskfs.graph.partition import block_rows, index_dtype
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.moments import row_blocks
-from daskfs.kernels.neighbors import Metric
+from daskfs.kernels.rows import Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.places import Place, place, put
 from daskfs.store import layout

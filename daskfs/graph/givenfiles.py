@@ -31,7 +31,7 @@ from daskfs.graph.given import (
 )
 from daskfs.graph.spec import GraphSpec
 from daskfs.hdf5 import ENDINGS, Hdf5Array, attributes_of, find, members_of, opened, text_of
-from daskfs.kernels.neighbors import METRICS, Metric
+from daskfs.kernels.rows import METRICS, Metric
 from daskfs.kernels.scaling import CHAIN, Scaling, scaling_text
 from daskfs.places import Place, each, errors_of, name_below, place, zarr_store, zip_archive
 from daskfs.places.npyheader import read_header

@@ -25,6 +25,7 @@ from daskfs.graph.neighbors import close_band, store_queries
 from daskfs.graph.partition import (
     Partitioning,
     block_rows,
+    compared_tiles,
     graph_dtype,
     index_dtype,
     rows_at_a_merge,
@@ -36,6 +37,8 @@ from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.cells import (
     HELD_OUT,
+    MAX_MEAN_PROBES,
+    MAX_PROBES,
     Cells,
     Members,
     assign_rows,
@@ -64,23 +67,27 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
     """Cut space on the sample, and keep the rows whose recall will be estimated."""
     del unit
     spec, k, plan = _settings(parameters)
-    store, n_samples = context.store, context.tiles.shape.n_samples
-    sample = context.tiles.sample(spec.scaling)
+    store, n_samples, tiles = context.store, context.tiles.shape.n_samples, compared_tiles(context.tiles)
+    sample = tiles.sample(spec.scaling)
     store_queries(context, spec, sample)
     with one_thread():
         space = fitted_space(
             sample, spec.metric, spec.projection, n_samples, k, search_width(spec, k), spec.random_state
         )
         rows = space.rows(sample)
+        measured = sample if tiles.is_pairwise else None
+        probes = float(MAX_PROBES) if tiles.is_pairwise else MAX_MEAN_PROBES
         del sample  # it takes as much room as all that follows
         # comparing few columns is cheap, and loses some neighbors of its own: the cells are to lose half as many
         recall = (1 + spec.recall) / 2 if is_sketched(space, spec) else spec.recall
-        cells = train_cells(rows, n_samples, plan.n_groups, plan.n_cells, k, recall, spec.random_state)
+        cells = train_cells(
+            rows, n_samples, plan.n_groups, plan.n_cells, k, recall, spec.random_state, probes, measured
+        )
         judged = rows[HELD_OUT - 1 :: HELD_OUT] if len(rows) >= HELD_OUT else rows
         members = assign_rows(judged, cells)
     for name in CELL_ARRAYS:
         store.put_array(layout.KNN_CELLS.format(spec.name, name), getattr(cells, name))
-    for name, part in (("center", space.center), ("basis", space.basis)):
+    for name, part in (("center", space.center), ("basis", space.basis), ("fill", space.fill)):
         if part is not None:
             store.put_array(layout.KNN_CELLS.format(spec.name, name), part)
     share = n_samples / len(judged)
@@ -96,6 +103,7 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
         "n_components": space.n_components,
         "has_center": space.center is not None,
         "has_basis": space.basis is not None,
+        "has_fill": space.fill is not None,
         "copies": members.row.size / len(judged),
         "cells_per_row": members.cell.size / len(judged),
         "largest_group": round(float(largest)),
@@ -112,11 +120,11 @@ def is_sketched(space: Space, spec: GraphSpec) -> bool:
 def _stored_space(context: Context, spec: GraphSpec) -> Space:
     store = context.store
     summary = store.need_json(layout.CELLS_SUMMARY.format(spec.name))
-    center, basis = (
+    center, basis, fill = (
         store.open(layout.KNN_CELLS.format(spec.name, name))[...] if summary[f"has_{name}"] else None
-        for name in ("center", "basis")
+        for name in ("center", "basis", "fill")
     )
-    return Space(spec.metric, spec.random_state, center, float(summary["scale"]), basis, summary["n_components"])
+    return Space(spec.metric, spec.random_state, center, float(summary["scale"]), basis, summary["n_components"], fill)
 
 
 def _stored_cells(context: Context, spec: GraphSpec) -> Cells:
@@ -131,7 +139,7 @@ def _stored_cells(context: Context, spec: GraphSpec) -> Cells:
 def assign_bands(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
     """Send the rows of some bands to their groups, and compare them with the rows whose recall is estimated."""
     spec, k, plan = _settings(parameters)
-    tiles, store = context.tiles, context.store
+    tiles, store = compared_tiles(context.tiles), context.store
     space, cells = _stored_space(context, spec), _stored_cells(context, spec)
     bands = plan.assigned(tiles.shape, unit)
     start, stop = bands[0].start, bands[-1].stop
@@ -210,8 +218,8 @@ def _spill(
 def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
     """Search one group, in parts where it is too large to be held whole."""
     spec, k, plan = _settings(parameters)
-    store, tiles = context.store, context.tiles
-    runs = _Runs(store, tiles, spec, plan, unit)
+    store, tiles = context.store, compared_tiles(context.tiles)
+    runs, width = _Runs(store, tiles, spec, plan, unit), search_width(spec, k, pairwise=tiles.is_pairwise)
     n_parts = 0
     for wanted in runs.parts(plan.max_members):
         rows, is_home, starts, cell = runs.members(wanted)
@@ -234,9 +242,7 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
                     spec.recall,
                     spec.random_state,
                 )
-                indices, distances = cell_neighbors(
-                    X, spec.metric, is_home, starts, cell, k, sketch, search_width(spec, k)
-                )
+                indices, distances = cell_neighbors(X, spec.metric, is_home, starts, cell, k, sketch, width)
         _put_lists(store, spec, plan, tiles.shape.n_samples, f"{unit}-{n_parts}", rows, indices, distances, k)
         n_parts += 1
     store.write_json(layout.LISTS_SUMMARY.format(spec.name, unit), {"n_parts": n_parts})

@@ -14,6 +14,9 @@ No index serves both, and pairs of labelled rows are never enumerated. The rule 
 
 With ``neighbors="x"`` every row takes the first k of its list over X, and only the lengths are mixed; those lists stay
 in the order of X, so that their first entries serve a smaller k.
+
+Where values are missing and nothing stands for them, ``||x_i - x_j||**2 / n_features`` is the mean over the features
+that both rows have, and two rows that share none are no neighbors by X.
 """
 
 from __future__ import annotations

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.graph.partition import Partitioning, block_rows, index_dtype, read_members, search_units
+from daskfs.graph.partition import Partitioning, block_rows, compared_tiles, index_dtype, read_members, search_units
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.cells import training_rows
 from daskfs.kernels.moments import row_blocks
-from daskfs.kernels.neighbors import exact_neighbors, prepare_rows
+from daskfs.kernels.neighbors import exact_neighbors
+from daskfs.kernels.rows import prepare_rows
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import sample_rows
@@ -47,13 +48,13 @@ def find_neighbors(context: Context, parameters: Mapping[str, Any], unit: int) -
     """Find the neighbours of one block of rows among all rows."""
     spec, k = GraphSpec(**parameters["graph"]), int(parameters["k"])
     search = search_units(context.tiles.shape.n_samples)[unit]
-    base = prepare_rows(read_members(context.tiles, search.members, spec.scaling), spec.metric)
+    base = prepare_rows(read_members(compared_tiles(context.tiles), search.members, spec.scaling), spec.metric)
     numbers = np.arange(search.queries.start, search.queries.stop)
     indices, distances = exact_neighbors(base.part(search.queries), numbers, base, 0, k)
     store = context.store
     store.open(layout.KNN_INDICES.format(spec.name))[search.queries] = indices
     store.open(layout.KNN_DISTANCES.format(spec.name))[search.queries] = distances
-    return {"engine": spec.engine}
+    return {"engine": spec.engine, "n_short": int(np.count_nonzero(indices[:, -1] < 0))}
 
 
 def store_queries(context: Context, spec: GraphSpec, sample: np.ndarray | sp.csr_matrix) -> None:
@@ -101,7 +102,8 @@ def close_recall(context: Context, parameters: Mapping[str, Any], unit: int) -> 
         low, high = np.searchsorted(numbers, [rows.start, rows.stop])
         if low < high:
             found[low:high] = lists[rows][numbers[low:high] - rows.start]
-    reached = found <= exact[:, k - 1 : k] * (1 + DISTANCE_TOLERANCE)
-    summary = {"value": float(reached.mean()), "n_rows": int(numbers.size), "k": k}
+    wanted = np.isfinite(exact)  # fewer than k where rows share no feature with more
+    reached = (found <= exact[:, k - 1 : k] * (1 + DISTANCE_TOLERANCE)) & np.isfinite(found)
+    summary = {"value": float(reached[wanted].mean()) if wanted.any() else 1.0, "n_rows": int(numbers.size), "k": k}
     store.write_json(layout.RECALL_SUMMARY.format(name), summary)
     return summary

@@ -11,8 +11,10 @@ import scipy.sparse as sp
 
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.cells import BLOCK_ROWS
+from daskfs.kernels.missing import fill_missing, has_missing, observed
 from daskfs.kernels.moments import row_blocks
-from daskfs.kernels.neighbors import Metric, as_metric_rows, exact_neighbors, prepare_rows
+from daskfs.kernels.neighbors import exact_neighbors
+from daskfs.kernels.rows import Metric, as_metric_rows, column_spread, observed_means, prepare_rows
 from daskfs.kernels.threads import one_thread
 
 COMPONENT_CHOICES = (32, 64, 128)
@@ -40,6 +42,10 @@ class Space:
     counts that rest decides, as rows of little weight are near to all others, which no projection alone can tell. Where
     there are too many features for directions that a process could hold, sparse rows go through a sparse random
     projection to `n_components`.
+
+    Where values are missing the mean of the sampled rows that have one stands for them: of dense rows that is the
+    center, and of sparse ones `fill` (n_features,) float64 says it; 0 where no sampled row lacks any. Distances in this
+    space are then not those that are measured.
     """
 
     metric: Metric
@@ -48,14 +54,15 @@ class Space:
     scale: float = 1.0
     basis: np.ndarray | None = None
     n_components: int | None = None
+    fill: np.ndarray | None = None
 
     def rows(self, X: np.ndarray | sp.csr_matrix) -> np.ndarray:
         """Return rows in this space, shape (n_rows, n_columns), float32, C order."""
-        return self._turned(self._shifted(X))
+        return self._turned(self.shifted(X))
 
     def sketch(self, X: np.ndarray | sp.csr_matrix) -> np.ndarray:
         """Return :meth:`rows` with the squared length of what they leave out as one more column."""
-        values = self._shifted(X)
+        values = self.shifted(X)
         turned = self._turned(values)
         sketch = np.zeros((turned.shape[0], turned.shape[1] + 1), np.float32)
         sketch[:, :-1] = turned
@@ -64,14 +71,23 @@ class Space:
             sketch[:, -1] = np.maximum(whole, 0)
         return sketch
 
-    def _shifted(self, X: np.ndarray | sp.csr_matrix) -> Any:
+    def shifted(self, X: np.ndarray | sp.csr_matrix) -> Any:
+        """Return rows before they are turned, dense or CSR, float32, with the means of the sample in the place of
+        missing values.
+        """
         values: Any = as_metric_rows(X, self.metric)[0]
         if self.center is not None:
             keeps = values.dtype.kind == "f" and values.dtype.itemsize >= 4 and self.scale == 1.0
             values = values - self.center.astype(values.dtype if keeps else np.float64)
         if self.scale != 1.0:
             values = values * self.scale
-        return values.astype(np.float32, copy=False)
+        values = values.astype(np.float32, copy=False)
+        if not has_missing(values):
+            return values
+        if is_sparse(values):
+            fill = np.zeros(values.shape[1]) if self.fill is None else self.fill * self.scale
+            return fill_missing(values.copy(), fill)
+        return np.where(np.isnan(values), np.float32(0), values)
 
     def _turned(self, values: Any) -> np.ndarray:
         if self.basis is not None and is_sparse(values):
@@ -120,12 +136,12 @@ def fitted_space(
     values, _ = as_metric_rows(sample, metric)
     n_features = sample.shape[1]
     if is_sparse(values):
-        largest = float(abs(values).max()) if values.nnz else 0.0
-        return _sparse_space(
-            Space(metric, random_state, scale=_safe_scale(largest)), sample, wanted, n_samples, n_neighbors, width
-        )
-    center = values.mean(axis=0, dtype=np.float64)
-    spread = float(np.maximum(values.max(axis=0) - center, center - values.min(axis=0)).max(initial=0.0))
+        largest = float(np.fmax.reduce(np.abs(values.data), initial=0.0))
+        fill = observed(values).values(values.shape[0], np.dtype(np.float64)) if has_missing(values) else None
+        space = Space(metric, random_state, scale=_safe_scale(largest), fill=fill)
+        return _sparse_space(space, sample, wanted, n_samples, n_neighbors, width)
+    center = observed_means(values) if has_missing(values) else values.mean(axis=0, dtype=np.float64)
+    spread = column_spread(values, center)
     space = Space(metric, random_state, center, _safe_scale(spread))
     if wanted is None:
         return space
@@ -135,7 +151,7 @@ def fitted_space(
     if isinstance(wanted, int):
         return replace(space, basis=basis, n_components=basis.shape[1])
     chosen = _enough_components(
-        space.rows(sample[:: max(1, len(values) // JUDGING_ROWS)]), basis, n_samples, n_neighbors, width
+        space, sample[:: max(1, len(values) // JUDGING_ROWS)], basis, n_samples, n_neighbors, width
     )
     if chosen is None and n_features > FORCED_FEATURES:
         chosen = basis.shape[1]
@@ -167,10 +183,10 @@ def _sparse_space(
     most = min(directions(n_features, wanted), some.size)
     if not most:
         return replace(space, n_components=components)
-    basis = _principal_directions(space._shifted(sample[some]), most, space.random_state)
+    basis = _principal_directions(space.shifted(sample[some]), most, space.random_state)
     if wanted == "auto":
-        judged = space._shifted(sample[:: max(1, sample.shape[0] // JUDGING_ROWS)])
-        most = _enough_components(judged, basis, n_samples, n_neighbors, width) or most
+        judged = sample[:: max(1, sample.shape[0] // JUDGING_ROWS)]
+        most = _enough_components(space, judged, basis, n_samples, n_neighbors, width) or most
     return replace(space, basis=np.ascontiguousarray(basis[:, :most]), n_components=most)
 
 
@@ -192,15 +208,23 @@ def _principal_directions(rows: Any, count: int, random_state: int) -> np.ndarra
     return np.ascontiguousarray(directions.T, dtype=np.float32)
 
 
-def _enough_components(rows: Any, basis: np.ndarray, n_samples: int, n_neighbors: int, width: int) -> int | None:
+def _enough_components(
+    space: Space,
+    judged: np.ndarray | sp.csr_matrix,
+    basis: np.ndarray,
+    n_samples: int,
+    n_neighbors: int,
+    width: int,
+) -> int | None:
     """Return the fewest leading directions that keep neighbours among the candidates, None when all do not.
 
     A row that is r-th by estimate in the sample would be about (r n_samples / n_rows)-th among all rows.
     """
+    rows = space.shifted(judged)
     share = rows.shape[0] / n_samples
     allowed, rank = max(1, int(width * share)), max(1, round(n_neighbors * share))
     asked = np.arange(0, rows.shape[0], max(1, rows.shape[0] // ASKED_ROWS))
-    base = prepare_rows(rows, "euclidean")
+    base = prepare_rows(judged if has_missing(judged) else rows, "euclidean")
     nearest = exact_neighbors(base.part(asked), asked, base, 0, rank)[0]
     del base
     squares = _squared_lengths(rows)
@@ -211,7 +235,7 @@ def _enough_components(rows: Any, basis: np.ndarray, n_samples: int, n_neighbors
         lengths = squares[None, :] - 2 * (turned[asked, :count] @ turned[:, :count].T)
         lengths[np.arange(asked.size), asked] = np.inf
         limit = np.partition(lengths, allowed - 1, axis=1)[:, allowed - 1 : allowed]
-        if np.mean(np.take_along_axis(lengths, nearest, axis=1) <= limit) >= ENOUGH:
+        if np.mean((np.take_along_axis(lengths, nearest, axis=1) <= limit)[nearest >= 0]) >= ENOUGH:
             return count
     return None
 

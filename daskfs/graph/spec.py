@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Literal
 
-from daskfs.kernels.neighbors import Metric
+from daskfs.kernels.rows import Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.weights import WeightKind
 

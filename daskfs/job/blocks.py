@@ -42,7 +42,7 @@ def parse_bytes(text: str | int) -> int:
     return size
 
 
-Missing = Literal["refuse", "mean"]
+Missing = Literal["refuse", "mean", "pairwise"]
 
 
 class DataBlock(Block):
@@ -100,6 +100,14 @@ class DataBlock(Block):
             "a sequencer. Features are scored within each batch, and ranked by the median of their ranks over batches."
         ),
     )
+    row_names: str | None = Field(
+        None,
+        description=(
+            "What the rows are called: a column, a member, or a path (of columns between tabs the first counts, or one "
+            "by its number, names.tsv:2). By default what the source says: AnnData's index of obs, barcodes of 10x, "
+            "text along a named dimension. Exports of data give them back."
+        ),
+    )
     only_batch: str | None = Field(
         None, description="Of tiles with batches: take the rows of this one only, as a data set of their own."
     )
@@ -120,7 +128,11 @@ class DataBlock(Block):
         description=(
             "What becomes of missing values (NaN). refuse: an error with their counts. mean: before anything else, "
             "they are taken to be the mean of their column over the rows that have one, each row counting for one; in "
-            "an evaluation over the rows that a selection sees, or a model is trained on. Nothing filled is written."
+            "an evaluation over the rows that a selection sees, or a model is trained on. Nothing filled is written. "
+            "pairwise: a feature is scored from the rows that have it, and from the edges between them; rows are "
+            "neighbors by what both have, as scikit-learn's nan_euclidean_distances measures it; models of an "
+            "evaluation are as under mean. Methods that compare features, or rows, with each other refuse it: RRPC, "
+            "RLSR, DSSFS, SSUFS, SVMRFE and select.redundancy."
         ),
     )
     image_shape: tuple[PositiveInt, PositiveInt] | None = Field(

@@ -15,8 +15,10 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln
 
+from daskfs.kernels.blocks import Block
 from daskfs.kernels.moments import row_blocks
-from daskfs.kernels.neighbors import exact_neighbors, prepare_rows
+from daskfs.kernels.neighbors import exact_neighbors
+from daskfs.kernels.rows import prepare_rows
 
 GROUP_ROUNDS = 40
 CENTER_ROUNDS = 25
@@ -141,6 +143,7 @@ def train_cells(
     recall: float,
     seed: int,
     max_probes: float = MAX_MEAN_PROBES,
+    measured: Block | None = None,
 ) -> Cells:
     """Cut space into groups and cells that hold about as many rows each.
 
@@ -160,6 +163,9 @@ def train_cells(
         Seed.
     max_probes
         Cells that a row may look into on average.
+    measured
+        The rows as distances between them are measured, where that is not what `sample` says of them: some of their
+        values are missing, and others stand for these in `sample`.
     """
     generator = np.random.default_rng([seed, n_groups, n_cells])
     whole, trained = sample, training_rows(len(sample), n_samples)
@@ -182,7 +188,7 @@ def train_cells(
     centers = np.concatenate([centers for centers, _ in found])
     share = 0.0 if trained.all() else len(sample) / n_samples
     cells = Cells(group_centers, offsets, 1.0, centers, cell_sizes, starts, 1.0, LEAST_ROWS * n_neighbors, share)
-    return _calibrated(whole, trained, n_samples, cells, n_neighbors, recall, max_probes, generator)
+    return _calibrated(whole, measured, trained, n_samples, cells, n_neighbors, recall, max_probes, generator)
 
 
 def _balanced(rows: np.ndarray, n_groups: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -231,6 +237,7 @@ def _means(rows: np.ndarray, home: np.ndarray, sizes: np.ndarray, centers: np.nd
 
 def _calibrated(
     sample: np.ndarray,
+    measured: Block | None,
     trained: np.ndarray,
     n_samples: int,
     cells: Cells,
@@ -248,7 +255,7 @@ def _calibrated(
         return cells
     judges = np.arange(len(sample)) if trained.all() else np.flatnonzero(~trained)
     asked = np.sort(generator.choice(judges, size=min(CALIBRATION_ROWS, judges.size), replace=False))
-    pairs, found = _neighbor_pairs(sample, asked, n_neighbors, len(sample) / n_samples)
+    pairs, found = _neighbor_pairs(sample, measured, asked, n_neighbors, len(sample) / n_samples)
     rows = np.concatenate([sample[asked], pairs.reshape(-1, sample.shape[1])])
     a = np.repeat(np.arange(asked.size), pairs.shape[1])
     b = asked.size + np.arange(a.size)
@@ -279,17 +286,21 @@ def _calibrated(
     return min(trials, key=lambda trial: trial[:2])[2]
 
 
-def _neighbor_pairs(sample: np.ndarray, asked: np.ndarray, k: int, share: float) -> tuple[np.ndarray, np.ndarray]:
+def _neighbor_pairs(
+    sample: np.ndarray, measured: Block | None, asked: np.ndarray, k: int, share: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Return rows that stand for some of the k nearest of the asked ones among all rows, evenly spaced by rank, shape
     (n_asked, n_ranks, n_columns), and the rows of the sample that they come from.
 
     The r-th nearest of all is nearer than the next one after the (r share)-th of the sample, which is moved towards the
     row that asks: in d dimensions the mean distance of the r-th nearest of n rows goes as
     ``gamma(r + 1 / d) / gamma(r) / n ** (1 / d)``. The dimension is estimated from the distances in the sample (Levina
-    and Bickel 2005, Eq. 8); noise makes it large, and then nothing moves much.
+    and Bickel 2005, Eq. 8); noise makes it large, and then nothing moves much. Nothing moves at all where distances are
+    measured elsewhere: rows that are nearer there are not nearer here.
     """
     width = min(max(DIMENSION_NEIGHBORS, int(k * share) + 1), len(sample) - 1)
-    found, distances = _nearest_of_sample(sample, asked, width)
+    found, distances = _nearest_of_sample(sample if measured is None else measured, asked, width)
+    found = np.where(found < 0, asked[:, None], found)
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.log(distances[:, -1:] / distances[:, :-1]).mean(axis=1)
     spread = spread[np.isfinite(spread) & (spread > 0)]
@@ -298,6 +309,8 @@ def _neighbor_pairs(sample: np.ndarray, asked: np.ndarray, k: int, share: float)
     rank = np.clip(np.floor(share * wanted) + 1, 1, width).astype(np.int64)
     far = gammaln(np.stack([wanted, rank]) + 1 / dimension) - gammaln(np.stack([wanted, rank]))
     moved = np.minimum(1.0, share ** (1 / dimension) * np.exp(far[0] - far[1])).astype(np.float32)
+    if measured is not None:
+        moved[:] = 1
     found = found[:, rank - 1]
     origin = sample[asked][:, None]
     pairs = sample[found]  # as large as all of the sample may be: worked on in place
@@ -307,10 +320,11 @@ def _neighbor_pairs(sample: np.ndarray, asked: np.ndarray, k: int, share: float)
     return pairs, found
 
 
-def _nearest_of_sample(sample: np.ndarray, asked: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+def _nearest_of_sample(sample: Block, asked: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the nearest rows of a sample, a part of which is made ready at a time."""
     names, lengths = [], []
-    for part in row_blocks(len(sample), max(width + 1, -(-len(sample) // SAMPLE_PARTS))):
+    n_rows = int(sample.shape[0])
+    for part in row_blocks(n_rows, max(width + 1, -(-n_rows // SAMPLE_PARTS))):
         base = prepare_rows(sample[part], "euclidean")
         queries = prepare_rows(sample[asked], "euclidean", like=base)
         found, distances = exact_neighbors(queries, asked, base, part.start, width)

@@ -8,17 +8,15 @@ import numpy as np
 
 from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.kernels.moments import row_blocks
-from daskfs.kernels.neighbors import (
-    PRODUCT_ERROR,
+from daskfs.kernels.neighbors import order_with_ties
+from daskfs.kernels.pairs import PRODUCT_ERROR, close_pairs, nearest_pairs
+from daskfs.kernels.products import tile_rows
+from daskfs.kernels.rows import (
     Metric,
     Rows,
-    close_pairs,
     measured_squares,
     metric_distances,
     metric_rows,
-    nearest_pairs,
-    order_with_ties,
-    pair_rows,
     prepare_rows,
     prepare_sketch,
 )
@@ -48,7 +46,8 @@ def cell_neighbors(
     Parameters
     ----------
     X
-        Rows of the members, dense or CSR, in the order of their row numbers.
+        Rows of the members, dense or CSR, in the order of their row numbers; under "euclidean" with NaN where values
+        are missing.
     metric
         "euclidean" or "cosine".
     is_home
@@ -92,7 +91,7 @@ def cell_neighbors(
             place = np.minimum(np.searchsorted(base, asked), base.size - 1)
             own = np.where(base[place] == asked, place, -1)
             queries = rows if asked.size == base.size else prepared(asked, rows)
-            for tile in row_blocks(asked.size, pair_rows(rows)):
+            for tile in row_blocks(asked.size, tile_rows(queries, rows)):
                 row, candidate, squares = nearest_pairs(queries.part(tile), own[tile], rows, best.width)
                 best.offer(asked[tile][row], base[candidate], squares)
     best.merge()
@@ -104,7 +103,7 @@ def cell_neighbors(
             continue
         rows = prepared(base)
         queries = prepared(others, rows)
-        for tile in row_blocks(others.size, pair_rows(rows)):
+        for tile in row_blocks(others.size, tile_rows(queries, rows)):
             asked = others[tile]
             # members whose first cell this is have met its rows; its rows have not met them unless they are at home
             reach = np.where(first[asked] == number, -1.0, best.reach[asked])
@@ -130,7 +129,9 @@ def _length_unit(X: Block, metric: Metric) -> float:
     values = X.data if is_sparse(X) else X
     if metric == "cosine" or values.size == 0:
         return 1.0
-    largest = max(abs(float(values.max())), abs(float(values.min())))
+    largest = max(abs(float(np.fmax.reduce(values, axis=None))), abs(float(np.fmin.reduce(values, axis=None))))
+    if np.isnan(largest):
+        return 1.0
     exponent = 2 * math.frexp(largest)[1] + int(X.shape[1]).bit_length() + 2  # |a - b|**2 <= 4 n_columns largest**2
     return 2.0 ** min(126 - exponent, 1000)
 

@@ -19,7 +19,7 @@ from numba import njit
 from numba.core import types
 from numba.extending import intrinsic
 
-from daskfs.kernels.plain import EDGE_BLOCK
+from daskfs.kernels.plain import EDGE_BLOCK, EdgeSums, no_edge_sums
 
 AHEAD = 16
 """Edges between the request for a row and its use: enough for memory to answer, few enough to stay in a near cache."""
@@ -109,19 +109,26 @@ def _extremes(F: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
 
 
 @_compiled
+def _ask(flat: np.ndarray, width: int, target: np.ndarray, first: int) -> None:
+    """Ask for the rows at the far ends of four edges."""
+    line = max(1, CACHE_LINE // flat.itemsize)
+    for coming in range(first, min(first + 4, target.shape[0])):
+        for j in range(target[coming] * width, (target[coming] + 1) * width, line):
+            _prefetch(flat, j)
+
+
+@_compiled
 def _edge_sums(
     F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray, block: int, sums: np.ndarray
 ) -> None:
     width, n_edges = F.shape[1], source.shape[0]
-    flat, line = F.reshape(-1), max(1, CACHE_LINE // F.itemsize)
+    flat = F.reshape(-1)
     square, partial = np.empty((4, width)), np.empty_like(sums)
     for start in range(0, n_edges, block):
         stop = min(start + block, n_edges)
         partial[:] = 0.0
         for e in range(start, stop, 4):
-            for coming in range(e + AHEAD, min(e + AHEAD + 4, n_edges)):
-                for j in range(target[coming] * width, (target[coming] + 1) * width, line):
-                    _prefetch(flat, j)
+            _ask(flat, width, target, e + AHEAD)
             n = min(4, stop - e)
             for i in range(n):
                 tail, head = source[e + i], target[e + i]
@@ -129,6 +136,58 @@ def _edge_sums(
                     x = np.float64(F[tail, j]) - np.float64(F[head, j])
                     square[i, j] = x * x
             _add(partial, weights, e, n, square, 0)
+        sums += partial
+
+
+@_compiled
+def _observed_edge_sums(
+    F: np.ndarray,
+    center: np.ndarray,
+    source: np.ndarray,
+    target: np.ndarray,
+    weights: np.ndarray,
+    block: int,
+    sums: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+) -> None:
+    width, n_edges = F.shape[1], source.shape[0]
+    flat = F.reshape(-1)
+    square, present, deviation, spread = (
+        np.empty((4, width)),
+        np.empty((4, width)),
+        np.empty((4, width)),
+        np.empty((4, width)),
+    )
+    partial = np.empty_like(sums)
+    for start in range(0, n_edges, block):
+        stop = min(start + block, n_edges)
+        partial[:] = 0.0
+        for e in range(start, stop, 4):
+            _ask(flat, width, target, e + AHEAD)
+            n = min(4, stop - e)
+            for i in range(n):
+                tail, head = source[e + i], target[e + i]
+                for j in range(width):
+                    a, b = np.float64(F[tail, j]), np.float64(F[head, j])
+                    x = a - b
+                    here = x == x  # not NaN
+                    da, db = a - center[j], b - center[j]
+                    square[i, j] = x * x if here else 0.0
+                    present[i, j] = 1.0 if here else 0.0
+                    deviation[i, j] = da + db if here else 0.0
+                    spread[i, j] = da * da + db * db if here else 0.0
+                for w in range(weights.shape[0]):
+                    if weights[w, e + i] > 0:
+                        for j in range(width):
+                            if present[i, j] > 0:
+                                a, b = np.float64(F[tail, j]), np.float64(F[head, j])
+                                low[w, j] = min(low[w, j], min(a, b))
+                                high[w, j] = max(high[w, j], max(a, b))
+            _add(partial[0], weights, e, n, square, 0)
+            _add(partial[1], weights, e, n, present, 0)
+            _add(partial[2], weights, e, n, deviation, 0)
+            _add(partial[3], weights, e, n, spread, 0)
         sums += partial
 
 
@@ -163,3 +222,13 @@ def edge_sums(F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np
     sums = np.zeros((weights.shape[0], F.shape[1]))
     _edge_sums(_ordered(F), _ordered(source, np.int64), _ordered(target, np.int64), _ordered(weights), EDGE_BLOCK, sums)
     return sums
+
+
+def observed_edge_sums(
+    F: np.ndarray, center: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray
+) -> EdgeSums:
+    """As :func:`daskfs.kernels.plain.observed_edge_sums`."""
+    found = no_edge_sums(weights.shape[0], F.shape[1])
+    ends = _ordered(source, np.int64), _ordered(target, np.int64)
+    _observed_edge_sums(_ordered(F), center, *ends, _ordered(weights), EDGE_BLOCK, found.sums, found.low, found.high)
+    return found

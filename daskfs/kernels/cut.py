@@ -46,7 +46,8 @@ from scipy.linalg import eigh
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
-from daskfs.kernels.neighbors import exact_neighbors, prepare_rows
+from daskfs.kernels.neighbors import exact_neighbors
+from daskfs.kernels.rows import prepare_rows
 
 CUT_ROWS = 1000
 """Rows that are cut at most; finding eigenvalues takes time by the cube of them."""

@@ -32,11 +32,12 @@ def row_blocks(n_rows: int, size: int = ROW_BLOCK) -> Iterator[slice]:
 class Moments:
     """Column moments of some rows.
 
-    `count` is the number of rows, or the sum of their weights; `mean`, `m2` (sum of squared deviations from the mean),
-    `minimum` and `maximum` have shape (width,), float64.
+    `count` is the number of rows, or the sum of their weights; of values that are there in each column, shape (width,),
+    where some are missing. `mean`, `m2` (sum of squared deviations from the mean), `minimum` and `maximum` have shape
+    (width,), float64; of a column without any value they are 0, 0, inf and -inf.
     """
 
-    count: float
+    count: float | np.ndarray
     mean: np.ndarray
     m2: np.ndarray
     minimum: np.ndarray
@@ -45,12 +46,18 @@ class Moments:
     @property
     def variance(self) -> np.ndarray:
         """Population variance (divisor n); exactly 0 where the column is constant."""
-        return np.where(self.is_constant, 0.0, self.m2 / (self.count or 1))
+        return np.where(self.is_constant, 0.0, self.m2 / np.where(np.equal(self.count, 0), 1, self.count))
 
     @property
     def is_constant(self) -> np.ndarray:
-        """True where all values are the same, shape (width,)."""
-        return self.minimum == self.maximum
+        """True where all values are the same, or where there is none, shape (width,)."""
+        return self.minimum >= self.maximum
+
+    @property
+    def extremes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Smallest and largest values, 0 where there is none."""
+        known = self.minimum <= self.maximum
+        return np.where(known, self.minimum, 0.0), np.where(known, self.maximum, 0.0)
 
 
 def column_moments(
@@ -64,7 +71,8 @@ def column_moments(
 
     `weights`, shape (n_rows,), float64, say how many rows each row of a dense array counts for; rows of weight 0 have
     no say in minimum and maximum either. With `rows`, row numbers, the moments are those of ``F[rows]``, and `weights`
-    are of these; only a block of them is copied at a time.
+    are of these; only a block of them is copied at a time. Without weights NaN is a value that is missing: the moments
+    of each column are those of the others, with the bits that they have alone.
     """
     if weights is not None:
         return _weighted_moments(np.asarray(F), weights, passes, rows)
@@ -79,6 +87,8 @@ def column_moments(
         low, high = passes.extremes(block)
         np.minimum(minimum, low, out=minimum)
         np.maximum(maximum, high, out=maximum)
+    if np.isnan(total).any():
+        return _observed_moments(F, passes, rows)
     mean = total / max(n_rows, 1)
     residual, m2 = np.zeros(width), np.zeros(width)
     for _, block in _blocks(F, rows):
@@ -88,6 +98,37 @@ def column_moments(
     correction = residual / max(n_rows, 1)
     m2 = np.maximum(m2 - n_rows * correction**2, 0.0)
     return Moments(n_rows, mean + correction, m2, minimum, maximum)
+
+
+def _observed_moments(F: np.ndarray, passes: Passes, rows: np.ndarray | None) -> Moments:
+    """Return the moments of the values that are there. What is missing is taken to be 0 in sums, and to be the mean in
+    sums of deviations: it adds an exact 0 to each.
+    """
+    width = F.shape[1]
+    ones = np.ones((1, rows_at_once(width)))
+    count, total = np.zeros((2, width))
+    minimum, maximum = np.full(width, np.inf), np.full(width, -np.inf)
+    for _, block in _blocks(F, rows):
+        values = block.astype(np.float64)
+        gone = np.isnan(values)
+        count += len(block) - np.count_nonzero(gone, axis=0)
+        for stand_in, extreme, of_both in ((np.inf, np.min, np.minimum), (-np.inf, np.max, np.maximum)):
+            values[gone] = stand_in
+            found = minimum if of_both is np.minimum else maximum
+            of_both(found, extreme(values, axis=0), out=found)
+        values[gone] = 0.0
+        total += passes.weighted_sums(values, ones[:, : len(block)])[0]
+    some = np.maximum(count, 1)
+    mean = total / some
+    residual, m2 = np.zeros(width), np.zeros(width)
+    for _, block in _blocks(F, rows):
+        values = block.astype(np.float64)
+        np.copyto(values, mean, where=np.isnan(values))
+        sums, squares = passes.deviation_sums(values, mean, ones[:, : len(block)])
+        residual += sums[0]
+        m2 += squares[0]
+    correction = residual / some
+    return Moments(count, mean + correction, np.maximum(m2 - count * correction**2, 0.0), minimum, maximum)
 
 
 def _blocks(F: np.ndarray, rows: np.ndarray | None) -> Iterator[tuple[slice, np.ndarray]]:
@@ -117,29 +158,39 @@ def _sparse_moments(F: sp.csr_matrix) -> Moments:
     stored = np.diff(columns.indptr)
     owner = np.repeat(np.arange(width), stored)
     values = columns.data.astype(np.float64)
-    mean = np.bincount(owner, weights=values, minlength=width) / max(n_rows, 1)
+    count: int | np.ndarray = n_rows
+    gone = np.isnan(values)
+    if gone.any():
+        count = n_rows - np.bincount(owner[gone], minlength=width).astype(np.float64)
+        owner, values = owner[~gone], values[~gone]
+        stored = np.bincount(owner, minlength=width)
+    mean = np.bincount(owner, weights=values, minlength=width) / np.maximum(count, 1)
     deviation = values - mean[owner]
-    m2 = np.bincount(owner, weights=deviation**2, minlength=width) + (n_rows - stored) * mean**2
-    implicit = np.where(stored < n_rows, 0.0, np.nan)
+    m2 = np.bincount(owner, weights=deviation**2, minlength=width) + (count - stored) * mean**2
+    implicit = np.where(stored < count, 0.0, np.nan)
     minimum, maximum = np.full(width, np.inf), np.full(width, -np.inf)
     np.minimum.at(minimum, owner, values)
     np.maximum.at(maximum, owner, values)
-    return Moments(n_rows, mean, m2, np.fmin(minimum, implicit), np.fmax(maximum, implicit))
+    return Moments(count, mean, m2, np.fmin(minimum, implicit), np.fmax(maximum, implicit))
 
 
 def merge_moments(a: Moments, b: Moments) -> Moments:
     """Moments of the union of two disjoint sets of rows (Chan, Golub and LeVeque 1979, Eq. 2.1)."""
     count = a.count + b.count
-    if count == 0:
-        return a
+    some = count if np.all(count) else np.where(np.equal(count, 0), 1, count)  # of no value all is 0
     delta = b.mean - a.mean
     return Moments(
         count,
-        a.mean + delta * (b.count / count),
-        a.m2 + b.m2 + delta**2 * (a.count * b.count / count),
+        a.mean + delta * (b.count / some),
+        a.m2 + b.m2 + delta**2 * (a.count * b.count / some),
         np.minimum(a.minimum, b.minimum),
         np.maximum(a.maximum, b.maximum),
     )
+
+
+def common_count(counts: np.ndarray) -> int | np.ndarray:
+    """Return the counts of :class:`Moments` as stored, shape (width,): one number where no value is missing."""
+    return int(counts[0]) if (counts == counts[0]).all() else counts
 
 
 def cell_rows(width: int, sparse: bool) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from daskfs.kernels import plain
+from daskfs.kernels.plain import EdgeSums
 
 COMPILED_VALUES = 2**24
 """Values of X from which on compiling pays: below, NumPy takes less time than numba takes to load."""
@@ -25,6 +26,10 @@ class Passes(Protocol):
     def extremes(self, F: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 
     def edge_sums(self, F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray) -> np.ndarray: ...
+
+    def observed_edge_sums(
+        self, F: np.ndarray, center: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray
+    ) -> EdgeSums: ...
 
 
 PLAIN: Passes = plain

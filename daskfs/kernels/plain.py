@@ -6,9 +6,42 @@ so that which of them ran shows in no bit of a result.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 EDGE_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class EdgeSums:
+    """Sums over the edges whose ends both have a value, for each weighting and column.
+
+    Attributes
+    ----------
+    sums
+        Shape (4, n_weightings, width), float64: of w (f_i - f_j)**2; of w; of w (d_i + d_j); and of
+        w (d_i**2 + d_j**2), d being deviations from a center.
+    low, high
+        Smallest and largest value at the end of an edge of positive weight, shape (n_weightings, width), float64; inf
+        and -inf where there is none.
+    """
+
+    sums: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def add(self, other: EdgeSums) -> None:
+        """Add the sums over other edges in their place."""
+        self.sums[...] += other.sums
+        np.minimum(self.low, other.low, out=self.low)
+        np.maximum(self.high, other.high, out=self.high)
+
+
+def no_edge_sums(n_weightings: int, width: int) -> EdgeSums:
+    """Return the sums over no edge."""
+    shape = n_weightings, width
+    return EdgeSums(np.zeros((4, *shape)), np.full(shape, np.inf), np.full(shape, -np.inf))
 
 
 def weighted_column_sums(weights: np.ndarray, A: np.ndarray) -> np.ndarray:
@@ -133,3 +166,42 @@ def edge_sums(F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np
         for row, weight in enumerate(weights[:, edges]):
             sums[row] += weighted_column_sums(weight, difference)
     return sums
+
+
+def observed_edge_sums(
+    F: np.ndarray, center: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray
+) -> EdgeSums:
+    """Return what quadratic forms are made of, over the edges whose ends both have a value, column by column.
+
+    Degrees are those of the edges that are left, so that sums over rows by degrees are sums over edges: each edge adds
+    its weight to both of its ends.
+
+    Parameters
+    ----------
+    F
+        Panel, shape (n_samples, width), C order, float; NaN where a value is missing.
+    center
+        Shape (width,), float64: what deviations are taken from.
+    source, target, weights
+        As of :func:`edge_sums`.
+    """
+    found = no_edge_sums(weights.shape[0], F.shape[1])
+    for start in range(0, source.shape[0], EDGE_BLOCK):
+        edges = slice(start, start + EDGE_BLOCK)
+        tail, head = (F.take(ends[edges], axis=0).astype(np.float64) for ends in (source, target))
+        difference = tail - head
+        gone = np.isnan(difference)
+        low, high = np.minimum(tail, head), np.maximum(tail, head)
+        low[gone], high[gone] = np.inf, -np.inf
+        tail -= center
+        head -= center
+        terms = (difference * difference, (~gone).astype(np.float64), tail + head, tail * tail + head * head)
+        for term, sums in zip(terms, found.sums, strict=True):
+            term[gone] = 0.0
+            for row, weight in enumerate(weights[:, edges]):
+                sums[row] += weighted_column_sums(weight, term)
+        for row, weight in enumerate(weights[:, edges]):
+            counted = weight > 0
+            np.minimum(found.low[row], low.min(axis=0, where=counted[:, None], initial=np.inf), out=found.low[row])
+            np.maximum(found.high[row], high.max(axis=0, where=counted[:, None], initial=-np.inf), out=found.high[row])
+    return found

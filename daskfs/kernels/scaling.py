@@ -181,9 +181,11 @@ def inverse_or_zero(values: np.ndarray) -> np.ndarray:
 
 
 def row_norms(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
-    """Return the Euclidean norm of each row, shape (n_rows,), float64; scaled so that no square over- or underflows."""
+    """Return the Euclidean norm of each row, of what is not NaN; shape (n_rows,), float64; scaled so that no square
+    over- or underflows.
+    """
     if is_sparse(X):
-        values = X.astype(np.float64)
+        values = _without_missing(X.astype(np.float64))
         largest = np.asarray(abs(values).max(axis=1).todense()).ravel() if values.nnz else np.zeros(X.shape[0])
         scaled = sp.diags_array(inverse_or_zero(largest)) @ values
         return largest * np.sqrt(np.asarray(scaled.multiply(scaled).sum(axis=1)).ravel())
@@ -191,19 +193,32 @@ def row_norms(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
     for rows in row_blocks(X.shape[0], rows_at_once(X.shape[1])):
         values = X[rows].astype(np.float64)
         largest = np.maximum(values.max(axis=1, initial=0.0), -values.min(axis=1, initial=0.0))
+        if np.isnan(largest).any():
+            np.copyto(values, 0.0, where=np.isnan(values))
+            largest = np.maximum(values.max(axis=1, initial=0.0), -values.min(axis=1, initial=0.0))
         values *= inverse_or_zero(largest)[:, None]
         norms[rows] = largest * np.sqrt(np.einsum("ij,ij->i", values, values))
     return norms
 
 
 def row_sums(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
-    """Return the sum of each row, shape (n_rows,), float64."""
+    """Return the sum of what is not NaN in each row, shape (n_rows,), float64."""
     if is_sparse(X):
-        return np.asarray(X.astype(np.float64).sum(axis=1)).ravel()
+        return np.asarray(_without_missing(X.astype(np.float64)).sum(axis=1)).ravel()
     sums = np.empty(X.shape[0])
     for rows in row_blocks(X.shape[0], rows_at_once(X.shape[1])):
-        np.array(X[rows], np.float64, order="C").sum(axis=1, out=sums[rows])
+        values = np.array(X[rows], np.float64, order="C")
+        values.sum(axis=1, out=sums[rows])
+        if np.isnan(sums[rows]).any():
+            np.copyto(values, 0.0, where=np.isnan(values))
+            values.sum(axis=1, out=sums[rows])
     return sums
+
+
+def _without_missing(X: sp.csr_matrix) -> sp.csr_matrix:
+    """Return a matrix that may be changed with 0 where it stores NaN."""
+    np.copyto(X.data, 0.0, where=np.isnan(X.data))
+    return X
 
 
 def median_sum(sums: np.ndarray) -> float:
@@ -256,11 +271,18 @@ def _times_rows(
     X: np.ndarray | sp.csr_matrix, factors: np.ndarray, *, in_place: bool = False
 ) -> np.ndarray | sp.csr_matrix:
     if is_sparse(X):
-        return sp.csr_matrix(sp.diags_array(factors) @ X)
+        return _with_data(X, X.data * np.repeat(factors, np.diff(X.indptr)))
     if not in_place:
         return X * factors[:, None]
     X *= factors[:, None]
     return X
+
+
+def _with_data(X: sp.csr_matrix, data: np.ndarray) -> sp.csr_matrix:
+    """Return a matrix with other entries in the same places. A product with a diagonal matrix would leave out those
+    that meet a 0, of which one may be NaN.
+    """
+    return sp.csr_matrix((data, X.indices.copy(), X.indptr.copy()), shape=X.shape)
 
 
 def _log1p(X: np.ndarray | sp.csr_matrix, in_place: bool) -> np.ndarray | sp.csr_matrix:
@@ -275,7 +297,7 @@ def _log1p(X: np.ndarray | sp.csr_matrix, in_place: bool) -> np.ndarray | sp.csr
 def _standardized(X: np.ndarray | sp.csr_matrix, columns: ColumnScale, *, in_place: bool) -> np.ndarray | sp.csr_matrix:
     inverse = inverse_or_zero(columns.std)
     if is_sparse(X):
-        return sp.csr_matrix(X.astype(np.float64) @ sp.diags_array(inverse))
+        return _with_data(X, X.data * inverse[X.indices])
     if not in_place:
         return (X.astype(np.float64) - columns.mean) * inverse
     X -= columns.mean

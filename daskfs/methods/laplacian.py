@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import BaseModel, Field, PositiveInt, model_validator
 
 from daskfs.graph.spec import GraphSpec, Lists, Weighting
-from daskfs.kernels.neighbors import Metric
+from daskfs.kernels.rows import Metric
 from daskfs.kernels.weights import WeightKind
 from daskfs.methods.registry import Criterion, Parameters
 from daskfs.methods.scaling import ScalingChoice

@@ -104,7 +104,8 @@ class Criterion:
     first, with NaN for an excluded feature. `finish` names the stages that make the table from that of the slabs, where
     no slab can say its scores alone; a function of the parameters where these decide. `unscored` says why a feature
     that is ranked has no score. `row_bytes` is what the statistics take for each row beside their panel.
-    `one_class_serves` says that labelled rows of one class are no error: something else can rank.
+    `one_class_serves` says that labelled rows of one class are no error: something else can rank. `is_joint` says that
+    features, or rows, are compared with each other, so that each row must have all features.
     """
 
     name: str
@@ -121,6 +122,7 @@ class Criterion:
     finish: str | Callable[[Any], str] = ""
     needs_labels: bool = False
     one_class_serves: bool = False
+    is_joint: bool = False
     slab_fields: tuple[str, ...] = ()
     tasks: tuple[Task, ...] = ("classification", "regression")
     uses_graph: bool = False
@@ -276,10 +278,19 @@ def check_labels(criterion: Criterion, label: str, labels: Labels | None, weight
     if known.size == 0:
         msg = f"method {label} needs labels, and every labelled row has sample weight 0."
         raise InputError(msg)
-    if np.unique(known).size < 2 and not criterion.one_class_serves:
+    if not enough_labels(criterion, known):
         what = "one class" if labels.task == "classification" else "one value"
         msg = f"method {label} needs labels that differ, and all {known.size} labelled rows have {what}."
         raise InputError(msg)
+
+
+def enough_labels(criterion: Criterion, known: np.ndarray) -> bool:
+    """Return whether the labels of rows that count, shape (n_labelled,), are enough for a criterion: some, that differ
+    unless one class serves it, or any at all where it needs none.
+    """
+    if not criterion.needs_labels:
+        return True
+    return known.size > 0 and (criterion.one_class_serves or bool(known.min() != known.max()))
 
 
 def label_warnings(method: Method, labels: Labels | None, weights: np.ndarray | None = None) -> list[str]:

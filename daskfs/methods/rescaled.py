@@ -91,6 +91,7 @@ def _criterion(name: str, summary: str, citation: str, parameters: type[Rescaled
         score=lambda statistics, parameters: centered_fields(statistics, parameters.score_scaling),
         ranked_by="position",
         finish="rescaled",
+        is_joint=True,
         needs_labels=True,
         tasks=("classification",),
     )

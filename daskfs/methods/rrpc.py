@@ -43,6 +43,7 @@ CRITERIA = (
         unscored="not among the n_candidates most relevant: ranked by relevance after these",
         ranked_by="step",
         finish="greedy",
+        is_joint=True,
         needs_labels=True,
     ),
 )

@@ -32,13 +32,22 @@ from daskfs.kernels.scaling import Scaling
 @dataclass(frozen=True)
 class GraphForms:
     """Quadratic forms of a graph: f'Lf and f~'D f~, and the mean by degrees, f'D1 / 1'D1, shape (width,); NaN-worthy
-    columns are marked in `is_constant`.
+    columns are marked in `is_constant`. `volume` is the sum of the degrees, 1'D1; of shape (width,) where columns have
+    graphs of their own, of the rows that have a value.
     """
 
     numerator: np.ndarray
     denominator: np.ndarray
     mean: np.ndarray
     is_constant: np.ndarray
+    volume: float | np.ndarray
+
+    def part(self, columns: np.ndarray) -> GraphForms:
+        """Return the forms of some columns."""
+        volume = self.volume[columns] if isinstance(self.volume, np.ndarray) else self.volume
+        rest = (self.numerator, self.denominator, self.mean, self.is_constant)
+        numerator, denominator, mean, is_constant = (values[columns] for values in rest)
+        return GraphForms(numerator, denominator, mean, is_constant, volume)
 
 
 @dataclass(frozen=True)
@@ -162,9 +171,7 @@ def distribution_statistics(
     return {need: found for need in needs}
 
 
-def sign_table(
-    F: np.ndarray, forms: GraphForms, volume: float, labels: Labels, weights: np.ndarray | None = None
-) -> SignTable:
+def sign_table(F: np.ndarray, forms: GraphForms, labels: Labels, weights: np.ndarray | None = None) -> SignTable:
     """Count the labelled rows of each class that lie at or above a panel's means.
 
     Parameters
@@ -173,14 +180,14 @@ def sign_table(
         Panel, shape (n_samples, width).
     forms
         Of a weighted graph, with the means.
-    volume
-        Sum of the degrees of that graph.
     labels
         Classes of the rows that count.
     weights
         Shape (n_samples,), float64: how many rows each row counts for; None for one each.
     """
-    point = cut_point(forms.mean, np.sqrt(forms.denominator / volume))
+    variance = np.zeros_like(forms.denominator)
+    np.divide(forms.denominator, forms.volume, out=variance, where=np.greater(forms.volume, 0))
+    point = cut_point(forms.mean, np.sqrt(variance))
     codes, n_classes = labels.values, len(labels.classes)
     upper = np.zeros((n_classes, F.shape[1]))
     known = np.flatnonzero(codes >= 0)

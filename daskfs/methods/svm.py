@@ -158,6 +158,7 @@ CRITERIA = (
         score=lambda statistics, parameters: centered_fields(statistics, parameters.score_scaling),
         ranked_by="position",
         finish="svm",
+        is_joint=True,
         needs_labels=True,
         tasks=("classification",),
         uses_graph=True,

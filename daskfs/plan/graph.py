@@ -24,6 +24,7 @@ from daskfs.graph.partition import (
     resolved,
     rows_at_a_merge,
     search_units,
+    search_width,
     step_rows,
 )
 from daskfs.graph.space import (
@@ -37,8 +38,9 @@ from daskfs.graph.space import (
 )
 from daskfs.graph.spec import TARGET_NAMES, GraphSpec, Lists, TargetGraph, Weighting
 from daskfs.graph.target import blocks_per_unit
-from daskfs.kernels.cells import CALIBRATION_RANKS, CALIBRATION_ROWS
-from daskfs.kernels.neighbors import PAIR_ELEMENTS, SPARSE_PAIR_VALUES, TILE_BYTES
+from daskfs.kernels.cells import CALIBRATION_RANKS, CALIBRATION_ROWS, LARGE_CELL, MAX_PROBES, SAMPLE_PARTS
+from daskfs.kernels.products import TILE_BYTES, part_rows
+from daskfs.kernels.rows import PAIR_ELEMENTS, SPARSE_PAIR_VALUES
 from daskfs.kernels.targets import COMPARED_ENTRIES as COMPARED_TARGETS
 from daskfs.plan.stages import DESCENT_BYTES, PROCESS_BYTES, MiB, Stage, available_bytes
 from daskfs.plan.tiles import band_bytes, conversion_bytes
@@ -53,26 +55,39 @@ LABEL_BYTES = 20
 """Labels of a row, which of them are known, and their copy where some rows do not count."""
 
 
-def plan_graph(shape: Shape, spec: GraphSpec, k: int, memory_limit: int | None = None) -> list[Stage]:
-    """Stages that find the neighbour lists of one graph and, for an approximate one, check them."""
+def plan_graph(
+    shape: Shape, spec: GraphSpec, k: int, memory_limit: int | None = None, *, pairwise: bool = False
+) -> list[Stage]:
+    """Stages that find the neighbour lists of one graph and, for an approximate one, check them. `pairwise` says that
+    values may be missing, and distances are over what both rows have.
+    """
     available = available_bytes(memory_limit)
-    spec = resolved(spec, shape, available)
+    spec = resolved(spec, shape, available, pairwise=pairwise)
     if spec.engine != "exact":
-        return _plan_groups(shape, spec, k, available)
+        return _plan_groups(shape, spec, k, available, pairwise=pairwise)
     rows = shape.n_samples
     n_units = len(search_units(rows))
     peak = PROCESS_BYTES + _members_bytes(shape, spec, rows) + 2 * band_bytes(shape) + _search_bytes(rows, shape)
+    peak += _incomplete_bytes(rows, shape) if pairwise else 0
     lists = (index_dtype(rows).itemsize + 8) * rows * k
     parameters = {"graph": asdict(spec), "k": k}
     return [Stage(f"neighbors-{spec.name}", "neighbors", n_units, parameters, peak, n_units * shape.x_bytes, lists)]
 
 
 def plan_lists(
-    shape: Shape, lists: Lists, k: int, memory_limit: int | None = None, widths: Mapping[str, int] | None = None
+    shape: Shape,
+    lists: Lists,
+    k: int,
+    memory_limit: int | None = None,
+    widths: Mapping[str, int] | None = None,
+    *,
+    pairwise: bool = False,
 ) -> list[Stage]:
-    """Stages that find the neighbor lists of any kind; `widths` are the lengths of lists that are there by then."""
+    """Stages that find the neighbor lists of any kind; `widths` are the lengths of lists that are there by then, and
+    `pairwise` is as of :func:`plan_graph`.
+    """
     if isinstance(lists, GraphSpec):
-        return plan_graph(shape, lists, k, memory_limit)
+        return plan_graph(shape, lists, k, memory_limit, pairwise=pairwise)
     n, index = shape.n_samples, index_dtype(shape.n_samples).itemsize
     block, per_unit = min(block_rows(n), n), blocks_per_unit(n)
     n_units = -(-n // (per_unit * block_rows(n)))
@@ -89,8 +104,9 @@ def plan_lists(
     return [Stage(lists.name, "mixed", n_units, parameters, peak, read, written)]
 
 
-def _plan_groups(shape: Shape, spec: GraphSpec, k: int, available: int | None) -> list[Stage]:
+def _plan_groups(shape: Shape, spec: GraphSpec, k: int, available: int | None, *, pairwise: bool) -> list[Stage]:
     """Stages of an approximate search. Copies of rows are planned at 2.5; the data decide."""
+    planned_cells = MAX_PROBES if pairwise else PLANNED_CELLS
     process, name, rows = PROCESS_BYTES, spec.name, shape.n_samples
     if spec.engine == "pynndescent":
         process += DESCENT_BYTES
@@ -104,7 +120,9 @@ def _plan_groups(shape: Shape, spec: GraphSpec, k: int, available: int | None) -
     beside = 4 * CHUNK_BYTES + 3 * TILE_BYTES + sampled * columns // 2  # read buffers, products, centers
     if spec.engine == "pynndescent":
         beside += 18 * (list_length(k) + 1) ** 2 * 16384
-    plan = partitioning(shape, spec, k, None if available is None else max(available - beside, MiB))
+    if pairwise:
+        beside += _incomplete_bytes(LARGE_CELL, shape)
+    plan = partitioning(shape, spec, k, None if available is None else max(available - beside, MiB), pairwise=pairwise)
     parameters = {"graph": asdict(spec), "k": k, "partitioning": asdict(plan)}
     row_bytes = -(-shape.x_bytes // rows)
     itemsize = graph_dtype(np.dtype(shape.dtype), spec.scaling).itemsize
@@ -116,13 +134,16 @@ def _plan_groups(shape: Shape, spec: GraphSpec, k: int, available: int | None) -
     sample = sampled * (
         row_bytes + 2 * scaled + 8 * (columns if shape.is_sparse else shape.n_features) + 100
     ) + pairs * (28 * plan.n_groups + 8 * columns)
+    if pairwise:  # the sample stays, to be measured, a part of it at a time
+        sample += sampled * (max(row_bytes, scaled) + (4 * shape.n_features + values) // SAMPLE_PARTS)
+        sample += _incomplete_bytes(sampled, shape)
     if shape.is_sparse and turned:
         # what finds the directions; the rows that judge them, and their distances
         sample += 24 * turned * (min(FITTING_ROWS, sampled) + shape.n_features)
         sample += min(JUDGING_ROWS, sampled) * (2 * values + 24 * ASKED_ROWS)
     index = index_dtype(rows).itemsize
     copies = int(PLANNED_COPIES * rows)
-    spilled = copies * (row_bytes + 8 + 4 * PLANNED_CELLS)
+    spilled = copies * (row_bytes + 8 + 4 * planned_cells)
     cut = 4 * columns * (plan.n_cells + plan.n_groups) + basis + 8 * shape.n_features
     asked = min(RECALL_ROWS, sampled) * shape.n_features * itemsize
     lists = copies * (8 + (index + 8) * k)
@@ -133,10 +154,14 @@ def _plan_groups(shape: Shape, spec: GraphSpec, k: int, available: int | None) -
     assign = process + 2 * centers + 2 * queries + 2 * unit_rows * row_bytes + conversion_bytes(shape.n_features)
     step = step_rows(shape)
     assign += step * (3 * values + 8 * columns + 16 * k * 64) + 4 * plan.chunk_rows * row_bytes
-    assign += unit_rows * 3 * (24 + 4 * PLANNED_CELLS) + (4 * unit_rows * row_bytes if shape.is_sparse else 0)
+    assign += unit_rows * 3 * (24 + 4 * planned_cells) + (4 * unit_rows * row_bytes if shape.is_sparse else 0)
     assign += 4 * min(TILE_BYTES, 4 * step * 1024)
     members = plan.max_members * member_bytes(shape, spec, k)
     build = process + members + beside
+    if pairwise:
+        assign += _incomplete_bytes(step, shape)
+        more = search_width(spec, k, pairwise=True) - search_width(spec, k)
+        build += 24 * more * plan.max_members
     merged = min(rows, plan.blocks_per_unit * block_rows(rows))
     merge = process + 3 * merged * k * (index + 8) * 3 + min(merged, block_rows(rows)) * k * 12
     merge += min(merged, rows_at_a_merge(k)) * k * 300
@@ -175,6 +200,16 @@ def _search_bytes(rows: int, shape: Shape) -> int:
     # products of a tile, minima of their groups, a mask; and blocks of rows in float64
     pairs = 100 * SPARSE_PAIR_VALUES if shape.is_sparse else 4 * 8 * PAIR_ELEMENTS
     return 4 * min(TILE_BYTES, 4 * rows * 1024) + pairs + conversion_bytes(shape.n_features)
+
+
+def _incomplete_bytes(n_base: int, shape: Shape) -> int:
+    """Bytes of comparing rows that lack values with so many others, beyond what complete ones take."""
+    if shape.is_sparse:  # norms, products, numbers of shared columns and bounds
+        return 3 * TILE_BYTES
+    tile = int(np.clip(TILE_BYTES // max(4 * n_base, 16 * shape.n_features), 8, 1024))
+    part = part_rows(tile, shape.n_features)
+    # both bounds in the place of one product, marks and squares of rows in float64, and what is known of their pairs
+    return 2 * min(TILE_BYTES, 8 * n_base * tile) + 48 * (tile + part) * shape.n_features + 48 * tile * part
 
 
 def plan_edges(n_samples: int, graph: str, k: int, process_bytes: int, width: int | None = None) -> list[Stage]:

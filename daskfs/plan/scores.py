@@ -13,21 +13,30 @@ from daskfs.graph.partition import (
 )
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.cut import CUT_ROWS, cut_features
-from daskfs.kernels.neighbors import TILE_BYTES
 from daskfs.kernels.passes import compiles
+from daskfs.kernels.products import TILE_BYTES
 from daskfs.kernels.scaling import row_statistics
 from daskfs.plan.candidates import plan_greedy
 from daskfs.plan.stages import COMPILED_BYTES, Stage
 from daskfs.plan.tiles import MIN_PARALLEL, MIN_TILE_BYTES, conversion_bytes, slab_budget, slabs_bytes, tile_bytes
 from daskfs.store.tiles import PANEL_WIDTH, Shape, sample_rows
 
+PICKED_BYTES = 34
+"""What the rows that have a column take beside their values, each: number, mark, label and weight."""
+COLUMN_BYTES = 1024
+"""What the statistics of a method take, as objects, for a column that has rows of its own."""
 
-def slab_columns(shape: Shape, scaled: bool, memory_limit: int | None) -> int:
-    """Return how many columns one scoring unit holds: whole tile columns, as many as the slab budget takes."""
+
+def slab_columns(shape: Shape, scaled: bool, memory_limit: int | None, *, pairwise: bool = False) -> int:
+    """Return how many columns one scoring unit holds: whole tile columns, as many as the slab budget takes.
+
+    `pairwise` says that values may be missing, and rows are picked column by column.
+    """
     per_column = shape.n_samples * (shape.itemsize + (8 if scaled else 0))
-    beside = 0.8 * 3 * slab_budget(memory_limit) - 40 * shape.n_samples
+    beside = 0.8 * 3 * slab_budget(memory_limit) - (40 + PICKED_BYTES * pairwise) * shape.n_samples
     beside -= 0 if memory_limit is None else compiled_bytes(shape, scaled)
-    fitting = min(slab_budget(memory_limit) // per_column, int(beside) // (per_column + _panel_bytes(shape, scaled)))
+    copied = _panel_bytes(shape, scaled, pairwise=pairwise)
+    fitting = min(slab_budget(memory_limit) // per_column, int(beside) // (per_column + copied))
     fitting = max(1, fitting)
     wanted = (
         max(shape.tile_columns, -(-shape.n_features // MIN_PARALLEL))
@@ -46,9 +55,12 @@ def compiled_bytes(shape: Shape, scaled: bool) -> int:
     return COMPILED_BYTES if compiles(shape.n_samples * shape.n_features, dtype) else 0
 
 
-def _panel_bytes(shape: Shape, scaled: bool) -> int:
-    """Bytes of one column of what is copied of a panel: the rows of some labels, or the steps of a rescaling."""
-    return shape.n_samples * (24 if scaled else shape.itemsize)
+def _panel_bytes(shape: Shape, scaled: bool, *, pairwise: bool) -> int:
+    """Bytes of one column of what is copied of a panel: the rows of some labels, or the steps of a rescaling; under
+    `pairwise` also its complete columns apart from the others, or the rows that have a column, and marks of these.
+    """
+    copied = 24 if scaled else shape.itemsize
+    return shape.n_samples * (copied + (1 + (8 if scaled else shape.itemsize) if pairwise else 0))
 
 
 def plan_finish(shape: Shape, method: Mapping[str, Any], finish: str, columns: int, process_bytes: int) -> list[Stage]:
@@ -83,12 +95,14 @@ def plan_scores(
     process_bytes: int,
     widths: Mapping[str, int] | None = None,
     label_bytes: int = 0,
+    *,
+    pairwise: bool = False,
 ) -> Stage:
     """Stage that scores the slabs; `widths` are the lengths of neighbor lists, where these are longer than needed, and
-    `label_bytes` what a unit reads of labels.
+    `label_bytes` what a unit reads of labels. `pairwise` is as of :func:`slab_columns`.
     """
     n_units = -(-shape.n_features // columns)
-    panel = _panel_bytes(shape, scaled) * min(columns, PANEL_WIDTH)
+    panel = _panel_bytes(shape, scaled, pairwise=pairwise) * min(columns, PANEL_WIDTH)
     slab = shape.n_samples * columns * (shape.itemsize + (8 if scaled else 0))
     largest_k = max((w.n_neighbors for w in weightings), default=0)
     graphs = {(w.graph, w.n_neighbors): (widths or {}).get(w.graph) or w.n_neighbors for w in weightings}
@@ -101,14 +115,17 @@ def plan_scores(
         + panel
         + 4 * tile_bytes(shape)
         + block
-        + 40 * shape.n_samples
-        + conversion_bytes(PANEL_WIDTH)
+        + (40 + PICKED_BYTES * pairwise) * shape.n_samples
+        + conversion_bytes(PANEL_WIDTH) * (1 + pairwise)
     )
     entry, stored = index_dtype(shape.n_samples).itemsize + 8, -(-shape.n_samples // size) * size  # whole chunks count
     graph_bytes = stored * sum(k + entry * width for (_, k), width in graphs.items())
     graph_bytes += 8 * shape.n_samples * len(weightings)
     scalings = {method["parameters"]["score_scaling"] for method in methods}
     graph_bytes += 8 * shape.n_samples * sum(map(row_statistics, scalings))
-    read = slabs_bytes(shape, columns) + n_units * (graph_bytes + label_bytes)
+    if pairwise:  # what is known of each column by itself
+        peak += COLUMN_BYTES * (2 + len(methods)) * columns
+    counts = 16 * shape.n_features if pairwise else 0  # of missing values
+    read = slabs_bytes(shape, columns) + n_units * (graph_bytes + label_bytes + counts)
     written = len(methods) * 4 * 8 * shape.n_features
     return Stage("score", "score", n_units, {"methods": methods, "slab_columns": columns}, peak, read, written)

@@ -10,6 +10,7 @@ import numpy as np
 from daskfs.kernels.columnhash import N_HASHES
 from daskfs.plan.stages import PROCESS_BYTES, USABLE, MiB, Stage, fingerprinted
 from daskfs.scores.rowpasses import block_rows
+from daskfs.store.rownames import STRETCH_BYTES
 from daskfs.store.tiles import Shape, sample_rows, sparse_chunk
 
 MAX_TILE_BYTES = 64 * MiB
@@ -147,6 +148,8 @@ def plan_ingest(
     beside = [size for name, size in BESIDE_BYTES.items() if parameters["source"].get(name) is not None]
     columns = 1 + len(beside)  # labels, and columns beside X
     labels = PROCESS_BYTES + 400 * shape.n_features + (60 + sum(beside)) * shape.n_samples
+    names = parameters["row_names"]
+    labels += STRETCH_BYTES if names else 0
     known = moments + of_rows
     filling: tuple[Stage, ...] = ()
     if parameters["source"]["missing"] != "refuse":  # what is known is taken of the tiles, when their means are known
@@ -162,7 +165,7 @@ def plan_ingest(
         )
         written += seen - known
     stages = (
-        Stage("labels", "labels", 1, parameters, labels, 0, 8 * columns * shape.n_samples),
+        Stage("labels", "labels", 1, parameters, labels, 0, (8 * columns + 32 * names) * shape.n_samples),
         Stage("ingest", "ingest", shape.n_bands, parameters, peak, shape.x_bytes, written),
         *filling,
         Stage(

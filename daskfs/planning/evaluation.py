@@ -161,23 +161,29 @@ def _inside(
     methods = [within_batch(method) for method in methods]
     lists = needed_lists(methods, used.n_samples, lambda spec: dataclasses.replace(spec, **search))
     over_rows = {name: found for name, found in lists.items() if isinstance(found[0], GraphSpec)}
-    process = PROCESS_BYTES + descent_bytes(lists, used, memory_limit)
-    columns = slab_columns(used, is_scaled(methods), memory_limit)
+    process = PROCESS_BYTES + descent_bytes(lists, used, memory_limit, pairwise=tiles.is_pairwise)
+    columns = slab_columns(used, is_scaled(methods), memory_limit, pairwise=tiles.is_pairwise)
     n_labelled = None if tiles.n_labelled is None else min(tiles.n_labelled, used.n_samples)
     searches = plan_transforms(used, asked_scalings([], over_rows)) if given is None else []
-    searches += plan_all_lists(used, over_rows, memory_limit) if given is None else []
+    if given is None:
+        searches += plan_all_lists(used, over_rows, memory_limit, pairwise=tiles.is_pairwise)
     by_target = {name: found for name, found in lists.items() if name not in over_rows}
     scoring = plan_transforms(used, asked_scalings(methods, {}, [wanted["scaling"] if wanted is not None else None]))
     scoring += plan_all_lists(used, by_target, memory_limit)
     for method in methods:
         counts = (tiles.n_classes, n_labelled)
-        scoring += plan_methods(used, [method], lists, columns, process, memory_limit, counts, given)
+        scoring += plan_methods(
+            used, [method], lists, columns, process, memory_limit, counts, given, pairwise=tiles.is_pairwise
+        )
     if wanted is not None:
         raw = [method_to_json(method) for method in methods]
         scoring += plan_redundancy(used, raw, wanted, columns, process)
     if tiles.has_weights:
         scoring = plan_weighted(scoring, used.n_samples)
-    searching, scored = (max((s.peak_bytes for s in stages), default=process) for stages in (searches, scoring))
+    filled = (3 if used.is_sparse else 1) * used.x_bytes if tiles.is_pairwise else 0  # and column by column
+    searching, scored = (
+        max((s.peak_bytes for s in stages), default=process) + filled for stages in (searches, scoring)
+    )
     held = sum(16 * used.n_samples * k for _, k in over_rows.values())
     if tiles.has_batch:
         return Inside(process, max(searching, scored) + 2 * (held + used.x_bytes), 0)

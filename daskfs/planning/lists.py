@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from daskfs.errors import InputError
+from daskfs.errors import InputError, JobError
 from daskfs.graph.given import Graph, NeighborLists
 from daskfs.graph.partition import resolved
 from daskfs.graph.spec import GraphSpec, Lists, MixedGraph
@@ -47,10 +47,16 @@ def needed_lists(
 
 
 def plan_all_lists(
-    shape: Shape, lists: Mapping[str, tuple[Lists, int]], memory_limit: int | None, given: Graph | None = None
+    shape: Shape,
+    lists: Mapping[str, tuple[Lists, int]],
+    memory_limit: int | None,
+    given: Graph | None = None,
+    *,
+    pairwise: bool = False,
 ) -> list[Stage]:
     """Stages of all neighbor lists of :func:`needed_lists` that are to be found: those over X are not where a graph is
-    given; :class:`InputError` where the rows cannot serve.
+    given; :class:`InputError` where the rows cannot serve. `pairwise` says that values may be missing, and distances
+    are over what both rows have.
     """
     stages: list[Stage] = []
     widths = {name: k for name, (_, k) in lists.items()}
@@ -60,7 +66,7 @@ def plan_all_lists(
                 continue
             check_neighbors(k or 1, shape.n_samples)
             check_sparse(wanted, shape.is_sparse)
-        stages += plan_lists(shape, wanted, k, memory_limit, widths)
+        stages += plan_lists(shape, wanted, k, memory_limit, widths, pairwise=pairwise)
     return stages
 
 
@@ -78,10 +84,13 @@ def longest_given(lists: Mapping[str, tuple[Lists, int]], given: Graph) -> int:
     return lists[given.name][1] if isinstance(given, NeighborLists) else 0
 
 
-def descent_bytes(lists: Mapping[str, tuple[Lists, int]], shape: Shape, memory_limit: int | None) -> int:
+def descent_bytes(
+    lists: Mapping[str, tuple[Lists, int]], shape: Shape, memory_limit: int | None, *, pairwise: bool = False
+) -> int:
+    """Return what compiling NN-descent adds to a process, where any of the lists over X is searched by it."""
     available = available_bytes(memory_limit)
     specs = [spec for spec, _ in lists.values() if isinstance(spec, GraphSpec)]
-    descends = any(resolved(spec, shape, available).engine == "pynndescent" for spec in specs)
+    descends = any(resolved(spec, shape, available, pairwise=pairwise).engine == "pynndescent" for spec in specs)
     return DESCENT_BYTES if descends else 0
 
 
@@ -97,3 +106,36 @@ def check_sparse(spec: GraphSpec, is_sparse: bool) -> None:
     if is_sparse and spec.metric == "cosine" and ends_with(spec.scaling, "zscore"):
         msg = f"metric 'cosine' with scaling '{spec.scaling}' needs dense X: sparse rows cannot be centered."
         raise InputError(msg)
+
+
+def check_pairwise(policy: str, lists: Mapping[str, tuple[Lists, int]]) -> None:
+    """Raise :class:`JobError` for lists over X that are not found where values are missing and nothing is to stand for
+    them.
+
+    Parameters
+    ----------
+    policy
+        What becomes of missing values.
+    lists
+        Lists that are to be found, as :func:`needed_lists` has them.
+    """
+    if policy != "pairwise":
+        return
+    remedy = "or set data.missing: mean"
+    for wanted, _ in lists.values():
+        spec = wanted.base if isinstance(wanted, MixedGraph) else wanted
+        if not isinstance(spec, GraphSpec):
+            continue
+        if spec.metric == "cosine":
+            msg = (
+                "graph.metric is cosine, and under data.missing: pairwise distances are Euclidean, over the features "
+                "that both rows have: set graph.metric: euclidean, with transform.graph: unit where the lengths of "
+                f"rows should not count, {remedy}."
+            )
+            raise JobError(msg)
+        if spec.engine == "pynndescent":
+            msg = (
+                "graph.engine is pynndescent, which finds few of the neighbors where data.missing is pairwise: set "
+                f"graph.engine: auto, exact or cells, {remedy}."
+            )
+            raise JobError(msg)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from daskfs.errors import JobError
 from daskfs.graph.edges import GIVEN
 from daskfs.graph.given import Graph
 from daskfs.graph.spec import Lists, Weighting
@@ -46,6 +47,27 @@ WEIGHTED = frozenset(
 """Functions that read the weights of rows."""
 
 
+def check_missing(policy: str, methods: Sequence[Method], *others: str) -> None:
+    """Raise :class:`JobError` for what needs every value of its rows, where "pairwise" leaves some of them missing.
+
+    Parameters
+    ----------
+    policy
+        What becomes of missing values.
+    methods
+        Methods, of which some may need every value.
+    others
+        What else does.
+    """
+    wanted = [*(f"method {method.label}" for method in methods if method.criterion.is_joint), *others]
+    if policy == "pairwise" and wanted:
+        msg = (
+            f"{wanted[0]} compares features, or rows, in all their values, and data.missing is pairwise, which leaves "
+            f"some missing: set data.missing: mean, or leave {wanted[0]} out."
+        )
+        raise JobError(msg)
+
+
 def is_scaled(methods: Sequence[Method]) -> bool:
     """Return whether any of the methods scores rescaled columns, which take room beside a slab."""
     return any(need.scaling is not None for method in methods for need in method.needs)
@@ -60,6 +82,8 @@ def plan_methods(
     memory_limit: int | None = None,
     counts: tuple[int | None, int | None] = (None, None),
     given: Graph | None = None,
+    *,
+    pairwise: bool = False,
 ) -> list[Stage]:
     """Stages from the neighbor lists to the scores of all methods.
 
@@ -79,6 +103,8 @@ def plan_methods(
         How many classes and how many labelled rows there are; None where that is not known yet.
     given
         A graph that is not to be found.
+    pairwise
+        Whether features are scored from the rows that have them.
     """
     weightings = graph_needs(list(methods))
     widths = {name: k for name, (_, k) in lists.items()}
@@ -91,7 +117,10 @@ def plan_methods(
     raw_methods = [method_to_json(m) for m in methods]
     beside = max(method.criterion.row_bytes for method in methods) * shape.n_samples
     labels = label_bytes(methods, weightings, shape.n_samples)
-    slabs = plan_scores(shape, raw_methods, weightings, scaled, columns, process + beside, widths, labels)
+    process_bytes = process + beside
+    slabs = plan_scores(
+        shape, raw_methods, weightings, scaled, columns, process_bytes, widths, labels, pairwise=pairwise
+    )
     n_fields = sum(len(method.fields) for method in methods)
     streaming.append(dataclasses.replace(slabs, bytes_written=8 * n_fields * shape.n_features))
     stages += plan_streams(streaming, given, shape.n_samples, process)

@@ -26,8 +26,15 @@ from daskfs.plan.stages import (
 from daskfs.planning.batches import check_batches
 from daskfs.planning.evaluation import plan_evaluation
 from daskfs.planning.given import check_given, plan_given, precomputed_graph
-from daskfs.planning.lists import descent_bytes, limited_lists, longest_given, needed_lists, plan_all_lists
-from daskfs.planning.methods import is_scaled, plan_methods, plan_weighted
+from daskfs.planning.lists import (
+    check_pairwise,
+    descent_bytes,
+    limited_lists,
+    longest_given,
+    needed_lists,
+    plan_all_lists,
+)
+from daskfs.planning.methods import check_missing, is_scaled, plan_methods, plan_weighted
 from daskfs.planning.selection import selected_count, wanted_filter
 from daskfs.planning.tiles import TilePlan, plan_tiles
 from daskfs.planning.transforms import asked_scalings, plan_transforms
@@ -82,16 +89,19 @@ def plan_run(
     given = precomputed_graph(job, methods)
     if isinstance(given, WeightMatrix):
         methods = job.make_methods(task, on_matrix=True)
+    pairwise = tiles.is_pairwise
     lists = needed_lists(methods, shape.n_samples, job.completed)
     wanted = wanted_filter(job, names)
     filtering = None if wanted is None or wanted["measure"] is None else without_zscore(wanted["scaling"])
+    check_missing(tiles.missing, methods, *(["select.redundancy"] if wanted and wanted["measure"] else []))
     process = PROCESS_BYTES
     if given is not None:
         check_given(given, methods, shape.n_samples)
         lists = limited_lists(lists, given)
     else:
-        process += descent_bytes(lists, shape, memory_limit)
-    columns = slab_columns(shape, is_scaled(methods), memory_limit)
+        check_pairwise(tiles.missing, lists)
+        process += descent_bytes(lists, shape, memory_limit, pairwise=pairwise)
+    columns = slab_columns(shape, is_scaled(methods), memory_limit, pairwise=pairwise)
     if tiles.has_batch:
         check_batches(job)
         methods = [combined(method) for method in methods]
@@ -103,8 +113,8 @@ def plan_run(
         if given is not None:
             stages.append(plan_given(given, shape.n_samples, longest_given(lists, given), process))
         counts = (tiles.n_classes, tiles.n_labelled)
-        stages += plan_all_lists(shape, lists, memory_limit, given)
-        stages += plan_methods(shape, methods, lists, columns, process, memory_limit, counts, given)
+        stages += plan_all_lists(shape, lists, memory_limit, given, pairwise=pairwise)
+        stages += plan_methods(shape, methods, lists, columns, process, memory_limit, counts, given, pairwise=pairwise)
     raw_methods = [method_to_json(method) for method in methods]
     process += compiled_bytes(shape, is_scaled(methods))
     n_selected = selected_count(job, shape.n_features)

@@ -57,6 +57,12 @@ class TilePlan:
     n_classes: int | None = None
     n_labelled: int | None = None
     note: str | None = None
+    missing: str = "refuse"
+
+    @property
+    def is_pairwise(self) -> bool:
+        """Whether values may be missing that nothing is to stand for."""
+        return self.missing == "pairwise"
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-able values; :meth:`from_json` is the inverse."""
@@ -86,6 +92,7 @@ def source_spec(data: DataBlock) -> SourceSpec:
         dims=data.dims,
         transpose=data.transpose,
         missing=data.missing,
+        row_names=_absolute(data.row_names),
         only_batch=data.only_batch,
         **{name: _absolute(getattr(data, name)) for name in BESIDE},
     )
@@ -174,12 +181,13 @@ def plan_source(spec: SourceSpec, task: str, tiles_url: str, memory_limit: int |
         "x_path": x_path,
         "fingerprint": fingerprint,
         "named": info.feature_names is not None,
+        "row_names": info.has_row_names,
     }
     reading = getattr(source, "reading_bytes", 0)
     stages = plan_ingest(shape, parameters, x_path is None, min(info.row_multiple, info.n_samples), reading)
     flags: dict[str, Any] = {f"has_{name}": name in info.beside for name in BESIDE}
-    note = _reading_note(source, spec.source, shape)
-    return TilePlan(tiles_url, shape, fingerprint, info.has_labels, None, x_path is None, stages, **flags, note=note)
+    flags |= {"note": _reading_note(source, spec.source, shape), "missing": spec.missing}
+    return TilePlan(tiles_url, shape, fingerprint, info.has_labels, None, x_path is None, stages, **flags)
 
 
 def _reading_note(source: Source, name: str, shape: Shape) -> str | None:
@@ -195,14 +203,15 @@ def _reading_note(source: Source, name: str, shape: Shape) -> str | None:
 
 
 def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
-    given = [key for key in ("array", "dims", "labels", "feature_names", *BESIDE) if getattr(data, key) is not None]
+    keys = ("array", "dims", "labels", "feature_names", "row_names", *BESIDE)
+    given = [key for key in keys if getattr(data, key) is not None]
     given += [key for key in ("transpose", "exclude") if getattr(data, key)]
     if given:
         msg = f"data.{given[0]} was settled when {spec.source} was converted: leave it out, or convert again with it."
         raise JobError(msg)
     info: TileInfo | None = read_tile_info(Store(place(spec.source)))
     assert info is not None
-    policy = (info.facts.get("missing") or {"policy": "refuse"})["policy"]
+    policy = str((info.facts.get("missing") or {"policy": "refuse"})["policy"])
     if data.missing not in ("refuse", policy):
         msg = f"data.missing is {data.missing}, and {spec.source} was converted with {policy}: convert again with it."
         raise JobError(msg)
@@ -219,6 +228,7 @@ def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
         **flags,
         n_classes=len(info.classes) or None,
         n_labelled=n_labelled(spec.source),
+        missing=policy,
     )
 
 

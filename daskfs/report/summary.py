@@ -191,7 +191,18 @@ def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
         "source": search.parameters.get("path"),
         "groups": _groups(store, search, name),
         "recall": store.read_json(layout.RECALL_SUMMARY.format(name)),
+        "n_short": _short_lists(store, plan, name),
+        "list_length": search.parameters["k"] if search.name != "graph-given" else None,
     }
+
+
+def _short_lists(store: Store, plan: Plan, name: str) -> int:
+    """Return how many rows have fewer neighbors than were asked for: too few others share a feature with them, or have
+    met them.
+    """
+    lists = next((s for s in plan.stages if s.name in (f"neighbors-{name}", f"merge-{name}")), None)
+    records = [store.read_record(lists.name, unit) or {} for unit in range(lists.n_units)] if lists else []
+    return sum(int(record.get("facts", {}).get("n_short", 0)) for record in records)
 
 
 def _groups(store: Store, search: Stage, name: str) -> dict[str, Any] | None:
@@ -248,8 +259,13 @@ def graph_warnings(graphs: list[dict[str, Any]]) -> list[str]:
                 "their graph is stable"
             )
         if graph["n_isolated"]:
-            remedy = "; raise graph.n_neighbors" if graph["n_neighbors"] else ""
+            remedy = "; raise graph.n_neighbors" if graph["n_neighbors"] and not graph.get("n_short") else ""
             found.append(f"graph {name}: {graph['n_isolated']} rows have no edge{remedy}")
+        if graph.get("n_short"):
+            found.append(
+                f"graph {name}: {graph['n_short']} rows have fewer than {graph['list_length']} neighbors: too few "
+                "others have a feature in common with them, or were met by the search"
+            )
         if graph.get("n_open"):
             found.append(
                 f"graph {name}: {graph['n_open']} labelled rows may have nearer neighbors than the "

@@ -137,14 +137,21 @@ def _tiles(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
+_MISSING = {
+    "mean": ", taken to be the means of these",
+    "pairwise": ", left out: features are scored from the rows that have them",
+}
+
+
 def _missing(missing: dict[str, Any]) -> str:
-    """Return how many values were missing, and in which columns."""
+    """Return how many values were missing, in which columns, and what became of them."""
     if not missing.get("total"):
         return "none"
     columns = [f"{name} {format_count(count)}" for name, count in sequence(missing.get("columns"))]
     total, n_columns = (format_count(missing.get(key)) for key in ("total", "n_columns"))
     more = ", ..." if (missing.get("n_columns") or 0) > len(columns) else ""
-    return f"{total} in {n_columns} columns, taken to be the means of these ({', '.join(columns)}{more})"
+    became = _MISSING.get(str(missing.get("policy")), "")
+    return f"{total} in {n_columns} columns{became} ({', '.join(columns)}{more})"
 
 
 def _storage(data: dict[str, Any]) -> str:
@@ -498,6 +505,12 @@ def _graph_notices(graph: dict[str, Any], name: str, anchor: str) -> list[Notice
             f"Graph “{name}” has isolated nodes ({format_count(isolated)}): rows without any edge, of which "
             "the graph says nothing."
             + (" Raise graph.n_neighbors to connect them." if graph.get("weight_histogram") is None else "")
+        )
+    if positive(graph.get("n_short")):
+        texts.append(
+            f"In graph “{name}” {format_count(graph.get('n_short'))} rows have fewer than "
+            f"{format_count(graph.get('list_length'))} neighbors: too few others have a feature in common with them, "
+            "or were met by the search."
         )
     if positive(graph.get("n_open")):
         texts.append(

@@ -18,7 +18,8 @@ from daskfs.errors import InputError
 from daskfs.graph.edges import weighted_blocks
 from daskfs.kernels.deformed import deform, graph_laplacian
 from daskfs.kernels.elimination import Kernel, score_candidates
-from daskfs.kernels.neighbors import exact_neighbors, prepare_rows
+from daskfs.kernels.neighbors import exact_neighbors
+from daskfs.kernels.rows import prepare_rows
 from daskfs.kernels.squares import KeptSquares
 from daskfs.kernels.svm import Machine, fit_machine, is_exact_sphere
 from daskfs.kernels.threads import one_thread

@@ -26,17 +26,16 @@ from daskfs.methods.statistics import (
     NeedGraphForms,
     NeedMoments,
     NeedNumbers,
+    NeedOfLabels,
     NeedSignTable,
-    Statistic,
     distribution_statistics,
     panel_statistic,
     sign_table,
 )
 from daskfs.scores.forms import graph_forms
+from daskfs.scores.observed import Group, Panel, Seen, cut_panels
 from daskfs.store import layout
 from daskfs.store.context import Context
-
-Panels = list[np.ndarray]
 
 
 def slab_range(unit: int, slab_columns: int, n_features: int) -> slice:
@@ -65,34 +64,36 @@ def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> No
     """Score the features of one slab under every method."""
     methods = methods_from(parameters["methods"])
     columns = slab_range(unit, int(parameters["slab_columns"]), context.tiles.shape.n_features)
-    panels = context.tiles.read_panels(columns.start, columns.stop)
     labels = context.counted_labels() if any(m.criterion.needs_labels for m in methods) else None
     weights = context.weights()
+    tiles = context.tiles.as_counted()
+    panels = cut_panels(tiles, columns.start, columns.stop, labels, weights)
     needs = list(dict.fromkeys(need for method in methods for need in method.needs))
-    statistics: list[dict[Need, Statistic]] = [{} for _ in panels]
     for scaling in dict.fromkeys(need.scaling for need in needs):
-        scaled = context.tiles.scaled_panels(panels, columns.start, scaling)
-        passes = passes_for(context.tiles.shape.n_samples * context.tiles.shape.n_features, scaled[0].dtype)
+        scaled = tiles.scaled_panels([p.values for p in panels], [p.numbers for p in panels], scaling)
+        passes = passes_for(tiles.shape.n_samples * tiles.shape.n_features, scaled[0].dtype)
         wanted = [need for need in needs if need.scaling == scaling]
-        sorts = [need for need in wanted if isinstance(need, NeedDistributions)]
-        start = columns.start
-        for statistic, panel in zip(statistics, scaled, strict=True):
-            statistic.update(distribution_statistics(sorts, panel, labels, weights))
-            for need in wanted:
-                if isinstance(need, NeedNumbers):
-                    statistic[need] = np.arange(start, start + panel.shape[1])
-                elif not isinstance(need, NeedGraphForms | NeedSignTable | NeedDistributions):
-                    statistic[need] = panel_statistic(need, panel, labels, weights, passes)
-            start += panel.shape[1]
-        _add_graph_forms(context, [n for n in wanted if isinstance(n, NeedGraphForms)], scaled, statistics, passes)
-        _add_sign_tables(
-            context, [n for n in wanted if isinstance(n, NeedSignTable)], scaled, statistics, labels, weights
-        )
+        for panel, values in zip(panels, scaled, strict=True):
+            for group in panel.groups:
+                _add_statistics(panel, group, wanted, group.seen(values, labels, weights), passes)
+        _add_graph_forms(context, [n for n in wanted if isinstance(n, NeedGraphForms)], panels, scaled, passes)
+        for need in [n for n in wanted if isinstance(n, NeedSignTable)]:
+            _add_sign_tables(need, panels, scaled, labels, weights)
         del scaled  # before the next copy of the slab
+    tables = {
+        method.label: np.full((len(method.slab_fields), columns.stop - columns.start), np.nan) for method in methods
+    }
+    for panel in panels:
+        for group in panel.groups:
+            own = panel.numbers[group.columns] - columns.start
+            for method in methods:
+                if group.serves(method.criterion):
+                    fields = method.criterion.score(group.statistics, method.parameters)
+                    for row, name in zip(tables[method.label], method.slab_fields, strict=True):
+                        if name in fields:
+                            row[own] = fields[name]
     for method in methods:
-        parts = [method.criterion.score(statistic, method.parameters) for statistic in statistics]
-        fields = np.stack([np.concatenate([_field(p, name) for p in parts]) for name in method.slab_fields])
-        context.store.open(slab_table(method))[:, columns] = fields
+        context.store.open(slab_table(method))[:, columns] = tables[method.label]
 
 
 def slab_table(method: Method) -> str:
@@ -100,16 +101,24 @@ def slab_table(method: Method) -> str:
     return (layout.UNFINISHED if method.finish else layout.SCORES).format(method.label)
 
 
-def _field(part: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    return part[name] if name in part else np.full_like(part["score"], np.nan)
+def _add_statistics(panel: Panel, group: Group, needs: list[Need], seen: Seen, passes: Passes) -> None:
+    """Add what panel and labels say; nothing of labels where no row that counts has one."""
+    if not group.counts:
+        return
+    found, sorts = group.statistics, [need for need in needs if isinstance(need, NeedDistributions)]
+    if group.known.size:
+        found.update(distribution_statistics(sorts, seen.values, seen.labels, seen.weights))
+    for need in needs:
+        if isinstance(need, NeedNumbers):
+            found[need] = panel.numbers[group.columns]
+        elif isinstance(need, NeedMoments) or (
+            isinstance(need, NeedOfLabels) and need not in sorts and group.known.size
+        ):
+            found[need] = panel_statistic(need, seen.values, seen.labels, seen.weights, passes)
 
 
 def _add_graph_forms(
-    context: Context,
-    needs: list[NeedGraphForms],
-    panels: Panels,
-    statistics: list[dict[Need, Statistic]],
-    passes: Passes,
+    context: Context, needs: list[NeedGraphForms], panels: list[Panel], scaled: list[np.ndarray], passes: Passes
 ) -> None:
     """Stream each graph once for all its weightings, over all panels."""
     if not needs:
@@ -117,31 +126,31 @@ def _add_graph_forms(
     of_all = NeedMoments(needs[0].scaling)
     moments = []
     unweighted = context.weights() is None
-    for statistic, panel in zip(statistics, panels, strict=True):
-        known = statistic.get(of_all) if unweighted else None
-        moments.append(known if isinstance(known, Moments) else column_moments(panel, None, passes))
-    forms = graph_forms(context, [need.weighting for need in needs], panels, moments, passes)
+    for panel, values in zip(panels, scaled, strict=True):
+        known = panel.groups[0].statistics.get(of_all) if unweighted and panel.is_complete else None
+        moments.append(known if isinstance(known, Moments) else column_moments(values, None, passes))
+    forms = graph_forms(context, [need.weighting for need in needs], scaled, moments, passes)
     for need, found in zip(needs, forms, strict=True):
-        for statistic, form in zip(statistics, found, strict=True):
-            statistic[need] = form
+        for panel, form in zip(panels, found, strict=True):
+            for group in panel.groups:
+                group.statistics[need] = form if panel.is_complete else form.part(group.columns)
 
 
 def _add_sign_tables(
-    context: Context,
-    needs: list[NeedSignTable],
-    panels: Panels,
-    statistics: list[dict[Need, Statistic]],
+    need: NeedSignTable,
+    panels: list[Panel],
+    scaled: list[np.ndarray],
     labels: Labels | None,
     weights: np.ndarray | None,
 ) -> None:
     """Add what stands on the means of the graph forms."""
-    for need in needs:
-        assert labels is not None
-        volume = float(context.store.need_json(layout.WEIGHT_SUMMARY.format(need.weighting.key))["volume"])
-        for statistic, panel in zip(statistics, panels, strict=True):
-            forms = statistic[need.forms]
-            assert isinstance(forms, GraphForms)
-            statistic[need] = sign_table(panel, forms, volume, labels, weights)
+    for panel, values in zip(panels, scaled, strict=True):
+        for group in panel.groups:
+            if group.known.size:
+                forms, seen = group.statistics[need.forms], group.seen(values, labels, weights)
+                assert isinstance(forms, GraphForms)
+                assert seen.labels is not None
+                group.statistics[need] = sign_table(seen.values, forms, seen.labels, seen.weights)
 
 
 def graph_needs(methods: list[Method]) -> list[Weighting]:

@@ -37,8 +37,9 @@ def anndata_contents(spec: SourceSpec, folder: Folder) -> Contents:
     """Find X and what lies beside it.
 
     X is ``X``, or what ``data.array`` names: ``layers/NAME``, ``raw/X`` or ``obsm/NAME``. Labels and columns beside X
-    are columns of ``obs``, where a missing value is an unlabelled row. Features are called by the index of ``var`` (of
-    ``raw/var``), or by the column of it that ``data.feature_names`` names; those of ``obsm`` have no names.
+    are columns of ``obs``, where a missing value is an unlabelled row; rows are called by its index. Features are
+    called by the index of ``var`` (of ``raw/var``), or by the column of it that ``data.feature_names`` names; those of
+    ``obsm`` have no names.
     """
     name = "X" if spec.array is None else spec.array
     matrix, arrays = _matrix(folder, name)
@@ -46,14 +47,15 @@ def anndata_contents(spec: SourceSpec, folder: Folder) -> Contents:
     if obs.n_rows is not None and obs.n_rows != matrix.shape[0]:
         raise InputError(f"{folder.where}: obs has {obs.n_rows} rows, {name} has {matrix.shape[0]}.")
     rows = Columns(obs.columns, obs.read, "column of obs", obs.arrays_of)
+    called = obs.index if obs.index in obs.columns else None
     if name not in ("X", "raw/X") and not name.startswith(NAMED_ALONG_VAR):
-        return Contents(folder, matrix, arrays, rows)
+        return Contents(folder, matrix, arrays, rows, row_names=called)
     var = _Frame(folder, RAW_VAR if name == "raw/X" else VAR)
     names = var.index_values()
     if len(names) != matrix.shape[1]:
         raise InputError(f"{folder.where}: {var.name} has {len(names)} rows, {name} has {matrix.shape[1]} columns.")
     columns = Columns(var.columns, var.read_names, f"column of {var.name}", var.arrays_of)
-    return Contents(folder, matrix, arrays, rows, columns, names, var.arrays_of(var.index))
+    return Contents(folder, matrix, arrays, rows, columns, names, var.arrays_of(var.index), called)
 
 
 def _matrix(folder: Folder, name: str) -> tuple[Matrix, tuple[str, ...]]:
@@ -116,46 +118,42 @@ class _Frame:
             raise InputError(f"{self._where} has no index {self.index!r}.")
         return tuple(str(name) for name in self.read(self.index))
 
-    def read_names(self, column: str) -> np.ndarray:
-        """Return a column of names; :class:`InputError` where one is missing."""
-        values = self.read(column)
+    def read_names(self, column: str, rows: slice = slice(None)) -> np.ndarray:
+        """Return a column of names, or some of them; :class:`InputError` where one is missing."""
+        values = self.read(column, rows)
         missing = [row for row, value in enumerate(values) if value is None] if values.dtype.kind == "O" else []
         if missing:
             more = f" and {len(missing) - 1} more rows" if len(missing) > 1 else ""
             raise InputError(f"{self._where}/{column} has no name in row {missing[0]}{more}: name another column.")
         return values
 
-    def read(self, column: str) -> np.ndarray:
-        """Return a column, shape (n_rows,): numbers as they are, text and what has missing values as objects, in which
-        None is missing. A category counts as text where it is no whole number or truth, so that it stays a class.
+    def read(self, column: str, rows: slice = slice(None)) -> np.ndarray:
+        """Return a column, shape (n_rows,), or some rows of it: numbers as they are, text and what has missing values
+        as objects, in which None is missing. A category counts as text where it is no whole number or truth, so that it
+        stays a class.
         """
         path = f"{self.name}/{column}"
         array = self._folder.array(path)
         if array is not None:
             categories = self._folder.array(f"{self.name}/{CATEGORIES}/{column}")
-            return array[:] if categories is None else _categorical(array[:], categories[:], array.where)
+            return array[rows] if categories is None else _categorical(array[rows], categories[:], array.where)
         encoding = text_of(self._folder.attributes(path).get(ENCODING, "none"))
         if encoding == "categorical":
-            codes, names = self._parts(path, "codes", "categories")
+            codes, names = self._part(path, "codes", rows), self._part(path, "categories")
             return _categorical(codes, names, f"{self._where}/{column}")
         if encoding in MASKED:
-            values, mask = self._parts(path, "values", "mask")
+            values, mask = self._part(path, "values", rows), self._part(path, "mask", rows)
             return _masked(values, mask, f"{self._where}/{column}")
         known = listed(("array", "string-array", "categorical", *MASKED))
         raise InputError(f"{self._where}/{column} is encoded as {encoding!r}; read are columns encoded as {known}.")
 
-    def _parts(self, path: str, *names: str) -> list[np.ndarray]:
-        values = []
-        for name in names:
-            array = self._folder.array(f"{path}/{name}")
-            if array is not None:
-                values.append(array[:])
-            elif self._folder.is_group(f"{path}/{name}"):  # text that may be missing
-                column = f"{path.removeprefix(self.name + '/')}/{name}"
-                values.append(self.read(column))
-            else:
-                raise InputError(f"{self._folder.where}:{path} is damaged: it has no {name!r}.")
-        return values
+    def _part(self, path: str, name: str, rows: slice = slice(None)) -> np.ndarray:
+        array = self._folder.array(f"{path}/{name}")
+        if array is not None:
+            return array[rows]
+        if self._folder.is_group(f"{path}/{name}"):  # text that may be missing
+            return self.read(f"{path.removeprefix(self.name + '/')}/{name}", rows)
+        raise InputError(f"{self._folder.where}:{path} is damaged: it has no {name!r}.")
 
 
 def _categorical(codes: np.ndarray, categories: np.ndarray, where: str) -> np.ndarray:

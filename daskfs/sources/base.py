@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -53,10 +53,15 @@ class SourceSpec:
     batch
         Rows of one batch were measured together, and features are scored within each: named like `labels`. ``None``:
         all rows are of one.
+    row_names
+        What the rows are called: a column of a table or of AnnData's ``obs``, a member of an ``.npz`` or HDF5 file or
+        of a Zarr group, or a path: a text file with one name a line (of columns between tabs the first, or that of a
+        number, ``"names.tsv:2"``), ``.csv``, ``.npy`` or ``.npz`` (``"file.csv:column"``). ``None``: what the source
+        says, if anything.
     only_batch
         Of a tile store with batches, the one whose rows are meant. ``None``: all rows.
     missing
-        What becomes of NaN among the values of X: "refuse", or "mean". Sources hand it on as it is.
+        What becomes of NaN among the values of X: "refuse", "mean" or "pairwise". Sources hand it on as it is.
     columns
         Of a tile store, the columns that are features here, as :mod:`daskfs.store.part` writes them; no user does.
     """
@@ -70,6 +75,7 @@ class SourceSpec:
     groups: str | None = None
     times: str | None = None
     batch: str | None = None
+    row_names: str | None = None
     only_batch: str | None = None
     columns: str | None = None
     dims: tuple[str, str] | None = None
@@ -85,7 +91,7 @@ class SourceInfo:
     float64, booleans as uint8, float16 as float32). `identity` changes when the data change (path, size and
     modification time for files, and the tag of objects; parameters for generated data). `nnz` is the number of values
     that a sparse source stores, or an estimate of it. `row_multiple` is the number of rows that the source reads most
-    cheaply in one go. `beside` says which of :data:`BESIDE` there are.
+    cheaply in one go. `beside` says which of :data:`BESIDE` there are, `has_row_names` whether the rows have names.
     """
 
     n_samples: int
@@ -98,6 +104,7 @@ class SourceInfo:
     row_multiple: int = 1
     has_labels: bool = field(default=False)
     beside: tuple[str, ...] = ()
+    has_row_names: bool = False
 
 
 class Source(Protocol):
@@ -119,4 +126,8 @@ class Source(Protocol):
 
     def read_beside(self, name: str) -> np.ndarray | None:
         """Return one of :data:`BESIDE`, checked, shape (n_samples,), or None when the spec names none."""
+        ...
+
+    def read_row_names(self) -> Iterator[np.ndarray] | None:
+        """Return what the rows are called, as :meth:`daskfs.sources.rownames.RowNames.read` does; None for nothing."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.beside import Beside
 from daskfs.sources.checks import block_dtype, check_range, check_shape, listed, refuse_options
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
+from daskfs.sources.rownames import RowNames
 
 SCHEME = "sklearn:"
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
@@ -35,6 +37,7 @@ class BundledSource:
         self._target: np.ndarray = np.asarray(bunch.target)
         self._labels = resolve_labels(spec, ("target",), "column", default="target")
         self._beside = Beside(spec, (), "column")
+        self._row_names = RowNames(spec)
         n_samples, n_features = check_shape(self._X.shape, spec.source)
         self.info = SourceInfo(
             n_samples=n_samples,
@@ -47,6 +50,7 @@ class BundledSource:
             identity={"kind": "sklearn", "name": name},
             has_labels=True,
             beside=self._beside.names,
+            has_row_names=bool(self._row_names.refs),
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
@@ -61,6 +65,10 @@ class BundledSource:
     def read_beside(self, name: str) -> np.ndarray | None:
         """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
         return self._beside.read(name, self.info.n_samples, self._read_target)
+
+    def read_row_names(self) -> Iterator[np.ndarray] | None:
+        """Return what the rows are called, some of them at a time; None where nothing says it."""
+        return self._row_names.read(self.info.n_samples)
 
     def _read_target(self, name: str) -> np.ndarray:
         del name

@@ -33,6 +33,23 @@ def text_to_labels(column: Any) -> np.ndarray:
         return arrow_to_labels(floats, "")
 
 
+def arrow_to_names(column: Any, where: str) -> np.ndarray:
+    """Return an Arrow array, or a chunked one, of text, numbers or dates as text, shape (n,), objects in which None is
+    missing.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_floating(kind) or pa.types.is_nested(kind):
+        raise InputError(f"{where} has type {kind}; names of rows are text or whole numbers.")
+    try:
+        text = pc.utf8_trim_whitespace(column.cast(kind).cast(pa.string()))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InputError(f"{where} has type {kind}, which is no text: {error}") from error
+    return np.asarray(text.to_numpy(zero_copy_only=False), dtype=object)
+
+
 def arrow_to_labels(column: Any, where: str) -> np.ndarray:
     """Return a chunked Arrow column of numbers, booleans, text or dates as a vector, shape (n,).
 

@@ -89,12 +89,15 @@ class CsvTable:
         """Return one column as a chunked Arrow array of text."""
         import pyarrow as pa
 
-        parts = [
-            self._parse([column], {column: pa.string()}, first, last, data).column(0)
-            for first, last, data in self._ranges(0, self.layout.n_rows)
-        ]
-        chunks = [chunk for part in parts for chunk in part.chunks]
+        chunks = [chunk for part in self.column_parts(column) for chunk in part.chunks]
         return pa.chunked_array(chunks, type=pa.string())
+
+    def column_parts(self, column: int) -> Iterator[Any]:
+        """Yield one column as chunked Arrow arrays of text, one for each range that is parsed at a time."""
+        import pyarrow as pa
+
+        for first, last, data in self._ranges(0, self.layout.n_rows):
+            yield self._parse([column], {column: pa.string()}, first, last, data).column(0)
 
     def read_text_labels(self, column: int) -> np.ndarray:
         """Return one column as integers, floats or text, whichever fits all of it, shape (n_rows,)."""

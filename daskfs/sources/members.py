@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,7 +15,8 @@ from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.beside import Beside
 from daskfs.sources.checks import check_range
 from daskfs.sources.matrices import Array, Matrix
-from daskfs.sources.resolve import LabelRef, MemberReader, resolve_feature_names, resolve_labels
+from daskfs.sources.resolve import LabelRef, resolve_feature_names, resolve_labels
+from daskfs.sources.rownames import RowNames, in_slices
 
 
 class Folder(Protocol):
@@ -51,6 +52,12 @@ class Folder(Protocol):
         ...
 
 
+class ColumnReader(Protocol):
+    """Reads a column, or some of its values."""
+
+    def __call__(self, name: str, rows: slice = slice(None), /) -> np.ndarray: ...
+
+
 def same(name: str) -> tuple[str, ...]:
     """Return a name as the only one."""
     return (name,)
@@ -73,7 +80,7 @@ class Columns:
     """
 
     names: tuple[str, ...]
-    read: MemberReader
+    read: ColumnReader
     kind: str = "member"
     arrays_of: Callable[[str], tuple[str, ...]] = same
 
@@ -98,6 +105,8 @@ class Contents:
         Names of the features, None where nothing says them.
     name_arrays
         Those that hold `names`.
+    row_names
+        Of `rows`, what the rows of X are called; None where nothing says it.
     """
 
     folder: Folder
@@ -107,6 +116,7 @@ class Contents:
     columns: Columns | None = None
     names: tuple[str, ...] | None = None
     name_arrays: tuple[str, ...] = ()
+    row_names: str | None = None
 
 
 class MemberSource:
@@ -125,6 +135,7 @@ class MemberSource:
         matrix = contents.matrix
         self._labels = resolve_labels(spec, contents.rows.names, contents.rows.kind)
         self._beside = Beside(spec, contents.rows.names, contents.rows.kind)
+        self._row_names = RowNames(spec, contents.rows.names, contents.rows.kind, contents.row_names)
         self._arrays = self._arrays_read(spec)
         self._selection = {"array": spec.array, "dims": None if spec.dims is None else list(spec.dims)}
         self.reading_bytes = matrix.held_bytes
@@ -152,6 +163,7 @@ class MemberSource:
             row_multiple=matrix.row_multiple,
             has_labels=self._labels is not None,
             beside=self._beside.names,
+            has_row_names=bool(self._row_names.refs),
         )
         if self.info.feature_names is not None and len(self.info.feature_names) != n_features:
             raise InputError(
@@ -160,7 +172,8 @@ class MemberSource:
 
     def _arrays_read(self, spec: SourceSpec) -> tuple[str, ...]:
         contents = self._contents
-        refs = [ref for ref in (self._labels, *self._beside.refs) if isinstance(ref, LabelRef) and ref.inside]
+        named = (self._labels, *self._beside.refs, *self._row_names.refs)
+        refs = [ref for ref in named if isinstance(ref, LabelRef) and ref.inside]
         found = [*contents.arrays, *(name for ref in refs for name in contents.rows.arrays_of(ref.name))]
         if spec.feature_names is None:
             found += contents.name_arrays
@@ -184,3 +197,8 @@ class MemberSource:
     def read_beside(self, name: str) -> np.ndarray | None:
         """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
         return self._beside.read(name, self.info.n_samples, self._contents.rows.read)
+
+    def read_row_names(self) -> Iterator[np.ndarray] | None:
+        """Return what the rows are called, some of them at a time; None where nothing says it."""
+        n_samples, read = self.info.n_samples, self._contents.rows.read
+        return self._row_names.read(n_samples, lambda name: in_slices(n_samples, lambda rows: read(name, rows)))

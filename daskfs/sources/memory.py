@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,6 +81,10 @@ class ArraySource:
     def read_beside(self, name: str) -> np.ndarray | None:
         """Return how many rows each row counts for, shape (n_samples,), as "weights"; None for other columns."""
         return self._weights if name == "weights" else None
+
+    def read_row_names(self) -> Iterator[np.ndarray] | None:
+        """Return None: rows in memory are known by their numbers."""
+        return None
 
 
 def _digest(X: Block) -> str:

@@ -20,6 +20,7 @@ from daskfs.sources.csr import canonical
 from daskfs.sources.lines import read_range
 from daskfs.sources.mtxscan import parse, scan
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
+from daskfs.sources.rownames import RowNames
 
 
 class MtxSource:
@@ -37,6 +38,7 @@ class MtxSource:
         header = layout.header
         self._labels = resolve_labels(spec, (), "member")
         self._beside = Beside(spec, (), "member")
+        self._row_names = RowNames(spec)
         self._bounds = layout.columns if spec.transpose else layout.rows
         shape = (header.n_columns, header.n_rows) if spec.transpose else (header.n_rows, header.n_columns)
         n_samples, n_features = check_shape(shape, str(path))
@@ -51,6 +53,7 @@ class MtxSource:
             nnz=header.n_entries if is_sparse else None,
             has_labels=self._labels is not None,
             beside=self._beside.names,
+            has_row_names=bool(self._row_names.refs),
         )
 
     def times_read(self, band_rows: int) -> float:
@@ -95,6 +98,10 @@ class MtxSource:
     def read_beside(self, name: str) -> np.ndarray | None:
         """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
         return self._beside.read(name, self.info.n_samples, _no_member)
+
+    def read_row_names(self) -> Iterator[np.ndarray] | None:
+        """Return what the rows are called, some of them at a time; None where nothing says it."""
+        return self._row_names.read(self.info.n_samples)
 
 
 def _no_member(name: str) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from daskfs.kernels.blocks import Block
@@ -18,6 +20,7 @@ from daskfs.sources.checks import (
 )
 from daskfs.sources.npyfile import NpyFile, whole_file
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
+from daskfs.sources.rownames import RowNames
 
 PAGE_BYTES = 4096
 
@@ -36,6 +39,7 @@ class NpySource:
         n_samples, n_features = check_shape(self._array.shape, str(path))
         self._labels = resolve_labels(spec, (), "member")
         self._beside = Beside(spec, (), "member")
+        self._row_names = RowNames(spec)
         self.info = SourceInfo(
             n_samples=n_samples,
             n_features=n_features,
@@ -46,6 +50,7 @@ class NpySource:
             row_multiple=cheap_rows(self._array),
             has_labels=self._labels is not None,
             beside=self._beside.names,
+            has_row_names=bool(self._row_names.refs),
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
@@ -60,6 +65,10 @@ class NpySource:
     def read_beside(self, name: str) -> np.ndarray | None:
         """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
         return self._beside.read(name, self.info.n_samples, self._no_member)
+
+    def read_row_names(self) -> Iterator[np.ndarray] | None:
+        """Return what the rows are called, some of them at a time; None where nothing says it."""
+        return self._row_names.read(self.info.n_samples)
 
     def _no_member(self, name: str) -> np.ndarray:
         raise unknown_name(name, "member", (), self._array.where)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from daskfs.errors import InputError
@@ -15,6 +17,7 @@ from daskfs.sources.csr import CSR_PARTS, CsrParts
 from daskfs.sources.npy import cheap_rows
 from daskfs.sources.npyfile import NpyFile
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
+from daskfs.sources.rownames import RowNames, parts_of_array
 from daskfs.sources.zipped import NpzFile
 
 
@@ -32,6 +35,7 @@ class NpzSource:
         self._npz = NpzFile(path)
         self._labels = resolve_labels(spec, self._npz.members, "member")
         self._beside = Beside(spec, self._npz.members, "member")
+        self._row_names = RowNames(spec, self._npz.members)
         self._matrix, member = self._open_matrix(spec)
         matrix = self._matrix
         n_samples, n_features = check_shape(matrix.shape, f"{path}:{member}")
@@ -49,6 +53,7 @@ class NpzSource:
             row_multiple=cheap_rows(matrix) if isinstance(matrix, NpyFile) else matrix.row_multiple,
             has_labels=self._labels is not None,
             beside=self._beside.names,
+            has_row_names=bool(self._row_names.refs),
         )
 
     def _open_matrix(self, spec: SourceSpec) -> tuple[NpyFile | CsrParts | CscRows, str]:
@@ -78,6 +83,10 @@ class NpzSource:
     def read_beside(self, name: str) -> np.ndarray | None:
         """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
         return self._beside.read(name, self.info.n_samples, self._read_member)
+
+    def read_row_names(self) -> Iterator[np.ndarray] | None:
+        """Return what the rows are called, some of them at a time; None where nothing says it."""
+        return self._row_names.read(self.info.n_samples, lambda member: parts_of_array(self._npz.open(member)))
 
     def _read_member(self, name: str) -> np.ndarray:
         return self._npz.open(name).read_all()

@@ -113,8 +113,13 @@ class ParquetTable:
 
         with self._open() as file:
             kind = file.schema_arrow.field(column).type
-        chunks = [columns[0] for _, columns in self._batches([column], 0, self.n_rows, LABEL_BATCH_ROWS)]
+        chunks = list(self.column_parts(column))
         return pa.chunked_array(chunks, type=None if chunks else kind)
+
+    def column_parts(self, column: int) -> Iterator[Any]:
+        """Yield one column as Arrow arrays of some rows each."""
+        for _, columns in self._batches([column], 0, self.n_rows, LABEL_BATCH_ROWS):
+            yield columns[0]
 
     def _open(self) -> AbstractContextManager[Any]:
         return _opened(self.path, _footer(self.path, *self.state))

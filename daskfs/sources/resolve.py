@@ -90,6 +90,11 @@ def resolve_beside(spec: SourceSpec, own: Sequence[str], kind: str) -> dict[str,
     return {key: ref for key, ref in found.items() if ref is not None}
 
 
+def resolve_row_names(spec: SourceSpec, own: Sequence[str], kind: str, default: str | None) -> LabelRef | None:
+    """Find the names of the rows, as :func:`resolve_labels` finds labels."""
+    return _resolved(spec, spec.row_names if spec.row_names is not None else default, own, kind, "row_names")
+
+
 def _resolved(spec: SourceSpec, name: str | None, own: Sequence[str], kind: str, what: str) -> LabelRef | None:
     if name is None:
         return None

@@ -63,7 +63,7 @@ def _check(spec: SourceSpec, source: Source, planned: Mapping[str, Any]) -> None
 
 
 def _state(spec: SourceSpec, identity: Mapping[str, Any]) -> dict[str, Any]:
-    names = [getattr(spec, key) for key in ("labels", "feature_names", *BESIDE)]
+    names = [getattr(spec, key) for key in ("labels", "feature_names", "row_names", *BESIDE)]
     found = {name: _file_state(name) for name in names if name is not None}
     state = {"source": dict(identity), "beside": {name: state for name, state in found.items() if state is not None}}
     return dict(json.loads(json.dumps(state)))

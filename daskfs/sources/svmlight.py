@@ -20,6 +20,7 @@ from daskfs.sources.beside import Beside
 from daskfs.sources.checks import check_range, check_shape, file_identity, first_line, refuse_options
 from daskfs.sources.lines import read_range
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
+from daskfs.sources.rownames import RowNames
 from daskfs.sources.svmscan import scan
 
 TARGET, GROUPS = "target", "qid"
@@ -40,6 +41,7 @@ class SvmlightSource:
         own = (TARGET, GROUPS) if layout.has_groups else (TARGET,)
         self._labels = resolve_labels(spec, own, "column")
         self._beside = Beside(spec, own, "column")
+        self._row_names = RowNames(spec)
         n_samples, n_features = check_shape((int(layout.rows[-1]), layout.n_features), str(path))
         self.info = SourceInfo(
             n_samples=n_samples,
@@ -52,6 +54,7 @@ class SvmlightSource:
             row_multiple=int(np.diff(layout.rows).max(initial=1)),
             has_labels=self._labels is not None,
             beside=self._beside.names,
+            has_row_names=bool(self._row_names.refs),
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
@@ -72,6 +75,10 @@ class SvmlightSource:
     def read_beside(self, name: str) -> np.ndarray | None:
         """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
         return self._beside.read(name, self.info.n_samples, self._read_column)
+
+    def read_row_names(self) -> Iterator[np.ndarray] | None:
+        """Return what the rows are called, some of them at a time; None where nothing says it."""
+        return self._row_names.read(self.info.n_samples)
 
     # ------------------------------------------------------------------------------------------------ what is beside X
     def _read_labels(self, name: str) -> np.ndarray:

@@ -16,6 +16,7 @@ from daskfs.sources.checks import check_range, listed, refuse_options
 from daskfs.sources.models import BLOCK_ROWS, LowRank, Mixture, Model, Nonlinear, SparseCounts
 from daskfs.sources.parameters import parse_parameters
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
+from daskfs.sources.rownames import RowNames
 
 SCHEME = "synthetic:"
 MODELS: dict[str, type[Mixture] | type[LowRank] | type[SparseCounts] | type[Nonlinear]] = {
@@ -52,6 +53,7 @@ class SyntheticSource:
         self._model: Model = MODELS[kind](values, where)
         self._labels = resolve_labels(spec, ("target",), "column", default="target")
         self._beside = Beside(spec, (), "column")
+        self._row_names = RowNames(spec)
         n_features = int(values["n_features"])
         per_row = getattr(self._model, "values_per_row", None)
         self.info = SourceInfo(
@@ -65,6 +67,7 @@ class SyntheticSource:
             row_multiple=BLOCK_ROWS,
             has_labels=True,
             beside=self._beside.names,
+            has_row_names=bool(self._row_names.refs),
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
@@ -88,6 +91,10 @@ class SyntheticSource:
     def read_beside(self, name: str) -> np.ndarray | None:
         """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
         return self._beside.read(name, self.info.n_samples, self._draw_labels)
+
+    def read_row_names(self) -> Iterator[np.ndarray] | None:
+        """Return what the rows are called, some of them at a time; None where nothing says it."""
+        return self._row_names.read(self.info.n_samples)
 
     def _draw_labels(self, name: str) -> np.ndarray:
         del name

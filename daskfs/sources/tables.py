@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -14,11 +14,12 @@ from daskfs.places import ObjectPath, Place
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.beside import Beside
 from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, refuse_options
-from daskfs.sources.columns import arrow_to_labels, text_to_labels
+from daskfs.sources.columns import arrow_to_labels, arrow_to_names, text_to_labels
 from daskfs.sources.csvtable import CsvTable
 from daskfs.sources.parquet import ParquetTable
 from daskfs.sources.parts import Parts
 from daskfs.sources.resolve import resolve_columns, resolve_feature_names, resolve_labels
+from daskfs.sources.rownames import RowNames
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 OPENED_AT_ONCE = 8
@@ -49,6 +50,8 @@ class Table(Protocol):
     def fill(self, columns: Sequence[int], start: int, out: np.ndarray) -> None: ...
 
     def read_column(self, column: int) -> Any: ...
+
+    def column_parts(self, column: int) -> Iterator[Any]: ...
 
 
 def open_table(path: Place) -> Table:
@@ -81,7 +84,9 @@ class TableSource:
         self._columns = first.columns
         self._labels = resolve_labels(spec, self._columns, "column")
         self._beside = Beside(spec, self._columns, "column")
-        self._features = resolve_columns(spec, self._columns, self._labels, *self._beside.refs)
+        self._row_names = RowNames(spec, self._columns, "column")
+        beside = (*self._beside.refs, *self._row_names.refs)
+        self._features = resolve_columns(spec, self._columns, self._labels, *beside)
         first.check_features(self._features)
         self._tables, dtypes = self._opened(first, files[1:])
         self._offsets = np.cumsum([0, *(table.n_rows for table in self._tables)])
@@ -99,6 +104,7 @@ class TableSource:
             row_multiple=max(table.row_multiple for table in self._tables),
             has_labels=self._labels is not None,
             beside=self._beside.names,
+            has_row_names=bool(self._row_names.refs),
         )
 
     def _opened(self, first: Table, others: Sequence[Place]) -> tuple[list[Table], set[np.dtype[Any]]]:
@@ -138,6 +144,16 @@ class TableSource:
     def read_beside(self, name: str) -> np.ndarray | None:
         """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
         return self._beside.read(name, self.info.n_samples, self._read_column)
+
+    def read_row_names(self) -> Iterator[np.ndarray] | None:
+        """Return what the rows are called, some of them at a time; None where nothing says it."""
+        return self._row_names.read(self.info.n_samples, self._name_parts)
+
+    def _name_parts(self, name: str) -> Iterator[np.ndarray]:
+        number = self._columns.index(name)
+        for table in self._tables:
+            for part in table.column_parts(number):
+                yield arrow_to_names(part, f"{table.path}:{name}")
 
     def _read_column(self, name: str) -> np.ndarray:
         import pyarrow as pa

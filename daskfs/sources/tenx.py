@@ -41,7 +41,7 @@ def tenx_contents(folder: Folder, name: str) -> Contents:
 
     Features are called by their names, of which several may be equal, or by what ``data.feature_names`` says:
     ``features/id``, or another one of the features' columns. Labels lie in a file of their own; ``barcodes`` are a
-    column as well.
+    column as well, and what the rows are called.
     """
     shape = _need(folder, f"{name}/shape")
     if shape.shape != (2,) or shape.dtype.kind not in "iu":
@@ -51,8 +51,8 @@ def tenx_contents(folder: Folder, name: str) -> Contents:
     matrix = CsrParts(f"{folder.where}:{name}", (n_samples, n_features), *parts)
     called = next(path for path in NAMES if folder.array(f"{name}/{path}") is not None or path == "gene_names")
 
-    def read(column: str) -> np.ndarray:
-        return _need(folder, f"{name}/{column}")[:]
+    def read(column: str, rows: slice = slice(None)) -> np.ndarray:
+        return _need(folder, f"{name}/{column}")[rows]
 
     def arrays_of(column: str) -> tuple[str, ...]:
         return (f"{name}/{column}",)
@@ -62,7 +62,7 @@ def tenx_contents(folder: Folder, name: str) -> Contents:
         raise InputError(f"{folder.where}:{name} has no names of its {n_features} features under {called!r}.")
     rows = Columns((BARCODES,), read, arrays_of=arrays_of)
     names = tuple(str(value) for value in read(called))
-    return Contents(folder, matrix, parts_of(name), rows, columns, names, arrays_of(called))
+    return Contents(folder, matrix, parts_of(name), rows, columns, names, arrays_of(called), BARCODES)
 
 
 def _feature_columns(folder: Folder, name: str, n_features: int) -> tuple[str, ...]:

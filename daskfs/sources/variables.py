@@ -23,7 +23,7 @@ def variable_contents(spec: SourceSpec, folder: Folder) -> Contents:
     X is what ``data.array`` names, a dense array or a group with a sparse matrix, or else ``X``, or the only one that
     there is; of xarray's and NetCDF's variables, the one whose dimensions ``data.dims`` names. Labels and columns
     beside X are arrays of one dimension. Features are called as the text says that lies along their dimension under
-    its name.
+    its name, and so are rows.
     """
     variable = _Variables(spec, folder)
     name = variable.find_matrix()
@@ -43,11 +43,12 @@ def variable_contents(spec: SourceSpec, folder: Folder) -> Contents:
         dtype=None if decode is None else decode.dtype,
         place=in_place(array),
     )
-    along = array.dimensions[0 if transposed else 1]
+    along_rows, along = reversed(array.dimensions) if transposed else array.dimensions
     names = variable.names_along(along, matrix.shape[1])
     name_arrays = () if names is None or along is None else (along,)
     columns = Columns(variable.columns, variable.read_names)
-    return Contents(folder, matrix, (name,), rows, columns, names, name_arrays)
+    row_names = along_rows if variable.has_names_along(along_rows, matrix.shape[0]) else None
+    return Contents(folder, matrix, (name,), rows, columns, names, name_arrays, row_names)
 
 
 class _Variables:
@@ -58,7 +59,7 @@ class _Variables:
         self._is_array = folder.array("") is not None
         self._members = () if self._is_array else folder.members()
         self._arrays = {} if self._is_array else folder.arrays()
-        named = [getattr(spec, key) for key in ("labels", "feature_names", *BESIDE)]
+        named = [getattr(spec, key) for key in ("labels", "feature_names", "row_names", *BESIDE)]
         known = (*self._arrays, None)
         deeper = [name for name in named if name not in known and _is_below(name) and folder.array(name) is not None]
         self.columns = (*self._arrays, *deeper)
@@ -96,27 +97,31 @@ class _Variables:
         array = self._folder.array(name)
         return () if array is None else array.dimensions
 
+    def has_names_along(self, dimension: str | None, count: int) -> bool:
+        """Return whether there is text along a dimension under its name."""
+        array = self._folder.array(dimension) if dimension is not None and dimension in self._arrays else None
+        return array is not None and array.shape == (count,) and array.dtype.kind in "OUST"
+
     def names_along(self, dimension: str | None, count: int) -> tuple[str, ...] | None:
         """Return the text that lies along a dimension under its name; None where there is none."""
-        array = self._folder.array(dimension) if dimension is not None and dimension in self._arrays else None
-        if dimension is None or array is None or array.shape != (count,) or array.dtype.kind not in "OUST":
+        if dimension is None or not self.has_names_along(dimension, count):
             return None
         return tuple(str(name) for name in self.read(dimension))
 
-    def read(self, name: str) -> np.ndarray:
-        """Return the values of an array, decoded."""
+    def read(self, name: str, rows: slice = slice(None)) -> np.ndarray:
+        """Return the values of an array, or some of them, decoded."""
         array = self._folder.array(name)
         if array is None:
             raise unknown_name(name, "member", self.columns, self._folder.where)
         if len(array.shape) > 1 and array.shape[1:] != (1,):  # X itself may be named, and is not to be held
             raise InputError(f"{array.where} has shape {array.shape}; one value for each row or feature is needed.")
-        values = array[...] if not array.shape else array[:]
+        values = array[...] if not array.shape else array[rows]
         decode = decoding(array)
         return values if decode is None else decode(values)
 
-    def read_names(self, name: str) -> np.ndarray:
+    def read_names(self, name: str, rows: slice = slice(None)) -> np.ndarray:
         """Return the names of features; the numbers along a named dimension are names as well."""
-        values = self.read(name)
+        values = self.read(name, rows)
         array = self._folder.array(name)
         is_coordinate = array is not None and array.dimensions == (PurePosixPath(name).name,)
         return values.astype(str).astype(object) if is_coordinate and values.dtype.kind in "iuf" else values

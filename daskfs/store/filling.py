@@ -1,9 +1,9 @@
-"""Stages "fill" and "facts": what stands for missing values, and what is known of X once it is filled.
+"""Stages "fill" and "facts": what stands for missing values, and what is known of X with or without it.
 
 Nothing that is filled is written: tiles keep NaN, and whoever reads them puts the means of the columns into its place.
 Moments, norms and hashes are those of filled values, whose means are known only when all bands have been read; so they
 are taken in a second pass, over the tiles. It costs one read of these, and the bits are those of data that were filled
-beforehand.
+beforehand. Under the policy "pairwise" they are those of the values that are there.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ def close_observed(context: Context, parameters: Mapping[str, Any], unit: int) -
 
 
 def take_facts_of_filled(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
-    """Take moments, hashes and norms of one band, filled."""
+    """Take moments, hashes and norms of one band, filled unless the policy is "pairwise"."""
     shape = Shape(**parameters["shape"])
-    facts = {"missing": {"total": context.store.open(layout.FILL)[1].sum()}}
+    policy = parameters["source"]["missing"]
+    facts = {"missing": {"policy": policy, "total": context.store.open(layout.FILL)[1].sum()}}
     info = TileInfo(shape, parameters["fingerprint"], parameters["source"]["source"], parameters["x_path"], facts=facts)
-    take_facts(context.store, shape, unit, Tiles(context.store, info).read_rows(shape.band(unit)))
+    take_facts(context.store, shape, unit, Tiles(context.store, info).as_counted().read_rows(shape.band(unit)))

@@ -19,7 +19,7 @@ from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.kernels.columnhash import N_HASHES, column_hashes, first_equal
 from daskfs.kernels.missing import observed
-from daskfs.kernels.moments import Moments, merge_tree, row_blocks, tree_moments
+from daskfs.kernels.moments import Moments, common_count, merge_tree, row_blocks, tree_moments
 from daskfs.kernels.scaling import median_sum, row_norms, row_sums
 from daskfs.sources import Source, SourceSpec
 from daskfs.sources.base import BESIDE
@@ -29,10 +29,11 @@ from daskfs.store import layout
 from daskfs.store.context import Context, put_beside, put_labels
 from daskfs.store.finite import LISTED, check_finite
 from daskfs.store.part import open_part_or_source
+from daskfs.store.rownames import put_row_names
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, TileInfo, sparse_chunk, write_sample
 
-REMEDY = ", or set data.missing to mean where they are missing"
+REMEDY = ", or set data.missing to mean or pairwise where they are missing"
 
 
 @lru_cache(maxsize=4)
@@ -143,6 +144,8 @@ def store_labels(context: Context, parameters: Mapping[str, Any], unit: int) -> 
         put_labels(store, labels)
         for name in BESIDE:
             put_beside(store, name, source.read_beside(name))
+        if source.info.has_row_names:
+            put_row_names(store, source, shape.n_samples)
     return {}
 
 
@@ -161,7 +164,7 @@ def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     store, shape = context.store, Shape(**parameters["shape"])
     labels = store.need_json(layout.LABELS_JSON)
     moments, nonzero = _merged(store, shape)
-    table = np.stack([moments.mean, moments.variance, moments.minimum, moments.maximum, nonzero])
+    table = np.stack([moments.mean, moments.variance, *moments.extremes, nonzero])
     store.put_array(layout.COLUMNS, table)
     first = _first_equal(store, shape, moments.is_constant)
     store.put_array(layout.FIRST_EQUAL, first)
@@ -179,6 +182,7 @@ def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> d
             "missing": _missing(store, parameters),
             "median_sum": median_sum(store.open(layout.ROW_SUMS)[...]),
             "named": bool(parameters["named"]),
+            "row_names": store.need_json(layout.ROW_NAMES_JSON) if parameters["row_names"] else None,
             **{name: _described(store, parameters, name) for name in BESIDE},
             "identity": parameters["state"]["source"],
         },
@@ -226,6 +230,6 @@ def _merged(store: Store, shape: Shape) -> tuple[Moments, np.ndarray]:
         for index in range(shape.n_bands):
             part = dict(zip(layout.PARTIAL_ROWS, partials[index : index + 1][0], strict=True))
             np.add(nonzero, part["nonzero"], out=nonzero)
-            yield Moments(int(part["count"][0]), part["mean"], part["m2"], part["minimum"], part["maximum"])
+            yield Moments(common_count(part["count"]), part["mean"], part["m2"], part["minimum"], part["maximum"])
 
     return merge_tree(parts()), nonzero

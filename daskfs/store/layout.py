@@ -14,6 +14,7 @@ TILES_JSON = "tiles.json"
 LABELS_JSON = "labels.json"
 BESIDE_JSON = "sample_{}.json"  # what a summary says of a column beside X
 FEATURE_NAMES = "feature_names.json"
+ROW_NAMES_JSON = "row_names.json"  # what a summary says of names of rows
 PLAN_JSON = "plan.json"
 RUN_JSON = "run.json"
 STUDY_JSON = "study.json"
@@ -54,6 +55,7 @@ LABELS = "labels"  # (n_samples,), int32 class codes (-1 unlabelled) or float64 
 # Columns beside X, absent where the data name none: weights, float64, how many rows each row counts for; groups, int64,
 # number of each row's group; times, float64, as given or seconds since 1970-01-01 UTC; batch, int64, its number.
 BESIDE = "sample_{}"  # (n_samples,)
+ROW_NAMES = "row_names"  # (n_samples, width), uint8: what rows are called, in UTF-8, filled up with zeros
 ROW_NORMS = "row_norms"  # (n_samples,), float64: Euclidean norm of each row
 ROW_SUMS = "row_sums"  # (n_samples,), float64: sum of each row
 PARTIALS = "partials"  # (n_bands, 6, n_features), float64: moments of each band, rows of PARTIAL_ROWS

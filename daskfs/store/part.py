@@ -22,9 +22,11 @@ from daskfs.sources import Source, SourceInfo, SourceSpec, open_source
 from daskfs.sources.base import BESIDE
 from daskfs.sources.beside import as_checked
 from daskfs.sources.checks import check_range
+from daskfs.sources.rownames import in_stretches
 from daskfs.sources.state import TILES
 from daskfs.store import layout
 from daskfs.store.context import beside_of, open_tiles
+from daskfs.store.rownames import has_row_names, stretches_of
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, Tiles, read_tile_info
 
@@ -53,10 +55,9 @@ def part_spec(tiles: Tiles, url: str, **part: Any) -> SourceSpec:
         `columns`, or `only_batch`, of which the rows have no batch any more.
     """
     root = place(url)
-    policy = (tiles.info.facts.get("missing") or {"policy": "refuse"})["policy"]
     present: dict[str, Any] = {name: str(root / layout.BESIDE.format(name)) for name in _beside(tiles, **part)}
     labels = None if tiles.info.task is None else str(root / layout.LABELS)
-    return SourceSpec(url, labels=labels, missing=policy, **present, **part)
+    return SourceSpec(url, labels=labels, missing=tiles.missing_policy, **present, **part)
 
 
 def _beside(tiles: Tiles, columns: str | None = None, only_batch: str | None = None) -> tuple[str, ...]:
@@ -124,6 +125,7 @@ class TilePart:
             row_multiple=shape.tile_rows if self._rows is None else 1,
             has_labels=self.read_labels() is not None,
             beside=self._beside,
+            has_row_names=has_row_names(tiles),
         )
         self.reading_bytes = _reading_bytes(shape) + (0 if self._rows is None else 17 * shape.n_samples)
 
@@ -197,6 +199,19 @@ class TilePart:
         assert values is not None
         checked = as_checked(name, values, self._tiles.info.facts[name])
         return checked if self._rows is None else checked[self._rows]
+
+    def read_row_names(self) -> Iterator[np.ndarray] | None:
+        """Return what the rows are called, some of them at a time; None where they have no names."""
+        if not has_row_names(self._tiles):
+            return None
+        return stretches_of(self._tiles) if self._rows is None else in_stretches(self._names_of(self._rows))
+
+    def _names_of(self, rows: np.ndarray) -> Iterator[list[bytes]]:
+        start = 0
+        for names in stretches_of(self._tiles):
+            first, last = np.searchsorted(rows, [start, start + names.size])
+            yield names[rows[first:last] - start].tolist()
+            start += names.size
 
 
 def _reading_bytes(shape: Shape) -> int:

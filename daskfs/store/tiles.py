@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -125,7 +125,14 @@ class Tiles:
     info
         Shape and identity.
     matrix
-        X itself when it lives in memory, (n_samples, n_features) array or CSR matrix; it is never written to.
+        X itself when it lives in memory, (n_samples, n_features) array or CSR matrix, NaN where values are missing; it
+        is never written to.
+
+    Notes
+    -----
+    Where values are missing, whoever reads gets the means of their columns in their place, and :meth:`unfilled` gives
+    tiles that hand out NaN. What is known of columns and rows, and so every scaling, is of the filled values under the
+    policy "mean", and of those that are there under "pairwise".
     """
 
     def __init__(self, store: Store, info: TileInfo, matrix: np.ndarray | sp.csr_matrix | None = None) -> None:
@@ -134,27 +141,69 @@ class Tiles:
         self.shape = info.shape
         self.run = store
         self.scales = Scales(self)
-        self._matrix = matrix
-        self._columns_of_matrix = matrix.tocsc() if is_sparse(matrix) else None
+        self._given = matrix
         self._x: Array | None = None
+
+    @cached_property
+    def _matrix(self) -> np.ndarray | sp.csr_matrix | None:
+        """X where it lives in memory, filled when it is asked for; with NaN in tiles that are unfilled."""
+        if self._given is None or not self._is_incomplete:
+            return self._given
+        filled: np.ndarray | sp.csr_matrix = fill_missing(self._given.copy(), self.store.open(layout.FILL)[0])
+        return filled
+
+    @cached_property
+    def _columns_of_matrix(self) -> sp.csc_matrix | None:
+        return self._matrix.tocsc() if is_sparse(self._matrix) else None
 
     @cached_property
     def _fill(self) -> np.ndarray | None:
         """What stands for missing values in each column; None where none is missing, or they are to be seen."""
+        return self.store.open(layout.FILL)[0] if self._is_incomplete and self._given is None else None
+
+    @property
+    def _is_incomplete(self) -> bool:
         missing = self.info.facts.get("missing")
-        return self.store.open(layout.FILL)[0] if missing is not None and missing["total"] else None
+        return missing is not None and bool(missing["total"])
+
+    @property
+    def missing_policy(self) -> str:
+        """What becomes of missing values: "refuse", "mean" or "pairwise"."""
+        return str((self.info.facts.get("missing") or {"policy": "refuse"})["policy"])
+
+    @property
+    def is_pairwise(self) -> bool:
+        """Whether values are missing, and nothing is to stand for them: features are scored from the rows that have
+        them, and distances are those in the columns that both rows have.
+        """
+        return self._is_incomplete and self.missing_policy == "pairwise"
+
+    def n_missing(self) -> np.ndarray:
+        """Return how many rows lack a value of each column, shape (n_features,), int64."""
+        if not self._is_incomplete:
+            return np.zeros(self.shape.n_features, np.int64)
+        return self.store.open(layout.FILL)[1].astype(np.int64)
 
     def unfilled(self) -> Tiles:
-        """Return the same tiles with NaN where values are missing."""
+        """Return the same tiles with NaN where values are missing. What is known of columns and rows stays."""
         tiles = copy.copy(self)
         tiles._fill = None
+        if self._is_incomplete and self._given is not None:
+            tiles._matrix = self._given
+            tiles.__dict__.pop("_columns_of_matrix", None)
         return tiles
+
+    def as_counted(self) -> Tiles:
+        """Return the same tiles with the values that all that is known of columns and rows is of, and that features are
+        scored from: NaN where values are missing under the policy "pairwise", else the means that stand for them.
+        """
+        return self.unfilled() if self.is_pairwise else self
 
     def constant_notes(self) -> np.ndarray:
         """Return why no method can score a column, by what X holds: text, shape (n_features,), empty where some can."""
         notes = np.where(self.constant_columns(), "constant feature", "")
-        if self._fill is not None:
-            notes[self.store.open(layout.FILL)[1] == self.shape.n_samples] = "no value known"
+        if self._is_incomplete:
+            notes[self.n_missing() == self.shape.n_samples] = "no value known"
         return notes
 
     @property
@@ -357,33 +406,35 @@ class Tiles:
         """Return columns ``start:stop`` of all rows, as stored, in C-ordered panels of at most 64 columns.
 
         A sparse X is densified here, one slab and never more. The need beyond the panels, shapes (n_samples, width), is
-        one tile.
+        one tile, and of a sparse one its entries.
         """
         cuts = [(p, min(p + PANEL_WIDTH, stop)) for p in range(start, stop, PANEL_WIDTH)]
         panels = [np.empty((self.shape.n_samples, q - p), self.shape.dtype) for p, q in cuts]
         for band in row_blocks(self.shape.n_samples, self.shape.tile_rows):
             for first in range(start, stop, self.shape.tile_columns):
                 last = min(first + self.shape.tile_columns, stop)
-                block = self._column_block(band, first, last)
+                block = self._stored_block(band, first, last)
                 for (p, q), panel in zip(cuts, panels, strict=True):
                     low, high = max(p, first), min(q, last)
                     if low < high:
-                        panel[band, low - p : high - p] = block[:, low - first : high - first]
+                        part = block[:, low - first : high - first]
+                        panel[band, low - p : high - p] = part.toarray() if is_sparse(part) else part
         return panels
 
-    def scaled_panels(self, panels: list[np.ndarray], start: int, scaling: Scaling | None) -> list[np.ndarray]:
-        """Return rescaled float64 copies of panels that begin at column `start`; the panels themselves for no
+    def scaled_panels(
+        self, panels: Sequence[np.ndarray], numbers: Sequence[np.ndarray], scaling: Scaling | None
+    ) -> list[np.ndarray]:
+        """Return rescaled float64 copies of panels, of which `numbers` are the columns; the panels themselves for no
         scaling.
         """
         if scaling is None:
-            return panels
+            return list(panels)
         columns = self.scales.of_columns(scaling)
         rows = self.scales.of_rows(scaling, slice(0, self.shape.n_samples))
         scaled = []
-        for panel in panels:
-            own = None if columns is None else columns.part(slice(start, start + panel.shape[1]))
+        for panel, own_columns in zip(panels, numbers, strict=True):
+            own = None if columns is None else columns.part(own_columns)
             scaled.append(np.asarray(scale_rows(panel, scaling, own, rows)))
-            start += panel.shape[1]
         return scaled
 
     def read_columns(self, columns: np.ndarray, rows: np.ndarray, start: int, stop: int) -> np.ndarray:
@@ -465,11 +516,16 @@ class Tiles:
 
     def _column_block(self, band: slice, start: int, stop: int) -> np.ndarray:
         """Return one band of columns ``start:stop``, dense."""
+        block = self._stored_block(band, start, stop)
+        return np.asarray(block.toarray() if is_sparse(block) else block)
+
+    def _stored_block(self, band: slice, start: int, stop: int) -> np.ndarray | sp.csc_matrix:
+        """Return one band of columns ``start:stop``, dense or by columns."""
         if not self.shape.is_sparse:
             return self._tile(band, slice(start, stop))
         if self._columns_of_matrix is not None:
-            return np.asarray(self._columns_of_matrix[:, start:stop][band].toarray())
-        return self._sparse_band(band.start // self.shape.tile_rows, start, stop).toarray()
+            return self._columns_of_matrix[:, start:stop][band]
+        return self._sparse_band(band.start // self.shape.tile_rows, start, stop)
 
     def _sparse_rows(self, rows: slice) -> Iterator[sp.csr_matrix]:
         if self._matrix is not None:

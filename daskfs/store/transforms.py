@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.moments import Moments, cell_rows, merge_tree, row_blocks, tree_moments
+from daskfs.kernels.moments import Moments, cell_rows, common_count, merge_tree, row_blocks, tree_moments
 from daskfs.kernels.scaling import Scaling, ends_with, row_norms, scale_rows, steps_of
 from daskfs.store import layout
 from daskfs.store.context import Context
@@ -42,7 +42,7 @@ def take_statistics(context: Context, parameters: Mapping[str, Any], unit: int) 
     """Take norms and moments of one band."""
     store, tiles = context.store, context.tiles
     band = tiles.shape.band(unit)
-    block = tiles.read_rows(band)
+    block = tiles.as_counted().read_rows(band)
     by_steps: dict[Scaling, list[Scaling]] = {}
     for scaling in parameters["scalings"]:
         first = steps_of(scaling).first
@@ -56,7 +56,7 @@ def take_statistics(context: Context, parameters: Mapping[str, Any], unit: int) 
             else:
                 assert moments is not None
                 table = [getattr(moments, name) for name in layout.TRANSFORM_ROWS[1:]]
-                table.insert(0, np.full(tiles.shape.n_features, float(moments.count)))
+                table.insert(0, np.full(tiles.shape.n_features, moments.count, np.float64))
                 store.open(layout.TRANSFORM_PARTIALS.format(scaling))[unit : unit + 1] = np.stack(table)[None]
 
 
@@ -91,5 +91,5 @@ def merge_statistics(context: Context, parameters: Mapping[str, Any], unit: int)
         if ends_with(scaling, "zscore"):
             partials = store.open(layout.TRANSFORM_PARTIALS.format(scaling))
             bands = (partials[index : index + 1][0] for index in range(shape.n_bands))
-            found = merge_tree(Moments(int(band[0, 0]), *band[1:]) for band in bands)
+            found = merge_tree(Moments(common_count(band[0]), *band[1:]) for band in bands)
             store.put_array(layout.TRANSFORM_COLUMNS.format(scaling), np.stack([found.mean, found.variance]))

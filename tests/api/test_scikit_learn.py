@@ -7,8 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import dask
+import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
@@ -23,6 +27,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import daskfs
 from daskfs import (
     DSSFS,
     LSDF,
@@ -36,6 +41,7 @@ from daskfs import (
     LaplacianScore,
     PearsonScore,
     RandomOrder,
+    RedundancyFilter,
     SemiSupervisedLaplacianScore,
     SSelect,
     SupervisedLaplacianScore,
@@ -65,7 +71,23 @@ ESTIMATORS: list[Callable[..., Any]] = [
     partial(SVMRFE, large_n="landmarks", score_scaling=None),
     RandomOrder,
 ]
+
+
+def filtered(n_features_to_select: Any = None) -> RedundancyFilter:
+    """Return a selector round another, which takes its scores; tests/api/test_selection.py has its own checks."""
+    return RedundancyFilter(FisherScore(), threshold=0.99, n_features_to_select=n_features_to_select)
+
+
+SELECTORS = [*ESTIMATORS, filtered]
 X, Y = load_iris(return_X_y=True)
+NAMES = ["a", "b", "c", "d"]
+
+
+def test_every_public_selector_is_tested() -> None:
+    """Here, whatever is added to the package."""
+    public = {name for name in daskfs.__all__ if hasattr(getattr(daskfs, name), "get_support")}
+    assert {type(selector()).__name__ for selector in SELECTORS} == public
+    assert set(criteria()) == public - {"RedundancyFilter"}
 
 
 def expected_failures(estimator: Any) -> dict[str, str]:
@@ -114,7 +136,7 @@ class TestNumberOfFeatures:
         assert fitted.set_params(n_features_to_select=3).transform(X).shape == (150, 3)
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("estimator", SELECTORS)
 class TestTools:
     def test_fit_returns_itself_and_leaves_input_alone(self, estimator: Callable[..., Any]) -> None:
         data, y = X.copy(), Y.copy()
@@ -128,7 +150,9 @@ class TestTools:
         fitted = estimator(2).fit(X, Y)
         copy = clone(fitted)
         assert not hasattr(copy, "scores_")
-        assert copy.get_params() == fitted.get_params()
+        # a selector inside another is cloned too, and equals itself only
+        parameters = [{key: repr(value) for key, value in one.get_params().items()} for one in (copy, fitted)]
+        assert parameters[0] == parameters[1]
         np.testing.assert_array_equal(copy.fit(X, Y).scores_, fitted.scores_)
 
     def test_pickle(self, estimator: Callable[..., Any]) -> None:
@@ -144,13 +168,40 @@ class TestTools:
         assert model.predict(X).shape == (150,)
 
     def test_pandas_output_names_the_columns(self, estimator: Callable[..., Any]) -> None:
-        frame = pd.DataFrame(X, columns=["a", "b", "c", "d"], index=np.arange(150) + 1000)
+        frame = pd.DataFrame(X, columns=NAMES, index=np.arange(150) + 1000)
         selector = estimator(2).set_output(transform="pandas").fit(frame, Y)
         result = selector.transform(frame)
         assert isinstance(result, pd.DataFrame)
-        names = np.array(["a", "b", "c", "d"])[selector.get_support()].tolist()
+        names = np.array(NAMES)[selector.get_support()].tolist()
         assert result.columns.tolist() == names == selector.get_feature_names_out().tolist()
+        assert selector.feature_names_in_.tolist() == NAMES
         np.testing.assert_array_equal(result.index, frame.index)
+
+    def test_polars_output_names_the_columns(self, estimator: Callable[..., Any]) -> None:
+        """And what went in has the scores of the array."""
+        frame = pl.DataFrame(X, schema=NAMES)
+        selector = estimator(2).set_output(transform="polars").fit(frame, Y)
+        result = selector.transform(frame)
+        assert isinstance(result, pl.DataFrame)
+        assert result.columns == np.array(NAMES)[selector.get_support()].tolist()
+        np.testing.assert_array_equal(result.to_numpy(), X[:, selector.get_support()])
+        np.testing.assert_array_equal(selector.scores_, estimator(2).fit(X, Y).scores_)
+
+    def test_dask_stays_lazy_in_transform(self, estimator: Callable[..., Any]) -> None:
+        def refused(*_: Any, **__: Any) -> None:
+            raise AssertionError("computed")
+
+        frame = pd.DataFrame(X, columns=NAMES)
+        selector = estimator(2).fit(frame, Y)
+        blocks, parts = da.from_array(X, chunks=(40, 3)), dd.from_pandas(frame, npartitions=3)
+        plain = estimator(2).fit(X, Y)
+        with dask.config.set(scheduler=refused):
+            array, table = plain.transform(blocks), selector.transform(parts)
+        assert isinstance(array, da.Array)
+        assert isinstance(table, dd.DataFrame)
+        assert list(table.columns) == selector.get_feature_names_out().tolist()
+        for result in (array, table):
+            np.testing.assert_array_equal(np.asarray(result.compute()), X[:, selector.get_support()])
 
     def test_grid_search(self, estimator: Callable[..., Any]) -> None:
         pipeline = make_pipeline(estimator(), KNeighborsClassifier(3))

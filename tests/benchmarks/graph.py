@@ -23,7 +23,8 @@ import numpy as np
 import scipy.stats
 
 from daskfs import LaplacianScore, knn_graph
-from daskfs.kernels.neighbors import exact_neighbors, prepare_rows
+from daskfs.kernels.neighbors import exact_neighbors
+from daskfs.kernels.rows import prepare_rows
 from tests.benchmarks.main_job import MiB, show
 from tests.execution.runs import command, write_job
 

@@ -315,6 +315,28 @@ def test_inspect_of_a_tile_store(tmp_path: Path) -> None:
     found = daskfs("inspect", tmp_path / "t.zarr", "--json").json
     assert (found["store"], found["n_features"]) == (str(tmp_path / "t.zarr"), N_FEATURES)
     assert (found["task"], found["n_labelled"]) == (None, 0)
+    assert (found["missing_policy"], found["n_missing"], found["missing"]) == ("refuse", 0, {})
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_inspect_tells_missing_values_of_tiles_as_of_their_source(tmp_path: Path, sparse: bool) -> None:
+    """The 20 columns with the most of them, these first, however many columns there are."""
+    import scipy.sparse as sp
+
+    X = np.random.default_rng(0).normal(size=(60, 30))
+    for column in range(25):
+        X[: column + 1, column] = np.nan
+    source = tmp_path / ("X.npz" if sparse else "X.npy")
+    sp.save_npz(source, sp.csr_array(X)) if sparse else np.save(source, X)
+    assert daskfs("convert", source, tmp_path / "t.zarr", "--missing", "mean", "--workers", 0, "-q").code == 0
+    expected = {f"x{column}": column + 1 for column in reversed(range(5, 25))}
+    for path in (source, tmp_path / "t.zarr"):
+        found = daskfs("inspect", path, "--json").json
+        assert (found["n_missing"], list(found["missing"])) == (25 * 26 // 2, list(expected))
+        assert found["missing"] == expected
+        line = next(line for line in daskfs("inspect", path).out.splitlines() if line.startswith("missing: "))
+        assert line == f"missing: {expected}"
+    assert "missing_policy: mean" in daskfs("inspect", tmp_path / "t.zarr").out.splitlines()
 
 
 # --------------------------------------------------------------- methods, schema, usage

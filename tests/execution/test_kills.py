@@ -92,15 +92,16 @@ def ranked_job(data: Path, folder: Path, **blocks: Any) -> Path:
 
 
 def target_job(data: Path, folder: Path, **blocks: Any) -> Path:
-    """A job on a target, of values of which some are missing, transformed: an exact search, lists by target and mixed
-    ones, and an evaluation of the run's rankings.
+    """A job on a target, of values of which some are missing, transformed: an exact search by what both rows have,
+    lists by target and mixed ones, features scored from the rows that have them, and an evaluation of the run's
+    rankings.
     """
     job = {
         "data": {
             "source": str(data / "incomplete.zarr"),
             "labels": str(data / "target.npy"),
             "task": "regression",
-            "missing": "mean",
+            "missing": "pairwise",
         },
         "transform": {"graph": "total+log1p+zscore", "score": "log1p+unit"},
         "methods": ["SemiSupervisedLaplacianScore", "PearsonScore"],

@@ -66,6 +66,11 @@ PREPARED = {
     for name, source in SHAPES.items()
     if name in ("short", "sparse")
 }
+BY_COLUMNS: tuple[Any, ...] = (
+    "FisherScore",
+    "KolmogorovSmirnovScore",
+    {"name": "PearsonScore", "score_scaling": "zscore"},
+)
 MANY_ROWS = "synthetic:mixture?n_samples={}&n_features=6&n_classes=4&n_informative=4&seed=1"
 WEIGHTED = Case(
     MANY_ROWS.format(2_000_000), ("FisherScore", "KolmogorovSmirnovScore", "InformationGainScore"), EVALUATED
@@ -130,6 +135,32 @@ def test_measured_peak_and_bytes_of_transforms_and_means(tmp_path: Path, shape: 
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("shape", "stages"),
+    [((400_000, 64), ("facts", "score")), ((3000, 4096), ("score", "select"))],
+    ids=["tall", "wide"],
+)
+def test_measured_peak_of_scores_from_rows_that_have_a_feature(
+    tmp_path: Path, shape: tuple[int, int], stages: tuple[str, ...]
+) -> None:
+    """Most columns lack rows of their own; some lack none, and some the same."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=shape).astype(np.float32)
+    gone = rng.random(shape) < 0.1
+    gone[:, :10] = False
+    gone[:, 10:20] = gone[:, 10:11]
+    X[gone] = np.nan
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", np.where(rng.random(len(X)) < 0.3, np.arange(len(X)) % 3, -1))
+    data = with_weights(tmp_path, str(tmp_path / "X.npy"), rng.integers(0, 3, len(X)).astype(np.float64))
+    data |= {"labels": str(tmp_path / "y.npy"), "missing": "pairwise"}
+    methods = BY_COLUMNS if "select" not in stages else (BY_COLUMNS[0], {"name": "LaplacianScore", "n_neighbors": 3})
+    inductive = {"n_selected": [5], "setting": "inductive", "n_splits": 2, "n_repeats": 1}
+    blocks = {"evaluate": inductive} if "select" in stages else {}
+    measured(tmp_path, Case(data["source"], methods, blocks, of=stages, bytes_too=True, data=data))
+
+
+@pytest.mark.long
 def test_measured_peak_of_dense_transforms_and_means(tmp_path: Path) -> None:
     X = np.random.default_rng(0).poisson(2.0, (25_000, 400)).astype(np.float32)
     X[np.random.default_rng(1).random(X.shape) < 0.05] = np.nan
@@ -143,15 +174,19 @@ def test_measured_peak_with_weights_of_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("key", ["groups", "times"])
+@pytest.mark.parametrize("key", ["groups", "times", "row_names"])
 def test_measured_peak_with_text_beside_x(tmp_path: Path, key: str) -> None:
-    """Groups that four rows each share, and times of which each is another."""
+    """Groups that four rows each share, times of which each is another, and names of rows as long as they can be."""
     n_samples = 1_000_000
     if key == "groups":
         values = np.array([f"patient-number-{i:010d}" for i in range(n_samples // 4)]).repeat(4)
+    elif key == "row_names":
+        values = np.array([f"{row:x<512}" if row < 2**17 else f"{row}" for row in range(n_samples)], dtype=object)
     else:
         values = (np.datetime64("2001-01-01T00:00:00.000") + 60_000 * np.arange(n_samples)).astype(str)
-    (tmp_path / "beside.txt").write_text("\n".join(np.random.default_rng(0).permutation(values)) + "\n")
+    if key != "row_names":
+        values = np.random.default_rng(0).permutation(values)
+    (tmp_path / "beside.txt").write_text("\n".join(values) + "\n")
     measured(tmp_path, BESIDE, data={"source": BESIDE.source, key: str(tmp_path / "beside.txt")})
 
 

@@ -8,7 +8,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from daskfs.graph.spec import GraphSpec
 from daskfs.plan.graph import plan_graph
@@ -61,6 +63,49 @@ def test_measured_peak_of_searches(tmp_path: Path, shape: str) -> None:
     units = {stage["name"].partition("-")[0]: stage["units"] for stage in stages}
     assert units["build"] >= 2
     assert units["assign"] >= 4
+
+
+INCOMPLETE = {
+    "tall": (20_000, 40),
+    "wide": (4000, 1500),
+    "very wide": (4096, 16_000),
+    "many rows": (120_000, 20),
+    "sparse": (12_000, 3000),
+}
+
+
+def incomplete_case(folder: Path, shape: str, engine: str) -> Case:
+    """Return a job on rows of which one value in ten is missing; of sparse ones, one in ten that is stored."""
+    rng, size = np.random.default_rng(0), INCOMPLETE[shape]
+    if shape == "sparse":
+        X = sp.random(*size, 0.01, format="csr", dtype=np.float32, random_state=0)
+        X.data[rng.random(X.nnz) < 0.1] = np.nan
+        sp.save_npz(folder / "X.npz", X)
+    else:
+        low = (rng.normal(size=(size[0], 8)) @ rng.normal(size=(8, size[1]))).astype(np.float32)
+        low += 0.05 * rng.standard_normal(size, dtype=np.float32)
+        low[rng.random(size, dtype=np.float32) < 0.1] = np.nan
+        np.save(folder / "X.npy", low)
+    source = folder / ("X.npz" if shape == "sparse" else "X.npy")
+    blocks = {"graph": {"engine": engine, "n_neighbors": 10}}
+    own = ("neighbors-", "cells-", "assign-", "build-", "merge-", "recall-")
+    return Case(str(source), ONLY_LAPLACIAN, blocks, of=own, data={"missing": "pairwise"})
+
+
+@pytest.mark.parametrize(
+    ("shape", "engine"),
+    [
+        ("tall", "exact"),
+        *(
+            pytest.param(shape, engine, marks=pytest.mark.long)
+            for shape in INCOMPLETE
+            for engine in ("exact", "cells")
+            if (shape, engine) not in (("tall", "exact"), ("many rows", "exact"), ("very wide", "exact"))
+        ),
+    ],
+)
+def test_measured_peak_of_searches_of_incomplete_rows(tmp_path: Path, shape: str, engine: str) -> None:
+    measured(tmp_path, incomplete_case(tmp_path, shape, engine))
 
 
 BYTES = {

@@ -15,7 +15,7 @@ from daskfs.graph.partition import block_rows, search_units
 from daskfs.graph.spec import Engine, GraphSpec, Weighting
 from daskfs.job.job import make_job
 from daskfs.kernels.moments import cell_rows
-from daskfs.kernels.neighbors import Metric
+from daskfs.kernels.rows import Metric
 from daskfs.methods.registry import make_method
 from daskfs.plan.candidates import plan_redundancy
 from daskfs.plan.graph import plan_edges, plan_graph, plan_weights

@@ -11,7 +11,8 @@ from sklearn.datasets import load_digits
 from daskfs import LaplacianScore, knn_graph
 from daskfs.graph.api import KNNGraph
 from daskfs.graph.descent import descent_neighbors
-from daskfs.kernels.neighbors import Metric, exact_neighbors, prepare_rows
+from daskfs.kernels.neighbors import exact_neighbors
+from daskfs.kernels.rows import Metric, prepare_rows
 
 pytestmark = pytest.mark.long
 

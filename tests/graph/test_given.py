@@ -24,7 +24,7 @@ from daskfs.errors import InputError
 from daskfs.graph import given as given_module
 from daskfs.graph.given import NeighborLists, WeightMatrix, given_bytes, store_graph
 from daskfs.graph.givenfiles import open_graph
-from daskfs.kernels.neighbors import Metric
+from daskfs.kernels.rows import Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.store import layout
 from daskfs.store.store import Store

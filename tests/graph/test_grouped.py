@@ -21,14 +21,8 @@ from daskfs import KNNGraph, knn_graph
 from daskfs.graph import partition
 from daskfs.graph.partition import Partitioning
 from daskfs.graph.spec import Engine, GraphSpec
-from daskfs.kernels.neighbors import (
-    Metric,
-    exact_neighbors,
-    metric_distances,
-    metric_rows,
-    prepare_rows,
-    squared_distances,
-)
+from daskfs.kernels.neighbors import exact_neighbors
+from daskfs.kernels.rows import Metric, metric_distances, metric_rows, prepare_rows, squared_distances
 from daskfs.kernels.scaling import Scaling
 from daskfs.plan.graph import plan_graph
 from daskfs.scoring import memory_context, run_all, stored_context

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from daskfs.graph import space as space_module
 from daskfs.graph.space import FORCED_FEATURES, Space, fitted_space
 from daskfs.kernels.cells import BLOCK_ROWS
-from daskfs.kernels.neighbors import Metric
+from daskfs.kernels.rows import Metric
 
 FloatArray = NDArray[np.float64]
 

@@ -27,7 +27,8 @@ from daskfs.kernels.cells import (
     train_cells,
     training_rows,
 )
-from daskfs.kernels.neighbors import exact_neighbors, prepare_rows
+from daskfs.kernels.neighbors import exact_neighbors
+from daskfs.kernels.rows import prepare_rows
 
 FloatArray = NDArray[np.float64]
 FloatRows = NDArray[np.float32]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from daskfs.kernels import cellsearch
 from daskfs.kernels.cellsearch import _Best, cell_neighbors, nearest_distinct
-from daskfs.kernels.neighbors import Metric, metric_distances, metric_rows, squared_distances
+from daskfs.kernels.rows import Metric, metric_distances, metric_rows, squared_distances
 from tests.kernels.test_neighbors import AWKWARD
 from tests.reference.graph import lists_among, meeting_rows
 

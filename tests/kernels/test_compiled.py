@@ -49,6 +49,30 @@ def test_the_same_bits(dtype: DTypeLike, n_rows: int, width: int, n_weightings: 
     )
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@settings(max_examples=25, deadline=None)
+@given(
+    n_rows=st.integers(1, 70),
+    width=st.integers(1, 40),
+    n_weightings=st.integers(1, 4),
+    n_edges=st.one_of(st.integers(0, 40), st.integers(1000, 2500)),
+    share=st.sampled_from([0.0, 0.3, 0.9, 1.0]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_the_same_bits_of_edges_between_rows_that_have_a_value(
+    dtype: DTypeLike, n_rows: int, width: int, n_weightings: int, n_edges: int, share: float, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    F = panel(rng, n_rows, width, dtype)
+    F[rng.random(F.shape) < share] = np.nan
+    center = np.where(np.isnan(F), 0.0, F).astype(np.float64).mean(axis=0)
+    source, target = rng.integers(0, n_rows, (2, n_edges))
+    weights = rng.exponential(size=(n_weightings, n_edges)) * (rng.random((n_weightings, n_edges)) < 0.8)
+    found, expected = (of.observed_edge_sums(F, center, source, target, weights) for of in (compiled, plain))
+    for name in ("sums", "low", "high"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
+
+
 def test_another_order_of_additions_would_show() -> None:
     """So the test above can fail."""
     rng = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import DTypeLike, NDArray
 
-from daskfs.kernels.plain import EDGE_BLOCK, edge_sums
+from daskfs.kernels.plain import EDGE_BLOCK, edge_sums, observed_edge_sums
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -91,3 +91,32 @@ def test_narrow_types_never_wrap(dtype: DTypeLike) -> None:
 def test_no_edges() -> None:
     nothing = np.empty(0, dtype=np.int64)
     np.testing.assert_array_equal(edge_sums(np.ones((3, 2)), nothing, nothing, np.empty((1, 0))), np.zeros((1, 2)))
+
+
+@pytest.mark.parametrize("n_edges", [1, 50, EDGE_BLOCK, 3 * EDGE_BLOCK + 5])
+def test_edges_between_rows_that_have_a_value(n_edges: int) -> None:
+    """Column by column: the Laplacian, the degrees and the ends of the graph without the other rows."""
+    source, target, weights = random_edges(100, n_edges, 2)
+    weights[1] *= np.random.default_rng(1).random(n_edges) < 0.5
+    F = np.random.default_rng(0).normal(size=(100, 6))
+    F[np.random.default_rng(2).random(F.shape) < 0.3] = np.nan
+    F[:, 5] = np.nan
+    center = np.arange(6.0)
+    found = observed_edge_sums(F, center, source, target, weights)
+    for row, weight in enumerate(weights):
+        for column, f in enumerate(F.T):
+            here = ~np.isnan(f)
+            S = np.zeros((100, 100))
+            S[source, target] = S[target, source] = weight
+            S, own = S[here][:, here], f[here]
+            degrees, deviation = S.sum(axis=1), own - center[column]
+            expected = (
+                own @ (np.diag(degrees) - S) @ own,
+                degrees.sum() / 2,
+                degrees @ deviation,
+                degrees @ deviation**2,
+            )
+            np.testing.assert_allclose(found.sums[:, row, column], expected, rtol=1e-10, atol=1e-10)
+            ends = own[degrees > 0]
+            assert found.low[row, column] == ends.min(initial=np.inf)
+            assert found.high[row, column] == ends.max(initial=-np.inf)

@@ -8,7 +8,8 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike
 
 from daskfs.kernels.missing import fill_missing, filled_by_means, has_missing, merge_observed, observed
-from daskfs.kernels.moments import merge_tree
+from daskfs.kernels.moments import column_moments, merge_moments, merge_tree, tree_moments
+from daskfs.kernels.scaling import row_norms, row_sums, scale_rows
 
 
 def holes(n: int = 3000, d: int = 7, dtype: DTypeLike = np.float64) -> np.ndarray:
@@ -69,3 +70,57 @@ def test_what_must_not_be_changed_is_copied() -> None:
     whole = np.ones((3, 2))
     assert filled_by_means(whole) is whole
     assert not has_missing(np.ones((2, 2), dtype=np.int8))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("form", [np.array, as_csr])
+def test_moments_of_what_is_there(form: object, dtype: DTypeLike) -> None:
+    """Each column's are those that it has without the rows that lack it; of dense ones to the bit."""
+    X = (holes(20_000) * 0.1 + 1e3).astype(dtype)
+    X[:, 5], X[:, 6] = np.nan, np.arange(20_000) % 7
+    found = column_moments(form(X))  # type: ignore[operator]
+    for column in range(7):
+        own = X[~np.isnan(X[:, column]), column][:, None]
+        expected = column_moments(own)
+        assert np.asarray(found.count)[column] == len(own)
+        assert found.is_constant[column] == (column in (3, 5))
+        for name in ("mean", "m2", "minimum", "maximum", "variance"):
+            value = getattr(found, name)[column]
+            if column == 5:
+                assert value == {"minimum": np.inf, "maximum": -np.inf}.get(name, 0.0)
+            elif form is np.array and column == 6:
+                assert value == getattr(expected, name)[0]
+            else:
+                np.testing.assert_allclose(value, getattr(expected, name)[0], rtol=1e-9, atol=1e-6, err_msg=name)
+    assert [extreme[5] for extreme in found.extremes] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("height", [1024, 4096])
+@pytest.mark.parametrize("form", [np.array, as_csr])
+def test_bits_of_observed_moments_do_not_depend_on_bands(form: object, height: int) -> None:
+    X = holes(5000) * 0.1
+    X[:2048, 2] = np.nan
+    X[:, 5] = np.nan
+    X[:, 0] = np.nan_to_num(X[:, 0])
+    whole = tree_moments(form(X))  # type: ignore[operator]
+    parts = [tree_moments(form(X[start : start + height])) for start in range(0, 5000, height)]  # type: ignore[operator]
+    found = merge_tree(parts, merge_moments)
+    complete = tree_moments(form(np.nan_to_num(X)))  # type: ignore[operator]
+    for name in ("count", "mean", "m2", "minimum", "maximum"):
+        assert np.asarray(getattr(found, name)).tobytes() == np.asarray(getattr(whole, name)).tobytes(), name
+        if name != "count":
+            assert getattr(whole, name)[0] == getattr(complete, name)[0], name
+    np.testing.assert_allclose(whole.variance[:5], np.nanvar(X[:, :5], axis=0), rtol=1e-12, atol=1e-20)
+
+
+@pytest.mark.parametrize("form", [np.array, as_csr])
+def test_rows_are_measured_by_what_is_there(form: object) -> None:
+    X = np.abs(holes(300))
+    X[4] = np.nan
+    zeros = np.nan_to_num(X)
+    np.testing.assert_array_equal(row_norms(form(X)), row_norms(form(zeros)))  # type: ignore[operator]
+    np.testing.assert_array_equal(row_sums(form(X)), row_sums(form(zeros)))  # type: ignore[operator]
+    unit = scale_rows(form(X), "unit")  # type: ignore[operator]
+    unit = unit.toarray() if sp.issparse(unit) else unit
+    np.testing.assert_array_equal(np.isnan(unit), np.isnan(X))
+    np.testing.assert_allclose(np.nansum(unit**2, axis=1), np.where(np.arange(300) == 4, 0.0, 1.0), rtol=1e-12)

@@ -148,19 +148,19 @@ class TestSigns:
     def test_weights_count_as_rows_do(self) -> None:
         X, y = mixture()
         times = np.arange(120) % 3
-        forms = GraphForms(np.ones(11), np.ones(11), X.mean(axis=0), np.zeros(11, dtype=bool))
+        forms = GraphForms(np.ones(11), np.ones(11), X.mean(axis=0), np.zeros(11, dtype=bool), 1.0)
         labels = Labels("classification", y.astype(np.int32), ("a", "b", "c"))
         repeated = Labels("classification", np.repeat(labels.values, times), labels.classes)
-        found = sign_table(X, forms, 1.0, labels, times.astype(np.float64))
-        expected = sign_table(np.repeat(X, times, axis=0), forms, 1.0, repeated)
+        found = sign_table(X, forms, labels, times.astype(np.float64))
+        expected = sign_table(np.repeat(X, times, axis=0), forms, repeated)
         np.testing.assert_array_equal(found.upper, expected.upper)
         np.testing.assert_array_equal(found.counts, expected.counts)
 
     def test_many_labelled_rows_are_counted_in_blocks(self) -> None:
         rng = np.random.default_rng(0)
         X, codes = rng.normal(size=(20_000, 2)), rng.integers(-1, 3, 20_000).astype(np.int32)
-        forms = GraphForms(np.ones(2), np.ones(2), np.zeros(2), np.zeros(2, dtype=bool))
-        found = sign_table(X, forms, 1.0, Labels("classification", codes, ("a", "b", "c")))
+        forms = GraphForms(np.ones(2), np.ones(2), np.zeros(2), np.zeros(2, dtype=bool), 1.0)
+        found = sign_table(X, forms, Labels("classification", codes, ("a", "b", "c")))
         np.testing.assert_array_equal(found.upper, class_table(codes, 3, X >= 0))
 
 

@@ -84,8 +84,15 @@ def meeting_rows(is_home: ArrayLike, starts: ArrayLike, cell: ArrayLike) -> NDAr
 
 
 def _euclidean_distances_from(rows: FloatArray, i: int) -> FloatArray:
-    squared: FloatArray = ((rows - rows[i]) ** 2).sum(axis=1)
-    return np.sqrt(squared)
+    """Where a value is NaN, the mean square of the other columns stands for its; no distance without any."""
+    squares = (rows - rows[i]) ** 2
+    if not np.isnan(squares).any():
+        squared: FloatArray = squares.sum(axis=1)
+        return np.sqrt(squared)
+    distances = [
+        math.sqrt(row[~np.isnan(row)].mean() * len(row)) if not np.isnan(row).all() else np.inf for row in squares
+    ]
+    return np.array(distances)
 
 
 def _cosine_distances_from(rows: FloatArray, i: int) -> FloatArray:

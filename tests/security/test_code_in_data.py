@@ -169,7 +169,7 @@ def test_nothing_in_the_package_unpickles() -> None:
                 if called in ("np.load", "numpy.load", "np.lib.format.read_array"):
                     n_loads += 1
                     assert "allow_pickle=False" in ast.unparse(node), path
-    assert n_loads >= 2
+    assert n_loads >= 1
 
 
 def test_the_payload_works(tmp_path: Path) -> None:
