@@ -15,6 +15,7 @@ from daskfs.kernels.missing import fill_missing, has_missing, observed
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.neighbors import exact_neighbors
 from daskfs.kernels.rows import Metric, as_metric_rows, column_spread, observed_means, prepare_rows
+from daskfs.kernels.scaling import squared_lengths
 from daskfs.kernels.threads import one_thread
 
 COMPONENT_CHOICES = (32, 64, 128)
@@ -67,7 +68,7 @@ class Space:
         sketch = np.zeros((turned.shape[0], turned.shape[1] + 1), np.float32)
         sketch[:, :-1] = turned
         if self.basis is not None:
-            whole = _squared_lengths(values) - np.einsum("ij,ij->i", turned, turned)
+            whole = squared_lengths(values) - np.einsum("ij,ij->i", turned, turned)
             sketch[:, -1] = np.maximum(whole, 0)
         return sketch
 
@@ -185,15 +186,10 @@ def _sparse_space(
         return replace(space, n_components=components)
     basis = _principal_directions(space.shifted(sample[some]), most, space.random_state)
     if wanted == "auto":
-        judged = sample[:: max(1, sample.shape[0] // JUDGING_ROWS)]
+        step = sample.shape[0] // JUDGING_ROWS
+        judged = sample[::step] if step > 1 else sample  # a copy takes as much room as all that follows
         most = _enough_components(space, judged, basis, n_samples, n_neighbors, width) or most
     return replace(space, basis=np.ascontiguousarray(basis[:, :most]), n_components=most)
-
-
-def _squared_lengths(rows: Any) -> np.ndarray:
-    if is_sparse(rows):
-        return np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
-    return np.einsum("ij,ij->i", rows, rows)
 
 
 def _safe_scale(spread: float) -> float:
@@ -227,7 +223,7 @@ def _enough_components(
     base = prepare_rows(judged if has_missing(judged) else rows, "euclidean")
     nearest = exact_neighbors(base.part(asked), asked, base, 0, rank)[0]
     del base
-    squares = _squared_lengths(rows)
+    squares = squared_lengths(rows)
     turned = rows @ basis
     for count in COMPONENT_CHOICES:
         if count >= rows.shape[1] // 2 or count > basis.shape[1]:

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.kernels.missing import has_missing
 from daskfs.kernels.moments import row_blocks, rows_at_once
-from daskfs.kernels.scaling import inverse_or_zero, row_norms
+from daskfs.kernels.scaling import inverse_or_zero, row_norms, squared_lengths
 
 Metric = Literal["euclidean", "cosine"]
 METRICS: tuple[Metric, ...] = ("euclidean", "cosine")
@@ -97,7 +97,7 @@ def prepare_rows(X: Block, metric: Metric, like: Rows | None = None) -> Rows:
     center, scale = None, 1.0
     if is_sparse(values):
         operand: Any = values.astype(np.float64)
-        squares = np.asarray(operand.multiply(operand).sum(axis=1)).ravel()
+        squares = squared_lengths(operand)
     else:
         if like is not None:
             center, scale = like.center, like.scale

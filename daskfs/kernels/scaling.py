@@ -201,6 +201,14 @@ def row_norms(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
     return norms
 
 
+def squared_lengths(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
+    """Return the squared Euclidean norm of each row, shape (n_rows,), in the type of the rows."""
+    if is_sparse(X):
+        squares = sp.csr_matrix((np.square(X.data), X.indices, X.indptr), shape=X.shape)
+        return np.asarray(squares.sum(axis=1)).ravel()
+    return np.einsum("ij,ij->i", X, X)
+
+
 def row_sums(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
     """Return the sum of what is not NaN in each row, shape (n_rows,), float64."""
     if is_sparse(X):

@@ -139,8 +139,8 @@ def _plan_groups(shape: Shape, spec: GraphSpec, k: int, available: int | None, *
         sample += _incomplete_bytes(sampled, shape)
     if shape.is_sparse and turned:
         # what finds the directions; the rows that judge them, and their distances
-        sample += 24 * turned * (min(FITTING_ROWS, sampled) + shape.n_features)
-        sample += min(JUDGING_ROWS, sampled) * (2 * values + 24 * ASKED_ROWS)
+        sample += 24 * turned * (min(2 * FITTING_ROWS, sampled) + shape.n_features)
+        sample += min(2 * JUDGING_ROWS, sampled) * (3 * values + 24 * ASKED_ROWS)
     index = index_dtype(rows).itemsize
     copies = int(PLANNED_COPIES * rows)
     spilled = copies * (row_bytes + 8 + 4 * planned_cells)

@@ -31,7 +31,8 @@ from tests.execution.runs import local_client, write_job
 
 N_SAMPLES, N_FEATURES = 1500, 72
 TASKS: tuple[Task, ...] = ("classification", "regression")
-FORMS = ("dense", "sparse")
+FORMS = ("dense", "sparse", "incomplete")
+"""The last one has values missing, and features are scored from the rows that have them."""
 JOBS = [(form, task) for form in FORMS for task in TASKS]
 Tile = tuple[int, int]
 ONE_TILE = (N_SAMPLES, N_FEATURES)
@@ -66,10 +67,11 @@ MORE: dict[Task, list[dict[str, Any]]] = {
 """Other routes of a criterion, which its parameters choose."""
 
 
-def methods(task: Task) -> list[dict[str, Any]]:
-    """Return every method of the registry that serves a task, and what else some of them may do."""
+def methods(task: Task, form: str) -> list[dict[str, Any]]:
+    """Return every method of the registry that serves a task and data, and what else some of them may do."""
     every = [{"name": name, **SETTINGS.get(name, {})} for name, row in criteria().items() if task in row.tasks]
-    return [*every, *MORE[task]]
+    every += MORE[task]
+    return [method for method in every if form != "incomplete" or not criteria()[method["name"]].is_joint]
 
 
 def matrix(form: str) -> np.ndarray:
@@ -78,7 +80,7 @@ def matrix(form: str) -> np.ndarray:
     """
     rng = np.random.default_rng(0)
     classes, strength = np.arange(N_SAMPLES)[:, None] % 3, np.linspace(0.1, 2, 20)
-    if form == "dense":
+    if form != "sparse":
         X = rng.normal(size=ONE_TILE) + 0.5 * rng.normal(size=(N_SAMPLES, 1))
         X[:, 21] += 1000
         X[:, 22:30] = np.round(X[:, 22:30])
@@ -86,6 +88,9 @@ def matrix(form: str) -> np.ndarray:
         X = rng.gamma(2.0, size=ONE_TILE) * (rng.random(ONE_TILE) < 0.3)
     X[:, :20] += classes * strength * (X[:, :20] != 0)
     X[:, 20] = 3
+    if form == "incomplete":
+        X[:, ::2][rng.random((N_SAMPLES, N_FEATURES // 2)) < 0.1] = np.nan
+        X[300:900, 30:40] = np.nan  # as from a device that did not measure these for a while
     return X.astype(np.float32)
 
 
@@ -101,7 +106,8 @@ def target(task: Task) -> np.ndarray:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with X as files and as odd chunks, and labels."""
     folder = tmp_path_factory.mktemp("data")
-    np.save(folder / "dense.npy", matrix("dense"))
+    for form in ("dense", "incomplete"):
+        np.save(folder / f"{form}.npy", matrix(form))
     sp.save_npz(folder / "sparse.npz", sp.csr_matrix(matrix("sparse")))
     zarr.create_array(folder / "odd.zarr", shape=ONE_TILE, dtype="f4", chunks=ODD)[...] = matrix("dense")
     for task in TASKS:
@@ -124,7 +130,7 @@ def shuffled(units: Iterable[int]) -> list[int]:
     return found
 
 
-SOURCES = {"dense": "dense.npy", "sparse": "sparse.npz"}
+SOURCES = {"dense": "dense.npy", "sparse": "sparse.npz", "incomplete": "incomplete.npy"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,28 +169,37 @@ def cut_and_ordered(way: Way) -> Iterator[set[str]]:
         patch.setattr(waves, "run_stage", ordered)
         patch.setattr(planned_tiles, "plan_shape", cut)
         for module in (planned_run, planned_evaluation):
-            patch.setattr(module, "slab_columns", lambda *_: way.slab_columns)
+            patch.setattr(module, "slab_columns", lambda *_, **__: way.slab_columns)
         yield several
 
 
 def ran(folder: Path, data: Path, source: str, task: Task, way: Way, **cluster: Any) -> Path:
     """Run the job of all methods in a folder and return where the run lies."""
+    form, select = Path(source).stem, dict[str, Any]({"n_features": 5})
+    if form != "incomplete":
+        select["redundancy"] = {"threshold": 0.9, "n_candidates": 12}
     path = write_job(
         folder,
         "replaced",
-        data={"source": str(data / source), "labels": str(data / f"{task}.npy"), "task": task},
+        data={
+            "source": str(data / source),
+            "labels": str(data / f"{task}.npy"),
+            "task": task,
+            "missing": "pairwise" if form == "incomplete" else "refuse",
+        },
         transform={"graph": "zscore"},
         graph={"n_neighbors": 6},
-        methods=methods(task),
+        methods=methods(task, form),
         evaluate=EVALUATE,
-        select={"n_features": 5, "redundancy": {"threshold": 0.9, "n_candidates": 12}},
+        select=select,
         cluster=cluster or {"workers": 0, "threads": way.threads},
     )
     with cut_and_ordered(way) as several:
         run_job(make_job(yaml.safe_load(path.read_text())))
     if way.slab_columns < N_FEATURES:
+        joint = {"svm-judge"} if task == "regression" else set()
         assert {"score", "svm-judge", "evaluate", "filter"} - several <= (
-            {"svm-judge"} if task == "regression" else set()
+            {"svm-judge", "filter"} if form == "incomplete" else joint
         )
     return folder / "run"
 
@@ -205,7 +220,8 @@ def assert_same_bits(run: Path, expected: Path) -> None:
     assert found.keys() == wanted.keys()
     assert [label for label, table in wanted.items() if found[label].tobytes() != table.tobytes()] == []
     names = [str(path.relative_to(expected)) for pattern in FOUND for path in expected.glob(pattern)]
-    assert {"ranking.csv", "selected_features.csv", "dropped_features.csv", "evaluation.csv"} < set(names)
+    dropped = {"dropped_features.csv"} if "RRPC" in wanted else set()
+    assert {"ranking.csv", "selected_features.csv", "evaluation.csv"} | dropped < set(names)
     assert [name for name in names if (run / name).read_bytes() != (expected / name).read_bytes()] == []
 
 
@@ -228,7 +244,7 @@ def plain(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Plain:
 # ------------------------------------------------------------------------------------------------- the same to the bit
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
-    ("form", "task"), [pytest.param(*job, marks=pytest.mark.long if job[0] == "sparse" else ()) for job in JOBS]
+    ("form", "task"), [pytest.param(*job, marks=pytest.mark.long if job[0] != "dense" else ()) for job in JOBS]
 )
 def test_tiles_slabs_threads_and_orders(
     data: Path, plain: Plain, tmp_path: Path, form: str, task: Task, way: str
@@ -246,7 +262,7 @@ def processes(run: Path) -> set[int]:
 
 @pytest.mark.cluster
 @pytest.mark.parametrize(
-    ("form", "task"), [pytest.param(*job, marks=pytest.mark.long if job[0] == "sparse" else ()) for job in JOBS]
+    ("form", "task"), [pytest.param(*job, marks=pytest.mark.long if job[0] != "dense" else ()) for job in JOBS]
 )
 def test_two_workers(data: Path, plain: Plain, tmp_path: Path, form: str, task: Task, two_workers: str) -> None:
     run = ran(tmp_path, data, SOURCES[form], task, BOTH, address=two_workers)
@@ -299,7 +315,7 @@ def test_chunks_of_other_heights_rank_the_same(data: Path, plain: Plain, tmp_pat
     run = ran(tmp_path, data, "odd.zarr", task, Way(slab_columns=24))
     assert ranks(run) == ranks(expected)
     found, wanted = scores(run), scores(expected)
-    names = {method.get("label", method["name"]): method for method in methods(task)}
+    names = {method.get("label", method["name"]): method for method in methods(task, "dense")}
     for label, table in wanted.items():
         method = names[label]
         tolerance = 1e-2 if method["name"] in AMPLIFIED else 1e-13

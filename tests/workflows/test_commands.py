@@ -47,7 +47,7 @@ def commands() -> set[str]:
         for block in re.findall(r"^```sh\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE):
             found |= {line.partition("  #")[0].strip() for line in block.splitlines() if line.strip()}
     for path in WORKFLOWS.rglob("*"):
-        if path.is_file() and path.suffix != ".md" and "__pycache__" not in path.parts:
+        if path.is_file() and path.suffix not in (".md", ".png") and "__pycache__" not in path.parts:
             found |= {re.split(r" {3,}", line)[0].strip() for line in IN_A_HEAD.findall(path.read_text())}
     return found
 
