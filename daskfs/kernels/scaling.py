@@ -204,6 +204,9 @@ def row_norms(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
 def squared_lengths(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
     """Return the squared Euclidean norm of each row, shape (n_rows,), in the type of the rows."""
     if is_sparse(X):
+        if not X.has_canonical_format:  # entries that are stored twice add up before they are squared
+            X = X.copy()
+            X.sum_duplicates()
         squares = sp.csr_matrix((np.square(X.data), X.indices, X.indptr), shape=X.shape)
         return np.asarray(squares.sum(axis=1)).ravel()
     return np.einsum("ij,ij->i", X, X)
