@@ -158,7 +158,7 @@ def _plan_lines(result: dict[str, Any]) -> list[str]:
     lines += [_elimination_line(found) for found in result["eliminations"]]
     if result["eliminations"] and not result["labels_counted"]:
         lines.append("labels are counted with the tiles: until then, routes are as if every row had one")
-    lines += [] if result["note"] is None else [f"note: {result['note']}"]
+    lines += [f"note: {note}" for note in (result["note"], *result["notes"]) if note is not None]
     if result["batches"] is not None and not result["batches"]:
         lines.append("batches are known, and planned, when the tiles are there")
     for name, planned in (result["batches"] or {}).items():

@@ -94,8 +94,9 @@ class Evaluated:
 
     @property
     def methods(self) -> list[str]:
-        """Labels of its methods, in the order of the job."""
-        return [str(method["label"]) for method in self.parameters["methods"]]
+        """Labels of its methods, in the order of the job, without the baselines that the evaluation adds."""
+        labels = [str(method["label"]) for method in self.parameters["methods"]]
+        return [label for label in labels if label != self.parameters.get("chance")]
 
 
 def evaluated(name: str, url: str) -> Evaluated:
@@ -144,7 +145,9 @@ def _judged(run: Evaluated, setting: str, model: str, wanted: Mapping[str, Any])
     if metric not in known:
         notes.append(f"{run.name} is judged by {known[0]}: model {model} has no {metric} there.")
         metric = known[0]
-    rows = [row for row in run.summary if (row["setting"], row["model"], row["metric"]) == (setting, model, metric)]
+    place = (setting, model, metric)
+    rows = [row for row in run.summary if (row["setting"], row["model"], row["metric"]) == place]
+    rows = [row for row in rows if row["method"] in run.methods]
     cells: dict[tuple[Any, Any], dict[str, dict[int, float]]] = {}
     for row in rows:
         if row["n_selected"] is not None:

@@ -105,6 +105,7 @@ def plan_job(job: Job) -> dict[str, Any]:
         "loops": _planned_loops(plan),
         "eliminations": _planned_eliminations(plan),
         "note": tiles.note,
+        "notes": list(plan.facts.get("notes", ())),
         "labels_counted": stored is not None or tiles.n_labelled is not None or not tiles.has_labels,
         "stages": rows,
         "batches": batches,

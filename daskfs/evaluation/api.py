@@ -20,7 +20,8 @@ from daskfs.kernels.labels import Labels
 from daskfs.methods.registry import Method, check_labels, criterion_named, make_method
 from daskfs.plan.scores import slab_columns
 from daskfs.plan.stages import Stage
-from daskfs.planning.evaluation import plan_tests
+from daskfs.planning.evaluation import plan_tests, transductive_note
+from daskfs.planning.extent import Extent, fits_unplanned
 from daskfs.planning.methods import check_missing, is_scaled
 from daskfs.planning.tiles import TilePlan
 from daskfs.scoring import is_query, is_stored, loaded_if_small, opened, run_all, score_features
@@ -80,7 +81,8 @@ def evaluate_selectors(
     task: Literal["auto", "classification", "regression"] = "auto",
     n_selected: int | Sequence[int] = (5, 10, 20, 50, 100),
     models: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = ("knn",),
-    setting: Literal["transductive", "inductive", "both"] = "transductive",
+    setting: Literal["transductive", "inductive", "both"] = "inductive",
+    baselines: bool = True,
     labels: float | Sequence[float] | None = None,
     n_draws: int = 5,
     train_on: Literal["all", "labelled"] = "all",
@@ -123,8 +125,11 @@ def evaluate_selectors(
         regressor or clusterer of scikit-learn; or dictionaries with a name, parameters, a label and metrics, such as
         ``{"name": "knn", "n_neighbors": 1, "label": "1NN"}``.
     setting
-        "transductive": the selection sees the rows that models are tested on. "inductive": it is made anew within each
-        training fold. "both": the two, and the gap between them.
+        "inductive": the selection is made anew within each training fold. "transductive": it sees the rows that models
+        are tested on, and their labels. "both": the two, and the gap between them.
+    baselines
+        Test a random order of the features (unless a selector is one), all features, and the majority class or the
+        median target, too. All features are left out where they would take more than 4 GiB.
     labels
         How many labels the selection sees: whole numbers of rows of each class (in regression of all), or shares of
         each class; None for all.
@@ -162,7 +167,7 @@ def evaluate_selectors(
     >>> from sklearn.datasets import load_iris
     >>> from daskfs import FisherScore, LaplacianScore, evaluate_selectors
     >>> X, y = load_iris(return_X_y=True)
-    >>> found = evaluate_selectors([FisherScore(), LaplacianScore()], X, y, n_selected=[1, 2], setting="inductive")
+    >>> found = evaluate_selectors([FisherScore(), LaplacianScore()], X, y, n_selected=[1, 2])
     >>> found.summary.column("mean").to_numpy().round(3).tolist()
     [0.947, 0.967, 0.957, 0.947, 0.967, 0.957]
     >>> found.stability.column("kuncheva").to_pylist()
@@ -192,6 +197,7 @@ def evaluate_selectors(
                 "n_selected": _as_list(n_selected),
                 "models": models,
                 "setting": setting,
+                "baselines": baselines,
                 "labels": None if labels is None else _as_list(labels),
                 "n_draws": n_draws,
                 "train_on": train_on,
@@ -211,6 +217,7 @@ def evaluate_selectors(
             check_labels(method.criterion, method.label, found, weights)
         check_missing(context.tiles.missing_policy, methods)
         tiles = _tiles_of(context, found, beside)
+        extent = Extent(block.max_samples, baselines and fits_unplanned(tiles.shape, block.max_samples))
         stages = plan_tests(
             block,
             tiles,
@@ -220,13 +227,17 @@ def evaluate_selectors(
             None,
             known,
             GraphBlock(),
+            extent=extent,
             has_lists=False,
         )
         check_rows(found, sample_rows(found, block.max_samples, block.random_state), stages[0].parameters)
         if not block.ranks_anew:
             score_features(context, methods, found, None, client)
         run_all(context, stages, client)
-        return _collected(context, stages)
+        notes = [f"{note}." for note in (transductive_note(block, methods),) if note]
+        if extent.all_features != baselines:
+            notes.append("evaluation: leaves out the baseline of all features, which do not fit into 4 GiB.")
+        return _collected(context, stages, notes)
 
 
 def _argument(name: str) -> str:
@@ -307,10 +318,10 @@ def _tiles_of(context: Context, labels: Labels, beside: Mapping[str, Any]) -> Ti
     )
 
 
-def _collected(context: Context, stages: Sequence[Stage]) -> Evaluation:
+def _collected(context: Context, stages: Sequence[Stage], notes: Sequence[str]) -> Evaluation:
     parameters = next(stage.parameters for stage in stages if stage.function == "evaluate")
     design: dict[str, Any] = context.store.read_json(layout.EVALUATION_DESIGN)
-    warnings = (*design["warnings"], *failure_warnings(context.store, parameters))
+    warnings = (*notes, *design["warnings"], *failure_warnings(context.store, parameters))
     tables: dict[str, Table] = {table.name: table for table in evaluation_tables(context, parameters)}
     arrays = [tables[name].arrow() for name in layout.EVALUATION_TABLES]
     return Evaluation(*arrays, warnings)  # type: ignore[call-arg]

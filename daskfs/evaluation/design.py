@@ -9,6 +9,9 @@ The papers evaluate in the transductive setting: the selection sees the rows tha
 labels that it sees may be some of these. In the inductive setting it sees the rows of a training fold and the rows
 without labels, nothing else. Stage "design" draws all that; which selection has which number follows from the
 parameters.
+
+Baselines are tested on the same rows: all features, and the prediction that looks at none. They have no ranking, so
+their trials come after those of the selections.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ from daskfs.store.store import Store
 
 DEPTH = 1000
 """So much of each order is kept, for the spread of ranks, where no more features are tested."""
+UNRANKED = -1
+"""Number of the selection of a baseline, which no ranking stands behind."""
 
 
 # ------------------------------------------------------------------------------------------- numbers and what they mean
@@ -77,7 +82,7 @@ class Selection:
 @dataclass(frozen=True)
 class Trial:
     """One unit of tests: the first `n_selected` features of a selection, in one repeat of all folds, or in the fold
-    that the selection was made in.
+    that the selection was made in. Of a baseline `n_selected` is 0, or the number of all features.
     """
 
     selection: Selection
@@ -91,7 +96,8 @@ class Design:
     Parameters
     ----------
     parameters
-        Of the stage "evaluate": the job's block, with `methods` and `worlds`.
+        Of the stage "evaluate": the job's block, with `methods`, `worlds` and `baselines`, pairs of a name and a number
+        of features.
     """
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
@@ -102,16 +108,20 @@ class Design:
         self.n_draws = int(p["n_draws"]) if p["labels"] else 1
         self.n_repeats, self.n_splits = int(p["n_repeats"]), int(p["n_splits"])
         self.sizes: list[int] = list(p["n_selected"])
+        self.baselines: list[tuple[str, int]] = [(str(name), int(size)) for name, size in p.get("baselines", ())]
         both: tuple[Setting, ...] = ("transductive", "inductive")
         self.settings = both if p["setting"] == "both" else (p["setting"],)
         self.has_folds = p["train_on"] == "all" or "inductive" in self.settings
         self._lists_of_run = bool(p.get("lists_of_run"))
         self._draws = (len(self.worlds), self.n_draws, len(self.amounts))
 
-    def _radices(self, setting: Setting) -> tuple[int, ...]:
+    def _draws_of(self, setting: Setting) -> tuple[int, ...]:
         inside = (self.n_repeats, self.n_splits) if setting == "inductive" else ()
+        return (*self._draws, *inside)
+
+    def _radices(self, setting: Setting) -> tuple[int, ...]:
         # methods last: neighboring units share their rows
-        return (*self._draws, *inside, len(self.methods))
+        return (*self._draws_of(setting), len(self.methods))
 
     @property
     def n_selections(self) -> int:
@@ -126,29 +136,41 @@ class Design:
             if rest < (count := int(np.prod(radices))):
                 break
             rest -= count
-        places = [int(place) for place in np.unravel_index(rest, radices)]
-        world, draw, amount, *inside, method = places
+        *drawn, method = (int(place) for place in np.unravel_index(rest, radices))
+        return self._selection(number, self.methods[method], setting, drawn)
+
+    def _selection(self, number: int, method: str, setting: Setting, drawn: Sequence[int]) -> Selection:
+        world, draw, amount, *inside = drawn
         labels = self.amounts[amount]
-        return Selection(
-            number,
-            self.methods[method],
-            setting,
-            self.worlds[world],
-            labels,
-            None if labels is None else draw,
-            *(inside or (None, None)),
-        )
+        seen = None if labels is None else draw
+        return Selection(number, method, setting, self.worlds[world], labels, seen, *(inside or (None, None)))
+
+    def _repeats_of(self, setting: Setting) -> int:
+        """How many units test one number of features of a selection."""
+        return self.n_repeats if setting == "transductive" and self.has_folds else 1
 
     def _tests_of(self, setting: Setting) -> int:
-        return len(self.sizes) * (self.n_repeats if setting == "transductive" and self.has_folds else 1)
+        return len(self.sizes) * self._repeats_of(setting)
+
+    def _baseline_tests_of(self, setting: Setting) -> int:
+        return len(self.baselines) * self._repeats_of(setting)
 
     @property
     def n_tests(self) -> int:
-        """How many units of tests there are."""
+        """How many units of tests there are, those of baselines last."""
+        of_baselines = sum(
+            int(np.prod(self._draws_of(setting))) * self._baseline_tests_of(setting) for setting in self.settings
+        )
+        return self._n_ranked_tests + of_baselines
+
+    @property
+    def _n_ranked_tests(self) -> int:
         return sum(int(np.prod(self._radices(setting))) * self._tests_of(setting) for setting in self.settings)
 
     def trial(self, unit: int) -> Trial:
         """Return what a unit tests."""
+        if unit >= self._n_ranked_tests:
+            return self._baseline_trial(unit - self._n_ranked_tests)
         first, rest = 0, unit
         for setting in self.settings:
             n_selections, each = int(np.prod(self._radices(setting))), self._tests_of(setting)
@@ -161,6 +183,21 @@ class Design:
         if setting == "inductive":
             return Trial(selection, self.sizes[size], selection.repeat)
         return Trial(selection, self.sizes[size], repeat if self.has_folds else None)
+
+    def _baseline_trial(self, rest: int) -> Trial:
+        for setting in self.settings:
+            draws, each = self._draws_of(setting), self._baseline_tests_of(setting)
+            if rest < (count := int(np.prod(draws))) * each:
+                break
+            rest -= count * each
+        place, rest = divmod(rest, each)
+        repeat, which = divmod(rest, len(self.baselines))
+        name, size = self.baselines[which]
+        drawn = [int(number) for number in np.unravel_index(place, draws)]
+        selection = self._selection(UNRANKED, name, setting, drawn)
+        if setting == "inductive":
+            return Trial(selection, size, selection.repeat)
+        return Trial(selection, size, repeat if self.has_folds else None)
 
     def sets_of_rows(self) -> list[Selection]:
         """Return one selection, of no method, for each set of rows that neighbor lists are to be found for: none for
@@ -238,12 +275,18 @@ def _put_orders(context: Context, design: Design, parameters: Mapping[str, Any])
     used: set[int] = set()
     labels = context.labels()
     n_labelled = 0 if labels is None else int(labels.is_labelled.sum())
+    filtered, ranked = bool(parameters.get("filtered")), np.zeros(context.tiles.shape.n_features, dtype=bool)
     for number, method in enumerate(methods_from(parameters["methods"])):
-        table = method_scores(store, method)
-        order = selectable(store, method, table, filtered=bool(parameters.get("filtered")))
+        if method.label == parameters["chance"]:  # the last one: in a random order what any other method ranks
+            order = np.random.default_rng(int(parameters["random_state"])).permutation(np.flatnonzero(ranked))
+        else:
+            order = selectable(store, method, method_scores(store, method), filtered=filtered)
+            ranked[order] = True
         put_order(context, number, order, max(design.sizes), n_labelled)
-        warnings += _too_many(method.label, order.size, design.sizes, filtered=bool(parameters.get("filtered")))
+        warnings += _too_many(method.label, order.size, design.sizes, filtered=filtered)
         used.update(int(feature) for feature in order[: max(design.sizes)])
+    if any(size for _, size in design.baselines):
+        used = set(range(ranked.size))
     store.put_array(layout.EVALUATION_FEATURES, np.array(sorted(used), dtype=np.int64))
     return warnings
 

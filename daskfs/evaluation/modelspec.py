@@ -34,7 +34,7 @@ CLUSTER_SCORES = (
 REGRESSION_SCORES = ("r2", "explained_variance", "d2_abs", "max_", "neg_max", "neg_mean", "neg_median", "neg_root")
 """What the names of scikit-learn's scorers for targets begin with."""
 DEFAULT_METRICS: Mapping[Family, tuple[str, ...]] = {
-    "classification": ("accuracy",),
+    "classification": ("balanced_accuracy",),
     "regression": ("rmse",),
     "clusters": ("accuracy", "nmi"),
     "1nn-loo": ("error",),

@@ -2,7 +2,7 @@
 
 A selection is made in one unit, in memory, by what the estimators run: :func:`daskfs.scoring.score_features`.
 Neighbor lists over X, which selections share, are found once for each set of rows, or taken from the run where the rows
-are all rows.
+are all rows. A graph from outside is cut down to each set of rows instead.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from daskfs.errors import InputError
 from daskfs.evaluation.design import Design, Selection, put_order
 from daskfs.evaluation.rows import Matrix, Seen, rows_of_sample, seen_by
-from daskfs.graph.given import Graph, WeightMatrix
-from daskfs.graph.givenfiles import open_graph
+from daskfs.graph.given import WeightMatrix
+from daskfs.graph.induced import induced_lists, induced_matrix
 from daskfs.graph.spec import GraphSpec, Lists
 from daskfs.kernels.aggregate import combine_ranks
 from daskfs.kernels.labels import Labels
-from daskfs.methods.registry import Method
+from daskfs.methods.registry import Method, make_method
 from daskfs.planning.lists import needed_lists, plan_all_lists
 from daskfs.planning.transforms import asked_scalings, plan_transforms
 from daskfs.ranking.batches import check_batch_size, ranks_of, within_batch
@@ -32,6 +33,8 @@ from daskfs.store import layout
 from daskfs.store.context import Context
 
 NeighborTables = dict[str, tuple[np.ndarray, np.ndarray]]
+PREFILTERS = {"classification": "FisherScore", "regression": "PearsonScore"}
+"""Criteria that choose the features which a joint method ranks where it does not rank all."""
 
 
 # ---------------------------------------------------------------------------------------------------- neighbor lists
@@ -43,23 +46,32 @@ def lists_over_rows(methods: list[Method], n_rows: int, parameters: Mapping[str,
 
 
 def find_lists_of_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Find the neighbor lists of one set of rows, for all methods; no longer ones than there are other rows."""
+    """Find the neighbor lists of one set of rows, for all methods; no longer ones than there are other rows. Of a graph
+    from outside, store what it induces on the rows.
+    """
     one = Design(parameters).sets_of_rows()[unit]
     places = seen_by(context, parameters, one).places
-    own = memory_context(rows_of_sample(context, parameters)[places], None, None, context.tiles.missing_policy)
+    given, arrays = parameters["given"], dict[str, np.ndarray]()
     wanted = lists_over_rows(methods_from(parameters["methods"]), places.size, parameters)
-    lists = {name: (spec, min(k, places.size - 1)) for name, (spec, k) in wanted.items()}
-    arrays: dict[str, np.ndarray] = {}
-    if lists:
+    if given is not None:
+        rows = context.store.open(layout.EVALUATION_ROWS)[...][places]
+    if given == "matrix":
+        matrix = induced_matrix(context.store, rows)
+        arrays = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
+    elif given == "lists":
+        for name in wanted:
+            arrays[f"{name}/indices"], arrays[f"{name}/distances"] = induced_lists(context.store, name, rows)
+    elif lists := {name: (spec, min(k, places.size - 1)) for name, (spec, k) in wanted.items()}:
+        own = memory_context(rows_of_sample(context, parameters)[places], None, None, context.tiles.missing_policy)
         shape = own.tiles.shape
         stages = plan_transforms(shape, asked_scalings([], lists))
         stages += plan_all_lists(shape, lists, parameters["memory_limit"], pairwise=own.tiles.is_pairwise)
         run_all(own, stages, None)
-    for name in lists:
-        arrays[f"{name}/indices"] = own.store.open(layout.KNN_INDICES.format(name))[...]
-        arrays[f"{name}/distances"] = own.store.open(layout.KNN_DISTANCES.format(name))[...]
+        for name in lists:
+            arrays[f"{name}/indices"] = own.store.open(layout.KNN_INDICES.format(name))[...]
+            arrays[f"{name}/distances"] = own.store.open(layout.KNN_DISTANCES.format(name))[...]
     context.store.write_arrays(layout.EVALUATION_LISTS.format(one.rows), arrays)
-    return {"n_rows": int(places.size), "lists": sorted(lists)}
+    return {"n_rows": int(places.size), "lists": sorted(wanted)}
 
 
 def _known_lists(
@@ -93,18 +105,26 @@ def select_features(context: Context, parameters: Mapping[str, Any], unit: int) 
     seen = seen_by(context, parameters, selection)
     X = rows_of_sample(context, parameters)[seen.places]
     policy = context.tiles.missing_policy
-    own = memory_context(X.copy() if method.combined else X, seen.labels, seen.weights, policy)
     n_labelled = int(seen.labels.is_labelled.sum())
     deepest = max(design.sizes)
     try:
+        features = _thinned_features(X, method, seen, parameters, policy)
+        own = memory_context(
+            X.copy() if method.combined else X if features is None else X[:, features],
+            seen.labels,
+            seen.weights,
+            policy,
+        )
         if method.combined:
             own.store.put_array(
                 layout.SCORES.format(method.label), _combined_table(X, method, seen, parameters, policy)
             )
         else:
             known = _known_lists(context, parameters, method, selection, seen.places.size)
-            _score(own, method, seen.labels, parameters, known)
+            given = _given_matrix(context, parameters, method, selection)
+            _score(own, method, seen.labels, parameters, known, given)
         order = _ranked(own, method, parameters)
+        order = order if features is None else features[order]
     except InputError as error:
         put_order(context, unit, np.empty(0, dtype=np.int64), deepest, n_labelled)
         return {"failed": str(error)}
@@ -112,11 +132,32 @@ def select_features(context: Context, parameters: Mapping[str, Any], unit: int) 
     return {"failed": None if order.size else f"every feature is excluded ({method.reason})."}
 
 
+def _thinned_features(
+    X: Matrix, method: Method, seen: Seen, parameters: Mapping[str, Any], policy: str
+) -> np.ndarray | None:
+    """Return the features that a joint method ranks, ascending, where it does not rank all; else None.
+
+    They lead the ranking of a univariate criterion on the rows and labels that the selection sees, no others.
+    """
+    n_features = parameters["joint_features"]
+    if not method.criterion.is_joint or n_features is None:
+        return None
+    prefilter = make_method(PREFILTERS[seen.labels.task], {})
+    own = memory_context(X, seen.labels, seen.weights, policy)
+    table = _score(own, prefilter, seen.labels, parameters, {}, None)
+    return np.sort(prefilter.order(table)[:n_features])
+
+
 def _score(
-    own: Context, method: Method, labels: Labels | None, parameters: Mapping[str, Any], known: NeighborTables
+    own: Context,
+    method: Method,
+    labels: Labels | None,
+    parameters: Mapping[str, Any],
+    known: NeighborTables,
+    given: WeightMatrix | None,
 ) -> np.ndarray:
     """Score the rows of a context, whose store holds the table then."""
-    given, limit = _given_matrix(parameters), parameters["memory_limit"]
+    limit = parameters["memory_limit"]
     return score_features(own, [method], labels, given, known=known, memory_limit=limit)[method.label]
 
 
@@ -133,7 +174,7 @@ def _combined_table(X: Matrix, method: Method, seen: Seen, parameters: Mapping[s
         try:
             check_batch_size(rows.size)
             known = _found_lists(own, plain, parameters)
-            ranks.append(ranks_of(method, _score(own, plain, labels, parameters, known)))
+            ranks.append(ranks_of(method, _score(own, plain, labels, parameters, known, None)))
         except InputError as error:
             problems.append(str(error))
     if not ranks:
@@ -166,8 +207,13 @@ def _ranked(own: Context, method: Method, parameters: Mapping[str, Any]) -> np.n
     return method.order(table)[: int(np.count_nonzero(~method.is_excluded(table)))]
 
 
-def _given_matrix(parameters: Mapping[str, Any]) -> Graph | None:
-    if parameters["given"] is None:
+def _given_matrix(
+    context: Context, parameters: Mapping[str, Any], method: Method, selection: Selection
+) -> WeightMatrix | None:
+    """Return the matrix from outside as far as it is of the selection's rows; None for a method that takes none."""
+    if parameters["given"] != "matrix" or not method.criterion.uses_graph:
         return None
-    graph = open_graph(parameters["given"])
-    return graph if isinstance(graph, WeightMatrix) else None
+    arrays, _ = context.store.read_arrays(layout.EVALUATION_LISTS.format(selection.rows))
+    n_rows = arrays["indptr"].size - 1
+    matrix = sp.csr_matrix((arrays["data"], arrays["indices"], arrays["indptr"]), shape=(n_rows, n_rows))
+    return WeightMatrix.of(matrix, "graph.precomputed")

@@ -293,8 +293,9 @@ def _cube(key: tuple[Any, ...], found: Sequence[Result], design: Design, kind: s
         return (result.selection.world.subset, result.selection.draw, result.repeat, result.fold)
 
     cells = {c: place for place, c in enumerate(dict.fromkeys(cell(result) for result in found))}
-    methods = {method: place for place, method in enumerate(design.methods)}
-    sizes = {size: place for place, size in enumerate(design.sizes)}
+    methods = {name: place for place, name in enumerate([*design.methods, *(name for name, _ in design.baselines)])}
+    n_selected = sorted({*design.sizes, *(size for _, size in design.baselines)})
+    sizes = {size: place for place, size in enumerate(n_selected)}
     values = np.full((len(methods), len(sizes), len(cells)), np.nan)
     for result in found:
         if result.value is not None:

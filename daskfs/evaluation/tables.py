@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from daskfs.evaluation.design import Design, Selection
+from daskfs.evaluation.design import UNRANKED, Design, Selection
 from daskfs.ranking.tables import csv_bytes
 from daskfs.store import layout
 from daskfs.store.store import Store
@@ -76,10 +76,12 @@ def read_table(store: Store, name: str) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------------------------- values
 @dataclass(frozen=True)
 class Result:
-    """One value, None where a metric has no meaning, and the selection that it is of."""
+    """One value, None where a metric has no meaning, and the selection that it is of; `n_labelled` is None of a
+    baseline, which sees no labels to select by.
+    """
 
     selection: Selection
-    n_labelled: int
+    n_labelled: int | None
     n_selected: int
     model: str
     metric: str
@@ -100,10 +102,11 @@ def results(store: Store, parameters: Mapping[str, Any]) -> list[Result]:
         Of the stage "evaluate".
     """
     design = Design(parameters)
-    labelled = {
+    labelled: dict[int, int | None] = {
         number: int(store.read_arrays(layout.EVALUATION_ORDER.format(number))[1]["n_labelled"])
         for number in range(design.n_selections)
     }
+    labelled[UNRANKED] = None
     found = []
     for unit, record in enumerate(store.need_records("evaluate", range(design.n_tests))):
         trial = design.trial(unit)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.evaluation.design import Design, Trial, beside_rows
+from daskfs.evaluation.design import UNRANKED, Design, Trial, beside_rows
 from daskfs.evaluation.metrics import hit_rate
 from daskfs.evaluation.modelspec import ModelSpec, uses_folds
-from daskfs.evaluation.predictors import evaluate_model, evaluate_whole
+from daskfs.evaluation.predictors import evaluate_constant, evaluate_model, evaluate_whole
 from daskfs.evaluation.rows import rows_of_sample, seen_by, world_of
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
@@ -24,12 +24,16 @@ OF_SELECTION = ""
 
 
 def evaluate_selection(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Evaluate the first features of one selection; the facts hold a list of values, each with its model, metric,
-    repeat, fold and number of tested rows.
+    """Evaluate the first features of one selection, or a baseline; the facts hold a list of values, each with its
+    model, metric, repeat, fold and number of tested rows.
     """
     design = Design(parameters)
     trial = design.trial(unit)
-    order = context.store.read_arrays(layout.EVALUATION_ORDER.format(trial.selection.number))[0]["order"]
+    is_ranked = trial.selection.number != UNRANKED
+    if is_ranked:
+        order = context.store.read_arrays(layout.EVALUATION_ORDER.format(trial.selection.number))[0]["order"]
+    else:
+        order = np.arange(trial.n_selected)
     if order.size < trial.n_selected:
         return {"values": []}
     features = order[: trial.n_selected]
@@ -40,15 +44,18 @@ def evaluate_selection(context: Context, parameters: Mapping[str, Any], unit: in
     is_first = not trial.repeat or trial.selection.setting == "inductive"
     for spec in map(ModelSpec.from_json, parameters["models"]):
         seed, scaling = int(parameters["random_state"]), parameters["scaling"]
-        if uses_folds(spec, trial.selection.setting):
+        if not trial.n_selected or uses_folds(spec, trial.selection.setting):
             for repeat, fold, train, tested in splits:
-                found = evaluate_model(spec, labels.task, X, y, train, tested, scaling, seed)
+                if trial.n_selected:
+                    found = evaluate_model(spec, labels.task, X, y, train, tested, scaling, seed)
+                else:
+                    found = evaluate_constant(spec, labels.task, y, train, tested)
                 values += [
                     [spec.label, metric, repeat, fold, int(tested.size), value] for metric, value in found.items()
                 ]
         elif is_first:
             values += _of_whole(context, parameters, spec, trial, splits, X, labels)
-    if parameters["informative"] and is_first:
+    if parameters["informative"] and is_first and is_ranked:
         share = hit_rate(order, np.array(parameters["informative"]), trial.n_selected)
         values.append([OF_SELECTION, "hit_rate", trial.selection.repeat, trial.selection.fold, None, share])
     # JSON knows no NaN, which a metric gives where it has no meaning

@@ -44,7 +44,7 @@ class ModelBlock(Block):
 
 
 class EvaluateBlock(Block):
-    """Cross-validated nearest-neighbor prediction on the first features of each ranking."""
+    """Cross-validated prediction on the first features of each ranking, beside baselines."""
 
     n_selected: tuple[PositiveInt, ...] = Field((5, 10, 20, 50, 100), min_length=1)
     models: tuple[ModelBlock, ...] = Field(
@@ -61,10 +61,17 @@ class EvaluateBlock(Block):
     scaling: Literal["zscore"] | None = "zscore"
     max_samples: PositiveInt = Field(10_000, description="At most so many labelled rows, thinned within classes.")
     setting: Literal["transductive", "inductive", "both"] = Field(
-        "transductive",
+        "inductive",
         description=(
-            "transductive: the selection sees the rows that models are tested on, as in the papers. inductive: it is "
-            "made anew within each training fold. both: the two, and the gap between them."
+            "inductive: the selection is made anew within each training fold. transductive: it sees the rows that "
+            "models are tested on, and their labels, as in the papers. both: the two, and the gap between them. Where "
+            "it is not named, an evaluation that does not fit is thinned, and says so; else it is refused."
+        ),
+    )
+    baselines: bool = Field(
+        True,
+        description=(
+            "Test a random order of the features, all features, and the majority class or median target, too."
         ),
     )
     labels: tuple[float | int, ...] | None = Field(
@@ -131,6 +138,16 @@ class EvaluateBlock(Block):
             msg = "train_on 'labelled' tests other rows in each setting: set setting to one of the two"
             raise ValueError(msg)
         return self
+
+    @property
+    def is_thinned(self) -> bool:
+        """Whether rows may be left out until the evaluation fits, as its setting is not asked for by name."""
+        return "setting" not in self.model_fields_set
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether the job says how much is to be evaluated."""
+        return bool({"max_samples", "labels", "n_classes", "n_repeats", "n_splits"} & self.model_fields_set)
 
     @property
     def ranks_anew(self) -> bool:

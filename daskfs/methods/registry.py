@@ -105,7 +105,8 @@ class Criterion:
     no slab can say its scores alone; a function of the parameters where these decide. `unscored` says why a feature
     that is ranked has no score. `row_bytes` is what the statistics take for each row beside their panel.
     `one_class_serves` says that labelled rows of one class are no error: something else can rank. `is_joint` says that
-    features, or rows, are compared with each other, so that each row must have all features.
+    features, or rows, are compared with each other, so that each row must have all features. `pairs_features` says that
+    every pair of features is, which takes the square of their number in time.
     """
 
     name: str
@@ -123,6 +124,7 @@ class Criterion:
     needs_labels: bool = False
     one_class_serves: bool = False
     is_joint: bool = False
+    pairs_features: bool = False
     slab_fields: tuple[str, ...] = ()
     tasks: tuple[Task, ...] = ("classification", "regression")
     uses_graph: bool = False

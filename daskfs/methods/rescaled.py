@@ -92,6 +92,7 @@ def _criterion(name: str, summary: str, citation: str, parameters: type[Rescaled
         ranked_by="position",
         finish="rescaled",
         is_joint=True,
+        pairs_features=parameters is UncorrelatedParameters,
         needs_labels=True,
         tasks=("classification",),
     )

@@ -29,6 +29,14 @@ def used_shape(shape: Shape, max_samples: int) -> Shape:
     return replace(shape, n_samples=n_rows, nnz=nnz, tile_rows=n_rows, tile_columns=shape.n_features)
 
 
+def thinned_columns(shape: Shape, n_features: int | None) -> Shape:
+    """Return a shape with so many of its columns; None for all of them."""
+    if n_features is None:
+        return shape
+    nnz = None if shape.nnz is None else min(shape.nnz, shape.n_samples * n_features)
+    return replace(shape, n_features=n_features, nnz=nnz, tile_columns=n_features)
+
+
 @dataclass(frozen=True)
 class Inside:
     """What a ranking takes that is made within a unit: bytes of its process in neighbor searches and in scoring, and of
@@ -45,12 +53,13 @@ def plan_tests_of_run(shape: Shape, parameters: Mapping[str, Any], process: int)
     design, slab = Design(parameters), int(parameters["slab_columns"])
     rows = min(int(parameters["max_samples"]), shape.n_samples)
     n_slabs = -(-shape.n_features // slab)
-    used = min(len(design.methods) * max(design.sizes), shape.n_features)
+    deepest = deepest_test(design)
+    used = min(len(design.methods) * max(design.sizes) if deepest < shape.n_features else deepest, shape.n_features)
     band = 3 * shape.tile_rows * slab * shape.itemsize + 40 * shape.n_samples
     gather = process + band + 3 * rows * min(used, slab) * shape.itemsize
     folds = _folds_bytes(design, rows)
     parameters = {**parameters, "held_bytes": folds}
-    model = process + 8 * rows * (10 * max(design.sizes) + used) + 2 * folds + _models_bytes(parameters, rows)
+    model = process + 8 * rows * used + 2 * folds + _tested_bytes(design, parameters, rows)
     read = design.n_tests * (rows * used * shape.itemsize + _world_bytes(design, rows))
     return [
         _plan_design(shape, design, parameters, rows, process),
@@ -68,7 +77,7 @@ def plan_new_rankings(shape: Shape, parameters: Mapping[str, Any], process: int,
     parameters = {**parameters, "held_bytes": held + _folds_bytes(design, rows)}
     part = process + 3 * tile_bytes(shape) + 3 * held + 2 * shape.n_samples // n_parts + 40 * rows
     own = (3 if shape.is_sparse else 2) * held + beside  # all rows, those that are seen, and these column by column
-    model = process + held + 8 * rows * 10 * max(design.sizes) + beside + _models_bytes(parameters, rows)
+    model = process + held + beside + _tested_bytes(design, parameters, rows)
     per_world, read = _world_bytes(design, rows), shape.x_bytes + 8 * rows * n_parts
     n_sets = len(design.sets_of_rows()) if inside.lists else 0
     stages = [
@@ -115,11 +124,12 @@ def _plan_tables(shape: Shape, design: Design, parameters: Mapping[str, Any], pr
     n_metrics = sum(max(2, len(model["metrics"])) for model in parameters["models"]) + bool(parameters["informative"])
     tests = design.n_tests if not design.has_folds else design.n_tests * design.n_splits
     if design.has_folds and "inductive" in design.settings:  # a test there is of one fold
-        inside = len(design.worlds) * design.n_draws * len(design.amounts) * n_methods * n_sizes * design.n_repeats
+        each = n_methods * n_sizes + len(design.baselines)
+        inside = len(design.worlds) * design.n_draws * len(design.amounts) * each * design.n_repeats
         tests -= inside * design.n_splits * (design.n_splits - 1)
     values = tests * n_metrics
     n_groups = len(design.settings) * len({world.n_classes for world in design.worlds}) * len(design.amounts)
-    pairs = n_groups * n_metrics * (n_sizes + 1) * n_methods * (n_methods + 1) // 2
+    pairs = n_groups * n_metrics * (n_sizes + 3) * n_methods * (n_methods + 1) // 2
     order = min(n_features, max(DEPTH, *design.sizes))
     beside = len(design.worlds) * design.n_draws * (design.n_repeats * design.n_splits if design.has_folds else 1)
     frequencies = n_groups * n_methods * sum(min(most_frequent(size), n_features) for size in design.sizes)
@@ -129,10 +139,18 @@ def _plan_tables(shape: Shape, design: Design, parameters: Mapping[str, Any], pr
     return Stage("evaluation-tables", "evaluation-tables", 1, parameters, process + held, read)
 
 
-def _models_bytes(parameters: Mapping[str, Any], rows: int) -> int:
-    """Return the most that one of the models takes for the labelled rows in use."""
-    labelled, columns = min(rows, int(parameters["max_samples"])), max(parameters["n_selected"])
-    return max(model_bytes(ModelSpec.from_json(raw), labelled, columns) for raw in parameters["models"])
+def deepest_test(design: Design) -> int:
+    """Return the most features that a model is tested with."""
+    return max(*design.sizes, *(size for _, size in design.baselines), 0)
+
+
+def _tested_bytes(design: Design, parameters: Mapping[str, Any], rows: int) -> int:
+    """Return the most that a test holds: the columns of the rows in use, a training and a test part of them, as they
+    are and scaled, and what a model takes for the labelled rows.
+    """
+    labelled, columns = min(rows, int(parameters["max_samples"])), deepest_test(design)
+    models = max(model_bytes(ModelSpec.from_json(raw), labelled, columns) for raw in parameters["models"])
+    return 8 * rows * max(10 * max(design.sizes), 5 * columns) + models
 
 
 def _folds_bytes(design: Design, rows: int) -> int:

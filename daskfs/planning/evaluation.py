@@ -7,20 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from daskfs.errors import InputError, JobError, nearest
-from daskfs.graph.given import Graph, WeightMatrix
+from daskfs.graph.given import Graph, NeighborLists, WeightMatrix, run_entries
 from daskfs.graph.spec import GraphSpec
 from daskfs.job.blocks import GraphBlock
 from daskfs.job.evaluation import EvaluateBlock
 from daskfs.job.job import Job
-from daskfs.methods.registry import Method
+from daskfs.methods.registry import Method, make_method
 from daskfs.plan.candidates import plan_redundancy
-from daskfs.plan.evaluation import MAX_PARTS, Inside, plan_new_rankings, plan_tests_of_run, used_shape
+from daskfs.plan.evaluation import MAX_PARTS, Inside, plan_new_rankings, plan_tests_of_run, thinned_columns, used_shape
 from daskfs.plan.scores import slab_columns
 from daskfs.plan.stages import (
     PROCESS_BYTES,
     USABLE,
     Stage,
 )
+from daskfs.planning.extent import Extent, describe_extent, extents, is_affordable
 from daskfs.planning.lists import descent_bytes, needed_lists, plan_all_lists
 from daskfs.planning.methods import is_scaled, plan_methods, plan_weighted
 from daskfs.planning.selection import wanted_filter
@@ -32,6 +33,11 @@ from daskfs.store.tiles import Shape
 
 SEARCH = ("engine", "recall", "projection", "random_state")
 """Keys of a job's graph that say how neighbors are searched."""
+SORTED_ENTRY_BYTES = 150
+"""What an entry of a matrix from outside takes while it is sorted, in a ranking that takes what it induces."""
+CHANCE, ALL_FEATURES = "RandomOrder", "AllFeatures"
+NO_FEATURE = {"classification": "MajorityClass", "regression": "MedianTarget"}
+"""Names of the baselines."""
 
 
 def wanted_evaluation(job: Job, has_labels: bool) -> EvaluateBlock | None:
@@ -53,13 +59,44 @@ def plan_evaluation(
     columns: int,
     memory_limit: int | None,
     names: Sequence[str] | None,
-) -> list[Stage]:
-    """Stages of the evaluation that the job asks for; none without labels, unless it asks in so many words."""
+) -> tuple[list[Stage], list[str]]:
+    """Stages of the evaluation of a job, none without labels, and sentences on it without their full stops.
+
+    The first extent that fits counts; where none does, an evaluation that the job asks for by name is planned in full,
+    for the check of memory to refuse, and any other one is left out.
+    """
     evaluate = wanted_evaluation(job, tiles.has_labels)
     if evaluate is None:
-        return []
+        return [], []
     wanted = wanted_filter(job, names)
-    return plan_tests(evaluate, tiles, methods, process, columns, memory_limit, names, job.graph, wanted, given)
+    # keep and drop lists name features by their numbers, and batches are ranked apart: there all features are ranked
+    joint = [] if wanted is not None or tiles.has_batch else methods
+    n_rows = tiles.n_labelled or tiles.shape.n_samples
+    full: list[Stage] | None = None
+    for extent in (found := list(extents(evaluate, tiles.shape, n_rows, joint))):
+        stages = plan_tests(
+            evaluate, tiles, methods, process, columns, memory_limit, names, job.graph, wanted, given, extent=extent
+        )
+        full = full or stages
+        fits = memory_limit is None or max(stage.peak_bytes for stage in stages) <= USABLE * memory_limit
+        if fits and is_affordable(evaluate, extent, tiles.shape, methods):
+            left_out = describe_extent(extent, found[0], n_rows, tiles.shape.n_features, methods)
+            return stages, [note for note in (transductive_note(evaluate, methods), left_out) if note]
+    if not evaluate.is_thinned:
+        return full or [], []
+    msg = "evaluation: left out, as it does not fit the memory of a worker; name evaluate.setting to see what it needs"
+    return [], [msg]
+
+
+def transductive_note(evaluate: EvaluateBlock, methods: Sequence[Method]) -> str:
+    """Return which methods saw labels of rows that models are tested on, empty where none did."""
+    saw = [method.label for method in methods if method.criterion.needs_labels]
+    if evaluate.setting == "inductive" or evaluate.train_on == "labelled" or not saw:
+        return ""
+    return (
+        f"evaluation: {', '.join(saw)} saw the labels of the rows that models are tested on, so their transductive "
+        "values are too good, and do not compare with those of methods that saw none: set evaluate.setting: inductive"
+    )
 
 
 def plan_tests(
@@ -74,6 +111,7 @@ def plan_tests(
     wanted: Mapping[str, Any] | None = None,
     given: Graph | None = None,
     *,
+    extent: Extent | None = None,
     has_lists: bool = True,
 ) -> list[Stage]:
     """Stages of an evaluation.
@@ -98,6 +136,8 @@ def plan_tests(
         The redundancy filter of :func:`wanted_filter`.
     given
         A graph that is not to be found.
+    extent
+        How much of it; None for all.
     has_lists
         Whether neighbor lists of all rows are there when the evaluation begins.
 
@@ -109,11 +149,16 @@ def plan_tests(
     if tiles.has_times and evaluate.n_repeats > 1:
         msg = f"evaluate.n_repeats is {evaluate.n_repeats}, and folds by data.times are always the same: set it to 1."
         raise JobError(msg)
-    shape = tiles.shape
+    shape, extent = tiles.shape, extent or Extent(evaluate.max_samples, evaluate.baselines)
+    baselines, chance = _baselines(evaluate, extent, methods, tiles)
+    methods = [*methods, *chance]
     parameters = {
         **evaluate.model_dump(mode="json"),
+        "max_samples": extent.max_samples,
         "n_selected": [n for n in evaluate.n_selected if n <= shape.n_features] or [shape.n_features],
         "methods": [method_to_json(method) for method in methods],
+        "baselines": baselines,
+        "chance": chance[0].label if chance else None,
         "models": [spec.to_json() for spec in evaluate.model_specs(tiles.task)],
         "worlds": _worlds(evaluate, tiles.n_classes),
         "informative": _numbers_of(evaluate.informative, names, "evaluate.informative"),
@@ -122,27 +167,45 @@ def plan_tests(
     if not evaluate.ranks_anew:
         filtered = {} if wanted is None else {"filtered": True}
         return plan_tests_of_run(shape, {**parameters, **filtered, "slab_columns": columns}, process)
-    is_whole = shape.n_samples <= evaluate.max_samples
-    if given is not None and (not is_whole or evaluate.setting != "transductive" or evaluate.n_classes is not None):
-        msg = (
-            "graph.precomputed holds a graph of all rows, and the evaluation ranks by some of them (evaluate.setting "
-            f"{evaluate.setting}, n_classes, or more rows than max_samples): leave it out."
-        )
-        raise JobError(msg)
-    used = used_shape(shape, evaluate.max_samples)
+    is_whole = shape.n_samples <= extent.max_samples
+    used = used_shape(shape, extent.max_samples)
     inside_limit = None if memory_limit is None else max(memory_limit - int(3 * used.x_bytes / USABLE), 1)
     bands = -(-shape.n_bands // MAX_PARTS)
     parameters |= {
         "search": (search := {key: getattr(graph, key) for key in SEARCH}),
         "filter": wanted,
-        "given": given.where if isinstance(given, WeightMatrix) else None,
-        "lists_of_run": is_whole and has_lists,
+        "given": None if given is None else "lists" if isinstance(given, NeighborLists) else "matrix",
+        "joint_features": extent.joint_features,
+        "lists_of_run": is_whole and has_lists and not isinstance(given, WeightMatrix),
         "memory_limit": inside_limit,
         "bands_per_unit": bands,
         "n_parts": -(-shape.n_bands // bands),
     }
-    inside = _inside(search, used, methods, given, inside_limit, wanted, tiles)
+    inside = _inside(search, used, methods, given, inside_limit, wanted, tiles, extent.joint_features)
     return plan_new_rankings(shape, parameters, process, inside)
+
+
+def _baselines(
+    evaluate: EvaluateBlock, extent: Extent, methods: Sequence[Method], tiles: TilePlan
+) -> tuple[list[list[Any]], list[Method]]:
+    """Return the baselines that are no rankings, each with its number of features, and the random order, unless one of
+    the methods is it.
+    """
+    if not evaluate.baselines:
+        return [], []
+    found: list[list[Any]] = [[ALL_FEATURES, tiles.shape.n_features]] if extent.all_features else []
+    found.append([NO_FEATURE[tiles.task or "classification"], 0])
+    is_listed = any(method.criterion.name == CHANCE for method in methods)
+    chance = [] if is_listed else [make_method(CHANCE, {"random_state": evaluate.random_state})]
+    taken = {str(name) for name, _ in found} | {method.label for method in chance}
+    for method in methods:
+        if method.label in taken:
+            msg = (
+                f"method label '{method.label}' names a baseline of the evaluation: choose another label, or set "
+                "evaluate.baselines: false."
+            )
+            raise JobError(msg)
+    return found, chance
 
 
 def _inside(
@@ -153,6 +216,7 @@ def _inside(
     memory_limit: int | None,
     wanted: Mapping[str, Any] | None,
     tiles: TilePlan,
+    joint_features: int | None,
 ) -> Inside:
     """Return what a ranking takes that is made within a unit, on at most the rows in use.
 
@@ -172,8 +236,9 @@ def _inside(
     scoring += plan_all_lists(used, by_target, memory_limit)
     for method in methods:
         counts = (tiles.n_classes, n_labelled)
+        kept = thinned_columns(used, joint_features) if method.criterion.is_joint else used
         scoring += plan_methods(
-            used, [method], lists, columns, process, memory_limit, counts, given, pairwise=tiles.is_pairwise
+            kept, [method], lists, columns, process, memory_limit, counts, given, pairwise=tiles.is_pairwise
         )
     if wanted is not None:
         raw = [method_to_json(method) for method in methods]
@@ -185,6 +250,10 @@ def _inside(
         max((s.peak_bytes for s in stages), default=process) + filled for stages in (searches, scoring)
     )
     held = sum(16 * used.n_samples * k for _, k in over_rows.values())
+    if isinstance(given, WeightMatrix):  # rows differ in how many edges they have
+        entries = int(given.n_entries * min(1.0, 2 * used.n_samples / tiles.shape.n_samples))
+        held = 16 * entries + 16 * used.n_samples
+        scored += SORTED_ENTRY_BYTES * min(entries, run_entries(entries))
     if tiles.has_batch:
         return Inside(process, max(searching, scored) + 2 * (held + used.x_bytes), 0)
     return Inside(searching, scored, held)

@@ -124,10 +124,12 @@ def plan_run(
     table = process + PARQUET_BYTES + 600 * shape.n_features * len(methods)
     stages.append(Stage("rank", "rank", 1, {"methods": raw_methods, "n_features": n_selected, **filtered}, table))
     stages += plan_images(job, shape, methods, process, filtered)
-    stages += plan_evaluation(job, tiles, methods, given, process, columns, memory_limit, names)
+    tests, notes = plan_evaluation(job, tiles, methods, given, process, columns, memory_limit, names)
+    stages += tests
     start = digest(tiles.fingerprint, dataclasses.asdict(shape), __version__)
     settled = fingerprinted(plan_weighted(stages, shape.n_samples) if tiles.has_weights else stages, start)
     facts: dict[str, Any] = {"n_selected": n_selected, "shape": dataclasses.asdict(shape), "grids": job.grids()}
+    facts["notes"] = notes
     facts["given"] = None if given is None else dict(given.identity)
     facts["job"] = digest(start, job.identity(), facts["given"])
     return Plan(tiles.url, settled, digest(facts["job"], [stage.fingerprint for stage in settled]), facts=facts)

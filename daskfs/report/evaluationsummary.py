@@ -12,6 +12,7 @@ from daskfs.evaluation.summaries import failure_warnings
 from daskfs.evaluation.tables import read_table
 from daskfs.kernels.labels import Task
 from daskfs.plan.stages import Plan, Stage
+from daskfs.scores.slab import methods_from
 from daskfs.store import layout
 from daskfs.store.store import Store
 
@@ -88,6 +89,7 @@ def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Mapping[str, 
     tables = {name: read_table(store, name) for name in ("comparisons", "stability", "gap")}
     overall = [row for row in tables["comparisons"] if row["n_selected"] is None]
     ranges, methods = _ranges(store), design.methods
+    saw_labels = [method.label for method in methods_from(p["methods"]) if method.criterion.needs_labels]
     frequent = _frequent(read_table(store, "selection_frequency"), max(design.sizes))
     grids = plan.facts.get("grids") or {}
     settings = []
@@ -96,7 +98,8 @@ def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Mapping[str, 
         settings.append(
             {
                 "setting": setting,
-                "panels": [_panel(rows, ranges, methods) for rows in _by(own, PLACE)],
+                "panels": [_panel(rows, ranges, design) for rows in _by(own, PLACE)],
+                "saw_labels": [] if p["train_on"] == "labelled" else saw_labels,
                 "sensitivity": [*_against_labels(own, methods), *_against_grids(own, grids)],
                 "stability": [
                     _stability(rows, methods)
@@ -107,7 +110,7 @@ def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Mapping[str, 
                 "frequent": [one for one in frequent if one["setting"] == setting][:NAMED_GROUPS],
                 "comparisons": [
                     one
-                    for rows in _by([row for row in own if row["n_selected"] is None], PLACE)
+                    for rows in _by([r for r in own if r["n_selected"] is None and r["method"] in methods], PLACE)
                     if (one := _against_best(rows, overall)) is not None
                 ],
             }
@@ -145,6 +148,9 @@ def _curves(rows: Sequence[Row], methods: Sequence[str], keys: Mapping[str, str]
 
 
 # ----------------------------------------------------------------------------------------- values by number of features
+_BASELINES = {"AllFeatures": "all features", "MajorityClass": "majority class", "MedianTarget": "median target"}
+
+
 def _ranges(store: Store) -> dict[tuple[Any, ...], tuple[float, float]]:
     """Return the smallest and the largest value of each point of each curve."""
     data = store.read_bytes(layout.EVALUATION_PARQUET)
@@ -159,13 +165,17 @@ def _ranges(store: Store) -> dict[tuple[Any, ...], tuple[float, float]]:
     return {tuple(row[key] for key in keys): (row["value_min"], row["value_max"]) for row in found}
 
 
-def _panel(rows: Sequence[Row], ranges: Mapping[tuple[Any, ...], tuple[float, float]], methods: Sequence[str]) -> Row:
+def _panel(rows: Sequence[Row], ranges: Mapping[tuple[Any, ...], tuple[float, float]], design: Design) -> Row:
     keys = ("setting", *PLACE, "method", "n_selected")
     ranged = []
     for row in rows:
         low, high = ranges.get(tuple(row[key] for key in keys), (None, None))
         ranged.append({**row, "worst": low, "best": high})
-    curves = _curves(ranged, methods, {"mean": "mean", "std": "std", "low": "worst", "high": "best"})
+    curves = _curves(ranged, design.methods, {"mean": "mean", "std": "std", "low": "worst", "high": "best"})
+    for name, size in design.baselines:  # they have one value, whatever number of features a method selects
+        for row in (row for row in ranged if row["method"] == name and row["n_selected"] == size):
+            parts = {part: [row[part]] * len(design.sizes) for part in ("mean", "std")}
+            curves.append({"label": _BASELINES[name], "n_selected": design.sizes, **parts})
     return {**{key: rows[0][key] for key in (*PLACE, "higher_is_better")}, "curves": curves}
 
 

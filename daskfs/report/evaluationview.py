@@ -135,6 +135,7 @@ def _setting(setting: dict[str, Any], place: int, is_simple: bool) -> dict[str, 
         "name": format_text(setting.get("setting")).capitalize(),
         "transductive": name == "transductive",
         "inductive": name == "inductive",
+        "saw_labels": ", ".join(format_text(label) for label in sequence(setting.get("saw_labels"))),
         "panels": _folded([_panel(panel, i, prefix, len(panels) > 1) for i, panel in enumerate(panels, 1)]),
     }
     if is_simple:

@@ -104,7 +104,8 @@ def run_facts(
         "eliminations": eliminations(store, plan),
         "evaluation": evaluation_cost(plan, stages, times),
         "batches": list(batches),
-        "warnings": graph_warnings(graphs)
+        "warnings": list(plan.facts.get("notes", ()))
+        + graph_warnings(graphs)
         + _method_warnings(store, plan)
         + batch_warnings(batches)
         + evaluation_warnings(store, plan),
@@ -386,6 +387,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "job": manifest["job"],
         "versions": manifest["versions"],
         "warnings": [
+            *(f"{note}." for note in plan.facts.get("notes", ())),
             *(evaluation["warnings"] if evaluation else []),
             *_method_warnings(store, plan),
             *batch_warnings(manifest.get("batches", ())),

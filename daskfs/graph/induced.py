@@ -1,0 +1,65 @@
+"""The graph that a graph from outside induces on some rows: its edges between these, with what they weigh there."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.graph.edges import GIVEN, edge_blocks
+from daskfs.graph.partition import block_rows
+from daskfs.kernels.moments import row_blocks
+from daskfs.store import layout
+from daskfs.store.store import Store
+
+
+def induced_lists(store: Store, name: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the neighbor lists of some rows without all other rows.
+
+    Parameters
+    ----------
+    store
+        Run store with the lists of all rows.
+    name
+        Of the graph.
+    rows
+        Ascending numbers of rows, shape (n_rows,), int64. In what is returned, a row's number is its place here.
+
+    Returns
+    -------
+    indices, distances
+        Shape (n_rows, k), nearest first; -1 and inf where a neighbor is none of the rows.
+    """
+    indices, distances = store.open(layout.KNN_INDICES.format(name)), store.open(layout.KNN_DISTANCES.format(name))
+    n_samples, k = indices.shape
+    place = np.full(n_samples, -1, dtype=indices.dtype)
+    place[rows] = np.arange(rows.size)
+    found = np.empty((rows.size, k), dtype=indices.dtype)
+    lengths = np.empty((rows.size, k))
+    for block in row_blocks(n_samples, block_rows(n_samples)):
+        part = slice(*np.searchsorted(rows, [block.start, block.stop]))
+        if part.start == part.stop:
+            continue
+        own = rows[part] - block.start
+        listed = indices[block][own]
+        kept = np.where(listed >= 0, place[listed], -1)
+        order = np.argsort(kept < 0, axis=1, kind="stable")
+        found[part] = np.take_along_axis(kept, order, axis=1)
+        lengths[part] = np.take_along_axis(np.where(kept >= 0, distances[block][own], np.inf), order, axis=1)
+    return found, lengths
+
+
+def induced_matrix(store: Store, rows: np.ndarray) -> sp.csr_matrix:
+    """Return the weights between some rows, shape (n_rows, n_rows), float64, symmetric; `rows` are as
+    :func:`induced_lists` takes them, and the store holds a matrix from outside.
+    """
+    diagonal = store.open(layout.GIVEN_DIAGONAL)[...]
+    place = np.full(diagonal.size, -1)
+    place[rows] = np.arange(rows.size)
+    loops = np.flatnonzero(diagonal[rows])
+    parts = [(loops, loops, diagonal[rows][loops])]
+    for source, target, weight in edge_blocks(store, GIVEN, 0):
+        low, high = place[source], place[target]
+        inside = (low >= 0) & (high >= 0)
+        parts += [(low[inside], high[inside], weight[inside]), (high[inside], low[inside], weight[inside])]
+    ends, others, weights = (np.concatenate(values) for values in zip(*parts, strict=True))
+    return sp.csr_matrix((weights, (ends, others)), shape=(rows.size, rows.size))

@@ -1,0 +1,146 @@
+"""How much an evaluation works on, where the job does not ask for it by name.
+
+By default rankings are made anew in every training fold, which may not fit a worker where the run itself does, or take
+several times as long. An evaluation whose `setting` the job names is done as it stands, or refused. Any other one is
+thinned until it fits a worker's memory and takes no longer than :data:`SHARE` of the run itself, or
+:data:`ALWAYS_SECONDS`: rows first, then the baseline of all features, then the features that joint methods rank. It is
+left out where even that does not fit. How long a ranking takes is worked out from sizes, never measured, so that the
+same job on the same data and workers is always evaluated on the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from daskfs.job.evaluation import EvaluateBlock
+from daskfs.methods.registry import Method
+from daskfs.plan.evaluation import used_shape
+from daskfs.store.tiles import Shape
+
+SHARE = 0.5
+"""Of the time of the run itself that an evaluation by default may take."""
+ALWAYS_SECONDS = 60.0
+"""What it may take however short the run is, in seconds of one core."""
+ENOUGH_ROWS = 1000
+"""Rather than to fewer labelled rows, an evaluation is thinned in other ways."""
+FEWEST_ROWS = 100
+"""It is left out rather than thinned to fewer labelled rows."""
+ENOUGH_FEATURES = 500
+"""Joint methods rank at least so many features."""
+UNPLANNED_BYTES = 4 * 2**30
+"""What models may take that are tested with all features where no limit of memory is known."""
+
+# Seconds of one core to an order of magnitude, fitted to rankings of 100 x 4,000 and 200 x 10,000 random values.
+CELL_SECONDS = 5e-8
+"""For each value that a criterion looks at."""
+PAIR_SECONDS = 1e-10
+"""For each value of each pair of rows that a neighbor search compares."""
+COMPARED_ROWS = 4000
+"""With so many others a row is compared at most."""
+JOINT_SECONDS = 2e-9
+"""For each value and row, or feature if there are fewer, of a criterion that compares them."""
+CORRELATION_SECONDS = 1e-8
+"""For each row and pair of features of a criterion that correlates all of these."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What an evaluation works on: labelled rows at most; whether all features are tested as a baseline; how many
+    features joint methods rank, None for all.
+    """
+
+    max_samples: int
+    all_features: bool
+    joint_features: int | None = None
+
+
+def extents(evaluate: EvaluateBlock, shape: Shape, n_rows: int, methods: Sequence[Method]) -> Iterator[Extent]:
+    """Yield the extents of an evaluation from the largest on, the one that the job describes first.
+
+    Parameters
+    ----------
+    evaluate
+        The block of the job.
+    shape
+        Of X.
+    n_rows
+        Labelled rows.
+    methods
+        Those that are ranked anew on fewer features where they are joint.
+    """
+    full = Extent(evaluate.max_samples, evaluate.baselines)
+    yield full
+    may_go = evaluate.baselines and "baselines" not in evaluate.model_fields_set
+    tested = (True, False) if may_go else (evaluate.baselines,)
+    rows = [full.max_samples]
+    features: list[int | None] = [None]
+    if evaluate.is_thinned:
+        rows += _halved(min(full.max_samples, n_rows), ENOUGH_ROWS)
+    if evaluate.is_thinned and any(method.criterion.is_joint for method in methods):
+        features += _halved(shape.n_features, max(ENOUGH_FEATURES, 2 * max(evaluate.n_selected)))
+    for joint in features:
+        for all_features in tested:
+            yield from (Extent(n, all_features, joint) for n in rows)
+    if evaluate.is_thinned:
+        few = _halved(min(rows[-1], n_rows), FEWEST_ROWS)
+        yield from (Extent(n, tested[-1], features[-1]) for n in few)
+
+
+def fits_unplanned(shape: Shape, max_samples: int) -> bool:
+    """Return whether models may be tested with all features where no limit of memory is known."""
+    return 5 * 8 * used_shape(shape, max_samples).n_samples * shape.n_features <= UNPLANNED_BYTES
+
+
+def _halved(number: int, least: int) -> list[int]:
+    found = []
+    while (number := number // 2) >= least:
+        found.append(number)
+    return found
+
+
+def is_affordable(evaluate: EvaluateBlock, extent: Extent, shape: Shape, methods: Sequence[Method]) -> bool:
+    """Return whether rankings of an extent take no longer than an evaluation by default may; one whose amount the job
+    names may take any time.
+    """
+    if evaluate.is_sized or not evaluate.is_thinned:
+        return True
+    used = used_shape(shape, extent.max_samples)
+    again = evaluate.n_splits * evaluate.n_repeats * ranking_seconds(used, methods, extent.joint_features)
+    return again <= max(ALWAYS_SECONDS, SHARE * ranking_seconds(shape, methods))
+
+
+def ranking_seconds(shape: Shape, methods: Sequence[Method], joint_features: int | None = None) -> float:
+    """Return about how many seconds of one core a ranking by each of the methods takes, from sizes alone."""
+    n, d = shape.n_samples, shape.n_features
+    values = n * d if shape.nnz is None else shape.nnz
+    searched = any(method.criterion.uses_graph for method in methods)
+    seconds = searched * PAIR_SECONDS * values * min(n, COMPARED_ROWS)
+    for method in methods:
+        seconds += CELL_SECONDS * values
+        if method.criterion.is_joint:
+            kept = min(d, joint_features or d)
+            seconds += JOINT_SECONDS * (values * kept / d) * min(n, kept)
+            seconds += method.criterion.pairs_features * CORRELATION_SECONDS * n * kept**2
+    return seconds
+
+
+def describe_extent(extent: Extent, full: Extent, n_rows: int, n_features: int, methods: Sequence[Method]) -> str:
+    """Return what an extent leaves out, in a sentence without its full stop; empty where that is nothing."""
+    parts = []
+    if extent.max_samples < min(full.max_samples, n_rows):
+        parts.append(f"uses {extent.max_samples} of {n_rows} labelled rows")
+    if extent.joint_features is not None:
+        joint = ", ".join(method.label for method in methods if method.criterion.is_joint)
+        parts.append(
+            f"lets {joint} rank {extent.joint_features} of {n_features} features in each fold, those that a univariate "
+            "criterion ranks first there"
+        )
+    if extent.all_features != full.all_features:
+        parts.append("leaves out the baseline of all features")
+    if not parts:
+        return ""
+    return (
+        f"evaluation: to fit the memory of a worker and {SHARE:.0%} of the time of the run itself, it "
+        f"{', and '.join(parts)}; name evaluate.setting to evaluate in full"
+    )
