@@ -286,6 +286,7 @@ class _Run:
         tiles = dataclasses.replace(
             tiles,
             has_labels=info.task is not None,
+            task=info.task,
             n_classes=len(info.classes) or None,
             n_labelled=n_labelled(tiles.url),
         )

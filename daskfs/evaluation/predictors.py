@@ -261,6 +261,7 @@ def _said_by(spec: ModelSpec, what: str = "") -> Iterator[None]:
         warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
         # balanced accuracy is the mean over the classes that a fold tests
         warnings.filterwarnings("ignore", "y_pred contains classes not in y_true", UserWarning)
+        warnings.filterwarnings("ignore", "A single label was found in", UserWarning)
         try:
             yield
         except InputError:

@@ -107,7 +107,7 @@ def write_tables(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     Raises
     ------
     InputError
-        Where no ranking could be made, with the reasons.
+        Where no ranking could be made of an evaluation that the job asks for by name, with the reasons.
     """
     del unit
     for table in evaluation_tables(context, parameters):
@@ -129,10 +129,12 @@ def evaluation_tables(context: Context, parameters: Mapping[str, Any]) -> Iterat
     Raises
     ------
     InputError
-        Where no ranking could be made, with the reasons.
+        Where no ranking could be made of an evaluation that the job asks for by name, with the reasons.
     """
     design = Design(parameters)
-    if (failed := failures(context.store, parameters)) and len(failed) == design.n_selections:
+    failed = [one for one in failures(context.store, parameters) if one[0].method != parameters["chance"]]
+    n_wanted = design.n_selections // len(design.methods) * (len(design.methods) - (parameters["chance"] is not None))
+    if parameters["is_asked"] and failed and len(failed) == n_wanted:
         msg = f"the evaluation could rank nothing. {' '.join(_grouped_failures(failed, design))}"
         raise InputError(msg)
     found = results(context.store, parameters)

@@ -159,6 +159,7 @@ def plan_tests(
         "methods": [method_to_json(method) for method in methods],
         "baselines": baselines,
         "chance": chance[0].label if chance else None,
+        "is_asked": not evaluate.is_thinned,
         "models": [spec.to_json() for spec in evaluate.model_specs(tiles.task)],
         "worlds": _worlds(evaluate, tiles.n_classes),
         "informative": _numbers_of(evaluate.informative, names, "evaluate.informative"),
