@@ -18,10 +18,11 @@ from daskfs.job.job import LABEL_BYTES, make_evaluation
 from daskfs.job.methods import check_names
 from daskfs.kernels.labels import Labels
 from daskfs.methods.registry import Method, check_labels, criterion_named, make_method
+from daskfs.plan.evaluation import used_shape
 from daskfs.plan.scores import slab_columns
 from daskfs.plan.stages import Stage
 from daskfs.planning.evaluation import plan_tests, transductive_note
-from daskfs.planning.extent import Extent, fits_unplanned
+from daskfs.planning.extent import NO_ALL_FEATURES, Extent, fits_unplanned
 from daskfs.planning.methods import check_missing, is_scaled
 from daskfs.planning.tiles import TilePlan
 from daskfs.scoring import is_query, is_stored, loaded_if_small, opened, run_all, score_features
@@ -217,7 +218,8 @@ def evaluate_selectors(
             check_labels(method.criterion, method.label, found, weights)
         check_missing(context.tiles.missing_policy, methods)
         tiles = _tiles_of(context, found, beside)
-        extent = Extent(block.max_samples, baselines and fits_unplanned(tiles.shape, block.max_samples))
+        used = used_shape(tiles.shape, block.max_samples, tiles.n_labelled)
+        extent = Extent(block.max_samples, baselines and fits_unplanned(used))
         stages = plan_tests(
             block,
             tiles,
@@ -236,7 +238,7 @@ def evaluate_selectors(
         run_all(context, stages, client)
         notes = [f"{note}." for note in (transductive_note(block, methods),) if note]
         if extent.all_features != baselines:
-            notes.append("evaluation: leaves out the baseline of all features, which do not fit into 4 GiB.")
+            notes.append(f"evaluation: it {NO_ALL_FEATURES}, which takes more than 4 GiB.")
         return _collected(context, stages, notes)
 
 

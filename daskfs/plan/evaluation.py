@@ -20,9 +20,13 @@ TABLES_BYTES = 96 * MiB
 """What pyarrow, SciPy's distributions and the ranks of some features add to the process that writes the tables."""
 
 
-def used_shape(shape: Shape, max_samples: int) -> Shape:
-    """Return the largest shape that the rows in use may have: as many without labels beside the labelled ones."""
+def used_shape(shape: Shape, max_samples: int, n_labelled: int | None) -> Shape:
+    """Return the largest shape that the rows in use may have: as many without labels beside the labelled ones;
+    `n_labelled` is None where nobody has counted them.
+    """
     n_rows = min(2 * max_samples, shape.n_samples)
+    if n_labelled is not None:
+        n_rows = min(max_samples, n_labelled) + min(max_samples, shape.n_samples - n_labelled)
     nnz = None
     if shape.nnz is not None:  # rows differ in how much they hold
         nnz = min(shape.nnz, -(-2 * shape.nnz * n_rows // shape.n_samples))
@@ -69,9 +73,11 @@ def plan_tests_of_run(shape: Shape, parameters: Mapping[str, Any], process: int)
     ]
 
 
-def plan_new_rankings(shape: Shape, parameters: Mapping[str, Any], process: int, inside: Inside) -> list[Stage]:
-    """Stages that rank the rows in use anew, once for each selection, and test these rankings."""
-    design, used = Design(parameters), used_shape(shape, int(parameters["max_samples"]))
+def plan_new_rankings(
+    shape: Shape, used: Shape, parameters: Mapping[str, Any], process: int, inside: Inside
+) -> list[Stage]:
+    """Stages that rank the rows in use anew, of shape `used`, once for each selection, and test these rankings."""
+    design = Design(parameters)
     rows, held, n_parts = used.n_samples, used.x_bytes, int(parameters["n_parts"])
     beside = 60 * rows + 2 * _folds_bytes(design, rows)
     parameters = {**parameters, "held_bytes": held + _folds_bytes(design, rows)}

@@ -62,8 +62,8 @@ def plan_evaluation(
 ) -> tuple[list[Stage], list[str]]:
     """Stages of the evaluation of a job, none without labels, and sentences on it without their full stops.
 
-    The first extent that fits counts; where none does, an evaluation that the job asks for by name is planned in full,
-    for the check of memory to refuse, and any other one is left out.
+    The first extent that fits counts; where none does, an evaluation that the job asks for by name is planned all the
+    same, for the check of memory to refuse, and any other one is left out.
     """
     evaluate = wanted_evaluation(job, tiles.has_labels)
     if evaluate is None:
@@ -71,19 +71,19 @@ def plan_evaluation(
     wanted = wanted_filter(job, names)
     # keep and drop lists name features by their numbers, and batches are ranked apart: there all features are ranked
     joint = [] if wanted is not None or tiles.has_batch else methods
-    n_rows = tiles.n_labelled or tiles.shape.n_samples
-    full: list[Stage] | None = None
-    for extent in (found := list(extents(evaluate, tiles.shape, n_rows, joint))):
+    shape, n_rows = tiles.shape, tiles.n_labelled or tiles.shape.n_samples
+    stages: list[Stage] = []
+    for extent in (found := list(extents(evaluate, shape, n_rows, joint))):
         stages = plan_tests(
             evaluate, tiles, methods, process, columns, memory_limit, names, job.graph, wanted, given, extent=extent
         )
-        full = full or stages
         fits = memory_limit is None or max(stage.peak_bytes for stage in stages) <= USABLE * memory_limit
-        if fits and is_affordable(evaluate, extent, tiles.shape, methods):
-            left_out = describe_extent(extent, found[0], n_rows, tiles.shape.n_features, methods)
+        used = used_shape(shape, extent.max_samples, tiles.n_labelled)
+        if fits and is_affordable(evaluate, extent, shape, used, methods):
+            left_out = describe_extent(extent, found[0], n_rows, shape.n_features, methods)
             return stages, [note for note in (transductive_note(evaluate, methods), left_out) if note]
     if not evaluate.is_thinned:
-        return full or [], []
+        return stages, []
     msg = "evaluation: left out, as it does not fit the memory of a worker; name evaluate.setting to see what it needs"
     return [], [msg]
 
@@ -169,7 +169,7 @@ def plan_tests(
         filtered = {} if wanted is None else {"filtered": True}
         return plan_tests_of_run(shape, {**parameters, **filtered, "slab_columns": columns}, process)
     is_whole = shape.n_samples <= extent.max_samples
-    used = used_shape(shape, extent.max_samples)
+    used = used_shape(shape, extent.max_samples, tiles.n_labelled)
     inside_limit = None if memory_limit is None else max(memory_limit - int(3 * used.x_bytes / USABLE), 1)
     bands = -(-shape.n_bands // MAX_PARTS)
     parameters |= {
@@ -183,7 +183,7 @@ def plan_tests(
         "n_parts": -(-shape.n_bands // bands),
     }
     inside = _inside(search, used, methods, given, inside_limit, wanted, tiles, extent.joint_features)
-    return plan_new_rankings(shape, parameters, process, inside)
+    return plan_new_rankings(shape, used, parameters, process, inside)
 
 
 def _baselines(

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from daskfs.job.evaluation import EvaluateBlock
 from daskfs.methods.registry import Method
-from daskfs.plan.evaluation import used_shape
 from daskfs.store.tiles import Shape
 
 SHARE = 0.5
@@ -28,6 +27,7 @@ FEWEST_ROWS = 100
 """It is left out rather than thinned to fewer labelled rows."""
 ENOUGH_FEATURES = 500
 """Joint methods rank at least so many features."""
+NO_ALL_FEATURES = "leaves out the baseline of all features"
 UNPLANNED_BYTES = 4 * 2**30
 """What models may take that are tested with all features where no limit of memory is known."""
 
@@ -84,12 +84,12 @@ def extents(evaluate: EvaluateBlock, shape: Shape, n_rows: int, methods: Sequenc
             yield from (Extent(n, all_features, joint) for n in rows)
     if evaluate.is_thinned:
         few = _halved(min(rows[-1], n_rows), FEWEST_ROWS)
-        yield from (Extent(n, tested[-1], features[-1]) for n in few)
+        yield from (Extent(n, tested[-1], joint) for joint in dict.fromkeys((None, features[-1])) for n in few)
 
 
-def fits_unplanned(shape: Shape, max_samples: int) -> bool:
+def fits_unplanned(used: Shape) -> bool:
     """Return whether models may be tested with all features where no limit of memory is known."""
-    return 5 * 8 * used_shape(shape, max_samples).n_samples * shape.n_features <= UNPLANNED_BYTES
+    return 5 * 8 * used.n_samples * used.n_features <= UNPLANNED_BYTES
 
 
 def _halved(number: int, least: int) -> list[int]:
@@ -99,13 +99,14 @@ def _halved(number: int, least: int) -> list[int]:
     return found
 
 
-def is_affordable(evaluate: EvaluateBlock, extent: Extent, shape: Shape, methods: Sequence[Method]) -> bool:
-    """Return whether rankings of an extent take no longer than an evaluation by default may; one whose amount the job
-    names may take any time.
+def is_affordable(
+    evaluate: EvaluateBlock, extent: Extent, shape: Shape, used: Shape, methods: Sequence[Method]
+) -> bool:
+    """Return whether rankings of an extent, of the shape `used`, take no longer than an evaluation by default may; one
+    whose amount the job names may take any time.
     """
     if evaluate.is_sized or not evaluate.is_thinned:
         return True
-    used = used_shape(shape, extent.max_samples)
     again = evaluate.n_splits * evaluate.n_repeats * ranking_seconds(used, methods, extent.joint_features)
     return again <= max(ALWAYS_SECONDS, SHARE * ranking_seconds(shape, methods))
 
@@ -137,10 +138,12 @@ def describe_extent(extent: Extent, full: Extent, n_rows: int, n_features: int, 
             "criterion ranks first there"
         )
     if extent.all_features != full.all_features:
-        parts.append("leaves out the baseline of all features")
+        parts.append(NO_ALL_FEATURES)
     if not parts:
         return ""
+    if parts == [NO_ALL_FEATURES]:
+        return f"evaluation: it {NO_ALL_FEATURES}, with which it would not fit a worker"
     return (
-        f"evaluation: to fit the memory of a worker and {SHARE:.0%} of the time of the run itself, it "
+        f"evaluation: so that it fits a worker and takes at most about {SHARE:.0%} of the time of the run itself, it "
         f"{', and '.join(parts)}; name evaluate.setting to evaluate in full"
     )
