@@ -116,7 +116,14 @@ def make_data(task: str, **beside: np.ndarray) -> Data:
 
 
 def job_of(data: dict[str, Any], output: Path, methods: list[Any], **evaluate: Any) -> Any:
-    block = {"setting": "inductive", "baselines": False, "n_splits": N_SPLITS, "n_selected": [2], "n_draws": 1, **evaluate}
+    block = {
+        "setting": "inductive",
+        "baselines": False,
+        "n_splits": N_SPLITS,
+        "n_selected": [2],
+        "n_draws": 1,
+        **evaluate,
+    }
     raw = {"data": data, "methods": methods, "evaluate": block, "cluster": CLUSTER, "output": {"path": str(output)}}
     return daskfs.make_job(raw)
 
