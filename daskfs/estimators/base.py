@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -16,6 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from daskfs.errors import InputError, JobError
+from daskfs.graph.dominance import dominance_warnings
 from daskfs.graph.given import Graph
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
@@ -96,6 +97,11 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             For NaN or infinite values (naming column and row), labels or weights that cannot serve, or too few rows;
             :class:`~daskfs.errors.JobError` for tiles with missing values "pairwise" under a method that compares
             features, or rows, in all their values.
+
+        Warns
+        -----
+        UserWarning
+            Where a few columns make nearly all of the squared distance of an unscaled graph, or rows have no edge.
         """
         self._validate_params()
         columns = list(X.columns) if is_dask_frame(X) else None
@@ -125,6 +131,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
                 elif hasattr(self, "feature_names_in_"):  # of an earlier fit
                     del self.feature_names_in_
             method, given = self._method(shape.n_samples, labels)
+            _warn_of_dominant_columns(context, method, given, getattr(self, "feature_names_in_", None))
             table = score_features(context, [method], labels, given, client)[method.label]
             _warn_of_isolated_rows(context, method)
             self._keep_beside(context, method)
@@ -230,6 +237,15 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.target_tags.required = self._needs_labels
         return tags
+
+
+def _warn_of_dominant_columns(
+    context: Context, method: Method, given: Graph | None, names: Sequence[str] | None
+) -> None:
+    lists = {} if given is not None else method.parameters.lists(context.tiles.shape.n_samples)
+    searched = [wanted for wanted, _ in lists.values()]
+    for text in dominance_warnings(context.tiles, searched, "graph_scaling='zscore'", names):
+        warnings.warn(f"{text}.", UserWarning, stacklevel=3)
 
 
 def _warn_of_isolated_rows(context: Context, method: Method) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -9,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 
+from daskfs.graph.dominance import dominance_warnings
 from daskfs.graph.spec import ENGINES, Engine, GraphSpec
 from daskfs.kernels.rows import METRICS, Metric
 from daskfs.kernels.scaling import Scaling, checked_scaling
@@ -143,6 +145,11 @@ def knn_graph(
     ValueError
         For n_neighbors >= n_samples, NaN that `missing` does not admit, infinite values, or an unknown option.
 
+    Warns
+    -----
+    UserWarning
+        Where a few columns make nearly all of the squared Euclidean distance of unscaled rows.
+
     Examples
     --------
     >>> from sklearn.datasets import load_iris
@@ -156,18 +163,21 @@ def knn_graph(
     from sklearn.utils import check_array
 
     from daskfs.planning.lists import check_neighbors
-    from daskfs.scoring import find_lists, is_stored, loaded_if_small, opened
+    from daskfs.scoring import find_lists, is_query, is_stored, loaded_if_small, opened
 
     columns: Any = projection
     columns = int(columns) if isinstance(columns, np.integer) else columns
     scaling = checked_scaling(graph_scaling, "graph_scaling")
     spec = GraphSpec(metric, scaling, engine, recall, columns, random_state)
     _check_options(spec, n_neighbors, missing)
+    names = None if is_query(X) else getattr(X, "columns", None)
     X = loaded_if_small(X)
     if not is_stored(X):
         X = check_array(X, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False)
-    with opened(X, None, missing=missing) as (context, _, client):
+    with opened(X, None, missing=missing) as (context, stored_names, client):
         check_neighbors(n_neighbors, context.tiles.shape.n_samples)
+        for text in dominance_warnings(context.tiles, [spec], "graph_scaling='zscore'", stored_names or names):
+            warnings.warn(f"{text}.", UserWarning, stacklevel=2)
         indices, distances, found = find_lists(context, spec, n_neighbors, client)
     return KNNGraph(indices, distances, metric, scaling, found)
 

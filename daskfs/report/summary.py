@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from daskfs.execution.waves import recorded_units
+from daskfs.graph.dominance import dominance_warnings
 from daskfs.graph.edges import GIVEN
 from daskfs.graph.mixed import mixed_graph
+from daskfs.graph.spec import GraphSpec
 from daskfs.methods.registry import Method, label_warnings
 from daskfs.places import Place, place
 from daskfs.plan.stages import Plan, Stage
@@ -106,6 +108,7 @@ def run_facts(
         "batches": list(batches),
         "warnings": list(plan.facts.get("notes", ()))
         + graph_warnings(graphs)
+        + _dominance_warnings(plan)
         + _method_warnings(store, plan)
         + batch_warnings(batches)
         + evaluation_warnings(store, plan),
@@ -282,6 +285,11 @@ def graph_warnings(graphs: list[dict[str, Any]]) -> list[str]:
     return found
 
 
+def _dominance_warnings(plan: Plan) -> list[str]:
+    searched = [GraphSpec(**s.parameters["graph"]) for s in plan.stages if s.function in ("neighbors", "build")]
+    return dominance_warnings(open_tiles(plan.tiles_url), searched, "transform: {graph: zscore}")
+
+
 def trade_offs(store: Store, plan: Plan) -> dict[str, Any]:
     """Return what each trade-off came to, for the methods that chose one, by label."""
     methods = methods_from(plan.stage("score").parameters["methods"])
@@ -389,6 +397,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "warnings": [
             *(f"{note}." for note in plan.facts.get("notes", ())),
             *(evaluation["warnings"] if evaluation else []),
+            *_dominance_warnings(plan),
             *_method_warnings(store, plan),
             *batch_warnings(manifest.get("batches", ())),
             *(f"{damage}." for damage in manifest.get("damages", ())),

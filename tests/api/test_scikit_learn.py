@@ -117,6 +117,7 @@ class TestNumberOfFeatures:
         ("wanted", "n_selected"),
         [(None, 6), (1, 1), (5, 5), (13, 13), (40, 13), (0.2, 2), (0.01, 1), (1.0, 13), (np.int64(3), 3)],
     )
+    @pytest.mark.filterwarnings("ignore:graph euclidean")
     def test_best_ones_are_selected(self, estimator: Callable[..., Any], wanted: Any, n_selected: int) -> None:
         data, y = load_wine(return_X_y=True)
         fitted = estimator(wanted).fit(data, y)
@@ -250,6 +251,7 @@ class TestTools:
         with pytest.raises(ValueError, match=r"3 features.*expecting 4 features"):
             fitted.transform(X[:, :3])
 
+    @pytest.mark.filterwarnings("ignore:graph euclidean")
     def test_fitting_again_forgets_the_first_data(self, estimator: Callable[..., Any]) -> None:
         wine, classes = load_wine(return_X_y=True)
         selector = estimator().fit(pd.DataFrame(wine, columns=[f"f{i}" for i in range(13)]), classes)

@@ -44,6 +44,7 @@ def defined(measure: str, data: np.ndarray) -> np.ndarray:
     [FisherScore(), LaplacianScore(), RRPC(), SVMRFE(step=5, n_singly=3)],
     ids=lambda e: type(e).__name__,
 )
+@pytest.mark.filterwarnings("ignore:graph euclidean")
 def test_walk_as_defined(estimator: Any, measure: Any) -> None:
     similarity = defined(measure, X)
     for threshold in (0.4, 0.6):
@@ -141,6 +142,7 @@ class TestTools:
         )
         assert search.fit(X, Y).best_score_ > 0.5
 
+    @pytest.mark.filterwarnings("ignore:graph euclidean")
     def test_parameters_of_the_selector_are_reached(self) -> None:
         selector = RedundancyFilter(LaplacianScore()).set_params(estimator__n_neighbors=3)
         assert selector.fit(X, Y).estimator_.n_neighbors == 3

@@ -38,6 +38,8 @@ from tests.reference.scores import laplacian_score
 
 FloatArray = NDArray[np.float64]
 
+pytestmark = pytest.mark.filterwarnings("ignore:graph euclidean")  # one column of wine decides
+
 X, CLASSES = load_wine(return_X_y=True)
 N = len(X)
 Y = np.where(np.arange(N) % 5 == 0, -1, CLASSES)

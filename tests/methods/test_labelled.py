@@ -170,6 +170,7 @@ class TestSemiSupervised:
             {"graph_scaling": None, "standardize_y": False, "t": 4.0},
         ],
     )
+    @pytest.mark.filterwarnings("ignore:graph euclidean")
     def test_formula(self, neighbors: Neighbors, share: float, parameters: dict[str, Any]) -> None:
         X, y = rows_and_target(share=share)
         y[:2] = [0.5, 2.5]
@@ -251,6 +252,7 @@ class TestSemiSupervised:
             (lambda X: knn_graph(X[1:], 40), "graph has 89 rows, and X has n_samples=90"),
         ],
     )
+    @pytest.mark.filterwarnings("ignore:graph euclidean")
     def test_graphs_that_cannot_serve(self, graph: Any, message: str) -> None:
         X, y = rows_and_target(share=0.3)
         with pytest.raises(ValueError, match=message):

@@ -127,6 +127,7 @@ class TestFormula:
         assert not np.array_equal(plain, SSelect(trade_off=0, graph=graph).fit(X, np.arange(120) % 3).scores_)
 
     @pytest.mark.parametrize("load", [load_iris, load_wine])
+    @pytest.mark.filterwarnings("ignore:graph euclidean")
     def test_a_f_plus_b_and_offsets(self, load: Any) -> None:
         X, y = load(return_X_y=True)
         graph, partly = knn_graph(X, 10), np.where(np.arange(len(y)) % 7 == 0, y, -1)

@@ -117,6 +117,7 @@ class TestUnderflow:
             LaplacianScore(t=1e-5, self_loops=True).fit(rows())
 
     @pytest.mark.parametrize(("load", "isolated"), [(load_wine, 9), (load_breast_cancer, 154)])
+    @pytest.mark.filterwarnings("ignore:graph euclidean")
     def test_some_nodes_warn_with_their_number_and_the_rest_is_scored(
         self, load: Callable[[], Any], isolated: int
     ) -> None:

@@ -1,0 +1,72 @@
+"""Warn of a graph on columns as they are in which a few columns of large scale decide which rows are neighbors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from daskfs.graph.spec import GraphSpec, Lists
+from daskfs.shown import printable
+from daskfs.store.tiles import Tiles
+
+DOMINANT_SHARE = 0.75
+FEW_COLUMNS = 5
+"""A warning is due where so few columns, and at most one in so many, make this share of the squared distance. Of 33 real
+tables the five whose columns have units of their own reach 95 % and more, and one integer of 0..16 among 30 values of
+0..1 reaches 89 %; in all others, pixels, spectra, expression values, counts of words, so few columns make at most 54 %.
+Principal components are the known exception.
+"""
+
+
+def dominance_warnings(
+    tiles: Tiles, lists: Iterable[Lists], setting: str, names: Sequence[str] | None = None
+) -> list[str]:
+    """Return a warning for each search of neighbors that a few columns decide.
+
+    Only Euclidean lists over unscaled X are judged: the mean squared distance of two rows is twice the sum of the
+    variances of the columns, which tiles have. Under other scalings and under cosine no variances are known.
+
+    Parameters
+    ----------
+    tiles
+        X.
+    lists
+        Neighbor lists that are searched for, of any kind.
+    setting
+        How the caller writes down z-scores for the graph.
+    names
+        Names of the columns; None for those that the tiles have.
+    """
+    found = []
+    for spec in lists:
+        if not isinstance(spec, GraphSpec) or spec.metric != "euclidean" or spec.scaling is not None:
+            continue
+        variance = tiles.column_moments()["variance"]
+        columns, share = dominant_columns(variance)
+        if not columns.size:
+            continue
+        names = tiles.feature_names() if names is None else names
+        listed = printable(", ".join(f"'{names[column]}'" for column in columns))
+        make, decide = ("makes", "decides") if columns.size == 1 else ("make", "decide")
+        found.append(
+            f"graph {spec.name}: {columns.size} of {np.count_nonzero(variance)} columns that vary ({listed}) {make} "
+            f"{'over 99%' if share > 0.99 else f'{share:.0%}'} of the mean squared distance between rows and {decide} "
+            f"which rows are neighbors; unless that is meant, set {setting}"
+        )
+    return found
+
+
+def dominant_columns(variance: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the fewest columns that make :data:`DOMINANT_SHARE` of the sum of the variances, by decreasing variance,
+    and the share that they make; none, and 0, where these are not few.
+    """
+    largest, n_varying = variance.max(initial=0.0), np.count_nonzero(variance)
+    if n_varying > 2 and np.isfinite(largest):
+        shares = variance / largest  # first, so that no sum overflows
+        order = np.argsort(-shares, kind="stable")[: max(1, min(FEW_COLUMNS, n_varying // FEW_COLUMNS))]
+        cumulative = np.cumsum(shares[order]) / shares.sum()
+        enough = np.flatnonzero(cumulative >= DOMINANT_SHARE)
+        if enough.size:
+            return order[: enough[0] + 1], float(cumulative[enough[0]])
+    return np.empty(0, np.intp), 0.0
