@@ -8,6 +8,7 @@ import html
 import json
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,7 @@ class TestPython:
         ("load", "part"),
         [
             (load_wine, "1 of 13 columns that vary ('proline') makes over 99% of"),
+            (partial(load_diabetes, scaled=False), "2 of 10 columns that vary ('s1', 's2') make 77% of"),
             (load_breast_cancer, "2 of 30 columns that vary ('worst area', 'mean area') make over 99% of"),
         ],
     )
@@ -139,7 +141,7 @@ class TestPython:
         (found,) = told(lambda: knn_graph(load(as_frame=True).data))
         assert part in found
 
-    @pytest.mark.parametrize("load", [load_iris, load_digits, load_diabetes, lambda: load_diabetes(scaled=False)])
+    @pytest.mark.parametrize("load", [load_iris, load_digits, load_diabetes])
     def test_tables_of_one_unit(self, load: Any) -> None:
         assert told(lambda: knn_graph(load().data)) == []
 
