@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,12 @@ from daskfs.version import __version__
 
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 """What a file system without locks says."""
+MAX_KEYS = 5
+"""Keys that a message names in which two jobs differ."""
+MAX_VALUE = 80
+"""Characters that it shows of a value."""
+UNSET = "unset"
+"""What it shows of a key that only the other job has."""
 
 
 @dataclass(frozen=True)
@@ -212,13 +219,9 @@ def claimed(store: Store, job: Job, overwrite: bool) -> dict[str, Any]:
         clear(store)
     elif store.read_bytes(layout.RUN_JSON) is not None:
         manifest = read_manifest(store)
-        if manifest["daskfs_version"] != __version__:
-            raise StoreError(
-                _another(store, f"was begun by daskfs {manifest['daskfs_version']}, this is {__version__}")
-            )
-        if manifest["job"] != identity:
-            differing = ", ".join(_differences(manifest["job"], identity)[:5])
-            raise StoreError(_another(store, f"holds a run of another job; these keys differ: {differing}"))
+        if why := describe_difference(manifest, identity):
+            msg = f"{store.url} {why}. Choose another output.path, or start over with --overwrite."
+            raise StoreError(msg)
         return manifest
     return {
         "format_version": layout.FORMAT_VERSION,
@@ -229,15 +232,40 @@ def claimed(store: Store, job: Job, overwrite: bool) -> dict[str, Any]:
     }
 
 
-def _another(store: Store, why: str) -> str:
-    return f"{store.url} {why}. Choose another output.path, or start over with --overwrite."
+def describe_difference(manifest: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
+    """Describe how a stored run differs from a job: its version of daskfs, else the keys with their stored and new
+    values. Empty for a run of this job.
+    """
+    if manifest["daskfs_version"] != __version__:
+        return f"was begun by daskfs {manifest['daskfs_version']}, this is {__version__}"
+    found = _differences(manifest["job"], identity)
+    more = f"; and {len(found) - MAX_KEYS} more" if len(found) > MAX_KEYS else ""
+    return f"holds a run of another job; these keys differ: {'; '.join(found[:MAX_KEYS])}{more}" if found else ""
 
 
-def _differences(a: Any, b: Any, prefix: str = "") -> list[str]:
-    if isinstance(a, dict) and isinstance(b, dict):
-        keys = sorted(set(a) | set(b))
-        return [d for key in keys for d in _differences(a.get(key), b.get(key), f"{prefix}.{key}" if prefix else key)]
-    return [] if a == b else [prefix]
+def _differences(old: Any, new: Any, key: str = "") -> list[str]:
+    """Return "key: old -> new" for every value that differs, by the keys that ``--set`` takes."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        both = {name: (old.get(name, UNSET), new.get(name, UNSET)) for name in sorted(old.keys() | new.keys())}
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        both = {str(i): values for i, values in enumerate(zip(old, new, strict=True))}
+    else:
+        return [] if old == new else [f"{key}: {_in_short(old)} -> {_in_short(new)}"]
+    found = []
+    for name, values in both.items():
+        parts = (key, "" if name == "parameters" else name)  # a job file has them among the other keys of a method
+        found += _differences(*values, ".".join(filter(None, parts)))
+    return found
+
+
+def _in_short(value: Any) -> str:
+    """Return a value of a job on one short line, methods and models as their names."""
+    if isinstance(value, list):
+        shown = [one["name"] if isinstance(one, dict) and "name" in one else json.dumps(one) for one in value]
+        text = f"[{', '.join(shown)}]"
+    else:
+        text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE // 2]}...{text[-MAX_VALUE // 2 :]}"
 
 
 def clear(store: Store) -> None:
