@@ -31,7 +31,7 @@ from daskfs.planning.given import precomputed_path
 from daskfs.planning.run import plan_run, replanned
 from daskfs.planning.selection import listed_names
 from daskfs.planning.tiles import TilePlan, n_labelled, plan_tiles
-from daskfs.rundir import Lock, claimed, file_facts, is_as_stated, locked
+from daskfs.rundir import Lock, claimed, clear, file_facts, is_as_stated, locked
 from daskfs.scores.slab import methods_from
 from daskfs.shown import masked
 from daskfs.store import layout
@@ -66,7 +66,8 @@ def run_job(
     Parameters
     ----------
     job
-        The job. Where its output already holds a part of the same job, only what is missing runs.
+        The job. Where its output already holds a part of the same job, only what is missing runs. A run of another job
+        in which nothing was scored gives way to it, and complete tiles of the same data stay.
     progress
         Told how far the run is.
     overwrite
@@ -107,20 +108,27 @@ def run_job(
     check_apart(job, store)
     locking = locked(store, layout.RUN_JSON, "daskfs run", "output.path", progress.message)
     with closing(progress), locking as lock, stoppable():
-        manifest = claimed(store, job, overwrite)
+        manifest, superseded = claimed(store, job, overwrite)
         settings = ClusterSettings.of(job.cluster.model_dump(), job.dask)
-        run = _Run(store, job, manifest, progress, command, lock)
+        run = _Run(store, job, manifest, progress, command, lock, superseded)
         return mended(lambda: run.execute(settings, connect), store, lock, run.tell)
 
 
 class _Run:
-    """State of one call of :func:`run_job`."""
+    """State of one call of :func:`run_job`; `superseded` says how a run differs that is there and gives way to it."""
 
     def __init__(
-        self, store: Store, job: Job, manifest: dict[str, Any], progress: Progress, command: str | None, lock: Lock
+        self,
+        store: Store,
+        job: Job,
+        manifest: dict[str, Any],
+        progress: Progress,
+        command: str | None,
+        lock: Lock,
+        superseded: str,
     ) -> None:
         self.store, self.job, self.manifest, self.progress, self.command = store, job, manifest, progress, command
-        self.lock = lock
+        self.lock, self.superseded = lock, superseded
         self.started = time.time()
         self.recomputed: dict[str, int] = {}
         self.damages: list[str] = []
@@ -186,33 +194,38 @@ class _Run:
 
     def _prepared(self, limit: int | None, threads: int, is_joined: bool) -> TilePlan:
         """Plan everything that can be planned before the tiles are there; only then claim the directory."""
-        is_cut = self.manifest.get("tiles") is not None
-        tiles = self._tile_plan(limit_per_unit(limit, threads))
+        tiles, is_cut = self._tile_plan(limit_per_unit(limit, threads))
         names = listed_names(self.job, tiles)
         early = plan_run(self.job, tiles, tiles.task, limit_per_unit(limit, threads), names)
         planned_at = replanned(self.job, tiles, tiles.task, threads, names, is_cut=is_cut)
         stages = (*tiles.stages, *early.stages)
         check_memory(stages, limit, threads, planned_at=planned_at, is_joined=is_joined)
         self._check_graph(early)
+        if self.superseded:
+            self._take_over(keep_tiles=is_cut)
         if self.manifest.pop("error", None) is not None:
             self.manifest["status"] = "running"
+        self.manifest["tiles"] = tiles.to_json()
         self.store.write_json(layout.RUN_JSON, self.manifest)
         return tiles
 
-    def _tile_plan(self, limit: int | None) -> TilePlan:
+    def _tile_plan(self, limit: int | None) -> tuple[TilePlan, bool]:
+        """Return the plan of the tiles, and whether it is that of tiles that have begun and stay as they were cut."""
         current = plan_tiles(self.job.data, self.store.url + "/" + layout.TILES_DIR, limit)
         stored = self.manifest.get("tiles")
         if stored is None:
-            self.manifest["tiles"] = current.to_json()
-            return current
+            return current, False
         known = TilePlan.from_json(stored)
-        if known.fingerprint != current.fingerprint:
+        # the tiles of another job may lie elsewhere, in a copy
+        if known.fingerprint == current.fingerprint and (not self.superseded or known.url == current.url):
+            return known, True
+        if not self.superseded:
             raise StoreError(self._changed(self.job.data.source))
-        return known
+        return current, False
 
     def _check_graph(self, planned: Plan) -> None:
         stored = (self.store.read_json(layout.PLAN_JSON) or {}).get("facts", {}).get("given")
-        if stored is not None and stored != planned.facts["given"]:
+        if stored is not None and stored != planned.facts["given"] and not self.superseded:
             raise StoreError(self._changed(self.job.graph.precomputed))
 
     def _changed(self, path: str | None) -> str:
@@ -220,6 +233,16 @@ class _Run:
             f"{path} changed since the run in {self.store.url} began: restore it, choose another output.path, or start "
             "over with --overwrite."
         )
+
+    def _take_over(self, *, keep_tiles: bool) -> None:
+        """Delete what the run left that gives way. Its manifest stays until this run's replaces it: the same call does
+        this again after a kill.
+        """
+        self.lock.check()
+        clear(self.store, keep=(layout.RUN_JSON, *([layout.TILES_DIR] if keep_tiles else [])))
+        what = "takes over the directory" + (" and its tiles" if keep_tiles else "")
+        self.progress.message(f"{self.superseded}. Nothing was scored in it: this run {what}.")
+        self.superseded = ""
 
     def _finished(self, tiles: TilePlan) -> dict[str, Any] | None:
         """Return the manifest when there is nothing to do."""
@@ -441,11 +464,17 @@ def check_scalings_of(plan: Plan, context: Context) -> None:
 
 
 def check_apart(job: Job, store: Store) -> None:
-    """Raise :class:`JobError` when the job's graph lies in its output, where starting over would delete it."""
-    path = precomputed_path(job)
-    if path is not None and lies_in(path, store.path("")):
-        msg = f"graph.precomputed {path} lies in output.path {store.url}: choose another output.path."
-        raise JobError(msg)
+    """Raise :class:`JobError` when the job's graph lies in its output, or its data in the tiles there, where starting
+    over would delete them.
+    """
+    paths = (
+        ("graph.precomputed", precomputed_path(job), store.path("")),
+        ("data.source", place(job.data.source), store.path(layout.TILES_DIR)),
+    )
+    for key, path, folder in paths:
+        if path is not None and lies_in(path, folder):
+            msg = f"{key} {path} lies in output.path {store.url}: choose another output.path."
+            raise JobError(msg)
 
 
 # ------------------------------------------------------------------- other verbs

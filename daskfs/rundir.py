@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 
 from daskfs.errors import StoreError
 from daskfs.job.job import Job
-from daskfs.places import ObjectPath, remove
+from daskfs.places import ObjectPath, files_below, remove
 from daskfs.store import layout
 from daskfs.store.lease import Lease, holder, leased, owner
 from daskfs.store.store import Store
@@ -206,30 +206,47 @@ def batch_runs(store: Store) -> Iterator[tuple[str, Store]]:
             yield str(manifest.get("job", {}).get("data", {}).get("only_batch", path.name)), own
 
 
-def claimed(store: Store, job: Job, overwrite: bool) -> dict[str, Any]:
-    """Return the manifest of this job's run, or the beginning of one, which is not written yet.
+def claimed(store: Store, job: Job, overwrite: bool) -> tuple[dict[str, Any], str]:
+    """Return the manifest of this job's run, or the beginning of one, which is not written yet, and how a run differs
+    that is there and gives way to it; empty where there is none. The beginning holds the plan of that run's tiles.
 
     Raises
     ------
     StoreError
-        When the directory holds a run of another job, source, daskfs or format, and `overwrite` is false.
+        When the directory holds a run of another job, daskfs or format, `overwrite` is false, and the run has scores.
     """
-    identity = job.identity()
-    if overwrite:
-        clear(store)
-    elif store.read_bytes(layout.RUN_JSON) is not None:
-        manifest = read_manifest(store)
-        if why := describe_difference(manifest, identity):
-            msg = f"{store.url} {why}. Choose another output.path, or start over with --overwrite."
-            raise StoreError(msg)
-        return manifest
-    return {
+    begun: dict[str, Any] = {
         "format_version": layout.FORMAT_VERSION,
         "daskfs_version": __version__,
         "status": "running",
-        "job": identity,
+        "job": job.identity(),
         "title": job.output.title,
     }
+    if overwrite:
+        clear(store)
+    if store.read_bytes(layout.RUN_JSON) is None:
+        return begun, ""
+    manifest = read_manifest(store)
+    if not (difference := describe_difference(manifest, begun["job"])):
+        return manifest, ""
+    difference = f"{store.url} {difference}"
+    refuse_scored(store, manifest, f"{difference}. Choose another output.path, or start over with --overwrite.")
+    if manifest["daskfs_version"] == __version__:
+        begun["tiles"] = manifest.get("tiles")
+    return begun, difference
+
+
+def refuse_scored(store: Store, manifest: Mapping[str, Any], message: str) -> None:
+    """Raise :class:`StoreError` with `message` for a run that must not give way to another one.
+
+    A run gives way while nothing has been scored in it: it is not done, and no unit after its tiles has a record, in
+    the run or in one over a batch. A graph takes as long as scores do, and counts as these. How the run ended does not
+    matter: one that was stopped or killed so early leaves nothing but tiles either, and these stay where they serve.
+    """
+    runs = [store, *(own for _, own in batch_runs(store))]
+    files = (path for own in runs for path in files_below(own.path(layout.RECORDS_DIR)))
+    if manifest["status"] == "done" or any(layout.is_record(path.name) for path in files):
+        raise StoreError(message)
 
 
 def describe_difference(manifest: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
@@ -268,9 +285,9 @@ def _in_short(value: Any) -> str:
     return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE // 2]}...{text[-MAX_VALUE // 2 :]}"
 
 
-def clear(store: Store) -> None:
+def clear(store: Store, keep: Collection[str] = ()) -> None:
     """Delete what a run wrote, and nothing else; :class:`StoreError` when ``run.json`` is not one of ours. One that
-    nobody can read is ours where nothing else lies beside it than what runs write.
+    nobody can read is ours where nothing else lies beside it than what runs write. Names in `keep` stay.
     """
     try:
         manifest = store.read_json(layout.RUN_JSON)
@@ -283,8 +300,9 @@ def clear(store: Store) -> None:
         msg = f"{store.url}/{layout.RUN_JSON} was not written by daskfs: choose another output.path."
         raise StoreError(msg)
     for name in layout.RUN_NAMES:
-        with writing(store.path(name)):
-            remove(store.path(name))
+        if name not in keep:
+            with writing(store.path(name)):
+                remove(store.path(name))
 
 
 def is_as_stated(store: Store, manifest: Mapping[str, Any], name: str) -> bool:

@@ -17,6 +17,7 @@ FEATURE_NAMES = "feature_names.json"
 ROW_NAMES_JSON = "row_names.json"  # what a summary says of names of rows
 PLAN_JSON = "plan.json"
 RUN_JSON = "run.json"
+RECORDS_DIR = "records"
 STUDY_JSON = "study.json"
 COMPARISON_HTML = "comparison.html"
 STUDY_TABLES = ("average_ranks", "means", "comparisons")
@@ -181,7 +182,7 @@ RUN_NAMES = (
     "feature_correlations",
     "filtered",
     "evaluation",
-    "records",
+    RECORDS_DIR,
     PLAN_JSON,
     EVENTS,
     RANKING_CSV,
@@ -215,7 +216,7 @@ EVALUATION_DESIGN = "evaluation/design.json"
 
 def record_name(stage: str, unit: int) -> str:
     """Name of the record of one finished unit."""
-    return f"records/{stage}/{unit:06d}.json"
+    return f"{RECORDS_DIR}/{stage}/{unit:06d}.json"
 
 
 def is_record(name: str) -> bool:
@@ -230,4 +231,4 @@ def recorded_unit(name: str) -> int:
 
 def records_of(stage: str) -> str:
     """Prefix of the records of one stage."""
-    return f"records/{stage}/"
+    return f"{RECORDS_DIR}/{stage}/"

@@ -228,6 +228,26 @@ def test_a_second_run_is_refused_while_one_lives(tmp_path: Path, bucket: str) ->
         refused(daskfs("verify", bucket, "--remove", "-q"), 3, "another daskfs process is running in")
 
 
+def test_a_corrected_job_takes_over_what_was_not_scored(tmp_path: Path, bucket: str) -> None:
+    np.save(tmp_path / "X.npy", np.random.default_rng(0).normal(size=(40, 5)))
+    np.save(tmp_path / "y.npy", np.arange(40) / 3)
+    data = {"source": str(tmp_path / "X.npy"), "labels": str(tmp_path / "y.npy")}
+    job = write_job(tmp_path, "", **FEW, data=data, output={"path": bucket})
+    refused(daskfs("run", job, "-q", *HERE), 3, "FisherScore is for classification")
+    before = {name: data for name, data in everything(bucket).items() if name != "tiles/plan.json"}
+    outcome = daskfs("run", job, "--json", *HERE, "--set", "methods=[VarianceScore]")
+    assert "Nothing was scored in it: this run takes over the directory and its tiles.\n" in outcome.err
+    assert outcome.json["recomputed"] == {"score": 1, "rank": 1}
+    after = everything(bucket)
+    assert {name for name, data in before.items() if after.get(name) != data} == {
+        "run.json",
+        "plan.json",
+        "events.jsonl",
+    }
+    refused(daskfs("run", job, "-q", *HERE), 3, "holds a run of another job", "VarianceScore")
+    assert everything(bucket) == after
+
+
 # -------------------------------------------------------------------------------------------------------------- damage
 def test_what_is_deleted_or_altered_is_found_and_made_again(tmp_path: Path, bucket: str) -> None:
     job = small_job(tmp_path, bucket)
