@@ -31,7 +31,7 @@ from daskfs.planning.given import precomputed_path
 from daskfs.planning.run import plan_run, replanned
 from daskfs.planning.selection import listed_names
 from daskfs.planning.tiles import TilePlan, n_labelled, plan_tiles
-from daskfs.rundir import Lock, claimed, clear, file_facts, is_as_stated, locked
+from daskfs.rundir import Lock, claimed, clear, file_facts, is_as_stated, locked, refuse_scored
 from daskfs.scores.slab import methods_from
 from daskfs.shown import masked
 from daskfs.store import layout
@@ -219,20 +219,21 @@ class _Run:
         # the tiles of another job may lie elsewhere, in a copy
         if known.fingerprint == current.fingerprint and (not self.superseded or known.url == current.url):
             return known, True
-        if not self.superseded:
-            raise StoreError(self._changed(self.job.data.source))
+        self._supersede(self.job.data.source)
         return current, False
 
     def _check_graph(self, planned: Plan) -> None:
         stored = (self.store.read_json(layout.PLAN_JSON) or {}).get("facts", {}).get("given")
-        if stored is not None and stored != planned.facts["given"] and not self.superseded:
-            raise StoreError(self._changed(self.job.graph.precomputed))
+        if stored is not None and stored != planned.facts["given"]:
+            self._supersede(self.job.graph.precomputed)
 
-    def _changed(self, path: str | None) -> str:
-        return (
-            f"{path} changed since the run in {self.store.url} began: restore it, choose another output.path, or start "
-            "over with --overwrite."
-        )
+    def _supersede(self, path: str | None) -> None:
+        """Let the run that is there give way as a file changed; :class:`StoreError` where something was scored."""
+        if not self.superseded:
+            change = f"{path} changed since the run in {self.store.url} began"
+            remedy = "restore it, choose another output.path, or start over with --overwrite"
+            refuse_scored(self.store, self.manifest, f"{change}: {remedy}.")
+            self.superseded = change
 
     def _take_over(self, *, keep_tiles: bool) -> None:
         """Delete what the run left that gives way. Its manifest stays until this run's replaces it: the same call does

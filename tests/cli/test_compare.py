@@ -200,8 +200,6 @@ def test_bad_data_of_one_set_end_the_study_and_the_others_stay(tmp_path: Path) -
     assert json.loads((tmp_path / "study/study.json").read_text())["status"] == "running"
     X[7, 2] = 0
     np.savez(tmp_path / "many.npz", X=X, y=np.arange(90) % 3)
-    refused(daskfs("compare", path, "-q"), 3, "changed since the run", "(data set many)")
-    shutil.rmtree(tmp_path / "study/many")
     outcome = daskfs("compare", path, "-q", "--json")
     assert outcome.json["recomputed"]["few"] == {}
     assert outcome.json["recomputed"]["many"]["evaluate"] == 3

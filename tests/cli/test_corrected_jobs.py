@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from daskfs import run_job, rundir
 from daskfs.errors import RunStoppedError
@@ -129,6 +130,31 @@ def test_tiles_that_are_another_store_are_not_touched(tmp_path: Path) -> None:
     own = ("--set", f"data.source={tmp_path}/own/tiles", "--set", f"output.path={tmp_path}/own")
     (tmp_path / "own/tiles").mkdir(parents=True)
     refused(daskfs("run", tmp_path / "job.yaml", "-q", *own), USAGE, "data.source", "lies in output.path")
+
+
+@pytest.mark.parametrize("file", ["data", "graph"])
+def test_a_corrected_file_under_the_same_job(tmp_path: Path, file: str) -> None:
+    job, _, _ = nan(tmp_path)
+    if file == "graph":
+        np.save(tmp_path / "X.npy", matrix())
+        job |= {"methods": ["LaplacianScore"], "graph": {"precomputed": str(tmp_path / "S.npz")}}
+        ring = sp.csr_matrix(np.roll(np.eye(N_SAMPLES), 1, axis=0) + np.roll(np.eye(N_SAMPLES), -1, axis=0))
+        sp.save_npz(tmp_path / "S.npz", ring * np.nan)
+    path = write_job(tmp_path, job)
+    assert daskfs("run", path, "-q").code == INPUT
+    if file == "graph":
+        sp.save_npz(tmp_path / "S.npz", ring)
+    else:
+        np.save(tmp_path / "X.npy", matrix())
+    changed = tmp_path / ("S.npz" if file == "graph" else "X.npy")
+    os.utime(changed, ns=(1, 1))
+    outcome = daskfs("run", path, "--json")
+    assert outcome.code == 0, outcome.err
+    assert f"{changed} changed since the run in {tmp_path}/run began. Nothing was scored in it: " in outcome.err
+    assert ("ingest" in outcome.json["recomputed"]) == (file == "data")
+    assert without_records(tmp_path / "run") == ran_afresh(tmp_path, job)
+    os.utime(changed, ns=(2, 2))
+    refused(daskfs("run", path, "-q"), INPUT, f"{changed} changed since the run", "--overwrite")
 
 
 def test_a_run_of_another_daskfs_gives_way_too(tmp_path: Path) -> None:
