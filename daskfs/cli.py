@@ -242,17 +242,18 @@ def _compared_runs(paths: list[str], output: str | None, overrides: list[str] | 
 
 
 def _comparison_lines(result: dict[str, Any]) -> list[str]:
+    from daskfs.report.comparisonview import format_p
+
     lines = [
         f"{one['name']}: {one['n_samples']} rows x {one['n_features']} features, best by {one['metric']} of "
         f"{one['model']}: {one['best']}"
         for one in result["data_sets"]
     ]
     lines += [f"average rank {row['average_rank']:.2f}: {row['method']}" for row in result["average_ranks"]]
-    if result["friedman"] is not None:
-        lines.append(
-            f"Friedman: p = {result['friedman']['p_f']:.2g}; ranks that are {result['critical_difference']:.2f} apart "
-            "differ (Nemenyi, 5 %)"
-        )
+    if (tested := result["friedman"]) is not None:
+        lines.append(f"Friedman: p = {format_p(tested['p_chi_square'])}")
+        lines.append(f"Iman and Davenport: p = {format_p(tested['p_f'])}")
+        lines.append(f"ranks that are {result['critical_difference']:.2f} apart differ (Nemenyi, 5 %)")
     lines += [f"note: {note}" for note in result["notes"]]
     if "recomputed" in result:
         done = sum(sum(counts.values()) for counts in result["recomputed"].values())

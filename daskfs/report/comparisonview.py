@@ -74,7 +74,7 @@ def _test(friedman: dict[str, Any]) -> list[Fact]:
     return [
         (
             "Friedman's chi-square",
-            f"{format_number(friedman.get('chi_square'))}, p = {_p(friedman.get('p_chi_square'))}",
+            f"{format_number(friedman.get('chi_square'))}, p = {format_p(friedman.get('p_chi_square'))}",
         ),
         ("Iman and Davenport's F", _iman_davenport(friedman)),
     ]
@@ -83,10 +83,11 @@ def _test(friedman: dict[str, Any]) -> list[Fact]:
 def _iman_davenport(friedman: dict[str, Any]) -> str:
     if friedman.get("f") is None:
         return "infinite: all data sets rank the methods in one order"
-    return f"{format_number(friedman['f'])}, p = {_p(friedman.get('p_f'))}"
+    return f"{format_number(friedman['f'])}, p = {format_p(friedman.get('p_f'))}"
 
 
-def _p(value: object) -> str:
+def format_p(value: object) -> str:
+    """Return a p-value in four decimal places, or that it is less than 0.001."""
     number = plottable(value)
     return "less than 0.001" if number < 0.001 else format_number(None if number != number else round(number, 4))
 
@@ -135,6 +136,6 @@ def _difference(row: dict[str, Any]) -> dict[str, Any]:
         "labels": "all" if row.get("labels") is None else amount_in_words(row.get("labels")),
         "difference": _number(row.get("difference")),
         "interval": f"{format_number(low)} to {format_number(high)}" if has_interval else MISSING,
-        "p": MISSING if as_float(row.get("p_value")) is None else _p(row.get("p_value")),
+        "p": MISSING if as_float(row.get("p_value")) is None else format_p(row.get("p_value")),
         "n_pairs": format_count(row.get("n_pairs")),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -299,6 +300,7 @@ def test_finished_runs(finished: Path, tmp_path: Path) -> None:
     outcome = daskfs("compare", *runs, "--output", tmp_path / "compared")
     assert outcome.code == 0, outcome.err
     assert "average rank 1.00: PearsonScore\n" in outcome.out
+    assert "\nFriedman: p = 0.08330\nIman and Davenport: p = less than 0.001\n" in outcome.out
     for name in ("average_ranks.csv", "means.csv", "comparisons.csv"):
         assert (tmp_path / "compared" / name).read_bytes() == (finished / "study" / name).read_bytes()
     found = compare_runs(runs[:2], tmp_path / "two", compare_by={"n_selected": 1})
@@ -312,6 +314,28 @@ def test_finished_runs(finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished / "study", tmp_path / "elsewhere")
     beside = compare_runs([tmp_path / "elsewhere" / name for name in NAMES], tmp_path / "elsewhere" / "all")
     assert_sound(Path(beside["page"]).read_text(encoding="utf-8"), links)
+
+
+def test_the_terminal_gives_each_p_as_json_and_the_page_do(tmp_path: Path) -> None:
+    rng, y = np.random.default_rng(0), np.arange(30) % 2
+    blocks = {}
+    for name, size in (("a", 1), ("b", 2), ("c", 99)):  # the feature that tells classes apart varies most in the last
+        np.savez(tmp_path / f"{name}.npz", X=np.column_stack([y * size, rng.normal(size=30) * 9]), y=y)
+        blocks[name] = {"source": str(tmp_path / f"{name}.npz"), "labels": "y"}
+    evaluate = {"n_splits": 2, "n_selected": 1}
+    methods = ["VarianceScore", "PearsonScore"]
+    path = write_study(tmp_path, study_of(tmp_path, datasets=blocks, methods=methods, evaluate=evaluate))
+    told = daskfs("compare", path, "-q").out
+    found = daskfs("compare", path, "-q", "--json").json["friedman"]
+    # of three data sets, two rank the methods in one order, and they are tied on the third
+    assert (found["chi_square"], found["f"]) == pytest.approx((2, 4))
+    (friedman,) = re.findall(r"^Friedman: p = (.*)$", told, re.MULTILINE)
+    (iman_davenport,) = re.findall(r"^Iman and Davenport: p = (.*)$", told, re.MULTILINE)
+    assert (float(friedman), float(iman_davenport)) == (round(found["p_chi_square"], 4), round(found["p_f"], 4))
+    assert friedman != iman_davenport
+    page = re.sub(r"<[^>]*>|\s", " ", (tmp_path / "study/comparison.html").read_text(encoding="utf-8"))
+    assert re.search(f"Friedman's chi-square +2.000, p = {friedman} ", html.unescape(page))
+    assert re.search(f"Iman and Davenport's F +4.000, p = {iman_davenport} ", html.unescape(page))
 
 
 def test_runs_that_cannot_be_compared(finished: Path, tmp_path: Path) -> None:
