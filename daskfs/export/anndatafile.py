@@ -34,9 +34,9 @@ OBS = {"labels": "label", "weights": "weight", "groups": "group", "times": "time
 
 
 def need_anndata() -> None:
-    """Raise :class:`JobError` where the package anndata is missing."""
-    if find_spec("anndata") is None:
-        msg = f"AnnData is written by the package anndata: pip install 'daskfs[{EXTRA}]'."
+    """Raise :class:`JobError` where the packages that write AnnData are missing."""
+    if find_spec("anndata") is None or find_spec("h5py") is None:
+        msg = f"AnnData is written by the packages anndata and h5py: pip install 'daskfs[{EXTRA}]'."
         raise JobError(msg)
 
 

@@ -35,17 +35,17 @@ class Hdf5Folder:
 
     def is_group(self, name: str) -> bool:
         """Return whether there is a group of this name."""
-        import h5py
-
         with opened(self.path) as file:
+            import h5py  # once `opened` has found it
+
             return isinstance(find(file, name, self.where), h5py.Group)
 
     def array(self, name: str) -> Hdf5Array | None:
         """Return a dataset, None where there is none of this name."""
-        import h5py
-
         if name not in self._opened:
             with opened(self.path) as file:
+                import h5py
+
                 found = find(file, name, self.where)
                 if not isinstance(found, h5py.Dataset):
                     return None

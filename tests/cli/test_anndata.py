@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+import yaml
 
-from daskfs.errors import ExitCode
+from daskfs import FisherScore, evaluate_selectors
+from daskfs.errors import ExitCode, InputError
 
 from .command import basic_job, daskfs, refused, rows_of, write_job
 
@@ -111,3 +114,28 @@ def test_a_file_that_changed_since_the_run_began(h5ad: Path, tmp_path: Path) -> 
     assert daskfs("run", job, "-q").code == 0
     os.utime(path, ns=(1, 1))
     refused(daskfs("run", job, "-q"), ExitCode.INPUT, "cells.h5ad", "changed")
+
+
+def test_without_h5py(h5ad: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = ("cells.h5ad", "pip install 'daskfs[hdf5]'")
+    study = {"datasets": {"cells": {"source": str(h5ad), "labels": "cell_type"}}, "methods": ["FisherScore"]}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump({**study, "output": {"path": str(tmp_path / "study")}}))
+    assert daskfs("run", write_job(tmp_path, basic_job(tmp_path)), "-q").code == 0
+    ranked = tmp_path / "run"
+    job = write_job(tmp_path, {**job_on(tmp_path, h5ad), "output": {"path": str(tmp_path / "other")}})
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    for arguments in (
+        ("inspect", h5ad),
+        ("convert", h5ad, tmp_path / "tiles", "--labels", "cell_type", "--workers", 0),
+        ("plan", job),
+        ("run", job),
+        ("compare", tmp_path / "study.yaml"),
+    ):
+        refused(daskfs(*arguments), ExitCode.INPUT, *told)
+    refused(daskfs("export", ranked, "--into", h5ad), ExitCode.USAGE, "h5py", "pip install 'daskfs[anndata]'")
+    refused(daskfs("export", ranked, tmp_path / "t.h5ad"), ExitCode.USAGE, "pip install 'daskfs[anndata]'")
+    types = [str(one) for one in cells()[1]]
+    with pytest.raises(InputError, match=r"cells.h5ad .* pip install 'daskfs\[hdf5\]'"):
+        FisherScore().fit(str(h5ad), types)
+    with pytest.raises(InputError, match=r"pip install 'daskfs\[hdf5\]'"):
+        evaluate_selectors([FisherScore()], str(h5ad), types)

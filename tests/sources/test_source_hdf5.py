@@ -216,12 +216,12 @@ def test_filters_of_hdf5plugin(name: str, tmp_path: Path) -> None:
     assert float(done.stdout) == X.sum()
 
 
-def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make = hdf5_file(members(X=X))
-    found = make(tmp_path)
-    monkeypatch.setattr(hdf5, "find_spec", lambda _: None)
-    with pytest.raises(InputError, match=r"X.h5 is read by the package h5py: pip install 'daskfs\[hdf5\]'"):
-        open_source(found)
+@pytest.mark.parametrize("ending", hdf5.ENDINGS)
+def test_a_missing_extra_is_named(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(hdf5_file(members(X=X))(tmp_path).source).rename(tmp_path / f"X{ending}")
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(InputError, match=rf"X{ending} is read by the package h5py: pip install 'daskfs\[hdf5\]'"):
+        open_source(SourceSpec(str(path)))
 
 
 def test_the_file_may_be_open_elsewhere_in_the_process(tmp_path: Path) -> None:
