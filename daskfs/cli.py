@@ -360,6 +360,9 @@ def _verdict(result: dict[str, Any]) -> str:
 
 Source = Annotated[str, typer.Argument(metavar="SRC", help="Path, pattern of parts, sklearn:NAME or synthetic:...")]
 Labels = Annotated[str | None, typer.Option(help="Column, member or path that holds the labels.")]
+Unlabeled = Annotated[
+    str, typer.Option(help="Label that means an unlabeled row: auto (-1, unless all others are 1), none or a value.")
+]
 Weights = Annotated[
     str | None, typer.Option(help="Column, member or path that holds how many rows each row counts for.")
 ]
@@ -405,6 +408,7 @@ def convert(
         str, typer.Argument(metavar="DST", help="Directory or URL of the tile store, for example data.zarr.")
     ],
     labels: Labels = None,
+    unlabeled: Unlabeled = "auto",
     weights: Weights = None,
     groups: Groups = None,
     times: Times = None,
@@ -436,6 +440,7 @@ def convert(
         dims=dims,
         transpose=transpose,
         labels=labels,
+        unlabeled=unlabeled,
         weights=weights,
         groups=groups,
         times=times,
@@ -460,6 +465,7 @@ def convert(
 def inspect(
     source: Annotated[str, typer.Argument(metavar="STORE", help="A tile store or any source.")],
     labels: Labels = None,
+    unlabeled: Unlabeled = "auto",
     weights: Weights = None,
     groups: Groups = None,
     times: Times = None,
@@ -483,6 +489,7 @@ def inspect(
         dims=dims,
         transpose=transpose,
         labels=labels,
+        unlabeled=unlabeled,
         weights=weights,
         groups=groups,
         times=times,

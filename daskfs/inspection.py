@@ -15,7 +15,7 @@ from daskfs.planning.tiles import is_tile_store, source_spec
 from daskfs.sources import Source, open_source
 from daskfs.sources.base import BESIDE
 from daskfs.sources.beside import COLUMNS
-from daskfs.sources.labels import encode_labels
+from daskfs.sources.labels import classes_note, encode_labels
 from daskfs.status import LISTED, describe_counts, describe_tiles
 from daskfs.store.rownames import describe_row_names
 from daskfs.store.tiles import Shape
@@ -40,7 +40,7 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
     names = list(info.feature_names or [f"x{i}" for i in range(info.n_features)])
     missing, infinite, constant, first = _scan(source, shape)
     raw = source.read_labels()
-    labels = None if raw is None else encode_labels(raw, info.n_samples, data.task)
+    labels = None if raw is None else encode_labels(raw, info.n_samples, data.task, spec.unlabeled)
     beside = {name: source.read_beside(name) for name in BESIDE}
     result: dict[str, Any] = {
         "source": data.source,
@@ -56,6 +56,7 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
         **describe_equal(np.where(constant, np.arange(first.size), first), names),
     }
     if labels is not None and labels.task == "classification":
+        result["note"] = classes_note(labels.classes, spec.unlabeled)
         result["classes"] = {name: int((labels.values == code).sum()) for code, name in enumerate(labels.classes)}
     return result
 

@@ -25,6 +25,7 @@ from daskfs.rundir import batch_runs, file_facts, read_manifest, refuse_foreign
 from daskfs.scores.elimination import svm_parameters
 from daskfs.scores.slab import methods_from
 from daskfs.sources.base import BESIDE
+from daskfs.sources.labels import classes_note
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.store import Store
@@ -49,6 +50,7 @@ def describe_tiles(url: str) -> dict[str, Any]:
     labels = tiles.labels()
     counts: dict[str, Any] = {"n_labelled": int(labels.is_labelled.sum()) if labels else 0}
     if labels is not None and labels.task == "classification":
+        counts["note"] = classes_note(tiles.info.classes, tiles.info.facts.get("unlabeled"))
         counts["classes"] = {name: int((labels.values == code).sum()) for code, name in enumerate(labels.classes)}
     shape = dataclasses.asdict(tiles.shape)
     return {

@@ -252,7 +252,7 @@ def _labels_of(data: DataBlock) -> tuple[Labels | None, np.ndarray | None]:
         return context.labels(), context.weights()
     source = open_source(spec)
     raw = source.read_labels()
-    labels = None if raw is None else encode_labels(raw, source.info.n_samples, data.task)
+    labels = None if raw is None else encode_labels(raw, source.info.n_samples, data.task, spec.unlabeled)
     return labels, source.read_beside("weights")
 
 

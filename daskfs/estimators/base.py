@@ -79,8 +79,9 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             say what becomes of these (``daskfs convert --missing``): under "pairwise" each feature is scored from the
             rows that have it.
         y
-            Labels, shape (n_samples,): class labels with -1 for unlabelled rows, or a float target with NaN for those.
-            Ignored by criteria that use none.
+            Labels, shape (n_samples,): class labels with -1 for unlabeled rows, or a float target with NaN for those.
+            Classes -1 and 1 alone are two classes; NaN means an unlabeled row among them. Ignored by criteria that use
+            none.
         sample_weight
             How many rows each row counts for, shape (n_samples,), finite and not negative; None for one each. A row of
             weight 2 counts as two rows and one of weight 0 not at all, in moments, class counts, distributions and

@@ -109,7 +109,8 @@ def evaluate_selectors(
         As ``fit`` of a selector takes it, shape (n_samples, n_features). On a cluster where there is one and X is not
         in memory.
     y
-        Labels, shape (n_samples,): classes with -1 for rows without a label, or a target with NaN for these.
+        Labels, shape (n_samples,): classes with -1 for rows without a label, or a target with NaN for these; -1 and 1
+        alone are two classes.
     sample_weight
         How many rows each row counts for in the selection, shape (n_samples,); None for one each.
     groups

@@ -72,6 +72,13 @@ class DataBlock(Block):
     labels: str | None = Field(
         None, description="A column, a member, or a path or URL; sklearn: and synthetic: bring their own."
     )
+    unlabeled: int | float | str = Field(
+        "auto",
+        description=(
+            "The label that means an unlabeled row, beside NaN and empty cells. auto: -1 among classes, unless the "
+            "others are all 1: -1 and 1 alone are two classes. none: no label does."
+        ),
+    )
     weights: str | None = Field(
         None,
         description=(

@@ -26,6 +26,7 @@ from daskfs.plan.tiles import plan_ingest, plan_shape, serves_in_place
 from daskfs.sources import Source, SourceSpec
 from daskfs.sources.base import BESIDE
 from daskfs.sources.checks import is_generated, unreadable
+from daskfs.sources.labels import AUTO
 from daskfs.sources.state import source_state
 from daskfs.store import layout
 from daskfs.store.context import open_tiles
@@ -92,6 +93,7 @@ def source_spec(data: DataBlock) -> SourceSpec:
         dims=data.dims,
         transpose=data.transpose,
         missing=data.missing,
+        unlabeled=str(data.unlabeled),
         row_names=_absolute(data.row_names),
         only_batch=data.only_batch,
         **{name: _absolute(getattr(data, name)) for name in BESIDE},
@@ -206,6 +208,7 @@ def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
     keys = ("array", "dims", "labels", "feature_names", "row_names", *BESIDE)
     given = [key for key in keys if getattr(data, key) is not None]
     given += [key for key in ("transpose", "exclude") if getattr(data, key)]
+    given += ["unlabeled"] if data.unlabeled != AUTO else []
     if given:
         msg = f"data.{given[0]} was settled when {spec.source} was converted: leave it out, or convert again with it."
         raise JobError(msg)

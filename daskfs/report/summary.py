@@ -30,6 +30,7 @@ from daskfs.scores.rescaled import stored_solution
 from daskfs.scores.slab import graph_needs, methods_from
 from daskfs.scores.tradeoff import stored_curve
 from daskfs.sources.base import BESIDE
+from daskfs.sources.labels import classes_note
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.store import Store
@@ -337,7 +338,10 @@ def _solution_warnings(store: Store, plan: Plan) -> list[str]:
 def _label_warnings(store: Store, plan: Plan) -> list[str]:
     context, methods = Context(store), methods_from(plan.stage("score").parameters["methods"])
     labels, weights = context.labels(), context.weights()
-    return [message for method in methods for message in label_warnings(method, labels, weights)]
+    info = context.tiles.info
+    note = classes_note(info.classes, info.facts.get("unlabeled"))
+    found = [message for method in methods for message in label_warnings(method, labels, weights)]
+    return found if note is None else [note, *found]
 
 
 def _weight_remedy(graph: Mapping[str, Any], weighting: Mapping[str, Any]) -> str:

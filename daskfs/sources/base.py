@@ -62,6 +62,8 @@ class SourceSpec:
         Of a tile store with batches, the one whose rows are meant. ``None``: all rows.
     missing
         What becomes of NaN among the values of X: "refuse", "mean" or "pairwise". Sources hand it on as it is.
+    unlabeled
+        The label that means an unlabeled row, as :func:`daskfs.sources.labels.encode_labels` takes it.
     columns
         Of a tile store, the columns that are features here, as :mod:`daskfs.store.part` writes them; no user does.
     """
@@ -81,6 +83,7 @@ class SourceSpec:
     dims: tuple[str, str] | None = None
     transpose: bool = False
     missing: str = "refuse"
+    unlabeled: str = "auto"
 
 
 @dataclass(frozen=True)

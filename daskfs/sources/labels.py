@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from daskfs.places import Place
 from daskfs.sources.checks import check_label_column, check_label_count, listed, unknown_name
 
 TASKS = ("auto", "classification", "regression")
+AUTO, NONE = "auto", "none"
+"""Values of ``data.unlabeled`` that are no label."""
+SIGNS = ("-1", "1")
 # Under task "auto", more classes than this, with fewer rows for each than that, look like a quantity.
 MANY_CLASSES = 50
 ROWS_PER_CLASS = 5
@@ -124,45 +128,81 @@ def _with_trailing_blank(values: np.ndarray, n_blank: int, n_samples: int) -> np
     return np.concatenate((values.astype(object), np.full(missing, None, dtype=object)))
 
 
-def encode_labels(raw: np.ndarray, n_samples: int, task: str) -> Labels:
+def encode_labels(raw: np.ndarray, n_samples: int, task: str, unlabeled: str = AUTO) -> Labels:
     """Turn labels as a source holds them into class codes or targets.
 
     Parameters
     ----------
     raw
-        Shape (n_samples,). Among classes, -1, NaN, ``None`` and empty text mean an unlabelled row; among
-        targets, NaN, ``None`` and empty text do.
+        Shape (n_samples,). NaN, ``None`` and empty text mean an unlabeled row.
     n_samples
         Number of rows of X.
     task
         ``"classification"``, ``"regression"``, or ``"auto"``: classification for integers, booleans and text,
         regression for floats.
+    unlabeled
+        The value that means an unlabeled row as well; ``"none"`` for no value; ``"auto"``: the number -1 among classes,
+        unless the others are all 1, since -1 and 1 are two classes then.
     """
     if task not in TASKS:
         raise JobError(f"data.task is {task!r}; it can be {listed(TASKS)}.{nearest(task, TASKS)}")
     raw = check_label_column(np.asarray(raw), "y")
     check_label_count(len(raw), n_samples)
     if task == "regression" or (task == "auto" and _holds_floats(raw)):
-        return Labels("regression", _targets(raw), ())
-    if raw.dtype.kind in "USTO":
-        values, classes = _codes_of_objects(raw)
-    else:
-        values, classes = _codes_of_numbers(raw)
-    _check_classes(raw, values, classes, task)
+        return Labels("regression", _targets(raw, unlabeled), ())
+    is_number = raw.dtype.kind not in "USTO"
+    codes, names = _names_of_numbers(raw) if is_number else _names_of_objects(raw)
+    code_of = {name: code for code, name in enumerate(names)}
+    dropped = _unlabeled_name(raw, code_of, unlabeled)
+    code_of.pop(dropped, None)
+    classes = tuple(code_of if is_number else _in_order(code_of))
+    # The last place stands for code -1, which stays as it is.
+    order = np.full(len(names) + 1, -1, dtype=np.int32)
+    for code, name in enumerate(classes):
+        order[code_of[name]] = code
+    values = order[codes]
+    _check_classes(raw, values, classes, task, unlabeled)
     return Labels("classification", values, classes)
 
 
-def _check_classes(raw: np.ndarray, values: np.ndarray, classes: tuple[str, ...], task: str) -> None:
-    labelled = int(np.count_nonzero(values >= 0))
-    if labelled == 0:
+def classes_note(classes: Sequence[str], unlabeled: str | None) -> str | None:
+    """Say, without a full stop, that -1 was read as a class, where `unlabeled` left that open; None otherwise."""
+    if unlabeled not in (None, AUTO) or tuple(classes) != SIGNS:
+        return None
+    return (
+        "labels hold -1 and 1 only and are read as two classes; set data.unlabeled (convert --unlabeled) to -1 where "
+        "-1 means an unlabeled row, or to none to confirm the classes"
+    )
+
+
+def _unlabeled_name(raw: np.ndarray, names: Collection[str], unlabeled: str) -> str:
+    """Return the one of `names` that means an unlabeled row, or text that is none of them."""
+    if unlabeled == AUTO:
+        is_meant = "-1" in names and {*names} != {*SIGNS} and _holds_minus_one(raw)
+        return "-1" if is_meant else ""
+    number = _number(unlabeled)
+    # The same number is written otherwise among whole numbers, and among others.
+    forms = [unlabeled.strip()] if number is None else [unlabeled.strip(), f"{number:.0f}", repr(number)]
+    return next((form for form in forms if form in names and unlabeled != NONE), "")
+
+
+def _holds_minus_one(raw: np.ndarray) -> bool:
+    """Return whether labels, of which one is named -1, hold the number and not the text."""
+    return raw.dtype.kind in "if" or any(not isinstance(value, (str, bytes)) and value == -1 for value in raw)
+
+
+def _check_classes(raw: np.ndarray, values: np.ndarray, classes: tuple[str, ...], task: str, unlabeled: str) -> None:
+    labeled = int(np.count_nonzero(values >= 0))
+    if labeled == 0:
         raise InputError("labels are empty: no row has a class.")
-    if len(classes) == 1 and raw.dtype.kind in "if" and bool(np.any(raw == -1)):
+    if unlabeled == AUTO and len(classes) == 1 and raw.dtype.kind in "if" and bool(np.any(raw == -1)):
         raise InputError(
-            f"labels hold -1 and one class, {classes[0]!r}; -1 means an unlabelled row, so number two classes 0 and 1."
+            f"labels hold -1 and one class, {classes[0]!r}; -1 means an unlabeled row, so number two classes 0 and 1, "
+            "or set data.unlabeled to none."
         )
-    if task == "auto" and len(classes) > max(MANY_CLASSES, labelled / ROWS_PER_CLASS):
+    if task == "auto" and len(classes) > max(MANY_CLASSES, labeled / ROWS_PER_CLASS):
         raise InputError(
-            f"labels hold {len(classes)} different values in {labelled} rows; set data.task to "
+            f"labels hold {len(classes)} different values in {labeled} rows; set data.task to "
             "'classification' or 'regression'."
         )
 
@@ -181,35 +221,35 @@ def _is_missing(value: Any) -> bool:
     return value is None or value != value
 
 
-def _codes_of_numbers(raw: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
-    labelled = np.ones(len(raw), dtype=bool)
+def _names_of_numbers(raw: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Return the distinct values, ascending, as text, and the number of each row's among them, -1 for NaN."""
+    known = np.ones(len(raw), dtype=bool)
     if raw.dtype.kind == "f":
         _refuse_infinity(raw)
-        labelled = ~np.isnan(raw)
-        whole = raw[labelled]
+        known = ~np.isnan(raw)
+        whole = raw[known]
         if bool(np.all(whole == np.floor(whole))) and bool(np.all(np.abs(whole) < 2**53)):
-            raw = np.where(labelled, raw, -1).astype(np.int64)
-    if raw.dtype.kind == "i":
-        labelled &= raw != -1
-    classes, codes = np.unique(raw[labelled], return_inverse=True)
-    values = np.full(len(raw), -1, dtype=np.int32)
-    values[labelled] = codes
-    return values, tuple(str(name) for name in classes.tolist())
+            raw = np.where(known, raw, 0).astype(np.int64)
+    names, found = np.unique(raw[known], return_inverse=True)
+    codes = np.full(len(raw), -1, dtype=np.int32)
+    codes[known] = found
+    return codes, [str(name) for name in names.tolist()]
 
 
-def _codes_of_objects(raw: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+def _names_of_objects(raw: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Return the distinct values as text, and the number of each row's among them, -1 for missing ones."""
     seen: dict[str, int] = {}
-    found = np.empty(len(raw), dtype=np.int32)
+    codes = np.empty(len(raw), dtype=np.int32)
     for row, value in enumerate(raw):
         name = _class_name(value)
-        found[row] = -1 if name is None else seen.setdefault(name, len(seen))
-    numbers = [_number(name) for name in seen]
-    classes = sorted(seen) if None in numbers else [name for _, name in sorted(zip(numbers, seen, strict=True))]
-    # The last place stands for code -1, which stays as it is.
-    order = np.full(len(seen) + 1, -1, dtype=np.int32)
-    for code, name in enumerate(classes):
-        order[seen[name]] = code
-    return order[found], tuple(classes)
+        codes[row] = -1 if name is None else seen.setdefault(name, len(seen))
+    return codes, list(seen)
+
+
+def _in_order(names: Collection[str]) -> list[str]:
+    """Sort names as numbers where all are some, else as text."""
+    numbers = [_number(name) for name in names]
+    return sorted(names) if None in numbers else [name for _, name in sorted(zip(numbers, names, strict=True))]
 
 
 def _class_name(value: Any) -> str | None:
@@ -223,8 +263,6 @@ def _class_name(value: Any) -> str | None:
         return str(bool(value))
     if isinstance(value, (int, float, np.number)):
         number = float(value)
-        if number == -1:
-            return None
         return str(int(value)) if number.is_integer() else repr(number)
     raise InputError(f"labels hold a value of type {type(value).__name__}; they must be numbers or text.")
 
@@ -237,19 +275,21 @@ def _number(name: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _targets(raw: np.ndarray) -> np.ndarray:
+def _targets(raw: np.ndarray, unlabeled: str) -> np.ndarray:
     if raw.dtype.kind in "USTO":
-        values = np.fromiter((_target(value, row) for row, value in enumerate(raw)), np.float64, len(raw))
+        values = np.fromiter((_target(value, row, unlabeled) for row, value in enumerate(raw)), np.float64, len(raw))
     else:
         values = raw.astype(np.float64)
+    if (number := _number(unlabeled)) is not None:
+        values[values == number] = np.nan
     _refuse_infinity(values)
     if bool(np.isnan(values).all()):
         raise InputError("labels are empty: no row has a target.")
     return values
 
 
-def _target(value: Any, row: int) -> float:
-    if _is_missing(value):
+def _target(value: Any, row: int, unlabeled: str) -> float:
+    if _is_missing(value) or (unlabeled not in (AUTO, NONE) and _class_name(value) == unlabeled):
         return math.nan
     try:
         return float(value)

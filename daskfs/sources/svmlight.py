@@ -18,6 +18,7 @@ from daskfs.places import Place
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.beside import Beside
 from daskfs.sources.checks import check_range, check_shape, file_identity, first_line, refuse_options
+from daskfs.sources.labels import AUTO
 from daskfs.sources.lines import read_range
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
 from daskfs.sources.rownames import RowNames
@@ -29,13 +30,12 @@ TARGET, GROUPS = "target", "qid"
 class SvmlightSource:
     """The features of a file in svmlight format as CSR rows, float64, with the columns ``target`` and ``qid`` beside.
 
-    The targets are labels only where ``spec.labels`` says so. Where they are -1 and 1, these are the two classes, as
-    the format has it, and -1 does not mean an unlabelled row.
+    The targets are labels only where ``spec.labels`` says so.
     """
 
     def __init__(self, spec: SourceSpec, path: Place) -> None:
         refuse_options(spec)
-        self._path = path
+        self._path, self._unlabeled = path, spec.unlabeled
         status = path.stat()
         self._layout = layout = scan(path, status.st_size, status.st_mtime_ns)
         own = (TARGET, GROUPS) if layout.has_groups else (TARGET,)
@@ -83,13 +83,10 @@ class SvmlightSource:
     # ------------------------------------------------------------------------------------------------ what is beside X
     def _read_labels(self, name: str) -> np.ndarray:
         values = self._read_column(name)
-        found = {value for value in values.tolist() if value is not None} if name == TARGET else set()
-        if found == {-1, 1}:
-            return np.array([None if value is None else str(value) for value in values.tolist()], dtype=object)
-        if found == {-1, 0, 1}:
+        if name == TARGET and self._unlabeled == AUTO and {*values.tolist()} - {None} == {-1, 0, 1}:
             raise InputError(
-                f"{self._path} has the targets -1, 0 and 1: elsewhere -1 is an unlabelled row, and in this format 0 is "
-                "one beside classes -1 and 1. Number two classes 1 and 2, and write nan for unlabelled rows."
+                f"{self._path} has the targets -1, 0 and 1: elsewhere -1 is an unlabeled row, and in this format 0 is "
+                "one beside classes -1 and 1. Set data.unlabeled to 0, to -1, or to none."
             )
         return values
 

@@ -140,7 +140,8 @@ def store_labels(context: Context, parameters: Mapping[str, Any], unit: int) -> 
             _check_names(source.info.feature_names)
             store.write_json(layout.FEATURE_NAMES, list(source.info.feature_names))
         raw = source.read_labels()
-        labels = None if raw is None else encode_labels(raw, shape.n_samples, parameters["task"])
+        unlabeled = parameters["source"]["unlabeled"]
+        labels = None if raw is None else encode_labels(raw, shape.n_samples, parameters["task"], unlabeled)
         put_labels(store, labels)
         for name in BESIDE:
             put_beside(store, name, source.read_beside(name))
@@ -179,6 +180,7 @@ def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> d
             "n_constant": int(moments.is_constant.sum()),
             "n_duplicate": int(np.count_nonzero(first != np.arange(first.size))),
             "n_labelled": labels["n_labelled"],
+            "unlabeled": parameters["source"]["unlabeled"],
             "missing": _missing(store, parameters),
             "median_sum": median_sum(store.open(layout.ROW_SUMS)[...]),
             "named": bool(parameters["named"]),

@@ -22,6 +22,7 @@ from daskfs.sources import Source, SourceInfo, SourceSpec, open_source
 from daskfs.sources.base import BESIDE
 from daskfs.sources.beside import as_checked
 from daskfs.sources.checks import check_range
+from daskfs.sources.labels import NONE
 from daskfs.sources.rownames import in_stretches
 from daskfs.sources.state import TILES
 from daskfs.store import layout
@@ -57,7 +58,7 @@ def part_spec(tiles: Tiles, url: str, **part: Any) -> SourceSpec:
     root = place(url)
     present: dict[str, Any] = {name: str(root / layout.BESIDE.format(name)) for name in _beside(tiles, **part)}
     labels = None if tiles.info.task is None else str(root / layout.LABELS)
-    return SourceSpec(url, labels=labels, missing=tiles.missing_policy, **present, **part)
+    return SourceSpec(url, labels=labels, missing=tiles.missing_policy, unlabeled=NONE, **present, **part)
 
 
 def _beside(tiles: Tiles, columns: str | None = None, only_batch: str | None = None) -> tuple[str, ...]:

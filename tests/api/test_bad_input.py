@@ -167,11 +167,11 @@ class TestLabels:
         with pytest.raises(ValueError, match=r"no row has a (class|target)"):
             self.fit(estimator, np.full(150, np.nan), stored, tmp_path)
 
-    def test_minus_one_and_one_is_not_two_classes(
+    def test_minus_one_and_zero_is_not_two_classes(
         self, estimator: Callable[..., Any], stored: bool, tmp_path: Path
     ) -> None:
-        with pytest.raises(ValueError, match="-1 means an unlabelled row, so number two classes 0 and 1"):
-            self.fit(estimator, np.where(Y == 0, -1, 1), stored, tmp_path)
+        with pytest.raises(ValueError, match="-1 means an unlabeled row, so number two classes 0 and 1"):
+            self.fit(estimator, np.where(Y == 0, -1, 0), stored, tmp_path)
 
     @pytest.mark.parametrize("value", [np.inf, -np.inf])
     def test_infinite(self, estimator: Callable[..., Any], stored: bool, tmp_path: Path, value: float) -> None:

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.datasets import load_iris
 
-from daskfs import FisherScore, LaplacianScore, PearsonScore, VarianceScore
+from daskfs import FisherScore, LaplacianScore, PearsonScore, VarianceScore, evaluate_selectors
 from tests.reference.scores import fisher, pearson, pearson_one_vs_rest
 
 X, Y = load_iris(return_X_y=True)
@@ -54,6 +54,22 @@ class TestClasses:
 
     def test_booleans_are_two_classes(self) -> None:
         np.testing.assert_allclose(FisherScore().fit(X, Y == 1).scores_, fisher(X, (Y == 1).astype(int)), rtol=1e-10)
+
+    @pytest.mark.parametrize("stored", [False, True])
+    def test_minus_one_and_one_are_two_classes(self, stored: bool, tmp_path: Path) -> None:
+        np.save(tmp_path / "X.npy", X)
+        signs = np.where(Y == 2, 1, -1)
+        found = FisherScore().fit(tmp_path / "X.npy" if stored else X, signs)
+        np.testing.assert_array_equal(found.scores_, FisherScore().fit(X, Y == 2).scores_)
+        known = np.where(KNOWN, signs.astype(float), np.nan)
+        np.testing.assert_allclose(FisherScore().fit(X, known).scores_, fisher(X[KNOWN], signs[KNOWN] > 0), rtol=1e-10)
+
+    def test_minus_one_and_one_are_two_classes_of_an_evaluation(self) -> None:
+        found, expected = (
+            evaluate_selectors([FisherScore()], X, y, n_selected=2, labels=[3, 9], setting="both").values
+            for y in (np.where(Y == 2, 1, -1), Y == 2)
+        )
+        assert found.equals(expected)
 
     def test_two_classes_give_pearson_the_sign_of_the_code(self) -> None:
         found = PearsonScore().fit(X, (Y == 2).astype(int)).score_fields_["correlation"]

@@ -130,7 +130,7 @@ CASES: dict[str, Case] = {
         target(ONE_CLASS), INPUT, ("method FisherScore needs labels that differ", "all 9 labelled rows have one class")
     ),
     "one class besides -1": Case(
-        target(np.where(np.arange(N_SAMPLES) < 3, 0, -1)), INPUT, ("one class, '0'", "-1 means an unlabelled row")
+        target(np.where(np.arange(N_SAMPLES) < 3, 0, -1)), INPUT, ("one class, '0'", "-1 means an unlabeled row")
     ),
     "one target": Case(
         target(np.full(N_SAMPLES, 7.5), methods=["PearsonScore"]), INPUT, ("all 30 labelled rows have one value",)

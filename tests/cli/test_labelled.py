@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import yaml
 
-from daskfs import LSDF, SemiSupervisedLaplacianScore, SupervisedLaplacianScore, knn_graph
+from daskfs import LSDF, FisherScore, SemiSupervisedLaplacianScore, SupervisedLaplacianScore, knn_graph
 
 from .command import Outcome, basic_job, daskfs, refused, rows_of, write_job
 
@@ -249,3 +250,72 @@ def test_lists_that_are_gone_are_made_again(done: Path, tmp_path: Path, lists: s
     stage = "targets-target" if lists == "target" else lists
     assert again.json["recomputed"] == {stage: 1}
     assert (folder / "run" / "ranking.csv").read_bytes() == before
+
+
+# ------------------------------------------------------------------------------------------ classes -1 and 1
+NOTE = "labels hold -1 and 1 only and are read as two classes; set data.unlabeled"
+
+
+def signs() -> np.ndarray:
+    return np.where(matrix()[:, 1] > 0, 1, -1)
+
+
+def sign_job(folder: Path, batch: bool = False, **data: Any) -> Path:
+    path = job(folder, signs(), ["FisherScore", "LSDF"], evaluate={"n_selected": 2, "n_splits": 3})
+    np.save(folder / "batch.npy", np.arange(N_SAMPLES) % 2)
+    text = yaml.safe_load(path.read_text())
+    text["data"] |= {**data, **({"batch": str(folder / "batch.npy")} if batch else {})}
+    return write_job(folder, text)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_minus_one_and_one_are_two_classes_and_the_summary_says_so(batch: bool, tmp_path: Path) -> None:
+    outcome = daskfs("run", sign_job(tmp_path, batch), "-q", "--json")
+    assert outcome.code == 0
+    assert outcome.err.count(NOTE) == 1
+    data = outcome.json["data"]
+    assert (data["n_labelled"], list(data["classes"])) == (N_SAMPLES, ["-1", "1"])
+    assert [text for text in outcome.json["warnings"] if NOTE in text] == outcome.json["warnings"]
+    assert (tmp_path / "run" / "report.html").read_text().count(NOTE) == 1
+    if not batch:
+        expected = FisherScore().fit(matrix(), signs() > 0).scores_
+        np.testing.assert_array_equal(scores(tmp_path, "FisherScore"), expected)
+    confirmed = daskfs("run", tmp_path / "job.yaml", "-q", "--overwrite", "--set", "data.unlabeled=none")
+    assert (confirmed.code, confirmed.err) == (0, "")
+
+
+def test_unlabeled_settles_it(tmp_path: Path) -> None:
+    refused(daskfs("run", sign_job(tmp_path, unlabeled=-1), "-q"), INPUT, "FisherScore", "one class")
+    np.save(tmp_path / "y.npy", np.where(np.arange(N_SAMPLES) % 5 == 0, 9, signs()))
+    for unlabeled, classes in (("9", ["-1", "1"]), ("auto", ["1", "9"]), ("none", ["-1", "1", "9"])):
+        arguments = (tmp_path / "X.npy", "--labels", tmp_path / "y.npy", "--unlabeled", unlabeled, "--json")
+        assert list(daskfs("inspect", *arguments).json["classes"]) == classes
+
+
+def test_tiles_keep_what_means_an_unlabeled_row(tmp_path: Path) -> None:
+    sign_job(tmp_path)
+    source = (tmp_path / "X.npy", "--labels", tmp_path / "y.npy")
+    assert NOTE in daskfs("inspect", *source).out
+    for name, option, noted in (("guessed", (), True), ("settled", ("--unlabeled", "none"), False)):
+        tiles = tmp_path / name
+        converted = daskfs("convert", source[0], tiles, *source[1:], *option, "--workers", 0, "-q")
+        assert (NOTE in converted.out, NOTE in daskfs("inspect", tiles).out) == (noted, noted)
+        ranked = {
+            "data": {"source": str(tiles)},
+            "methods": ["FisherScore"],
+            "evaluate": None,
+            "cluster": {"workers": 0},
+        }
+        path = write_job(tmp_path, {**ranked, "output": {"path": str(tmp_path / f"run-{name}")}})
+        outcome = daskfs("run", path, "-q", "--json")
+        assert (outcome.json["data"]["n_labelled"], NOTE in outcome.err) == (N_SAMPLES, noted)
+        told = ("data.unlabeled was settled when", name, "convert again")
+        refused(daskfs("plan", path, "--set", "data.unlabeled=none"), USAGE, *told)
+
+
+def test_a_row_that_svmlight_says_nothing_of(tmp_path: Path) -> None:
+    lines = [f"{label} 1:{row % 7} 2:1" for row, label in enumerate(["+1", "-1", "0"] * 8)]
+    (tmp_path / "X.svm").write_text("\n".join(lines))
+    inspect = ("inspect", tmp_path / "X.svm", "--labels", "target")
+    refused(daskfs(*inspect), INPUT, "targets -1, 0 and 1", "data.unlabeled")
+    assert daskfs(*inspect, "--unlabeled", "0", "--json").json["classes"] == {"-1": 8, "1": 8}

@@ -64,6 +64,39 @@ def test_targets(raw: np.ndarray, task: str, targets: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("raw", "unlabeled", "codes", "classes"),
+    [
+        (np.array([1, -1, -1]), "auto", [1, 0, 0], ("-1", "1")),
+        (np.array([1.0, NAN, -1.0]), "auto", [1, -1, 0], ("-1", "1")),
+        (objects(1, None, -1), "auto", [1, -1, 0], ("-1", "1")),
+        (np.array([1, -1, 0]), "auto", [1, -1, 0], ("0", "1")),
+        (objects("b", "a", -1), "auto", [1, 0, -1], ("a", "b")),
+        (np.array(["1", "-1", "0"]), "auto", [2, 0, 1], ("-1", "0", "1")),
+        (np.array([1, -1, 0]), "none", [2, 0, 1], ("-1", "0", "1")),
+        (np.array([0, -1, -1]), "none", [1, 0, 0], ("-1", "0")),
+        (objects(0, None, -1), "none", [1, -1, 0], ("-1", "0")),
+        (np.array([1, -1, 1]), "-1", [0, -1, 0], ("1",)),
+        (np.array([1, -1, 1]), "-1.0", [0, -1, 0], ("1",)),
+        (np.array([0.5, -1.0, 1.0]), "-1", [0, -1, 1], ("0.5", "1.0")),
+        (np.array([1, -1, 0]), "0", [1, 0, -1], ("-1", "1")),
+        (np.array(["10", "?", "9"]), "?", [1, -1, 0], ("9", "10")),
+        (np.array([1, 2, 1]), "?", [0, 1, 0], ("1", "2")),
+    ],
+)
+def test_what_means_an_unlabeled_row(
+    raw: np.ndarray, unlabeled: str, codes: list[int], classes: tuple[str, ...]
+) -> None:
+    labels = encode_labels(raw, 3, "classification", unlabeled)
+    assert labels.classes == classes
+    np.testing.assert_array_equal(labels.values, codes)
+
+
+@pytest.mark.parametrize("raw", [np.array([1.5, -9, 2]), np.array(["1.5", "-9", "2"]), objects(1.5, -9, 2)])
+def test_targets_that_mean_an_unlabeled_row(raw: np.ndarray) -> None:
+    np.testing.assert_array_equal(encode_labels(raw, 3, "regression", "-9").values, [1.5, NAN, 2])
+
+
+@pytest.mark.parametrize(
     ("raw", "n_samples", "task", "parts"),
     [
         (np.zeros(149, dtype=int), 150, "auto", ["labels have 149 values, X has 150 rows"]),
@@ -75,7 +108,7 @@ def test_targets(raw: np.ndarray, task: str, targets: list[float]) -> None:
         (objects(1.0, {}), 2, "classification", ["type dict"]),
         (np.array([-1, -1]), 2, "auto", ["no row has a class"]),
         (np.array([NAN, NAN]), 2, "auto", ["no row has a target"]),
-        (np.array([-1, 1, 1]), 3, "auto", ["-1 and one class, '1'", "unlabelled"]),
+        (np.array([-1, 0, 0]), 3, "auto", ["-1 and one class, '0'", "unlabeled", "data.unlabeled to none"]),
         (np.arange(100), 100, "auto", ["100 different values in 100 rows", "data.task"]),
         (np.arange(408) % 51, 408, "auto", []),
         (np.arange(204) % 51, 204, "auto", ["51 different values", "data.task"]),

@@ -63,8 +63,8 @@ def test_svmlight_is_read_as_scikit_learn_does(content: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("targets", "expected"),
     [
-        ("-1 +1 -1", np.array(["-1", "1", "-1"], dtype=object)),
-        ("-1 1 nan", np.array(["-1", "1", None], dtype=object)),
+        ("-1 +1 -1", np.array([-1, 1, -1])),
+        ("-1 1 nan", np.array([-1, 1, None], dtype=object)),
         ("-1 2 3", np.array([-1, 2, 3])),
         ("0 1 nan", np.array([0, 1, None], dtype=object)),
         ("0.5 1 nan", np.array([0.5, 1, np.nan])),
@@ -76,6 +76,11 @@ def test_targets(targets: str, expected: np.ndarray, tmp_path: Path) -> None:
     assert y is not None
     assert y.dtype == expected.dtype
     np.testing.assert_array_equal(y, expected)
+
+
+def test_targets_of_which_0_may_be_unlabeled(tmp_path: Path) -> None:
+    y = opened(tmp_path, "X.libsvm", "-1 1:1\n0 1:1\n1 1:1\n", labels="target", unlabeled="0").read_labels()
+    np.testing.assert_array_equal(y, [-1, 0, 1])
 
 
 def test_query_identifiers_are_groups(tmp_path: Path) -> None:
