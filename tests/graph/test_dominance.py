@@ -133,7 +133,7 @@ class TestPython:
         ("load", "part"),
         [
             (load_wine, "1 of 13 columns that vary ('proline') makes over 99% of"),
-            (partial(load_diabetes, scaled=False), "2 of 10 columns that vary ('s1', 's2') make 77% of"),
+            (partial(load_diabetes, scaled=False), "2 of 10 columns that vary ('s1', 's2') make 76% of"),
             (load_breast_cancer, "2 of 30 columns that vary ('worst area', 'mean area') make over 99% of"),
         ],
     )
