@@ -140,7 +140,9 @@ class _Judged:
 
 def _judged(run: Evaluated, setting: str, model: str, wanted: Mapping[str, Any]) -> _Judged:
     task, notes = run.manifest["data"]["task"], []
-    known = metrics_of(run.models[model], task)
+    # the usual metrics of a model were others in earlier versions
+    known = list(dict.fromkeys(str(row["metric"]) for row in run.summary if row["model"] == model))
+    known = known or list(metrics_of(run.models[model], task))
     metric = wanted["metric"] or known[0]
     if metric not in known:
         notes.append(f"{run.name} is judged by {known[0]}: model {model} has no {metric} there.")

@@ -20,7 +20,7 @@ from daskfs.store import layout
 from daskfs.store.lease import Lease, holder, leased, owner
 from daskfs.store.store import Store
 from daskfs.store.writing import NO_ROOM, no_room, writing
-from daskfs.version import __version__
+from daskfs.version import CHANGED_SINCE, __version__
 
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 """What a file system without locks says."""
@@ -253,8 +253,9 @@ def describe_difference(manifest: Mapping[str, Any], identity: Mapping[str, Any]
     """Describe how a stored run differs from a job: its version of daskfs, else the keys with their stored and new
     values. Empty for a run of this job.
     """
-    if manifest["daskfs_version"] != __version__:
-        return f"was begun by daskfs {manifest['daskfs_version']}, this is {__version__}"
+    if (begun_by := manifest["daskfs_version"]) != __version__:
+        changed = f", which {CHANGED_SINCE[begun_by]}" if begun_by in CHANGED_SINCE else ""
+        return f"was begun by daskfs {begun_by}, which can finish it; this is {__version__}{changed}"
     found = _differences(manifest["job"], identity)
     more = f"; and {len(found) - MAX_KEYS} more" if len(found) > MAX_KEYS else ""
     return f"holds a run of another job; these keys differ: {'; '.join(found[:MAX_KEYS])}{more}" if found else ""

@@ -281,7 +281,9 @@ def induced(lists: KNNGraph, rows: np.ndarray) -> KNNGraph:
     indices, distances = np.full((rows.size, 7), -1), np.full((rows.size, 7), np.inf)
     for number, row in enumerate(rows):
         kept = [
-            (place[int(j)], d) for j, d in zip(lists.indices[row][:6], lists.distances[row], strict=False) if int(j) in place
+            (place[int(j)], d)
+            for j, d in zip(lists.indices[row][:6], lists.distances[row], strict=False)
+            if int(j) in place
         ]
         for column, (neighbor, distance) in enumerate(kept):
             indices[number, column], distances[number, column] = neighbor, distance
