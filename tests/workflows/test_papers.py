@@ -252,11 +252,13 @@ def test_evaluation_workflow_tells_both_settings_and_the_gap(tmp_path: Path) -> 
         "SSelect trade_off=0.5",
         "RLSR",
         "RandomOrder",
+        "AllFeatures",
+        "MajorityClass",
     }
     models = {(row["model"], row["metric"]) for row in rows}
-    assert models == {("knn", "accuracy"), ("linear-svm", "accuracy"), ("forest", "balanced_accuracy")}
+    assert models == {(model, "balanced_accuracy") for model in ("knn", "linear-svm", "forest")}
     cells = {(row["setting"], row["method"], row["draw"], row["fold"], row["model"]) for row in rows}
-    assert len(cells) == len(rows) == 2 * 6 * 2 * 3 * 3
+    assert len(cells) == len(rows) == 2 * 8 * 2 * 3 * 3
     gaps = rows_of(tmp_path / "run/gap.csv")
     assert {row["method"] for row in gaps} == methods
     by_chance = means(tmp_path / "run", method="RandomOrder", model="linear-svm", n_selected=5)
