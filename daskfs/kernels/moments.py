@@ -69,62 +69,62 @@ def column_moments(
     """Two-pass moments of a dense (n_rows, width) array of any real dtype, or of a CSR matrix, without densifying
     it.
 
-    `weights`, shape (n_rows,), float64, say how many rows each row of a dense array counts for; rows of weight 0 have
-    no say in minimum and maximum either. With `rows`, row numbers, the moments are those of ``F[rows]``, and `weights`
-    are of these; only a block of them is copied at a time. Without weights NaN is a value that is missing: the moments
-    of each column are those of the others, with the bits that they have alone.
+    `weights`, shape (n_rows,), float64, say how many rows each row counts for; rows of weight 0 are left out of minimum
+    and maximum too, and weights of 1 give the bits of none. With `rows`, row numbers, the moments are those of
+    ``F[rows]`` of a dense array, and `weights` are of these; only a block of them is copied at a time. NaN is a value
+    that is missing: the moments of each column are those of the others, with the bits that they have alone.
     """
-    if weights is not None:
-        return _weighted_moments(np.asarray(F), weights, passes, rows)
     if is_sparse(F):
-        return _sparse_moments(F)
+        return _sparse_moments(F, weights)
     n_rows, width = F.shape[0] if rows is None else rows.size, F.shape[1]
-    ones = np.ones((1, min(n_rows, rows_at_once(width))))
+    count = n_rows if weights is None else float(weights.sum())
     total = np.zeros(width)
     minimum, maximum = np.full(width, np.inf), np.full(width, -np.inf)
-    for _, block in _blocks(F, rows):
-        total += passes.weighted_sums(block, ones[:, : len(block)])[0]
-        low, high = passes.extremes(block)
-        np.minimum(minimum, low, out=minimum)
-        np.maximum(maximum, high, out=maximum)
+    for own, block in _weighted_blocks(F, weights, rows):
+        total += passes.weighted_sums(block, own)[0]
+        counted = own[0] > 0
+        if counted.any():
+            low, high = passes.extremes(block if counted.all() else block[counted])
+            np.minimum(minimum, low, out=minimum)
+            np.maximum(maximum, high, out=maximum)
     if np.isnan(total).any():
-        return _observed_moments(F, passes, rows)
-    mean = total / max(n_rows, 1)
+        return _observed_moments(F, weights, passes, rows)
+    mean = total / (count or 1)
     residual, m2 = np.zeros(width), np.zeros(width)
-    for _, block in _blocks(F, rows):
-        sums, squares = passes.deviation_sums(block, mean, ones[:, : len(block)])
+    for own, block in _weighted_blocks(F, weights, rows):
+        sums, squares = passes.deviation_sums(block, mean, own)
         residual += sums[0]
         m2 += squares[0]
-    correction = residual / max(n_rows, 1)
-    m2 = np.maximum(m2 - n_rows * correction**2, 0.0)
-    return Moments(n_rows, mean + correction, m2, minimum, maximum)
+    correction = residual / (count or 1)
+    m2 = np.maximum(m2 - count * correction**2, 0.0)
+    return Moments(count, mean + correction, m2, minimum, maximum)
 
 
-def _observed_moments(F: np.ndarray, passes: Passes, rows: np.ndarray | None) -> Moments:
+def _observed_moments(F: np.ndarray, weights: np.ndarray | None, passes: Passes, rows: np.ndarray | None) -> Moments:
     """Return the moments of the values that are there. What is missing is taken to be 0 in sums, and to be the mean in
     sums of deviations: it adds an exact 0 to each.
     """
     width = F.shape[1]
-    ones = np.ones((1, rows_at_once(width)))
     count, total = np.zeros((2, width))
     minimum, maximum = np.full(width, np.inf), np.full(width, -np.inf)
-    for _, block in _blocks(F, rows):
+    for own, block in _weighted_blocks(F, weights, rows):
         values = block.astype(np.float64)
         gone = np.isnan(values)
-        count += len(block) - np.count_nonzero(gone, axis=0)
+        count += passes.weighted_sums((~gone).astype(np.float64), own)[0]
+        gone |= own.T == 0
         for stand_in, extreme, of_both in ((np.inf, np.min, np.minimum), (-np.inf, np.max, np.maximum)):
             values[gone] = stand_in
             found = minimum if of_both is np.minimum else maximum
             of_both(found, extreme(values, axis=0), out=found)
         values[gone] = 0.0
-        total += passes.weighted_sums(values, ones[:, : len(block)])[0]
-    some = np.maximum(count, 1)
+        total += passes.weighted_sums(values, own)[0]
+    some = np.where(count > 0, count, 1)
     mean = total / some
     residual, m2 = np.zeros(width), np.zeros(width)
-    for _, block in _blocks(F, rows):
+    for own, block in _weighted_blocks(F, weights, rows):
         values = block.astype(np.float64)
         np.copyto(values, mean, where=np.isnan(values))
-        sums, squares = passes.deviation_sums(values, mean, ones[:, : len(block)])
+        sums, squares = passes.deviation_sums(values, mean, own)
         residual += sums[0]
         m2 += squares[0]
     correction = residual / some
@@ -138,36 +138,36 @@ def _blocks(F: np.ndarray, rows: np.ndarray | None) -> Iterator[tuple[slice, np.
         yield part, F[part] if rows is None else F.take(rows[part], axis=0)
 
 
-def _weighted_moments(F: np.ndarray, weights: np.ndarray, passes: Passes, rows: np.ndarray | None) -> Moments:
-    width = F.shape[1]
-    mean, m2 = weighted_deviation(F, weights, passes, rows) if weights.any() else (np.zeros(width), np.zeros(width))
-    minimum, maximum = np.full(width, np.inf), np.full(width, -np.inf)
+def _weighted_blocks(
+    F: np.ndarray, weights: np.ndarray | None, rows: np.ndarray | None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield blocks of F, or of ``F[rows]``, with the weights of their rows, shape (1, n_rows); ones without weights."""
+    ones = np.ones((1, rows_at_once(F.shape[1])))
     for part, block in _blocks(F, rows):
-        counted = weights[part] > 0
-        if counted.any():
-            low, high = passes.extremes(block if counted.all() else block[counted])
-            np.minimum(minimum, low, out=minimum)
-            np.maximum(maximum, high, out=maximum)
-    return Moments(float(weights.sum()), mean, m2, minimum, maximum)
+        yield ones[:, : len(block)] if weights is None else weights[None, part], block
 
 
-def _sparse_moments(F: sp.csr_matrix) -> Moments:
+def _sparse_moments(F: sp.csr_matrix, weights: np.ndarray | None) -> Moments:
     n_rows, width = F.shape
     columns = F.tocsc()
     columns.sum_duplicates()  # of the copy: entries stored twice are one value
-    stored = np.diff(columns.indptr)
-    owner = np.repeat(np.arange(width), stored)
+    owner = np.repeat(np.arange(width), np.diff(columns.indptr))
     values = columns.data.astype(np.float64)
-    count: int | np.ndarray = n_rows
+    own = np.ones(values.size) if weights is None else weights[columns.indices]
     gone = np.isnan(values)
+    count: float | np.ndarray = n_rows if weights is None else float(weights.sum())
+    n_counted = np.full(width, n_rows if weights is None else np.count_nonzero(weights))
     if gone.any():
-        count = n_rows - np.bincount(owner[gone], minlength=width).astype(np.float64)
-        owner, values = owner[~gone], values[~gone]
-        stored = np.bincount(owner, minlength=width)
-    mean = np.bincount(owner, weights=values, minlength=width) / np.maximum(count, 1)
+        n_counted = n_counted - np.bincount(owner[gone & (own > 0)], minlength=width)
+        count = np.where(n_counted > 0, count - np.bincount(owner[gone], own[gone], width), 0.0)
+    kept = ~gone & (own > 0)
+    owner, values, own = owner[kept], values[kept], own[kept]
+    has_zeros = n_counted > np.bincount(owner, minlength=width)  # that are not stored
+    mean = np.bincount(owner, own * values, width) / np.where(np.equal(count, 0), 1, count)
     deviation = values - mean[owner]
-    m2 = np.bincount(owner, weights=deviation**2, minlength=width) + (count - stored) * mean**2
-    implicit = np.where(stored < count, 0.0, np.nan)
+    zeros = np.where(has_zeros, count - np.bincount(owner, own, width), 0.0)
+    m2 = np.bincount(owner, own * deviation**2, width) + zeros * mean**2
+    implicit = np.where(has_zeros, 0.0, np.nan)
     minimum, maximum = np.full(width, np.inf), np.full(width, -np.inf)
     np.minimum.at(minimum, owner, values)
     np.maximum.at(maximum, owner, values)
@@ -188,9 +188,14 @@ def merge_moments(a: Moments, b: Moments) -> Moments:
     )
 
 
-def common_count(counts: np.ndarray) -> int | np.ndarray:
-    """Return the counts of :class:`Moments` as stored, shape (width,): one number where no value is missing."""
-    return int(counts[0]) if (counts == counts[0]).all() else counts
+def common_count(counts: np.ndarray) -> float | np.ndarray:
+    """Return the counts of :class:`Moments` as stored, shape (width,): one number where no value is missing, an integer
+    where it is whole.
+    """
+    if (counts != counts[0]).any():
+        return counts
+    count = float(counts[0])
+    return int(count) if count.is_integer() else count
 
 
 def cell_rows(width: int, sparse: bool) -> int:
@@ -203,16 +208,16 @@ def cell_rows(width: int, sparse: bool) -> int:
     return 1 << (max(1, min(1024, 2**17 // max(width, 1))).bit_length() - 1)
 
 
-def tree_moments(F: np.ndarray | sp.csr_matrix) -> Moments:
-    """Moments by cells of rows that are merged two by two.
+def tree_moments(F: np.ndarray | sp.csr_matrix, weights: np.ndarray | None = None) -> Moments:
+    """Moments by cells of rows that are merged two by two; `weights` are as of :func:`column_moments`.
 
     A band whose number of rows is a power of two, and at least a cell, is a whole subtree: merging bands two by two
     with :func:`merge_tree` gives the same bits for every such height of bands.
     """
     if not F.shape[0]:
         return column_moments(F)
-    size = cell_rows(F.shape[1], is_sparse(F))
-    return merge_tree(column_moments(F[rows]) for rows in row_blocks(F.shape[0], size))
+    cells = row_blocks(F.shape[0], cell_rows(F.shape[1], is_sparse(F)))
+    return merge_tree(column_moments(F[rows], None if weights is None else weights[rows]) for rows in cells)
 
 
 Part = TypeVar("Part")

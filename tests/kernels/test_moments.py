@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,8 +152,47 @@ class TestSparseMoments:
         np.testing.assert_array_equal(F.indices, [1, 0])
 
 
+def weighted_columns(form: str) -> tuple[Any, FloatArray]:
+    """Return columns of which one is constant on the rows that count, and another one missing or 0, and weights."""
+    rng = np.random.default_rng(9)
+    weights = rng.integers(0, 4, size=3000).astype(np.float64)
+    F = offset_columns(offset=30.0)
+    F[:, 1] = np.where(weights > 0, 0.1, F[:, 1])
+    if "sparse" in form:
+        F[rng.random(F.shape) < 0.7] = 0.0
+    if "missing" in form:
+        F[rng.random(F.shape) < 0.2] = np.nan
+        F[weights > 0, 2] = np.nan
+    return sp.csr_matrix(F) if "sparse" in form else F, weights
+
+
+@pytest.mark.parametrize("form", ["dense", "missing", "sparse", "sparse, missing"])
+class TestWeights:
+    def test_whole_weights_are_repeated_rows(self, form: str) -> None:
+        F, weights = weighted_columns(form)
+        expected = column_moments(F[np.repeat(np.arange(len(weights)), weights.astype(int))])
+        for moments in (column_moments(F, weights), tree_moments(F, weights)):
+            np.testing.assert_array_equal(moments.count, expected.count)
+            np.testing.assert_array_equal(moments.is_constant, expected.is_constant)
+            assert_close(moments, dataclasses.replace(expected, count=moments.count))
+        assert expected.is_constant.tolist() == [False, "sparse" not in form, "missing" in form, False, False]
+
+    def test_ones_are_no_weights_to_the_bit(self, form: str) -> None:
+        F, weights = weighted_columns(form)
+        for name, value in vars(tree_moments(F)).items():
+            np.testing.assert_array_equal(getattr(tree_moments(F, np.ones(len(weights))), name), value, err_msg=name)
+
+    def test_no_row_counts(self, form: str) -> None:
+        F, weights = weighted_columns(form)
+        part, nothing = tree_moments(F, weights), tree_moments(F, np.zeros(len(weights)))
+        assert not np.any(nothing.count)
+        assert nothing.is_constant.all()
+        for name, value in vars(merge_moments(nothing, part)).items():
+            np.testing.assert_array_equal(value, getattr(part, name), err_msg=name)
+
+
 def assert_close(a: Moments, b: Moments) -> None:
-    assert a.count == b.count
+    assert np.all(a.count == b.count)
     np.testing.assert_allclose(a.mean, b.mean, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(a.m2, b.m2, rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(a.minimum, b.minimum)
