@@ -318,11 +318,17 @@ class _Run:
         known = [{key: batch[key] for key in ("number", "name", "methods")} for batch in batches]
         planned = plan_run(self.job, tiles, info.task, limit, names, known)
         raw = self.store.read_json(layout.PLAN_JSON)
-        if raw is not None and raw.get("facts", {}).get("job") == planned.facts["job"]:
-            planned = Plan.from_json(raw, self.store.url)  # slabs stay as they were, whatever the memory is now
-        else:
+        if raw is None:
             self.store.write_json(layout.PLAN_JSON, planned.to_json())
-        return planned
+            return planned
+        stored = Plan.from_json(raw, self.store.url)  # slabs stay as they were, whatever the memory is now
+        if stored.facts.get("job") != planned.facts["job"]:
+            msg = (
+                f"{self.store.url} was begun by another state of daskfs, which computes other values. Choose another "
+                "output.path, or start over with --overwrite."
+            )
+            raise StoreError(msg)
+        return stored
 
     def _report(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         self.progress.unit_done(stage, unit, facts)

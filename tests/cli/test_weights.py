@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,21 @@ def test_a_conversion_that_was_begun_is_finished(tmp_path: Path) -> None:
     assert again.code == 0
     assert again.json["recomputed"]["labels"] == 1
     assert daskfs(*command).json["recomputed"] == {}
+
+
+def test_a_run_of_a_daskfs_that_computes_other_values_is_not_resumed(tmp_path: Path) -> None:
+    """Such as one whose z-scores are without weights; what it recorded is kept."""
+    job = basic_job(tmp_path)
+    job["data"] = from_npy(tmp_path)
+    path, run = write_job(tmp_path, job), tmp_path / "run"
+    assert daskfs("run", path, "-q").code == 0
+    plan = json.loads((run / "plan.json").read_text())
+    plan["facts"]["job"] = "of another daskfs"
+    (run / "plan.json").write_text(json.dumps(plan))
+    (run / "records/rank/000000.json").unlink()
+    refused(daskfs("run", path, "-q"), 3, str(run), "computes other values", "--overwrite")
+    assert json.loads((run / "plan.json").read_text()) == plan
+    assert daskfs("run", path, "-q", "--overwrite").code == 0
 
 
 def test_other_weights_are_another_run(tmp_path: Path) -> None:
