@@ -149,7 +149,8 @@ def score_features(
     check_missing(tiles.missing_policy, methods)
     columns = slab_columns(shape, is_scaled(methods), memory_limit, pairwise=tiles.is_pairwise)
     unknown = {name: found for name, found in lists.items() if name not in known}
-    stages = plan_transforms(shape, asked_scalings(methods, {} if given is not None else unknown))
+    searched = {} if given is not None else unknown
+    stages = plan_transforms(shape, asked_scalings(methods, searched, weighted=tiles.scales.is_weighted))
     if given is None:
         check_pairwise(tiles.missing_policy, unknown)
     stages += plan_all_lists(shape, unknown, memory_limit, given, pairwise=tiles.is_pairwise)
@@ -214,7 +215,7 @@ def find_lists(
     wanted = {spec.name: (spec, k)}
     check_sparse(spec, tiles.shape.is_sparse)
     check_pairwise(tiles.missing_policy, wanted)
-    stages = plan_transforms(tiles.shape, asked_scalings([], wanted))
+    stages = plan_transforms(tiles.shape, asked_scalings([], wanted, weighted=tiles.scales.is_weighted))
     stages += plan_graph(tiles.shape, spec, k, pairwise=tiles.is_pairwise)
     run_all(context, stages, client)
     recall = store.read_json(layout.RECALL_SUMMARY.format(spec.name))

@@ -84,9 +84,9 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             none.
         sample_weight
             How many rows each row counts for, shape (n_samples,), finite and not negative; None for one each. A row of
-            weight 2 counts as two rows and one of weight 0 not at all, in moments, class counts, distributions and
-            degrees, where an edge counts by the product of the weights of its rows. Neighbors are found, values scaled
-            (``graph_scaling``, ``score_scaling``) and widths t chosen without weights.
+            weight 2 counts as two rows and one of weight 0 not at all, in moments, z-scores, class counts,
+            distributions and degrees, where an edge counts by the product of the weights of its rows. Neighbors are
+            found, widths t chosen and the median of the scaling "total" taken without weights.
 
         Returns
         -------

@@ -50,7 +50,8 @@ def find_lists_of_rows(context: Context, parameters: Mapping[str, Any], unit: in
     from outside, store what it induces on the rows.
     """
     one = Design(parameters).sets_of_rows()[unit]
-    places = seen_by(context, parameters, one).places
+    seen = seen_by(context, parameters, one)
+    places, policy = seen.places, context.tiles.missing_policy
     given, arrays = parameters["given"], dict[str, np.ndarray]()
     wanted = lists_over_rows(methods_from(parameters["methods"]), places.size, parameters)
     if given is not None:
@@ -58,18 +59,15 @@ def find_lists_of_rows(context: Context, parameters: Mapping[str, Any], unit: in
     if given == "matrix":
         matrix = induced_matrix(context.store, rows)
         arrays = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
-    elif given == "lists":
-        for name in wanted:
-            arrays[f"{name}/indices"], arrays[f"{name}/distances"] = induced_lists(context.store, name, rows)
-    elif lists := {name: (spec, min(k, places.size - 1)) for name, (spec, k) in wanted.items()}:
-        own = memory_context(rows_of_sample(context, parameters)[places], None, None, context.tiles.missing_policy)
-        shape = own.tiles.shape
-        stages = plan_transforms(shape, asked_scalings([], lists))
-        stages += plan_all_lists(shape, lists, parameters["memory_limit"], pairwise=own.tiles.is_pairwise)
-        run_all(own, stages, None)
-        for name in lists:
-            arrays[f"{name}/indices"] = own.store.open(layout.KNN_INDICES.format(name))[...]
-            arrays[f"{name}/distances"] = own.store.open(layout.KNN_DISTANCES.format(name))[...]
+    else:
+        if given == "lists":
+            lists = {name: induced_lists(context.store, name, rows) for name in wanted}
+        else:
+            own = memory_context(rows_of_sample(context, parameters)[places], None, seen.weights, policy)
+            lengths = {name: (spec, min(k, places.size - 1)) for name, (spec, k) in wanted.items()}
+            lists = _searched(own, lengths, parameters)
+        for name, (indices, distances) in lists.items():
+            arrays |= {f"{name}/indices": indices, f"{name}/distances": distances}
     context.store.write_arrays(layout.EVALUATION_LISTS.format(one.rows), arrays)
     return {"n_rows": int(places.size), "lists": sorted(wanted)}
 
@@ -184,12 +182,16 @@ def _combined_table(X: Matrix, method: Method, seen: Seen, parameters: Mapping[s
 
 
 def _found_lists(own: Context, method: Method, parameters: Mapping[str, Any]) -> NeighborTables:
-    """Return the neighbor lists of the rows of a context, searched as in a run."""
-    shape = own.tiles.shape
-    lists = lists_over_rows([method], shape.n_samples, parameters)
+    """Return the neighbor lists of one method over the rows of a context."""
+    return _searched(own, lists_over_rows([method], own.tiles.shape.n_samples, parameters), parameters)
+
+
+def _searched(own: Context, lists: Mapping[str, tuple[Lists, int]], parameters: Mapping[str, Any]) -> NeighborTables:
+    """Return some neighbor lists of the rows of a context, searched as in a run."""
     if not lists:
         return {}
-    stages = plan_transforms(shape, asked_scalings([], lists))
+    shape = own.tiles.shape
+    stages = plan_transforms(shape, asked_scalings([], lists, weighted=own.tiles.scales.is_weighted))
     stages += plan_all_lists(shape, lists, parameters["memory_limit"], pairwise=own.tiles.is_pairwise)
     run_all(own, stages, None)
     indices, distances = layout.KNN_INDICES, layout.KNN_DISTANCES

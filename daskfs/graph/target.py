@@ -57,7 +57,7 @@ def find_target_neighbors(context: Context, parameters: Mapping[str, Any], unit:
     lists, k = TargetGraph(**parameters["lists"]), int(parameters["k"])
     store, n_samples = context.store, context.tiles.shape.n_samples
     target = counted_target(context)
-    by_target = sorted_targets(target, lists.standardize, n_samples)
+    by_target = sorted_targets(target, lists.standardize, context.weights())
     for rows in unit_blocks(n_samples, int(parameters["blocks_per_unit"]), unit):
         indices, lengths = listed_by_target(by_target, target, rows, k)
         store.open(layout.KNN_INDICES.format(lists.name))[rows] = indices
@@ -72,12 +72,12 @@ def counted_target(context: Context) -> np.ndarray:
     return np.asarray(labels.values, dtype=np.float64)
 
 
-def sorted_targets(target: np.ndarray, standardize: bool, n_samples: int) -> SortedTargets:
+def sorted_targets(target: np.ndarray, standardize: bool, weights: np.ndarray | None) -> SortedTargets:
     """Sort targets, or raise :class:`InputError` where they say nothing of how near rows are."""
-    by_target = SortedTargets.of(target, standardize, index_dtype(n_samples))
+    by_target = SortedTargets.of(target, standardize, index_dtype(target.size), weights)
     known = by_target.values
     if known.size < 2:
-        msg = f"neighbors by target need two labelled rows, and there are {known.size} of {n_samples}."
+        msg = f"neighbors by target need two labelled rows, and there are {known.size} of {target.size}."
         raise InputError(msg)
     if known[0] == known[-1]:
         msg = f"neighbors by target need targets that differ, and all {known.size} labelled rows have {known[0]:g}."

@@ -83,7 +83,8 @@ class DataBlock(Block):
         None,
         description=(
             "How many rows each row counts for: a column, a member, or a path; 0 leaves a row out of the scores. "
-            "Neighbors are found, values scaled and models of an evaluation fitted without weights."
+            "z-scores are by weight. Neighbors are found, missing values filled, the median of 'total' taken and "
+            "models of an evaluation fitted without weights."
         ),
     )
     groups: str | None = Field(

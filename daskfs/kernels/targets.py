@@ -24,7 +24,7 @@ class SortedTargets:
         Shape (n_labelled,): the rows by target, smallest or largest first. Among equal targets lower rows come first in
         both, so that the best of a long run of ties are the first ones from either side.
     scale
-        What differences are divided by: the population standard deviation, or 1.
+        What differences are divided by: the population standard deviation, by weight where rows have weights, or 1.
     """
 
     values: np.ndarray
@@ -33,7 +33,9 @@ class SortedTargets:
     scale: float
 
     @classmethod
-    def of(cls, target: np.ndarray, standardize: bool, dtype: np.dtype[np.generic]) -> SortedTargets:
+    def of(
+        cls, target: np.ndarray, standardize: bool, dtype: np.dtype[np.generic], weights: np.ndarray | None = None
+    ) -> SortedTargets:
         """Sort the rows whose target is known.
 
         Parameters
@@ -44,6 +46,8 @@ class SortedTargets:
             Measure differences in standard deviations of the known targets.
         dtype
             Of row numbers.
+        weights
+            How many rows each row counts for, shape (n_samples,); None for one each.
         """
         rows = np.flatnonzero(~np.isnan(target))
         values = target[rows]
@@ -51,9 +55,10 @@ class SortedTargets:
         values = values[order]
         ascending = rows[order].astype(dtype)
         del rows, order
+        own = None if weights is None else weights[ascending]
         descending = ascending[np.argsort(-values, kind="stable")]
         with np.errstate(over="ignore", invalid="ignore"):  # the caller judges a scale that is no number
-            scale = float(values.std()) if standardize and values.size else 1.0
+            scale = _deviation(values, own) if standardize and values.size else 1.0
         return cls(values, ascending, descending, scale)
 
     def nearest(self, target: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -104,6 +109,12 @@ class SortedTargets:
 
     def _lengths(self, place: np.ndarray, difference: np.ndarray) -> np.ndarray:
         return np.where(place < self.values.size, difference / self.scale, np.inf)
+
+
+def _deviation(values: np.ndarray, weights: np.ndarray | None) -> float:
+    """Return the population standard deviation, by weight where there are weights."""
+    mean = np.average(values, weights=weights)
+    return float(np.sqrt(np.average((values - mean) ** 2, weights=weights)))
 
 
 def first_by_length(indices: np.ndarray, lengths: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

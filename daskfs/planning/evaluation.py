@@ -229,11 +229,12 @@ def _inside(
     process = PROCESS_BYTES + descent_bytes(lists, used, memory_limit, pairwise=tiles.is_pairwise)
     columns = slab_columns(used, is_scaled(methods), memory_limit, pairwise=tiles.is_pairwise)
     n_labelled = None if tiles.n_labelled is None else min(tiles.n_labelled, used.n_samples)
-    searches = plan_transforms(used, asked_scalings([], over_rows)) if given is None else []
+    searches = plan_transforms(used, asked_scalings([], over_rows, weighted=tiles.has_weights)) if given is None else []
     if given is None:
         searches += plan_all_lists(used, over_rows, memory_limit, pairwise=tiles.is_pairwise)
     by_target = {name: found for name, found in lists.items() if name not in over_rows}
-    scoring = plan_transforms(used, asked_scalings(methods, {}, [wanted["scaling"] if wanted is not None else None]))
+    filtering = [wanted["scaling"] if wanted is not None else None]
+    scoring = plan_transforms(used, asked_scalings(methods, {}, filtering, weighted=tiles.has_weights))
     scoring += plan_all_lists(used, by_target, memory_limit)
     for method in methods:
         counts = (tiles.n_classes, n_labelled)
@@ -245,7 +246,7 @@ def _inside(
         raw = [method_to_json(method) for method in methods]
         scoring += plan_redundancy(used, raw, wanted, columns, process)
     if tiles.has_weights:
-        scoring = plan_weighted(scoring, used.n_samples)
+        searches, scoring = (plan_weighted(stages, used.n_samples) for stages in (searches, scoring))
     filled = (3 if used.is_sparse else 1) * used.x_bytes if tiles.is_pairwise else 0  # and column by column
     searching, scored = (
         max((s.peak_bytes for s in stages), default=process) + filled for stages in (searches, scoring)

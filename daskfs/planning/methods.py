@@ -24,6 +24,7 @@ from daskfs.store.tiles import Shape
 
 WEIGHTED = frozenset(
     {
+        "transform",
         "targets",
         "mixed",
         "edges-summary",

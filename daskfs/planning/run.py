@@ -109,7 +109,8 @@ def plan_run(
         raw = [method_to_json(method) for method in methods]
         stages += plan_combination(shape, raw, batches, process)
     else:
-        stages = plan_transforms(shape, asked_scalings(methods, {} if given is not None else lists, [filtering]))
+        searched = {} if given is not None else lists
+        stages = plan_transforms(shape, asked_scalings(methods, searched, [filtering], weighted=tiles.has_weights))
         if given is not None:
             stages.append(plan_given(given, shape.n_samples, longest_given(lists, given), process))
         counts = (tiles.n_classes, tiles.n_labelled)
@@ -127,7 +128,9 @@ def plan_run(
     tests, notes = plan_evaluation(job, tiles, methods, given, process, columns, memory_limit, names)
     stages += tests
     start = digest(tiles.fingerprint, dataclasses.asdict(shape), __version__)
-    settled = fingerprinted(plan_weighted(stages, shape.n_samples) if tiles.has_weights else stages, start)
+    if tiles.has_weights:  # a run that was begun with z-scores without weights must not be resumed
+        stages, start = plan_weighted(stages, shape.n_samples), digest(start, "weighted scales")
+    settled = fingerprinted(stages, start)
     facts: dict[str, Any] = {"n_selected": n_selected, "shape": dataclasses.asdict(shape), "grids": job.grids()}
     facts["notes"] = notes
     facts["given"] = None if given is None else dict(given.identity)

@@ -16,12 +16,17 @@ from daskfs.store.transforms import CELLS_AT_ONCE
 
 
 def asked_scalings(
-    methods: Sequence[Method], lists: Mapping[str, tuple[Lists, int]], beside: Iterable[Scaling | None] = ()
+    methods: Sequence[Method],
+    lists: Mapping[str, tuple[Lists, int]],
+    beside: Iterable[Scaling | None] = (),
+    *,
+    weighted: bool = False,
 ) -> tuple[Scaling, ...]:
     """Return the scalings whose statistics are taken in a pass of their own, in the order of their names.
 
-    "zscore" after another step asks for moments, wherever it is. "unit" asks for norms where some columns of all rows
-    are at hand, as for scores; the graph sees whole rows, which say their norms themselves.
+    "zscore" asks for moments, wherever it is, after another step or of rows that have weights. "unit" asks for norms
+    where some columns of all rows are at hand, as for scores; the graph sees whole rows, which say their norms
+    themselves.
 
     Parameters
     ----------
@@ -31,6 +36,8 @@ def asked_scalings(
         Neighbor lists that are to be found, by name.
     beside
         Scalings of columns that something else compares.
+    weighted
+        Whether rows have weights.
     """
     by_rows: set[Scaling | None] = set()
     for wanted, _ in lists.values():
@@ -41,6 +48,8 @@ def asked_scalings(
     by_columns = {method.parameters.score_scaling for method in methods} | set(beside)
     asked = {scaling for scaling in by_rows if ends_with(scaling, "zscore")} | by_columns
     several = {scaling for scaling in asked if scaling and steps_of(scaling).first and steps_of(scaling).last}
+    if weighted:
+        several |= {"zscore"} & asked
     return tuple(sorted(several))
 
 

@@ -41,11 +41,11 @@ class Context:
         """
         return stored_labels(self.store) or self.tiles.labels()
 
-    def weights(self) -> np.ndarray | None:
-        """Return how many rows each row counts for, shape (n_samples,), float64: as given for this run, else as of the
-        tiles; None where every row counts for one.
+    def weights(self, rows: slice = slice(None)) -> np.ndarray | None:
+        """Return how many rows each of some rows counts for, shape (n_rows,), float64: as given for this run, else as
+        of the tiles; None where every row counts for one.
         """
-        return self.beside("weights")
+        return self.beside("weights", rows)
 
     def groups(self) -> np.ndarray | None:
         """Return the number of each row's group, shape (n_samples,), int64; None where rows have no groups."""
@@ -61,10 +61,10 @@ class Context:
         """Return the number of each row's batch, shape (n_samples,), int64; None where all rows are of one."""
         return self.beside("batch")
 
-    def beside(self, name: str) -> np.ndarray | None:
-        """Return one of :data:`daskfs.sources.base.BESIDE`, None where there is none."""
-        given = stored_beside(self.store, name)
-        return given if given is not None else beside_of(self.tiles, name)
+    def beside(self, name: str, rows: slice = slice(None)) -> np.ndarray | None:
+        """Return some rows of one of :data:`daskfs.sources.base.BESIDE`, None where there is none."""
+        given = stored_beside(self.store, name, rows)
+        return given if given is not None else beside_of(self.tiles, name, rows)
 
     def counted_labels(self) -> Labels | None:
         """Return the labels of the rows that count: a row of weight 0 is unlabelled here."""
@@ -87,9 +87,7 @@ class Context:
             info = self.tiles.info
             assert info.task is not None
             labels = Labels(info.task, self.tiles.store.open(layout.LABELS)[rows], info.classes)
-        weights = stored_beside(self.store, "weights", rows)
-        if weights is None:
-            weights = beside_of(self.tiles, "weights", rows)
+        weights = self.weights(rows)
         return labels.counted(weights), weights
 
 

@@ -1,8 +1,9 @@
 """What the steps of a scaling are told of rows and columns, wherever that lies.
 
-Norms and sums of rows, and moments of columns, lie beside the tiles, as the pass that fills these takes them. What the
-later steps of a chain ask of values after the earlier ones is taken by a run, in one more pass
-(:mod:`daskfs.store.transforms`), and lies in the run's store.
+Norms and sums of rows, and moments of columns, lie beside the tiles, as the pass that fills these takes them, each row
+counting for one. What the later steps of a chain ask of values after the earlier ones, and z-scores of rows that have
+weights, is taken by a run, in one more pass (:mod:`daskfs.store.transforms`), and lies in the run's store. The median
+of "total" and the means that fill missing values are facts of the tiles, and so without weights.
 """
 
 from __future__ import annotations
@@ -36,18 +37,24 @@ class Scales:
         self._checked: set[Scaling] = set()
 
     def of_columns(self, scaling: Scaling) -> ColumnScale | None:
-        """Return mean and population standard deviation of each column before the step "zscore"; None where the
-        scaling has none.
+        """Return mean and population standard deviation of each column before the step "zscore", by weight where rows
+        have weights; None where the scaling has none.
         """
         steps = self._steps(scaling)
         if steps.last != "zscore":
             return None
-        if steps.first is None:
+        if steps.first is None and not self.is_weighted:
             moments = self._tiles.column_moments()
             mean, variance = moments["mean"], moments["variance"]
         else:
             mean, variance = self._tiles.run.open(layout.TRANSFORM_COLUMNS.format(scaling))[...]
         return ColumnScale(mean, np.sqrt(variance))
+
+    @cached_property
+    def is_weighted(self) -> bool:
+        """Whether rows have weights, of the tiles or given for the run."""
+        given = self._tiles.run.read_json(layout.BESIDE_JSON.format("weights"))
+        return given is not None or self._tiles.info.facts.get("weights") is not None
 
     def of_rows(self, scaling: Scaling, rows: slice, *, whole: bool = False) -> RowScale:
         """Return what is known of some rows. Of `whole` rows nothing is read that their values say as well, but for

@@ -1,9 +1,9 @@
 """Stages "transform" and "transform-columns": what the later steps of scalings ask of values after the earlier ones.
 
 One pass over the tiles serves all scalings of a job. Each unit reads one band, applies the steps before the last, block
-of rows by block, and takes the norms of the rows for "unit" and the moments of the columns for "zscore"; nothing that
-is rescaled is written. Moments merge along a tree as those of the tiles do, so that their bits do not depend on the
-bands.
+of rows by block, and takes the norms of the rows for "unit" and the moments of the columns for "zscore", by weight
+where rows have weights; nothing that is rescaled is written. Moments merge along a tree as those of the tiles do, so
+that their bits do not depend on the bands.
 """
 
 from __future__ import annotations
@@ -42,14 +42,13 @@ def take_statistics(context: Context, parameters: Mapping[str, Any], unit: int) 
     """Take norms and moments of one band."""
     store, tiles = context.store, context.tiles
     band = tiles.shape.band(unit)
+    weights = context.weights(band)
     block = tiles.as_counted().read_rows(band)
-    by_steps: dict[Scaling, list[Scaling]] = {}
+    by_steps: dict[Scaling | None, list[Scaling]] = {}
     for scaling in parameters["scalings"]:
-        first = steps_of(scaling).first
-        assert first is not None
-        by_steps.setdefault(first, []).append(scaling)
+        by_steps.setdefault(steps_of(scaling).first, []).append(scaling)
     for first, scalings in by_steps.items():
-        norms, moments = _of_rows(tiles, block, first, scalings)
+        norms, moments = _of_rows(tiles, block, weights, first, scalings)
         for scaling in scalings:
             if ends_with(scaling, "unit"):
                 store.open(layout.TRANSFORM_NORMS.format(scaling))[band] = norms
@@ -61,7 +60,11 @@ def take_statistics(context: Context, parameters: Mapping[str, Any], unit: int) 
 
 
 def _of_rows(
-    tiles: Tiles, block: np.ndarray | sp.csr_matrix, first: Scaling, scalings: Sequence[Scaling]
+    tiles: Tiles,
+    block: np.ndarray | sp.csr_matrix,
+    weights: np.ndarray | None,
+    first: Scaling | None,
+    scalings: Sequence[Scaling],
 ) -> tuple[np.ndarray, Moments | None]:
     """Return the norms of rows after the first steps, and the moments of the columns where a scaling asks for them."""
     norms = np.empty(block.shape[0])
@@ -70,11 +73,13 @@ def _of_rows(
 
     def parts() -> Iterator[Moments]:
         for rows in row_blocks(block.shape[0], CELLS_AT_ONCE * cell_rows(block.shape[1], is_sparse(block))):
-            values = scale_rows(block[rows], first, None, tiles.scales.of_block(first, block[rows]))
+            values = block[rows]
+            if first is not None:
+                values = scale_rows(values, first, None, tiles.scales.of_block(first, values))
             if for_unit:
                 norms[rows] = row_norms(values)
             if for_zscore:
-                yield tree_moments(values)
+                yield tree_moments(values, None if weights is None else weights[rows])
 
     if for_zscore:
         return norms, merge_tree(parts())

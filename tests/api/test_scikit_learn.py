@@ -96,12 +96,9 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     task = {"task": estimator.task} if hasattr(estimator, "task") and "task" in parameters.model_fields else {}
     # LSDF looks at edges of unlabelled rows only
     has_neighbors = task.get("task") != "auto" and parameters(**task).lists(10) and not isinstance(estimator, LSDF)
-    if has_neighbors:
-        reason = "neighbors are found without weights: a row that is there twice is its own nearest neighbor"
-    elif getattr(estimator, "score_scaling", None) == "zscore":
-        reason = "values are scaled without weights"
-    else:
+    if not has_neighbors:
         return {}
+    reason = "neighbors are found without weights: a row that is there twice is its own nearest neighbor"
     return dict.fromkeys([f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")], reason)
 
 

@@ -112,6 +112,28 @@ class TestWithoutGraph:
         np.testing.assert_array_equal(make().fit(data, other, sample_weight=WEIGHTS).scores_, expected.scores_)
 
 
+@pytest.mark.parametrize("make", [RLSR, DSSFS, SSUFS, SVMRFE])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix, lambda X: da.from_array(X, chunks=(50, 4))])
+class TestZScores:
+    """Of the criteria that scale values so by default."""
+
+    def test_whole_weights_are_repeated_rows(self, make: Callable[[], Any], form: Callable[[FloatArray], Any]) -> None:
+        expected = make().fit(X[ROWS], Y[ROWS])
+        fitted = make().fit(form(X), Y, sample_weight=WEIGHTS)
+        np.testing.assert_allclose(fitted.scores_, expected.scores_, rtol=1e-7, atol=1e-8)
+        np.testing.assert_array_equal(fitted.ranking_, expected.ranking_)
+
+    def test_rows_of_weight_zero_may_hold_anything(
+        self, make: Callable[[], Any], form: Callable[[FloatArray], Any]
+    ) -> None:
+        data = np.where(WEIGHTS[:, None] > 0, X, 1e6)
+        data[:, 4] = np.where(WEIGHTS > 0, 2.5, np.arange(N))
+        fitted = make().fit(form(data), Y, sample_weight=WEIGHTS)
+        expected = make().fit(data[WEIGHTS > 0], Y[WEIGHTS > 0], sample_weight=WEIGHTS[WEIGHTS > 0])
+        assert np.flatnonzero(np.isnan(fitted.scores_)).tolist() == [4]
+        np.testing.assert_allclose(fitted.scores_, expected.scores_, rtol=1e-7, atol=1e-8)
+
+
 class TestGraph:
     """An edge counts by the product of the weights of its rows."""
 
@@ -152,12 +174,14 @@ class TestGraph:
         np.testing.assert_allclose(found, laplacian_score(X, S * np.outer(weights, weights)), rtol=1e-9)
 
     def test_graphs_of_targets(self) -> None:
-        counted, products = np.where(WEIGHTS > 0, TARGET, np.nan), np.outer(WEIGHTS, WEIGHTS)
-        by_target = joined(*nearest(target_distances(counted), 5), 1.0)
+        """Targets and rows are z-scored by weight."""
+        products, Z = np.outer(WEIGHTS, WEIGHTS), X / X[ROWS].std(axis=0)
+        counted = np.where(WEIGHTS > 0, TARGET, np.nan) / np.nanstd(TARGET[ROWS])
+        by_target = joined(*nearest(target_distances(counted, standardize=False), 5), 1.0)
         supervised = laplacian_score(X, by_target * products)
         found = SupervisedLaplacianScore().fit(X, TARGET, sample_weight=WEIGHTS).scores_
         np.testing.assert_allclose(found, supervised, rtol=1e-10)
-        mixed = joined(*mixed_lists(X, counted, 30), 1.0)
+        mixed = joined(*mixed_lists(Z, counted, 30, standardize=False, scaling=None), 1.0)
         mixed[np.ix_(~np.isnan(counted), ~np.isnan(counted))] *= 5.0
         found = SemiSupervisedLaplacianScore().fit(X, TARGET, sample_weight=WEIGHTS).scores_
         np.testing.assert_allclose(found, laplacian_score(X, mixed * products) * supervised, rtol=1e-10)

@@ -14,6 +14,7 @@ import pytest
 import zarr
 
 from daskfs import FisherScore, LaplacianScore, VarianceScore
+from daskfs.methods.registry import criteria
 
 from .command import N_SAMPLES, basic_job, daskfs, labels, matrix, refused, rows_of, write_job
 
@@ -105,6 +106,46 @@ def test_scores_of_every_format(tmp_path: Path, name: str) -> None:
     assert facts["n_features"] == 4
     assert facts["weights"] == {"n_counted": 22, "total": 21.5, "minimum": 0.0, "maximum": 1.5}
     assert_weighted(tmp_path / "run")
+
+
+WITHOUT_NEIGHBORS = [
+    name for name, row in criteria().items() if "classification" in row.tasks and not row.parameters().lists(N_SAMPLES)
+]
+
+
+@pytest.mark.parametrize(("missing", "scaling"), [("refuse", "zscore"), ("pairwise", "total=9+log1p+zscore")])
+def test_z_scores_take_a_weight_of_two_for_a_row_that_is_there_twice(
+    tmp_path: Path, missing: str, scaling: str
+) -> None:
+    """Under every criterion that finds no neighbors; of several bands, and of rows of weight 0 that are far away."""
+    own, X = np.arange(N_SAMPLES) % 4, np.abs(matrix())
+    if missing == "pairwise":
+        X[::7, 0] = np.nan
+    X[own == 0] = 1e3
+    rows = np.repeat(np.arange(N_SAMPLES), own)
+    assert {"RLSR", "DSSFS", "SSUFS", "SVMRFE"} < set(WITHOUT_NEIGHBORS)
+    joint = {name for name, row in criteria().items() if row.is_joint}
+    methods = [name for name in WITHOUT_NEIGHBORS if missing == "refuse" or name not in joint]
+    tables = []
+    for name, values, y, w in (("weighted", X, labels(), own), ("repeated", X[rows], labels()[rows], None)):
+        (folder := tmp_path / name).mkdir()
+        job = basic_job(folder, methods=methods, transform={"score": scaling})
+        group = zarr.open_group(folder / "X.zarr", mode="w")
+        group.create_array("X", data=values, chunks=(8, 3))
+        group.create_array("y", data=y)
+        job["data"] = {"source": str(folder / "X.zarr"), "labels": "y", "missing": missing}
+        if w is not None:
+            group.create_array("w", data=w)
+            job["data"]["weights"] = "w"
+        path = write_job(folder, job)
+        assert daskfs("run", path, "-q").code == 0
+        assert daskfs("run", path, "-q", "--json").json["recomputed"] == {}
+        tables.append({(row["method"], row["feature"]): row["score"] for row in rows_of(folder / "run/ranking.csv")})
+    assert len(list((tmp_path / "weighted/run/records/transform").iterdir())) == 4
+    assert tables[0].keys() == tables[1].keys()
+    for key, score in tables[0].items():
+        expected = float(tables[1][key] or "nan")
+        assert float(score or "nan") == pytest.approx(expected, rel=1e-6, abs=1e-8, nan_ok=True), key
 
 
 @pytest.mark.parametrize("name", ["npy", "csv", "npz"])

@@ -31,8 +31,10 @@ from tests.execution.runs import local_client, write_job
 
 N_SAMPLES, N_FEATURES = 1500, 72
 TASKS: tuple[Task, ...] = ("classification", "regression")
-FORMS = ("dense", "sparse", "incomplete")
-"""The last one has values missing, and features are scored from the rows that have them."""
+FORMS = ("dense", "sparse", "incomplete", "weighted")
+"""Values are missing in incomplete data, and features are scored from the rows that have them; rows of weighted data
+have weights.
+"""
 JOBS = [(form, task) for form in FORMS for task in TASKS]
 Tile = tuple[int, int]
 ONE_TILE = (N_SAMPLES, N_FEATURES)
@@ -106,8 +108,9 @@ def target(task: Task) -> np.ndarray:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with X as files and as odd chunks, and labels."""
     folder = tmp_path_factory.mktemp("data")
-    for form in ("dense", "incomplete"):
+    for form in ("dense", "incomplete", "weighted"):
         np.save(folder / f"{form}.npy", matrix(form))
+    np.save(folder / "weights.npy", np.random.default_rng(2).uniform(size=N_SAMPLES) * (np.arange(N_SAMPLES) % 9 > 0))
     sp.save_npz(folder / "sparse.npz", sp.csr_matrix(matrix("sparse")))
     zarr.create_array(folder / "odd.zarr", shape=ONE_TILE, dtype="f4", chunks=ODD)[...] = matrix("dense")
     for task in TASKS:
@@ -130,7 +133,7 @@ def shuffled(units: Iterable[int]) -> list[int]:
     return found
 
 
-SOURCES = {"dense": "dense.npy", "sparse": "sparse.npz", "incomplete": "incomplete.npy"}
+SOURCES = {"dense": "dense.npy", "sparse": "sparse.npz", "incomplete": "incomplete.npy", "weighted": "weighted.npy"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,6 +189,7 @@ def ran(folder: Path, data: Path, source: str, task: Task, way: Way, **cluster: 
             "labels": str(data / f"{task}.npy"),
             "task": task,
             "missing": "pairwise" if form == "incomplete" else "refuse",
+            "weights": str(data / "weights.npy") if form == "weighted" else None,
         },
         transform={"graph": "zscore"},
         graph={"n_neighbors": 6},

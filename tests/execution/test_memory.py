@@ -161,11 +161,14 @@ def test_measured_peak_of_scores_from_rows_that_have_a_feature(
 
 
 @pytest.mark.long
-def test_measured_peak_of_dense_transforms_and_means(tmp_path: Path) -> None:
+@pytest.mark.parametrize("weighted", [False, True])
+def test_measured_peak_of_dense_transforms_and_means(tmp_path: Path, weighted: bool) -> None:
     X = np.random.default_rng(0).poisson(2.0, (25_000, 400)).astype(np.float32)
     X[np.random.default_rng(1).random(X.shape) < 0.05] = np.nan
     np.save(tmp_path / "X.npy", X)
-    measured(tmp_path, dataclasses.replace(PREPARED["short"], source=str(tmp_path / "X.npy")))
+    case = dataclasses.replace(PREPARED["short"], source=str(tmp_path / "X.npy"))
+    weights = with_weights(tmp_path, case.source, np.arange(25_000) % 4 / 3) if weighted else {}
+    measured(tmp_path, dataclasses.replace(case, data={**case.data, **weights}))
 
 
 @pytest.mark.long

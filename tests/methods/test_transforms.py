@@ -17,6 +17,7 @@ from daskfs.kernels.labels import Labels
 from daskfs.methods.registry import criteria, make_method
 from daskfs.planning.transforms import asked_scalings
 from daskfs.scoring import memory_context, score_features, stored_context
+from daskfs.store.context import put_beside
 
 FloatArray = NDArray[np.float64]
 CHAINS = (
@@ -45,8 +46,11 @@ def counts(n: int = 90, d: int = 12) -> tuple[FloatArray, Labels]:
     return X, Labels("classification", known, ("a", "b", "c"))
 
 
-def transformed(X: FloatArray, chain: str) -> FloatArray:
-    """Return the values after all steps, as the libraries of single cells and of text take them."""
+WEIGHTS = np.arange(90.0) % 4
+
+
+def transformed(X: FloatArray, chain: str, weights: FloatArray | None = None) -> FloatArray:
+    """Return the values after all steps, as the libraries of single cells and of text take them; z-scores by weight."""
     for step in chain.split("+"):
         if step.startswith("total"):
             sums = X.sum(axis=1, keepdims=True)
@@ -58,15 +62,16 @@ def transformed(X: FloatArray, chain: str) -> FloatArray:
             norms = np.linalg.norm(X, axis=1, keepdims=True)
             X = X / np.where(norms > 0, norms, 1)
         else:
-            spread = X.std(axis=0)
-            X = (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1)
+            mean = np.average(X, axis=0, weights=weights)
+            spread = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weights))
+            X = (X - mean) / np.where(spread > 0, spread, np.inf)
     return X
 
 
-def scored(X: Any, labels: Labels, name: str, scaling: str | None) -> FloatArray:
+def scored(X: Any, labels: Labels, name: str, scaling: str | None, weights: FloatArray | None = None) -> FloatArray:
     parameters = {key: scaling for key in ("score_scaling", "graph_scaling") if key in fields(name)}
     method = make_method(name, {**SETTINGS.get(name, {}), **parameters})
-    return score_features(memory_context(X, labels), [method], labels)[name]
+    return score_features(memory_context(X, labels, weights), [method], labels)[name]
 
 
 def fields(name: str) -> Any:
@@ -82,6 +87,17 @@ def test_every_method(name: str, chain: str) -> None:
     X, labels = counts()
     found = scored(X, labels, name, chain)
     expected = scored(transformed(X, chain), labels, name, None)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("chain", ["zscore", "total+log1p+zscore"])
+@pytest.mark.parametrize("name", NAMES)
+def test_z_scores_are_by_weight(name: str, chain: str) -> None:
+    """In graph space and in score space; a column that is constant on the rows that count is 0 in all of them."""
+    X, labels = counts()
+    X[:, 5] = np.where(WEIGHTS > 0, 2, X[:, 5])
+    found = scored(X, labels, name, chain, WEIGHTS)
+    expected = scored(transformed(X, chain, WEIGHTS), labels, name, None, WEIGHTS)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
 
 
@@ -108,17 +124,18 @@ def test_graph(chain: str, engine: Any) -> None:
     np.testing.assert_allclose(graph.distances[agree], before.distances[agree], rtol=1e-9)
 
 
+@pytest.mark.parametrize("weights", [None, np.random.default_rng(5).uniform(0, 2, 5000)], ids=["plain", "weighted"])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_tiles_do_not_change_a_bit(tmp_path: Path, sparse: bool) -> None:
+def test_tiles_do_not_change_a_bit(tmp_path: Path, sparse: bool, weights: FloatArray | None) -> None:
     """Of statistics, whose bands are merged along a tree, and of what follows from them."""
     X, labels = counts(5000, 12)
     X[10] = 3
     matrix: Any = sp.csr_matrix(X) if sparse else X
     methods = [
         make_method("LaplacianScore", {"graph_scaling": "total+log1p+zscore", "score_scaling": chain}, chain)
-        for chain in ("total+log1p+zscore", "total+log1p+unit", "log1p+unit")
+        for chain in ("total+log1p+zscore", "total+log1p+unit", "log1p+unit", "zscore")
     ]
-    expected = score_features(memory_context(matrix, labels), methods, labels)
+    expected = score_features(memory_context(matrix, labels, weights), methods, labels)
     if sparse:
         paths = [tmp_path / "X.npz"]
         sp.save_npz(paths[0], matrix)
@@ -128,6 +145,7 @@ def test_tiles_do_not_change_a_bit(tmp_path: Path, sparse: bool) -> None:
             zarr.create_array(store=str(path), shape=X.shape, dtype=X.dtype, chunks=chunk)[...] = X
     for path in paths:
         with stored_context(path) as (context, _, client):
+            put_beside(context.store, "weights", weights)
             found = score_features(context, methods, labels, None, client)
         for label, table in expected.items():
             assert found[label].tobytes() == table.tobytes(), (path, label)
@@ -143,11 +161,12 @@ def test_a_scaling_is_one_text_however_it_is_written() -> None:
 
 
 def test_a_pass_is_planned_only_where_statistics_are_asked_for() -> None:
-    def asked(**scalings: str) -> tuple[str, ...]:
+    def asked(weighted: bool = False, **scalings: str) -> tuple[str, ...]:
         method = make_method("LaplacianScore", scalings)
-        return asked_scalings([method], method.parameters.lists(50))
+        return asked_scalings([method], method.parameters.lists(50), weighted=weighted)
 
     assert asked(graph_scaling="zscore", score_scaling="total=10+log1p") == ()
+    assert asked(weighted=True, graph_scaling="zscore", score_scaling="unit") == ("zscore",)
     assert asked(graph_scaling="total+log1p+unit") == ()  # whole rows say their norms
     assert asked(score_scaling="total+log1p+unit") == ("total+log1p+unit",)
     assert asked(graph_scaling="log1p+zscore", score_scaling="log1p+zscore") == ("log1p+zscore",)

@@ -24,8 +24,9 @@ def project(points: FloatArray) -> FloatArray:
 def scaled(X: FloatArray, weights: FloatArray | None = None, *, zscore: bool = True) -> FloatArray:
     """Return z-scores, with 0 for constant columns, or X; less the weighted means."""
     if zscore:
-        spread = X.std(axis=0)
-        X = (X - X.mean(axis=0)) / np.where(spread > 1e-12 * np.abs(X).max(axis=0), spread, np.inf)
+        mean = np.average(X, axis=0, weights=weights)
+        spread = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weights))
+        X = (X - mean) / np.where(spread > 1e-12 * np.abs(X).max(axis=0), spread, np.inf)
     return np.asarray(X - np.average(X, axis=0, weights=weights))
 
 
