@@ -118,8 +118,9 @@ def knn_graph(
         median of their sums), "total=10000", or a chain such as "total+log1p+zscore", in this order.
     engine
         "exact"; "cells" (rows meet those of the nearest cells of a k-means cut); "pynndescent" (NN-descent in each
-        group of rows); or "auto": the exact search where it takes up to about half a minute of one core (some 100,000
-        rows of 64 features), else the quicker of the others.
+        group of rows); or "auto": the exact search where it takes up to about a second of one core, or an approximate
+        one more than half of that (some 25,000 rows of 64 features), else the quicker of the others; and the exact
+        search again, up to half a minute, where a sample of the rows says that cells would miss too many neighbors.
     recall
         Share of the true neighbors that "cells" aims at, above 0.5 and below 1.
     projection

@@ -5,6 +5,10 @@ visits, and meets the rows whose recall is estimated with all others on the way.
 with exact distances, and what was found for a row in several groups is merged. Rows travel through spilled arrays, each
 unit writing its own, so nothing passes the scheduler; they are deleted when the lists are complete.
 
+Where the job left the choice to daskfs, the sample may say that cells do not pay (:mod:`daskfs.graph.engine`). Stages
+are fixed before data are read, so they stay: "assign" and "build" have nothing to do then, and the units of "merge"
+search among all rows for the lists that they write.
+
 A projection serves to find candidates only. They are measured on all columns where the group's rows are at hand, in the
 build unit: a stage of its own that streamed feature blocks would read X once more and write the sums of 3 k candidates
 of each row, to save the rows' second half of the spill.
@@ -21,9 +25,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.graph.descent import descent_neighbors
-from daskfs.graph.neighbors import close_band, store_queries
+from daskfs.graph.engine import cells_do_not_pay
+from daskfs.graph.neighbors import close_band, is_exact_after_all, store_exact_lists, store_queries
 from daskfs.graph.partition import (
     Partitioning,
+    SearchUnit,
     block_rows,
     compared_tiles,
     graph_dtype,
@@ -85,6 +91,8 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
         )
         judged = rows[HELD_OUT - 1 :: HELD_OUT] if len(rows) >= HELD_OUT else rows
         members = assign_rows(judged, cells)
+    compared = space.n_components if is_sketched(space, spec) else None
+    expected = space.kept * cells.expected_recall
     for name in CELL_ARRAYS:
         store.put_array(layout.KNN_CELLS.format(spec.name, name), getattr(cells, name))
     for name, part in (("center", space.center), ("basis", space.basis), ("fill", space.fill)):
@@ -107,6 +115,8 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
         "copies": members.row.size / len(judged),
         "cells_per_row": members.cell.size / len(judged),
         "largest_group": round(float(largest)),
+        "expected_recall": expected,
+        "is_exact": bool(parameters.get("may_be_exact")) and cells_do_not_pay(spec, tiles.shape, k, compared, expected),
     }
     store.write_json(layout.CELLS_SUMMARY.format(spec.name), summary)
     return summary
@@ -140,6 +150,8 @@ def assign_bands(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     """Send the rows of some bands to their groups, and compare them with the rows whose recall is estimated."""
     spec, k, plan = _settings(parameters)
     tiles, store = compared_tiles(context.tiles), context.store
+    if is_exact_after_all(store, spec.name):
+        return {}
     space, cells = _stored_space(context, spec), _stored_cells(context, spec)
     bands = plan.assigned(tiles.shape, unit)
     start, stop = bands[0].start, bands[-1].stop
@@ -219,6 +231,8 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     """Search one group, in parts where it is too large to be held whole."""
     spec, k, plan = _settings(parameters)
     store, tiles = context.store, compared_tiles(context.tiles)
+    if is_exact_after_all(store, spec.name):
+        return {"engine": "exact"}
     runs, width = _Runs(store, tiles, spec, plan, unit), search_width(spec, k, pairwise=tiles.is_pairwise)
     n_parts = 0
     for wanted in runs.parts(plan.max_members):
@@ -389,10 +403,12 @@ def _put_lists(
 
 # ---------------------------------------------------------------------------------- merge
 def merge_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Merge what was found for some rows in several groups."""
+    """Merge what was found for some rows in several groups, or find it where the sample sent the search to all rows."""
     spec, k, plan = _settings(parameters)
     store, n_samples = context.store, context.tiles.shape.n_samples
     wanted = plan.merged(n_samples, unit)
+    if is_exact_after_all(store, spec.name):
+        return store_exact_lists(context, spec, k, SearchUnit(slice(0, n_samples), wanted))
     n_short = 0
     found: dict[str, list[np.ndarray]] = {"row": [], "indices": [], "distances": []}
     for group in range(plan.n_groups):

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.graph.partition import Partitioning, block_rows, compared_tiles, index_dtype, read_members, search_units
+from daskfs.graph.partition import (
+    Partitioning,
+    SearchUnit,
+    block_rows,
+    compared_tiles,
+    index_dtype,
+    read_members,
+    search_units,
+)
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.cells import training_rows
@@ -19,6 +27,7 @@ from daskfs.kernels.neighbors import exact_neighbors
 from daskfs.kernels.rows import prepare_rows
 from daskfs.store import layout
 from daskfs.store.context import Context
+from daskfs.store.store import Store
 from daskfs.store.tiles import sample_rows
 
 RECALL_ROWS = 500
@@ -46,15 +55,24 @@ def create_recall(context: Context, parameters: Mapping[str, Any]) -> None:
 
 def find_neighbors(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
     """Find the neighbours of one block of rows among all rows."""
-    spec, k = GraphSpec(**parameters["graph"]), int(parameters["k"])
     search = search_units(context.tiles.shape.n_samples)[unit]
+    return store_exact_lists(context, GraphSpec(**parameters["graph"]), int(parameters["k"]), search)
+
+
+def store_exact_lists(context: Context, spec: GraphSpec, k: int, search: SearchUnit) -> dict[str, Any]:
+    """Find the neighbours of some rows, whole blocks of them, among all rows."""
     base = prepare_rows(read_members(compared_tiles(context.tiles), search.members, spec.scaling), spec.metric)
     numbers = np.arange(search.queries.start, search.queries.stop)
     indices, distances = exact_neighbors(base.part(search.queries), numbers, base, 0, k)
     store = context.store
     store.open(layout.KNN_INDICES.format(spec.name))[search.queries] = indices
     store.open(layout.KNN_DISTANCES.format(spec.name))[search.queries] = distances
-    return {"engine": spec.engine, "n_short": int(np.count_nonzero(indices[:, -1] < 0))}
+    return {"engine": "exact", "n_short": int(np.count_nonzero(indices[:, -1] < 0))}
+
+
+def is_exact_after_all(store: Store, name: str) -> bool:
+    """Return whether the sample sent a search by cells to all rows."""
+    return bool(store.need_json(layout.CELLS_SUMMARY.format(name)).get("is_exact"))
 
 
 def store_queries(context: Context, spec: GraphSpec, sample: np.ndarray | sp.csr_matrix) -> None:
@@ -90,9 +108,11 @@ def close_band(
 
 
 def close_recall(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Merge the bands and compare, by distance, with the neighbour lists."""
+    """Merge the bands and compare, by distance, with the neighbour lists; nothing to do where these are exact."""
     del unit
     store, name, k = context.store, GraphSpec(**parameters["graph"]).name, int(parameters["k"])
+    if is_exact_after_all(store, name):
+        return {}
     by_band = store.open(layout.KNN_RECALL.format(name))[...]
     numbers = store.open(layout.KNN_QUERY_ROWS.format(name))[...]
     exact = np.sort(np.concatenate(list(by_band), axis=1), axis=1)[:, :k]

@@ -6,25 +6,19 @@ rows over groups, each a unit of the search.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
 
 from daskfs.graph.descent import list_length
-from daskfs.graph.space import COMPONENT_CHOICES, directions
+from daskfs.graph.space import COMPONENT_CHOICES
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.cells import BLOCK_ROWS, MAX_PROBES, cell_rows
 from daskfs.kernels.cellsearch import PENDING_PER_ROW, SPARE
 from daskfs.kernels.scaling import Scaling
 from daskfs.store.tiles import Shape, Tiles, sample_rows
 
-ENGINES: tuple[Literal["exact", "cells", "pynndescent"], ...] = ("exact", "cells", "pynndescent")
-EXACT_SECONDS = 30.0
-LEAST_PROJECTED = 192
-LEAST_PROJECTED_VALUES = 32
-"""Values of a sparse row, as each takes the time of sixty columns of a dense one."""
 PROJECTED_WIDTHS = (2, 8)
 """Candidates per neighbor wanted that come from a projection, and those where means stand for missing values in it. Of
 4000 rows of 5000 columns compared in 128, of which 5, 20 and 50 % are missing, 2 lead to 99, 95 and 50 % of the
@@ -207,56 +201,6 @@ def search_width(spec: GraphSpec, k: int, *, pairwise: bool = False) -> int:
     if spec.projection is None:
         return k + SPARE
     return (PROJECTED_WIDTHS[1] if pairwise else PROJECTED_WIDTHS[0]) * k + SPARE
-
-
-def resolved(spec: GraphSpec, shape: Shape, available: int | None = None, *, pairwise: bool = False) -> GraphSpec:
-    """Return the spec with "auto" settled.
-
-    Exact search, whose recall is 1 and which needs all rows in one worker, up to about half a minute of one core;
-    beyond that the quicker of the two approximate ones. Costs are fits to measurements on one core. Comparing two rows
-    by a matrix product takes 1.1 ns and 0.016 ns per feature, or 1 ns per value of a sparse row; a search by cells
-    compares a row with some 4000 others and spends 15 us on it otherwise. NN-descent compiles for about 28 s in every
-    process, and then takes time in proportion to the rows, of which groups hold about two copies. Sparse rows are
-    searched by cells in few directions, where the part that these leave out counts: NN-descent has no use for it.
-
-    `pairwise` says that values may be missing, and distances are those over what both rows have. NN-descent is not
-    chosen then: it walks among rows in which means stand for what is missing, and of 12 columns with 5, 20 and 50 % of
-    their values missing it found 62, 17 and 1 % of the neighbors, where cells, in which pairs are compared as they will
-    be measured, found 98, 98 and 92 %. Cells themselves lie in the space of the filled rows: how far rows have to look
-    is settled on pairs of true neighbors, and the more is missing of few columns, the less do neighbors lie together
-    there. Of 32 columns it was 98, 98 and 86 %, of 150 and 300 columns of low rank 98 % or more at all three; all that
-    of 8,000 to 20,000 rows, and among 100,000 of 20 columns 96, 78 and 18 %. Exact search is chosen up to as many rows
-    as ever, though it takes three to eight times as long.
-    """
-    n = shape.n_samples
-    by = {engine: replace(spec, engine=engine, projection=_projection(spec, shape, engine)) for engine in ENGINES}
-    if spec.engine != "auto":
-        return by[spec.engine]
-    values = _values(shape)
-    pair = 1.1e-9 + (1e-9 if shape.is_sparse else 1.6e-11) * values
-    if n * n * pair <= EXACT_SECONDS and (available is None or n * member_bytes(shape, by["exact"], 0) <= available):
-        return by["exact"]
-    if shape.is_sparse and by["cells"].projection is not None:
-        pair = 1.1e-9 + 1.6e-11 * projected_columns(by["cells"])
-    cells = n * (15e-6 + 4000 * max(1.0, SAMPLED_PER_CELL * n / cell_rows(10) / sample_rows(shape).size) * pair)
-    descent = 28.0 + 2 * n * (35e-6 + 1.3e-7 * (projected_columns(by["pynndescent"]) or values))
-    return by["cells" if cells <= descent or pairwise else "pynndescent"]
-
-
-def _values(shape: Shape) -> float:
-    return (shape.nnz or 0) / max(shape.n_samples, 1) if shape.is_sparse else shape.n_features
-
-
-def _projection(spec: GraphSpec, shape: Shape, engine: str) -> int | Literal["auto"] | None:
-    """Return in how many columns an engine compares rows; None for all, "auto" where the sample decides."""
-    if engine == "exact" or spec.projection is None:
-        return None
-    if isinstance(spec.projection, int):
-        return spec.projection if spec.projection < shape.n_features else None
-    if not shape.is_sparse:
-        return "auto" if shape.n_features >= LEAST_PROJECTED else None
-    pays = _values(shape) >= LEAST_PROJECTED_VALUES and bool(directions(shape.n_features, "auto"))
-    return "auto" if pays and engine == "cells" else None
 
 
 def index_dtype(n_samples: int) -> np.dtype[np.generic]:

@@ -47,6 +47,8 @@ class Space:
     Where values are missing the mean of the sampled rows that have one stands for them: of dense rows that is the
     center, and of sparse ones `fill` (n_features,) float64 says it; 0 where no sampled row lacks any. Distances in this
     space are then not those that are measured.
+
+    `kept` is the share of the nearest rows of a sample that are among the candidates found here, where that was asked.
     """
 
     metric: Metric
@@ -56,6 +58,7 @@ class Space:
     basis: np.ndarray | None = None
     n_components: int | None = None
     fill: np.ndarray | None = None
+    kept: float = 1.0
 
     def rows(self, X: np.ndarray | sp.csr_matrix) -> np.ndarray:
         """Return rows in this space, shape (n_rows, n_columns), float32, C order."""
@@ -151,14 +154,14 @@ def fitted_space(
     basis = _principal_directions(space.rows(sample[some]), most, random_state)
     if isinstance(wanted, int):
         return replace(space, basis=basis, n_components=basis.shape[1])
-    chosen = _enough_components(
+    chosen, kept = _enough_components(
         space, sample[:: max(1, len(values) // JUDGING_ROWS)], basis, n_samples, n_neighbors, width
     )
     if chosen is None and n_features > FORCED_FEATURES:
         chosen = basis.shape[1]
     if chosen is None:
         return space
-    return replace(space, basis=np.ascontiguousarray(basis[:, :chosen]), n_components=chosen)
+    return replace(space, basis=np.ascontiguousarray(basis[:, :chosen]), n_components=chosen, kept=kept)
 
 
 def directions(n_features: int, wanted: int | str | None) -> int:
@@ -188,7 +191,8 @@ def _sparse_space(
     if wanted == "auto":
         step = sample.shape[0] // JUDGING_ROWS
         judged = sample[::step] if step > 1 else sample  # a copy takes as much room as all that follows
-        most = _enough_components(space, judged, basis, n_samples, n_neighbors, width) or most
+        chosen, kept = _enough_components(space, judged, basis, n_samples, n_neighbors, width)
+        space, most = replace(space, kept=kept), chosen or most
     return replace(space, basis=np.ascontiguousarray(basis[:, :most]), n_components=most)
 
 
@@ -211,8 +215,9 @@ def _enough_components(
     n_samples: int,
     n_neighbors: int,
     width: int,
-) -> int | None:
-    """Return the fewest leading directions that keep neighbours among the candidates, None when all do not.
+) -> tuple[int | None, float]:
+    """Return the fewest leading directions that keep neighbours among the candidates, None when all do not, and the
+    share of the neighbours that the last ones tried keep.
 
     A row that is r-th by estimate in the sample would be about (r n_samples / n_rows)-th among all rows.
     """
@@ -225,15 +230,17 @@ def _enough_components(
     del base
     squares = squared_lengths(rows)
     turned = rows @ basis
+    kept = 1.0
     for count in COMPONENT_CHOICES:
         if count >= rows.shape[1] // 2 or count > basis.shape[1]:
-            return None
+            break
         lengths = squares[None, :] - 2 * (turned[asked, :count] @ turned[:, :count].T)
         lengths[np.arange(asked.size), asked] = np.inf
         limit = np.partition(lengths, allowed - 1, axis=1)[:, allowed - 1 : allowed]
-        if np.mean((np.take_along_axis(lengths, nearest, axis=1) <= limit)[nearest >= 0]) >= ENOUGH:
-            return count
-    return None
+        kept = float(np.mean((np.take_along_axis(lengths, nearest, axis=1) <= limit)[nearest >= 0]))
+        if kept >= ENOUGH:
+            return count, kept
+    return None, kept
 
 
 @lru_cache(maxsize=2)

@@ -76,14 +76,17 @@ class Cells:
         Shape (n_cells, n_columns), float32, group by group.
     cell_sizes
         Rows at home in each cell, as the sample has it, shape (n_cells,), float64.
-    trained_share
-        Share of all rows that the centers come from, 0 where rows are not to be treated differently for that.
     cell_starts
         Where each group's cells begin, shape (n_groups + 1,), int64.
     cell_reach
         Of the groups it visits, a row looks into the cells at most this many times as far as its home.
     least_rows
         In its own group a row looks into the nearest cells until they hold this many, however far they are.
+    trained_share
+        Share of all rows that the centers come from, 0 where rows are not to be treated differently for that.
+    expected_recall
+        Share of the pairs of neighbors in the sample that meet: less than was asked for where rows would have to look
+        into too many cells, as they do where no row is much nearer than others.
     """
 
     group_centers: np.ndarray
@@ -95,6 +98,7 @@ class Cells:
     cell_reach: float
     least_rows: float
     trained_share: float = 0.0
+    expected_recall: float = 1.0
 
     @property
     def n_groups(self) -> int:
@@ -282,7 +286,7 @@ def _calibrated(
         pair = 1.6e-11 * sample.shape[1] + 1.5e-9
         cost = members.cell.size * mean_cell * pair + members.row.size * sample.shape[1] * COPY_SECONDS
         met = float(np.mean(needed <= trial.cell_reach))
-        trials.append((met < recall, cost, trial))
+        trials.append((met < recall, cost, replace(trial, expected_recall=met)))
     return min(trials, key=lambda trial: trial[:2])[2]
 
 

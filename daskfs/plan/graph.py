@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 
 from daskfs.graph.components import EDGES_AT_ONCE
 from daskfs.graph.descent import list_length
 from daskfs.graph.edges import COMPARED_ENTRIES, SCANNED_ENTRIES
+from daskfs.graph.engine import may_be_exact, resolved
 from daskfs.graph.median import DIGIT_BITS, HELD_VALUES, MEDIAN_PASSES
 from daskfs.graph.mixed import MIXED_ENTRIES
 from daskfs.graph.neighbors import RECALL_ROWS
@@ -21,7 +22,6 @@ from daskfs.graph.partition import (
     member_bytes,
     partitioning,
     projected_columns,
-    resolved,
     rows_at_a_merge,
     search_units,
     search_width,
@@ -62,13 +62,19 @@ def plan_graph(
     values may be missing, and distances are over what both rows have.
     """
     available = available_bytes(memory_limit)
-    spec = resolved(spec, shape, available, pairwise=pairwise)
-    if spec.engine != "exact":
-        return _plan_groups(shape, spec, k, available, pairwise=pairwise)
+    asked, spec = spec, resolved(spec, shape, available, k=k, pairwise=pairwise)
     rows = shape.n_samples
-    n_units = len(search_units(rows))
     peak = PROCESS_BYTES + _members_bytes(shape, spec, rows) + 2 * band_bytes(shape) + _search_bytes(rows, shape)
     peak += _incomplete_bytes(rows, shape) if pairwise else 0
+    if spec.engine != "exact":
+        stages = _plan_groups(shape, spec, k, available, pairwise=pairwise)
+        fits = available is None or peak - PROCESS_BYTES <= available
+        if spec.engine != "cells" or not fits or not may_be_exact(asked, shape, k):
+            return stages
+        cells, assign, build, merge, recall = stages
+        cells = replace(cells, parameters={**cells.parameters, "may_be_exact": True})
+        return [cells, assign, build, replace(merge, peak_bytes=max(peak, merge.peak_bytes)), recall]
+    n_units = len(search_units(rows))
     lists = (index_dtype(rows).itemsize + 8) * rows * k
     parameters = {"graph": asdict(spec), "k": k}
     return [Stage(f"neighbors-{spec.name}", "neighbors", n_units, parameters, peak, n_units * shape.x_bytes, lists)]

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from daskfs.errors import InputError, JobError
+from daskfs.graph.engine import resolved
 from daskfs.graph.given import Graph, NeighborLists
-from daskfs.graph.partition import resolved
 from daskfs.graph.spec import GraphSpec, Lists, MixedGraph
 from daskfs.kernels.scaling import ends_with
 from daskfs.methods.registry import Method
@@ -89,9 +89,12 @@ def descent_bytes(
 ) -> int:
     """Return what compiling NN-descent adds to a process, where any of the lists over X is searched by it."""
     available = available_bytes(memory_limit)
-    specs = [spec for spec, _ in lists.values() if isinstance(spec, GraphSpec)]
-    descends = any(resolved(spec, shape, available, pairwise=pairwise).engine == "pynndescent" for spec in specs)
-    return DESCENT_BYTES if descends else 0
+    engines = {
+        resolved(spec, shape, available, k=k, pairwise=pairwise).engine
+        for spec, k in lists.values()
+        if isinstance(spec, GraphSpec)
+    }
+    return DESCENT_BYTES if "pynndescent" in engines else 0
 
 
 def check_neighbors(k: int, n_samples: int) -> None:

@@ -14,6 +14,7 @@ from daskfs.execution.waves import recorded_units
 from daskfs.graph.dominance import dominance_warnings
 from daskfs.graph.edges import GIVEN
 from daskfs.graph.mixed import mixed_graph
+from daskfs.graph.neighbors import is_exact_after_all
 from daskfs.graph.spec import GraphSpec
 from daskfs.methods.registry import Method, label_warnings
 from daskfs.places import Place, place
@@ -191,11 +192,13 @@ def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
         }
     searches = (f"neighbors-{name}", f"build-{name}", "graph-given")
     search = next(s for s in plan.stages if s.name in searches)
+    is_exact = search.function == "build" and is_exact_after_all(store, name)
     return {
-        **{key: search.parameters["graph"][key] for key in ("metric", "scaling", "engine")},
+        **{key: search.parameters["graph"][key] for key in ("metric", "scaling")},
+        "engine": "exact" if is_exact else search.parameters["graph"]["engine"],
         "source": search.parameters.get("path"),
-        "groups": _groups(store, search, name),
-        "recall": store.read_json(layout.RECALL_SUMMARY.format(name)),
+        "groups": None if is_exact else _groups(store, search, name),
+        "recall": None if is_exact else store.read_json(layout.RECALL_SUMMARY.format(name)),
         "n_short": _short_lists(store, plan, name),
         "list_length": search.parameters["k"] if search.name != "graph-given" else None,
     }

@@ -160,7 +160,7 @@ def test_json_and_back() -> None:
 
 
 def test_bytes_grow_with_the_rows() -> None:
-    small, large = (planned(f"synthetic:lowrank?n_samples={n}&n_features=50") for n in (20_000, 40_000))
+    small, large = (planned(f"synthetic:lowrank?n_samples={n}&n_features=50") for n in (10_000, 20_000))
     for a, b in zip(small.stages, large.stages, strict=True):
         assert a.name == b.name
         assert a.peak_bytes <= b.peak_bytes

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from daskfs import KNNGraph, knn_graph
 from daskfs.graph import partition
-from daskfs.graph.partition import resolved
+from daskfs.graph.engine import resolved
 from daskfs.graph.spec import Engine, GraphSpec, MixedGraph, Weighting
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.scaling import Scaling

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import DTypeLike
 
+from daskfs.graph.engine import resolved
 from daskfs.graph.partition import (
     MAX_BLOCK_ROWS,
     MIN_BLOCK_ROWS,
@@ -19,7 +20,6 @@ from daskfs.graph.partition import (
     member_bytes,
     partitioning,
     read_members,
-    resolved,
     search_units,
     step_rows,
 )
@@ -127,8 +127,8 @@ class TestResolved:
         def engine(n: int, m: int, nnz: int | None = None) -> str:
             return resolved(GraphSpec(), plan_shape(n, m, "float32", nnz, GiB)).engine
 
-        assert engine(200, 10) == engine(20_000, 617) == engine(52_397, 280) == engine(3000, 10**5) == "exact"
-        assert engine(10**6, 30) == engine(10**6, 500) == "cells"
+        assert engine(200, 10) == engine(20_000, 64) == engine(10_000, 500) == engine(3000, 10**5) == "exact"
+        assert engine(20_000, 617) == engine(52_397, 280) == engine(10**6, 30) == engine(10**6, 500) == "cells"
         assert engine(10**5, 10**5, 10**7) == engine(10**6, 30_000, 3 * 10**8) == "cells"
         assert engine(10**5, 2 * 10**6, 10**7) == "pynndescent"  # directions of so many features fit no process
 
@@ -142,7 +142,7 @@ class TestResolved:
         assert projection("pynndescent", 300) is None
 
     def test_an_exact_search_needs_all_rows_in_memory(self) -> None:
-        shape = plan_shape(52_397, 280, "float32", None, GiB)
+        shape = plan_shape(3000, 5000, "float32", None, GiB)
         assert resolved(GraphSpec(), shape, GiB).engine == "exact"
         assert resolved(GraphSpec(), shape, 2**25).engine == "cells"
         assert resolved(GraphSpec(engine="exact"), shape, 2**25).engine == "exact"

@@ -1,0 +1,122 @@
+"""Which search `engine: auto` means: by the sizes of the data, and by the sample that cells are cut from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from daskfs import knn_graph
+from daskfs.graph import engine
+from daskfs.graph.engine import cells_do_not_pay, resolved
+from daskfs.graph.spec import Engine, GraphSpec
+from daskfs.plan.graph import plan_graph
+from daskfs.plan.tiles import plan_shape
+from tests.execution.runs import run_here, write_job
+
+GiB = 2**30
+
+
+def noise(n_samples: int, n_features: int) -> np.ndarray:
+    """Return rows whose neighbors are hardly nearer than all others."""
+    return np.random.default_rng(0).random((n_samples, n_features), dtype=np.float32)
+
+
+@pytest.fixture
+def small_data_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let sizes speak for cells whatever they are, so that only the sample is against them."""
+    monkeypatch.setattr(engine, "SOON", 0.0)
+    monkeypatch.setattr(engine, "cells_seconds", lambda *_: 0.0)
+
+
+# ------------------------------------------------------------------------------- sizes
+def test_rows_of_more_than_a_second_are_searched_by_cells() -> None:
+    X = np.random.default_rng(0).normal(size=(25_000, 3)) @ np.random.default_rng(1).normal(size=(3, 8))
+    graph = knn_graph(X.astype(np.float32), 5)
+    assert graph.recall is not None
+    assert graph.recall > 0.97
+
+
+@pytest.mark.parametrize(("n", "m"), [(100_000, 64), (60_000, 200), (25_000, 512), (100_000, 100)])
+@pytest.mark.parametrize("k", [5, 10])
+def test_sizes_that_people_have(n: int, m: int, k: int) -> None:
+    """Whatever memory a worker has, and whether there are workers at all."""
+    for memory in (None, 2 * GiB, 64 * GiB):
+        stages = plan_graph(plan_shape(n, m, "float32", None, memory), GraphSpec(), k, memory)
+        assert stages[0].name == "cells-euclidean"
+
+
+def test_long_lists_ask_for_more_of_cells_than_of_an_exact_search() -> None:
+    shape = plan_shape(40_000, 64, "float32", None, GiB)
+    assert resolved(GraphSpec(), shape, k=10).engine == "cells"
+    assert resolved(GraphSpec(), shape, k=200).engine == "exact"
+
+
+# ------------------------------------------------------------------------------- the sample
+@pytest.mark.usefixtures("small_data_are_large")
+def test_rows_without_near_neighbors_are_searched_exactly() -> None:
+    """And only those, and only where nobody asked for cells."""
+    X = noise(8000, 128)
+    exact, auto, cells = (knn_graph(X, 5, engine=engine, recall=0.99) for engine in ("exact", "auto", "cells"))
+    assert auto.recall is None
+    np.testing.assert_array_equal(auto.indices, exact.indices)
+    assert auto.distances.tobytes() == exact.distances.tobytes()
+    assert cells.recall is not None
+    assert cells.recall < 0.98
+    found = knn_graph(X[:, :3] @ noise(3, 20), 5, recall=0.99).recall
+    assert found is not None
+    assert found > 0.98
+
+
+@pytest.mark.usefixtures("small_data_are_large")
+def test_a_run_says_so(tmp_path: Path) -> None:
+    """Of sparse rows, of which few directions keep nothing."""
+    columns = np.random.default_rng(0).random((1500, 3000)).argpartition(60, axis=1)[:, :60]
+    ones = np.ones(columns.size, np.float32)
+    sp.save_npz(tmp_path / "X.npz", sp.csr_matrix((ones, columns.ravel(), 60 * np.arange(1501)), shape=(1500, 3000)))
+    blocks = {"methods": ["LaplacianScore"], "evaluate": None}
+    by_sample = run_here(write_job(tmp_path / "auto", str(tmp_path / "X.npz"), **blocks))
+    assert {"cells-euclidean", "merge-euclidean"} < {stage["name"] for stage in by_sample["stages"]}
+    graph = by_sample["graphs"][0]
+    assert (graph["engine"], graph["recall"], graph["groups"]) == ("exact", None, None)
+    assert not by_sample["warnings"]
+    summary = json.loads((tmp_path / "auto/run/knn/euclidean/cells.json").read_text())
+    assert summary["expected_recall"] < 0.5
+    run_here(write_job(tmp_path / "exact", str(tmp_path / "X.npz"), graph={"engine": "exact"}, **blocks))
+    assert (tmp_path / "auto/run/ranking.csv").read_bytes() == (tmp_path / "exact/run/ranking.csv").read_bytes()
+
+
+def test_what_the_sample_says_is_weighed_against_sizes() -> None:
+    shape, spec = plan_shape(20_000, 1000, "float32", None, GiB), GraphSpec(engine="cells", recall=0.98)
+    assert not cells_do_not_pay(spec, shape, 10, compared=64, expected=0.97)
+    assert cells_do_not_pay(spec, shape, 10, compared=64, expected=0.95)
+    assert cells_do_not_pay(
+        spec, shape, 10, compared=None, expected=0.99
+    )  # all columns take as long as an exact search
+
+
+@pytest.mark.parametrize(
+    ("shape", "memory", "chosen", "is_asked"),
+    [
+        ((60_000, 64), None, "auto", True),
+        ((60_000, 64), GiB, "auto", True),
+        ((60_000, 64), GiB, "cells", False),  # somebody asked for cells
+        ((300_000, 64), None, "auto", False),  # an exact search takes minutes
+        ((60_000, 200), GiB // 2, "auto", False),  # or does not fit a worker
+    ],
+)
+def test_when_the_sample_may_decide(shape: tuple[int, int], memory: int | None, chosen: Engine, is_asked: bool) -> None:
+    stage = plan_graph(plan_shape(*shape, "float32", None, memory), GraphSpec(engine=chosen), 10, memory)[0]
+    assert (stage.function, stage.parameters.get("may_be_exact", False)) == ("cells", is_asked)
+
+
+def test_an_exact_search_by_sample_is_planned_for() -> None:
+    shape = plan_shape(60_000, 200, "float32", None, 4 * GiB)
+    asked, unasked = (plan_graph(shape, GraphSpec(engine=engine), 10, 4 * GiB) for engine in ("auto", "cells"))
+    exact = plan_graph(shape, GraphSpec(engine="exact"), 10, 4 * GiB)[0]
+    for stage, other in zip(asked, unasked, strict=True):
+        expected = max(exact.peak_bytes, other.peak_bytes) if stage.function == "merge" else other.peak_bytes
+        assert (stage.name, stage.n_units, stage.peak_bytes) == (other.name, other.n_units, expected)
