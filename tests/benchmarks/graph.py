@@ -2,8 +2,9 @@
 
     OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 python -m tests.benchmarks.graph [--tables NAME ...] [--scale 1.0]
 
-Tables: ``descent`` (CPU of the graph against one in-memory NN-descent of equal recall), ``ranking`` (scores on an
-approximate graph against the exact one), ``wide`` (projected search), ``sparse`` (a job on sparse data), ``workers``
+Tables: ``auto`` (CPU of what ``engine: auto`` chooses against exact search and one in-memory NN-descent), ``descent``
+(CPU of the graph against one in-memory NN-descent of equal recall), ``ranking`` (scores on an approximate graph against
+the exact one), ``wide`` (projected search), ``sparse`` (a job on sparse data), ``workers``
 (two workers against one) and ``big`` (a job on data larger than the workers' memory; takes long). ``--scale`` shrinks
 the numbers of rows.
 """
@@ -16,6 +17,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from tests.execution.runs import command, write_job
 
 CHECKED_ROWS = 1000
 DESCENT_LENGTHS = (11, 12, 13, 14, 15, 17, 20, 24, 30, 40)
+DESCENT_RECALL = 0.988
 GRAPH_STAGES = ("cells", "assign", "build", "merge", "recall")
 
 
@@ -41,10 +44,10 @@ def mixture(n_samples: int, n_features: int) -> np.ndarray:
     return (centers[rng.integers(0, 100, n_samples)] + rng.standard_normal((n_samples, n_features))).astype(np.float32)
 
 
-def low_rank(n_samples: int, n_features: int) -> np.ndarray:
-    """Return ten latent dimensions plus noise."""
+def low_rank(n_samples: int, n_features: int, rank: int = 10) -> np.ndarray:
+    """Return a few latent dimensions plus noise."""
     rng = np.random.default_rng(0)
-    latent = rng.standard_normal((n_samples, 10)) @ rng.standard_normal((10, n_features))
+    latent = rng.standard_normal((n_samples, rank)) @ rng.standard_normal((rank, n_features))
     return (latent + 0.5 * rng.standard_normal((n_samples, n_features))).astype(np.float32)
 
 
@@ -64,12 +67,29 @@ def patches(n_samples: int, n_features: int) -> np.ndarray:
     return np.ascontiguousarray(X[np.random.default_rng(0).permutation(len(X))])
 
 
+def curves(n_samples: int, n_features: int) -> np.ndarray:
+    """Return smooth curves: mixtures of four waves, sampled at as many places as there are features, plus noise."""
+    rng = np.random.default_rng(0)
+    waves = np.sin(np.arange(1, 5)[:, None] * np.linspace(0, np.pi, n_features) + rng.random((4, 1)))
+    noise = 0.05 * rng.standard_normal((n_samples, n_features))
+    return (rng.standard_normal((n_samples, 4)) @ waves + noise).astype(np.float32)
+
+
 def uniform(n_samples: int, n_features: int) -> np.ndarray:
     """Return noise without structure."""
     return np.random.default_rng(0).random((n_samples, n_features), dtype=np.float32)
 
 
 DATA: dict[str, Callable[[int, int], np.ndarray]] = {"mixture": mixture, "low rank": low_rank, "patches": patches}
+LATENT = partial(low_rank, rank=12)
+SIZES: list[tuple[str, Callable[[int, int], np.ndarray], int, int]] = [
+    ("mixture", mixture, 100_000, 64),
+    ("latent", LATENT, 100_000, 64),
+    ("curves", curves, 60_000, 200),
+    ("latent", LATENT, 25_000, 512),
+    ("uniform", uniform, 60_000, 64),
+    ("uniform", uniform, 20_000, 200),
+]
 
 
 # ---------------------------------------------------------------------------------- tables
@@ -92,11 +112,58 @@ def cpu(action: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - started, result
 
 
-def descent_table(shapes: list[tuple[int, int]], k: int = 10) -> Iterator[dict[str, Any]]:
-    """CPU of our search, in memory and through a store, against one NNDescent of at least its recall."""
+def _descent(X: np.ndarray, k: int, rows: np.ndarray, farthest: np.ndarray, recall: float) -> tuple[int, float, float]:
+    """Return the shortest lists with which NNDescent reaches a recall, the recall, and CPU seconds."""
     from pynndescent import NNDescent
 
-    NNDescent(mixture(300, 8), n_neighbors=5, n_jobs=1)  # compiles
+    NNDescent(X[:2000], n_neighbors=5, n_jobs=1)  # compiles what such rows need
+    for length in DESCENT_LENGTHS:
+        spent, index = cpu(lambda length=length: NNDescent(X, n_neighbors=length + 1, random_state=0, n_jobs=1))
+        near = index.neighbor_graph[0][rows][:, 1:]
+        near_distances = np.sqrt(((X[rows][:, None].astype(np.float64) - X[near]) ** 2).sum(axis=2))
+        reached = recall_of(np.sort(near_distances, axis=1)[:, :k], farthest)
+        if reached >= recall:
+            break
+    return length, reached, spent
+
+
+def auto_table(rows_of: Callable[[int], int], k: int = 10) -> Iterator[dict[str, Any]]:
+    """CPU of exact search, of what "auto" chooses, and of NNDescent at a recall of at least 0.988."""
+    for name, make, n_samples, n_features in SIZES:
+        X = make(rows_of(n_samples), n_features)
+        rows, farthest = checked(X, k)
+        exact, _ = cpu(lambda X=X: knn_graph(X, k, engine="exact"))
+        auto, graph = cpu(lambda X=X: knn_graph(X, k))
+        _, reached, descent = _descent(X, k, rows, farthest, DESCENT_RECALL)
+        yield {
+            "data": name,
+            "shape": f"{X.shape[0]} x {X.shape[1]}",
+            "exact_cpu": exact,
+            "auto_cpu": auto,
+            "auto_recall": recall_of(graph.distances[rows], farthest),
+            "auto_is": "exact" if graph.recall is None else "approximate",
+            "descent_cpu": descent,
+            "descent_recall": reached,
+        }
+
+
+def fit_table(n_samples: int, n_features: int, k: int = 5) -> Iterator[dict[str, Any]]:
+    """CPU of an estimator with an exact graph and with that of "auto"."""
+    for name, make in {**DATA, "latent": LATENT}.items():
+        if name == "patches":
+            continue
+        X = make(n_samples, n_features)
+        exact, reference = cpu(
+            lambda X=X: LaplacianScore(n_neighbors=k, graph=knn_graph(X, k, engine="exact")).fit(X).scores_
+        )
+        auto, scores = cpu(lambda X=X: LaplacianScore(n_neighbors=k).fit(X).scores_)
+        shape = f"{n_samples} x {n_features}"
+        agreement = _agreement(scores, reference)
+        yield {"data": name, "shape": shape, "exact_cpu": exact, "auto_cpu": auto, **agreement}
+
+
+def descent_table(shapes: list[tuple[int, int]], k: int = 10) -> Iterator[dict[str, Any]]:
+    """CPU of our search, in memory and through a store, against one NNDescent of at least its recall."""
     for n_samples, n_features in shapes:
         for name, make in DATA.items():
             X = make(n_samples, n_features)
@@ -104,15 +171,7 @@ def descent_table(shapes: list[tuple[int, int]], k: int = 10) -> Iterator[dict[s
             in_memory, graph = cpu(lambda X=X: knn_graph(X, k, engine="cells"))
             recall = recall_of(graph.distances[rows], farthest)
             stored, n_groups = _stored_cpu(X, k)
-            for length in DESCENT_LENGTHS:
-                spent, index = cpu(
-                    lambda X=X, length=length: NNDescent(X, n_neighbors=length + 1, random_state=0, n_jobs=1)
-                )
-                near = index.neighbor_graph[0][rows][:, 1:]
-                near_distances = np.sqrt(((X[rows][:, None].astype(np.float64) - X[near]) ** 2).sum(axis=2))
-                reached = recall_of(np.sort(near_distances, axis=1)[:, :k], farthest)
-                if reached >= recall:
-                    break
+            length, reached, spent = _descent(X, k, rows, farthest, recall)
             yield {
                 "data": name,
                 "shape": f"{X.shape[0]} x {X.shape[1]}",
@@ -243,7 +302,7 @@ def workers_table(n_samples: int) -> Iterator[dict[str, Any]]:
 def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    names = ("descent", "ranking", "wide", "sparse", "workers", "big")
+    names = ("auto", "descent", "ranking", "wide", "sparse", "workers", "big")
     parser.add_argument("--tables", nargs="+", choices=names, default=list(names[:-1]))
     parser.add_argument("--scale", type=float, default=1.0, help="Multiplies rows, and columns of wide data.")
     parser.add_argument("--big-source", default="synthetic:lowrank?n_samples=4000000&n_features=512&rank=10&noise=0.5")
@@ -255,6 +314,9 @@ def main(arguments: list[str] | None = None) -> None:
     def columns(count: int) -> int:
         return max(300, int(count * options.scale))
 
+    if "auto" in options.tables:
+        show("CPU seconds of engine: auto, k = 10, against exact search and one NNDescent", list(auto_table(rows)))
+        show("CPU seconds of LaplacianScore(n_neighbors=5).fit", list(fit_table(rows(100_000), 100)))
     if "descent" in options.tables:
         title = "CPU seconds of the graph, k = 10, against one NNDescent of at least equal recall"
         show(title, list(descent_table([(rows(200_000), 64), (rows(50_000), 512)])))

@@ -44,8 +44,9 @@ def test_graph_tables_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.long
 def test_graph_tables_that_compile_or_start_workers(capsys: pytest.CaptureFixture[str]) -> None:
-    graph.main(["--tables", "descent", "wide", "sparse", "workers", "--scale", "0.02"])
+    graph.main(["--tables", "auto", "descent", "wide", "sparse", "workers", "--scale", "0.02"])
     printed = capsys.readouterr().out
+    assert "auto_recall" in printed
     assert "build_seconds" in printed
     assert "ratio_stored" in printed
     assert "estimated" in printed
