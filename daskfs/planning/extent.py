@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from daskfs.graph.engine import TYPICAL_NEIGHBORS, cells_seconds, exact_seconds
+from daskfs.graph.spec import GraphSpec
 from daskfs.job.evaluation import EvaluateBlock
 from daskfs.methods.registry import Method
 from daskfs.store.tiles import Shape
@@ -34,10 +36,6 @@ UNPLANNED_BYTES = 4 * 2**30
 # Seconds of one core to an order of magnitude, fitted to rankings of 100 x 4,000 and 200 x 10,000 random values.
 CELL_SECONDS = 5e-8
 """For each value that a criterion looks at."""
-PAIR_SECONDS = 1e-10
-"""For each value of each pair of rows that a neighbor search compares."""
-COMPARED_ROWS = 4000
-"""With so many others a row is compared at most."""
 JOINT_SECONDS = 2e-9
 """For each value and row, or feature if there are fewer, of a criterion that compares them."""
 CORRELATION_SECONDS = 1e-8
@@ -115,8 +113,10 @@ def ranking_seconds(shape: Shape, methods: Sequence[Method], joint_features: int
     """Return about how many seconds of one core a ranking by each of the methods takes, from sizes alone."""
     n, d = shape.n_samples, shape.n_features
     values = n * d if shape.nnz is None else shape.nnz
-    searched = any(method.criterion.uses_graph for method in methods)
-    seconds = searched * PAIR_SECONDS * values * min(n, COMPARED_ROWS)
+    seconds = 0.0
+    if any(method.criterion.uses_graph for method in methods):
+        spec, k = GraphSpec("euclidean"), TYPICAL_NEIGHBORS
+        seconds = min(exact_seconds(shape, k), cells_seconds(shape, spec, k))
     for method in methods:
         seconds += CELL_SECONDS * values
         if method.criterion.is_joint:
