@@ -283,7 +283,7 @@ def _put_orders(context: Context, design: Design, parameters: Mapping[str, Any])
             order = selectable(store, method, method_scores(store, method), filtered=filtered)
             ranked[order] = True
         put_order(context, number, order, max(design.sizes), n_labelled)
-        warnings += _too_many(method.label, order.size, design.sizes, filtered=filtered)
+        warnings += describe_too_few(method.label, order.size, design.sizes, filtered=filtered)
         used.update(int(feature) for feature in order[: max(design.sizes)])
     if any(size for _, size in design.baselines):
         used = set(range(ranked.size))
@@ -298,11 +298,13 @@ def put_order(context: Context, number: int, order: np.ndarray, deepest: int, n_
     context.store.write_arrays(layout.EVALUATION_ORDER.format(number), {"order": kept}, facts)
 
 
-def _too_many(label: str, n_ranked: int, sizes: Sequence[int], *, filtered: bool) -> list[str]:
+def describe_too_few(label: str, n_ranked: int, sizes: Sequence[int], *, filtered: bool, where: str = "") -> list[str]:
+    """Return a sentence on the numbers of features that a method is not evaluated at, as it ranks fewer; else none."""
     if not (too_many := [n for n in sizes if n > n_ranked]):
         return []
-    has = "may select" if filtered else "ranks"
-    return [f"{label} {has} {n_ranked} features: not evaluated at {', '.join(map(str, too_many))} features."]
+    has, sizes_left_out = "may select" if filtered else "ranks", ", ".join(map(str, too_many))
+    there = " there" if where else ""
+    return [f"{label} {has} {n_ranked} features{where}: not evaluated{there} at {sizes_left_out} features."]
 
 
 # ------------------------------------------------------------------------------------------------------- rows and draws

@@ -9,7 +9,7 @@ method that looks at none for example, all draws are the same one and count once
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.evaluation.design import Design, Selection
+from daskfs.evaluation.design import Design, Selection, describe_too_few
 from daskfs.evaluation.modelspec import higher_is_better
 from daskfs.evaluation.significance import PairedDifference, mean_interval, paired_difference
 from daskfs.evaluation.stability import jaccard_index, kuncheva_index, rank_intervals, selection_frequency
@@ -170,8 +170,29 @@ def failures(store: Store, parameters: Mapping[str, Any]) -> list[tuple[Selectio
 
 
 def failure_warnings(store: Store, parameters: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each method and amount of labels of which rankings could not be made."""
-    return _grouped_failures(failures(store, parameters), Design(parameters))
+    """Return a sentence for each method and amount of labels of which rankings could not be made, or are of fewer
+    features than are to be tested.
+    """
+    design, failed = Design(parameters), failures(store, parameters)
+    return _grouped_failures(failed, design) + _short_rankings(store, parameters, {one.number for one, _ in failed})
+
+
+def _short_rankings(store: Store, parameters: Mapping[str, Any], failed: Collection[int]) -> list[str]:
+    """Return a sentence for each method of which a ranking that was made anew has too few features."""
+    if not parameters["ranks_anew"]:
+        return []
+    design, fewest = Design(parameters), dict[str, int]()
+    for number in range(design.n_selections):
+        if number not in failed:
+            method = design.selection(number).method
+            n_ranked = int(store.read_arrays(layout.EVALUATION_ORDER.format(number))[1]["n_ranked"])
+            fewest[method] = min(n_ranked, fewest.get(method, n_ranked))
+    filtered, where = parameters["filter"] is not None, " in one of its rankings"
+    return [
+        sentence
+        for method, n_ranked in fewest.items()
+        for sentence in describe_too_few(method, n_ranked, design.sizes, filtered=filtered, where=where)
+    ]
 
 
 def _grouped_failures(failed: Sequence[tuple[Selection, str]], design: Design) -> list[str]:

@@ -204,9 +204,10 @@ def test_the_redundancy_filter_goes_down_the_combined_ranking(tmp_path: Path) ->
 
 # ------------------------------------------------------------------------------------------------------- evaluation
 def test_an_evaluation_combines_within_what_it_sees(tmp_path: Path) -> None:
-    evaluate = {"n_selected": [3], "setting": "both", "n_splits": 2, "models": ["knn"]}
+    evaluate = {"n_selected": [3], "setting": "both", "n_splits": 2, "models": ["knn"], "baselines": False}
     result = done(job_of(tmp_path, evaluate=evaluate))
-    assert result["warnings"] == []
+    (warning,) = result["warnings"]
+    assert "saw the labels of the rows that models are tested on" in warning
     store = Store(tmp_path / "job")
     for number, method in enumerate(LABELS):  # of the transductive setting, which sees all rows
         arrays, facts = store.read_arrays(layout.EVALUATION_ORDER.format(number))
@@ -220,7 +221,7 @@ def test_an_evaluation_combines_within_what_it_sees(tmp_path: Path) -> None:
 
 
 def test_neighbors_of_an_evaluation_are_searched_as_in_the_run(tmp_path: Path) -> None:
-    evaluate = {"n_selected": [2], "labels": 10, "models": ["knn"], "n_splits": 2}
+    evaluate = {"n_selected": [2], "labels": 10, "models": ["knn"], "n_splits": 2, "setting": "transductive"}
     graph = {"engine": "exact", "n_neighbors": 3}
     done(
         job_of(

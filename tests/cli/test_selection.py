@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -155,22 +156,32 @@ class TestLists:
 
 class TestBesideTheSelection:
     def test_evaluation_takes_the_first_that_are_kept(self, source: Path) -> None:
-        evaluate = {"n_selected": [1, 2, 4], "n_splits": 2}
-        run = ran(source, {"threshold": 0.9}, evaluate=evaluate)
+        evaluate = {"n_selected": [1, 2, 4], "n_splits": 2, "setting": "transductive", "baselines": False}
+        assert (
+            daskfs("run", write_job(source.parent, job(source, {"threshold": 0.9}, evaluate=evaluate)), "-q").code == 0
+        )
+        run = source.parent / "run"
         with np.load(run / "evaluation/orders/0.npz") as found:
             order = found["a-order"][:4]
         assert [NAMES[i] for i in order] == ["strong", "other", "weak", "bent"]
         assert {row["n_selected"] for row in rows_of(run / "evaluation.csv")} == {"1", "2", "4"}
 
-    def test_too_few_are_left(self, source: Path) -> None:
-        wanted = job(source, {"threshold": 0.01}, evaluate={"n_selected": [1, 4], "n_splits": 2})
+    @pytest.mark.parametrize("setting", ["inductive", "transductive"])
+    def test_too_few_are_left(self, source: Path, setting: str) -> None:
+        evaluate = {"n_selected": [1, 4], "n_splits": 2, "setting": setting}
+        wanted = job(source, {"threshold": 0.01}, evaluate=evaluate)
         outcome = daskfs("run", write_job(source.parent, wanted), "-q")
         assert outcome.code == 0
         n_left = len(selected(source.parent / "run"))
         assert n_left < 3
         assert f"leaves {n_left} of the 3 features" in outcome.err
         report = (source.parent / "run/report.html").read_text()
-        assert f"FisherScore may select {n_left} features: not evaluated at 4 features." in report
+        if setting == "transductive":
+            assert f"FisherScore may select {n_left} features: not evaluated at 4 features." in report
+        else:
+            assert re.search(
+                r"FisherScore may select \d features in one of its rankings: not evaluated there at 4", report
+            )
 
     def test_report_tells(self, source: Path) -> None:
         report = (ran(source, {"threshold": 0.9}) / "report.html").read_text()
