@@ -42,6 +42,7 @@ from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.ranking.tables import method_scores
 from daskfs.scores.distances import FeatureCorrelations, stored_feature_correlations
 from daskfs.scores.slab import method_to_json
+from daskfs.sources.frames import check_input, is_of
 from daskfs.store import layout
 from daskfs.store.context import Context, put_beside, put_labels
 from daskfs.store.finite import check_finite
@@ -263,21 +264,17 @@ def current_client() -> Client | None:
 
 def is_stored(X: Any) -> bool:
     """Return whether X is a path or URL, a Zarr array or group member, a dask collection or a query of Polars."""
-    return isinstance(X, str | Path) or _kind(X) in ("zarr", "dask") or is_query(X)
+    return isinstance(X, str | Path) or is_of(X, "zarr") or is_of(X, "dask") or is_query(X)
 
 
 def is_query(X: Any) -> bool:
     """Return whether X is a LazyFrame of Polars."""
-    return _kind(X) == "polars" and hasattr(X, "sink_parquet")
+    return is_of(X, "polars") and hasattr(X, "sink_parquet")
 
 
 def is_dask_frame(X: Any) -> bool:
     """Return whether X is a dask DataFrame."""
-    return _kind(X) == "dask" and hasattr(X, "to_parquet")
-
-
-def _kind(X: Any) -> str:
-    return type(X).__module__.split(".", 1)[0]
+    return is_of(X, "dask") and hasattr(X, "to_parquet")
 
 
 @contextmanager
@@ -311,7 +308,7 @@ def stored_context(X: Any, missing: str = "refuse") -> Iterator[tuple[Context, t
 def _as_path(X: Any, scratch: Path) -> tuple[str, str | None]:
     if isinstance(X, str | Path):
         return str(X), None
-    if _kind(X) == "zarr":
+    if is_of(X, "zarr"):
         root = getattr(X.store, "root", None)
         if root is None:
             msg = f"the Zarr array lies in a {type(X.store).__name__}; pass its path or URL, or X[...]."
@@ -356,11 +353,18 @@ SMALL_BYTES = 2**26
 
 
 def loaded_if_small(X: Any) -> Any:
-    """Return a dask collection that fits one block as an array or a DataFrame, anything else as it is."""
-    if _kind(X) != "dask":
+    """Return a dask collection that fits one block as an array or a DataFrame, anything else as it is;
+    :class:`InputError` for AnnData, and for columns that hold no numbers.
+    """
+    check_input(X)
+    if not is_of(X, "dask"):
         return X
     size = 8 * len(X) * len(X.columns) if is_dask_frame(X) else X.nbytes
-    return X.compute() if size <= SMALL_BYTES else X
+    if size > SMALL_BYTES:
+        return X
+    X = X.compute()
+    check_input(X)
+    return X
 
 
 @contextmanager

@@ -95,7 +95,8 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            For NaN or infinite values (naming column and row), labels or weights that cannot serve, or too few rows;
+            For NaN or infinite values (naming column and row), columns of a DataFrame that hold no numbers, labels or
+            weights that cannot serve, too few rows, or where every feature is excluded, as all are constant;
             :class:`~daskfs.errors.JobError` for tiles with missing values "pairwise" under a method that compares
             features, or rows, in all their values.
 
@@ -134,6 +135,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             method, given = self._method(shape.n_samples, labels)
             _warn_of_dominant_columns(context, method, given, getattr(self, "feature_names_in_", None))
             table = score_features(context, [method], labels, given, client)[method.label]
+            method.check_ranks_any(table, shape.n_samples)
             _warn_of_isolated_rows(context, method)
             self._keep_beside(context, method)
             if self._after is not None:

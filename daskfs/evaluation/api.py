@@ -235,7 +235,9 @@ def evaluate_selectors(
         )
         check_rows(found, sample_rows(found, block.max_samples, block.random_state), stages[0].parameters)
         if not block.ranks_anew:
-            score_features(context, methods, found, None, client)
+            tables = score_features(context, methods, found, None, client)
+            for method in methods:
+                method.check_ranks_any(tables[method.label], n_samples)
         run_all(context, stages, client)
         notes = [f"{note}." for note in (transductive_note(block, methods),) if note]
         if extent.all_features != baselines:

@@ -210,6 +210,13 @@ class Method:
         """Return which features have no rank, shape (n_features,), bool."""
         return np.isnan(self.ranking_values(table)[0])
 
+    def check_ranks_any(self, table: np.ndarray, n_samples: int) -> None:
+        """Raise :class:`InputError` where every feature is excluded."""
+        if self.is_excluded(table).all():
+            why = f"every one is excluded ({self.reason}, n_samples={n_samples})"
+            msg = f"method {self.label} can rank none of the {table.shape[1]} features: {why}."
+            raise InputError(msg)
+
 
 @cache
 def criteria() -> Mapping[str, Criterion]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.errors import InputError
 from daskfs.methods.registry import Method
 from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.scores.slab import methods_from
@@ -38,11 +37,8 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
     dropped: list[tuple[Any, ...]] = []
     for method in methods_from(parameters["methods"]):
         table = method_scores(store, method)
+        method.check_ranks_any(table, context.tiles.shape.n_samples)
         scores, order, excluded = table[0], method.order(table), method.is_excluded(table)
-        if excluded.all():
-            why = f"every one is excluded ({method.reason})"
-            msg = f"method {method.label} can rank none of the {scores.size} features: {why}."
-            raise InputError(msg)
         notes = _notes(method, scores, excluded, constant)
         ranked = [_row(method, rank, int(feature), names, scores, notes) for rank, feature in enumerate(order, start=1)]
         rows += ranked

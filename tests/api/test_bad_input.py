@@ -30,6 +30,7 @@ from daskfs import (
     SSelect,
     SupervisedLaplacianScore,
     VarianceScore,
+    evaluate_selectors,
 )
 
 X, Y = load_iris(return_X_y=True)
@@ -82,6 +83,12 @@ class TestValuesOfX:
     def test_sums_that_overflow_are_not_missing_values(self, estimator: Callable[..., Any]) -> None:
         large = X.astype(np.float32) * np.float32(1e37)
         assert np.isfinite(estimator().fit(large, Y).scores_).all()
+
+    @pytest.mark.parametrize("stored", [False, True])
+    def test_constant_features_only(self, estimator: Callable[..., Any], stored: bool, tmp_path: Path) -> None:
+        constant = np.full((150, 2), 0.1)
+        with pytest.raises(ValueError, match=r"can rank none of the 2 features: every one is excluded \(constant"):
+            estimator().fit(saved(constant, tmp_path) if stored else constant, Y)
 
     @pytest.mark.parametrize(
         ("bad", "message"),
@@ -188,6 +195,11 @@ class TestLabels:
 def test_fisher_refuses_a_continuous_target() -> None:
     with pytest.raises(ValueError, match="Unknown label type: continuous"):
         FisherScore().fit(X, X[:, 0] * 1.1)
+
+
+def test_an_evaluation_refuses_constant_features() -> None:
+    with pytest.raises(ValueError, match="FisherScore can rank none of the 2 features"):
+        evaluate_selectors([FisherScore()], np.ones((150, 2)), Y, n_selected=1)
 
 
 def test_pearson_refuses_a_constant_target() -> None:

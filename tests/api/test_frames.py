@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anndata
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -16,7 +19,16 @@ import pytest
 import scipy.sparse as sp
 
 import daskfs.scoring
-from daskfs import FisherScore, LaplacianScore, VarianceScore, evaluate_selectors
+from daskfs import (
+    FisherScore,
+    LaplacianScore,
+    RedundancyFilter,
+    VarianceScore,
+    distance_correlation_matrix,
+    evaluate_selectors,
+    knn_graph,
+)
+from daskfs.errors import InputError
 
 N, D = 90, 6
 NAMES = [f"gene {number}" for number in range(D)]
@@ -39,6 +51,14 @@ def refused(*_: Any, **__: Any) -> None:
 def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daskfs.scoring, "SMALL_BYTES", 0)
 
+
+CALLS: dict[str, Any] = {
+    "fit": lambda X: FisherScore().fit(X, Y),
+    "filter": lambda X: RedundancyFilter(VarianceScore()).fit(X),
+    "evaluate": lambda X: evaluate_selectors([FisherScore()], X, Y),
+    "knn_graph": knn_graph,
+    "correlations": distance_correlation_matrix,
+}
 
 FRAMES = {
     "pandas": lambda: PANDAS,
@@ -122,7 +142,7 @@ class TestLazy:
 class TestLarge:
     def test_text_names_the_column(self) -> None:
         frame = dd.from_pandas(PANDAS.assign(city="Ulm"), npartitions=2)
-        with pytest.raises(ValueError, match="'city' holds text"):
+        with pytest.raises(ValueError, match="hold no numbers: 'city' "):
             VarianceScore().fit(frame)
 
     def test_a_missing_value_names_the_column(self) -> None:
@@ -159,3 +179,58 @@ def test_graph_criteria_take_frames() -> None:
     expected = LaplacianScore(n_neighbors=5).fit(X).scores_
     for name in ("polars", "dask of unknown lengths"):
         np.testing.assert_array_equal(LaplacianScore(n_neighbors=5).fit(FRAMES[name]()).scores_, expected)
+
+
+# ------------------------------------------------------------------------------------------------- no numbers
+BAD: dict[str, Any] = {
+    "city": np.array(["Rome", "Oslo", "Bonn"])[Y],
+    "kind": pd.Categorical(np.array(["u", "v", "w"])[Y]),
+    "day": pd.date_range("2020-01-01", periods=N),
+    "lag": pd.to_timedelta(np.arange(N), unit="s"),
+    "any": np.array(["a", 1, 2.5] * (N // 3), dtype=object),
+    "week": pd.period_range("2020-01-01", periods=N),
+}
+GOOD: dict[str, Any] = {
+    "flag": Y == 1,
+    "code": pd.Categorical(Y),
+    "mixed": np.array([1.5, 2, True] * (N // 3), dtype=object),
+    "nullable": pd.array(Y, dtype="Int64"),
+    "arrow": pd.array(Y == 1, dtype="bool[pyarrow]"),
+}
+
+
+class TestColumnsThatHoldNoNumbers:
+    @pytest.mark.parametrize("name", BAD)
+    @pytest.mark.parametrize("call", CALLS)
+    def test_are_named(self, call: str, name: str) -> None:
+        frame = PANDAS.assign(**{name: BAD[name]})
+        told = re.escape(f"columns of X hold no numbers: '{name}' ({frame.dtypes[name]}). Drop them, or encode")
+        with pytest.raises(InputError, match=told):
+            CALLS[call](frame)
+
+    @pytest.mark.parametrize("small", [True, False])
+    @pytest.mark.parametrize("make", [pl.DataFrame, pl.LazyFrame, partial(dd.from_pandas, npartitions=2)])
+    def test_of_polars_and_dask(self, make: Any, small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(daskfs.scoring, "SMALL_BYTES", 2**26 if small else 0)
+        columns = pd.DataFrame({"a": X[:, 0], **{name: BAD[name] for name in ("city", "day", "lag")}})
+        frame = make(columns if isinstance(make, partial) else columns.to_dict("list"))
+        with pytest.raises(InputError, match=r"columns of X hold no numbers: 'city' .*, 'day' .*, 'lag' .*\. Drop"):
+            VarianceScore().fit(frame)
+
+    def test_no_more_than_a_handful(self) -> None:
+        frame = pd.DataFrame({number: BAD["city"] for number in range(9)}).assign(a=X[:, 0])
+        with pytest.raises(InputError, match=r"numbers: 0 \(.*, 4 \([a-z]+\) and 4 more\. Drop"):
+            VarianceScore().fit(frame)
+
+    @pytest.mark.parametrize("name", GOOD)
+    def test_numbers_of_other_types_serve(self, name: str) -> None:
+        fitted = VarianceScore().fit(PANDAS.assign(**{name: GOOD[name]}))
+        np.testing.assert_allclose(fitted.scores_[-1], np.var(np.asarray(GOOD[name], dtype=float)))
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_anndata_is_refused_before_it_is_read(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = anndata.AnnData(X)
+    monkeypatch.setattr(anndata.AnnData, "__getitem__", refused)
+    with pytest.raises(InputError, match=r"X is an AnnData object: pass adata\.X .* and adata\.obs.*\.h5ad"):
+        CALLS[call](data)
