@@ -4,8 +4,7 @@
 
 SOURCE holds ``X`` (or the parts of a CSR matrix: ``data``, ``indices``, ``indptr``, ``shape``), ``y``, and maybe
 ``X_unlabeled``, rows without a label, which are added at the end. In TARGET, ``y`` is -1 (classes) or NaN (a float
-target) where the label is hidden. Every class keeps a label. Two classes -1 and 1 become 0 and 1, so with ``--share 1``
-this makes data with such labels fit for daskfs.
+target) where the label is hidden. Every class keeps a label. Two classes -1 and 1 become 0 and 1, as -1 hides a label.
 """
 
 from __future__ import annotations
