@@ -119,7 +119,8 @@ SIGNALS = [signal.SIGTERM, signal.SIGINT, pytest.param(signal.SIGUSR1, marks=pyt
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_a_stopped_run_can_be_resumed(tmp_path: Path, number: signal.Signals) -> None:
     # the evaluation has so many tasks that it is nowhere near its end when its first line is read
-    evaluate = {"n_selected": 2, "n_splits": 5, "n_repeats": N_TASKS, "n_neighbors": 3}
+    evaluate = {"n_selected": 2, "n_splits": 5, "n_repeats": N_TASKS, "n_neighbors": 3, "setting": "transductive"}
+    evaluate["baselines"] = False
     job = basic_job(tmp_path, methods=["VarianceScore"], evaluate=evaluate)
     path = write_job(tmp_path, job)
     with subprocess.Popen(
