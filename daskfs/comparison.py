@@ -320,7 +320,7 @@ def _differences(one: _Judged) -> list[dict[str, Any]]:
     for row in read_table(one.run.store, "comparisons"):
         names = (row["method"], row["other"])
         is_own = (row["setting"], row["model"], row["metric"], row["n_selected"]) == (*one.own[1:], None)
-        if not is_own or one.best not in names:
+        if not is_own or one.best not in names or not {*names} <= {*one.run.methods}:
             continue
         sign = 1.0 if row["method"] == one.best else -1.0
         low, high = (None if row[key] is None else sign * row[key] for key in ("low", "high"))

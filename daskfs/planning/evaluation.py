@@ -77,15 +77,24 @@ def plan_evaluation(
         stages = plan_tests(
             evaluate, tiles, methods, process, columns, memory_limit, names, job.graph, wanted, given, extent=extent
         )
-        fits = memory_limit is None or max(stage.peak_bytes for stage in stages) <= USABLE * memory_limit
         used = used_shape(shape, extent.max_samples, tiles.n_labelled)
-        if fits and is_affordable(evaluate, extent, shape, used, methods):
+        if _fits(stages, memory_limit) and is_affordable(evaluate, extent, shape, used, methods):
             left_out = describe_extent(extent, found[0], n_rows, shape.n_features, methods)
             return stages, [note for note in (transductive_note(evaluate, methods), left_out) if note]
-    if not evaluate.is_thinned:
+    # what would not fit as a test of the run's own rankings either is refused, whatever the setting
+    plain = evaluate.model_copy(update={"setting": "transductive"})
+    smallest = Extent(evaluate.max_samples, all_features=False)
+    of_run = plan_tests(
+        plain, tiles, methods, process, columns, memory_limit, names, job.graph, wanted, given, extent=smallest
+    )
+    if not evaluate.is_thinned or not _fits(of_run, memory_limit):
         return stages, []
     msg = "evaluation: left out, as it does not fit the memory of a worker; name evaluate.setting to see what it needs"
     return [], [msg]
+
+
+def _fits(stages: Sequence[Stage], memory_limit: int | None) -> bool:
+    return memory_limit is None or max(stage.peak_bytes for stage in stages) <= USABLE * memory_limit
 
 
 def transductive_note(evaluate: EvaluateBlock, methods: Sequence[Method]) -> str:

@@ -222,7 +222,7 @@ def evaluated(folder: Path, table: str, **data: Any) -> list[float]:
     job = {
         "data": {"source": str(folder / "X.csv"), "labels": "y", **data},
         "methods": ["VarianceScore"],
-        "evaluate": {"n_selected": [1], "n_splits": 3, "n_neighbors": 1},
+        "evaluate": {"n_selected": [1], "n_splits": 3, "n_neighbors": 1, "baselines": False},
         "cluster": {"workers": 0},
         "output": {"path": str(folder / "run")},
     }

@@ -35,6 +35,7 @@ EVALUATE = {
     "n_splits": N_SPLITS,
     "n_selected": list(N_SELECTED),
     "models": ["knn", "kmeans"],
+    "baselines": False,
 }
 TABLES = ("evaluation", "evaluation_summary", "comparisons", "gap", "stability", "selection_frequency")
 TYPES = {"bool": "bool", "int64": "int64", "double": "float64", "string": "string"}
@@ -66,7 +67,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     job = image_job(folder, methods=METHODS, evaluate=EVALUATE)
     job["data"]["image_shape"] = [4, 3]
     outcome = daskfs("run", write_job(folder, job), "-q")
-    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.code == 0
+    (warning,) = outcome.err.splitlines()
+    assert "saw the labels of the rows that models are tested on" in warning
     return folder / "run"
 
 
@@ -182,7 +185,8 @@ def test_stability_and_frequencies_are_of_the_rankings(run: Path) -> None:
 
 
 def test_the_runs_own_rankings_have_no_stability_and_no_gap(tmp_path: Path) -> None:
-    job = image_job(tmp_path, evaluate={"n_selected": 2, "n_splits": 2})
+    evaluate = {"n_selected": 2, "n_splits": 2, "setting": "transductive", "baselines": False}
+    job = image_job(tmp_path, evaluate=evaluate)
     assert daskfs("run", write_job(tmp_path, job), "-q").code == 0
     there = {name for name in TABLES if (tmp_path / "run" / f"{name}.csv").exists()}
     assert there == {"evaluation", "evaluation_summary", "comparisons"}
@@ -214,17 +218,17 @@ def test_rankings_that_fail_are_warned_of(tmp_path: Path) -> None:
     X, _ = images()
     job = image_job(tmp_path, methods=["PearsonScore", "VarianceScore"])
     np.save(tmp_path / "y.npy", X[:, 0])
-    job["evaluate"] = {"n_selected": 2, "n_splits": 2, "labels": [1, 6], "n_draws": 3}
+    job["evaluate"] = {"n_selected": 2, "n_splits": 2, "labels": [1, 6], "n_draws": 3, "setting": "inductive"}
     outcome = daskfs("run", write_job(tmp_path, job), "-q", "--json")
     assert outcome.code == 0
     (warning,) = outcome.json["warnings"]
-    assert warning.startswith("evaluation: PearsonScore with labels 1: 3 of 3 rankings failed: ")
+    assert warning.startswith("evaluation: PearsonScore with labels 1: 6 of 6 rankings failed: ")
     assert warning in outcome.err
-    assert "PearsonScore with labels 1: 3 of 3 rankings failed" in (tmp_path / "run/report.html").read_text()
+    assert "PearsonScore with labels 1: 6 of 6 rankings failed" in (tmp_path / "run/report.html").read_text()
     job["methods"] = ["PearsonScore"]
     job["evaluate"]["labels"] = [1]
     outcome = daskfs("run", write_job(tmp_path, job), "-q", "--overwrite")
-    refused(outcome, 3, "the evaluation could rank nothing", "PearsonScore with labels 1: 3 of 3 rankings failed")
+    refused(outcome, 3, "the evaluation could rank nothing", "PearsonScore with labels 1: 6 of 6 rankings failed")
 
 
 # ----------------------------------------------------------------------------------------------------- run.json, report

@@ -154,7 +154,7 @@ def test_empty_cells_are_no_labels(tmp_path: Path) -> None:
 
 def test_redundancy_filter_and_evaluation_after_them(tmp_path: Path) -> None:
     select = {"n_features": 2, "redundancy": {"threshold": 0.9, "n_candidates": 5}}
-    evaluate = {"n_selected": [1, 2], "n_splits": 3, "n_repeats": 1}
+    evaluate = {"n_selected": [1, 2], "n_splits": 3, "n_repeats": 1, "baselines": False}
     outcome = run(tmp_path, some(), select=select, evaluate=evaluate)
     assert outcome.code == 0, outcome.err
     assert {row["method"] for row in rows_of(tmp_path / "run/selected_features.csv")} == set(SELECTORS)

@@ -325,7 +325,7 @@ def test_neighbors_of_another_run(tmp_path: Path) -> None:
 
 def test_redundancy_filter_and_evaluation_after_it(tmp_path: Path) -> None:
     select = {"n_features": 2, "redundancy": {"threshold": 0.9, "n_candidates": 5}}
-    evaluate = {"n_selected": [1, 2], "n_splits": 3, "n_repeats": 1}
+    evaluate = {"n_selected": [1, 2], "n_splits": 3, "n_repeats": 1, "baselines": False}
     outcome = run(tmp_path, some(), select=select, evaluate=evaluate, methods=[METHODS[0], METHODS[5]])
     assert outcome.code == 0, outcome.err
     for table in ("selected_features", "evaluation"):

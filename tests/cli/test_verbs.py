@@ -27,13 +27,15 @@ STAGES = [
     "score",
     "rank",
     "design",
-    "gather",
+    "evaluation-sample",
+    "evaluation-lists",
+    "select",
     "evaluate",
 ]
 
 
 def full_job(folder: Path, **blocks: Any) -> dict[str, Any]:
-    evaluate = {"n_selected": [1, 2], "n_splits": 3, "n_repeats": 2, "n_neighbors": 3}
+    evaluate = {"n_selected": [1, 2], "n_splits": 3, "n_repeats": 2, "n_neighbors": 3, "baselines": False}
     return basic_job(folder, **{"methods": METHODS, "evaluate": evaluate, "select": {"n_features": 2}, **blocks})
 
 
@@ -167,7 +169,7 @@ def test_plan_of_a_finished_run_shows_every_unit_done(done: Path) -> None:
     before = contents(done)
     plan = daskfs("plan", done / "job.yaml", "--json").json
     assert [stage["done"] for stage in plan["stages"]] == [stage["units"] for stage in plan["stages"]]
-    assert next(stage for stage in plan["stages"] if stage["stage"] == "evaluate")["units"] == len(METHODS) * 2 * 2
+    assert next(stage for stage in plan["stages"] if stage["stage"] == "evaluate")["units"] == len(METHODS) * 2 * 6
     assert contents(done) == before
 
 
@@ -210,16 +212,16 @@ def test_status_of_a_half_done_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     )
     assert by_name["ingest"]["done"] == by_name["columns"]["done"] == 1
     assert by_name["evaluate"]["done"] == 0
-    assert by_name["evaluate"]["units"] == 16
+    assert by_name["evaluate"]["units"] == 48
     lines = daskfs("status", tmp_path / "run").out.splitlines()
     assert lines[0].startswith(f"{tmp_path / 'run'}: stopped, last unit done at 2")
     assert lines[1].startswith("stopped by a test")
-    assert ["evaluate", "0", "of", "16"] in [line.split() for line in lines]
+    assert ["evaluate", "0", "of", "48"] in [line.split() for line in lines]
     refused(daskfs("report", tmp_path / "run"), 3, "is not finished", "daskfs status")
     planned = {stage["stage"]: stage["done"] for stage in daskfs("plan", job, "--json").json["stages"]}
     assert planned == {name: stage["done"] for name, stage in by_name.items()}
     rest = daskfs("run", job, "-q", "--json")
-    assert rest.json["recomputed"] == {"evaluate": 16, "evaluation-tables": 1}
+    assert rest.json["recomputed"] == {"evaluate": 48, "evaluation-tables": 1}
     status = daskfs("status", tmp_path / "run", "--json").json
     assert (status["status"], status["error"]) == ("done", None)
     assert "error" not in json.loads((tmp_path / "run/run.json").read_text())
