@@ -141,7 +141,7 @@ def test_comparisons_are_of_pairs(run: Path) -> None:
         for row in read(run, "evaluation")
     }
     one = next(row for row in rows if row["n_selected"] == 5 and row["model"] == "knn" and row["labels"] == 2)
-    place = (one["setting"], "knn", "accuracy", one["labels"], 5)
+    place = (one["setting"], "knn", "balanced_accuracy", one["labels"], 5)
     pairs = list(product(range(N_DRAWS), range(N_SPLITS)))
     apart = [values[*place, one["method"], *pair] - values[*place, one["other"], *pair] for pair in pairs]
     assert one["difference"] == pytest.approx(np.mean(apart), abs=1e-12)
@@ -252,11 +252,15 @@ def test_report_keeps_the_settings_apart(run: Path) -> None:
     assert "This evaluation is transductive." in transductive
     assert "This evaluation is inductive." in inductive
     for part in (transductive, inductive):
-        for text in ("knn, accuracy, labels 2", "kmeans, nmi, labels 50 %", "SSelect: knn, accuracy by trade_off"):
+        for text in (
+            "knn, balanced_accuracy, labels 2",
+            "kmeans, nmi, labels 50 %",
+            "SSelect: knn, balanced_accuracy by trade_off",
+        ):
             assert text in part, text
         assert "Kuncheva index by number of selected features" in part
-        assert "knn, accuracy by labels that the selection sees" in part
-    assert "accuracy: inductive minus transductive" in gap
+        assert "knn, balanced_accuracy by labels that the selection sees" in part
+    assert "balanced_accuracy: inductive minus transductive" in gap
     for text in ("2, 50 % of each class, each drawn 3 times", "Waiting and scheduling", "Rows used"):
         assert text in page or text == "2, 50 % of each class, each drawn 3 times", text
     assert "<script" not in page

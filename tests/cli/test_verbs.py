@@ -27,8 +27,8 @@ STAGES = [
     "score",
     "rank",
     "design",
-    "evaluation-sample",
-    "evaluation-lists",
+    "evaluation",
+    "evaluation",
     "select",
     "evaluate",
 ]

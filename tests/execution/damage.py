@@ -24,7 +24,7 @@ METHODS = [
     {"name": "RLSR", "max_iter": 3},
     {"name": "SVMRFE", "step": 0.9},
 ]
-EVALUATE = {"n_selected": [4], "max_samples": 300, "models": ["knn"]}
+EVALUATE = {"setting": "transductive", "n_selected": [4], "max_samples": 300, "models": ["knn"]}
 OUTPUTS = ("ranking.csv", "selected_features.csv", "evaluation.csv", "ranking.parquet", "evaluation_summary.csv")
 
 

@@ -41,7 +41,7 @@ ONE_TILE = (N_SAMPLES, N_FEATURES)
 ODD = (333, 40)
 """Chunks of rows that are no power of two, which serve where they lie."""
 LABELLED = 0.06
-EVALUATE = {"n_splits": 2, "n_selected": [3, 9], "models": ["knn"]}
+EVALUATE = {"setting": "transductive", "n_splits": 2, "n_selected": [3, 9], "models": ["knn"]}
 ROUNDS: dict[str, Any] = {"max_iter": 4, "gamma": 20}
 ELIMINATED: dict[str, Any] = {"step": 0.5, "n_singly": 2}
 SETTINGS: dict[str, dict[str, Any]] = {

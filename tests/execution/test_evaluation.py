@@ -31,6 +31,7 @@ EVALUATE = {
     "n_splits": 2,
     "n_selected": [3, 6],
     "max_samples": 300,
+    "baselines": False,
 }
 N_SELECTIONS = 3 * 2 * (1 + 2)
 TILES = {"one tile": (N_SAMPLES, N_FEATURES), "both ways": (256, 16)}
@@ -179,7 +180,14 @@ PLANNED: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "all rows": (
         "synthetic:mixture?n_samples=65536&n_features=64&n_classes=4&n_informative=8&seed=1",
         ["FisherScore", "VarianceScore"],
-        {"n_splits": 3, "n_repeats": 2, "n_selected": [10, 60], "max_samples": 30000, "models": ["knn", "kmeans"]},
+        {
+            "setting": "transductive",
+            "n_splits": 3,
+            "n_repeats": 2,
+            "n_selected": [10, 60],
+            "max_samples": 30000,
+            "models": ["knn", "kmeans"],
+        },
     ),
 }
 STAGES = ("design", "gather", "evaluation-sample", "evaluation-lists", "select", "evaluate", "evaluation-tables")
@@ -211,7 +219,7 @@ def test_measured_peak_and_bytes(tmp_path: Path, shape: str) -> None:
 def test_rows_in_use_are_read_once_by_a_process(tmp_path: Path) -> None:
     """Not once in each of many units."""
     source, methods, _ = PLANNED["wide"]
-    evaluate = {**ANEW, "setting": "both", "labels": [20]}
+    evaluate = {**ANEW, "setting": "both", "labels": [20], "baselines": False}
     settings = {"methods": methods[1:2], "cluster": {"workers": 1, "memory_limit": "4GiB"}}
     stages = {s["name"]: s for s in run(write_job(tmp_path, source, evaluate=evaluate, **settings))["stages"]}
     read = stages["select"]["bytes_read"] + stages["evaluate"]["bytes_read"]

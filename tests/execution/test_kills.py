@@ -106,7 +106,7 @@ def target_job(data: Path, folder: Path, **blocks: Any) -> Path:
         "transform": {"graph": "total+log1p+zscore", "score": "log1p+unit"},
         "methods": ["SemiSupervisedLaplacianScore", "PearsonScore"],
         "select": {"n_features": 4},
-        "evaluate": {"n_selected": [3], "n_splits": 2, "max_samples": 200},
+        "evaluate": {"setting": "transductive", "n_selected": [3], "n_splits": 2, "max_samples": 200},
         "cluster": {"workers": N_WORKERS, "memory_limit": "2GiB"},
     }
     return write_job(folder, "replaced", **{**job, **blocks})
@@ -123,7 +123,7 @@ def batched_job(data: Path, folder: Path, **blocks: Any) -> Path:
         },
         "methods": ["LaplacianScore", "FisherScore"],
         "select": {"n_features": 4},
-        "evaluate": {"n_selected": [3], "n_splits": 2, "max_samples": 200},
+        "evaluate": {"setting": "transductive", "n_selected": [3], "n_splits": 2, "max_samples": 200},
         "cluster": {"workers": N_WORKERS, "memory_limit": "2GiB"},
     }
     return write_job(folder, "replaced", **{**job, **blocks})

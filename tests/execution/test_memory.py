@@ -33,7 +33,7 @@ SCORED: tuple[Any, ...] = (
     "KolmogorovSmirnovScore",
     "InformationGainScore",
 )
-EVALUATED = {"evaluate": {"n_selected": [10], "max_samples": 2000}}
+EVALUATED = {"evaluate": {"setting": "transductive", "n_selected": [10], "max_samples": 2000}}
 IMAGES = {"tall": {"image_shape": [4, 6]}}
 SCORES = {name: Case(source, SCORED, EVALUATED, data=IMAGES.get(name, {})) for name, source in SHAPES.items()}
 # one process that has done all of it keeps some 100 MB of what the widest stages took when the evaluation begins

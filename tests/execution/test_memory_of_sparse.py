@@ -51,7 +51,7 @@ def test_one_dense_block_at_a_time(tmp_path: Path, peaks: dict[str, int], engine
     blocks = {
         "methods": METHODS,
         "graph": {"engine": engine, "n_neighbors": 5},
-        "evaluate": {"n_selected": [10], "n_splits": 2, "max_samples": 600},
+        "evaluate": {"setting": "transductive", "n_selected": [10], "n_splits": 2, "max_samples": 600},
     }
     run_here(write_job(tmp_path / "first", SPARSE.format(300, 60), **blocks))  # imports what there is to import
     peaks.clear()

@@ -67,7 +67,13 @@ def make_job(data: Path, folder: Path, **blocks: Any) -> Path:
     job = {
         "data": {"source": str(data / "X.npy"), "labels": str(data / "y.npy"), "task": "classification"},
         "methods": METHODS,
-        "evaluate": {"n_selected": [2, 4], "max_samples": 300, "n_splits": 3, "n_repeats": 1},
+        "evaluate": {
+            "setting": "transductive",
+            "n_selected": [2, 4],
+            "max_samples": 300,
+            "n_splits": 3,
+            "n_repeats": 1,
+        },
         "select": {"n_features": 3, "redundancy": {"threshold": 0.9, "n_candidates": 8}},
         "cluster": {"workers": 2, "memory_limit": "1GiB"},
     }

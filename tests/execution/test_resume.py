@@ -26,7 +26,7 @@ from tests.execution.runs import (
 pytestmark = pytest.mark.cluster
 
 SOURCE = "synthetic:mixture?n_samples=16500&n_features=128&n_classes=4&n_informative=16&seed=3"
-EVALUATE = {"n_selected": [4, 8, 16], "max_samples": 1500}
+EVALUATE = {"setting": "transductive", "n_selected": [4, 8, 16], "max_samples": 1500}
 OUTPUTS = ("ranking.csv", "selected_features.csv", "evaluation.csv")
 
 
