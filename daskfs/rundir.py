@@ -230,8 +230,10 @@ def claimed(store: Store, job: Job, overwrite: bool) -> tuple[dict[str, Any], st
     if not (difference := describe_difference(manifest, begun["job"])):
         return manifest, ""
     difference = f"{store.url} {difference}"
-    refuse_scored(store, manifest, f"{difference}. Choose another output.path, or start over with --overwrite.")
-    if manifest["daskfs_version"] == __version__:
+    is_older = manifest["daskfs_version"] != __version__
+    first = f"Let daskfs {manifest['daskfs_version']} finish it, choose" if is_older else "Choose"
+    refuse_scored(store, manifest, f"{difference}. {first} another output.path, or start over with --overwrite.")
+    if not is_older:
         begun["tiles"] = manifest.get("tiles")
     return begun, difference
 
@@ -255,7 +257,7 @@ def describe_difference(manifest: Mapping[str, Any], identity: Mapping[str, Any]
     """
     if (begun_by := manifest["daskfs_version"]) != __version__:
         changed = f", which {CHANGED_SINCE[begun_by]}" if begun_by in CHANGED_SINCE else ""
-        return f"was begun by daskfs {begun_by}, which can finish it; this is {__version__}{changed}"
+        return f"was begun by daskfs {begun_by}, this is {__version__}{changed}"
     found = _differences(manifest["job"], identity)
     more = f"; and {len(found) - MAX_KEYS} more" if len(found) > MAX_KEYS else ""
     return f"holds a run of another job; these keys differ: {'; '.join(found[:MAX_KEYS])}{more}" if found else ""

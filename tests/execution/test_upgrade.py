@@ -53,7 +53,7 @@ def test_it_is_not_continued(tmp_path: Path) -> None:
     job = job_of(unpacked(tmp_path / "run"))
     before = (tmp_path / "run" / "ranking.csv").read_bytes()
     outcome = daskfs("run", job, "-q")
-    refused(outcome, 3, "was begun by daskfs 0.1.0", CHANGED_SINCE["0.1.0"], "or start over with --overwrite.")
+    refused(outcome, 3, "was begun by daskfs 0.1.0", CHANGED_SINCE["0.1.0"], "Let daskfs 0.1.0 finish it")
     assert (tmp_path / "run" / "ranking.csv").read_bytes() == before
     assert daskfs("run", job, "-q", "--overwrite").code == 0
     assert {row["setting"] for row in rows_of(tmp_path / "run" / "evaluation.csv")} == {"inductive"}
