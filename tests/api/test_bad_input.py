@@ -197,9 +197,16 @@ def test_fisher_refuses_a_continuous_target() -> None:
         FisherScore().fit(X, X[:, 0] * 1.1)
 
 
-def test_an_evaluation_refuses_constant_features() -> None:
-    with pytest.raises(ValueError, match="FisherScore can rank none of the 2 features"):
-        evaluate_selectors([FisherScore()], np.ones((150, 2)), Y, n_selected=1)
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("transductive", "FisherScore can rank none of the 2 features"),
+        ("inductive", "could rank nothing. FisherScore: 5 of 5 rankings failed: every feature is excluded"),
+    ],
+)
+def test_an_evaluation_refuses_constant_features(setting: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message.replace(".", r"\.")):
+        evaluate_selectors([FisherScore()], np.ones((150, 2)), Y, n_selected=1, setting=setting)
 
 
 def test_pearson_refuses_a_constant_target() -> None:

@@ -66,7 +66,9 @@ def test_rankings_of_different_rows_are_by_different_seeds() -> None:
 
 
 def test_draws_have_orders_of_their_own_whatever_the_amount_of_labels() -> None:
-    found = evaluate_selectors([RandomOrder()], X, Y, labels=[2, 5], n_draws=3, n_selected=3, models="ridge")
+    found = evaluate_selectors(
+        [RandomOrder()], X, Y, labels=[2, 5], n_draws=3, n_selected=3, models="ridge", setting="transductive"
+    )
     rows = found.selection_frequency.to_pylist()
     ranks = {labels: [row["mean_rank"] for row in rows if row["labels"] == labels] for labels in (2.0, 5.0)}
     assert ranks[2.0] == ranks[5.0]

@@ -173,6 +173,7 @@ class TestLabels:
         assert found.score_fields_["label_term"][:10].tolist() == [1.0] * 10
         np.testing.assert_array_equal(found.ranking_, LaplacianScore(n_neighbors=10).fit(X).ranking_)
 
+    @pytest.mark.filterwarnings("ignore:graph euclidean")  # of columns scaled by hand
     def test_one_class_and_a_choice(self) -> None:
         X, y = planted()
         with pytest.warns(UserWarning, match="all 3 labelled rows have one class"):
@@ -200,6 +201,7 @@ class TestLabels:
 
 
 class TestChoiceOfTheTradeOff:
+    @pytest.mark.filterwarnings("ignore:graph euclidean")  # of columns scaled by hand
     def test_labels_that_mislead(self) -> None:
         X, y = planted()
         found = SSelect(5, trade_off="auto", n_cut_features=5).fit(X, y)
@@ -282,6 +284,7 @@ class TestChoiceOfTheTradeOff:
         with pytest.raises(ValueError, match="can rank none of the 3 features: every one is excluded"):
             SSelect(trade_off="auto").fit(np.ones((30, 3)), np.arange(30) % 2)
 
+    @pytest.mark.filterwarnings("ignore:graph euclidean")  # of columns scaled by hand
     def test_on_a_matrix_of_weights(self) -> None:
         X, y = planted()
         weights = knn_graph(X, 10).to_csr("connectivity")

@@ -236,10 +236,12 @@ class TestGraph:
         with pytest.raises(InputError, match=r"n_neighbors is 8, and 8 rows count: at most 7 neighbors exist\."):
             SVMRFE(laplacian=True, n_neighbors=8).fit(X, y, weights)
 
+    @pytest.mark.filterwarnings("ignore:graph euclidean")  # of columns scaled by hand
     def test_a_graph_without_laplacian(self) -> None:
         with pytest.raises(InputError, match=r"a graph has a say with laplacian=True only\."):
             SVMRFE(graph=knn_graph(self.X, 6)).fit(self.X, self.Y)
 
+    @pytest.mark.filterwarnings("ignore:graph euclidean")  # of columns scaled by hand
     def test_a_graph_of_other_rows_or_short_lists(self) -> None:
         with pytest.raises(InputError, match="rows"):
             SVMRFE(laplacian=True, graph=knn_graph(self.X[:30], 6)).fit(self.X, self.Y)

@@ -285,6 +285,7 @@ class TestScoreScaling:
         assert ("score_scaling" in estimator().get_params()) == (estimator is LaplacianScore)
 
     @pytest.mark.parametrize("scaling", ["unit", "log1p", "zscore"])
+    @pytest.mark.filterwarnings("ignore:graph euclidean")  # of columns scaled by hand
     def test_graph_and_scores_are_scaled_apart(self, scaling: Any) -> None:
         X = np.abs(random_rows(8)) * [1, 2, 5, 10, 20, 50]
         moved = {
