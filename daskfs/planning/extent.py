@@ -68,7 +68,6 @@ def extents(evaluate: EvaluateBlock, shape: Shape, n_rows: int, methods: Sequenc
         Those that are ranked anew on fewer features where they are joint.
     """
     full = Extent(evaluate.max_samples, evaluate.baselines)
-    yield full
     may_go = evaluate.baselines and "baselines" not in evaluate.model_fields_set
     tested = (True, False) if may_go else (evaluate.baselines,)
     rows = [full.max_samples]
