@@ -17,7 +17,7 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.kernels.aggregate import combine_ranks, shared_ranks
 from daskfs.methods.registry import Method
-from daskfs.ranking.tables import method_scores
+from daskfs.ranking.tables import DEFUSED, FORMULA, method_scores
 from daskfs.scores.slab import methods_from
 from daskfs.store import layout
 from daskfs.store.context import Context
@@ -72,12 +72,18 @@ def write_batch_tables(context: Context, parameters: Mapping[str, Any], unit: in
     """Write ``batches.csv`` and ``batches.parquet``: one row for each method, batch that serves it, and feature."""
     del unit
     import pyarrow as pa
-    import pyarrow.csv as pc
+    import pyarrow.compute as pc
+    import pyarrow.csv
     import pyarrow.parquet as pq
 
     table = pa.concat_tables(_tables(context, parameters))
+    defused = [
+        pc.replace_substring_regex(column, FORMULA, DEFUSED) if column.type == pa.string() else column
+        for column in table.columns
+    ]
     sink = io.BytesIO()
-    pc.write_csv(table, sink, pc.WriteOptions(quoting_style="needed"))
+    options = pa.csv.WriteOptions(quoting_style="needed")
+    pa.csv.write_csv(pa.table(defused, table.column_names), sink, options)
     context.store.write_bytes(layout.BATCHES_CSV, sink.getbuffer())
     sink = io.BytesIO()
     pq.write_table(table, sink)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,11 @@ from daskfs.store.store import Store
 
 RANKING_COLUMNS = ("method", "rank", "feature", "name", "score", "note")
 DROPPED_COLUMNS = (*RANKING_COLUMNS[:-1], "reason")
+FORMULA = r"^('*[=+\-@\t\r\n])"
+"""Beginning of a text that a spreadsheet would run, or that :data:`DEFUSED` made of one: the quote is always the first
+character to take away again.
+"""
+DEFUSED = r"'\1"
 
 
 def method_scores(store: Store, method: Method) -> np.ndarray:
@@ -69,7 +75,9 @@ def _row(
 
 
 def csv_bytes(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
-    """Return rows as CSV; floats in their shortest exact form, None as an empty cell."""
+    """Return rows as CSV: floats in their shortest exact form, None as an empty cell, and a single quote before text
+    that a spreadsheet would take for a formula.
+    """
     lines = (",".join(_cell(value) for value in row) + "\n" for row in itertools.chain([columns], rows))
     return "".join(lines).encode()
 
@@ -79,6 +87,8 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     text = repr(value) if isinstance(value, float) else str(value)
+    if isinstance(value, str):
+        text = re.sub(FORMULA, DEFUSED, text)
     return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\r\n') else text
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 import yaml
@@ -175,6 +176,15 @@ def test_a_row_of_weight_two_and_groups_beside_batches(tmp_path: Path) -> None:
         if r["batch"] == "b" and r["score"]
     }
     assert sorted(fisher, key=fisher.__getitem__) == sorted(range(5), key=rows.__getitem__)
+
+
+def test_the_table_runs_no_name_of_a_batch_in_a_spreadsheet(tmp_path: Path) -> None:
+    names = {"a, 1": "=1+1", "b": "-b", "c": "c"}
+    (tmp_path / "names.txt").write_text("\n".join(names[name] for name in BATCHES) + "\n")
+    done(job_of(tmp_path, methods=["VarianceScore"], data={"batch": str(tmp_path / "names.txt")}))
+    table = tmp_path / "job" / "batches.csv"
+    assert {row["batch"] for row in rows_of(table)} == {"'=1+1", "'-b", "c"}
+    assert set(pq.read_table(table.with_suffix(".parquet"))["batch"].to_pylist()) == set(names.values())
 
 
 def test_missing_values_are_filled_within_batches(tmp_path: Path) -> None:

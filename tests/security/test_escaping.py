@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import csv
+import io
+import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from daskfs.execution.progress import LiveProgress, PlainProgress
+from daskfs.ranking.tables import csv_bytes
 from tests.cli.command import daskfs, refused, rows_of
 from tests.report.test_render import assert_sound
 
@@ -28,7 +34,16 @@ NAMES = (
     "\u202eright to left",
 )
 CLASSES = ("<b onclick=alert(1)>bold", "\x1b[2Jcleared", "=1+1", "</td><script>alert(2)</script>")
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
 FOLDER = '"><img src=x onerror=alert(1)> \x1b[31m'
+
+
+def is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +87,24 @@ def test_pages_show_names_as_text(run: Path, page: str) -> None:
             assert name in found.text
 
 
-def test_tables_hold_names_as_they_are(run: Path) -> None:
-    # a table is read by programs: a quote in front of =, as spreadsheets want it, would make other names of them
-    ranked = {row["name"] for row in rows_of(run / "study" / "one" / "ranking.csv")}
-    assert ranked == set(NAMES)
+def test_tables_run_nothing_in_a_spreadsheet(run: Path) -> None:
+    ranking = run / "study" / "one" / "ranking.csv"
+    assert {row["name"] for row in rows_of(ranking)} == {f"'{name}" if name[0] in "=@" else name for name in NAMES}
+    assert set(pq.read_table(ranking.with_suffix(".parquet"))["name"].to_pylist()) == set(NAMES)
+    for path in (run / "study").rglob("*.csv"):
+        for row in rows_of(path):
+            assert not [text for text in row.values() if text.startswith(FORMULAS) and not is_number(text)], path
+
+
+@given(st.lists(st.text("=+-@\t\r\n'\",;a1"), min_size=1))
+def test_a_quote_more_defuses_a_name(names: list[str]) -> None:
+    rows = [(name, -0.5, -1, None) for name in names]
+    cells = list(csv.reader(io.StringIO(csv_bytes(["a", "b", "c", "d"], rows).decode(), newline="")))[1:]
+    assert [row[1:] for row in cells] == [["-0.5", "-1", ""]] * len(names)
+    written = [row[0] for row in cells]
+    assert not [text for text in written if text.startswith(FORMULAS)]
+    assert [text[bool(re.match("'+[=+@\t\r\n-]", text)) :] for text in written] == names
+    assert len(set(written)) == len(set(names))
 
 
 def test_the_command_line_writes_plain_lines(run: Path) -> None:
