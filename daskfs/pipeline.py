@@ -35,7 +35,7 @@ from daskfs.rundir import Lock, claimed, clear, file_facts, is_as_stated, locked
 from daskfs.scores.slab import methods_from
 from daskfs.shown import masked
 from daskfs.store import layout
-from daskfs.store.context import Context, open_tiles
+from daskfs.store.context import Context, open_tiles, planned_tiles
 from daskfs.store.ingest import create_tile_arrays
 from daskfs.store.log import Log
 from daskfs.store.store import Store
@@ -343,6 +343,7 @@ class _Run:
         self.log.flush()
         self.store.remove_unfinished()
         facts = run_facts(self.store, plan, tiles, self.times, batches)
+        planned_tiles(plan.to_json(), self.store.url)  # the report was made from them, too
         seconds = round(float(self.manifest.get("seconds", 0.0)) + time.time() - self.started, 3)
         facts["warnings"] += self.manifest.get("damages", ())
         self.manifest.update(facts, status="done", seconds=seconds, command=self.command)

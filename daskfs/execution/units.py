@@ -234,7 +234,10 @@ def _attempt(context: Context, stage: Stage, unit: int, function: UnitFunction) 
             release_freed()
             reset_peak()
         started = time.perf_counter()
-        facts = function(context, stage.parameters, unit) or {}
+        try:
+            facts = function(context, stage.parameters, unit) or {}
+        finally:  # what was read of other tiles is not recorded, and not taken for damage
+            context.check_tiles()
         measured = {
             "seconds": round(time.perf_counter() - started, 4),
             "peak_bytes": peak_bytes() if is_outermost else 0,

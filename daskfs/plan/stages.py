@@ -67,12 +67,13 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """Stages in order, and the tile store they read."""
+    """Stages in order, and the tile store they read, with its fingerprint; "" in plans of daskfs 0.1."""
 
     tiles_url: str
     stages: tuple[Stage, ...]
     identity: str = ""
     format_version: int = layout.FORMAT_VERSION
+    tiles_fingerprint: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property

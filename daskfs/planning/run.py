@@ -135,7 +135,8 @@ def plan_run(
     facts["notes"] = notes
     facts["given"] = None if given is None else dict(given.identity)
     facts["job"] = digest(start, job.identity(), facts["given"])
-    return Plan(tiles.url, settled, digest(facts["job"], [stage.fingerprint for stage in settled]), facts=facts)
+    identity = digest(facts["job"], [stage.fingerprint for stage in settled])
+    return Plan(tiles.url, settled, identity, facts=facts, tiles_fingerprint=tiles.fingerprint)
 
 
 def replanned(

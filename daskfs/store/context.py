@@ -9,7 +9,7 @@ import numpy as np
 
 from daskfs.errors import StoreError
 from daskfs.kernels.labels import Labels
-from daskfs.places import place
+from daskfs.places import lies_in, place
 from daskfs.sources.beside import COLUMNS, as_stored
 from daskfs.store import layout
 from daskfs.store.holdings import Holdings
@@ -26,14 +26,25 @@ class Context:
         self.store = store
         self.holdings = Holdings()
         self._tiles = None if tiles is None else tiles.read_by(store)
+        self._plan: Mapping[str, Any] | None = None
 
     @property
     def tiles(self) -> Tiles:
-        """X and what is known of it, opened at the first use."""
+        """X and what is known of it, opened at the first use; :class:`StoreError` where the run was planned for other
+        tiles.
+        """
         if self._tiles is None:
-            plan = self.store.read_json(layout.PLAN_JSON)
-            self._tiles = open_tiles(plan["tiles_url"]).read_by(self.store)
+            self._plan = self.store.read_json(layout.PLAN_JSON)
+            self._tiles = planned_tiles(self._plan, self.store.url).read_by(self.store)
         return self._tiles
+
+    def check_tiles(self) -> None:
+        """Raise :class:`StoreError` where the tiles that were opened here have been replaced since. Tiles below the run
+        are locked with it, and not looked at again.
+        """
+        root = self.store.root
+        if self._plan is not None and root is not None and not lies_in(place(self._plan["tiles_url"]), root):
+            planned_tiles(self._plan, self.store.url)
 
     def labels(self) -> Labels | None:
         """Return the labels of all rows: those given for this run, else those of the tiles; None when there are
@@ -143,3 +154,16 @@ def open_tiles(url: str) -> Tiles:
         msg = f"{store.url} is not a finished tile store: it has no {layout.TILES_JSON}."
         raise StoreError(msg)
     return Tiles(store, info)
+
+
+def planned_tiles(plan: Mapping[str, Any], where: str) -> Tiles:
+    """Open the tiles of the run in `where`; :class:`StoreError` where they are not those that it was planned for."""
+    store, planned = Store(place(plan["tiles_url"])), plan.get("tiles_fingerprint")
+    info = read_tile_info(store)
+    if planned and (info is None or info.fingerprint != planned):
+        msg = (
+            f"{store.url} changed since the run in {where} began: restore it, choose another output.path, or start "
+            "over with --overwrite."
+        )
+        raise StoreError(msg)
+    return open_tiles(store.url) if info is None else Tiles(store, info)
