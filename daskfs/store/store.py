@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+import math
 import re
 import threading
 import zipfile
@@ -51,6 +52,10 @@ from daskfs.store.writing import try_to_remove, writing
 DELETE_ATTEMPTS = 5
 MAX_OPENED = 1024
 """Arrays that are kept open; a loop opens others in every round."""
+MAX_CHUNK_BYTES = 2**30
+"""Largest chunk of an array that one unit owns; Blosc takes less than 2**31 bytes."""
+CUT_BYTES = 2**26
+"""Chunks of what is larger: reading takes one of them beside the array."""
 FACTS = "facts"
 NPY_START = 10
 """Bytes before the header of an array in ``.npy`` format 1.0; the last two are its length."""
@@ -165,8 +170,8 @@ class Store:
             raise DamagedError(msg, [path / METADATA]) from error
 
     def put_array(self, name: str, values: np.ndarray, chunks: tuple[int, ...] | None = None) -> None:
-        """Store a whole array that one unit owns."""
-        self.create(name, values.shape, values.dtype, chunks or values.shape)
+        """Store a whole array that one unit owns, of any size."""
+        self.create(name, values.shape, values.dtype, _cut(chunks or values.shape, values.dtype.itemsize))
         if values.size:
             self.open(name)[...] = values
 
@@ -455,6 +460,16 @@ class Store:
             if isinstance(error, OSError) and says_nothing(self.root, error):
                 raise
             return None
+
+
+def _cut(chunks: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Return a chunk shape, of fewer rows where such a chunk is too large for Blosc."""
+    cut = list(chunks)
+    if math.prod(cut) * itemsize > MAX_CHUNK_BYTES:
+        for axis, size in enumerate(cut):
+            others = math.prod(cut) // size * itemsize
+            cut[axis] = min(size, max(1, CUT_BYTES // others))
+    return tuple(cut)
 
 
 def _values_of(archive: zipfile.ZipFile, name: str) -> bytearray:

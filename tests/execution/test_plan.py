@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import time
+from dataclasses import asdict
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskfs.errors import MemoryPlanError, StoreError
+from daskfs.execution.units import shared_arrays
 from daskfs.execution.waves import pending_units, reached_round
 from daskfs.graph.partition import block_rows, search_units
 from daskfs.graph.spec import Engine, GraphSpec, Weighting
@@ -23,12 +27,13 @@ from daskfs.plan.rescaled import plan_rescaled
 from daskfs.plan.scores import slab_columns
 from daskfs.plan.stages import PROCESS_BYTES, MiB, Plan, Stage, check_memory, fingerprinted, limit_per_unit
 from daskfs.plan.svm import plan_svm
-from daskfs.plan.tiles import plan_shape, serves_in_place, slab_budget
+from daskfs.plan.tiles import plan_ingest, plan_shape, serves_in_place, slab_budget
 from daskfs.planning.run import plan_run
-from daskfs.planning.tiles import plan_tiles
+from daskfs.planning.tiles import TilePlan, plan_tiles
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
+from daskfs.store.tiles import TileInfo, Tiles
 
 GiB = 2**30
 SIZES = st.integers(2, 10**8), st.integers(1, 10**5), st.integers(GiB, 64 * GiB)
@@ -70,6 +75,31 @@ def test_units_that_mark_edges_cover_the_rows_and_stay_small(n_samples: int, k: 
     assert summary.peak_bytes <= 40 * n_samples + streamed + 64 * 2**20
     weights = plan_weights(n_samples, Weighting("g", k, "heat", "median"), 0, k + longer)
     assert weights.peak_bytes <= 24 * n_samples + streamed + 160 * 2**20
+
+
+@settings(max_examples=30)
+@given(
+    st.integers(2, 10**9),
+    st.integers(1, 10**5),
+    st.integers(1, 500),
+    st.integers(GiB, 256 * GiB),
+    st.sampled_from(["exact", "cells"]),
+)
+def test_chunks_of_shared_arrays_are_small_enough_for_their_codec(
+    n: int, m: int, k: int, limit: int, engine: Engine
+) -> None:
+    shape = plan_shape(n, m, "float64", None, limit)
+    method = {"name": "LaplacianScore", "n_neighbors": min(k, n - 1)}
+    job = make_job({"data": {"source": "x"}, "methods": [method], "output": {"path": "x"}, "graph": {"engine": engine}})
+    ingested = {"source": {"missing": "mean"}, "shape": asdict(shape), "write_x": True, "fingerprint": ""}
+    stages = plan_ingest(shape, {**ingested, "row_names": False}, True, 1, 0)
+    planned = plan_run(job, TilePlan("x/tiles", shape, "", False), None, limit)
+    tiles = Tiles(Store(None), TileInfo(shape, "", "x"))
+    arrays = shared_arrays(Context(Store(None), tiles), (*stages, *planned.stages))
+    assert arrays
+    for name, (whole, dtype, chunks) in arrays.items():
+        chunk_bytes = math.prod(map(min, chunks, whole)) * np.dtype(dtype).itemsize
+        assert chunk_bytes < 2**30, name
 
 
 @given(st.integers(2, 10**8))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from numpy.typing import DTypeLike
 
 from daskfs.errors import StoreError
@@ -54,6 +58,48 @@ def test_chunks_of_zeros_are_written(tmp_path: Path) -> None:
     store.put_array("a", np.zeros((4, 4)), (2, 2))
     assert len(list((tmp_path / "a").glob("c/*/*"))) == 4
     np.testing.assert_array_equal(store.open("a")[...], np.zeros((4, 4)))
+
+
+class Noting(Store):
+    """Notes the chunk shape of the last array, and stores nothing."""
+
+    chunks: tuple[int, ...]
+
+    def create(self, name: str, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> None:
+        del name, shape, dtype
+        self.chunks = chunks
+
+    def open(self, name: str) -> Any:
+        del name
+        return {}
+
+
+@given(
+    st.lists(st.integers(1, 2**16), min_size=1, max_size=3).filter(lambda shape: math.prod(shape) < 2**45),
+    st.sampled_from(["u1", "f4", "f8"]),
+)
+@example([2**31 - 16], "u1")
+@example([10**6, 540], "f4")
+@example([1, 2**29], "f8")
+@example([2**29, 1], "f8")
+def test_no_array_is_too_large_for_its_chunks(shape: list[int], dtype: str) -> None:
+    store, whole = Noting(None), np.broadcast_to(np.zeros(1, dtype), shape)
+    for chunks in (None, tuple(shape)):
+        store.put_array("a", whole, chunks)
+        size = math.prod(store.chunks) * whole.itemsize
+        assert store.chunks == tuple(shape) if whole.nbytes <= 2**30 else 2**20 <= size <= 2**26
+
+
+@pytest.mark.parametrize("shape", [(1000,), (40, 25), (1, 1000), (3, 5, 70)])
+def test_arrays_of_one_unit_may_have_any_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr("daskfs.store.store.MAX_CHUNK_BYTES", 4000)
+    monkeypatch.setattr("daskfs.store.store.CUT_BYTES", 400)
+    store, values = Store(tmp_path), np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
+    store.put_array("a", values)
+    assert len([path for path in (tmp_path / "a" / "c").rglob("*") if path.is_file()]) >= 20
+    np.testing.assert_array_equal(store.open("a")[...], values)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8, np.bool_])
