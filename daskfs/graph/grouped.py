@@ -17,7 +17,7 @@ of each row, to save the rows' second half of the spill.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -56,6 +56,7 @@ from daskfs.kernels.cells import (
 from daskfs.kernels.cellsearch import cell_neighbors, nearest_distinct
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.threads import one_thread
+from daskfs.places import each
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -272,23 +273,21 @@ class _Runs:
 
     def __init__(self, store: Store, tiles: Tiles, spec: GraphSpec, plan: Partitioning, group: int) -> None:
         self._store, self._shape, self._name, self._step = store, tiles.shape, spec.name, 4 * plan.chunk_rows
-        self._bounds: list[tuple[int, np.ndarray]] = []
-        parts: dict[str, list[np.ndarray]] = {"member": [], "cell": []}
-        for unit in range(plan.assign_units(tiles.shape)):
-            bounds = self._open(unit, "offsets")[:, group : group + 2]
-            if bounds[0, 0] == bounds[0, 1]:
-                continue
-            self._bounds.append((unit, bounds))
-            for part, found in parts.items():
-                found.append(self._open(unit, part)[slice(*bounds[1 if part == "cell" else 0])])
+        own = slice(None), slice(group, group + 2)
+        bounds = self._read((unit, "offsets", own) for unit in range(plan.assign_units(tiles.shape)))
+        self._bounds = [(unit, ends.copy()) for unit, ends in enumerate(bounds) if ends[0, 0] < ends[0, 1]]
         empty = np.empty(0, np.int64)
-        member, cell = (np.concatenate([empty, *found]) for found in parts.values())
+        member, cell = (
+            np.concatenate([empty, *self._read((unit, part, slice(*ends[row])) for unit, ends in self._bounds)])
+            for row, part in enumerate(("member", "cell"))
+        )
         self._rows, self._is_home = member >> 8, (member >> 7 & 1).astype(bool)
         self._member = np.repeat(np.arange(member.size), member & 127)
         self._cell = cell.astype(np.int32)
 
-    def _open(self, unit: int, part: str) -> Any:
-        return self._store.open(layout.SPILL_ROWS.format(self._name, unit, part))
+    def _read(self, parts: Iterable[tuple[int, str, Any]], part_bytes: int = 1) -> Iterator[np.ndarray]:
+        named = ((layout.SPILL_ROWS.format(self._name, unit, part), rows) for unit, part, rows in parts)
+        return self._store.read_each(named, part_bytes)
 
     @property
     def n_members(self) -> int:
@@ -347,29 +346,36 @@ class _Runs:
         if self._shape.is_sparse:
             return self._sparse_values(wanted)
         values = np.empty((np.count_nonzero(wanted), self._shape.n_features), self._shape.dtype)
-        seen = done = 0
+        blocks, masks, seen = [], [], 0
         for unit, bounds in self._bounds:
-            source = self._open(unit, "values")
             first, last = bounds[0]
             # steps end where chunks do, so that no chunk is read twice
             for start in range(first - first % self._step, last, self._step):
                 block = slice(max(start, first), min(start + self._step, last))
                 mask = wanted[seen : seen + block.stop - block.start]
                 seen += mask.size
-                count = int(np.count_nonzero(mask))
-                if count:
-                    read = source[block]
-                    values[done : done + count] = read if count == mask.size else read[mask]
-                    done += count
+                if mask.any():
+                    blocks.append((unit, "values", block))
+                    masks.append(mask)
+        done = 0
+        for mask, read in zip(masks, self._read(blocks, self._step * values[:1].nbytes), strict=True):
+            count = int(np.count_nonzero(mask))
+            values[done : done + count] = read if count == mask.size else read[mask]
+            done += count
         return values
 
     def _sparse_values(self, wanted: np.ndarray) -> sp.csr_matrix:
+        asked = [
+            (unit, part, slice(*ends[2]) if part != "indptr" else slice(ends[0, 0], ends[0, 1] + 1))
+            for unit, ends in self._bounds
+            for part in ("indptr", "data", "indices")
+        ]
+        longest = max((int(ends[2, 1] - ends[2, 0]) for _, ends in self._bounds), default=0)
+        found = self._read(asked, longest * np.dtype(self._shape.dtype).itemsize)
         parts, seen = [], 0
-        for unit, bounds in self._bounds:
+        for _, bounds in self._bounds:
             first, last = bounds[0]
-            indptr = self._open(unit, "indptr")[first : last + 1]
-            entries = slice(*bounds[2])
-            data, indices = self._open(unit, "data")[entries], self._open(unit, "indices")[entries]
+            indptr, data, indices = (next(found) for _ in range(3))
             run = sp.csr_matrix((data, indices, indptr - indptr[0]), shape=(last - first, self._shape.n_features))
             parts.append(run[wanted[seen : seen + last - first]])
             seen += last - first
@@ -410,15 +416,22 @@ def merge_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     if is_exact_after_all(store, spec.name):
         return store_exact_lists(context, spec, k, SearchUnit(slice(0, n_samples), wanted))
     n_short = 0
-    found: dict[str, list[np.ndarray]] = {"row": [], "indices": [], "distances": []}
-    for group in range(plan.n_groups):
-        for part in range(int(store.need_json(layout.LISTS_SUMMARY.format(spec.name, group))["n_parts"])):
-            names = {name: layout.SPILL_LISTS.format(spec.name, group, part, name) for name in (*found, "bounds")}
-            run = slice(*store.open(names["bounds"])[unit : unit + 2])
-            if run.start < run.stop:
-                for name, parts in found.items():
-                    parts.append(store.open(names[name])[run])
-    rows, indices, distances = (np.concatenate(parts) for parts in found.values())
+    summaries = each(
+        store.root,
+        lambda group: store.need_json(layout.LISTS_SUMMARY.format(spec.name, group)),
+        range(plan.n_groups),
+    )
+    parts = [(group, part) for group, found in enumerate(summaries) for part in range(int(found["n_parts"]))]
+
+    def names(name: str, some: Iterable[tuple[int, int]]) -> Iterator[str]:
+        return (layout.SPILL_LISTS.format(spec.name, group, part, name) for group, part in some)
+
+    bounds = store.read_each(zip(names("bounds", parts), itertools.repeat(slice(unit, unit + 2))))
+    runs = {part: slice(*ends) for part, ends in zip(parts, bounds, strict=True) if ends[0] < ends[1]}
+    rows, indices, distances = (
+        np.concatenate(list(store.read_each(zip(names(name, runs), runs.values(), strict=True))))
+        for name in ("row", "indices", "distances")
+    )
     order = np.argsort(rows, kind="stable")
     for block in row_blocks(wanted.stop - wanted.start, block_rows(n_samples)):
         here = slice(wanted.start + block.start, wanted.start + block.stop)

@@ -39,6 +39,7 @@ from daskfs.places.clients import (
     take_over,
 )
 from daskfs.places.objects import (
+    AHEAD_BYTES,
     AT_ONCE,
     BUFFER_BYTES,
     PIECES_AT_ONCE,
@@ -279,11 +280,13 @@ def at_once(root: Place | None) -> int:
     return AT_ONCE if isinstance(root, ObjectPath) else 1
 
 
-def each(root: Place | None, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+def each(root: Place | None, function: Callable[[T], R], items: Iterable[T], item_bytes: int = 1) -> Iterator[R]:
     """Yield what a function returns for each item, in their order; of what lies in a store, while it works on those
-    that follow. As of :func:`in_order`, the function must not come here itself.
+    that follow, as many as :data:`AHEAD_BYTES` hold where each takes `item_bytes`.
     """
-    return in_order(function, items) if isinstance(root, ObjectPath) else map(function, items)
+    if not isinstance(root, ObjectPath):
+        return map(function, items)
+    return in_order(function, items, min(AT_ONCE, 1 + AHEAD_BYTES // max(item_bytes, 1)))
 
 
 def says_nothing(where: Place | None, error: OSError) -> bool:

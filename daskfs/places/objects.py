@@ -7,6 +7,7 @@ import io
 import itertools
 import os
 import stat
+import threading
 import time
 import zlib
 from collections import deque
@@ -32,7 +33,9 @@ PIECE_BYTES = 2**21
 PIECES_AT_ONCE = 8
 """More bytes of an object than a piece has come in several requests at a time: one alone waits more than it reads."""
 AT_ONCE = 16
-"""Requests for what is known of objects, at a time."""
+"""Objects that are asked for at a time."""
+AHEAD_BYTES = 2**25
+"""Bytes of objects that are on their way while one is worked on."""
 LISTED = 1000
 """Names that a store is asked for at a time."""
 Fill = Callable[[Iterable[tuple[int, memoryview]]], None]
@@ -45,16 +48,21 @@ R = TypeVar("R")
 
 
 # ------------------------------------------------------------------------------------------------------ several at once
+_inside = threading.local()
+
+
 @lru_cache(maxsize=1)
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(AT_ONCE, thread_name_prefix="daskfs-objects")
+    return ThreadPoolExecutor(AT_ONCE, "daskfs-objects", partial(setattr, _inside, "pool", True))
 
 
 def in_order(function: Callable[[T], R], items: Iterable[T], at_once: int = AT_ONCE) -> Iterator[R]:
-    """Yield what a function returns for each item, in their order, while it works on those that follow.
-
-    The function must not come here itself: threads would wait for each other.
+    """Yield what a function returns for each item, in their order, while it works on those that follow. What it reads
+    itself by this function comes one after the other: threads would wait for each other.
     """
+    if getattr(_inside, "pool", False):
+        yield from map(function, items)
+        return
     waiting: deque[Future[R]] = deque()
     try:
         for item in items:

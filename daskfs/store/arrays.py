@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from daskfs.errors import DamagedError, InputError, StoreError
-from daskfs.places import ObjectPath, Place, errors_of, is_there, name_below, read_buffer
+from daskfs.places import ObjectPath, Place, each, errors_of, is_there, name_below, read_buffer
 from daskfs.places.clients import client_of
 from daskfs.sources.zarrarray import open_array
 from daskfs.sources.zarrcodecs import check_document
@@ -175,20 +175,24 @@ class ChunkedArray:
         return [range(*index.indices(size)) for index, size in zip(slices, self.shape, strict=True)]
 
     def _read(self, regions: list[range]) -> np.ndarray:
-        """Read chunk after chunk; of one alone nothing is copied."""
+        """Read chunk after chunk, of an object store while the next ones are on their way; of one alone nothing is
+        copied.
+        """
         numbers = [
             range(r.start // c, -(-r.stop // c)) if len(r) else range(0)
             for r, c in zip(regions, self.chunks, strict=True)
         ]
         whole: np.ndarray | None = None
-        for position in itertools.product(*numbers):
+        positions = list(itertools.product(*numbers))
+        found = each(self._root, self._encoded, positions, self._chunk_bytes)
+        for position in positions:
             origin = [i * c for i, c in zip(position, self.chunks, strict=True)]
             shared = [
                 range(max(r.start, o), min(r.stop, o + c)) for r, o, c in zip(regions, origin, self.chunks, strict=True)
             ]
             within = tuple(slice(r.start - o, r.stop - o) for r, o in zip(shared, origin, strict=True))
-            part = self._decoded(position)[within]
-            if math.prod(len(n) for n in numbers) == 1 and 2 * part.nbytes >= self._chunk_bytes:
+            part = self._decoded(position, next(found))[within]
+            if len(positions) == 1 and 2 * part.nbytes >= self._chunk_bytes:
                 return part
             if whole is None:
                 whole = np.empty([len(r) for r in regions], self.dtype)
@@ -196,7 +200,15 @@ class ChunkedArray:
             whole[place] = part
         return np.empty([len(r) for r in regions], self.dtype) if whole is None else whole
 
-    def _decoded(self, position: tuple[int, ...]) -> np.ndarray:
+    def _encoded(self, position: tuple[int, ...]) -> np.ndarray:
+        """Return the bytes of one chunk, uint8."""
+        path = self._root / self._array.metadata.encode_chunk_key(position)
+        try:
+            return np.frombuffer(read_buffer(path), np.uint8)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise _missing(path) from error
+
+    def _decoded(self, position: tuple[int, ...], encoded: np.ndarray) -> np.ndarray:
         """Decode one chunk, as :func:`create_zarr` has them written.
 
         Zarr hands each chunk to a thread of its own and back, which costs more than to decode a small one, and copies
@@ -205,11 +217,7 @@ class ChunkedArray:
         from google_crc32c import value as checksum
         from numcodecs.blosc import decompress
 
-        path = self._root / self._array.metadata.encode_chunk_key(position)
-        try:
-            encoded = np.frombuffer(read_buffer(path), np.uint8)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise _missing(path) from error
+        del position
         if encoded.size <= CHECKSUM_BYTES:
             msg = f"{encoded.size} bytes, of which the checksum takes {CHECKSUM_BYTES}"
             raise ValueError(msg)
@@ -233,7 +241,10 @@ class ChunkedArray:
             )
             try:
                 with errors_of(self._root):
-                    self._decoded(tuple(position)) if self._is_plain else self._array[region]
+                    if self._is_plain:
+                        self._decoded(tuple(position), self._encoded(tuple(position)))
+                    else:
+                        self._array[region]
             except DECODE_ERRORS as error:
                 if _has_failed(error):
                     raise

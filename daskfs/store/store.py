@@ -44,14 +44,17 @@ from daskfs.store.arrays import (
     ChunkedArray,
     Written,
     count_bytes,
+    counted_bytes,
     open_zarr,
     zarr_document,
 )
 from daskfs.store.writing import try_to_remove, writing
 
 DELETE_ATTEMPTS = 5
-MAX_OPENED = 1024
-"""Arrays that are kept open; a loop opens others in every round."""
+MAX_OPENED = 4096
+"""Arrays that are kept open, 3 kB each; a loop opens others in every round. A unit that searches a group opens four of
+each unit before it.
+"""
 MAX_CHUNK_BYTES = 2**30
 """Largest chunk of an array that one unit owns; Blosc takes less than 2**31 bytes."""
 CUT_BYTES = 2**26
@@ -159,6 +162,19 @@ class Store:
                 self._opened.pop(oldest, None)
             self._opened[name] = found
         return found
+
+    def read_each(self, parts: Iterable[tuple[str, Any]], part_bytes: int = 1) -> Iterator[np.ndarray]:
+        """Yield what selections of arrays hold, in their order; in an object store, while those that follow are read,
+        as many as `part_bytes` of each allow (:func:`daskfs.places.each`).
+        """
+
+        def read(part: tuple[str, Any]) -> tuple[np.ndarray, int]:
+            with counted_bytes() as counted:
+                return self.open(part[0])[part[1]], counted.read
+
+        for values, n_bytes in each(self.root, read, parts, part_bytes):
+            count_bytes(read=n_bytes)
+            yield values
 
     @staticmethod
     def _array_at(path: Place) -> Any:

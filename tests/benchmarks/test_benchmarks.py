@@ -18,7 +18,8 @@ from daskfs import LaplacianScore
 from daskfs.graph import neighbors
 from daskfs.graph.spec import GraphSpec
 from daskfs.store.context import Context
-from tests.benchmarks import correlations, evaluation, graph, main_job, rescaled, scoring, sources
+from tests.benchmarks import correlations, evaluation, graph, main_job, objects_latency, rescaled, scoring, sources
+from tests.objects.server import environment
 
 
 def test_the_dense_computation_is_the_same_score() -> None:
@@ -40,6 +41,16 @@ def test_small_form_prints_its_tables(capsys: pytest.CaptureFixture[str]) -> Non
 def test_graph_tables_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
     graph.main(["--tables", "ranking", "--scale", "0.02"])
     assert "spearman" in capsys.readouterr().out
+
+
+def test_latency_of_objects_in_small_form(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in environment(""):
+        monkeypatch.setenv(name, "")  # what is set by the benchmark goes with the test
+    objects_latency.main(["--rows", "500", "--columns", "16", "--delays", "0"])
+    printed = capsys.readouterr().out
+    assert "delay 0 ms" in printed
+    assert "merge-euclidean" in printed
+    assert "nothing to do" in printed
 
 
 @pytest.mark.long

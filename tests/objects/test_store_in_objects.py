@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from daskfs import places
+from daskfs import load_job, places, run_job
 from daskfs.errors import DamagedError, WriteError
 from daskfs.places import ObjectPath, clients, place
 from daskfs.store import log
+from daskfs.store.arrays import counted_bytes
 from daskfs.store.log import Log
 from daskfs.store.store import Store
+from tests.execution.runs import write_job
 from tests.objects.proxy import Proxy, proxy
 from tests.objects.server import reach
+
+KINDS = ("rows.*offsets/c/", "rows.*member/c/", "rows.*values/c/", "lists.*bounds/c/", "lists.*distances/c/")
 
 
 @pytest.fixture
@@ -66,6 +72,88 @@ def test_what_is_done(store: Store) -> None:
     assert sorted(store.lost("s", range(4), "f")) == ["X/c/1/0", "X/c/2/1", "a.json"]
     store.delete("X")
     assert not list(places.files_below(store.path("X")))
+
+
+class TestReadsOverlap:
+    @pytest.fixture
+    def together(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """Let four reads of chunks wait for each other; return their keys."""
+        barrier, keys, read = threading.Barrier(4), [], ObjectPath.read_buffer
+
+        def read_together(path: ObjectPath) -> memoryview:
+            if "/c/" in path.key:
+                barrier.wait(10)
+                keys.append(path.key)
+            return read(path)
+
+        monkeypatch.setattr(ObjectPath, "read_buffer", read_together)
+        return keys
+
+    def test_of_chunks(self, store: Store, together: list[str]) -> None:
+        values = np.arange(96.0).reshape(16, 6)
+        store.put_array("a", values, (4, 3))
+        with counted_bytes() as counted:
+            np.testing.assert_array_equal(store.open("a")[2:15], values[2:15])
+        assert (counted.read, len(together)) == (values.nbytes, 8)
+
+    def test_of_arrays(self, store: Store, together: list[str]) -> None:
+        for number in range(4):
+            store.put_array(f"a/{number}", np.full((6, 2), number), (3, 2))
+        with counted_bytes() as counted:
+            found = store.read_each((f"a/{number}", slice(1, 3)) for number in range(4))
+            np.testing.assert_array_equal(list(found), [np.full((2, 2), number) for number in range(4)])
+        assert (counted.read, len(together)) == (4 * 3 * 2 * 8, 4)
+
+    def test_of_several_chunks_of_several_arrays(self, store: Store) -> None:
+        for number in range(40):  # more than there are threads, of which each reads its chunks alone
+            store.put_array(f"a/{number}", np.full(6, number), (2,))
+        found = store.read_each((f"a/{number}", ...) for number in range(40))
+        np.testing.assert_array_equal(list(found), [np.full(6, number) for number in range(40)])
+
+    def test_as_far_as_memory_was_planned(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(places, "AHEAD_BYTES", 2 * 64)
+        reading, most, lock, read = 0, 0, threading.Lock(), ObjectPath.read_buffer
+
+        def count(path: ObjectPath) -> memoryview:
+            nonlocal reading, most
+            with lock:
+                reading += 1
+                most = max(most, reading)
+            found = read(path)
+            with lock:
+                reading -= 1
+            return found
+
+        store.put_array("a", np.arange(80.0), (8,))
+        monkeypatch.setattr(ObjectPath, "read_buffer", count)
+        np.testing.assert_array_equal(store.open("a")[...], np.arange(80.0))
+        assert most <= 3  # the one that is decoded next, and two behind it
+
+
+def test_an_approximate_search_reads_what_many_units_wrote_at_once(
+    tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each kind of arrays of which a unit reads many, two are read at the same time."""
+    met, read = {kind: threading.Event() for kind in KINDS}, ObjectPath.read_buffer
+    waiting, missed, lock = dict.fromkeys(KINDS, 0), [], threading.Lock()
+
+    def meet(path: ObjectPath) -> memoryview:
+        kind = next((kind for kind in KINDS if re.search(kind, path.key)), None)
+        if kind is not None and not met[kind].is_set():
+            with lock:
+                waiting[kind] += 1
+                if waiting[kind] == 2:
+                    met[kind].set()
+            if not met[kind].wait(2):
+                missed.append(kind)
+                met[kind].set()
+        return read(path)
+
+    monkeypatch.setattr(ObjectPath, "read_buffer", meet)
+    source = "synthetic:mixture?n_samples=20000&n_features=16&seed=0"
+    blocks = {"graph": {"engine": "cells"}, "methods": ["LaplacianScore"], "evaluate": None, "cluster": {"workers": 0}}
+    run_job(load_job(write_job(tmp_path, source, **blocks, output={"path": bucket})))
+    assert (missed, [kind for kind in KINDS if not waiting[kind]]) == ([], [])
 
 
 def test_damage_is_named_and_removed(store: Store) -> None:
