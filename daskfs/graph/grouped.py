@@ -141,7 +141,8 @@ def _stored_space(context: Context, spec: GraphSpec) -> Space:
 def _stored_cells(context: Context, spec: GraphSpec) -> Cells:
     store = context.store
     summary = store.need_json(layout.CELLS_SUMMARY.format(spec.name))
-    parts: dict[str, Any] = {name: store.open(layout.KNN_CELLS.format(spec.name, name))[...] for name in CELL_ARRAYS}
+    found = store.read_each((layout.KNN_CELLS.format(spec.name, name), ...) for name in CELL_ARRAYS)
+    parts: dict[str, Any] = dict(zip(CELL_ARRAYS, found, strict=True))
     parts |= {name: float(summary[name]) for name in ("group_reach", "cell_reach", "least_rows", "trained_share")}
     return Cells(**parts)
 
