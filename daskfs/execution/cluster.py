@@ -86,7 +86,8 @@ class KubernetesSettings:
 @dataclass(frozen=True)
 class ClusterSettings:
     """What the job says about its cluster, as plain values. `memory_limit` is in bytes; None shares what the machine
-    has. `dask` holds keys of Dask's configuration.
+    has. `tls` None is TLS for a cluster that is started; the scheduler of one that exists decides. `dask` holds keys of
+    Dask's configuration.
     """
 
     workers: int = 2
@@ -99,7 +100,7 @@ class ClusterSettings:
     wait_seconds: float = 120.0
     dashboard: bool = False
     local_directory: str | None = None
-    tls: bool = False
+    tls: bool | None = None
     dask: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod

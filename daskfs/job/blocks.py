@@ -214,7 +214,9 @@ class SlurmBlock(Block):
     python: str | None = Field(None, min_length=1, description="Interpreter of the workers. None: that of the driver.")
     log_directory: str | None = Field(None, min_length=1, description="For output of the jobs. None: here.")
     shared_temp_directory: str | None = Field(
-        None, min_length=1, description="With tls: where all nodes find the run's certificate while it lasts."
+        None,
+        min_length=1,
+        description="Where all nodes find the run's certificate while it lasts, which only you can read. None: here.",
     )
     job_script_prologue: tuple[str, ...] = Field((), description="Lines of the job before the worker starts.")
     job_extra_directives: tuple[str, ...] = Field((), description="Options of sbatch, such as --constraint=avx512.")
@@ -283,17 +285,18 @@ class ClusterBlock(Block):
     wait_seconds: PositiveFloat = 120.0
     dashboard: bool = False
     local_directory: str | None = None
-    tls: bool = Field(
-        False,
+    tls: bool | None = Field(
+        None,
         description=(
-            "Encrypt what processes tell each other. A local cluster and one of SLURM make their own certificates "
-            "(daskfs[tls]); for one that runs, Dask's configuration names them (distributed.comm.tls)."
+            "TLS between processes. None: for a cluster that is started, which makes its own certificate. With false "
+            "any user of the machine, and of the network with slurm, can run code as you. True refuses an address "
+            "without TLS; Dask's configuration names the certificates for one that has it (distributed.comm.tls)."
         ),
     )
 
     @field_validator("tls")
     @classmethod
-    def _not_of_a_plain_address(cls, value: bool, info: ValidationInfo) -> bool:
+    def _not_of_a_plain_address(cls, value: bool | None, info: ValidationInfo) -> bool | None:
         address = info.data.get("address")
         if value and address and not address.startswith("tls://"):
             msg = f"cluster.address {address} is none of a scheduler with TLS, which begins with tls://"
@@ -321,12 +324,6 @@ class ClusterBlock(Block):
             raise ValueError(msg)
         if self.tls and self.kubernetes is not None:
             msg = "cluster.tls is not for cluster.kubernetes: keep others from its pods by a NetworkPolicy"
-            raise ValueError(msg)
-        if self.tls and self.slurm is not None and self.slurm.shared_temp_directory is None:
-            msg = (
-                "cluster.tls gives the nodes a certificate: set cluster.slurm.shared_temp_directory to a directory "
-                "that they share and others do not read"
-            )
             raise ValueError(msg)
         return self
 

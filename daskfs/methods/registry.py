@@ -41,7 +41,7 @@ PositiveNumber = Annotated[float, Field(gt=0), AfterValidator(_has_a_square)]
 
 def refuse_switch(value: Any, annotation: Any) -> None:
     """Raise ``ValueError`` for true or false where a field of some type is no switch; pydantic would count them."""
-    if isinstance(value, bool) and annotation is not bool:
+    if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
         hint = "; null stands for none" if NoneType in get_args(annotation) else ""
         msg = f"true and false mean nothing here{hint}"
         raise ValueError(msg)

@@ -18,7 +18,17 @@ from daskfs import LaplacianScore
 from daskfs.graph import neighbors
 from daskfs.graph.spec import GraphSpec
 from daskfs.store.context import Context
-from tests.benchmarks import correlations, evaluation, graph, main_job, objects_latency, rescaled, scoring, sources
+from tests.benchmarks import (
+    correlations,
+    driver,
+    evaluation,
+    graph,
+    main_job,
+    objects_latency,
+    rescaled,
+    scoring,
+    sources,
+)
 from tests.objects.server import environment
 
 
@@ -153,3 +163,9 @@ def test_sources_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "convert_ratio" in printed
     assert "without" in printed
+
+
+@pytest.mark.cluster
+def test_the_driver_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
+    driver.main(["--units", "40", "--repeats", "1", "--job-repeats", "0"])
+    assert "units_per_second" in capsys.readouterr().out

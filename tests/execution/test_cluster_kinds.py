@@ -55,7 +55,6 @@ def test_a_job_has_one_cluster(tmp_path: Path) -> None:
     [
         ({"slurm": {}}, "set cluster.memory_limit, for example 4GiB"),
         ({**SLURM, "workers": 0}, "cluster.workers is 0, and cluster.slurm starts workers"),
-        ({**SLURM, "tls": True}, "set cluster.slurm.shared_temp_directory"),
         ({**KUBERNETES, "tls": True}, "cluster.tls is not for cluster.kubernetes"),
         ({**SLURM, "slurm": {"partition": "x"}}, "unknown key 'cluster.slurm.partition'"),
         ({**SLURM, "slurm": {"walltime": 43200}}, "a wall time stands in quotes, '12:00:00'"),

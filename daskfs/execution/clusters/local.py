@@ -1,4 +1,4 @@
-"""A local cluster: one process for each worker, on the loopback interface only."""
+"""A local cluster: one process for each worker, on the loopback interface only, which all users of a machine share."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def serving(settings: ClusterSettings) -> Iterator[Client]:
     """Yield a client of processes that are started, and ended, here."""
     limit, _ = granted_memory(settings, None)
     _check_directory(settings.local_directory)
-    security = made_for_the_run() if settings.tls else None
+    security = made_for_the_run(settings)
     _start_tracker()
     try:
         cluster = LocalWorkers(

@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from dask_jobqueue.slurm import SLURMCluster, SLURMJob
@@ -194,8 +195,8 @@ def serving(settings: ClusterSettings) -> Iterator[Client]:
     try:
         cluster = SlurmWorkers(
             job_cls=WorkerJob,  # type: ignore[arg-type]  # annotated as an object of the class
-            security=made_for_the_run() if settings.tls else None,
-            shared_temp_directory=slurm.shared_temp_directory,
+            security=made_for_the_run(settings),
+            shared_temp_directory=slurm.shared_temp_directory or str(Path.cwd()),
             silence_logs=logging.CRITICAL,  # a failed unit is reported once, by the driver
             scheduler_options={**where, "dashboard": settings.dashboard, "dashboard_address": "127.0.0.1:0"},
             **options,

@@ -1,0 +1,127 @@
+"""Benchmark of the driver: what a start of the local cluster, a unit and a small job cost, with TLS and without.
+
+    python -m tests.benchmarks.driver [--units 1000] [--repeats 3] [--rows 351] [--columns 34] [--job-repeats 3]
+
+A trivial unit returns at once, on two processes; the small job is one of `rows` x `columns` on the default cluster.
+Rounds with TLS and without follow each other. Ratios are of medians, to those without TLS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from distributed.security import Security
+
+from daskfs.execution import units
+from daskfs.execution.cluster import ClusterSettings, connected
+from daskfs.execution.waves import run_stage
+from daskfs.job.job import make_job
+from daskfs.pipeline import run_job
+from daskfs.places import place
+from daskfs.plan.stages import Plan, Stage
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.store import Store
+from tests.benchmarks.main_job import show
+
+TRIVIAL = "trivial"
+GiB = 2**30
+
+
+def do_nothing(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Be a trivial unit."""
+    del context, parameters, unit
+
+
+def know_trivial() -> None:
+    """Let this process find the trivial unit by its name."""
+    units.FUNCTIONS = {**units.FUNCTIONS, TRIVIAL: f"{__name__}:do_nothing"}
+
+
+def timed_units(n_units: int, *, tls: bool) -> dict[str, float]:
+    """Return the seconds that a cluster of two processes takes to start and end, and how many units a second it ran."""
+    began = time.perf_counter()
+    with (
+        TemporaryDirectory() as folder,
+        connected(ClusterSettings(workers=2, memory_limit=GiB, tls=tls)) as client,
+    ):
+        assert client is not None
+        started = time.perf_counter() - began
+        client.run(know_trivial)
+        store = Store(place(folder))
+        stage = Stage(TRIVIAL, TRIVIAL, n_units, {}, 0, 0, 0)
+        plan = Plan(store.url, (stage,), "trivial")
+        store.write_json(layout.PLAN_JSON, plan.to_json())
+        pool = ClusterSettings(workers=2).pool(client)
+        pieces = range(20), range(20, n_units)
+        for piece in pieces:  # the first of them imports what units need
+            began = time.perf_counter()
+            run_stage(Context(store), stage, piece, pool, plan.identity, lambda *_: None)
+        return {"start_seconds": started, "units_per_second": len(pieces[1]) / (time.perf_counter() - began)}
+
+
+def timed_job(rows: int, columns: int, *, tls: bool) -> dict[str, float]:
+    """Return how long a small job takes on a cluster."""
+    with TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        source = f"synthetic:mixture?n_samples={rows}&n_features={columns}&n_classes=2&n_informative=4"
+        job = make_job(
+            {
+                "data": {"source": source},
+                "methods": ["LaplacianScore", "FisherScore", "VarianceScore"],
+                "cluster": {"memory_limit": "1GiB", "tls": tls},
+                "output": {"path": str(Path(folder) / "run")},
+            }
+        )
+        run_job(job)
+        return {"job_seconds": time.perf_counter() - began}
+
+
+def compared(measure: Callable[..., dict[str, float]], repeats: int, *arguments: int) -> list[dict[str, Any]]:
+    """Return medians without TLS and with it, rounds of which follow each other, and their ratios."""
+    found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+    for _ in range(repeats):
+        for tls, rounds in found.items():
+            rounds.append(measure(*arguments, tls=tls))
+    medians = {
+        tls: {key: statistics.median(one[key] for one in rounds) for key in rounds[0]} for tls, rounds in found.items()
+    }
+    return [
+        {
+            "figure": key,
+            "plain": round(plain, 3),
+            "tls": round(medians[True][key], 3),
+            "ratio": round(medians[True][key] / plain, 3),
+        }
+        for key, plain in medians[False].items()
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--units", type=int, default=1000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=351)
+    parser.add_argument("--columns", type=int, default=34)
+    parser.add_argument("--job-repeats", type=int, default=3)
+    given = parser.parse_args(arguments)
+    logging.getLogger("daskfs").setLevel(logging.ERROR)  # it warns of what has no TLS, which is the point here
+    know_trivial()
+    began = time.perf_counter()
+    Security.temporary()
+    print(f"a certificate takes {time.perf_counter() - began:.3f} s, with the import of cryptography")
+    rows = compared(timed_units, given.repeats, given.units)
+    if given.job_repeats:
+        rows += compared(timed_job, given.job_repeats, given.rows, given.columns)
+    show("with TLS and without", rows)
+
+
+if __name__ == "__main__":
+    main()
