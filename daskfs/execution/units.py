@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from daskfs.errors import DaskfsError, StoreError, UnitError
 from daskfs.execution.memory import peak_bytes, release_freed, reset_peak
+from daskfs.execution.requirements import Versions, check_room, check_versions
 from daskfs.places import AccessRows, Place, place, take_over
 from daskfs.plan.stages import MiB, Plan, Stage
 from daskfs.store import layout
@@ -173,14 +174,27 @@ def _enter(context: Context) -> Context:
     return context
 
 
-def run_stored_unit(url: str, identity: str, stage_name: str, unit: int, reached: AccessRows = ()) -> dict[str, Any]:
+def run_stored_unit(
+    url: str,
+    identity: str,
+    stage_name: str,
+    unit: int,
+    reached: AccessRows = (),
+    versions: Versions = (),
+    *,
+    is_joined: bool = False,
+) -> dict[str, Any]:
     """Run one unit of the plan stored at `url`, unless it is recorded; this is what is submitted to a cluster, which
     may ask for it again when the worker that has run it dies. `reached` says how the driver reaches buckets;
-    credentials are those of this process.
+    credentials are those of this process. A worker with other `versions` than the driver or, where `is_joined`, with
+    less memory than units were planned for, raises :class:`ClusterError`.
     """
+    check_versions(versions)
     take_over(reached)
     context = _enter(_context_of(url, identity, reached))
     stage = _plan_of(url, identity, reached).stage(stage_name)
+    if is_joined:
+        check_room(stage)
     if context.store.is_done(stage.name, unit, stage.fingerprint):
         return {}
     return run_unit(context, stage, unit)

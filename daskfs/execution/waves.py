@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskfs.errors import ClusterError, UnitError
 from daskfs.execution.cluster import Pool, lost_scheduler
+from daskfs.execution.requirements import cannot_serve, installed
 from daskfs.execution.stopping import check_stopped
 from daskfs.execution.units import MEASURED, run_stored_unit, run_unit
 from daskfs.places import access_rows, at_once
@@ -221,6 +222,12 @@ def _run_on_cluster(
             except NoValidWorkerError as error:
                 msg = f"no worker is left for unit {unit} of stage {stage.name}: {error}"
                 raise ClusterError(msg) from error
+            except (
+                ImportError,
+                AttributeError,
+                TypeError,
+            ) as error:  # of what runs a unit; a unit's own is a UnitError
+                raise ClusterError(cannot_serve(error)) from error
             except CancelledError as error:
                 msg = f"the cluster dropped unit {unit} of stage {stage.name}: {lost_scheduler(error)}"
                 raise ClusterError(msg) from error
@@ -288,6 +295,8 @@ class _Flight:
             self._stage.name,
             unit,
             access_rows(),
+            installed(),
+            is_joined=not self._pool.n_own,
             key=f"{self._stage.name}-{unit}-{self._call}-{next(self._numbers)}",
             workers=place,
             allow_other_workers=place is not None,

@@ -9,7 +9,7 @@ from distributed import Client
 
 from daskfs.errors import ClusterError
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.version import __version__, installed_version
+from daskfs.execution.requirements import cannot_serve, differences, installed, unlike
 
 LOOK_SECONDS = 0.2
 """How often a cluster without workers is asked for some."""
@@ -49,19 +49,15 @@ def wait_for_workers(
 def _check_versions(client: Client, patience: float) -> None:
     try:
         # as client.run does, which would wait for a worker that hangs
-        versions = set(client.sync(client._run, installed_version, callback_timeout=patience).values())
+        found = client.sync(client._run, differences, installed(), callback_timeout=patience)
     except TimeoutError as error:
         msg = f"not all workers answered within {patience:g} s: end those that hang, or raise cluster.wait_seconds."
         raise ClusterError(msg) from error
     except OSError as error:
-        msg = f"a worker, or the scheduler, ended while the workers were asked for their version: {error}."
+        msg = f"a worker, or the scheduler, ended while the workers were asked for their versions: {error}."
         raise ClusterError(msg) from error
     except ImportError as error:
-        msg = f"the workers cannot import daskfs: {error}. Install daskfs {__version__} in their environment."
-        raise ClusterError(msg) from error
-    if versions != {__version__}:
-        msg = (
-            f"the workers have daskfs {', '.join(sorted(versions))}, this is {__version__}: install the same "
-            "everywhere."
-        )
-        raise ClusterError(msg)
+        raise ClusterError(cannot_serve(error)) from error
+    for address, differing in found.items():
+        if differing:
+            raise unlike(address, differing)
