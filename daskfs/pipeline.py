@@ -148,6 +148,19 @@ class _Run:
         kept = dict.fromkeys([*self.manifest.get("damages", ()), warning])
         self.manifest["damages"] = list(kept)[-MAX_DAMAGES:]
 
+    def _note_processor(self, kind: str) -> None:
+        """Keep which kinds of processors have computed units of this run, and warn when there is a second one."""
+        known = self.manifest.setdefault("computed_by", [])
+        if kind in known:
+            return
+        known.append(kind)
+        if len(known) > 1:
+            self._keep(
+                f"units of this run were computed by different processors ({'; '.join(known)}): results may differ in "
+                "their last bits, and neighbors and ranks with them, from those of one kind (cluster.cpu_target)"
+            )
+        self.store.write_json(layout.RUN_JSON, self.manifest)
+
     def execute(self, settings: ClusterSettings, connect: Connect) -> dict[str, Any]:
         with ExitStack() as stack:
             # workers that exist say how much memory there is; ones that do not are only started for a job that can run
@@ -332,6 +345,7 @@ class _Run:
 
     def _report(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         self.progress.unit_done(stage, unit, facts)
+        self._note_processor(str(facts.get("computed_by", "")))
         event = {"time": round(time.time(), 3), "stage": stage.name, "unit": unit, **facts}
         self.lock.check()
         self.log.add(json.dumps(event))

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from daskfs.errors import ClusterError
+from daskfs.execution.processors import pinned
 from daskfs.execution.stopping import undisturbed_end
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class ClusterSettings:
     dashboard: bool = False
     local_directory: str | None = None
     tls: bool | None = None
+    cpu_target: str | None = None
     dask: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -122,7 +124,9 @@ class ClusterSettings:
     @property
     def told_to_dask(self) -> dict[str, Any]:
         """What Dask's configuration is to say while the cluster is used."""
-        return {**DASK_SETTINGS, **({} if self.dashboard else NOTHING_SERVED), **self.dask}
+        # a nanny's worker has imported NumPy before its own environment is set
+        environment = {f"distributed.nanny.pre-spawn-environ.{k}": v for k, v in pinned(self.cpu_target).items()}
+        return {**DASK_SETTINGS, **environment, **({} if self.dashboard else NOTHING_SERVED), **self.dask}
 
 
 def machine_memory() -> int:

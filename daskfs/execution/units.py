@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from daskfs.errors import DaskfsError, StoreError, UnitError
 from daskfs.execution.memory import peak_bytes, release_freed, reset_peak
+from daskfs.execution.processors import computed_by
 from daskfs.execution.requirements import Versions, check_room, check_versions
 from daskfs.places import AccessRows, Place, place, take_over
 from daskfs.plan.stages import MiB, Plan, Stage
@@ -89,7 +90,7 @@ ARRAYS: Mapping[str, str] = {
 }
 """What creates the arrays that several units write into, by the function of their stage."""
 ATTEMPTS = 3
-MEASURED = ("seconds", "peak_bytes", "bytes_read", "bytes_written", "process")
+MEASURED = ("seconds", "peak_bytes", "bytes_read", "bytes_written", "process", "computed_by")
 """What a unit's record says of the call that made it."""
 
 
@@ -258,6 +259,7 @@ def _attempt(context: Context, stage: Stage, unit: int, function: UnitFunction) 
             "bytes_read": counted.read,
             "bytes_written": counted.written,
             "process": os.getpid(),
+            "computed_by": computed_by(),
         }
         written = dict(outputs)
     context.store.write_record(stage.name, unit, stage.fingerprint, written, {"facts": facts, **measured})

@@ -294,6 +294,14 @@ class ClusterBlock(Block):
         ),
     )
 
+    cpu_target: Literal["x86-64-v3"] | None = Field(
+        None,
+        description=(
+            "Kernels of BLAS, NumPy and numba in workers that daskfs starts: with x86-64-v3 those for AVX2 on every "
+            "node, so that nodes of several kinds give the same bits. None: what each finds fastest."
+        ),
+    )
+
     @field_validator("tls")
     @classmethod
     def _not_of_a_plain_address(cls, value: bool | None, info: ValidationInfo) -> bool | None:
@@ -313,6 +321,12 @@ class ClusterBlock(Block):
         named = [key for key in ("address", "scheduler_file", "slurm", "kubernetes") if getattr(self, key) is not None]
         if len(named) > 1:
             msg = f"cluster.{named[0]} and cluster.{named[1]} are two clusters: leave one out, or set it to null"
+            raise ValueError(msg)
+        if self.cpu_target and (self.address or self.scheduler_file or not self.workers):
+            msg = (
+                "cluster.cpu_target is for workers that daskfs starts: set OPENBLAS_CORETYPE=Haswell, "
+                "NUMBA_CPU_NAME=haswell and NPY_DISABLE_CPU_FEATURES where others are started"
+            )
             raise ValueError(msg)
         if self.slurm is None and self.kubernetes is None:
             return self

@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import dask
 from distributed import Client, LocalCluster
+from distributed.security import Security
 
 from daskfs.errors import ClusterError
 from daskfs.execution.cluster import ONE_THREAD, ClusterSettings, granted_memory
 from daskfs.execution.clusters.certificates import made_for_the_run
+from daskfs.execution.clusters.environment import SPAWN_KEY
 
 DRIVER_ENDS_THEM = {"DASK_DASKFS__LOCAL_WORKERS": "true"}
 """Tells :mod:`daskfs.execution.worker` to leave the end of local workers to the driver."""
@@ -34,14 +37,35 @@ class LocalWorkers(LocalCluster):
 
 
 @contextmanager
+def _environment_restored() -> Iterator[None]:
+    """Take back what nannies put into this process's own environment before they spawn workers, and leave there."""
+    before = {name: os.environ.get(name) for name in dask.config.get(SPAWN_KEY)}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+@contextmanager
 def serving(settings: ClusterSettings) -> Iterator[Client]:
     """Yield a client of processes that are started, and ended, here."""
     limit, _ = granted_memory(settings, None)
     _check_directory(settings.local_directory)
-    security = made_for_the_run(settings)
     _start_tracker()
+    with (
+        _environment_restored(),
+        _started(settings, limit, made_for_the_run(settings)) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def _started(settings: ClusterSettings, limit: int | None, security: Security | None) -> LocalWorkers:
     try:
-        cluster = LocalWorkers(
+        return LocalWorkers(
             n_workers=settings.workers,
             threads_per_worker=settings.threads,
             processes=True,
@@ -62,8 +86,6 @@ def serving(settings: ClusterSettings) -> Iterator[Client]:
             "process of daskfs lacks here, or start fewer of them."
         )
         raise ClusterError(msg) from error
-    with cluster, Client(cluster) as client:
-        yield client
 
 
 def _start_tracker() -> None:
