@@ -289,8 +289,9 @@ class ClusterBlock(Block):
         None,
         description=(
             "TLS between processes. None: for a cluster that is started, which makes its own certificate. With false "
-            "any user of the machine, and of the network with slurm, can run code as you. True refuses an address "
-            "without TLS; Dask's configuration names the certificates for one that has it (distributed.comm.tls)."
+            "any user of the machine, and of the network with slurm, can run code as you. Pods of kubernetes have "
+            "none: keep others out by a NetworkPolicy. True refuses an address without TLS; Dask's configuration names "
+            "the certificates for one that has it (distributed.comm.tls)."
         ),
     )
 

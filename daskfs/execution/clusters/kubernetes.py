@@ -95,6 +95,10 @@ def serving(settings: ClusterSettings) -> Iterator[Client]:
     """Yield a client of pods that are asked for here, and deleted at the end."""
     kubernetes = settings.kubernetes
     assert kubernetes is not None
+    logger.warning(
+        "the pods of cluster.kubernetes speak without TLS, as Dask's operator does: whoever reaches them can run code "
+        "as you; keep others out by a NetworkPolicy."
+    )
     manifest = cluster_manifest(settings, f"daskfs-{uuid.uuid4().hex[:10]}")
     cluster = Pods(manifest, kubernetes.namespace, settings.wait_seconds)
 
