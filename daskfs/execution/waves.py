@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future as Found
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -30,9 +30,20 @@ Report = Callable[[Stage, int, dict[str, Any]], None]
 """Called in the driver for every unit that finishes: stage, unit, facts."""
 
 PER_THREAD = 2
-"""Units in flight per thread: one runs while the next one waits, and a lost scheduler costs no more than these."""
+"""Units that a worker has per thread: one runs while the next one waits; its death counts for no more than these."""
+QUEUED = 16
+"""Units asked for beyond these, which wait in the scheduler: adaptive clusters start workers for them, no death of a
+worker counts for them, and a worker that joins has some to begin with.
+"""
 LOOK_SECONDS = 2.0
 """How often the driver looks after the cluster."""
+
+
+def room(threads: int, *, is_placed: bool = False) -> int:
+    """Return how many units to keep in flight on some threads; units that are meant for one worker wait there, where
+    its death counts for them, so no more of them are asked for than it needs.
+    """
+    return PER_THREAD * max(1, threads) + (0 if is_placed else QUEUED)
 
 
 def pending_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> list[int]:
@@ -259,10 +270,8 @@ class _Flight:
 
     def __init__(self, context: Context, stage: Stage, units: Iterable[int], pool: Pool, identity: str) -> None:
         self._context, self._stage, self._pool, self._identity = context, stage, pool, identity
-        workers = pool.workers()
         self._remaining = iter(units)
-        self._room = PER_THREAD * max(1, sum(workers.values()))
-        self._places = sorted(workers) if stage.loop else []
+        self._count(pool.workers())
         # other runs may share the scheduler, and an earlier call may have left results there: no key must find those
         self._call, self._numbers = uuid.uuid4().hex[:12], itertools.count()
         self._running: dict[str, tuple[int, Future[Any], str | None]] = {}
@@ -275,6 +284,11 @@ class _Flight:
     def is_under_way(self) -> bool:
         """Whether any unit is."""
         return bool(self._running or self._n_looked_at)
+
+    def _count(self, workers: Mapping[str, int]) -> None:
+        """Take up how many units the workers have room for, and which ones those of a loop may come to."""
+        self._places = sorted(workers) if self._stage.loop else []
+        self._room = room(sum(workers.values()), is_placed=bool(self._places))
 
     def fill(self) -> None:
         """Ask for as many units as workers have room for."""
@@ -351,6 +365,8 @@ class _Flight:
         if workers:
             self._seen = self._looked
             self._free(workers)
+            self._count(workers)
+            self.fill()
         elif self._looked - self._seen > self._pool.patience:
             msg = (
                 f"the cluster has had no worker for {self._pool.patience:g} s (cluster.wait_seconds): see why its "

@@ -23,6 +23,7 @@ from tests.benchmarks import (
     driver,
     evaluation,
     graph,
+    late_workers,
     main_job,
     objects_latency,
     rescaled,
@@ -169,3 +170,9 @@ def test_sources_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_driver_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
     driver.main(["--units", "40", "--repeats", "1", "--job-repeats", "0"])
     assert "units_per_second" in capsys.readouterr().out
+
+
+@pytest.mark.cluster
+def test_late_workers_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
+    late_workers.main(["--units", "4", "--seconds", "0.01", "--workers", "2", "--after", "0"])
+    assert "ideal" in capsys.readouterr().out

@@ -1,90 +1,67 @@
-"""Workers that join while a run is under way, and are not like the driver: each is refused with what differs."""
+"""Workers that come, freeze or are slow while a stage runs: those that are there get its units."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from daskfs.errors import ClusterError
-from daskfs.execution.progress import Silent
-from daskfs.job.job import load_job
-from daskfs.pipeline import run_job
-from daskfs.plan.stages import Stage
-from daskfs.version import __version__
-from tests.cli.command import daskfs, refused
-from tests.execution.runs import write_job
-from tests.execution.test_worker import Cluster
-
-pytestmark = pytest.mark.cluster
-
-CLUSTER = 4
-SOURCE = "synthetic:mixture?n_samples=600&n_features=16&n_classes=3&n_informative=8&seed=2"
-MANY_UNITS = {"n_selected": [2, 4], "n_splits": 5, "n_repeats": 200, "max_samples": 300, "setting": "transductive"}
-ANOTHER_VERSION = "import daskfs.version\ndaskfs.version.__version__ = '9.9.9'\n"
-WITHOUT_CHECKS = """
-from daskfs.execution import units
-units.run_stored_unit = lambda url, identity, stage_name, unit, reached=(): {}
-"""
-ANOTHER_NUMPY = """
-import importlib.metadata as metadata
-metadata.version = lambda name, version=metadata.version: "1.0" if name == "numpy" else version(name)
-"""
+from daskfs.execution.cluster import Pool
+from daskfs.execution.waves import PER_THREAD, room
+from tests.cli.command import basic_job, daskfs, write_job
+from tests.execution.staged import halted, here, run_made_up, threads_as_workers
 
 
-class Joining(Silent):
-    """Starts another worker when the first unit is done."""
-
-    def __init__(self, cluster: Cluster, *arguments: object) -> None:
-        self.cluster, self.arguments, self.n_done = cluster, arguments, 0
-
-    def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
-        del stage, unit, facts
-        self.n_done += 1
-        if self.n_done == 1:
-            self.cluster.start_worker("--no-nanny", *self.arguments)
+def test_room_for_units_law() -> None:
+    """Each thread has one that runs and one that waits; of units that any worker may run, some more ask for workers."""
+    for threads in (0, 1, 2, 7, 64, 4000):
+        placed, anywhere = room(threads, is_placed=True), room(threads)
+        assert placed == PER_THREAD * max(threads, 1)
+        assert anywhere > placed
+        assert anywhere - placed == room(0) - PER_THREAD, "no more than a few wait, however many workers there are"
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(tmp_path) as cluster:
-        yield cluster
+@pytest.mark.cluster
+@pytest.mark.parametrize("loop", ["", "rounds"])
+def test_workers_that_join_amid_a_stage_get_units(tmp_path: Path, loop: str) -> None:
+    """All units halt until each of four workers, one of which is there at first, has begun some."""
+    n_units, seen, another = 30, set(), threading.Event()
+
+    with threads_as_workers(1) as (cluster, client):
+
+        def unit(number: int) -> dict[str, bool]:
+            seen.add(here())
+            if number == 0:
+                cluster.scale(4)
+            if len(seen) == 4:
+                another.set()
+            halted(another)
+            return {"finished": True}
+
+        done = run_made_up(tmp_path, n_units, unit, Pool(client), loop=loop)
+    assert sorted(done) == list(range(n_units))
+    assert len(seen) == 4
 
 
-def job_on(cluster: Cluster) -> Path:
-    where = {"scheduler_file": str(cluster.file), "wait_seconds": 20}
-    return write_job(cluster.folder, SOURCE, methods=["VarianceScore"], cluster=where, evaluate=MANY_UNITS)
+@pytest.mark.cluster
+def test_an_adaptive_cluster_grows_and_may_begin_without_workers(tmp_path: Path) -> None:
+    """The same for a job: it asks for its first worker, whose units halt in the next cluster until there are more."""
+    with threads_as_workers(0) as (cluster, client):
+        cluster.adapt(minimum=0, maximum=2, interval="50ms", target_duration="50ms", wait_count=20)
+        where = {"address": client.scheduler.address}
+        outcome = daskfs("run", write_job(tmp_path, basic_job(tmp_path, cluster=where)), "-q")
+        assert outcome.code == 0, outcome.err
+    seen, another = set(), threading.Event()
+    with threads_as_workers(1) as (cluster, client):
+        cluster.adapt(minimum=1, maximum=4, interval="50ms", target_duration="50ms")
 
+        def unit(number: int) -> None:
+            del number
+            seen.add(here())
+            if len(seen) == 4:
+                another.set()
+            halted(another)
 
-def preload(cluster: Cluster, text: str) -> tuple[object, ...]:
-    """Return the options of a worker that runs some text first."""
-    path = cluster.folder / "first.py"
-    path.write_text(text)
-    return ("--memory-limit", "1GiB", "--preload", path)
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (ANOTHER_VERSION, rf"worker at tcp://.* has daskfs 9\.9\.9 \(the driver: {__version__}\): install the same"),
-        (WITHOUT_CHECKS, rf"the workers cannot run units of daskfs {__version__}: .*unexpected keyword argument"),
-    ],
-    ids=["version", "signature"],
-)
-def test_a_late_worker_with_another_daskfs(cluster: Cluster, text: str, told: str) -> None:
-    cluster.start_worker("--no-nanny", "--memory-limit", "1GiB")
-    with pytest.raises(ClusterError, match=told):
-        run_job(load_job(job_on(cluster)), Joining(cluster, *preload(cluster, text)))
-
-
-def test_a_late_worker_with_too_little_memory(cluster: Cluster) -> None:
-    cluster.start_worker("--no-nanny", "--memory-limit", "1GiB")
-    with pytest.raises(ClusterError, match=r"worker at tcp://.* is too small .*stage .* needs .* is 250 MiB"):
-        run_job(load_job(job_on(cluster)), Joining(cluster, "--memory-limit", "250MiB"))
-
-
-def test_a_worker_with_other_libraries_at_the_start(cluster: Cluster) -> None:
-    cluster.start_worker("--no-nanny", *preload(cluster, ANOTHER_NUMPY))
-    refused(daskfs("run", job_on(cluster), "-q"), CLUSTER, "has numpy 1.0 (the driver: ", "install the same everywhere")
+        run_made_up(tmp_path, 30, unit, Pool(client))
+    assert len(seen) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable
 
 from distributed import Client
@@ -37,12 +38,15 @@ def wait_for_workers(
         When no worker comes in time, or those that came cannot serve.
     """
     deadline = time.monotonic() + settings.wait_seconds
+    # an adaptive cluster has no worker until something waits for one
+    asked_for = client.submit(bool, key=f"daskfs-first-worker-{uuid.uuid4().hex}")
     while not settings.pool(client).workers():  # what Dask has for this goes on when the scheduler is lost
         if time.monotonic() > deadline:
             raise ClusterError(told())
         if look is not None:
             look()
         time.sleep(LOOK_SECONDS)
+    asked_for.release()
     _check_versions(client, settings.wait_seconds)
 
 

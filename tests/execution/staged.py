@@ -1,0 +1,78 @@
+"""A stage whose units a test makes up, run as those of a run are: on workers that are threads of this process, or here.
+
+A unit is a function of its number, so that a test can count, halt and fail its units without a clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from distributed import Client, LocalCluster, get_worker
+
+from daskfs.execution import units
+from daskfs.execution.cluster import Pool
+from daskfs.execution.waves import run_stages
+from daskfs.plan.stages import Plan, Stage, fingerprinted
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.store import Store
+
+SECONDS = 60.0
+"""How long a unit may be halted; none is for as long where all goes well."""
+Call = Callable[[int], dict[str, Any] | None]
+_called: dict[str, Call] = {}
+
+
+def call(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any] | None:
+    """Run a unit that a test has made up, and return its facts."""
+    del context
+    return _called[parameters["call"]](unit)
+
+
+def halted(gate: threading.Event) -> None:
+    """Halt a unit until a gate opens."""
+    assert gate.wait(SECONDS), "nothing has let the unit go on"
+
+
+def here() -> str:
+    """Return the address of the worker that runs a unit."""
+    return str(get_worker().address)
+
+
+def run_made_up(folder: Path, n_units: int, call: Call, pool: Pool, **stage: Any) -> list[int]:
+    """Run units that a test makes up; return their numbers in the order of their ends."""
+    done: list[int] = []
+    url = str(folder / "made-up")
+    _called[url] = call
+    made = Stage("made-up", "made-up", n_units, {"call": url}, 0, **stage)
+    plan = Plan(url, fingerprinted([made], ""), url)
+    store = Store(Path(url))
+    store.write_json(layout.PLAN_JSON, plan.to_json())
+    with contextlib.ExitStack() as stack:
+        functions = {**units.FUNCTIONS, "made-up": f"{__name__}:call"}
+        before, units.FUNCTIONS = units.FUNCTIONS, functions
+        stack.callback(setattr, units, "FUNCTIONS", before)
+        run_stages(Context(store), plan.stages, pool, url, lambda _, unit, __: done.append(unit))
+    return done
+
+
+@contextlib.contextmanager
+def threads_as_workers(n_workers: int) -> Iterator[tuple[LocalCluster, Client]]:
+    """Yield a cluster of workers of one thread that are threads of this process, and its client."""
+    with (
+        LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=1,
+            processes=False,
+            protocol="tcp",
+            host="127.0.0.1",
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield cluster, client

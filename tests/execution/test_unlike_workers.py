@@ -1,0 +1,90 @@
+"""Workers that join while a run is under way, and are not like the driver: each is refused with what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daskfs.errors import ClusterError
+from daskfs.execution.progress import Silent
+from daskfs.job.job import load_job
+from daskfs.pipeline import run_job
+from daskfs.plan.stages import Stage
+from daskfs.version import __version__
+from tests.cli.command import daskfs, refused
+from tests.execution.runs import write_job
+from tests.execution.test_worker import Cluster
+
+pytestmark = pytest.mark.cluster
+
+CLUSTER = 4
+SOURCE = "synthetic:mixture?n_samples=600&n_features=16&n_classes=3&n_informative=8&seed=2"
+MANY_UNITS = {"n_selected": [2, 4], "n_splits": 5, "n_repeats": 200, "max_samples": 300, "setting": "transductive"}
+ANOTHER_VERSION = "import daskfs.version\ndaskfs.version.__version__ = '9.9.9'\n"
+WITHOUT_CHECKS = """
+from daskfs.execution import units
+units.run_stored_unit = lambda url, identity, stage_name, unit, reached=(): {}
+"""
+ANOTHER_NUMPY = """
+import importlib.metadata as metadata
+metadata.version = lambda name, version=metadata.version: "1.0" if name == "numpy" else version(name)
+"""
+
+
+class Joining(Silent):
+    """Starts another worker when the first unit is done."""
+
+    def __init__(self, cluster: Cluster, *arguments: object) -> None:
+        self.cluster, self.arguments, self.n_done = cluster, arguments, 0
+
+    def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
+        del stage, unit, facts
+        self.n_done += 1
+        if self.n_done == 1:
+            self.cluster.start_worker("--no-nanny", *self.arguments)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path) as cluster:
+        yield cluster
+
+
+def job_on(cluster: Cluster) -> Path:
+    where = {"scheduler_file": str(cluster.file), "wait_seconds": 20}
+    return write_job(cluster.folder, SOURCE, methods=["VarianceScore"], cluster=where, evaluate=MANY_UNITS)
+
+
+def preload(cluster: Cluster, text: str) -> tuple[object, ...]:
+    """Return the options of a worker that runs some text first."""
+    path = cluster.folder / "first.py"
+    path.write_text(text)
+    return ("--memory-limit", "1GiB", "--preload", path)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (ANOTHER_VERSION, rf"worker at tcp://.* has daskfs 9\.9\.9 \(the driver: {__version__}\): install the same"),
+        (WITHOUT_CHECKS, rf"the workers cannot run units of daskfs {__version__}: .*unexpected keyword argument"),
+    ],
+    ids=["version", "signature"],
+)
+def test_a_late_worker_with_another_daskfs(cluster: Cluster, text: str, told: str) -> None:
+    cluster.start_worker("--no-nanny", "--memory-limit", "1GiB")
+    with pytest.raises(ClusterError, match=told):
+        run_job(load_job(job_on(cluster)), Joining(cluster, *preload(cluster, text)))
+
+
+def test_a_late_worker_with_too_little_memory(cluster: Cluster) -> None:
+    cluster.start_worker("--no-nanny", "--memory-limit", "1GiB")
+    with pytest.raises(ClusterError, match=r"worker at tcp://.* is too small .*stage .* needs .* is 250 MiB"):
+        run_job(load_job(job_on(cluster)), Joining(cluster, "--memory-limit", "250MiB"))
+
+
+def test_a_worker_with_other_libraries_at_the_start(cluster: Cluster) -> None:
+    cluster.start_worker("--no-nanny", *preload(cluster, ANOTHER_NUMPY))
+    refused(daskfs("run", job_on(cluster), "-q"), CLUSTER, "has numpy 1.0 (the driver: ", "install the same everywhere")
