@@ -86,6 +86,18 @@ class UnitError(DaskfsError):
     exit_code = ExitCode.FAILED
 
 
+class PassingError(UnitError):
+    """One unit failed for a reason that may pass, such as a server of files that does not answer.
+
+    Attributes
+    ----------
+    worker
+        Address of the worker that ran it, where one did.
+    """
+
+    worker = ""
+
+
 class RunStoppedError(DaskfsError):
     """The run was asked to stop. What is finished is recorded; the same command goes on from there."""
 

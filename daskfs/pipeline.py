@@ -172,7 +172,13 @@ class _Run:
                 return done
             if not settings.is_joined:
                 client = stack.enter_context(connect(settings))
-            runner = Runner(settings.pool(client), self.progress, self._report, self.recomputed, tell=self.tell)
+            runner = Runner(
+                settings.pool(client, self.progress.message),
+                self.progress,
+                self._report,
+                self.recomputed,
+                tell=self.tell,
+            )
             if tiles.stages:
                 fill_tiles(tiles, runner)
             batches = self._run_batches(tiles, client, limit, threads) if tiles.has_batch else []
@@ -574,7 +580,7 @@ def write_tiles(
                 progress.unit_done(stage, unit, facts)
                 lock.check()
 
-            runner = Runner(settings.pool(client), progress, report, tell=tell)
+            runner = Runner(settings.pool(client, progress.message), progress, report, tell=tell)
             mended(lambda: fill_tiles(tiles, runner), store, lock, tell)
         store.remove_unfinished()
     return runner.recomputed

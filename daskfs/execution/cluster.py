@@ -112,9 +112,10 @@ class ClusterSettings:
         own = {key: kind(**cluster[key]) for key, kind in kinds.items() if cluster.get(key) is not None}
         return cls(**{**cluster, **own}, dask=dask or {})
 
-    def pool(self, client: Client | None) -> Pool:
+    def pool(self, client: Client | None, tell: Callable[[str], None] | None = None) -> Pool:
         """Return what units run on, by these settings."""
-        return Pool(client, self.threads, self.wait_seconds, 0 if self.is_joined else self.workers)
+        n_own = 0 if self.is_joined else self.workers
+        return Pool(client, self.threads, self.wait_seconds, n_own, tell or _tell_nobody)
 
     @property
     def is_joined(self) -> bool:
@@ -251,6 +252,10 @@ class Completing(Protocol):
         """Begin to have as many workers again."""
 
 
+def _tell_nobody(message: str) -> None:
+    del message
+
+
 @dataclass(frozen=True)
 class Pool:
     """What units run on: the workers of a client's cluster, or threads of this process where there is none.
@@ -265,12 +270,15 @@ class Pool:
         Seconds that a scheduler may take to answer, and a cluster to have a worker again.
     n_own
         How many workers the client's cluster should have that was started for the run; 0 for one that others manage.
+    tell
+        Told of units that fail in passing, or take long.
     """
 
     client: Client | None = None
     threads: int = 1
     patience: float = 120.0
     n_own: int = 0
+    tell: Callable[[str], None] = _tell_nobody
 
     def workers(self) -> dict[str, int]:
         """Return how many units each worker runs at once, by its address; none where units run in this process.

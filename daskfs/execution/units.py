@@ -7,12 +7,12 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, cast
 
-from daskfs.errors import DaskfsError, StoreError, UnitError
+from daskfs.errors import DaskfsError, PassingError, StoreError, UnitError
 from daskfs.execution.memory import peak_bytes, release_freed, reset_peak
 from daskfs.execution.processors import computed_by
 from daskfs.execution.requirements import Versions, check_room, check_versions
@@ -89,7 +89,8 @@ ARRAYS: Mapping[str, str] = {
     "score": "daskfs.scores.slab:create_scores",
 }
 """What creates the arrays that several units write into, by the function of their stage."""
-ATTEMPTS = 3
+LASTING = (PermissionError, NotADirectoryError, IsADirectoryError)
+"""What goes wrong with files, and does not pass."""
 MEASURED = ("seconds", "peak_bytes", "bytes_read", "bytes_written", "process", "computed_by")
 """What a unit's record says of the call that made it."""
 
@@ -198,7 +199,14 @@ def run_stored_unit(
         check_room(stage)
     if context.store.is_done(stage.name, unit, stage.fingerprint):
         return {}
-    return run_unit(context, stage, unit)
+    try:
+        return run_unit(context, stage, unit)
+    except PassingError as error:
+        from distributed import get_worker
+
+        with suppress(ValueError):  # no worker runs it
+            error.worker = get_worker().address
+        raise
 
 
 def run_unit(context: Context, stage: Stage, unit: int) -> dict[str, Any]:
@@ -208,37 +216,40 @@ def run_unit(context: Context, stage: Stage, unit: int) -> dict[str, Any]:
     ------
     DaskfsError
         As the unit raised it, with a note that names the unit.
+    PassingError
+        For a failed read or write that may do when it is tried again.
     UnitError
-        For anything else, naming stage and unit; a failed read or write is tried three times first.
+        For anything else, naming stage and unit.
     """
-    function = unit_function(stage.function)
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            return _attempt(context, stage, unit, function)
-        except DaskfsError as error:
-            error.add_note(f"(in unit {unit} of stage {stage.name})")
-            raise
-        except OSError as error:
-            if attempt == ATTEMPTS:
-                raise UnitError(_failed(stage, unit, error)) from error
-        except MemoryError as error:
-            raise UnitError(
-                f"{_failed(stage, unit, error)} It was planned at {stage.peak_bytes // MiB} MiB."
-            ) from error
-        except (
-            ArithmeticError,
-            AssertionError,
-            AttributeError,
-            LookupError,
-            TypeError,
-            ValueError,
-            RuntimeError,
-        ) as error:
-            raise UnitError(_failed(stage, unit, error)) from error
-    raise AssertionError
+    try:
+        return _attempt(context, stage, unit, unit_function(stage.function))
+    except DaskfsError as error:
+        error.add_note(f"(in unit {unit} of stage {stage.name})")
+        raise
+    except OSError as error:
+        kind = UnitError if isinstance(error, LASTING) else PassingError
+        raise kind(failed(stage, unit, error)) from error
+    except MemoryError as error:
+        raise UnitError(f"{failed(stage, unit, error)} It was planned at {stage.peak_bytes // MiB} MiB.") from error
+    except (
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ) as error:
+        raise UnitError(failed(stage, unit, error)) from error
 
 
-def _failed(stage: Stage, unit: int, error: BaseException) -> str:
+def is_within_unit() -> bool:
+    """Return whether this thread runs a unit."""
+    return getattr(_inside, "unit", False)
+
+
+def failed(stage: Stage, unit: int, error: BaseException) -> str:
+    """Return what to say of a unit that failed."""
     return f"unit {unit} of stage {stage.name} failed: {type(error).__name__}: {error}"
 
 
@@ -272,7 +283,7 @@ _inside = threading.local()
 @contextmanager
 def _outermost() -> Iterator[bool]:
     """Say whether a unit runs on its own, or within another one that ranks in memory: there is one peak of both."""
-    is_outermost = not getattr(_inside, "unit", False)
+    is_outermost = not is_within_unit()
     _inside.unit = True
     try:
         yield is_outermost

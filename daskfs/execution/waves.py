@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
+import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future as Found
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -13,11 +16,12 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from daskfs.errors import ClusterError, UnitError
+from daskfs.errors import ClusterError, DaskfsError, PassingError, UnitError
 from daskfs.execution.cluster import Pool, lost_scheduler
 from daskfs.execution.requirements import cannot_serve, installed
+from daskfs.execution.retries import Retries
 from daskfs.execution.stopping import check_stopped
-from daskfs.execution.units import MEASURED, run_stored_unit, run_unit
+from daskfs.execution.units import MEASURED, failed, is_within_unit, run_stored_unit, run_unit
 from daskfs.places import access_rows, at_once
 from daskfs.plan.stages import MiB, Stage
 from daskfs.store.context import Context
@@ -187,30 +191,61 @@ def run_stage(
     Raises
     ------
     DaskfsError
-        As a unit raised it; :class:`UnitError` for one whose worker died each time, or that left no record;
+        As a unit raised it; :class:`UnitError` for one whose worker died each time, or that left no record, and, when
+        all others are done, for those whose failures were taken to pass and did not;
         :class:`ClusterError` when the scheduler or all workers are gone.
     """
     check_stopped()
     if pool.client is None:
-        _run_here(context, stage, units, pool.threads, report)
+        _run_here(context, stage, units, pool, report)
         return
     _run_on_cluster(context, stage, units, pool, identity, report)
 
 
-def _run_here(context: Context, stage: Stage, units: Iterable[int], threads: int, report: Report) -> None:
+def _run_here(context: Context, stage: Stage, units: Iterable[int], pool: Pool, report: Report) -> None:
+    retries, remaining = Retries(), iter(units)
+    while True:
+        now = time.monotonic()
+        wave = [*retries.take_due(now), *itertools.islice(remaining, PER_THREAD * pool.threads)]
+        for unit, found in _tried(context, stage, wave, pool.threads):
+            if isinstance(found, PassingError):
+                pool.tell(retries.set_aside(unit, found, time.monotonic()))
+            elif isinstance(found, DaskfsError):
+                raise found
+            else:
+                report(stage, unit, found)
+        if not wave:
+            if (due := retries.next_due) is None:
+                break
+            threading.Event().wait(due - now)
+            check_stopped()
+    retries.check()
+
+
+Tried = dict[str, Any] | DaskfsError
+"""The facts of a unit, or why it has none."""
+
+
+def _tried(context: Context, stage: Stage, units: Sequence[int], threads: int) -> Iterable[tuple[int, Tried]]:
+    """Yield what becomes of some units, of several threads those first that are done."""
     if threads == 1:
-        for unit in units:
-            report(stage, unit, run_unit(context, stage, unit))
-        return
+        return ((unit, _try(context, stage, unit)) for unit in units)
     from dask.base import compute
     from dask.delayed import delayed
 
-    run = delayed(run_unit, pure=False)
-    remaining = iter(units)
-    while wave := list(itertools.islice(remaining, PER_THREAD * threads)):
-        tasks = [run(context, stage, unit) for unit in wave]
-        for unit, facts in zip(wave, compute(*tasks, scheduler="threads", num_workers=threads), strict=True):
-            report(stage, unit, facts)
+    tasks = [delayed(_try, pure=False)(context, stage, unit) for unit in units]
+    found = zip(units, compute(*tasks, scheduler="threads", num_workers=threads), strict=True)
+    return sorted(found, key=lambda pair: isinstance(pair[1], DaskfsError))
+
+
+def _try(context: Context, stage: Stage, unit: int) -> Tried:
+    """Run a unit; one within another unit leaves it to that one to be tried again."""
+    try:
+        return run_unit(context, stage, unit)
+    except DaskfsError as error:
+        if is_within_unit():
+            raise
+        return error
 
 
 def _run_on_cluster(
@@ -228,8 +263,10 @@ def _run_on_cluster(
                 # what a unit did is in its record: a result that was lost with its worker is not waited for
                 if future.status in ("error", "cancelled"):
                     future.result()
+                elif record is None:
+                    raise UnitError(_left_nothing(context, stage, unit))
             except KilledWorker as error:
-                raise UnitError(_killed(stage, unit)) from error
+                flight.resubmit(unit, error.allowed_failures + 1)
             except NoValidWorkerError as error:
                 msg = f"no worker is left for unit {unit} of stage {stage.name}: {error}"
                 raise ClusterError(msg) from error
@@ -242,12 +279,16 @@ def _run_on_cluster(
             except CancelledError as error:
                 msg = f"the cluster dropped unit {unit} of stage {stage.name}: {lost_scheduler(error)}"
                 raise ClusterError(msg) from error
-            if record is None:
-                msg = (
-                    f"unit {unit} of stage {stage.name} left no record in {context.store.url}: do the workers share it?"
-                )
-                raise UnitError(msg)
-            report(stage, unit, {name: record[name] for name in MEASURED if name in record})
+            except PassingError as error:
+                flight.set_aside(unit, error)
+            except OSError as error:  # before the unit itself began
+                flight.set_aside(unit, PassingError(failed(stage, unit, error)))
+            except DaskfsError as error:
+                flight.stop(error)
+            else:
+                assert record is not None
+                report(stage, unit, {name: record[name] for name in MEASURED if name in record})
+        flight.check()
     finally:
         flight.release()
 
@@ -270,11 +311,14 @@ class _Flight:
 
     def __init__(self, context: Context, stage: Stage, units: Iterable[int], pool: Pool, identity: str) -> None:
         self._context, self._stage, self._pool, self._identity = context, stage, pool, identity
-        self._remaining = iter(units)
+        self._remaining = deque(units)
+        self._retries, self._apart = Retries(), dict[int, str]()
+        self._problem: DaskfsError | None = None
+        self._deadline = math.inf
         self._count(pool.workers())
         # other runs may share the scheduler, and an earlier call may have left results there: no key must find those
         self._call, self._numbers = uuid.uuid4().hex[:12], itertools.count()
-        self._running: dict[str, tuple[int, Future[Any], str | None]] = {}
+        self._running: dict[str, tuple[int, Future[Any], list[str]]] = {}
         self._ended: SimpleQueue[Future[Any] | _Looked] = SimpleQueue()
         self._readers = ThreadPoolExecutor(at_once(context.store.root), thread_name_prefix="daskfs-records")
         self._n_looked_at = 0
@@ -283,25 +327,29 @@ class _Flight:
     @property
     def is_under_way(self) -> bool:
         """Whether any unit is."""
-        return bool(self._running or self._n_looked_at)
+        return bool(self._running or self._n_looked_at or self._retries.next_due is not None)
 
     def _count(self, workers: Mapping[str, int]) -> None:
         """Take up how many units the workers have room for, and which ones those of a loop may come to."""
+        self._workers = workers
         self._places = sorted(workers) if self._stage.loop else []
         self._room = room(sum(workers.values()), is_placed=bool(self._places))
 
     def fill(self) -> None:
         """Ask for as many units as workers have room for."""
-        for unit in itertools.islice(self._remaining, max(0, self._room - len(self._running))):
-            self._submit(unit)
+        while self._remaining and len(self._running) < self._room:
+            self._submit(self._remaining.popleft())
 
     def _submit(self, unit: int, *, anywhere: bool = False) -> None:
         """Ask for a unit: of a loop from the worker that may hold its rows, as it comes there in every round, unless it
-        may come anywhere.
+        may come anywhere; one that failed from other workers than the one where it did.
         """
         assert self._pool.client is not None
-        places = [] if anywhere else self._places
-        place = places[unit % self._stage.n_units % len(places)] if places else None
+        places: list[str] | None = None
+        if apart := self._apart.pop(unit, ""):
+            places = [worker for worker in self._workers if worker != apart] or None
+        elif self._places and not anywhere:
+            places = [self._places[unit % self._stage.n_units % len(self._places)]]
         future = self._pool.client.submit(
             run_stored_unit,
             self._context.store.url,
@@ -312,10 +360,10 @@ class _Flight:
             installed(),
             is_joined=not self._pool.n_own,
             key=f"{self._stage.name}-{unit}-{self._call}-{next(self._numbers)}",
-            workers=place,
-            allow_other_workers=place is not None,
+            workers=places,
+            allow_other_workers=places is not None,
         )
-        self._running[str(future.key)] = (unit, future, place)
+        self._running[str(future.key)] = (unit, future, places or [])
         future.add_done_callback(self._ended.put)
 
     def next_ended(self) -> tuple[int, Future[Any], Record | None]:
@@ -327,10 +375,16 @@ class _Flight:
             When the scheduler is lost, or there has been no worker for long.
         """
         while True:
-            left = self._looked + min(LOOK_SECONDS, self._pool.patience) - time.monotonic()
+            now = time.monotonic()
+            if self._problem is not None and now > self._deadline:
+                raise self._problem
+            for unit in self._retries.take_due(now):
+                self._submit(unit)
+            left = self._looked + min(LOOK_SECONDS, self._pool.patience) - now
             if left <= 0:
                 self._look()
                 continue
+            left = min(left, max(0.0, (self._retries.next_due or math.inf) - now))
             with suppress(Empty):
                 ended = self._ended.get(timeout=left)
                 if isinstance(ended, _Looked):
@@ -350,6 +404,43 @@ class _Flight:
         found = self._readers.submit(store.fresh_record, stage.name, unit, stage.fingerprint)
         found.add_done_callback(lambda found: self._ended.put(_Looked(unit, future, found)))
 
+    def set_aside(self, unit: int, error: PassingError) -> None:
+        """Let a unit come again after a while, on another worker, while others go on."""
+        self._apart[unit] = error.worker
+        self._pool.tell(self._retries.set_aside(unit, error, time.monotonic()))
+        if self._problem is not None:
+            self._retries.forget()
+
+    def resubmit(self, unit: int, n_deaths: int) -> None:
+        """Ask again for a unit whose workers died, unless as many have died as ours may."""
+        if self._retries.survives(unit, n_deaths) and self._problem is None:
+            self._submit(unit, anywhere=True)
+        else:
+            self.stop(UnitError(_killed(self._stage, unit)))
+
+    def stop(self, problem: DaskfsError) -> None:
+        """Ask for nothing more. What workers have is waited for, as long as a cluster may be without any: it is done
+        and to stay.
+        """
+        if self._problem is not None:
+            return
+        self._problem = problem
+        self._remaining.clear()
+        self._deadline = time.monotonic() + self._pool.patience
+        self._retries.forget()
+        known = self._pool.processing()
+        for key in self._running.keys() - known:
+            _, future, _ = self._running.pop(key)
+            future.release()
+        if self._running:
+            self._pool.tell(f"{problem} Waiting for {len(self._running)} units that run or are next.")
+
+    def check(self) -> None:
+        """Raise what has stopped the stage, or :class:`UnitError` for units that were tried in vain."""
+        if self._problem is not None:
+            raise self._problem
+        self._retries.check()
+
     def release(self) -> None:
         """Let the scheduler forget what is still under way; unlike to cancel, this waits for no answer of one that may
         be gone.
@@ -364,7 +455,7 @@ class _Flight:
         self._looked = time.monotonic()
         if workers:
             self._seen = self._looked
-            self._free(workers)
+            self._free(workers.keys())
             self._count(workers)
             self.fill()
         elif self._looked - self._seen > self._pool.patience:
@@ -376,20 +467,24 @@ class _Flight:
         if len(workers) < self._pool.n_own:
             self._pool.complete()
 
-    def _free(self, workers: Collection[str]) -> None:
+    def _free(self, workers: Set[str]) -> None:
         """Ask again, from any worker, for units that no worker has and whose own one is gone.
 
         The scheduler has given these to others, if there were any. If there were none, it keeps them for the one that
         is gone, whoever comes.
         """
-        if all(place is None or place in workers for _, _, place in self._running.values()):
+        if not any(places and workers.isdisjoint(places) for _, _, places in self._running.values()):
             return
         known = self._pool.processing()
-        for key, (unit, future, place) in list(self._running.items()):
-            if place is not None and place not in workers and key not in known and future.status == "pending":
+        for key, (unit, future, places) in list(self._running.items()):
+            if places and workers.isdisjoint(places) and key not in known and future.status == "pending":
                 del self._running[key]
                 future.release()
                 self._submit(unit, anywhere=True)
+
+
+def _left_nothing(context: Context, stage: Stage, unit: int) -> str:
+    return f"unit {unit} of stage {stage.name} left no record in {context.store.url}: do the workers share it?"
 
 
 def _killed(stage: Stage, unit: int) -> str:

@@ -43,9 +43,11 @@ def here() -> str:
     return str(get_worker().address)
 
 
-def run_made_up(folder: Path, n_units: int, call: Call, pool: Pool, **stage: Any) -> list[int]:
-    """Run units that a test makes up; return their numbers in the order of their ends."""
-    done: list[int] = []
+def run_made_up(
+    folder: Path, n_units: int, call: Call, pool: Pool, done: list[int] | None = None, **stage: Any
+) -> list[int]:
+    """Run units that a test makes up; return their numbers in the order of their ends, which `done` has anyhow."""
+    done = [] if done is None else done
     url = str(folder / "made-up")
     _called[url] = call
     made = Stage("made-up", "made-up", n_units, {"call": url}, 0, **stage)
