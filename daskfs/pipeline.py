@@ -144,6 +144,14 @@ class _Run:
         self.damages.append(damage)
         self._keep(damage)
 
+    def _tell_of_silent(self, pool: Pool) -> None:
+        workers, silent = pool.heard()
+        if silent:
+            n_workers, named = len(workers) + len(silent), ", ".join(sorted(silent))
+            warning = f"{len(silent)} of {n_workers} workers do not answer, and get no units until they do: {named}"
+            self.progress.message(f"{warning}.")
+            self._keep(warning)
+
     def _keep(self, warning: str) -> None:
         kept = dict.fromkeys([*self.manifest.get("damages", ()), warning])
         self.manifest["damages"] = list(kept)[-MAX_DAMAGES:]
@@ -166,6 +174,7 @@ class _Run:
             # workers that exist say how much memory there is; ones that do not are only started for a job that can run
             client = stack.enter_context(connect(settings)) if settings.is_joined else None
             limit, threads = granted_memory(settings, client)
+            self._tell_of_silent(settings.pool(client))
             tiles = self._prepared(limit, threads, settings.is_joined)
             stack.enter_context(self._end_told())
             if (done := self._finished(tiles)) is not None:

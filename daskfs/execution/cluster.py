@@ -21,7 +21,7 @@ from daskfs.execution.processors import pinned
 from daskfs.execution.stopping import undisturbed_end
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
 
 DASK_SETTINGS: dict[str, Any] = {
     # worker deaths are counted per task: on nodes that may be taken away, three would condemn healthy units
@@ -49,6 +49,9 @@ ONE_THREAD = {
     "MKL_NUM_THREADS": "1",
 }
 """Of every worker process, whose units are what runs in parallel."""
+
+ANSWER_SECONDS, ANSWER_SHARE = 10.0, 0.25
+"""A worker may take that long to answer, or that share of the time for which a cluster may be without any."""
 
 NOTHING_SERVED: dict[str, Any] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
 """Schedulers and workers answer HTTP whether or not they show a dashboard, and know neither TLS nor passwords there."""
@@ -279,21 +282,42 @@ class Pool:
     patience: float = 120.0
     n_own: int = 0
     tell: Callable[[str], None] = _tell_nobody
+    _left: dict[str, Future[Any]] = field(default_factory=dict, compare=False)
+
+    @property
+    def answer_seconds(self) -> float:
+        """How long a worker may take to answer before others go on without it."""
+        return min(self.patience, max(ANSWER_SECONDS, ANSWER_SHARE * self.patience))
 
     def workers(self) -> dict[str, int]:
-        """Return how many units each worker runs at once, by its address; none where units run in this process.
+        """Return how many units each worker runs at once that was heard of lately, by its address; none where units run
+        in this process. Raises as :meth:`heard` does.
+        """
+        return self.heard()[0]
+
+    def heard(self) -> tuple[dict[str, int], set[str]]:
+        """Return how many units each worker runs at once that was heard of lately, by its address, and the addresses of
+        the others: their processes may be frozen, and their machines away.
 
         Raises
         ------
         ClusterError
             When the scheduler is lost or does not answer.
         """
-        return {} if self.client is None else dict(self._answer("ncores"))
+        found = {} if self.client is None else self._answer("identity")["workers"]
+        last = max((worker["last_seen"] for worker in found.values()), default=0.0)
+        silent = {w for w, worker in found.items() if last - worker["last_seen"] > self.answer_seconds / 2}
+        return {w: int(worker["nthreads"]) for w, worker in found.items() if w not in silent}, silent
 
-    def processing(self) -> set[str]:
-        """Return the keys of what workers have been given, and have not ended; raises as :meth:`workers` does."""
+    def processing(self) -> dict[str, str]:
+        """Return the worker of each key that one has been given, and has not ended; raises as :meth:`heard` does."""
         found = {} if self.client is None else self._answer("processing")
-        return {str(key) for keys in found.values() for key in keys}
+        return {str(key): worker for worker, keys in found.items() for key in keys}
+
+    def leave(self, future: Future[Any]) -> None:
+        """Keep a unit that was done elsewhere until it ends: the scheduler is to know that its worker is busy."""
+        self._left[str(future.key)] = future
+        future.add_done_callback(lambda ended: self._left.pop(str(ended.key), None))
 
     def _answer(self, question: str) -> Any:
         assert self.client is not None

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from daskfs.errors import ClusterError, DaskfsError, PassingError, UnitError
 from daskfs.execution.cluster import Pool, lost_scheduler
 from daskfs.execution.requirements import cannot_serve, installed
+from daskfs.execution.pace import Pace
 from daskfs.execution.retries import Retries
 from daskfs.execution.stopping import check_stopped
 from daskfs.execution.units import MEASURED, failed, is_within_unit, run_stored_unit, run_unit
@@ -287,10 +288,20 @@ def _run_on_cluster(
                 flight.stop(error)
             else:
                 assert record is not None
+                flight.pace.add(float(record.get("seconds", 0.0)))
                 report(stage, unit, {name: record[name] for name in MEASURED if name in record})
         flight.check()
     finally:
         flight.release()
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A unit that the cluster was asked for, and the workers that it is meant for, none where any may run it."""
+
+    unit: int
+    future: Future[Any]
+    places: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -315,10 +326,11 @@ class _Flight:
         self._retries, self._apart = Retries(), dict[int, str]()
         self._problem: DaskfsError | None = None
         self._deadline = math.inf
-        self._count(pool.workers())
+        self._count(*pool.heard())
         # other runs may share the scheduler, and an earlier call may have left results there: no key must find those
         self._call, self._numbers = uuid.uuid4().hex[:12], itertools.count()
-        self._running: dict[str, tuple[int, Future[Any], list[str]]] = {}
+        self._running: dict[str, _Asked] = {}
+        self.pace, self._told, self._copied = Pace(), set[int](), set[int]()
         self._ended: SimpleQueue[Future[Any] | _Looked] = SimpleQueue()
         self._readers = ThreadPoolExecutor(at_once(context.store.root), thread_name_prefix="daskfs-records")
         self._n_looked_at = 0
@@ -329,27 +341,30 @@ class _Flight:
         """Whether any unit is."""
         return bool(self._running or self._n_looked_at or self._retries.next_due is not None)
 
-    def _count(self, workers: Mapping[str, int]) -> None:
+    def _count(self, workers: Mapping[str, int], silent: Set[str]) -> None:
         """Take up how many units the workers have room for, and which ones those of a loop may come to."""
-        self._workers = workers
+        self._workers, self._silent = workers, silent
         self._places = sorted(workers) if self._stage.loop else []
-        self._room = room(sum(workers.values()), is_placed=bool(self._places))
+        self._room = room(sum(workers.values()), is_placed=bool(self._places or silent))
 
     def fill(self) -> None:
         """Ask for as many units as workers have room for."""
         while self._remaining and len(self._running) < self._room:
             self._submit(self._remaining.popleft())
 
-    def _submit(self, unit: int, *, anywhere: bool = False) -> None:
+    def _submit(self, unit: int, *, anywhere: bool = False, copied: str = "") -> None:
         """Ask for a unit: of a loop from the worker that may hold its rows, as it comes there in every round, unless it
-        may come anywhere; one that failed from other workers than the one where it did.
+        may come anywhere; one that failed, or is a copy, from other workers than the one where it did or runs; and
+        nothing from workers that are silent.
         """
         assert self._pool.client is not None
-        places: list[str] | None = None
-        if apart := self._apart.pop(unit, ""):
-            places = [worker for worker in self._workers if worker != apart] or None
+        places: list[str] = []
+        if apart := self._apart.pop(unit, copied):
+            places = [worker for worker in self._workers if worker != apart]
         elif self._places and not anywhere:
             places = [self._places[unit % self._stage.n_units % len(self._places)]]
+        if self._silent:
+            places = places or list(self._workers)
         future = self._pool.client.submit(
             run_stored_unit,
             self._context.store.url,
@@ -360,10 +375,10 @@ class _Flight:
             installed(),
             is_joined=not self._pool.n_own,
             key=f"{self._stage.name}-{unit}-{self._call}-{next(self._numbers)}",
-            workers=places,
-            allow_other_workers=places is not None,
+            workers=places or None,
+            allow_other_workers=bool(places) and not (copied or self._silent),
         )
-        self._running[str(future.key)] = (unit, future, places or [])
+        self._running[str(future.key)] = _Asked(unit, future, places)
         future.add_done_callback(self._ended.put)
 
     def next_ended(self) -> tuple[int, Future[Any], Record | None]:
@@ -391,9 +406,20 @@ class _Flight:
                     self._n_looked_at -= 1
                     return ended.unit, ended.future, None if ended.found is None else ended.found.result()
                 if (key := str(ended.key)) in self._running:
-                    unit, future, _ = self._running.pop(key)
-                    self._look_at(unit, future)
+                    asked = self._running.pop(key)
+                    self.pace.end(key, now)
+                    if self._counts(asked):
+                        self._look_at(asked.unit, asked.future)
                     self.fill()
+
+    def _counts(self, asked: _Asked) -> bool:
+        """Return whether an end counts: of a unit that was asked for twice the first that is done, or the last."""
+        others = [k for k, a in self._running.items() if a.unit == asked.unit] if asked.unit in self._copied else []
+        if others and asked.future.status != "finished":
+            return False
+        for key in others:
+            self._pool.leave(self._running.pop(key).future)
+        return True
 
     def _look_at(self, unit: int, future: Future[Any]) -> None:
         self._n_looked_at += 1
@@ -429,11 +455,12 @@ class _Flight:
         self._deadline = time.monotonic() + self._pool.patience
         self._retries.forget()
         known = self._pool.processing()
-        for key in self._running.keys() - known:
-            _, future, _ = self._running.pop(key)
-            future.release()
+        for key, asked in list(self._running.items()):
+            if key not in known and asked.future.status == "pending":
+                del self._running[key]
+                asked.future.release()
         if self._running:
-            self._pool.tell(f"{problem} Waiting for {len(self._running)} units that run or are next.")
+            self._pool.tell(f"{problem}; waiting for {len(self._running)} units that run or are next")
 
     def check(self) -> None:
         """Raise what has stopped the stage, or :class:`UnitError` for units that were tried in vain."""
@@ -446,41 +473,62 @@ class _Flight:
         be gone.
         """
         self._readers.shutdown(wait=False, cancel_futures=True)
-        for _, future, _ in self._running.values():
-            future.release()
+        for asked in self._running.values():
+            asked.future.release()
 
     def _look(self) -> None:
         check_stopped()
-        workers = self._pool.workers()
+        workers, silent = self._pool.heard()
         self._looked = time.monotonic()
         if workers:
             self._seen = self._looked
-            self._free(workers.keys())
-            self._count(workers)
-            self.fill()
+            self._count(workers, silent)
+            self._go_on(self._pool.processing())
         elif self._looked - self._seen > self._pool.patience:
             msg = (
                 f"the cluster has had no worker for {self._pool.patience:g} s (cluster.wait_seconds): see why its "
                 "workers ended and start some; the same command goes on from what is recorded."
             )
             raise ClusterError(msg)
-        if len(workers) < self._pool.n_own:
+        if len(workers) + len(silent) < self._pool.n_own:
             self._pool.complete()
 
-    def _free(self, workers: Set[str]) -> None:
+    def _go_on(self, known: Mapping[str, str]) -> None:
+        """Ask for what there is room for, again for what is lost or slow, and tell of that."""
+        if self._problem is None:
+            self._free(known)
+            self.fill()
+        self.pace.see({key: worker for key, worker in known.items() if key in self._running}, self._looked)
+        for key, asked in list(self._running.items()):
+            seconds = self.pace.seconds(key, self._looked)
+            if asked.unit not in self._told and self.pace.is_told_after(seconds):
+                self._told.add(asked.unit)
+                what = f"unit {asked.unit} of stage {self._stage.name} has been running for {seconds:.0f} s"
+                self._pool.tell(f"{what} at {known[key]}; others took {self.pace.usual:.2g} s")
+            if key in known and (known[key] in self._silent or self.pace.is_copied_after(seconds)):
+                self._copy(asked.unit, known[key])
+
+    def _copy(self, unit: int, worker: str) -> None:
+        """Ask for a unit a second time, elsewhere, when threads have nothing else to do; the first one done counts."""
+        is_left = bool(self._remaining) or self._problem is not None or unit in self._copied
+        if is_left or len(self._running) >= sum(self._workers.values()) or not self._workers.keys() - {worker}:
+            return
+        self._copied.add(unit)
+        self._pool.tell(f"unit {unit} of stage {self._stage.name} is slow at {worker}: it runs elsewhere, too")
+        self._submit(unit, copied=worker)
+
+    def _free(self, known: Mapping[str, str]) -> None:
         """Ask again, from any worker, for units that no worker has and whose own one is gone.
 
         The scheduler has given these to others, if there were any. If there were none, it keeps them for the one that
         is gone, whoever comes.
         """
-        if not any(places and workers.isdisjoint(places) for _, _, places in self._running.values()):
-            return
-        known = self._pool.processing()
-        for key, (unit, future, places) in list(self._running.items()):
-            if places and workers.isdisjoint(places) and key not in known and future.status == "pending":
+        for key, asked in list(self._running.items()):
+            is_free = asked.places and self._workers.keys().isdisjoint(asked.places)
+            if is_free and key not in known and asked.future.status == "pending":
                 del self._running[key]
-                future.release()
-                self._submit(unit, anywhere=True)
+                asked.future.release()
+                self._submit(asked.unit, anywhere=True)
 
 
 def _left_nothing(context: Context, stage: Stage, unit: int) -> str:

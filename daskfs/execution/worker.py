@@ -51,6 +51,8 @@ LOOK_SECONDS = 0.05
 """How often a worker that leaves looks whether its units have ended."""
 ANSWER_SECONDS = 10.0
 """How long a scheduler may take to forget what workers were to set up."""
+IMPORT_SECONDS = 60.0
+"""How long workers may take to import what they are to set up."""
 NANNY_SECONDS = 2.0
 """How long a nanny may take to hear that its worker is not to be started again."""
 FORWARDED = signal.SIGUSR2
@@ -245,7 +247,15 @@ def warmed(client: Client, function: str, argument: object, package: str) -> Ite
 
     A scheduler that others share is left as it was.
     """
-    client.register_plugin(WarmUp(function, argument, package))
+    plugin = WarmUp(function, argument, package)
+    with suppress(TimeoutError):  # as client.register_plugin does, which would wait for a worker that is frozen
+        client.sync(
+            client._register_worker_plugin,
+            plugin=plugin,
+            name=plugin.name,
+            idempotent=False,
+            callback_timeout=IMPORT_SECONDS,
+        )
 
     async def take_back() -> None:
         if client.scheduler is not None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 from distributed import Client
 
 from daskfs.errors import ClusterError
-from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.cluster import ClusterSettings, Pool
 from daskfs.execution.requirements import cannot_serve, differences, installed, unlike
 
 LOOK_SECONDS = 0.2
@@ -19,7 +21,7 @@ LOOK_SECONDS = 0.2
 def wait_for_workers(
     client: Client, settings: ClusterSettings, told: Callable[[], str], look: Callable[[], None] | None = None
 ) -> None:
-    """Return when there is a worker; all that are there have daskfs then.
+    """Return when there is a worker; all that answer have daskfs then.
 
     Parameters
     ----------
@@ -37,31 +39,51 @@ def wait_for_workers(
     ClusterError
         When no worker comes in time, or those that came cannot serve.
     """
+    pool = settings.pool(client)
     deadline = time.monotonic() + settings.wait_seconds
     # an adaptive cluster has no worker until something waits for one
     asked_for = client.submit(bool, key=f"daskfs-first-worker-{uuid.uuid4().hex}")
-    while not settings.pool(client).workers():  # what Dask has for this goes on when the scheduler is lost
+    while not pool.workers():  # what Dask has for this goes on when the scheduler is lost
         if time.monotonic() > deadline:
             raise ClusterError(told())
         if look is not None:
             look()
         time.sleep(LOOK_SECONDS)
     asked_for.release()
-    _check_versions(client, settings.wait_seconds)
+    _check_versions(client, pool)
 
 
-def _check_versions(client: Client, patience: float) -> None:
+def _check_versions(client: Client, pool: Pool) -> None:
+    """Raise :class:`ClusterError` unless workers answer, and all that do have this version. Who does not answer in a
+    share of the time is left out: its process may be frozen.
+    """
+    workers, silent = pool.heard()
+
+    async def ask() -> list[tuple[str, Any]]:
+        asked = [
+            asyncio.ensure_future(client._run(differences, installed(), workers=[worker], on_error="return"))
+            for worker in (*workers, *silent)
+        ]
+        done, late = await asyncio.wait(asked, timeout=pool.answer_seconds)
+        if not done:
+            left = max(0.0, pool.patience - pool.answer_seconds)
+            done, late = await asyncio.wait(late, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        for one in late:
+            one.cancel()
+        return [answer for one in done for answer in one.result().items()]
+
     try:
-        # as client.run does, which would wait for a worker that hangs
-        found = client.sync(client._run, differences, installed(), callback_timeout=patience)
-    except TimeoutError as error:
-        msg = f"not all workers answered within {patience:g} s: end those that hang, or raise cluster.wait_seconds."
-        raise ClusterError(msg) from error
+        answers = client.sync(ask)
     except OSError as error:
-        msg = f"a worker, or the scheduler, ended while the workers were asked for their versions: {error}."
+        msg = f"the scheduler ended while the workers were asked for their versions: {error}."
         raise ClusterError(msg) from error
-    except ImportError as error:
-        raise ClusterError(cannot_serve(error)) from error
-    for address, differing in found.items():
-        if differing:
-            raise unlike(address, differing)
+    for address, found in answers:
+        if isinstance(found, ImportError):
+            raise ClusterError(cannot_serve(found)) from found
+        if isinstance(found, Exception) and not isinstance(found, OSError):  # that worker has ended
+            raise found
+        if found and not isinstance(found, Exception):
+            raise unlike(address, found)
+    if all(isinstance(found, Exception) for _, found in answers):
+        msg = f"no worker answered within {pool.patience:g} s: end those that hang, or raise cluster.wait_seconds."
+        raise ClusterError(msg)
