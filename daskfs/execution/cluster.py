@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from daskfs.errors import ClusterError
 from daskfs.execution.processors import pinned
+from daskfs.execution.placement import Places
 from daskfs.execution.stopping import undisturbed_end
 
 if TYPE_CHECKING:
@@ -275,6 +276,8 @@ class Pool:
         How many workers the client's cluster should have that was started for the run; 0 for one that others manage.
     tell
         Told of units that fail in passing, or take long.
+    places
+        Of the units of loops.
     """
 
     client: Client | None = None
@@ -282,6 +285,7 @@ class Pool:
     patience: float = 120.0
     n_own: int = 0
     tell: Callable[[str], None] = _tell_nobody
+    places: Places = field(default_factory=Places, compare=False)
     _left: dict[str, Future[Any]] = field(default_factory=dict, compare=False)
 
     @property

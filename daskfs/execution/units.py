@@ -254,7 +254,7 @@ def failed(stage: Stage, unit: int, error: BaseException) -> str:
 
 
 def _attempt(context: Context, stage: Stage, unit: int, function: UnitFunction) -> dict[str, Any]:
-    context.holdings.keep_only(stage.loop or stage.holds)
+    context.holdings.keep_only(stage.loop or stage.holds, unit // stage.n_units)
     with _outermost() as is_outermost, context.store.noting_outputs() as outputs, counted_bytes() as counted:
         if is_outermost:
             release_freed()

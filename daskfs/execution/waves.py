@@ -344,7 +344,7 @@ class _Flight:
     def _count(self, workers: Mapping[str, int], silent: Set[str]) -> None:
         """Take up how many units the workers have room for, and which ones those of a loop may come to."""
         self._workers, self._silent = workers, silent
-        self._places = sorted(workers) if self._stage.loop else []
+        self._places = self._pool.places.of(self._stage.n_units, workers) if self._stage.loop else ()
         self._room = room(sum(workers.values()), is_placed=bool(self._places or silent))
 
     def fill(self) -> None:
@@ -362,7 +362,7 @@ class _Flight:
         if apart := self._apart.pop(unit, copied):
             places = [worker for worker in self._workers if worker != apart]
         elif self._places and not anywhere:
-            places = [self._places[unit % self._stage.n_units % len(self._places)]]
+            places = [self._places[unit % self._stage.n_units]]
         if self._silent:
             places = places or list(self._workers)
         future = self._pool.client.submit(

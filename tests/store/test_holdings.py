@@ -102,3 +102,24 @@ def test_threads_share_one_value_and_one_limit() -> None:
     assert {size for sizes in found for size in sizes} == {8}
     held = [key for key in range(16) if len(holdings.get(key, 0, len, lambda: b"new")) == 8]
     assert len(held) == 5
+
+
+def test_what_a_round_has_not_used_gives_way() -> None:
+    """Parts that move here are held as soon as those that moved away are gone; each round asks twice."""
+    holdings, makers = Holdings(), [Maker() for _ in range(4)]
+    for number, keys in enumerate([(0, 1), (0, 1), (1, 2), (1, 2), (1, 2), (2, 3), (2, 3), (2, 3)]):
+        for key in keys:
+            holdings.keep_only("a", number)
+            holdings.get(key, 16, len, makers[key].one)
+        for key in keys:
+            holdings.keep_only("a", number)
+            assert b"".join(holdings.series((key, "series"), 16, len, lambda: iter([b""]))) == b""
+    assert [maker.n_calls for maker in makers] == [1, 1, 2, 2]
+
+
+def test_a_unit_of_an_earlier_round_lets_go_of_nothing() -> None:
+    holdings, maker = Holdings(), Maker()
+    for number in (1, 0, 1, 0, 2):
+        holdings.keep_only("a", number)
+        holdings.get("x", 8, len, maker.one)
+    assert maker.n_calls == 1
