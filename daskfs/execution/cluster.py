@@ -17,8 +17,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from daskfs.errors import ClusterError
-from daskfs.execution.processors import pinned
 from daskfs.execution.placement import Places
+from daskfs.execution.processors import pinned
 from daskfs.execution.stopping import undisturbed_end
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from daskfs.execution import cluster, pace, waves
+from daskfs.execution import cluster, flight, pace
 from daskfs.execution.cluster import Pool
 from daskfs.execution.pace import FEWEST, Pace
 from tests.cli.command import daskfs, refused
@@ -56,7 +56,7 @@ def test_a_slow_unit_runs_elsewhere_and_the_first_result_counts(
     """Its first worker halts until the stage has ended."""
     for name in ("COPIED_TIMES", "COPIED_SECONDS", "TOLD_TIMES", "TOLD_SECONDS"):
         monkeypatch.setattr(pace, name, 0.0)
-    monkeypatch.setattr(waves, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(flight, "LOOK_SECONDS", 0.05)
     begun, ended, told = Counter[tuple[int, str]](), threading.Event(), list[str]()
 
     def unit(number: int) -> None:
