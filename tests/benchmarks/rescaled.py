@@ -172,7 +172,7 @@ def job_of(folder: Path, name: str, source: tuple[Path, Path], gamma: float, siz
 def scale_table(folder: Path, size: Size, methods: list[str]) -> Iterator[dict[str, Any]]:
     """Run a job for each method, and read X by the same workers before and after it."""
     source = store_classes(folder, size.rows, size.columns, MEMORY_LIMIT)
-    with connected(ClusterSettings(workers=WORKERS, memory_limit=MEMORY_LIMIT)) as client:
+    with connected(ClusterSettings(workers=WORKERS, memory_limit=MEMORY_LIMIT, tls=False)) as client:
         assert client is not None
         for name in methods:
             path = job_of(folder / name, name, source, 1e-3 * size.rows, size, client.scheduler.address)

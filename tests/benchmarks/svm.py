@@ -118,7 +118,7 @@ def rounds_of(run: Path) -> list[float]:
 
 def scale_table(folder: Path, size: Size, n_landmarks: list[int], ridge: float) -> Iterator[dict[str, Any]]:
     """Run a job for each seed of the data, and read X by the same workers after it."""
-    with connected(ClusterSettings(workers=WORKERS, memory_limit=MEMORY_LIMIT)) as client:
+    with connected(ClusterSettings(workers=WORKERS, memory_limit=MEMORY_LIMIT, tls=False)) as client:
         assert client is not None
         for seed in range(size.seeds):
             source = nonlinear(size.rows, size.columns, seed)
