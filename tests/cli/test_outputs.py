@@ -237,6 +237,7 @@ def test_method_labels_name_rows_and_directories(tmp_path: Path, label: str) -> 
         tmp_path, methods=[{"name": "VarianceScore", "label": label}], evaluate={**EVALUATE, "n_selected": 1}
     )
     assert daskfs("run", write_job(tmp_path, job), "-q").code == 0
+    shown = f"'{label}" if label.startswith("-") else label  # which a spreadsheet would run
     for name in ("ranking.csv", "selected_features.csv", "evaluation.csv"):
-        assert {row["method"] for row in rows_of(tmp_path / "run" / name)} == {label}
+        assert {row["method"] for row in rows_of(tmp_path / "run" / name)} == {shown}
     assert label in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
