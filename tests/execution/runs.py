@@ -90,9 +90,9 @@ def local_cluster(n_workers: int, memory_limit: str | int = "1GiB") -> LocalClus
 
 
 @contextlib.contextmanager
-def local_client(n_workers: int) -> Iterator[Client]:
+def local_client(n_workers: int, memory_limit: str | int = "1GiB") -> Iterator[Client]:
     """Yield a client of workers that end with the block."""
-    with local_cluster(n_workers) as cluster, Client(cluster) as client:
+    with local_cluster(n_workers, memory_limit) as cluster, Client(cluster) as client:
         yield client
 
 

@@ -338,7 +338,7 @@ class TestSameBytes:
         X = mixture(n, 24, SKEWED, sort=True).astype(np.float32)
         spec = GraphSpec(engine=engine)
         expected = found_by(memory_context(X, None), spec=spec, n_groups=8)
-        with stored(tmp_path / "data", X, (2048, 24)) as context, local_client(2) as client:
+        with stored(tmp_path / "data", X, (2048, 24)) as context, local_client(2, "2GiB") as client:
             assert_same(found_by(context, spec=spec, client=client, n_groups=8), expected)
             records = [context.store.read_record("build-euclidean", unit) or {} for unit in range(8)]
             assert len({record["process"] for record in records}) == 2
