@@ -31,7 +31,7 @@ PATIENCE = 2.0
 MARGIN = 40.0
 """Seconds that starting and ending may take on a machine that does other things besides."""
 SOURCE = "synthetic:mixture?n_samples=3000&n_features=32&n_classes=3&n_informative=8&seed=2"
-LONG = {"n_selected": [2, 4, 8], "n_splits": 5, "n_repeats": 2000, "max_samples": 300}
+LONG = {"setting": "transductive", "n_selected": [2, 4, 8], "n_splits": 5, "n_repeats": 2000, "max_samples": 300}
 DASK = str(Path(sys.executable).with_name("dask"))
 
 
