@@ -9,10 +9,9 @@ from typing import TypeVar
 from daskfs.errors import DamagedError, DaskfsError
 from daskfs.execution.units import shared_arrays
 from daskfs.execution.waves import pending_units, recorded_units
-from daskfs.places import is_there, lies_in, place, remove
+from daskfs.places import is_there, lies_in, place, remove, remove_file
 from daskfs.plan.stages import Stage
 from daskfs.rundir import Lock
-from daskfs.store import layout
 from daskfs.store.arrays import METADATA
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -56,7 +55,7 @@ def mended(work: Callable[[], Result], store: Store, lock: Lock, tell: Tell) -> 
             made_again.update(error.paths)
             for path in map(place, error.paths):
                 with writing(path):
-                    remove(path)
+                    remove_file(path, store.path(""))
             tell(f"{error} This run does so now.", told_at_the_end(error.paths))
         except (DaskfsError, OSError):
             lock.check()
@@ -78,11 +77,11 @@ def remove_lost(context: Context, stage: Stage, stages: Sequence[Stage], tell: T
     for one in [s for s in stages if s.loop == stage.loop] if stage.loop else [stage]:
         recorded = recorded_units(context, one)
         units = recorded[-2 * one.n_units :] if one.loop else pending_units(context, one, stages)
-        for name in store.lost(one.name, units, one.fingerprint):
+        for name in store.ledger.lost(one.name, units, one.fingerprint):
             path = store.path(name)
             was_there = is_there(path)
             with writing(path):
-                remove(path)
+                remove_file(path, store.path(""))
             if was_there or not (one.needed_until or one.loop):
                 lost.append(str(path))
     if lost:
@@ -95,9 +94,8 @@ def has_pending(context: Context, stage: Stage, stages: Sequence[Stage], tell: T
     know nothing.
     """
     units = pending_units(context, stage, stages)
-    known = set(context.store.recorded(stage.name)) if units else set()
-    names = [layout.record_name(stage.name, unit) for unit in units if unit not in known]
-    missing = [str(context.store.path(name)) for name in names]
+    known = set(context.store.ledger.recorded(stage.name)) if units else set()
+    missing = [f"the record of unit {unit} of stage {stage.name}" for unit in units if unit not in known]
     if missing:
         tell(f"{missing[0]} is missing: {len(missing)} units run again.", told_at_the_end(missing))
     return bool(units)

@@ -170,6 +170,7 @@ class _Run:
         self.store.write_json(layout.RUN_JSON, self.manifest)
 
     def execute(self, settings: ClusterSettings, connect: Connect) -> dict[str, Any]:
+        self.store.ledger.forget()
         with ExitStack() as stack:
             # workers that exist say how much memory there is; ones that do not are only started for a job that can run
             client = stack.enter_context(connect(settings)) if settings.is_joined else None
@@ -181,6 +182,7 @@ class _Run:
                 return done
             if not settings.is_joined:
                 client = stack.enter_context(connect(settings))
+            self.store.ledger.begin()
             runner = Runner(
                 settings.pool(client, self.progress.message),
                 self.progress,
@@ -268,6 +270,7 @@ class _Run:
         this again after a kill.
         """
         self.lock.check()
+        self.store.ledger.begin(fresh=True)
         clear(self.store, keep=(layout.RUN_JSON, *([layout.TILES_DIR] if keep_tiles else [])))
         what = "takes over the directory" + (" and its tiles" if keep_tiles else "")
         self.progress.message(f"{self.superseded}. Nothing was scored in it: this run {what}.")
@@ -363,6 +366,7 @@ class _Run:
         self._note_processor(str(facts.get("computed_by", "")))
         event = {"time": round(time.time(), 3), "stage": stage.name, "unit": unit, **facts}
         self.lock.check()
+        self.store.ledger.check()
         self.log.add(json.dumps(event))
 
     def _finish(self, plan: Plan, tiles: TilePlan, batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -465,6 +469,7 @@ def warm(client: Client, context: Context, plan: Plan) -> Iterator[None]:
 def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
     """Fill a tile store, or what is missing of it."""
     context = Context(Store(place(tiles.url)))
+    context.store.ledger.begin()
     plan = Plan(tiles.url, tiles.stages, digest(tiles.fingerprint, dataclasses.asdict(tiles.shape)))
     context.store.write_json(layout.PLAN_JSON, plan.to_json())
     create_tile_arrays(context.store, tiles.stages[0].parameters)

@@ -15,7 +15,7 @@ from typing import Any
 
 from daskfs.errors import StoreError
 from daskfs.job.job import Job
-from daskfs.places import ObjectPath, files_below, remove
+from daskfs.places import ObjectPath, remove
 from daskfs.store import layout
 from daskfs.store.lease import Lease, holder, leased, owner
 from daskfs.store.store import Store
@@ -162,7 +162,7 @@ def refuse_foreign(store: Store, marker: str, what: str, key: str) -> None:
     if not root.is_dir():
         msg = f"{root} exists and is a file: choose another {key}."
         raise StoreError(msg)
-    found = sorted(path.name for path in root.iterdir() if path.name != layout.LOCK)
+    found = sorted(path.name for path in root.iterdir() if path.name not in layout.OWNERSHIP)
     if found and marker not in found:
         msg = f"{root} exists and is not a {what} (it holds {', '.join(found[:3])}): choose another {key}."
         raise StoreError(msg)
@@ -223,6 +223,7 @@ def claimed(store: Store, job: Job, overwrite: bool) -> tuple[dict[str, Any], st
         "title": job.output.title,
     }
     if overwrite:
+        store.ledger.begin(fresh=True)
         clear(store)
     if store.read_bytes(layout.RUN_JSON) is None:
         return begun, ""
@@ -246,8 +247,7 @@ def refuse_scored(store: Store, manifest: Mapping[str, Any], message: str) -> No
     matter: one that was stopped or killed so early leaves nothing but tiles either, and these stay where they serve.
     """
     runs = [store, *(own for _, own in batch_runs(store))]
-    files = (path for own in runs for path in files_below(own.path(layout.RECORDS_DIR)))
-    if manifest["status"] == "done" or any(layout.is_record(path.name) for path in files):
+    if manifest["status"] == "done" or any(True for own in runs for _ in own.ledger.counted_files()):
         raise StoreError(message)
 
 
@@ -298,7 +298,7 @@ def clear(store: Store, keep: Collection[str] = ()) -> None:
             return
         is_ours = isinstance(manifest, dict) and "daskfs_version" in manifest
     except StoreError:
-        is_ours = {path.name for path in store.path("").iterdir()} <= {*layout.RUN_NAMES, layout.LOCK}
+        is_ours = {path.name for path in store.path("").iterdir()} <= {*layout.RUN_NAMES, *layout.OWNERSHIP}
     if not is_ours:
         msg = f"{store.url}/{layout.RUN_JSON} was not written by daskfs: choose another output.path."
         raise StoreError(msg)

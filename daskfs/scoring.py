@@ -236,6 +236,7 @@ def run_all(context: Context, stages: Sequence[Stage], client: Client | None) ->
     stages = fingerprinted(stages, context.tiles.info.fingerprint)
     identity = digest(stages[-1].fingerprint, context.store.url)
     if context.store.root is not None:
+        context.store.ledger.begin()
         plan = Plan(context.tiles.store.url, tuple(stages), identity)
         context.store.write_json(layout.PLAN_JSON, plan.to_json())
     # what an earlier call has made in the same store stays

@@ -200,9 +200,6 @@ def _rounds(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[str
 
 def done_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> int:
     """Return how many units of a stage are recorded, of a loop those of the round that it has come to."""
-    records = context.store.path(layout.records_of(stage.name))
-    if not records.is_dir():
-        return 0
     return stage.n_units - len(pending_units(context, stage, stages))
 
 
@@ -261,7 +258,7 @@ def _status_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict
     done = done_units(context, stage, stages)
     rounds, is_finished = rounds_done(context, stage, stages) if stage.loop else (0, True)
     begun = done > 0 or rounds > 0
-    records = context.store.records(stage.name, recorded_units(context, stage) if begun else ())
+    records = context.store.ledger.records(stage.name, recorded_units(context, stage) if begun else ())
     seconds = [float(record.get("seconds", 0.0)) for record in records if record is not None]
     left = sum(seconds) / len(seconds) * (stage.n_units - done) if seconds and is_finished else None
     return {

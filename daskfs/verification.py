@@ -12,7 +12,6 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import numpy as np
 from daskfs.errors import DamagedError, InputError, StoreError
 from daskfs.execution.progress import Progress, Silent
 from daskfs.execution.units import ArrayPlan, shared_arrays
-from daskfs.execution.waves import pending_units, recorded_units
+from daskfs.execution.waves import inputs_of, pending_units, recorded_units
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.moments import tree_moments
 from daskfs.kernels.scaling import row_norms
@@ -35,7 +34,7 @@ from daskfs.places import (
     lies_in,
     name_below,
     place,
-    remove,
+    remove_file,
 )
 from daskfs.places.clients import asked
 from daskfs.plan.stages import Plan, Stage
@@ -46,6 +45,8 @@ from daskfs.store import layout
 from daskfs.store.arrays import CHECKSUM_BYTES, METADATA, open_zarr
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.ingest import spec_from
+from daskfs.store.ledger import Ledger
+from daskfs.store.seals import hashed
 from daskfs.store.store import Store
 from daskfs.store.tiles import read_tile_info
 from daskfs.store.writing import writing
@@ -91,15 +92,15 @@ class _Unit:
         return Problem(str(path), text, self.stage, self.unit)
 
 
-class _Checked(Store):
-    """A store that knows which units are done; nothing is looked at again."""
+class _Checked(Ledger):
+    """A ledger that knows which units are done; nothing is looked at again."""
 
     def __init__(self, root: Place | None, not_done: Mapping[str, set[int]]) -> None:
         super().__init__(root)
         self._bad = not_done
 
-    def not_done(self, stage: str, units: Sequence[int], fingerprint: str) -> list[int]:
-        del fingerprint
+    def not_done(self, stage: str, units: Sequence[int], fingerprint: str, inputs: str | None = None) -> list[int]:
+        del fingerprint, inputs
         return [unit for unit in units if unit in self._bad[stage]]
 
 
@@ -192,9 +193,10 @@ def _removed(store: Store, problems: Sequence[Problem]) -> int:
     damaged = [place(problem.path) for problem in problems]
     kept = store.path(layout.RUN_JSON)
     mine = [path for path in damaged if lies_in(path, store.path("")) and path != kept and is_there(path)]
+    mine = [path for path in mine if path.suffix != ".jsonl"]  # the other records in it are whole
     for path in mine:
         with writing(path):
-            remove(path)
+            remove_file(path, store.path(""))
     return len(mine)
 
 
@@ -330,14 +332,15 @@ class _Check:
         for stage in stages:
             units = recorded_units(context, stage)
             self.progress.start_stage(dataclasses.replace(stage, name=f"verify {stage.name}", loop=""), len(units))
-            for unit in self._units(store, stage, units):
+            for unit in self._units(context, stage, units, stages):
                 known.extend(unit.names)
                 self._count(unit)
                 self.progress.unit_done(stage, unit.unit, {"bytes_read": unit.n_bytes})
                 if not unit.is_done:
                     bad.setdefault(stage.name, []).append(unit)
                     not_done[stage.name].add(unit.unit)
-        checked = Context(_Checked(store.root, not_done))
+        checked = Context(Store(store.root))
+        checked.store.ledger = _Checked(store.root, not_done)
         for stage in stages:
             pending = set(pending_units(checked, stage, stages))
             for unit in bad.get(stage.name, ()):
@@ -348,12 +351,15 @@ class _Check:
             self._left_over(store, stages, np.unique(np.frombuffer(known, np.uint64)), arrays)
         self._in_place(store)
 
-    def _units(self, store: Store, stage: Stage, units: range) -> Iterator[_Unit]:
+    def _units(self, context: Context, stage: Stage, units: range, stages: Sequence[Stage]) -> Iterator[_Unit]:
         """Yield what is found of units, in order; so many at a time that memory is bounded."""
         with ThreadPoolExecutor(self.threads) as pool:
             waiting: list[Future[_Unit]] = []
+            inputs = None
             for unit in units:
-                waiting.append(pool.submit(_checked_unit, store, stage, unit))
+                if unit % stage.n_units == 0:
+                    inputs = inputs_of(context, stage, unit // stage.n_units, stages)
+                waiting.append(pool.submit(_checked_unit, context.store, stage, unit, inputs))
                 if len(waiting) > WAITING * self.threads:
                     yield waiting.pop(0).result()
             for future in waiting:
@@ -373,7 +379,7 @@ class _Check:
             return
         if not unit.has_record:
             if is_finished and not stage.loop:
-                path = store.path(layout.record_name(stage.name, unit.unit))
+                path = store.ledger.file(stage.name, unit.unit)
                 self.found.problems.append(unit.problem(path, "the record of the unit is missing"))
             return
         self.found.problems += unit.damaged
@@ -400,19 +406,20 @@ class _Check:
 
     def _left_over(self, store: Store, stages: Sequence[Stage], known: np.ndarray, arrays: set[str]) -> None:
         root = store.path("")
-        counts = {stage.name: len(recorded_units(Context(store), stage)) for stage in stages}
+        names = {stage.name for stage in stages}
+        records = {name for name in store.ledger.counted_files() if name.split("/")[1] in names}
         is_run = root == self.store.path("") and is_there(root / layout.RUN_JSON)
         everything = sorted(path.name for path in root.iterdir())
         apart = (layout.TILES_DIR, layout.BATCHES_DIR)  # stores of their own
         tops = [name for name in layout.RUN_NAMES if name not in apart] if is_run else everything
-        own = {layout.RUN_JSON, layout.PLAN_JSON, layout.EVENTS, layout.REPORT_HTML, layout.LOCK}
+        own = {layout.RUN_JSON, layout.PLAN_JSON, layout.EVENTS, layout.REPORT_HTML, *layout.OWNERSHIP}
         for path in (path for top in tops for path in files_below(root / top)):
             name = name_below(path, root)
             if name in own or _is_known(name, known):
                 continue
             if name.endswith(f"/{METADATA}") and name.removesuffix(f"/{METADATA}") in arrays:
                 continue
-            if not _is_record(name, counts):
+            if name not in records and not layout.is_seal(name):
                 self.found.leave(path)
 
     def _in_place(self, store: Store) -> None:
@@ -450,32 +457,28 @@ class _Check:
 
 
 # --------------------------------------------------------------------------------------------------------- single files
-def _checked_unit(store: Store, stage: Stage, unit: int) -> _Unit:
+def _checked_unit(store: Store, stage: Stage, unit: int, inputs: str | None) -> _Unit:
     """Read everything that a record names."""
     found = _Unit(stage.name, unit)
-    path = store.path(layout.record_name(stage.name, unit))
+    path = store.ledger.file(stage.name, unit)
     try:
-        record = store.read_json(layout.record_name(stage.name, unit))
-    except DamagedError as error:
-        found.damaged.append(found.problem(path, f"the record is damaged: {error}"))
+        record = store.ledger.read(stage.name, unit)
+    except StoreError as error:
+        found.damaged.append(found.problem(path, f"the record of unit {unit} is damaged: {error}"))
         return found
     if record is None:
         found.has_record = False
         return found
-    try:
-        whose = (record["unit"], record["fingerprint"])
-        outputs = [(*item, True) for item in record["chunks"].items()]
-        outputs += [(*item, False) for item in record["objects"].items()]
-        stated = [(str(name), int(size), int(checksum), chunk) for name, (size, checksum), chunk in outputs]
-    except (KeyError, TypeError, ValueError, AttributeError):
-        found.damaged.append(found.problem(path, "the record is not what daskfs writes"))
+    if record.get("fingerprint") != stage.fingerprint:
+        found.damaged.append(found.problem(path, "the record is of another plan"))
         return found
-    if whose != (unit, stage.fingerprint):
-        found.damaged.append(found.problem(path, "the record is of another unit, or of another plan"))
+    if inputs is not None and record.get("inputs") not in (None, inputs):
+        found.damaged.append(found.problem(path, "the unit was made from other inputs than are there"))
         return found
-    for name, size, checksum, is_chunk in stated:
-        _check_output(store.path(name), size, checksum, is_chunk, found)
-        found.names.append(_hashed(name))
+    for kind in ("chunks", "objects"):
+        for name, (size, checksum) in record[kind].items():
+            _check_output(store.path(name), size, checksum, kind == "chunks", found)
+            found.names.append(hashed(name))
     return found
 
 
@@ -544,21 +547,7 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _hashed(name: str) -> int:
-    """Return 64 bits that stand for a name; a record of each would take ten times the memory."""
-    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
-
-
 def _is_known(name: str, known: np.ndarray) -> bool:
-    value = np.uint64(_hashed(name))
+    value = np.uint64(hashed(name))
     place = int(np.searchsorted(known, value))
     return place < known.size and known[place] == value
-
-
-def _is_record(name: str, counts: Mapping[str, int]) -> bool:
-    """Return whether a name is that of a record which a stage may have."""
-    folder, _, file = name.rpartition("/")
-    stage, number = folder.rpartition("/")[2], file.removesuffix(".json")
-    if not name.startswith(layout.records_of(stage)) or not number.isdigit():
-        return False
-    return stage in counts and int(number) < counts[stage] and name == layout.record_name(stage, int(number))

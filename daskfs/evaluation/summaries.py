@@ -163,7 +163,7 @@ def failures(store: Store, parameters: Mapping[str, Any]) -> list[tuple[Selectio
         return []
     design, found = Design(parameters), []
     for unit in range(design.n_selections):
-        reason = (store.read_record("select", unit) or {}).get("facts", {}).get("failed")
+        reason = (store.ledger.record("select", unit) or {}).get("facts", {}).get("failed")
         if reason is not None:
             found.append((design.selection(unit), str(reason)))
     return found

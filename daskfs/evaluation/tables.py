@@ -108,7 +108,7 @@ def results(store: Store, parameters: Mapping[str, Any]) -> list[Result]:
     }
     labelled[UNRANKED] = None
     found = []
-    for unit, record in enumerate(store.need_records("evaluate", range(design.n_tests))):
+    for unit, record in enumerate(store.ledger.need("evaluate", range(design.n_tests))):
         trial = design.trial(unit)
         for model, metric, repeat, fold, n_tested, value in record["facts"]["values"]:
             seen = labelled[trial.selection.number]

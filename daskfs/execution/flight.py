@@ -25,7 +25,7 @@ from daskfs.execution.units import run_stored_unit
 from daskfs.places import access_rows, at_once
 from daskfs.plan.stages import MiB, Stage
 from daskfs.store.context import Context
-from daskfs.store.store import Record
+from daskfs.store.records import Record
 
 if TYPE_CHECKING:
     from distributed import Future
@@ -72,8 +72,11 @@ class Flight:
     while would pass for one unit after the other.
     """
 
-    def __init__(self, context: Context, stage: Stage, units: Iterable[int], pool: Pool, identity: str) -> None:
-        self._context, self._stage, self._pool, self._identity = context, stage, pool, identity
+    def __init__(
+        self, context: Context, stage: Stage, units: Iterable[int], pool: Pool, identity: str, inputs: str | None
+    ) -> None:
+        self._context, self._stage, self._pool = context, stage, pool
+        self._identity, self._inputs = identity, inputs
         self._remaining = deque(units)
         self._retries, self._apart = Retries(), dict[int, str]()
         self._problem: DaskfsError | None = None
@@ -121,8 +124,10 @@ class Flight:
             run_stored_unit,
             self._context.store.url,
             self._identity,
+            self._context.store.ledger.epoch,
             self._stage.name,
             unit,
+            self._inputs,
             access_rows(),
             installed(),
             is_joined=not self._pool.n_own,
@@ -178,8 +183,8 @@ class Flight:
         if future.status in ("error", "cancelled"):
             self._ended.put(_Looked(unit, future))
             return
-        store, stage = self._context.store, self._stage
-        found = self._readers.submit(store.fresh_record, stage.name, unit, stage.fingerprint)
+        ledger, stage = self._context.store.ledger, self._stage
+        found = self._readers.submit(ledger.awaited, stage.name, unit, stage.fingerprint)
         found.add_done_callback(lambda found: self._ended.put(_Looked(unit, future, found)))
 
     def set_aside(self, unit: int, error: PassingError) -> None:

@@ -91,7 +91,7 @@ ARRAYS: Mapping[str, str] = {
 """What creates the arrays that several units write into, by the function of their stage."""
 LASTING = (PermissionError, NotADirectoryError, IsADirectoryError)
 """What goes wrong with files, and does not pass."""
-MEASURED = ("seconds", "peak_bytes", "bytes_read", "bytes_written", "process", "computed_by")
+MEASURED = ("seconds", "peak_bytes", "bytes_read", "bytes_written", "process", "computed_by", "ended")
 """What a unit's record says of the call that made it."""
 
 
@@ -159,9 +159,9 @@ def _plan_of(url: str, identity: str, reached: AccessRows) -> Plan:
 
 
 @lru_cache(maxsize=4)
-def _context_of(url: str, identity: str, reached: AccessRows) -> Context:
+def _context_of(url: str, identity: str, epoch: str, reached: AccessRows) -> Context:
     del identity, reached
-    return Context(Store(place(url)))
+    return Context(Store(place(url), epoch))
 
 
 _contexts: list[Context] = []
@@ -179,28 +179,55 @@ def _enter(context: Context) -> Context:
 def run_stored_unit(
     url: str,
     identity: str,
+    epoch: str,
     stage_name: str,
     unit: int,
+    inputs: str | None,
     reached: AccessRows = (),
     versions: Versions = (),
     *,
     is_joined: bool = False,
-) -> dict[str, Any]:
-    """Run one unit of the plan stored at `url`, unless it is recorded; this is what is submitted to a cluster, which
-    may ask for it again when the worker that has run it dies. `reached` says how the driver reaches buckets;
-    credentials are those of this process. A worker with other `versions` than the driver or, where `is_joined`, with
-    less memory than units were planned for, raises :class:`ClusterError`.
+) -> None:
+    """Run one unit of a stored plan, unless it is recorded; this is what is submitted to a cluster, which may ask for
+    it again when the worker that has run it dies. Arguments are plain values, which workers of any version can read.
+
+    Parameters
+    ----------
+    url
+        Of the run store, or of the tile store that is filled.
+    identity
+        Of the plan there, so that workers do not use one they remember.
+    epoch
+        Of the driver; see :class:`daskfs.store.ledger.Ledger`.
+    stage_name, unit
+        Name of the stage, and number of the unit.
+    inputs
+        Digest of what the stages before have written, which the unit is to read.
+    reached
+        How the driver reaches buckets; credentials are those of this process.
+    versions
+        Of what decides results, in the driver.
+    is_joined
+        Whether the worker has its memory from elsewhere.
+
+    Raises
+    ------
+    ClusterError
+        Where this worker has other versions, or less memory than units were planned for.
+    DaskfsError
+        As :func:`run_unit` does.
     """
     check_versions(versions)
     take_over(reached)
-    context = _enter(_context_of(url, identity, reached))
+    context = _enter(_context_of(url, identity, epoch, reached))
+    context.store.ledger.check()
     stage = _plan_of(url, identity, reached).stage(stage_name)
     if is_joined:
         check_room(stage)
-    if context.store.is_done(stage.name, unit, stage.fingerprint):
-        return {}
+    if context.store.ledger.written(stage.name, unit, stage.fingerprint) is not None:
+        return
     try:
-        return run_unit(context, stage, unit)
+        run_unit(context, stage, unit, inputs)
     except PassingError as error:
         from distributed import get_worker
 
@@ -209,8 +236,9 @@ def run_stored_unit(
         raise
 
 
-def run_unit(context: Context, stage: Stage, unit: int) -> dict[str, Any]:
-    """Run one unit, write its record last, and return its facts: seconds, bytes, measured peak.
+def run_unit(context: Context, stage: Stage, unit: int, inputs: str | None = None) -> dict[str, Any]:
+    """Run one unit, write its record last, and return its facts: seconds, bytes, measured peak. `inputs` is the digest
+    of what the stages before have written, None in a store that does not say.
 
     Raises
     ------
@@ -221,8 +249,9 @@ def run_unit(context: Context, stage: Stage, unit: int) -> dict[str, Any]:
     UnitError
         For anything else, naming stage and unit.
     """
+    context.enter(inputs)
     try:
-        return _attempt(context, stage, unit, unit_function(stage.function))
+        return _attempt(context, stage, unit, unit_function(stage.function), inputs)
     except DaskfsError as error:
         error.add_note(f"(in unit {unit} of stage {stage.name})")
         raise
@@ -253,7 +282,7 @@ def failed(stage: Stage, unit: int, error: BaseException) -> str:
     return f"unit {unit} of stage {stage.name} failed: {type(error).__name__}: {error}"
 
 
-def _attempt(context: Context, stage: Stage, unit: int, function: UnitFunction) -> dict[str, Any]:
+def _attempt(context: Context, stage: Stage, unit: int, function: UnitFunction, inputs: str | None) -> dict[str, Any]:
     context.holdings.keep_only(stage.loop or stage.holds, unit // stage.n_units)
     with _outermost() as is_outermost, context.store.noting_outputs() as outputs, counted_bytes() as counted:
         if is_outermost:
@@ -271,9 +300,10 @@ def _attempt(context: Context, stage: Stage, unit: int, function: UnitFunction) 
             "bytes_written": counted.written,
             "process": os.getpid(),
             "computed_by": computed_by(),
+            "ended": round(time.time(), 3),
         }
-        written = dict(outputs)
-    context.store.write_record(stage.name, unit, stage.fingerprint, written, {"facts": facts, **measured})
+    whose = {"stage": stage.name, "unit": unit, "fingerprint": stage.fingerprint, "inputs": inputs}
+    context.store.ledger.write({**whose, **outputs.to_json(), "facts": facts, **measured})
     return measured
 
 

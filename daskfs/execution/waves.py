@@ -17,9 +17,13 @@ from daskfs.execution.stopping import check_stopped
 from daskfs.execution.units import MEASURED, failed, is_within_unit, run_unit
 from daskfs.plan.stages import Stage
 from daskfs.store.context import Context
+from daskfs.store.seals import ROUND
 
 Report = Callable[[Stage, int, dict[str, Any]], None]
 """Called in the driver for every unit that finishes: stage, unit, facts."""
+
+FEW = 16
+"""Records of a finished stage that may lie in files of their own: every process that asks for them reads each."""
 
 
 def pending_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> list[int]:
@@ -31,25 +35,52 @@ def pending_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> li
     if stage.needed_until in names:
         between = stages[names.index(stage.name) + 1 : names.index(stage.needed_until) + 1]
         # what one of these wrote may have served in turn
-        others = [(s, stages if s.needed_until else ()) for s in between if s.needed_until != stage.needed_until]
-        if not any(pending_units(context, s, later) for s, later in others):
+        others = [s for s in between if s.needed_until != stage.needed_until]
+        if not any(pending_units(context, s, stages) for s in others):
             return []
     if not stage.loop:
-        return _unrecorded(context, stage, 0)
-    number, is_finished = reached_round(context, [s for s in stages if s.loop == stage.loop])
-    return [] if is_finished else _unrecorded(context, stage, number)
+        return _unrecorded(context, stage, 0, stages)
+    number, is_finished = reached_round(context, stage.loop, stages)
+    return [] if is_finished else _unrecorded(context, stage, number, stages)
 
 
-def _unrecorded(context: Context, stage: Stage, number: int) -> list[int]:
+def _unrecorded(context: Context, stage: Stage, number: int, stages: Sequence[Stage]) -> list[int]:
     units = range(number * stage.n_units, (number + 1) * stage.n_units)
-    return context.store.not_done(stage.name, units, stage.fingerprint)
+    inputs = inputs_of(context, stage, number, stages)
+    return context.store.ledger.not_done(stage.name, units, stage.fingerprint, inputs)
 
 
-def reached_round(context: Context, loop: Sequence[Stage]) -> tuple[int, bool]:
+def inputs_of(context: Context, stage: Stage | None, number: int, stages: Sequence[Stage]) -> str | None:
+    """Return the digest of everything that was made before a round of a stage, or for None in all: it names the inputs
+    of its units. None while some of that is not recorded, and in memory.
+    """
+    ledger = context.store.ledger
+    if context.store.root is None:
+        return None
+    inputs, position = context.tiles_seal(), 0
+    for loop, group in itertools.groupby(stages, lambda one: one.loop):
+        some = list(group)
+        n_rounds = -(-ledger.n_recorded(some[-1].name) // some[-1].n_units) if loop else 1
+        is_last = stage is not None and stage.name in [one.name for one in some]
+        if n_rounds == 0 and not is_last:
+            return None
+        for i, one in itertools.product(range(number + 1 if is_last else n_rounds), some):
+            if stage is not None and (one.name, i) == (stage.name, number):
+                return inputs
+            label = f"{one.name}{ROUND}{i}" if loop else one.name
+            units = range(i * one.n_units, (i + 1) * one.n_units)
+            sealed = ledger.seal(position, inputs, label, units, one.fingerprint)
+            if sealed is None:
+                return None
+            inputs, position = sealed.after, position + 1
+    return inputs
+
+
+def reached_round(context: Context, loop: str, stages: Sequence[Stage]) -> tuple[int, bool]:
     """Return the round that the stages of a loop have come to, and whether the one before it was the last."""
-    closing = loop[-1]
-    number = context.store.n_recorded(closing.name) // closing.n_units
-    while number > 0 and _unrecorded(context, closing, number - 1):  # what a damaged round wrote is made again
+    closing = next(stage for stage in reversed(stages) if stage.loop == loop)
+    number = context.store.ledger.n_recorded(closing.name) // closing.n_units
+    while number > 0 and _unrecorded(context, closing, number - 1, stages):  # what a damaged round wrote is made again
         number -= 1
     return number, number > 0 and _is_finished(context, closing, number - 1)
 
@@ -60,20 +91,20 @@ def rounds_done(context: Context, stage: Stage, stages: Sequence[Stage]) -> tupl
     """
     loop = [s for s in stages if s.loop == stage.loop]
     if any(pending_units(context, s, stages) for s in loop):
-        return reached_round(context, loop)
-    n_rounds = context.store.n_recorded(loop[-1].name) // loop[-1].n_units
+        return reached_round(context, stage.loop, stages)
+    n_rounds = context.store.ledger.n_recorded(loop[-1].name) // loop[-1].n_units
     return n_rounds, n_rounds > 0
 
 
 def recorded_units(context: Context, stage: Stage) -> range:
     """Return the units of a stage that may have a record: of a loop those of all rounds, however far they came."""
-    n_recorded = context.store.n_recorded(stage.name) if stage.loop else 0
+    n_recorded = context.store.ledger.n_recorded(stage.name) if stage.loop else 0
     return range(max(stage.n_units, n_recorded))
 
 
 def _is_finished(context: Context, closing: Stage, number: int) -> bool:
     units = range(number * closing.n_units, (number + 1) * closing.n_units)
-    records = context.store.records(closing.name, units)
+    records = context.store.ledger.records(closing.name, units)
     return all((record or {}).get("facts", {}).get("finished", False) for record in records)
 
 
@@ -105,9 +136,11 @@ def run_stages(
             if units := pending_units(context, stage, stages):
                 if begin is not None:
                     begin(stage, len(units))
-                run_stage(context, stage, units, pool, identity, report)
+                run_stage(context, stage, units, pool, identity, report, inputs_of(context, stage, 0, stages))
             if stage.clears:
                 context.store.delete(stage.clears)
+    inputs_of(context, None, 0, stages)
+    context.enter(None)
 
 
 def _run_loop(
@@ -123,11 +156,11 @@ def _run_loop(
         return
     if begin is not None:
         begin(loop[0], loop[0].n_units)
-    number, is_finished = reached_round(context, loop)
+    number, is_finished = reached_round(context, loop[0].loop, stages)
     while not is_finished:
         for stage in loop:
-            units = _unrecorded(context, stage, number)
-            run_stage(context, stage, units, pool, identity, report)
+            units = _unrecorded(context, stage, number, stages)
+            run_stage(context, stage, units, pool, identity, report, inputs_of(context, stage, number, stages))
         for stage in loop:
             if stage.clears:
                 context.store.delete(stage.clears.replace("{round}", str(number)).replace("{before}", str(number - 2)))
@@ -142,8 +175,9 @@ def run_stage(
     pool: Pool,
     identity: str,
     report: Report,
+    inputs: str | None = None,
 ) -> None:
-    """Run some units of a stage.
+    """Run some units of a stage, of a loop those of one round.
 
     Parameters
     ----------
@@ -159,6 +193,8 @@ def run_stage(
         Identity of the plan, so that workers do not use one they remember.
     report
         Told of every finished unit.
+    inputs
+        As :func:`inputs_of` returns them.
 
     Raises
     ------
@@ -168,18 +204,29 @@ def run_stage(
         :class:`ClusterError` when the scheduler or all workers are gone.
     """
     check_stopped()
+    ledger, units = context.store.ledger, list(units)
+    if units:  # they may come to other bytes than before
+        ledger.unseal(f"{stage.name}{ROUND}{units[0] // stage.n_units}" if stage.loop else stage.name)
+
+    def recorded(stage: Stage, unit: int, facts: dict[str, Any]) -> None:
+        ledger.put_together(stage.name)
+        report(stage, unit, facts)
+
     if pool.client is None:
-        _run_here(context, stage, units, pool, report)
-        return
-    _run_on_cluster(context, stage, units, pool, identity, report)
+        _run_here(context, stage, units, pool, recorded, inputs)
+    else:
+        _run_on_cluster(context, stage, units, pool, identity, recorded, inputs)
+    ledger.put_together(stage.name, FEW)
 
 
-def _run_here(context: Context, stage: Stage, units: Iterable[int], pool: Pool, report: Report) -> None:
+def _run_here(
+    context: Context, stage: Stage, units: Iterable[int], pool: Pool, report: Report, inputs: str | None
+) -> None:
     retries, remaining = Retries(), iter(units)
     while True:
         now = time.monotonic()
         wave = [*retries.take_due(now), *itertools.islice(remaining, PER_THREAD * pool.threads)]
-        for unit, found in _tried(context, stage, wave, pool.threads):
+        for unit, found in _tried(context, stage, wave, pool.threads, inputs):
             if isinstance(found, PassingError):
                 pool.tell(retries.set_aside(unit, found, time.monotonic()))
             elif isinstance(found, DaskfsError):
@@ -198,22 +245,24 @@ Tried = dict[str, Any] | DaskfsError
 """The facts of a unit, or why it has none."""
 
 
-def _tried(context: Context, stage: Stage, units: Sequence[int], threads: int) -> Iterable[tuple[int, Tried]]:
+def _tried(
+    context: Context, stage: Stage, units: Sequence[int], threads: int, inputs: str | None
+) -> Iterable[tuple[int, Tried]]:
     """Yield what becomes of some units, of several threads those first that are done."""
     if threads == 1:
-        return ((unit, _try(context, stage, unit)) for unit in units)
+        return ((unit, _try(context, stage, unit, inputs)) for unit in units)
     from dask.base import compute
     from dask.delayed import delayed
 
-    tasks = [delayed(_try, pure=False)(context, stage, unit) for unit in units]
+    tasks = [delayed(_try, pure=False)(context, stage, unit, inputs) for unit in units]
     found = zip(units, compute(*tasks, scheduler="threads", num_workers=threads), strict=True)
     return sorted(found, key=lambda pair: isinstance(pair[1], DaskfsError))
 
 
-def _try(context: Context, stage: Stage, unit: int) -> Tried:
+def _try(context: Context, stage: Stage, unit: int, inputs: str | None) -> Tried:
     """Run a unit; one within another unit leaves it to that one to be tried again."""
     try:
-        return run_unit(context, stage, unit)
+        return run_unit(context, stage, unit, inputs)
     except DaskfsError as error:
         if is_within_unit():
             raise
@@ -221,12 +270,18 @@ def _try(context: Context, stage: Stage, unit: int) -> Tried:
 
 
 def _run_on_cluster(
-    context: Context, stage: Stage, units: Iterable[int], pool: Pool, identity: str, report: Report
+    context: Context,
+    stage: Stage,
+    units: Iterable[int],
+    pool: Pool,
+    identity: str,
+    report: Report,
+    inputs: str | None,
 ) -> None:
     from distributed import CancelledError, KilledWorker
     from distributed.scheduler import NoValidWorkerError
 
-    flight = Flight(context, stage, units, pool, identity)
+    flight = Flight(context, stage, units, pool, identity, inputs)
     try:
         flight.fill()
         while flight.is_under_way:

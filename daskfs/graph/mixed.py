@@ -132,6 +132,6 @@ def open_rows(store: Store, name: str) -> int:
     that name.
     """
     total, unit = 0, 0
-    while (record := store.read_record(name, unit)) is not None:
+    while (record := store.ledger.record(name, unit)) is not None:
         total, unit = total + int(record["facts"].get("n_open", 0)), unit + 1
     return total

@@ -20,9 +20,10 @@ import posixpath
 import shutil
 import stat
 import threading
+import uuid
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -73,16 +74,19 @@ __all__ = [
     "is_there",
     "is_url",
     "lies_in",
+    "look_again",
     "name_below",
     "open_whole",
     "place",
     "place_to_write",
     "put",
+    "put_first",
     "reached_by",
     "read_buffer",
     "reading",
     "relative_name",
     "remove",
+    "remove_file",
     "says_nothing",
     "sizes",
     "take_over",
@@ -90,6 +94,10 @@ __all__ = [
     "zip_archive",
 ]
 
+ASIDE = ".aside-"
+"""Between the name of a folder that lay where a file should, and digits that no other has."""
+CANNOT = (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EMLINK)
+"""What file systems without hard links say, and stores that cannot write on a condition."""
 FEW = 4
 """Objects of one folder that are asked for singly; more are listed."""
 T = TypeVar("T")
@@ -129,6 +137,34 @@ def put(where: Place, data: bytes | memoryview, *, synced: bool = True) -> None:
     if isinstance(where, ObjectPath):
         where.write_bytes(data)
         return
+    with _written_beside(where, data, synced=synced) as temporary:
+        if where.is_dir():
+            remove(where)
+        temporary.replace(where)
+
+
+def put_first(where: Place, data: bytes) -> bool:
+    """Write a file or an object unless there is one; return whether it is this one that is there now. Where a file
+    system or a store cannot tell, the last one stays.
+    """
+    try:
+        if isinstance(where, ObjectPath):
+            where.put_if(data, (None, None))
+            return True
+        with _written_beside(where, data, synced=True) as temporary:
+            where.hardlink_to(temporary)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in CANNOT:
+            raise
+        put(where, data)
+    return True
+
+
+@contextmanager
+def _written_beside(where: Path, data: bytes | memoryview, *, synced: bool) -> Iterator[Path]:
+    """Yield a file of the same folder that holds data, and is gone afterwards."""
     where.parent.mkdir(parents=True, exist_ok=True)
     temporary = where.with_name(f".{where.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
@@ -137,12 +173,9 @@ def put(where: Place, data: bytes | memoryview, *, synced: bool = True) -> None:
             if synced:
                 file.flush()
                 os.fsync(file.fileno())
-        if where.is_dir():
-            remove(where)
-        temporary.replace(where)
-    except BaseException:  # a part of it would take room on a disk that is full, and nobody would look for it
+        yield temporary
+    finally:  # a part of it would take room on a disk that is full, and nobody would look for it
         temporary.unlink(missing_ok=True)
-        raise
 
 
 @contextmanager
@@ -202,6 +235,35 @@ def remove(where: Place) -> None:
         shutil.rmtree(where)
     else:
         where.unlink(missing_ok=True)
+
+
+def remove_file(where: Place, root: Place) -> None:
+    """Delete a file or an object that lies below a root; nothing happens where there is none. A folder of that name is
+    moved aside: who expects a file there knows nothing of what the folder holds.
+
+    Raises
+    ------
+    OSError
+        Where a link leads out of the root.
+    """
+    if isinstance(where, ObjectPath):
+        where.unlink(missing_ok=True)
+        return
+    if not where.parent.resolve().is_relative_to(Path(str(root)).resolve()):
+        raise OSError(errno.EXDEV, f"a link leads out of {root}", str(where))
+    if where.is_dir() and not where.is_symlink():
+        where.rename(where.with_name(f"{where.name}{ASIDE}{uuid.uuid4().hex[:8]}"))
+    else:
+        where.unlink(missing_ok=True)
+
+
+def look_again(folder: Place) -> None:
+    """List a folder: a network file system may remember that a file was not there until somebody does. What is put into
+    an object store is there for all at once.
+    """
+    if isinstance(folder, Path):
+        with suppress(OSError):
+            next(folder.iterdir(), None)
 
 
 def files_below(where: Place) -> Iterator[Place]:

@@ -59,7 +59,7 @@ def versions() -> dict[str, str]:
 def stage_facts(context: Context, stage: Stage) -> dict[str, Any]:
     """Sum up the records of a stage: seconds, bytes, and measured against planned peak; of a loop over all rounds."""
     units = recorded_units(context, stage)
-    records = [record or {} for record in context.store.records(stage.name, units)]
+    records = [record or {} for record in context.store.ledger.records(stage.name, units)]
     rounds = len(units) // stage.n_units
     return {
         "name": stage.name,
@@ -182,7 +182,7 @@ def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
         return {**found, "source": None, "groups": None, "recall": None}
     if lists is not None:
         base = mixed_graph(lists.parameters["lists"])
-        records = [store.read_record(lists.name, unit) or {} for unit in range(lists.n_units)]
+        records = [store.ledger.record(lists.name, unit) or {} for unit in range(lists.n_units)]
         return {
             **_search(store, plan, base.base.name),
             "metric": "target between labelled rows, else euclidean",
@@ -209,7 +209,7 @@ def _short_lists(store: Store, plan: Plan, name: str) -> int:
     met them.
     """
     lists = next((s for s in plan.stages if s.name in (f"neighbors-{name}", f"merge-{name}")), None)
-    records = [store.read_record(lists.name, unit) or {} for unit in range(lists.n_units)] if lists else []
+    records = [store.ledger.record(lists.name, unit) or {} for unit in range(lists.n_units)] if lists else []
     return sum(int(record.get("facts", {}).get("n_short", 0)) for record in records)
 
 
@@ -217,7 +217,7 @@ def _groups(store: Store, search: Stage, name: str) -> dict[str, Any] | None:
     """Return how an approximate search spread the rows: as estimated on the sample, and as it came."""
     if search.function != "build":
         return None
-    facts = [(store.read_record(search.name, unit) or {}).get("facts", {}) for unit in range(search.n_units)]
+    facts = [(store.ledger.record(search.name, unit) or {}).get("facts", {}) for unit in range(search.n_units)]
     members = [int(fact.get("n_members", 0)) for fact in facts]
     home = max(sum(int(fact.get("n_home", 0)) for fact in facts), 1)
     estimated = store.read_json(layout.CELLS_SUMMARY.format(name)) or {}

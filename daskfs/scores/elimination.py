@@ -261,7 +261,7 @@ def write_elimination(context: Context, parameters: Mapping[str, Any], unit: int
     """Write the table of one method, and how its ranking was found."""
     store, methods = context.store, methods_from(parameters["methods"])
     method = methods[unit]
-    n_rounds = store.n_recorded(parameters["closing"]) // len(methods)
+    n_rounds = store.ledger.n_recorded(parameters["closing"]) // len(methods)
     state = load_state(context, parameters["loop"], n_rounds, method)
     store.put_array(layout.SCORES.format(method.label), state.table())
     route, (size,) = parameters["route"], parameters["sizes"][unit]

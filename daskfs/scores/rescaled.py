@@ -160,7 +160,7 @@ def write_rescaled_scores(context: Context, parameters: Mapping[str, Any], unit:
     store, key, methods = context.store, parameters["key"], methods_from(parameters["methods"])
     method = methods[unit]
     assert isinstance(method.parameters, RescaledParameters)
-    n_rounds = store.n_recorded(parameters["closing"]) // len(methods)
+    n_rounds = store.ledger.n_recorded(parameters["closing"]) // len(methods)
     state = load_state(context, key, n_rounds - 1, method.label)
     excluded = np.isnan(store.open(slab_table(method))[...][0])
     norm, total = norms(state.at.W), float(norms(state.at.W).sum())

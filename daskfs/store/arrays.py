@@ -13,7 +13,7 @@ import math
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from daskfs.errors import DamagedError, InputError, StoreError
-from daskfs.places import ObjectPath, Place, each, errors_of, is_there, name_below, read_buffer
+from daskfs.places import ObjectPath, Place, each, errors_of, is_there, look_again, name_below, read_buffer
 from daskfs.places.clients import client_of
 from daskfs.sources.zarrarray import open_array
 from daskfs.sources.zarrcodecs import check_document
@@ -39,8 +39,28 @@ MADE_AGAIN = "'daskfs run' makes it again, 'daskfs convert' what belongs to a co
 
 METADATA = "zarr.json"
 
+OTHER = "is whole, and not what its unit wrote"
+
 Written = tuple[int, int]
 """Size of a chunk as stored, and the CRC-32C that it carries at its end."""
+
+
+class Watch:
+    """Told of what happens to the chunks of an array, and asked what they should be; this one does not mind."""
+
+    def begin_write(self) -> None:
+        """Raise :class:`StoreError` where this process is not to write any more."""
+
+    def begin_removal(self) -> None:
+        """Raise :class:`StoreError` where this process is not to remove what it finds damaged."""
+
+    def written(self, chunks: Mapping[str, Written]) -> None:
+        """Take note of chunks, by their key, that were written."""
+
+    def is_expected(self, key: str, checksum: int) -> bool:
+        """Return whether a chunk of this checksum is the one that was written there."""
+        del key, checksum
+        return True
 
 
 @dataclass
@@ -98,8 +118,8 @@ class ChunkedArray:
         Where the array lies.
     array
         The open ``zarr.Array``.
-    on_write
-        Called with the paths of the chunks that a write touched, and what is known of each.
+    watch
+        Told of writes, and asked what chunks should be.
     foreign
         The array is a source used in place: other writers leave out chunks that hold nothing but the fill value, and
         their Blosc chunks carry no checksum, so at least their length is checked.
@@ -109,13 +129,13 @@ class ChunkedArray:
         self,
         root: Place,
         array: Any,
-        on_write: Callable[[dict[Place, Written | None]], None] | None = None,
+        watch: Watch | None = None,
         *,
         foreign: bool = False,
     ) -> None:
         self._root = root
         self._array = array
-        self._on_write = on_write
+        self._watch = watch or Watch()
         self._foreign = foreign
         self.shape: tuple[int, ...] = array.shape
         self.dtype: np.dtype[Any] = array.dtype
@@ -146,12 +166,12 @@ class ChunkedArray:
         regions = self._regions(selection) if self._is_plain else None
         try:
             if regions is not None:
-                return self._read(regions)
+                return self._read(regions[0])[regions[1]]
             if (
                 not self._foreign
                 and (absent := next((path for path in touched if not path.is_file()), None)) is not None
             ):
-                raise _missing(absent)
+                raise self._missing(absent)
             with errors_of(self._root):
                 return np.asarray(self._array[selection])
         except InputError:  # it names the chunk
@@ -166,13 +186,26 @@ class ChunkedArray:
             msg += f" {_removed(damaged)}: {MADE_AGAIN}"
             raise DamagedError(msg, damaged) from error
 
-    def _regions(self, selection: Any) -> list[range] | None:
-        """Return the range that slices select of each axis, None for what is not all slices of step 1."""
+    def _regions(self, selection: Any) -> tuple[list[range], tuple[Any, ...]] | None:
+        """Return the range of each axis that whole numbers and slices select from, and what they select of these; None
+        for other selections, and for slices that run backwards.
+        """
         selection = () if selection is Ellipsis else selection if isinstance(selection, tuple) else (selection,)
-        if not all(isinstance(index, slice) and index.step in (None, 1) for index in selection):
-            return None
-        slices = (*selection, *[slice(None)] * (len(self.shape) - len(selection)))
-        return [range(*index.indices(size)) for index, size in zip(slices, self.shape, strict=True)]
+        regions: list[range] = []
+        rest: list[Any] = []
+        for axis, size in enumerate(self.shape):
+            index = selection[axis] if axis < len(selection) else slice(None)
+            if isinstance(index, slice) and (index.step is None or index.step > 0):
+                chosen = range(size)[index]
+                regions.append(range(chosen.start, chosen[-1] + 1 if len(chosen) else chosen.start))
+                rest.append(slice(None, None, chosen.step))
+            elif isinstance(index, int | np.integer):
+                number = range(size)[int(index)]
+                regions.append(range(number, number + 1))
+                rest.append(0)
+            else:
+                return None
+        return regions, tuple(rest)
 
     def _read(self, regions: list[range]) -> np.ndarray:
         """Read chunk after chunk, of an object store while the next ones are on their way; of one alone nothing is
@@ -204,9 +237,9 @@ class ChunkedArray:
         """Return the bytes of one chunk, uint8."""
         path = self._root / self._array.metadata.encode_chunk_key(position)
         try:
-            return np.frombuffer(read_buffer(path), np.uint8)
+            return np.frombuffer(_read_anew(path), np.uint8)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise _missing(path) from error
+            raise self._missing(path) from error
 
     def _decoded(self, position: tuple[int, ...], encoded: np.ndarray) -> np.ndarray:
         """Decode one chunk, as :func:`create_zarr` has them written.
@@ -217,22 +250,31 @@ class ChunkedArray:
         from google_crc32c import value as checksum
         from numcodecs.blosc import decompress
 
-        del position
         if encoded.size <= CHECKSUM_BYTES:
             msg = f"{encoded.size} bytes, of which the checksum takes {CHECKSUM_BYTES}"
             raise ValueError(msg)
         values = encoded[:-CHECKSUM_BYTES]
-        if checksum(values) != int.from_bytes(encoded[-CHECKSUM_BYTES:].tobytes(), "little"):
+        carried = int.from_bytes(encoded[-CHECKSUM_BYTES:].tobytes(), "little")
+        if checksum(values) != carried:
             msg = "the checksum stored with it is another than that of its bytes"
             raise ValueError(msg)
+        if not self._watch.is_expected(self._array.metadata.encode_chunk_key(position), carried):
+            raise ValueError(f"it {OTHER}")
         chunk = np.empty(self.chunks, self.dtype)
         decompress(values, chunk)
         return chunk
+
+    def _missing(self, path: Place) -> DamagedError:
+        found = is_there(path)
+        self._watch.begin_removal()
+        try_to_remove(path)
+        return DamagedError(f"chunk {path} is {'no file' if found else 'missing'}: {MADE_AGAIN}", [path])
 
     def _remove_damaged(self, touched: list[Place]) -> list[Place]:
         """Delete those of our own chunks that do not decode, so that their unit counts as not done; return them."""
         if self._foreign:
             return []
+        self._watch.begin_removal()
         damaged = []
         for path in touched:
             position = [int(part) for part in name_below(path, self._root).split("/")[1:]]
@@ -253,21 +295,26 @@ class ChunkedArray:
         return damaged
 
     def __setitem__(self, selection: Any, value: Any) -> None:
+        self._watch.begin_write()
         with writing(self._root), errors_of(self._root):
             self._array[selection] = value
         touched = self._touched(selection)
         count = getattr(_counts, "current", None)
         if count is not None:
             count.written += len(touched) * self._chunk_bytes
-        if self._on_write is not None:
-            noted = getattr(self._array.store, "noted", {})
-            self._on_write({path: noted.pop(str(path), None) for path in touched})
+        noted = self._array.store.noted
+        self._watch.written({name_below(path, self._root): noted.pop(str(path)) for path in touched})
 
 
-def _missing(path: Place) -> DamagedError:
-    found = is_there(path)
-    try_to_remove(path)
-    return DamagedError(f"chunk {path} is {'no file' if found else 'missing'}: {MADE_AGAIN}", [path])
+def _read_anew(path: Place) -> memoryview:
+    """Read a file or an object, also one that another machine has just written."""
+    try:
+        return read_buffer(path)
+    except FileNotFoundError:
+        if isinstance(path, ObjectPath):
+            raise
+        look_again(path.parent)
+        return read_buffer(path)
 
 
 def _has_failed(error: BaseException) -> bool:
@@ -344,21 +391,32 @@ def open_zarr(root: Place, document: bytes | None = None) -> Any:
 
 
 def _noting_store(root: Place) -> Any:
-    """Return what Zarr reads and writes an array of ours through. What it puts into an object store is noted by URL:
-    size and checksum, which otherwise would have to be read back.
+    """Return what Zarr reads and writes an array of ours through. Size and checksum of what it writes are noted, by
+    path or URL: to read them back would cost a request, and another process may have written there since.
     """
-    from zarr.storage import LocalStore, StorePath
+    from zarr.storage import StorePath
 
-    if isinstance(root, ObjectPath):
-        return StorePath(_noting_type()(root.root), root.key)
-    return StorePath(LocalStore(root))
+    on_disk, in_objects = _noting_types()
+    return StorePath(in_objects(root.root), root.key) if isinstance(root, ObjectPath) else StorePath(on_disk(root))
 
 
 @lru_cache(maxsize=1)
-def _noting_type() -> Any:
-    from zarr.storage import ObjectStore
+def _noting_types() -> tuple[Any, Any]:
+    from zarr.storage import LocalStore, ObjectStore
 
-    class NotingStore(ObjectStore[Any]):
+    def of(value: Any) -> Written:
+        return len(value), int.from_bytes(bytes(value.as_buffer_like()[-CHECKSUM_BYTES:]), "little")
+
+    class OnDisk(LocalStore):
+        def __init__(self, root: Any) -> None:
+            super().__init__(root)
+            self.noted: dict[str, Written] = {}
+
+        async def set(self, key: str, value: Any) -> None:
+            await super().set(key, value)
+            self.noted[str(self.root / key)] = of(value)
+
+    class InObjects(ObjectStore[Any]):
         def __init__(self, bucket: str) -> None:
             super().__init__(client_of(bucket))
             self.bucket = bucket
@@ -366,10 +424,9 @@ def _noting_type() -> Any:
 
         async def set(self, key: str, value: Any) -> None:
             await super().set(key, value)
-            end = bytes(value.as_buffer_like()[-CHECKSUM_BYTES:])
-            self.noted[f"{self.bucket}/{key}"] = (len(value), int.from_bytes(end, "little"))
+            self.noted[f"{self.bucket}/{key}"] = of(value)
 
-    return NotingStore
+    return OnDisk, InObjects
 
 
 def open_foreign(root: Place) -> Any:

@@ -28,6 +28,18 @@ class Context:
         self._tiles = None if tiles is None else tiles.read_by(store)
         self._plan: Mapping[str, Any] | None = None
 
+    def enter(self, inputs: str | None) -> None:
+        """Begin a unit of some inputs: what it reads is compared with what the stages before it have written."""
+        if self.store.ledger.enter(inputs) and self._tiles is not None:
+            self._tiles.store.ledger.forget()
+
+    def tiles_seal(self) -> str:
+        """Return the digest of everything that was made of the tiles; empty in a tile store, where units make them."""
+        if self._tiles is not None:
+            return self._tiles.store.ledger.after
+        url = (self.store.read_json(layout.PLAN_JSON) or {}).get("tiles_url", self.store.url)
+        return "" if url == self.store.url else Store(place(url)).ledger.after
+
     @property
     def tiles(self) -> Tiles:
         """X and what is known of it, opened at the first use; :class:`StoreError` where the run was planned for other

@@ -18,11 +18,15 @@ ROW_NAMES_JSON = "row_names.json"  # what a summary says of names of rows
 PLAN_JSON = "plan.json"
 RUN_JSON = "run.json"
 RECORDS_DIR = "records"
+SEALS = "records/{}.seals.json"  # of an epoch: what was sealed, in its order
 STUDY_JSON = "study.json"
 COMPARISON_HTML = "comparison.html"
 STUDY_TABLES = ("average_ranks", "means", "comparisons")
 EVENTS = "events.jsonl"
 LOCK = ".lock"
+EPOCH = ".epoch"
+OWNERSHIP = (LOCK, EPOCH)
+"""What says whose a directory is; it stays when a run starts over."""
 RANKING_CSV = "ranking.csv"
 RANKING_PARQUET = "ranking.parquet"
 SELECTED_CSV = "selected_features.csv"
@@ -214,21 +218,11 @@ WEIGHT_SUMMARY = "weights/{}/summary.json"
 EVALUATION_DESIGN = "evaluation/design.json"
 
 
-def record_name(stage: str, unit: int) -> str:
-    """Name of the record of one finished unit."""
-    return f"{RECORDS_DIR}/{stage}/{unit:06d}.json"
-
-
-def is_record(name: str) -> bool:
-    """Return whether a file among the records of a stage is called like one."""
-    return name.rpartition("/")[2].removesuffix(".json").isdigit()
-
-
-def recorded_unit(name: str) -> int:
-    """Return the number of the unit that a record is of."""
-    return int(name.rpartition("/")[2].removesuffix(".json"))
-
-
 def records_of(stage: str) -> str:
     """Prefix of the records of one stage."""
     return f"{RECORDS_DIR}/{stage}/"
+
+
+def is_seal(name: str) -> bool:
+    """Return whether a name is that of seals, or of the checksums behind one; they follow from records."""
+    return name.startswith(f"{RECORDS_DIR}/") and name.endswith((".seal", ".seals.json"))

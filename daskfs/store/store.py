@@ -12,42 +12,30 @@ import re
 import threading
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from os import SEEK_END
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any
 
 import numpy as np
 
 from daskfs.errors import DamagedError, StoreError
-from daskfs.places import (
-    ObjectPath,
-    Place,
-    each,
-    files_below,
-    name_below,
-    open_whole,
-    put,
-    read_buffer,
-    remove,
-    says_nothing,
-    sizes,
-)
-from daskfs.store import layout
+from daskfs.places import Place, each, files_below, open_whole, put, remove
 from daskfs.store.arrays import (
-    CHECKSUM_BYTES,
     MADE_AGAIN,
     METADATA,
+    OTHER,
     Array,
     ChunkedArray,
+    Watch,
     Written,
     count_bytes,
     counted_bytes,
     open_zarr,
     zarr_document,
 )
+from daskfs.store.ledger import Ledger
 from daskfs.store.writing import try_to_remove, writing
 
 DELETE_ATTEMPTS = 5
@@ -65,22 +53,23 @@ NPY_START = 10
 NPY_PIECE = 2**18
 UNFINISHED_WRITE = re.compile(r"\..+\.\d+\.\d+\.tmp|.+\.[0-9a-f]{32}\.partial")
 """Names that :meth:`Store.write_bytes` and Zarr give to what they have not put in place yet."""
-LOOKED_AT = 4096
-"""Units whose outputs are looked at together in an object store."""
 
 
-@dataclass(frozen=True)
-class Output:
-    """What a unit wrote at a path: size and checksum, which of a chunk is the CRC-32C at its end, else the CRC-32 of
-    all. None for a chunk on disk, which is asked when the unit is recorded.
+@dataclass
+class Outputs:
+    """What a unit wrote, by name: size and checksum, which of a chunk is the CRC-32C at its end, else the CRC-32 of
+    all; as it was written, as a late writer may have put something else there since.
     """
 
-    kind: Literal["chunks", "objects"]
-    written: Written | None
+    chunks: dict[str, Written] = field(default_factory=dict)
+    objects: dict[str, Written] = field(default_factory=dict)
 
-
-Outputs = dict[Place, Output]
-Record = dict[str, Any]
+    def to_json(self) -> dict[str, dict[str, list[int]]]:
+        """Return what a record says of them."""
+        return {
+            kind: {name: [*written] for name, written in outputs.items()}
+            for kind, outputs in (("chunks", self.chunks), ("objects", self.objects))
+        }
 
 
 class Store:
@@ -91,10 +80,13 @@ class Store:
     root
         Directory or URL, or None for a store that lives in this process only; its arrays are NumPy arrays and nothing
         is written.
+    epoch
+        Of the driver that a unit is run for, see :class:`Ledger`.
     """
 
-    def __init__(self, root: Place | None) -> None:
+    def __init__(self, root: Place | None, epoch: str = "") -> None:
         self.root = root
+        self.ledger = Ledger(root, epoch)
         self._memory: dict[str, np.ndarray] = {}
         self._objects: dict[str, bytes] = {}
         self._together: dict[str, tuple[dict[str, np.ndarray], dict[str, Any]]] = {}
@@ -117,6 +109,7 @@ class Store:
         if self.root is None:
             self._memory[name] = np.zeros(shape, dtype)
             return
+        self.ledger.check()
         path, metadata = self.path(name), self.path(name) / METADATA
         clipped = tuple(max(1, min(c, s)) for c, s in zip(chunks, shape, strict=True))
         document = zarr_document(shape, np.dtype(dtype), clipped)
@@ -131,7 +124,7 @@ class Store:
                 put(metadata, document, synced=False)
             found = document
         assert found is not None
-        self._note({metadata: Output("objects", (len(found), zlib.crc32(found)))})
+        self._note_object(f"{name}/{METADATA}", found)
 
     @staticmethod
     def _document(metadata: Place) -> bytes | None:
@@ -157,7 +150,7 @@ class Store:
             return self._memory[name]
         found = self._opened.get(name)
         if found is None:
-            found = ChunkedArray(self.path(name), self._array_at(self.path(name)), self._note_chunks)
+            found = ChunkedArray(self.path(name), self._array_at(name), _Watching(self, name))
             for oldest in list(self._opened)[: len(self._opened) + 1 - MAX_OPENED]:
                 self._opened.pop(oldest, None)
             self._opened[name] = found
@@ -168,7 +161,10 @@ class Store:
         as many as `part_bytes` of each allow (:func:`daskfs.places.each`).
         """
 
+        inputs = self.ledger.entered
+
         def read(part: tuple[str, Any]) -> tuple[np.ndarray, int]:
+            self.ledger.enter(inputs)
             with counted_bytes() as counted:
                 return self.open(part[0])[part[1]], counted.read
 
@@ -176,11 +172,15 @@ class Store:
             count_bytes(read=n_bytes)
             yield values
 
-    @staticmethod
-    def _array_at(path: Place) -> Any:
+    def _array_at(self, name: str) -> Any:
+        path = self.path(name)
         try:
-            return open_zarr(path)
+            document = self.read_bytes(f"{name}/{METADATA}")
+            if document is None:
+                raise StoreError(f"no readable Zarr array at {path}: there is no {METADATA}")
+            return open_zarr(path, document)
         except StoreError as error:
+            self.ledger.check(now=True)
             try_to_remove(path / METADATA)
             msg = f"{str(error).removesuffix('.')}. {MADE_AGAIN}"
             raise DamagedError(msg, [path / METADATA]) from error
@@ -197,22 +197,27 @@ class Store:
         if self.root is None:
             self._objects[name] = bytes(data)
             return
+        self.ledger.check()
         path = self.path(name)
         with writing(path):
             put(path, data)
-        self._note({path: Output("objects", (len(data), zlib.crc32(data)))})
+        self._note_object(name, data)
 
     def read_bytes(self, name: str) -> bytes | None:
         """Return a small object, or None when it is not there."""
         if self.root is None:
             return self._objects.get(name)
         try:
-            return self.path(name).read_bytes()
+            data = self.path(name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except IsADirectoryError as error:
             msg = f"{self.url}/{name} is damaged: it is a directory."
             raise self._damaged(name, msg) from error
+        stated = self.ledger.stated(name)
+        if stated is not None and zlib.crc32(data) != stated:
+            raise self._damaged(name, f"{self.url}/{name} {OTHER}: {MADE_AGAIN}")
+        return data
 
     def write_json(self, name: str, value: Any) -> None:
         """Write an object as JSON with sorted keys."""
@@ -282,7 +287,10 @@ class Store:
             msg = f"{self.url}/{name} is damaged: it is a directory."
             raise self._damaged(name, msg) from error
         try:
-            with file, zipfile.ZipFile(file) as archive:
+            with file:
+                if not self._is_stated(name, file):
+                    raise self._damaged(name, f"{self.url}/{name} {OTHER}: {MADE_AGAIN}")
+                archive = zipfile.ZipFile(file)
                 told = json.loads(_values_of(archive, FACTS))
                 arrays = {
                     key.removeprefix("a-"): np.frombuffer(_values_of(archive, key), np.dtype(kind)).reshape(shape)
@@ -322,160 +330,52 @@ class Store:
                 with suppress(OSError):  # it costs room, nothing else
                     path.unlink()
 
-    # ----------------------------------------------------------------- records
-    def _note_chunks(self, written: Mapping[Place, Written | None]) -> None:
-        self._note({path: Output("chunks", known) for path, known in written.items()})
+    def _is_stated(self, name: str, file: IO[bytes]) -> bool:
+        """Return whether an open object is the one that a stage before wrote, where one did."""
+        stated = self.ledger.stated(name)
+        if stated is None:
+            return True
+        checksum = 0
+        while piece := file.read(NPY_PIECE):
+            checksum = zlib.crc32(piece, checksum)
+        file.seek(0)
+        return checksum == stated
 
-    def _note(self, outputs: Outputs) -> None:
-        written = getattr(self._written, "paths", None)
+    # ----------------------------------------------------------------- outputs
+    def _note_object(self, name: str, data: bytes | memoryview) -> None:
+        written: Outputs | None = getattr(self._written, "outputs", None)
         if written is not None:
-            written.update(outputs)
+            written.objects[name] = (len(data), zlib.crc32(data))
 
     @contextmanager
     def noting_outputs(self) -> Iterator[Outputs]:
-        """Collect the paths that this thread writes."""
-        self._written.paths = {}
+        """Collect what this thread writes."""
+        self._written.outputs = Outputs()
         try:
-            yield self._written.paths
+            yield self._written.outputs
         finally:
-            self._written.paths = None
+            self._written.outputs = None
 
-    def write_record(self, stage: str, unit: int, fingerprint: str, outputs: Outputs, facts: dict[str, Any]) -> None:
-        """Record a finished unit; called after everything it wrote is in place."""
-        root = self.root
-        found: dict[str, dict[str, list[int]]] = {"chunks": {}, "objects": {}}
-        if root is not None:
-            for path, output in outputs.items():
-                known = output.written or _written_chunk(path)
-                found[output.kind][name_below(path, root)] = list(known)
-        whose = {"stage": stage, "unit": unit, "fingerprint": fingerprint}
-        self.write_json(layout.record_name(stage, unit), {**whose, **found, **facts})
 
-    def read_record(self, stage: str, unit: int) -> dict[str, Any] | None:
-        """Return a unit's record, None when there is none or it is damaged."""
-        try:
-            record = self.read_json(layout.record_name(stage, unit))
-        except StoreError:
-            return None
-        return record if isinstance(record, dict) else None
+class _Watching(Watch):
+    """What a store wants to know of the chunks of one of its arrays."""
 
-    def need_record(self, stage: str, unit: int) -> dict[str, Any]:
-        """Return the record of a unit that is done; :class:`DamagedError` when it is missing or damaged."""
-        return dict(self.need_json(layout.record_name(stage, unit)))
+    def __init__(self, store: Store, name: str) -> None:
+        self._store, self._name = store, name
 
-    def records(self, stage: str, units: Iterable[int]) -> Iterator[Record | None]:
-        """Yield what :meth:`read_record` returns of some units, in their order."""
-        return each(self.root, lambda unit: self.read_record(stage, unit), units)
+    def begin_write(self) -> None:
+        self._store.ledger.check()
 
-    def need_records(self, stage: str, units: Iterable[int]) -> Iterator[Record]:
-        """Yield what :meth:`need_record` returns of some units, in their order."""
-        return each(self.root, lambda unit: self.need_record(stage, unit), units)
+    def begin_removal(self) -> None:
+        self._store.ledger.check(now=True)
 
-    def n_recorded(self, stage: str) -> int:
-        """Return one more than the number of the last unit of a stage that has a record."""
-        return max((unit + 1 for unit in self.recorded(stage)), default=0)
+    def written(self, chunks: Mapping[str, Written]) -> None:
+        outputs: Outputs | None = getattr(self._store._written, "outputs", None)
+        if outputs is not None:
+            outputs.chunks.update({f"{self._name}/{key}": written for key, written in chunks.items()})
 
-    def recorded(self, stage: str) -> Iterator[int]:
-        """Yield the units of a stage that have a record, whatever it says, in no order."""
-        names: Iterable[str]
-        if self.root is None:
-            names = (name for name in self._objects if name.startswith(layout.records_of(stage)))
-        else:
-            names = (path.name for path in self.path(layout.records_of(stage)).glob("*.json"))
-        return (layout.recorded_unit(name) for name in names if layout.is_record(name))
-
-    def is_done(self, stage: str, unit: int, fingerprint: str) -> bool:
-        """Return whether a unit has a record of the same inputs and everything it wrote is there in the size recorded.
-
-        Of arrays only the sizes of chunks are looked at: chunks carry checksums, and reading a damaged one removes it.
-        """
-        return not self.not_done(stage, [unit], fingerprint)
-
-    def fresh_record(self, stage: str, unit: int, fingerprint: str) -> Record | None:
-        """Return the record of a unit that has just ended elsewhere, None where it is not done as seen from here.
-
-        What is put into an object store is there for all at once, and the record was put last: it says enough. A shared
-        disk may show it before the rest.
-        """
-        record = self.read_record(stage, unit)
-        if record is None or (record.get("fingerprint"), record.get("unit")) != (fingerprint, unit):
-            return None
-        is_seen = isinstance(self.root, ObjectPath) or not self._lost_outputs(stage, {unit: record})[unit]
-        return record if is_seen else None
-
-    def not_done(self, stage: str, units: Sequence[int], fingerprint: str) -> list[int]:
-        """Return those of some units of a stage that are not done."""
-        return [unit for unit, lost in self._examined(stage, units, fingerprint) if lost is None or lost]
-
-    def lost(self, stage: str, units: Sequence[int], fingerprint: str) -> list[str]:
-        """Return the names of what units with a record of the same inputs wrote and what is not there as recorded; of
-        the record itself where it is damaged. None of a unit that never was done.
-        """
-        return [name for _, lost in self._examined(stage, units, fingerprint) for name in lost or ()]
-
-    def _examined(self, stage: str, units: Sequence[int], fingerprint: str) -> Iterator[tuple[int, list[str] | None]]:
-        """Yield units with what of them is lost, None for one that never was done.
-
-        In an object store, many are looked at together: who asks for one after the other waits for each.
-        """
-        is_remote = isinstance(self.root, ObjectPath)
-        n_together = LOOKED_AT if is_remote else 1
-        known = set(self.recorded(stage)) if is_remote and len(units) > 1 else set(units)
-        for start in range(0, len(units), n_together):
-            some = units[start : start + n_together]
-            lost: dict[int, list[str] | None] = dict.fromkeys(some)
-            records = {}
-            present = [unit for unit in some if unit in known]
-            for unit, record in zip(
-                present, each(self.root, lambda n: self._any_record(stage, n), present), strict=True
-            ):
-                if record is not None and record.get("unit") != unit:
-                    lost[unit] = [layout.record_name(stage, unit)]
-                elif record is not None and record.get("fingerprint") == fingerprint:
-                    records[unit] = record
-            yield from (lost | self._lost_outputs(stage, records)).items()
-
-    def _any_record(self, stage: str, unit: int) -> Record | None:
-        """Return a unit's record, an empty one where it is damaged, None where there is none."""
-        try:
-            return self.read_json(layout.record_name(stage, unit))
-        except DamagedError:
-            return {}
-
-    def _lost_outputs(self, stage: str, records: Mapping[int, Record]) -> dict[int, list[str]]:
-        """Return, by unit, the names of what is not there as its record says; the record's own where it makes no
-        sense.
-        """
-        lost: dict[int, list[str]] = {unit: [] for unit in records}
-        if self.root is None:
-            return lost
-        wanted: list[tuple[int, str, Any, bool]] = []
-        for unit, record in records.items():
-            chunks, objects = record.get("chunks"), record.get("objects")
-            if isinstance(chunks, dict) and isinstance(objects, dict):
-                wanted += [(unit, name, stated, False) for name, stated in chunks.items()]
-                wanted += [(unit, name, stated, True) for name, stated in objects.items()]
-            else:  # a record that daskfs did not write
-                lost[unit] = [layout.record_name(stage, unit)]
-        for unit, name, _, _ in [one for one in wanted if not _is_stated(one[2])]:
-            lost[unit].append(name)
-        wanted = [one for one in wanted if _is_stated(one[2])]
-        found = sizes(self.root, [name for _, name, _, _ in wanted], whole=len(records) > 1)
-        whole = [name for _, name, stated, is_object in wanted if is_object and found.get(name) == stated[0]]
-        checksums = dict(zip(whole, each(self.root, self._checksum, whole), strict=True))
-        for unit, name, (size, checksum), is_object in wanted:
-            if found.get(name) != size or (is_object and checksums.get(name) != checksum):
-                lost[unit].append(name)
-        return lost
-
-    def _checksum(self, name: str) -> int | None:
-        """Return the CRC-32 of a small object, None where it is gone or cannot be read."""
-        try:
-            return zlib.crc32(read_buffer(self.path(name)))
-        except (OSError, ValueError) as error:
-            if isinstance(error, OSError) and says_nothing(self.root, error):
-                raise
-            return None
+    def is_expected(self, key: str, checksum: int) -> bool:
+        return self._store.ledger.stated(f"{self._name}/{key}") in (None, checksum)
 
 
 def _cut(chunks: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -505,15 +405,3 @@ def _values_of(archive: zipfile.ZipFile, name: str) -> bytearray:
             values[filled : filled + len(piece)] = piece
             filled += len(piece)
     return values
-
-
-def _is_stated(stated: Any) -> bool:
-    """Return whether a record says size and checksum of an output; it may not be daskfs that wrote it."""
-    return isinstance(stated, list) and len(stated) == 2
-
-
-def _written_chunk(path: Place) -> Written:
-    with path.open("rb") as file:
-        size = file.seek(0, SEEK_END)
-        file.seek(size - CHECKSUM_BYTES)
-        return size, int.from_bytes(file.read(), "little")

@@ -247,7 +247,8 @@ def stage_seconds(context: Context, solver: str) -> dict[str, float]:
     """Return the seconds of the stages of one solver, all rounds together."""
     names = [f"rescaled-{stage}-zscore-{solver}" for stage in ("comoments", "scale", "rows", "solve")]
     records = {
-        name: [context.store.read_record(name, i) for i in range(context.store.n_recorded(name))] for name in names
+        name: [context.store.ledger.record(name, i) for i in range(context.store.ledger.n_recorded(name))]
+        for name in names
     }
     return {name: sum(record["seconds"] for record in some if record) for name, some in records.items()}
 

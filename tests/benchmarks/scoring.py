@@ -46,6 +46,7 @@ from daskfs.store.context import Context, open_tiles, put_labels
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, TileInfo
 from tests.benchmarks.main_job import MiB, show
+from tests.execution.runs import asked_of, lose_record
 
 K = 10
 MUTUAL, ONE_SIDED = 3, 4
@@ -158,10 +159,10 @@ def measured(client: Client, function: Callable[..., Any], calls: list[tuple[Any
     return {"wall": time.perf_counter() - started, "cpu": cpu}
 
 
-def score_again(url: str, identity: str, stage: str, unit: int) -> dict[str, Any]:
+def score_again(url: str, stage: str, unit: int) -> None:
     """Run a unit that is recorded."""
-    Store(Path(url)).delete(layout.record_name(stage, unit))
-    return run_stored_unit(url, identity, stage, unit)
+    lose_record(Path(url), stage, unit)
+    run_stored_unit(*asked_of(Path(url), stage, unit))
 
 
 def compare(client: Client, context: Context, memory_limit: int, lists: NeighborLists, repeats: int) -> dict[str, Any]:
@@ -169,20 +170,19 @@ def compare(client: Client, context: Context, memory_limit: int, lists: Neighbor
     tiles = Path(context.tiles.store.url)
     _, stages, methods = prepare(tiles, Path(context.store.url), EIGHT, lists, memory_limit)
     run_all(context, stages, client)
-    plan = context.store.read_json(layout.PLAN_JSON)
     score, n_units = stages[-1], stages[-1].n_units
     columns = int(score.parameters["slab_columns"])
     sides = {
         "zarr": (read_slab, [(str(tiles), columns, unit, True) for unit in range(n_units)]),
         "read": (read_slab, [(str(tiles), columns, unit, False) for unit in range(n_units)]),
-        "score": (score_again, [(context.store.url, plan["identity"], "score", unit) for unit in range(n_units)]),
+        "score": (score_again, [(context.store.url, "score", unit) for unit in range(n_units)]),
     }
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
     for _ in range(repeats):
         for name, (function, calls) in sides.items():
             runs[name].append(measured(client, function, calls))
     best = {name: {kind: min(run[kind] for run in runs[name]) for kind in ("wall", "cpu")} for name in sides}
-    records = [context.store.read_record("score", unit) or {} for unit in range(n_units)]
+    records = [context.store.ledger.record("score", unit) or {} for unit in range(n_units)]
     summary = context.store.read_json(layout.GRAPH_SUMMARY.format(lists.name, K))
     shape = context.tiles.shape
     gathered = 2 * summary["n_edges"] * shape.n_features * shape.itemsize
@@ -210,7 +210,7 @@ def bytes_table(tiles: Path, folder: Path, lists: NeighborLists, memory_limit: i
         context, stages, _ = prepare(tiles, folder / label, names, lists, memory_limit)
         run_all(context, stages, None)
         n_units = stages[-1].n_units
-        read = sum((context.store.read_record("score", unit) or {})["bytes_read"] for unit in range(n_units))
+        read = sum((context.store.ledger.record("score", unit) or {})["bytes_read"] for unit in range(n_units))
         planned = stages[-1].bytes_read
         table.append({"criteria": label, "read_mib": read / MiB, "planned": planned / MiB})
     for row in table:

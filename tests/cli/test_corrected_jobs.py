@@ -56,7 +56,7 @@ def criterion_of_classes(folder: Path) -> tuple[Job, Job, str]:
 def without_records(folder: Path) -> dict[str, bytes]:
     """Return every file of a run that holds no times, by name."""
     files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    timed = (layout.EVENTS, layout.RUN_JSON, layout.REPORT_HTML, layout.LOCK, "records")
+    timed = (layout.EVENTS, layout.RUN_JSON, layout.REPORT_HTML, *layout.OWNERSHIP, "records")
     return {name: path.read_bytes() for name, path in files.items() if not any(part in name for part in timed)}
 
 

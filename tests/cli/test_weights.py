@@ -15,6 +15,7 @@ import zarr
 
 from daskfs import FisherScore, LaplacianScore, VarianceScore
 from daskfs.methods.registry import criteria
+from tests.execution.runs import lose_record, recorded
 
 from .command import N_SAMPLES, basic_job, daskfs, labels, matrix, refused, rows_of, write_job
 
@@ -141,7 +142,7 @@ def test_z_scores_take_a_weight_of_two_for_a_row_that_is_there_twice(
         assert daskfs("run", path, "-q").code == 0
         assert daskfs("run", path, "-q", "--json").json["recomputed"] == {}
         tables.append({(row["method"], row["feature"]): row["score"] for row in rows_of(folder / "run/ranking.csv")})
-    assert len(list((tmp_path / "weighted/run/records/transform").iterdir())) == 4
+    assert len(recorded(tmp_path / "weighted/run", "transform")) == 4
     assert tables[0].keys() == tables[1].keys()
     for key, score in tables[0].items():
         expected = float(tables[1][key] or "nan")
@@ -208,7 +209,7 @@ def test_a_run_of_a_daskfs_that_computes_other_values_is_not_resumed(tmp_path: P
     plan = json.loads((run / "plan.json").read_text())
     plan["facts"]["job"] = "of another daskfs"
     (run / "plan.json").write_text(json.dumps(plan))
-    (run / "records/rank/000000.json").unlink()
+    lose_record(run, "rank", 0)
     refused(daskfs("run", path, "-q"), 3, str(run), "computes other values", "--overwrite")
     assert json.loads((run / "plan.json").read_text()) == plan
     assert daskfs("run", path, "-q", "--overwrite").code == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import numpy as np
 from daskfs.execution.progress import Silent
 from daskfs.plan.stages import Stage
 from tests.cli.command import daskfs
-from tests.execution.runs import write_job
+from tests.execution.runs import records, write_job
 
 N_SAMPLES, N_FEATURES = 4500, 96
 METHODS = [
@@ -72,10 +71,9 @@ def kind_of(name: str) -> str:
 def one_of_each_kind(folder: Path) -> dict[str, Path]:
     """Return a file of each kind that a run's records name, by kind: the last one, which lies at an edge."""
     found: dict[str, Path] = {}
-    for record in sorted(folder.glob("**/records/*/*.json")):
-        root = record.parents[2]
-        facts = json.loads(record.read_text())
-        for name in (*facts["chunks"], *facts["objects"]):
+    for where, record in records(folder).items():
+        root = folder / where.rpartition(f"/{record['stage']}/")[0]
+        for name in (*record["chunks"], *record["objects"]):
             if (root / name).exists():
                 found[kind_of(str((root / name).relative_to(folder)))] = root / name
     return found

@@ -26,6 +26,7 @@ from daskfs.execution import units
 from daskfs.plan.stages import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context, UnitFunction
+from daskfs.store.records import epoch_of
 from daskfs.store.store import Store
 
 FOLDER_KEY = "DASKFS_HALTING"
@@ -81,9 +82,11 @@ def _halt(point: str) -> None:
         waited += _LOOK_SECONDS
 
 
-def _attempt_halting(context: Context, stage: Stage, unit: int, function: UnitFunction) -> dict[str, Any]:
+def _attempt_halting(
+    context: Context, stage: Stage, unit: int, function: UnitFunction, inputs: str | None
+) -> dict[str, Any]:
     if context.store.root is None or getattr(_unit, "point", None):  # one within another ranks in memory
-        return _attempt(context, stage, unit, function)
+        return _attempt(context, stage, unit, function, inputs)
     point = point_of(stage, unit)
     _, _, batch = context.store.url.partition("/batches/")
     with (_folder() / "starts").open("a") as file:
@@ -99,13 +102,14 @@ def _attempt_halting(context: Context, stage: Stage, unit: int, function: UnitFu
 
     _unit.point = point
     try:
-        return _attempt(context, stage, unit, halting)
+        return _attempt(context, stage, unit, halting, inputs)
     finally:
         _unit.point = None
 
 
 def _replace_halting(self: Path, target: Any) -> Path:
-    if "records" in Path(target).parts and getattr(_unit, "point", None) and _is_wanted(_unit.point, "recorded"):
+    is_record = epoch_of(Path(target).name) is not None and "records" in Path(target).parts
+    if is_record and getattr(_unit, "point", None) and _is_wanted(_unit.point, "recorded"):
         _halt(_unit.point)
     name = Path(target).name
     for point, made in (("plan", layout.PLAN_JSON), ("report", layout.REPORT_HTML), ("done", layout.RUN_JSON)):

@@ -19,7 +19,8 @@ from distributed import Client, LocalCluster
 from daskfs.errors import RunStoppedError
 from daskfs.execution.progress import Silent
 from daskfs.plan.stages import Stage
-from daskfs.store import layout
+from daskfs.store.ledger import Ledger
+from daskfs.store.records import Record, lines_of
 from tests.cli.command import daskfs
 
 HERE = ("--set", "cluster.workers=0")
@@ -156,18 +157,50 @@ def kill(process: subprocess.Popen[str]) -> None:
     wait_for_end(workers)
 
 
-def records(run_directory: Path) -> dict[str, bytes]:
-    """Return the records of all finished units by name."""
-    found = [*run_directory.glob("records/*/*.json"), *run_directory.glob("tiles/records/*/*.json")]
-    return {str(path.relative_to(run_directory)): path.read_bytes() for path in found}
-
-
-def written(run_directory: Path, stage: str) -> dict[int, tuple[int, int]]:
-    """Return, by unit of a stage, what tells one writing of its record from another of the same bytes: a unit of few
-    rows, made again, may measure the same.
+def records(run_directory: Path) -> dict[str, Record]:
+    """Return the records of all finished units, of the tiles and of batches as well, by ``folder/stage/unit``. They
+    hold when their unit ended: one that was made again differs.
     """
-    found = ((path, path.stat()) for path in run_directory.glob(f"records/{stage}/*.json"))
-    return {layout.recorded_unit(path.name): (stat.st_ino, stat.st_mtime_ns) for path, stat in found}
+    found = {}
+    for folder in sorted(run_directory.rglob("records")):
+        name = str(folder.parent.relative_to(run_directory))
+        for stage in sorted(path.name for path in folder.iterdir() if path.is_dir()):
+            found.update({f"{name}/{stage}/{unit}": record for unit, record in recorded(folder.parent, stage).items()})
+    return found
+
+
+def recorded(store: Path, stage: str) -> dict[int, Record]:
+    """Return the records of a stage by unit."""
+    ledger = Ledger(store)
+    found = ((unit, ledger.record(stage, unit)) for unit in sorted(ledger.recorded(stage)))
+    return {unit: record for unit, record in found if record is not None}
+
+
+def record_file(store: Path, stage: str, unit: int) -> Path:
+    """Return the file of a unit's record, where that lies in one of its own."""
+    path = Ledger(store).file(stage, unit)
+    assert isinstance(path, Path)
+    assert path.exists()
+    assert path.suffix == ".json"
+    return path
+
+
+def lose_record(store: Path, stage: str, unit: int) -> None:
+    """Delete the record of a unit, and leave others that lie in the same file."""
+    path = Ledger(store).file(stage, unit)
+    assert isinstance(path, Path)
+    lines = [line for number, line in lines_of(path.name, path.read_bytes()) if number != unit]
+    if lines:
+        path.write_bytes(b"\n".join(lines))
+    else:
+        path.unlink()
+
+
+def asked_of(store: Path, stage: str, unit: int) -> tuple[Any, ...]:
+    """Return what the driver that runs in a store would ask a worker for, without inputs: see ``run_stored_unit``."""
+    epoch = json.loads((store / ".epoch").read_text())["epoch"]
+    identity = json.loads((store / "plan.json").read_text())["identity"]
+    return str(store), identity, epoch, stage, unit, None
 
 
 def n_planned_units(run_directory: Path) -> int:

@@ -26,9 +26,11 @@ import zarr
 from distributed import Client
 
 from daskfs.execution.units import FUNCTIONS
+from daskfs.store import layout
+from daskfs.store.records import Record
 from daskfs.store.store import Store
 from tests.execution.halting import EVERY, FOLDER_KEY, n_executing, n_tasks
-from tests.execution.runs import command, run_here, wait_for_end, worker_processes, write_job
+from tests.execution.runs import command, records, run_here, wait_for_end, worker_processes, write_job
 
 pytestmark = pytest.mark.cluster
 
@@ -187,7 +189,7 @@ def outputs(folder: Path) -> dict[str, bytes]:
 
 def left_over(folder: Path) -> list[str]:
     """Return what should have gone: files that were never put in place, spills, and the states of loops."""
-    hidden = [path for path in folder.rglob(".*") if path.name != ".lock"]
+    hidden = [path for path in folder.rglob(".*") if path.name not in layout.OWNERSHIP]
     partial = list(folder.rglob("*.partial"))
     served = [
         p
@@ -195,12 +197,6 @@ def left_over(folder: Path) -> list[str]:
         for p in (folder / name).rglob("*")
     ]
     return [str(path.relative_to(folder)) for path in (*hidden, *partial, *served) if path.is_file()]
-
-
-def recorded(folder: Path) -> dict[str, tuple[int, int]]:
-    """Return what tells one writing of each record from another."""
-    found = ((path, path.stat()) for path in folder.rglob("records/*/*.json"))
-    return {str(path.relative_to(folder)): (stat.st_ino, stat.st_mtime_ns) for path, stat in found}
 
 
 # ------------------------------------------------------------------------------------------------ halting and killing
@@ -398,7 +394,7 @@ class Chain:
 
     def kill_at(self, point: str, kill: Callable[[Any, str], None]) -> None:
         """Start the job, kill when it has come to a point, and see that nothing recorded before ran again."""
-        before = recorded(self.run)
+        before = records(self.run)
         self.halts.want(point)
         with self.started() as process:
             self.halts.wait_for(point, process)
@@ -407,14 +403,14 @@ class Chain:
         self.n_kills += 1
         self.check_kept(before, point)
 
-    def check_kept(self, before: dict[str, tuple[int, int]], where: str) -> None:
-        after = recorded(self.run)
+    def check_kept(self, before: dict[str, Record], where: str) -> None:
+        after = records(self.run)
         again = [name for name, writing in before.items() if after.get(name) != writing]
         assert not again, f"recorded units ran again before {where}: {again}"
 
     def finish(self, n_in_flight: int) -> None:
         """Let the job run to its end, and check what it comes to."""
-        before = recorded(self.run)
+        before = records(self.run)
         self.halts.want("")
         with self.started() as process:
             assert process.wait(timeout=SECONDS) == 0, errors_of(process)

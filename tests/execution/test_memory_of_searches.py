@@ -16,7 +16,7 @@ from daskfs.graph.spec import GraphSpec
 from daskfs.plan.graph import plan_graph
 from daskfs.store.tiles import Shape
 from tests.execution.measured import Case, GiB, measured
-from tests.execution.runs import run_here, write_job
+from tests.execution.runs import recorded, run_here, write_job
 
 pytestmark = pytest.mark.cluster
 
@@ -125,8 +125,8 @@ def test_bytes_of_an_approximate_search(tmp_path: Path, monkeypatch: pytest.Monk
     folder = tmp_path / "run"
     planned = json.loads((folder / "plan.json").read_text())
     records: dict[str, list[dict[str, Any]]] = {}
-    for path in sorted(folder.glob("records/*/*.json")):
-        records.setdefault(path.parent.name, []).append(json.loads(path.read_text()))
+    for stage in planned["stages"]:
+        records[stage["name"]] = list(recorded(folder, stage["name"]).values())
     size = Shape(**planned["facts"]["shape"])
     n_copies = sum(record["facts"]["n_copies"] for record in records["assign-euclidean"])
     cells = json.loads((folder / "knn/euclidean/cells.json").read_text())

@@ -30,7 +30,6 @@ from daskfs.plan.svm import plan_svm
 from daskfs.plan.tiles import plan_ingest, plan_shape, serves_in_place, slab_budget
 from daskfs.planning.run import plan_run
 from daskfs.planning.tiles import TilePlan, plan_tiles
-from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
 from daskfs.store.tiles import TileInfo, Tiles
@@ -301,32 +300,34 @@ class TestLoops:
         context = Context(Store(None))
         stages = fingerprinted(list(self.staged(1000, 20, GiB, "RLSR").values()), "test")
         comoments, scale, rows, solve, tables = stages
+        ledger = context.store.ledger
 
         def pending() -> list[str]:
             return [stage.function for stage in stages if pending_units(context, stage, stages)]
 
         def record(stage: Stage, unit: int = 0, **facts: object) -> None:
-            context.store.write_record(stage.name, unit, stage.fingerprint, {}, {"facts": facts})
+            whose = {"stage": stage.name, "unit": unit, "fingerprint": stage.fingerprint}
+            context.store.ledger.write({**whose, "chunks": {}, "objects": {}, "facts": facts})
 
         functions = [stage.function for stage in stages]
         assert pending() == functions
         record(comoments)
         assert pending() == functions[1:]
         record(scale)
-        context.store.delete(layout.record_name(comoments.name, 0))  # as good as what it wrote
+        del ledger._held[comoments.name][0]  # as good as what it wrote
         assert pending() == functions[2:]
         record(rows)
         assert pending() == functions[3:]
         record(solve, finished=False)
-        assert (reached_round(context, [rows, solve]), pending()) == ((1, False), functions[2:])
+        assert (reached_round(context, rows.loop, stages), pending()) == ((1, False), functions[2:])
         record(rows, 1)
         record(solve, 1, finished=True)
-        assert (reached_round(context, [rows, solve]), pending()) == ((2, True), functions[4:])
-        context.store.delete(layout.record_name(scale.name, 0))
+        assert (reached_round(context, rows.loop, stages), pending()) == ((2, True), functions[4:])
+        del ledger._held[scale.name][0]
         assert pending() == [comoments.function, scale.function, tables.function]
         record(tables)
         assert pending() == []
-        context.store.delete(layout.record_name(solve.name, 1))
+        del ledger._held[solve.name][1]
         assert pending() == []
 
 

@@ -15,7 +15,7 @@ from daskfs.execution.progress import Silent
 from daskfs.execution.units import run_stored_unit
 from daskfs.plan.stages import Stage
 from tests.cli.command import daskfs, refused
-from tests.execution.runs import run_here, write_job
+from tests.execution.runs import asked_of, run_here, write_job
 
 STORE_ERROR = 3
 CHANGED = "changed since the run in"
@@ -54,10 +54,9 @@ def test_replaced_tiles_end_a_run(job: Path, tmp_path: Path, stage: str) -> None
         run_job(load_job(job), Replace(stage, tiles))
     assert json.loads((run / "run.json").read_text())["status"] == "failed"
     refused(daskfs("run", job, "-q"), STORE_ERROR, str(tiles), CHANGED)
-    identity = json.loads((run / "plan.json").read_text())["identity"]
     if stage != "rank":
         with pytest.raises(StoreError, match=CHANGED):  # in a process that comes late
-            run_stored_unit(str(run), identity, "score", 0)
+            run_stored_unit(*asked_of(run, "score", 0))
     exchange(tiles)
     again = run_here(job)
     assert again["recomputed"].keys().isdisjoint({"neighbors-euclidean"})

@@ -20,20 +20,20 @@ from daskfs.execution.progress import Silent
 from daskfs.job.job import Job
 from daskfs.plan.stages import Stage
 from daskfs.status import plan_job, run_status
-from daskfs.store import layout
 from tests.cli.command import daskfs
 from tests.execution.runs import (
     Stop,
     command,
     local_client,
+    lose_record,
     n_planned_units,
+    recorded,
     records,
     run,
     scale,
     started,
     wait_for_units,
     write_job,
-    written,
 )
 
 N_SAMPLES = 40_000
@@ -106,10 +106,6 @@ def assert_same_outputs(folder: Path, expected: Path) -> None:
     assert len(found) >= 3
     for name in (*found, *(name for name in OUTPUTS if (expected / name).exists())):
         assert (folder / name).read_bytes() == (expected / name).read_bytes(), name
-
-
-def recorded(folder: Path, stage: str) -> dict[int, bytes]:
-    return {layout.recorded_unit(path.name): path.read_bytes() for path in folder.glob(f"records/{stage}/*.json")}
 
 
 def events(folder: Path) -> list[tuple[str, int]]:
@@ -199,9 +195,9 @@ def test_state_of_the_last_round_that_is_harmed(data: Path, few: Path, tmp_path:
     job, folder = stopped(data, tmp_path, SOLVE, 3 * 5 - 1, **FEW)
     assert sorted(path.name for path in (folder / STATES).iterdir()) == ["2", "3", "4"]
     harmed(folder / STATES / "4" / "spread out.npz", harm)
-    before = written(folder, SOLVE)
+    before = recorded(folder, SOLVE)
     result = run_job(job)
-    again = [unit for unit, found in written(folder, SOLVE).items() if before.get(unit, found) != found]
+    again = [unit for unit, found in recorded(folder, SOLVE).items() if before.get(unit, found) != found]
     assert again == [3 * 4 + 1]
     assert result["recomputed"][ROWS] == 2 * (rounds_of(folder) - 5)
     assert_same_outputs(folder, few)
@@ -262,8 +258,8 @@ def test_finished_loop_whose_results_are_lost_runs_again(undisturbed: Path, tmp_
 
 def test_lost_record_of_an_old_round_is_no_matter(data: Path, few: Path, tmp_path: Path) -> None:
     job, folder = stopped(data, tmp_path, SOLVE, 3 * 5 - 1, **FEW)
-    (folder / layout.record_name(ROWS, 2)).unlink()
-    (folder / layout.record_name(SOLVE, 4)).unlink()
+    lose_record(folder, ROWS, 2)
+    lose_record(folder, SOLVE, 4)
     run_job(job)
     assert len(recorded(folder, SOLVE)) == 24 - 1
     assert_same_outputs(folder, few)

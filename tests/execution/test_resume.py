@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from daskfs.store import layout
 from tests.cli.command import daskfs
 from tests.execution.runs import (
     HERE,
+    lose_record,
     n_planned_units,
     run,
     run_here,
@@ -89,7 +89,7 @@ def test_damaged_outputs_are_made_again(undisturbed: Path, repaired: Path) -> No
     (folder / "tiles/X/c/0/3").unlink()
     chunk = folder / "scores/LaplacianScore/c/0/2"
     chunk.write_bytes(chunk.read_bytes()[:-20])
-    (folder / layout.record_name("evaluate", 4)).unlink()
+    lose_record(folder, "evaluate", 4)
     result = run_here(job)
     assert result["recomputed"] == {"ingest": 1, "score": 1, "evaluate": 1}
     for name in OUTPUTS:
@@ -104,7 +104,7 @@ def test_damage_of_the_same_size_is_found_and_made_again(undisturbed: Path, repa
     content = bytearray(chunk.read_bytes())
     content[100] ^= 1
     chunk.write_bytes(content)
-    (folder / "records/edges-summary-euclidean-5/000000.json").unlink()
+    lose_record(folder, "edges-summary-euclidean-5", 0)
     outcome = daskfs("run", job, "--json", *HERE)
     assert outcome.code == 0
     assert "cannot decode chunk" in outcome.err

@@ -36,7 +36,7 @@ from tests.execution.damage import (
     verified,
     write_data,
 )
-from tests.execution.runs import command, kill, started, wait_for_units
+from tests.execution.runs import command, kill, lose_record, recorded, started, wait_for_units
 
 
 def outputs(folder: Path) -> dict[str, bytes]:
@@ -168,7 +168,7 @@ def test_objects_and_metadata_that_go_amid_a_run(job: Path, tmp_path: Path, stag
             (weights, 0): act(delete, f"weights/{weights.removeprefix('weights-')}/summary.json"),
             ("rank", 0): act(truncate, "scores/LaplacianScore/zarr.json"),
             ("design", 0): act(delete, "evaluation/beside.npz"),
-            ("evaluate", 4): act(delete, "records/evaluate/000001.json"),
+            ("evaluate", 4): lambda: lose_record(folder, "evaluate", 1),
         }
     )
     result = run_job(load_job(mine), progress)
@@ -563,7 +563,7 @@ def test_a_source_that_changes_while_it_is_read(tmp_path: Path, ending: str, cha
     with pytest.raises(InputError) as raised:
         run_job(load_job(mine), progress)
     assert (raised.value.exit_code, data["source"] in str(raised.value)) == (3, True)
-    assert [path.name for path in (tmp_path / "run/tiles/records/ingest").iterdir()] == ["000000.json"]
+    assert list(recorded(tmp_path / "run/tiles", "ingest")) == [0]
     outcome = daskfs("run", mine, "-q")
     if change == "touched":
         assert outcome.code == 0

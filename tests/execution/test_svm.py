@@ -20,16 +20,15 @@ from daskfs.execution.progress import Silent
 from daskfs.job.job import Job
 from daskfs.plan.stages import Stage
 from daskfs.status import plan_job, run_status
-from daskfs.store import layout
 from tests.execution.runs import (
     Stop,
     local_client,
     n_planned_units,
+    recorded,
     records,
     run,
     scale,
     write_job,
-    written,
 )
 
 N_SAMPLES, N_FEATURES = 40_000, 11
@@ -139,12 +138,8 @@ def assert_same(folder: Path, expected: Path) -> None:
             assert (folder / name).read_bytes() == (expected / name).read_bytes(), name
 
 
-def recorded(folder: Path, stage: str) -> dict[int, bytes]:
-    return {layout.recorded_unit(path.name): path.read_bytes() for path in folder.glob(f"records/{stage}/*.json")}
-
-
 def facts_of(folder: Path, stage: str) -> dict[int, dict[str, Any]]:
-    return {unit: json.loads(record)["facts"] for unit, record in recorded(folder, stage).items()}
+    return {unit: record["facts"] for unit, record in recorded(folder, stage).items()}
 
 
 def left_over(folder: Path) -> list[Path]:
@@ -288,9 +283,9 @@ def test_state_of_the_last_round_that_is_harmed(data: Path, laplacian: Path, tmp
         content = bytearray(state.read_bytes())
         content[len(content) // 2] ^= 16
         state.write_bytes(content)
-    before = written(folder, DROP)
+    before = recorded(folder, DROP)
     run_job(job)
-    again = [unit for unit, found in written(folder, DROP).items() if before.get(unit, found) != found]
+    again = [unit for unit, found in recorded(folder, DROP).items() if before.get(unit, found) != found]
     assert again == [3 * 4]
     assert_same(folder, laplacian)
 

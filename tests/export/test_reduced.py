@@ -18,7 +18,7 @@ from daskfs.export import reduced as reduced_module
 from daskfs.store.context import open_tiles
 from tests.cli.command import daskfs as call
 from tests.cli.command import rows_of, write_job
-from tests.execution.runs import Stop
+from tests.execution.runs import Stop, record_file
 from tests.export.runs import Ranked
 
 METHOD = "FisherScore"
@@ -138,11 +138,11 @@ def test_tiles_are_the_source_of_another_run(ranked: Ranked, tmp_path: Path) -> 
 def test_tiles_are_resumed(sparse: Ranked, tmp_path: Path) -> None:
     with pytest.raises(RunStoppedError):
         export_run(sparse.run, tmp_path / "t.zarr", to="tiles", data=METHOD, progress=Stop("ingest", 0))
-    first = (tmp_path / "t.zarr/records/ingest/000000.json").read_bytes()
+    first = record_file(tmp_path / "t.zarr", "ingest", 0).read_bytes()
     outcome = call("run", tmp_path / "nothing.yaml")
     assert outcome.code == 2
     exported(sparse, tmp_path / "t.zarr", "--to", "tiles")
-    assert (tmp_path / "t.zarr/records/ingest/000000.json").read_bytes() == first
+    assert record_file(tmp_path / "t.zarr", "ingest", 0).read_bytes() == first
     np.testing.assert_array_equal(
         open_tiles(str(tmp_path / "t.zarr")).read_rows(slice(0, 9)).toarray(), expected(sparse)[:9]
     )

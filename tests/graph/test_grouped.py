@@ -340,7 +340,7 @@ class TestSameBytes:
         expected = found_by(memory_context(X, None), spec=spec, n_groups=8)
         with stored(tmp_path / "data", X, (2048, 24)) as context, local_client(2, "2GiB") as client:
             assert_same(found_by(context, spec=spec, client=client, n_groups=8), expected)
-            records = [context.store.read_record("build-euclidean", unit) or {} for unit in range(8)]
+            records = [context.store.ledger.record("build-euclidean", unit) or {} for unit in range(8)]
             assert len({record["process"] for record in records}) == 2
 
 
@@ -365,7 +365,7 @@ class TestParts:
     def test_there_are_several(self) -> None:
         context = memory_context(self.X, None)
         found_by(context, n_groups=2, max_members=2500)
-        facts = [context.store.read_record("build-euclidean", unit) for unit in range(2)]
+        facts = [context.store.ledger.record("build-euclidean", unit) for unit in range(2)]
         assert all(record is not None and record["facts"]["n_parts"] >= 3 for record in facts)
 
     @pytest.mark.parametrize("max_members", [700, 160])

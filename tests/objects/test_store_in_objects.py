@@ -38,13 +38,13 @@ def recorded(store: Store) -> dict[str, Any]:
         store.put_array("small", np.zeros(3, "i4"))
         store.write_json("a.json", {"b": 1})
         store.write_arrays("c.npz", {"x": np.arange(4)}, {"y": 2})
-        written = dict(outputs)
-    store.write_record("s", 2, "f", written, {})
+    store.ledger.begin()
+    store.ledger.write({"stage": "s", "unit": 2, "fingerprint": "f", **outputs.to_json()})
     np.testing.assert_array_equal(store.open("X")[4:14], values)
     np.testing.assert_array_equal(store.open("X")[4:14:3], values[::3])
     np.testing.assert_array_equal(store.open("X")[5, 2:6], values[1, 2:6])
     assert store.read_arrays("c.npz")[1] == {"y": 2}
-    record = store.read_record("s", 2)
+    record = store.ledger.record("s", 2)
     assert record is not None
     return record
 
@@ -61,15 +61,14 @@ def test_records_are_those_of_a_store_on_disk(store: Store, tmp_path: Path) -> N
 
 def test_what_is_done(store: Store) -> None:
     recorded(store)
-    assert store.is_done("s", 2, "f")
-    assert not store.is_done("s", 2, "g")
-    assert store.not_done("s", range(4), "f") == [0, 1, 3]
-    assert store.lost("s", range(4), "f") == []
-    assert (store.n_recorded("s"), store.n_recorded("t")) == (3, 0)
+    assert store.ledger.not_done("s", [2], "g") == [2]
+    assert store.ledger.not_done("s", range(4), "f") == [0, 1, 3]
+    assert store.ledger.lost("s", range(4), "f") == []
+    assert (store.ledger.n_recorded("s"), store.ledger.n_recorded("t")) == (3, 0)
     for name, data in (("X/c/1/0", None), ("X/c/2/1", b"short"), ("a.json", b'{\n "b": 2\n}')):
         store.path(name).unlink() if data is None else places.put(store.path(name), data)
-    assert store.not_done("s", range(4), "f") == [0, 1, 2, 3]
-    assert sorted(store.lost("s", range(4), "f")) == ["X/c/1/0", "X/c/2/1", "a.json"]
+    assert store.ledger.not_done("s", range(4), "f") == [0, 1, 2, 3]
+    assert sorted(store.ledger.lost("s", range(4), "f")) == ["X/c/1/0", "X/c/2/1", "a.json"]
     store.delete("X")
     assert not list(places.files_below(store.path("X")))
 
@@ -188,8 +187,8 @@ def test_a_read_that_fails_is_no_damage(
             setattr(between, name, value)
         reads = (
             lambda: Store(store.root).open("X"),
-            lambda: store.is_done("s", 2, "f"),
-            lambda: store.lost("s", range(3), "f"),
+            lambda: Store(store.root).ledger.not_done("s", [2], "f"),
+            lambda: Store(store.root).ledger.lost("s", range(3), "f"),
             lambda: store.read_arrays("c.npz"),
             lambda: store.open("X")[4:8],
             lambda: store.open("X")[4:8:2],
@@ -199,7 +198,7 @@ def test_a_read_that_fails_is_no_damage(
                 read()
             assert not isinstance(caught.value, FileNotFoundError)
     reach(monkeypatch, server)
-    assert Store(store.root).is_done("s", 2, "f")
+    assert Store(store.root).ledger.not_done("s", [2], "f") == []
 
 
 def test_a_store_that_nobody_may_write_to(bucket: str, server: str, monkeypatch: pytest.MonkeyPatch) -> None:

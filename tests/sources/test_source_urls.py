@@ -24,6 +24,7 @@ from daskfs.places import ObjectPath, clients, place
 from daskfs.plan.stages import Stage
 from tests.cli.command import basic_job, daskfs, labels, matrix, refused, write_job
 from tests.cli.test_given import MATRICES, saved
+from tests.execution.runs import recorded
 from tests.objects.server import KEY, environment, object_server, reach
 
 from .writers import KINDS
@@ -240,8 +241,7 @@ def test_a_source_that_changes(name: str, bucket: ObjectPath, tmp_path: Path) ->
 
     with pytest.raises(ValueError, match=rf"{bucket}/X.{name} changed after its reading was planned"):
         run_job(load_job(job), Change())
-    recorded = sorted(path.name for path in (tmp_path / "run/tiles/records/ingest").iterdir())
-    assert recorded == ["000000.json"]
+    assert list(recorded(tmp_path / "run/tiles", "ingest")) == [0]
     assert daskfs("run", job, "-q").code == 0
 
 

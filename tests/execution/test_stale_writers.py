@@ -1,0 +1,208 @@
+"""Whoever writes late, into a run that has gone on or begun anew, changes no result: docs/protocol.md."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from daskfs.errors import RunStoppedError, StoreError
+from daskfs.execution.units import run_stored_unit
+from daskfs.job.job import load_job
+from daskfs.pipeline import run_job
+from daskfs.sources.npz import NpzSource
+from daskfs.store import layout
+from daskfs.store import ledger as ledgers
+from tests.cli.command import daskfs
+from tests.execution.damage import METHODS, OUTPUTS, Damage, run_quietly, storage_job, verified
+from tests.execution.runs import Stop, asked_of, record_file, recorded
+
+
+def outputs(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in OUTPUTS if (folder / name).exists()}
+
+
+def other_job(folder: Path, **blocks: Any) -> Path:
+    """Write the same job on other values, of the same shape and names."""
+    job = storage_job(folder, **blocks)
+    with np.load(folder / "X.npz") as found:
+        arrays = dict(found)
+    np.savez(folder / "X.npz", **{**arrays, "X": arrays["X"][::-1] * 3 + 1, "y": np.roll(arrays["y"], 15)})
+    return job
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return the directories of a run, and of one of the same job on other data."""
+    folder = tmp_path_factory.mktemp("runs")
+    for job in (storage_job(folder / "this"), other_job(folder / "other")):
+        run_quietly(job)
+    return folder / "this/run", folder / "other/run"
+
+
+def stages_of(folder: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
+    """Return where the records of each stage lie, and the stage."""
+    found = {}
+    for store in (folder / "tiles", folder):
+        plan = json.loads((store / "plan.json").read_text())
+        found.update({stage["name"]: (store, stage) for stage in plan["stages"]})
+    return found
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_what_a_run_that_has_ended_writes_late_is_made_again(
+    runs: tuple[Path, Path], tmp_path: Path, half: int
+) -> None:
+    """When a stage is done, all that is left of it is replaced by what another run wrote under the same names, whole
+    as it is: in every other stage.
+    """
+    this, other = runs
+    mine = tmp_path / "run"
+    replaced: Counter[str] = Counter()
+
+    def late(stage: str, store: Path) -> None:
+        for record in recorded(store, stage).values():
+            for name in (*record["chunks"], *record["objects"]):
+                theirs = other / store.relative_to(mine) / name
+                if theirs.exists() and theirs.read_bytes() != (store / name).read_bytes():
+                    shutil.copyfile(theirs, store / name)
+                    replaced[stage] += 1
+
+    moments: dict[tuple[str, int], Callable[[], None]] = {}
+    for name, (store, stage) in list(stages_of(this).items())[half::2]:
+        if not stage["loop"] and not stage["needed_until"]:
+            moments[name, int(stage["n_units"]) - 1] = partial(late, name, mine / store.relative_to(this))
+    progress = Damage(moments)
+    result = run_job(load_job(storage_job(tmp_path)), progress)
+    assert len(replaced) > 3
+    assert sum(result["recomputed"].values()) > sum(stage["units"] for stage in result["stages"])
+    assert outputs(mine) == outputs(this)
+    assert verified(mine)["problems"] == []
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_a_unit_that_outlives_its_run(runs: tuple[Path, Path], tmp_path: Path, sees: bool) -> None:
+    """The run is started over, on other data, while the unit reads. It sees that before it writes; where it looked a
+    moment before, and was frozen, what it writes is damage.
+    """
+    this, _ = runs
+    job = storage_job(tmp_path)
+    with pytest.raises(RunStoppedError):
+        run_job(load_job(other_job(tmp_path / "other", output={"path": str(tmp_path / "run")})), Stop("labels", 0))
+    tiles = tmp_path / "run/tiles"
+    asked = asked_of(tiles, "ingest", 0)
+    read, begun = NpzSource.read_rows, []
+
+    def started_over(self: NpzSource, start: int, stop: int) -> Any:
+        rows = read(self, start, stop)
+        if not begun:
+            begun.append(start)
+            run_quietly(job, "--overwrite")
+        return rows
+
+    seconds = {False: 0.0 if sees else np.inf}
+    with mock.patch.object(NpzSource, "read_rows", started_over), mock.patch.object(ledgers, "CHECK_SECONDS", seconds):
+        if sees:
+            with pytest.raises(StoreError, match="was taken over by another daskfs process"):
+                run_stored_unit(*asked)
+        else:
+            run_stored_unit(*asked)
+    assert begun
+    assert bool(verified(tmp_path / "run")["problems"]) != sees
+    run_quietly(job)
+    assert verified(tmp_path / "run")["problems"] == []
+    assert run_quietly(job)["recomputed"] == {}
+    assert outputs(tmp_path / "run") == outputs(this)
+
+
+def test_two_drivers_where_nothing_locks(tmp_path: Path, runs: tuple[Path, Path]) -> None:
+    """As on a network file system without locks: the one that came first stops, and the other one's result stays."""
+    job = storage_job(tmp_path)
+
+    def second() -> None:
+        assert run_quietly(job)["status"] == "done"
+
+    refused = OSError(errno.ENOLCK, "No locks available")
+    with (
+        mock.patch.object(fcntl, "flock", side_effect=refused),
+        mock.patch.object(ledgers, "CHECK_SECONDS", {False: 0.0}),
+        pytest.raises(StoreError, match="was taken over by another daskfs process"),
+    ):
+        run_job(load_job(job), Damage({("score", 0): second}))
+    assert outputs(tmp_path / "run") == outputs(runs[0])
+    assert verified(tmp_path / "run")["problems"] == []
+
+
+def test_what_was_made_of_other_inputs_is_made_again(tmp_path: Path) -> None:
+    """A unit is made again to other bytes, as on another processor: all that read them follow."""
+    job = storage_job(tmp_path, methods=METHODS[:2], evaluate=None)
+    first = run_quietly(job)
+    run = tmp_path / "run"
+    stages = [name for name in stages_of(run) if name in first["recomputed"]]
+    position = stages.index("neighbors-euclidean")
+    chunk = run / "knn/euclidean/distances/c/0/0"
+    chunk.unlink()
+    from daskfs.graph import neighbors
+
+    found = neighbors.find_neighbors
+
+    def otherwise(context: Any, parameters: Any, unit: int) -> Any:
+        facts = found(context, parameters, unit)
+        array = context.store.open(layout.KNN_DISTANCES.format("euclidean"))
+        rows = slice(0, array.chunks[0])
+        array[rows] = array[rows] * (1 + 1e-12)
+        return facts
+
+    with mock.patch.object(neighbors, "find_neighbors", otherwise):
+        again = run_quietly(job)["recomputed"]
+    assert again == {stages[position]: 1, **{name: first["recomputed"][name] for name in stages[position + 1 :]}}
+    assert verified(run)["problems"] == []
+
+
+# ---------------------------------------------------------------------------------------------------- hostile records
+@pytest.mark.parametrize("how", ["run", "verify --remove"])
+@pytest.mark.parametrize("name", ["../victim", "{}/victim", "link/victim"])
+@pytest.mark.parametrize("kind", ["chunks", "objects"])
+def test_a_record_removes_nothing_outside(tmp_path: Path, how: str, name: str, kind: str) -> None:
+    """Whether it says so by its name, or a link leads there."""
+    from daskfs.store.records import decode, encode
+
+    job = storage_job(tmp_path / "job", methods=["VarianceScore"], evaluate=None)
+    run_quietly(job)
+    run, victim = tmp_path / "job/run", tmp_path / "job/victim"
+    victim.mkdir()
+    (victim / "mine").write_text("x")
+    (run / "link").symlink_to(tmp_path / "job")
+    path = record_file(run, "score", 0)
+    record = decode("score", 0, path.read_bytes().strip())
+    path.write_bytes(encode({**record, kind: {**record[kind], name.format(tmp_path / "job"): [1, 2]}}))
+    if how == "run":
+        outcome = daskfs("run", job, "-q")
+        assert outcome.code == (0 if name != "link/victim" else 1), outcome.err
+    else:
+        daskfs("verify", run, "--remove", "-q")
+    assert (victim / "mine").read_text() == "x"
+
+
+def test_a_folder_in_the_place_of_a_file_is_moved_aside(tmp_path: Path) -> None:
+    job = storage_job(tmp_path, methods=["VarianceScore"], evaluate=None)
+    run_quietly(job)
+    run = tmp_path / "run"
+    before = outputs(run)
+    (run / "ranking.csv").unlink()
+    (run / "ranking.csv").mkdir()
+    (run / "ranking.csv/mine").write_text("x")
+    assert run_quietly(job)["recomputed"] == {"rank": 1}
+    assert outputs(run) == before
+    (aside,) = run.glob("ranking.csv.aside-*/mine")
+    assert aside.read_text() == "x"
