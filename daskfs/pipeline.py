@@ -375,6 +375,8 @@ class _Run:
         self.lock.check()
         self.log.flush()
         self.store.remove_unfinished()
+        for name in layout.RESULTS:
+            self.store.read_bytes(name)  # a late writer may have put another table there
         facts = run_facts(self.store, plan, tiles, self.times, batches)
         planned_tiles(plan.to_json(), self.store.url)  # the report was made from them, too
         seconds = round(float(self.manifest.get("seconds", 0.0)) + time.time() - self.started, 3)

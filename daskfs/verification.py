@@ -464,7 +464,7 @@ def _checked_unit(store: Store, stage: Stage, unit: int, inputs: str | None) -> 
     try:
         record = store.ledger.read(stage.name, unit)
     except StoreError as error:
-        found.damaged.append(found.problem(path, f"the record of unit {unit} is damaged: {error}"))
+        found.damaged.append(found.problem(path, f"the record is damaged: {error}"))
         return found
     if record is None:
         found.has_record = False

@@ -18,6 +18,7 @@ ROW_NAMES_JSON = "row_names.json"  # what a summary says of names of rows
 PLAN_JSON = "plan.json"
 RUN_JSON = "run.json"
 RECORDS_DIR = "records"
+SEALS_OF_ALL = "*.seals.json"
 SEALS = "records/{}.seals.json"  # of an epoch: what was sealed, in its order
 STUDY_JSON = "study.json"
 COMPARISON_HTML = "comparison.html"
@@ -163,6 +164,17 @@ EVALUATION_WORLD = "evaluation/worlds/{}.npz"  # rows of a world, as places in E
 EVALUATION_LISTS = "evaluation/lists/{}.npz"  # (n_rows, k), int64 and float64: neighbor lists of one set of rows
 EVALUATION_ORDER = "evaluation/orders/{}.npz"  # (n_ranked,), int64: first features of one selection, best first
 
+RESULTS = (
+    RANKING_CSV,
+    RANKING_PARQUET,
+    SELECTED_CSV,
+    DROPPED_CSV,
+    BATCHES_CSV,
+    BATCHES_PARQUET,
+    *(form.format(name) for name in EVALUATION_TABLES for form in (TABLE_CSV, TABLE_PARQUET)),
+)
+"""Tables of a run, where people and other programs look for them; not every run has all."""
+
 RUN_NAMES = (
     TILES_DIR,
     "transforms",
@@ -189,13 +201,7 @@ RUN_NAMES = (
     RECORDS_DIR,
     PLAN_JSON,
     EVENTS,
-    RANKING_CSV,
-    RANKING_PARQUET,
-    SELECTED_CSV,
-    DROPPED_CSV,
-    BATCHES_CSV,
-    BATCHES_PARQUET,
-    *(form.format(name) for name in EVALUATION_TABLES for form in (TABLE_CSV, TABLE_PARQUET)),
+    *RESULTS,
     SCORE_IMAGES,
     REPORT_HTML,
     RUN_JSON,

@@ -80,6 +80,8 @@ class Ledger:
         head = {"epoch": self.epoch, "inherited": inherited}
         with writing(self._root / layout.EPOCH):
             put(self._root / layout.EPOCH, json.dumps(head).encode())
+            for path in (self._root / layout.RECORDS_DIR).glob(layout.SEALS_OF_ALL):
+                remove(path)
 
     def check(self, *, now: bool = False) -> None:
         """Raise :class:`StoreError` where the epoch of this process has ended; a look counts for a second or so."""

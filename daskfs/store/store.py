@@ -216,7 +216,7 @@ class Store:
             raise self._damaged(name, msg) from error
         stated = self.ledger.stated(name)
         if stated is not None and zlib.crc32(data) != stated:
-            raise self._damaged(name, f"{self.url}/{name} {OTHER}: {MADE_AGAIN}")
+            raise self._damaged(name, f"{self.url}/{name} is damaged: it {OTHER}: {MADE_AGAIN}")
         return data
 
     def write_json(self, name: str, value: Any) -> None:
@@ -289,7 +289,7 @@ class Store:
         try:
             with file:
                 if not self._is_stated(name, file):
-                    raise self._damaged(name, f"{self.url}/{name} {OTHER}: {MADE_AGAIN}")
+                    raise self._damaged(name, f"{self.url}/{name} is damaged: it {OTHER}: {MADE_AGAIN}")
                 archive = zipfile.ZipFile(file)
                 told = json.loads(_values_of(archive, FACTS))
                 arrays = {

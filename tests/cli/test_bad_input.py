@@ -35,6 +35,7 @@ from .spoiled import (
     nothing,
     npy,
     npz,
+    of_another_version,
     output,
     parquet,
     run_json,
@@ -295,7 +296,7 @@ CASES: dict[str, Case] = {
     "tile shortened": Case(converted(shorten), INPUT, ("cannot decode chunk", "X/c/0/0")),
     "tile altered": Case(converted(alter), INPUT, ("cannot decode chunk", "X/c/0/0")),
     "tiles of another version": Case(
-        converted(edit("tiles.json", format_version=99)), INPUT, ("tiles.json", "format version 99", "convert")
+        converted(of_another_version), INPUT, ("tiles.json", "format version 99", "convert")
     ),
     "tiles.json cut": Case(
         converted(lambda store: (store / "tiles.json").write_text('{"shape": ')), INPUT, ("tiles.json is damaged",)

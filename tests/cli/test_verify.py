@@ -29,7 +29,7 @@ from tests.execution.damage import (
     verified,
     write_data,
 )
-from tests.execution.runs import record_file, records
+from tests.execution.runs import record_file, recorded, records
 
 
 @pytest.fixture(scope="module")
@@ -114,22 +114,44 @@ def test_records_are_checked(job: Path, folder: Path) -> None:
         path.write_bytes(encode({**decode(path.parent.name, unit, line), **keys}))
 
     score = [record("score", unit) for unit in range(3)]
+    gathered, tables = record("gather", 1), record("evaluation-tables")
     score[0].write_bytes(score[0].read_bytes()[:40])
     shutil.copyfile(score[2], score[1])
     changed(record("rank"), fingerprint="0" * 24)
     changed(record("edges-euclidean-5"), chunks=None)
     changed(record("design"), objects={"evaluation/rows/zarr.json": "x"})
-    record("evaluate", 1).write_bytes(b"[1]")
-    record("evaluate", 2).unlink()
-    record("evaluate", 2).mkdir()
-    record("evaluation-tables").unlink()
+    record("gather", 0).write_bytes(b"[1]")
+    gathered.unlink()
+    gathered.mkdir()
+    for path in tables.parent.glob("000000*"):  # also of runs that made it before
+        path.unlink()
     damaged = [score[0], score[1], record("rank"), record("edges-euclidean-5"), record("design")]
-    damaged += [record("evaluate", 1), record("evaluate", 2), record("evaluation-tables")]
+    damaged += [record("gather", 0), gathered, tables.with_name("000000.json")]
     found = verified(folder)["problems"]
     assert sorted(problem["path"] for problem in found) == sorted(map(str, damaged))
     result = run_quietly(job)  # a record is read whole, so that nothing has to be removed first
     assert result["recomputed"] == dict(Counter(path.parent.name for path in damaged))
     assert outputs(folder) == before
+    assert verified(folder)["problems"] == []
+
+
+def test_a_record_among_others_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies in the same file stays as it is."""
+    monkeypatch.setattr("daskfs.execution.waves.FEW", 2)
+    job, folder = storage_job(tmp_path, methods=["VarianceScore"], evaluate=None), tmp_path / "run"
+    run_quietly(job)
+    (path,) = (folder / "records/score").glob("*.jsonl")
+    before, records_before = (folder / "ranking.csv").read_bytes(), recorded(folder, "score")
+    assert sorted(records_before) == [0, 1, 2]
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(line.replace(b'"facts"', b'"fact5"') if b" 1 {" in line else line for line in lines))
+    (problem,) = verified(folder, "--remove")["problems"]
+    assert (problem["path"], problem["stage"], problem["unit"]) == (str(path), "score", 1)
+    assert path.exists()
+    assert run_quietly(job)["recomputed"] == {"score": 1}
+    after = recorded(folder, "score")
+    assert [unit for unit, record in after.items() if record != records_before[unit]] == [1]
+    assert (folder / "ranking.csv").read_bytes() == before
     assert verified(folder)["problems"] == []
 
 

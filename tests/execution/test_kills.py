@@ -29,7 +29,8 @@ from daskfs.execution.units import FUNCTIONS
 from daskfs.store import layout
 from daskfs.store.records import Record
 from daskfs.store.store import Store
-from tests.execution.halting import EVERY, FOLDER_KEY, n_executing, n_tasks
+from tests.execution.damage import verified
+from tests.execution.halting import EVERY, FOLDER_KEY, MOMENTS, n_executing, n_tasks
 from tests.execution.runs import command, records, run_here, wait_for_end, worker_processes, write_job
 
 pytestmark = pytest.mark.cluster
@@ -53,9 +54,9 @@ N_WORKERS = 2
 
 
 # ----------------------------------------------------------------------------------------------------------- the jobs
-def make_data(folder: Path) -> None:
+def make_data(folder: Path, seed: int = 0) -> None:
     """Write X in three bands and two columns of tiles, with labels of few rows and a target of few others."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     classes = np.arange(N_SAMPLES) % 3
     X = rng.normal(size=(N_SAMPLES, N_FEATURES)).astype(np.float32)
     X[:, :6] += 1.5 * rng.normal(size=(3, 6))[classes]
@@ -624,6 +625,93 @@ def test_what_was_never_put_in_place_is_removed(tmp_path: Path, monkeypatch: pyt
     store.remove_unfinished()
     after = {path for path in tmp_path.rglob("*") if path.is_file()}
     assert before - after == {tmp_path / name for name in names}
+
+
+# ---------------------------------------------------------------------------------------------- writers that come late
+@pytest.fixture(scope="module")
+def other_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("other")
+    make_data(folder, seed=1)
+    return folder
+
+
+EVERY_NTH = int(os.environ.get("DASKFS_EVERY_NTH", "6"))
+"""Of the points where a worker freezes; 1 for all of them."""
+N_ROUNDS = int(os.environ.get("DASKFS_ROUNDS", "5"))
+"""Rounds in which workers freeze at random times."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("moment", ["begun", "written", "recorded"])
+def test_workers_wake_up_in_a_run_that_started_over(
+    undisturbed: Undisturbed, other_data: Path, tmp_path: Path, name: str, moment: str
+) -> None:
+    """A worker stands still, its driver is killed, the run is started over on other data, and the worker goes on."""
+    chain = Chain(undisturbed, name, tmp_path, moment)
+    first = MOMENTS.index(moment) * 2
+    with Forks(chain.halts) as chain.forks:
+        cluster = Joined(tmp_path, chain.forks)
+        stale = JOBS[name](other_data, tmp_path / "stale", cluster=cluster.block, output={"path": str(chain.run)})
+        with cluster.connect() as client:
+            for point in undisturbed.points(name)[first::EVERY_NTH]:
+                chain.halts.want(point)
+                driver = chain.forks.start("daskfs.cli", "run", stale, "-q", "--overwrite")
+                chain.halts.wait_for(point, driver)
+                chain.halts.want("")
+                driver.kill()
+                driver.wait(SECONDS)
+                run_here(chain.job, "--overwrite")
+                chain.halts.let_go(point)
+                wait_until(lambda: is_idle(client), None, "the workers were idle")
+                check_after_late_writers(chain, undisturbed)
+
+
+def check_after_late_writers(chain: Chain, undisturbed: Undisturbed) -> None:
+    """Check that results are those of an undisturbed run, and that another run mends what was overwritten."""
+    expected = outputs(undisturbed.run(chain.name))
+    assert outputs(chain.run) == expected
+    run_here(chain.job)
+    assert outputs(chain.run) == expected
+    assert verified(chain.run)["problems"] == []
+
+
+@pytest.mark.long
+def test_workers_freeze_at_random_times(undisturbed: Undisturbed, other_data: Path, tmp_path: Path) -> None:
+    """One or both of two; then their driver is killed, and another job, or the same one, has the directory while they
+    wake up.
+    """
+    random_state = random.Random(SEED)
+    chain = Chain(undisturbed, "target", tmp_path, "begun")
+    with Forks(chain.halts) as chain.forks:
+        for number in range(N_ROUNDS):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            cluster = Joined(folder, chain.forks)
+            is_same = random_state.random() < 0.3
+            data = undisturbed.data if is_same else other_data
+            stale = target_job(data, tmp_path / "stale", cluster=cluster.block, output={"path": str(chain.run)})
+            driver = chain.forks.start("daskfs.cli", "run", stale, "-q", "--overwrite")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                driver.wait(random_state.uniform(0.2, 4.0))
+            frozen = random_state.sample(cluster.workers, random_state.choice((1, 2)))
+            for worker in frozen:
+                worker.send_signal(signal.SIGSTOP)
+            driver.kill()
+            driver.wait(SECONDS)
+            waking = threading.Timer(random_state.uniform(0.0, 4.0), wake, [frozen])
+            waking.start()
+            run_here(chain.job, *(() if is_same and random_state.random() < 0.5 else ("--overwrite",)))
+            waking.join()
+            with cluster.connect() as client:
+                wait_until(lambda client=client: is_idle(client), None, "the workers were idle")  # type: ignore[misc]
+            cluster.kill()
+            check_after_late_writers(chain, undisturbed)
+
+
+def wake(workers: list[Forked]) -> None:
+    for worker in workers:
+        worker.send_signal(signal.SIGCONT)
 
 
 # --------------------------------------------------------------------------------------------- signals to the driver
