@@ -49,6 +49,7 @@ _LOOK_SECONDS = 0.01
 _unit = threading.local()
 _attempt = units._attempt
 _replace = Path.replace
+_link = Path.hardlink_to
 _delete = Store.delete
 _exit = Client.__exit__
 
@@ -107,10 +108,15 @@ def _attempt_halting(
         _unit.point = None
 
 
-def _replace_halting(self: Path, target: Any) -> Path:
-    is_record = epoch_of(Path(target).name) is not None and "records" in Path(target).parts
+def _link_halting(self: Path, target: Any) -> None:
+    """Records are put in place by a link, as the first of several stays."""
+    is_record = epoch_of(self.name) is not None and "records" in self.parts
     if is_record and getattr(_unit, "point", None) and _is_wanted(_unit.point, "recorded"):
         _halt(_unit.point)
+    _link(self, target)
+
+
+def _replace_halting(self: Path, target: Any) -> Path:
     name = Path(target).name
     for point, made in (("plan", layout.PLAN_JSON), ("report", layout.REPORT_HTML), ("done", layout.RUN_JSON)):
         if name == made and (point != "done" or b'"status": "done"' in self.read_bytes()):
@@ -147,6 +153,7 @@ def n_tasks(dask_scheduler: Any) -> int:
 if FOLDER_KEY in os.environ and units._attempt.__module__ == units.__name__:  # once, under one name or another
     units._attempt = _attempt_halting
     Path.replace = _replace_halting  # type: ignore[method-assign, assignment]
+    Path.hardlink_to = _link_halting  # type: ignore[method-assign, assignment]
     Store.delete = _delete_halting  # type: ignore[method-assign]
     Client.__exit__ = _exit_halting
 
