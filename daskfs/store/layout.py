@@ -231,4 +231,4 @@ def records_of(stage: str) -> str:
 
 def is_seal(name: str) -> bool:
     """Return whether a name is that of seals, or of the checksums behind one; they follow from records."""
-    return name.startswith(f"{RECORDS_DIR}/") and name.endswith((".seal", ".seals.json"))
+    return RECORDS_DIR in name.split("/") and name.endswith((".seal", ".seals.json"))

@@ -61,12 +61,13 @@ def hashed(name: str) -> int:
 
 def seal_of(records: Iterable[Record]) -> Seal:
     """Return the seal of some units, in the order of their numbers."""
-    found, facts = [], hashlib.sha256()
+    found: list[tuple[int, int]] = []
+    facts = hashlib.sha256()
     for record in records:
-        outputs = {**record["chunks"], **record["objects"]}
-        found.append(np.array([(hashed(name), checksum) for name, (_, checksum) in outputs.items()], ENTRY))
+        for kind in ("chunks", "objects"):
+            found.extend((hashed(name), checksum) for name, (_, checksum) in record[kind].items())
         facts.update(json.dumps([record["unit"], record.get("facts")], sort_keys=True).encode())
-    entries = merged(found)
+    entries = merged([np.array(found, ENTRY)])
     facts.update(entries.tobytes())
     return Seal(entries, facts.hexdigest()[:DIGITS])
 

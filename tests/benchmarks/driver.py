@@ -56,6 +56,7 @@ def timed_units(n_units: int, *, tls: bool) -> dict[str, float]:
         started = time.perf_counter() - began
         client.run(know_trivial)
         store = Store(place(folder))
+        store.ledger.begin()
         stage = Stage(TRIVIAL, TRIVIAL, n_units, {}, 0, 0, 0)
         plan = Plan(store.url, (stage,), "trivial")
         store.write_json(layout.PLAN_JSON, plan.to_json())

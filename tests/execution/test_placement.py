@@ -58,7 +58,7 @@ def test_units_of_a_loop_stay_where_they_were_when_a_worker_joins(
         submit = client.submit
 
         def noted(*arguments: Any, **options: Any) -> Any:
-            (asked[arguments[4]],) = (
+            (asked[arguments[5]],) = (
                 options["workers"] if isinstance(options["workers"], list) else [options["workers"]]
             )
             return submit(*arguments, **options)
