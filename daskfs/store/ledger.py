@@ -265,20 +265,21 @@ class Ledger:
         return record
 
     def put_together(self, stage: str, at_least: int = TOGETHER) -> None:
-        """Put the records of a stage that lie in files of their own into one, where they are as many."""
+        """Put records of a stage that this process has read into one file, where as many lie in files of their own."""
         view = self._views.get(stage)
         if self._root is None or view is None or self._alone[stage] < at_least:
             return
         files = [name for name in self._files(stage) if epoch_of(name) == self.epoch]
-        alone = [name for name in files if place_of(name)[0]]
+        units = {place_of(name)[1]: name for name in files if place_of(name)[0]}
+        units = {unit: name for unit, name in units.items() if view.get(unit, ("",))[0] == name}
         last = max((place_of(name)[1] for name in files if not place_of(name)[0]), default=-1)
-        units = sorted({place_of(name)[1] for name in alone} & view.keys())
         path = self.where(stage) / f"{last + 1:06d}.{self.epoch}.jsonl"
         self.check()
         with writing(path):
             put(path, b"".join(view[unit][1] + b"\n" for unit in units))
-        for _ in each(self._root, lambda name: remove(self.where(stage) / name), alone):
+        for _ in each(self._root, lambda name: remove(self.where(stage) / name), units.values()):
             pass
+        view.update({unit: (path.name, view[unit][1]) for unit in units})
         self._alone[stage] = 0
 
     # -------------------------------------------------------------------------------------------- what is done or lost

@@ -30,7 +30,7 @@ def small_job(folder: Path) -> Path:
 
 def test_every_record_says_what_computed_it(tmp_path: Path) -> None:
     assert daskfs("run", small_job(tmp_path), "-q", *HERE).code == 0
-    kinds = {json.loads(record)["computed_by"] for record in records(tmp_path / "run").values()}
+    kinds = {record["computed_by"] for record in records(tmp_path / "run").values()}
     assert kinds == {computed_by()}
     assert "NumPy" in computed_by()
     assert "different processors" not in (tmp_path / "run" / "report.html").read_text()

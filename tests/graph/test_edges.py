@@ -151,11 +151,11 @@ class TestOnceMarking:
         context.store.put_array(layout.KNN_DISTANCES.format(NAME), distances)
         parameters = {"name": NAME, "n_neighbors": 3, "blocks_per_unit": 2}
         create_edges(context, parameters)
-        written: list[Path] = []
+        written: list[str] = []
         for unit in reversed(range(-(-100 // (2 * block_rows(100))))):
             with context.store.noting_outputs() as outputs:
                 mark_edges(context, parameters, unit)
-            written += outputs
+            written += outputs.chunks
         assert len(written) == len(set(written)) == -(-100 // block_rows(100))
         np.testing.assert_array_equal(context.store.open(layout.EDGE_ONCE.format(NAME, 3))[...], once_of(indices))
 

@@ -129,6 +129,22 @@ def test_records_that_are_put_together_say_the_same(tmp_path: Path, n: int) -> N
     assert n_files <= n // 4 + 4
 
 
+def test_records_that_nobody_has_read_are_not_put_together(tmp_path: Path) -> None:
+    """Other processes write theirs meanwhile."""
+    driver = begun(tmp_path)
+    assert driver.not_done(STAGE, range(6), "f") == [*range(6)]
+    worker = Ledger(tmp_path, driver.epoch)
+    for unit in range(6):
+        worker.write(record_of(unit))
+    for unit in (1, 4):
+        assert driver.written(STAGE, unit, "f") is not None
+    driver.put_together(STAGE, 2)
+    assert driver.file(STAGE, 1) == driver.file(STAGE, 4) == tmp_path / f"records/{STAGE}/000000.{driver.epoch}.jsonl"
+    for unit in (0, 2, 3, 5):
+        assert driver.written(STAGE, unit, "f") is not None
+    assert Ledger(tmp_path).not_done(STAGE, range(6), "f") == []
+
+
 @pytest.mark.parametrize(
     "name", ["../victim", "/victim", "a/../../victim", "a//b", ".", "..", "", "a/./b", "..\\victim", "a/..", "x\0"]
 )
