@@ -179,6 +179,8 @@ class Store:
             if document is None:
                 raise StoreError(f"no readable Zarr array at {path}: there is no {METADATA}")
             return open_zarr(path, document)
+        except DamagedError:
+            raise
         except StoreError as error:
             self.ledger.check(now=True)
             try_to_remove(path / METADATA)
