@@ -284,7 +284,7 @@ def test_run_tells_of_rounds_and_solutions(undisturbed: Path) -> None:
     assert (stages[ROWS]["rounds"], stages[ROWS]["units"]) == (8, 16)
     assert (stages[SOLVE]["rounds"], stages[SOLVE]["units"]) == (8, 24)
     assert stages["score"]["rounds"] is None
-    read = [json.loads(record)["bytes_read"] for record in recorded(undisturbed, ROWS).values()]
+    read = [record["bytes_read"] for record in recorded(undisturbed, ROWS).values()]
     assert stages[ROWS]["bytes_read"] == sum(read)
     for loop in LOOPS:
         for stage in (
@@ -378,6 +378,6 @@ def test_workers_that_join_and_leave_between_rounds(data: Path, few: Path, tmp_p
     with local_client(1) as client:
         job = loaded(make_job(data, tmp_path, cluster={"address": client.scheduler.address}, **FEW))
         run_job(job, Rescale())
-    processes = {json.loads(record)["process"] for record in recorded(tmp_path / "run", ROWS).values()}
+    processes = {record["process"] for record in recorded(tmp_path / "run", ROWS).values()}
     assert len(processes) >= 2
     assert_same_outputs(tmp_path / "run", few)

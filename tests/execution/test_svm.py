@@ -332,7 +332,7 @@ def test_workers_that_join_and_leave_between_rounds(data: Path, laplacian: Path,
     changes = {(DROP, 3 * 1): 2, (JUDGE, 9 * 4 + 1): 1}
     with local_client(1) as client:
         run_job(loaded(make_job(data, tmp_path, "few", cluster={"address": client.scheduler.address})), Rescale())
-    processes = {json.loads(record)["process"] for record in recorded(tmp_path / "run", JUDGE).values()}
+    processes = {record["process"] for record in recorded(tmp_path / "run", JUDGE).values()}
     assert len(processes) >= 2
     assert_same(tmp_path / "run", laplacian)
 
@@ -372,7 +372,7 @@ def test_methods_that_finish_sooner(undisturbed: Path) -> None:
     assert finished[0] == [False] * 6 + [True]
     assert finished[1] == [False] * 3 + [True] * 4
     assert finished[2] == [False] * 4 + [True] * 3
-    written = {unit: json.loads(record)["bytes_written"] for unit, record in recorded(undisturbed, JUDGE).items()}
+    written = {unit: record["bytes_written"] for unit, record in recorded(undisturbed, JUDGE).items()}
     assert [written[9 * 4 + place] > 0 for place in range(9)] == [True] * 3 + [False] * 3 + [True] * 3
 
 
