@@ -22,9 +22,6 @@ from daskfs.store.seals import ROUND
 Report = Callable[[Stage, int, dict[str, Any]], None]
 """Called in the driver for every unit that finishes: stage, unit, facts."""
 
-FEW = 16
-"""Records of a finished stage that may lie in files of their own: every process that asks for them reads each."""
-
 
 def pending_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> list[int]:
     """Return the units without a record that verifies, of a loop those of the round that it has come to; none where
@@ -216,7 +213,7 @@ def run_stage(
         _run_here(context, stage, units, pool, recorded, inputs)
     else:
         _run_on_cluster(context, stage, units, pool, identity, recorded, inputs)
-    ledger.put_together(stage.name, FEW)
+    ledger.close(stage.name)
 
 
 def _run_here(

@@ -29,6 +29,8 @@ from daskfs.store.writing import writing
 
 TOGETHER = 256
 """Records of a stage that lie in files of their own, at most, before the driver puts them into one."""
+FEW = 16
+"""Records of a finished stage that may lie in files of their own: every process that asks for them reads each."""
 CHECK_SECONDS = {True: 10.0, False: 1.0}
 """How long the epoch is taken to hold after it was looked at, in an object store and on a disk."""
 PATIENCE_SECONDS = 60.0
@@ -264,20 +266,32 @@ class Ledger:
             pause *= 2
         return record
 
-    def put_together(self, stage: str, at_least: int = TOGETHER) -> None:
-        """Put records of a stage that this process has read into one file, where as many lie in files of their own."""
+    def put_together(self, stage: str) -> None:
+        """Put records of a stage that this process has read into one file, where many lie in files of their own."""
+        if self._alone.get(stage, 0) >= TOGETHER:
+            self._put_together(stage, self._files(stage))
+
+    def close(self, stage: str) -> None:
+        """Leave few files of a finished stage, and put what somebody has deleted meanwhile again."""
         view = self._views.get(stage)
-        if self._root is None or view is None or self._alone[stage] < at_least:
+        if self._root is None or view is None:
             return
-        files = [name for name in self._files(stage) if epoch_of(name) == self.epoch]
-        units = {place_of(name)[1]: name for name in files if place_of(name)[0]}
-        units = {unit: name for unit, name in units.items() if view.get(unit, ("",))[0] == name}
-        last = max((place_of(name)[1] for name in files if not place_of(name)[0]), default=-1)
+        there = self._files(stage)
+        if self._alone[stage] >= FEW or not {file for file, _ in view.values()} <= set(there):
+            self._put_together(stage, there)
+
+    def _put_together(self, stage: str, there: Sequence[str]) -> None:
+        view = self._views[stage]
+        alone = {name for name in there if epoch_of(name) == self.epoch and place_of(name)[0]}
+        numbers = [place_of(name)[1] for name in there if epoch_of(name) == self.epoch and name not in alone]
+        units = sorted(unit for unit, (file, _) in view.items() if file in alone or file not in there)
+        last = max(numbers, default=-1)
         path = self.where(stage) / f"{last + 1:06d}.{self.epoch}.jsonl"
         self.check()
         with writing(path):
             put(path, b"".join(view[unit][1] + b"\n" for unit in units))
-        for _ in each(self._root, lambda name: remove(self.where(stage) / name), units.values()):
+        merged_files = alone & {view[unit][0] for unit in units}
+        for _ in each(self._root, lambda name: remove(self.where(stage) / name), merged_files):
             pass
         view.update({unit: (path.name, view[unit][1]) for unit in units})
         self._alone[stage] = 0

@@ -182,10 +182,10 @@ def test_workers(data: Path, tmp_path: Path, source: str, expected: str, request
 def test_order_of_units(data: Path, laplacian: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forwards, turned = waves.run_unit, set()
 
-    def backwards(context: Any, stage: Stage, unit: int) -> dict[str, Any]:
+    def backwards(context: Any, stage: Stage, unit: int, inputs: str | None) -> dict[str, Any]:
         number, place = divmod(unit, stage.n_units)
         turned.add(stage.name)
-        return forwards(context, stage, number * stage.n_units + stage.n_units - 1 - place)
+        return forwards(context, stage, number * stage.n_units + stage.n_units - 1 - place, inputs)
 
     monkeypatch.setattr(waves, "run_unit", backwards)
     run_job(loaded(make_job(data, tmp_path, "few")))

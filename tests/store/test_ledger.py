@@ -110,13 +110,14 @@ def test_of_two_records_of_a_unit_the_first_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 20])
-def test_records_that_are_put_together_say_the_same(tmp_path: Path, n: int) -> None:
+def test_records_that_are_put_together_say_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int) -> None:
     """In a few files, for the process that does it and for others, also when units are recorded again."""
+    monkeypatch.setattr(ledgers, "TOGETHER", 4)
     ledger = begun(tmp_path)
     ledger.not_done(STAGE, range(n), "f")
     for unit in range(n):
         ledger.write(record_of(unit, facts={"x": unit}))
-        ledger.put_together(STAGE, 4)
+        ledger.put_together(STAGE)
     if n:
         ledger.begin()
         ledger.write(record_of(n - 1, facts={"x": "again"}))
@@ -129,8 +130,9 @@ def test_records_that_are_put_together_say_the_same(tmp_path: Path, n: int) -> N
     assert n_files <= n // 4 + 4
 
 
-def test_records_that_nobody_has_read_are_not_put_together(tmp_path: Path) -> None:
+def test_records_that_nobody_has_read_are_not_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other processes write theirs meanwhile."""
+    monkeypatch.setattr(ledgers, "TOGETHER", 2)
     driver = begun(tmp_path)
     assert driver.not_done(STAGE, range(6), "f") == [*range(6)]
     worker = Ledger(tmp_path, driver.epoch)
@@ -138,11 +140,29 @@ def test_records_that_nobody_has_read_are_not_put_together(tmp_path: Path) -> No
         worker.write(record_of(unit))
     for unit in (1, 4):
         assert driver.written(STAGE, unit, "f") is not None
-    driver.put_together(STAGE, 2)
+    driver.put_together(STAGE)
     assert driver.file(STAGE, 1) == driver.file(STAGE, 4) == tmp_path / f"records/{STAGE}/000000.{driver.epoch}.jsonl"
     for unit in (0, 2, 3, 5):
         assert driver.written(STAGE, unit, "f") is not None
     assert Ledger(tmp_path).not_done(STAGE, range(6), "f") == []
+
+
+def test_records_that_are_deleted_amid_a_stage_are_put_again(tmp_path: Path) -> None:
+    """Whether this epoch wrote them, or one before, alone or together."""
+    old = begun(tmp_path)
+    old.write(record_of(0))
+    ledger = begun(tmp_path)
+    assert ledger.not_done(STAGE, range(3), "f") == [1, 2]
+    for unit in (1, 2):
+        ledger.write(record_of(unit))
+    for unit in (0, 2):
+        Path(str(ledger.file(STAGE, unit))).unlink()
+    ledger.close(STAGE)
+    for seen in (ledger, Ledger(tmp_path)):
+        assert seen.not_done(STAGE, range(3), "f") == []
+    Path(str(ledger.file(STAGE, 0))).unlink()
+    ledger.close(STAGE)
+    assert Ledger(tmp_path).not_done(STAGE, range(3), "f") == []
 
 
 @pytest.mark.parametrize(
