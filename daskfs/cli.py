@@ -288,6 +288,10 @@ def _status_lines(result: dict[str, Any]) -> list[str]:
             reached = f"round {s['rounds'] + 1}" if s["seconds_left"] is None else f"after {s['rounds']} rounds"
             left = f", {reached}"
         lines.append(f"{s['stage']:<{width}}{s['done']:>8} of {s['units']}{left}")
+    lines += [
+        f"unit {slow['unit']} of stage {slow['stage']} has been running at {slow['worker']} since {slow['since']}"
+        for slow in result["slow"]
+    ]
     for name, own in result["batches"].items():
         done, units = (sum(s[key] for s in own["stages"]) for key in ("done", "units"))
         lines.append(f"{'batch ' + name:<{width}}{done:>8} of {units}, {own['status']}")

@@ -169,6 +169,11 @@ class _Run:
             )
         self.store.write_json(layout.RUN_JSON, self.manifest)
 
+    def _note_slow(self, unit: Mapping[str, Any]) -> None:
+        """Let ``daskfs status`` tell of a unit that takes much longer than others, until it is recorded."""
+        self.manifest.setdefault("slow", []).append(unit)
+        self.store.write_json(layout.RUN_JSON, self.manifest)
+
     def execute(self, settings: ClusterSettings, connect: Connect) -> dict[str, Any]:
         self.store.ledger.forget()
         with ExitStack() as stack:
@@ -184,7 +189,7 @@ class _Run:
                 client = stack.enter_context(connect(settings))
             self.store.ledger.begin()
             runner = Runner(
-                settings.pool(client, self.progress.message),
+                settings.pool(client, tell=self.progress.message, note_slow=self._note_slow),
                 self.progress,
                 self._report,
                 self.recomputed,
@@ -233,6 +238,7 @@ class _Run:
         self._check_graph(early)
         if self.superseded:
             self._take_over(keep_tiles=is_cut)
+        self.manifest.pop("slow", None)
         if self.manifest.pop("error", None) is not None:
             self.manifest["status"] = "running"
         self.manifest["tiles"] = tiles.to_json()
@@ -382,6 +388,7 @@ class _Run:
         seconds = round(float(self.manifest.get("seconds", 0.0)) + time.time() - self.started, 3)
         facts["warnings"] += self.manifest.get("damages", ())
         self.manifest.update(facts, status="done", seconds=seconds, command=self.command)
+        self.manifest.pop("slow", None)
         self._write_report()
         self.store.write_json(layout.RUN_JSON, self.manifest)
         return {**self.manifest, "recomputed": self.recomputed}
@@ -596,7 +603,7 @@ def write_tiles(
                 progress.unit_done(stage, unit, facts)
                 lock.check()
 
-            runner = Runner(settings.pool(client, progress.message), progress, report, tell=tell)
+            runner = Runner(settings.pool(client, tell=progress.message), progress, report, tell=tell)
             mended(lambda: fill_tiles(tiles, runner), store, lock, tell)
         store.remove_unfinished()
     return runner.recomputed

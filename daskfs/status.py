@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from daskfs.errors import StoreError
 from daskfs.execution.cluster import ClusterSettings, granted_memory
-from daskfs.execution.waves import pending_units, recorded_units, rounds_done
+from daskfs.execution.waves import ended_rounds, pending_units, rounds_done
 from daskfs.job.job import Job
 from daskfs.job.storage import reaching
 from daskfs.kernels.columnhash import describe_equal
@@ -224,24 +224,29 @@ def run_status(url: str) -> dict[str, Any]:
     the round that it has come to, and nobody knows the time left.
 
     The status is "running", "done", "stopped" or "failed", of the last two with the error that ended the run. A run
-    that was killed had no time to say so and is "running" still: ``last_unit`` is when a unit was last done.
+    that was killed had no time to say so and is "running" still: ``last_unit`` is when a unit was last done, and
+    ``slow`` lists units that have been running for much longer than others: stage, unit, worker, and since when.
     """
     store = Store(place(url))
     manifest = read_manifest(store)
     rows: list[dict[str, Any]] = []
+    contexts: dict[str, Context] = {}
     if manifest.get("tiles"):
         tiles = TilePlan.from_json(manifest["tiles"])
-        rows += [_status_row(Context(Store(place(tiles.url))), stage, tiles.stages) for stage in tiles.stages]
+        contexts.update(dict.fromkeys([stage.name for stage in tiles.stages], Context(Store(place(tiles.url)))))
+        rows += [_status_row(contexts[stage.name], stage, tiles.stages) for stage in tiles.stages]
     raw = store.read_json(layout.PLAN_JSON)
     if raw is not None:
         stages = Plan.from_json(raw, store.url).stages
-        rows += [_status_row(Context(store), stage, stages) for stage in stages]
+        contexts.update(dict.fromkeys([stage.name for stage in stages], Context(store)))
+        rows += [_status_row(contexts[stage.name], stage, stages) for stage in stages]
     return {
         "run": store.url,
         "status": manifest["status"],
         "error": manifest.get("error"),
         "last_unit": _last_change(store.path(layout.EVENTS)),
         "stages": rows,
+        "slow": _slow_units(manifest.get("slow", ()), contexts),
         "batches": {name: run_status(own.url) for name, own in batch_runs(store)},
     }
 
@@ -255,17 +260,29 @@ def _last_change(path: Place) -> str | None:
 
 
 def _status_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[str, Any]:
-    done = done_units(context, stage, stages)
-    rounds, is_finished = rounds_done(context, stage, stages) if stage.loop else (0, True)
-    begun = done > 0 or rounds > 0
-    records = context.store.ledger.records(stage.name, recorded_units(context, stage) if begun else ())
-    seconds = [float(record.get("seconds", 0.0)) for record in records if record is not None]
+    """Return what the records of a stage say; whether everything that they name is there, as 'daskfs verify' looks for,
+    would take a look at each output.
+    """
+    ledger, units = context.store.ledger, range(stage.n_units)
+    recorded = sorted(ledger.recorded(stage.name))
+    number, is_finished = ended_rounds(context, stage.loop, stages) if stage.loop else (0, True)
+    if stage.loop and not is_finished:
+        units = range(number * stage.n_units, (number + 1) * stage.n_units)
+    done = stage.n_units if stage.loop and is_finished else sum(unit in units for unit in recorded)
+    found = [record for record in ledger.records(stage.name, recorded) if record is not None]
+    seconds = [float(record.get("seconds", 0.0)) for record in found]
     left = sum(seconds) / len(seconds) * (stage.n_units - done) if seconds and is_finished else None
     return {
         "stage": stage.name,
         "units": stage.n_units,
         "done": done,
-        **({"rounds": rounds} if stage.loop else {}),
+        **({"rounds": number} if stage.loop else {}),
         "seconds": round(sum(seconds), 3),
         "seconds_left": left,
     }
+
+
+def _slow_units(rows: Sequence[Mapping[str, Any]], contexts: Mapping[str, Context]) -> list[Mapping[str, Any]]:
+    """Return those of the units that took much longer than others that are not recorded yet."""
+    known = [row for row in rows if row["stage"] in contexts]
+    return [row for row in known if row["unit"] not in contexts[row["stage"]].store.ledger.recorded(row["stage"])]

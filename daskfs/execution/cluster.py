@@ -116,10 +116,10 @@ class ClusterSettings:
         own = {key: kind(**cluster[key]) for key, kind in kinds.items() if cluster.get(key) is not None}
         return cls(**{**cluster, **own}, dask=dask or {})
 
-    def pool(self, client: Client | None, tell: Callable[[str], None] | None = None) -> Pool:
-        """Return what units run on, by these settings."""
+    def pool(self, client: Client | None, **told: Any) -> Pool:
+        """Return what units run on, by these settings; `told` are ``tell`` and ``note_slow`` of :class:`Pool`."""
         n_own = 0 if self.is_joined else self.workers
-        return Pool(client, self.threads, self.wait_seconds, n_own, tell or _tell_nobody)
+        return Pool(client, self.threads, self.wait_seconds, n_own, **told)
 
     @property
     def is_joined(self) -> bool:
@@ -256,8 +256,8 @@ class Completing(Protocol):
         """Begin to have as many workers again."""
 
 
-def _tell_nobody(message: str) -> None:
-    del message
+def _tell_nobody(told: Any) -> None:
+    del told
 
 
 @dataclass(frozen=True)
@@ -276,6 +276,8 @@ class Pool:
         How many workers the client's cluster should have that was started for the run; 0 for one that others manage.
     tell
         Told of units that fail in passing, or take long.
+    note_slow
+        Given each unit that takes much longer than others, while it runs: its stage, number and worker, and since when.
     places
         Of the units of loops.
     """
@@ -285,6 +287,7 @@ class Pool:
     patience: float = 120.0
     n_own: int = 0
     tell: Callable[[str], None] = _tell_nobody
+    note_slow: Callable[[Mapping[str, Any]], None] = _tell_nobody
     places: Places = field(default_factory=Places, compare=False)
     _left: dict[str, Future[Any]] = field(default_factory=dict, compare=False)
 

@@ -12,6 +12,7 @@ from concurrent.futures import Future as Found
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -259,11 +260,16 @@ class Flight:
         for key, asked in list(self._running.items()):
             seconds = self.pace.seconds(key, self._looked)
             if asked.unit not in self._told and self.pace.is_told_after(seconds):
-                self._told.add(asked.unit)
-                what = f"unit {asked.unit} of stage {self._stage.name} has been running for {seconds:.0f} s"
-                self._pool.tell(f"{what} at {known[key]}; others took {self.pace.usual:.2g} s")
+                self._tell_slow(asked.unit, known[key], seconds)
             if key in known and (known[key] in self._silent or self.pace.is_copied_after(seconds)):
                 self._copy(asked.unit, known[key])
+
+    def _tell_slow(self, unit: int, worker: str, seconds: float) -> None:
+        self._told.add(unit)
+        since = (datetime.now().astimezone() - timedelta(seconds=seconds)).isoformat(timespec="seconds")
+        self._pool.note_slow({"stage": self._stage.name, "unit": unit, "worker": worker, "since": since})
+        what = f"unit {unit} of stage {self._stage.name} has been running for {seconds:.0f} s"
+        self._pool.tell(f"{what} at {worker}; others took {self.pace.usual:.2g} s")
 
     def _copy(self, unit: int, worker: str) -> None:
         """Ask for a unit a second time, elsewhere, when threads have nothing else to do; the first one done counts."""

@@ -11,16 +11,17 @@ X86_64_V3 = "x86-64-v3"
 
 @lru_cache(maxsize=1)
 def computed_by() -> str:
-    """Return what computes in this process: the kernels of NumPy's BLAS, and the features of the processor that NumPy
-    uses.
+    """Return what computes in this process: the kernels of the BLAS of NumPy and SciPy, and the features of the
+    processor that NumPy uses. Versions are compared before a unit runs.
     """
+    import scipy.linalg.blas  # noqa: F401  # else what SciPy brings would count only where something has used it
     from threadpoolctl import threadpool_info
 
-    blas: dict[str, Any] = next((found for found in threadpool_info() if found["user_api"] == "blas"), {})
-    kernels = [str(blas[key]) for key in ("internal_api", "version", "architecture") if blas.get(key)]
+    loaded = [found for found in threadpool_info() if found["user_api"] == "blas"]
+    kernels = sorted({f"{found['internal_api']} {found.get('architecture', '')}".strip() for found in loaded})
     simd = _simd()
     features = [*simd.get("baseline", ()), *simd.get("found", ())]
-    return f"{' '.join(kernels) or 'no known BLAS'}, NumPy {' '.join(features)}".strip()
+    return f"{', '.join(kernels) or 'no known BLAS'}, NumPy {' '.join(features)}".strip()
 
 
 def pinned(cpu_target: str | None) -> dict[str, str]:

@@ -76,9 +76,16 @@ def inputs_of(context: Context, stage: Stage | None, number: int, stages: Sequen
 def reached_round(context: Context, loop: str, stages: Sequence[Stage]) -> tuple[int, bool]:
     """Return the round that the stages of a loop have come to, and whether the one before it was the last."""
     closing = next(stage for stage in reversed(stages) if stage.loop == loop)
-    number = context.store.ledger.n_recorded(closing.name) // closing.n_units
+    number, _ = ended_rounds(context, loop, stages)
     while number > 0 and _unrecorded(context, closing, number - 1, stages):  # what a damaged round wrote is made again
         number -= 1
+    return number, number > 0 and _is_finished(context, closing, number - 1)
+
+
+def ended_rounds(context: Context, loop: str, stages: Sequence[Stage]) -> tuple[int, bool]:
+    """Return how many rounds of a loop are recorded, and whether the last of them was the last."""
+    closing = next(stage for stage in reversed(stages) if stage.loop == loop)
+    number = context.store.ledger.n_recorded(closing.name) // closing.n_units
     return number, number > 0 and _is_finished(context, closing, number - 1)
 
 
@@ -89,7 +96,7 @@ def rounds_done(context: Context, stage: Stage, stages: Sequence[Stage]) -> tupl
     loop = [s for s in stages if s.loop == stage.loop]
     if any(pending_units(context, s, stages) for s in loop):
         return reached_round(context, stage.loop, stages)
-    n_rounds = context.store.ledger.n_recorded(loop[-1].name) // loop[-1].n_units
+    n_rounds, _ = ended_rounds(context, stage.loop, stages)
     return n_rounds, n_rounds > 0
 
 

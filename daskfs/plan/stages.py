@@ -16,6 +16,7 @@ import numpy as np
 
 from daskfs.errors import MemoryPlanError, StoreError
 from daskfs.store import layout
+from daskfs.store.records import is_inside
 
 MiB = 2**20
 PROCESS_BYTES = 400 * MiB
@@ -102,10 +103,22 @@ class Plan:
             )
             raise StoreError(msg)
         try:
-            return cls(**{**raw, "stages": tuple(Stage(**stage) for stage in raw["stages"])})
-        except (KeyError, TypeError) as error:
+            return cls(**{**raw, "stages": stages_from(raw["stages"])})
+        except (KeyError, TypeError, StoreError) as error:
             msg = f"{where}/{layout.PLAN_JSON} is damaged: {error}."
             raise StoreError(msg) from error
+
+
+def stages_from(raw: Sequence[Mapping[str, Any]]) -> tuple[Stage, ...]:
+    """Rebuild stages; :class:`StoreError` where one names anything that lies outside the store: a plan comes from a
+    directory that others may write to, and what a stage clears is deleted.
+    """
+    stages = tuple(Stage(**stage) for stage in raw)
+    for name in (name for stage in stages for name in (stage.name, stage.clears or stage.name)):
+        if not is_inside(name):
+            msg = f"a stage names {name!r}, which is no name in the store"
+            raise StoreError(msg)
+    return stages
 
 
 def digest(*values: Any) -> str:

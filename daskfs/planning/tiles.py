@@ -21,6 +21,7 @@ from daskfs.places import is_url, place
 from daskfs.plan.stages import (
     Stage,
     digest,
+    stages_from,
 )
 from daskfs.plan.tiles import plan_ingest, plan_shape, serves_in_place
 from daskfs.sources import Source, SourceSpec
@@ -72,9 +73,7 @@ class TilePlan:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> TilePlan:
         """Rebuild from JSON."""
-        return cls(
-            **{**raw, "shape": Shape(**raw["shape"]), "stages": tuple(Stage(**stage) for stage in raw["stages"])}
-        )
+        return cls(**{**raw, "shape": Shape(**raw["shape"]), "stages": stages_from(raw["stages"])})
 
 
 def source_spec(data: DataBlock) -> SourceSpec:

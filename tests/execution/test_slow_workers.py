@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import signal
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from daskfs.execution import cluster, flight, pace
+from daskfs.evaluation.trials import evaluate_selection
+from daskfs.execution import cluster, flight, pace, units
 from daskfs.execution.cluster import Pool
 from daskfs.execution.pace import FEWEST, Pace
+from daskfs.execution.progress import Silent
+from daskfs.job.job import load_job
+from daskfs.pipeline import run_job
+from daskfs.store.context import Context
 from tests.cli.command import daskfs, refused
+from tests.execution.damage import storage_job
 from tests.execution.staged import halted, here, run_made_up, threads_as_workers
 from tests.execution.test_ends import CLUSTER, Outside, job_on
 
@@ -71,6 +80,43 @@ def test_a_slow_unit_runs_elsewhere_and_the_first_result_counts(
         assert sorted(times for (number, _), times in begun.items() if number == 4) == [1, 1]
     assert len([message for message in told if "unit 4 of stage made-up has been running for" in message]) == 1
     assert len([message for message in told if "unit 4 of stage made-up is slow at tcp://" in message]) == 1
+
+
+_gate = threading.Event()
+
+
+def evaluate_or_halt(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any] | None:
+    if unit == 3:
+        halted(_gate)
+    return evaluate_selection(context, parameters, unit)
+
+
+class _Watching(Silent):
+    """Asks for the status of a run when it tells of a slow unit, which goes on then."""
+
+    def __init__(self, run: Path) -> None:
+        self.run, self.printed = run, ""
+
+    def message(self, text: str) -> None:
+        if "unit 3 of stage evaluate has been running for" in text:
+            self.printed = daskfs("status", self.run).out
+            _gate.set()
+
+
+@pytest.mark.cluster
+def test_status_tells_of_a_slow_unit_until_it_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TOLD_TIMES", "TOLD_SECONDS"):
+        monkeypatch.setattr(pace, name, 0.0)
+    monkeypatch.setattr(flight, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(units, "FUNCTIONS", {**units.FUNCTIONS, "evaluate": f"{__name__}:evaluate_or_halt"})
+    _gate.clear()
+    progress = _Watching(tmp_path / "run")
+    with threads_as_workers(2) as (_, client):
+        job = load_job(storage_job(tmp_path, methods=["FisherScore"], cluster={"workers": 2}))
+        manifest = run_job(job, progress, connect=lambda _: contextlib.nullcontext(client))
+    assert "unit 3 of stage evaluate has been running at tcp://" in progress.printed
+    assert "slow" not in manifest
+    assert daskfs("status", tmp_path / "run", "--json").json["slow"] == []
 
 
 @pytest.mark.cluster

@@ -23,7 +23,7 @@ from daskfs.pipeline import run_job
 from daskfs.sources.npz import NpzSource
 from daskfs.store import layout
 from daskfs.store import ledger as ledgers
-from tests.cli.command import daskfs
+from tests.cli.command import daskfs, refused
 from tests.execution.damage import METHODS, OUTPUTS, Damage, run_quietly, storage_job, verified
 from tests.execution.runs import Stop, asked_of, record_file, recorded
 
@@ -192,6 +192,21 @@ def test_a_record_removes_nothing_outside(tmp_path: Path, how: str, name: str, k
     else:
         daskfs("verify", run, "--remove", "-q")
     assert (victim / "mine").read_text() == "x"
+
+
+@pytest.mark.parametrize("file", ["plan.json", "run.json"])
+@pytest.mark.parametrize("key", ["clears", "name"])
+def test_a_plan_deletes_nothing_outside(tmp_path: Path, file: str, key: str) -> None:
+    """Also the plan of tiles, which lies in the manifest."""
+    job = storage_job(tmp_path / "job", methods=["VarianceScore"], evaluate=None)
+    run_quietly(job)
+    run, victim = tmp_path / "job/run", tmp_path / "job/victim"
+    victim.mkdir()
+    found = json.loads((run / file).read_text())
+    (found if file == "plan.json" else found["tiles"])["stages"][0][key] = "../victim"
+    (run / file).write_text(json.dumps(found))
+    refused(daskfs("run", job, "-q"), 3, "names '../victim', which is no name in the store")
+    assert victim.exists()
 
 
 def test_a_folder_in_the_place_of_a_file_is_moved_aside(tmp_path: Path) -> None:
