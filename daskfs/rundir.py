@@ -18,7 +18,7 @@ from daskfs.job.job import Job
 from daskfs.places import ObjectPath, remove
 from daskfs.store import layout
 from daskfs.store.lease import Lease, holder, leased, owner
-from daskfs.store.store import Store
+from daskfs.store.store import UNFINISHED_WRITE, Store
 from daskfs.store.writing import NO_ROOM, no_room, writing
 from daskfs.version import CHANGED_SINCE, __version__
 
@@ -155,14 +155,17 @@ def _take(handle: int, root: Path, key: str) -> str:
 
 
 def refuse_foreign(store: Store, marker: str, what: str, key: str) -> None:
-    """Raise :class:`StoreError` for a file, and for a directory that holds anything but no `marker`."""
+    """Raise :class:`StoreError` for a file, and for a directory that holds anything but no `marker`. What a driver
+    that was killed had begun to write is nothing.
+    """
     root = store.path("")
     if not root.exists():
         return
     if not root.is_dir():
         msg = f"{root} exists and is a file: choose another {key}."
         raise StoreError(msg)
-    found = sorted(path.name for path in root.iterdir() if path.name not in layout.OWNERSHIP)
+    names = (path.name for path in root.iterdir() if not UNFINISHED_WRITE.fullmatch(path.name))
+    found = sorted(name for name in names if name not in layout.OWNERSHIP)
     if found and marker not in found:
         msg = f"{root} exists and is not a {what} (it holds {', '.join(found[:3])}): choose another {key}."
         raise StoreError(msg)

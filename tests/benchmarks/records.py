@@ -93,6 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.environ.update(environment(server))
         clients._client.cache_clear()
         build(place("s3://runs/records"), given.object_units)
+        print(f"objects, at once: {given.object_units} units")  # what the stand-in takes for itself
+        measure(place("s3://runs/records"), given.object_units)
         with proxy(Proxy(server, delay=given.delay)) as between:
             os.environ.update(environment(between.url))
             clients._client.cache_clear()

@@ -194,6 +194,16 @@ def test_a_record_removes_nothing_outside(tmp_path: Path, how: str, name: str, k
     assert (victim / "mine").read_text() == "x"
 
 
+def test_what_a_killed_driver_had_begun_to_write_is_nothing(tmp_path: Path) -> None:
+    """A driver that is killed while it begins leaves a manifest under the name that it has until it is whole."""
+    job = storage_job(tmp_path, methods=["VarianceScore"], evaluate=None)
+    begun = tmp_path / "run/.run.json.5095.140320027528064.tmp"
+    begun.parent.mkdir()
+    begun.write_text("{")
+    run_quietly(job)
+    assert not begun.exists()
+
+
 @pytest.mark.parametrize("file", ["plan.json", "run.json"])
 @pytest.mark.parametrize("key", ["clears", "name"])
 def test_a_plan_deletes_nothing_outside(tmp_path: Path, file: str, key: str) -> None:
