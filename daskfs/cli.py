@@ -16,6 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from daskfs.errors import DaskfsError, ExitCode, JobError
+from daskfs.execution.stopping import end_process_when_stopped
 from daskfs.shown import masked, printable
 
 EPILOG = (
@@ -622,6 +623,12 @@ def schema(as_json: AsJson = False) -> None:
 
 
 def main() -> None:
+    """Be the ``daskfs`` program."""
+    end_process_when_stopped()
+    run_command_line()
+
+
+def run_command_line() -> NoReturn:
     """Run the command line; expected errors become one line and an exit code."""
     try:
         code = app(standalone_mode=len(sys.argv) == 1)  # without arguments it prints the help

@@ -23,6 +23,7 @@ class _Request:
     is_heard = False
     is_held = False
     message = ""
+    ends_process = False
 
 
 _request = _Request()
@@ -47,9 +48,17 @@ def stoppable() -> Iterator[None]:
             raise RunStoppedError(_request.message) from error
         raise
     finally:
+        is_last = _request.ends_process and bool(_request.message)
         for number, handler in before:
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if is_last else handler)
         _request.is_heard, _request.message = False, ""
+
+
+def end_process_when_stopped() -> None:
+    """Ignore signals after the one that stopped a run, until this process, a command line, has ended: batch systems
+    send several, and its exit code is to be that of the first.
+    """
+    _request.ends_process = True
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 import yaml
 
-from daskfs.cli import main
+from daskfs.cli import run_command_line
 
 N_SAMPLES, N_FEATURES = 30, 4
 
@@ -41,7 +41,7 @@ def daskfs(*arguments: object) -> Outcome:
     code = 0
     with mock.patch.object(sys, "argv", argv), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            main()
+            run_command_line()
         except SystemExit as stop:
             code = int(stop.code or 0)
     return Outcome(code, out.getvalue(), err.getvalue())

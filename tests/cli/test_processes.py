@@ -113,6 +113,21 @@ def test_a_local_cluster_does_not_mind_another_one(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("is_program", [True, False])
+def test_signals_after_the_one_that_stopped_a_run(is_program: bool) -> None:
+    """A program ends with what it has to say; in somebody's own process they mean what they meant before."""
+    code = (
+        "import contextlib, os, signal\n"
+        "from daskfs.errors import RunStoppedError\n"
+        "from daskfs.execution.stopping import end_process_when_stopped, stoppable\n"
+        f"{'end_process_when_stopped()' if is_program else ''}\n"
+        "with contextlib.suppress(RunStoppedError), stoppable():\n"
+        "    signal.raise_signal(signal.SIGUSR1)\n"
+        "signal.raise_signal(signal.SIGTERM)\n"
+    )
+    assert finish(sys.executable, "-c", code).returncode == (0 if is_program else -signal.SIGTERM)
+
+
 SIGNALS = [signal.SIGTERM, signal.SIGINT, pytest.param(signal.SIGUSR1, marks=pytest.mark.long)]
 
 
