@@ -141,6 +141,7 @@ def test_two_drivers_where_nothing_locks(tmp_path: Path, runs: tuple[Path, Path]
         run_job(load_job(job), Damage({("score", 0): second}))
     assert outputs(tmp_path / "run") == outputs(runs[0])
     assert verified(tmp_path / "run")["problems"] == []
+    assert daskfs("status", tmp_path / "run", "--json").json["status"] == "done"  # the first one leaves that alone
 
 
 def test_what_was_made_of_other_inputs_is_made_again(tmp_path: Path) -> None:
