@@ -32,6 +32,8 @@ from tests.benchmarks import (
 )
 from tests.objects.server import environment
 
+pytestmark = pytest.mark.long
+
 
 def test_the_dense_computation_is_the_same_score() -> None:
     X = np.random.default_rng(0).standard_normal((120, 6))
@@ -64,7 +66,6 @@ def test_latency_of_objects_in_small_form(monkeypatch: pytest.MonkeyPatch, capsy
     assert "nothing to do" in printed
 
 
-@pytest.mark.long
 def test_graph_tables_that_compile_or_start_workers(capsys: pytest.CaptureFixture[str]) -> None:
     graph.main(["--tables", "auto", "descent", "wide", "sparse", "workers", "--scale", "0.02"])
     printed = capsys.readouterr().out
@@ -138,7 +139,6 @@ def test_distance_correlations_in_small_form(capsys: pytest.CaptureFixture[str])
         assert row["mean_8"] <= row["max_8"] <= row["bound_8"] + 1e-12
 
 
-@pytest.mark.long
 @pytest.mark.cluster
 def test_support_vector_machines_in_small_form(tmp_path: Path) -> None:
     """Memory and labels lead to the landmark route by themselves, and no unit takes more than it was planned to.

@@ -380,6 +380,7 @@ def test_starting_over_deletes_the_runs_of_batches(tmp_path: Path) -> None:
     assert not (tmp_path / "job/batches.csv").exists()
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_workers_change_no_byte(ran: Path, tmp_path: Path, two_workers: str) -> None:
     done(job_of(tmp_path, cluster={"address": two_workers}))

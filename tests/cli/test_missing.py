@@ -316,6 +316,7 @@ def test_estimators_on_tiles_with_missing_values(tmp_path: Path) -> None:
         VarianceScore().fit(holes())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("write", [npy, csr])
 def test_pairwise_rankings_of_an_evaluation(tmp_path: Path, write: Writer) -> None:
     """Rankings made anew are pairwise over the rows that they see: over all of them, that of the run."""

@@ -102,6 +102,7 @@ def test_an_error_on_a_worker_is_one_line(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "ranking.csv").exists()
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_a_local_cluster_does_not_mind_another_one(tmp_path: Path) -> None:
     job = write_job(tmp_path, basic_job(tmp_path, cluster={"workers": 1}))

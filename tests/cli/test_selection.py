@@ -287,6 +287,7 @@ class TestBits:
         ]
         assert all(other == found[0] for other in found[1:])
 
+    @pytest.mark.long
     @pytest.mark.cluster
     def test_workers(self, tmp_path: Path, two_workers: str) -> None:
         source = self.write(tmp_path, 70_000, (10_000, 6))

@@ -63,8 +63,8 @@ def run(folder: Path, form: str, task: Task, graph: dict[str, Any]) -> Path:
     return output
 
 
-@pytest.mark.parametrize("task", ["classification", "regression"])
-@pytest.mark.parametrize("engine", ["exact", "cells"])
+@pytest.mark.parametrize("task", [pytest.param("classification", marks=pytest.mark.long), "regression"])
+@pytest.mark.parametrize("engine", ["exact", pytest.param("cells", marks=pytest.mark.long)])
 def test_rankings_of_sparse_tiles_are_those_of_dense_ones(
     tmp_path: Path, engine: str, task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:

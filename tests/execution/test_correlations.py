@@ -55,6 +55,7 @@ def test_tiles(tmp_path: Path, expected: dict[str, np.ndarray], chunks: tuple[in
     assert found.tobytes() == expected[way].tobytes()
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_workers(tmp_path: Path, expected: dict[str, np.ndarray], two_workers: str) -> None:
     zarr.create_array(tmp_path / "X.zarr", shape=mixed().shape, dtype=float, chunks=(256, 64))[...] = mixed()
@@ -173,6 +174,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     ("way", "n_samples", "n_features"),
@@ -180,9 +182,9 @@ print(json.dumps(found))
         ("feature_map", 6_000, 300),
         ("matrix_free", 12_000, 400),
         ("exact", 300, 300),
-        pytest.param("feature_map", 80_000, 520, marks=pytest.mark.long),
-        pytest.param("exact", 100, 5_000, marks=pytest.mark.long),
-        pytest.param("exact", 9_000, 20, marks=pytest.mark.long),
+        ("feature_map", 80_000, 520),
+        ("exact", 100, 5_000),
+        ("exact", 9_000, 20),
     ],
 )
 def test_measured_peak_is_at_most_the_planned_one(tmp_path: Path, way: str, n_samples: int, n_features: int) -> None:

@@ -36,6 +36,7 @@ FORMS = ("dense", "sparse", "incomplete", "weighted")
 have weights.
 """
 JOBS = [(form, task) for form in FORMS for task in TASKS]
+QUICK = ("dense", "regression")
 Tile = tuple[int, int]
 ONE_TILE = (N_SAMPLES, N_FEATURES)
 ODD = (333, 40)
@@ -248,7 +249,7 @@ def plain(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Plain:
 # ------------------------------------------------------------------------------------------------- the same to the bit
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
-    ("form", "task"), [pytest.param(*job, marks=pytest.mark.long if job[0] != "dense" else ()) for job in JOBS]
+    ("form", "task"), [pytest.param(*job, marks=pytest.mark.long if job != QUICK else ()) for job in JOBS]
 )
 def test_tiles_slabs_threads_and_orders(
     data: Path, plain: Plain, tmp_path: Path, form: str, task: Task, way: str
@@ -264,10 +265,9 @@ def processes(run: Path) -> set[int]:
     return {event["process"] for event in events} - {os.getpid()}
 
 
+@pytest.mark.long
 @pytest.mark.cluster
-@pytest.mark.parametrize(
-    ("form", "task"), [pytest.param(*job, marks=pytest.mark.long if job[0] != "dense" else ()) for job in JOBS]
-)
+@pytest.mark.parametrize(("form", "task"), JOBS)
 def test_two_workers(data: Path, plain: Plain, tmp_path: Path, form: str, task: Task, two_workers: str) -> None:
     run = ran(tmp_path, data, SOURCES[form], task, BOTH, address=two_workers)
     assert len(processes(run)) == 2
@@ -310,7 +310,7 @@ AMPLIFIED = ("RLSR", "DSSFS", "SSUFS", "SVMRFE")
 """Methods that iterate: what they return hangs on the last bits of X's scale by more than a rounding."""
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", [pytest.param("classification", marks=pytest.mark.long), "regression"])
 def test_chunks_of_other_heights_rank_the_same(data: Path, plain: Plain, tmp_path: Path, task: Task) -> None:
     """Where chunks serve in place whose rows are no power of two, or too few, the standard deviations of columns, by
     which z-scores divide, round differently: methods of scores without them give the same bits, others the same order.
@@ -328,6 +328,7 @@ def test_chunks_of_other_heights_rank_the_same(data: Path, plain: Plain, tmp_pat
             assert found[label].tobytes() == table.tobytes(), label
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", TASKS)
 def test_dense_and_sparse_rows(data: Path, plain: Plain, tmp_path: Path, task: Task) -> None:
     np.save(tmp_path / "sparse.npy", matrix("sparse"))

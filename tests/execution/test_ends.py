@@ -174,11 +174,10 @@ LOSSES = {
     ),
     "workers killed": Loss(workers_killed, ALONE),
 }
-OFTEN = ("scheduler killed",)
-CASES = [name if name in OFTEN else pytest.param(name, marks=pytest.mark.long) for name in LOSSES]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.long
+@pytest.mark.parametrize("name", LOSSES)
 def test_a_cluster_that_is_lost_amid_a_run(tmp_path: Path, name: str) -> None:
     with Outside(tmp_path / "outside", n_workers=1) as outside:
         job = job_on(outside, evaluate=LONG)

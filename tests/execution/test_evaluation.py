@@ -144,10 +144,11 @@ def test_same_bytes_for_any_tiles(data: Path, undisturbed: Path, tmp_path: Path,
     assert_same_outputs(tmp_path / "run", undisturbed)
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     ("workers", "threads"),
-    [(2, 1), pytest.param(1, 3, marks=pytest.mark.long)],
+    [(2, 1), (1, 3)],
 )
 def test_same_bytes_for_any_number_of_workers(
     data: Path, undisturbed: Path, tmp_path: Path, workers: int, threads: int

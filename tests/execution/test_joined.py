@@ -31,6 +31,7 @@ def joined(folder: Path, client: Client, **cluster: object) -> Path:
     return write_job(folder, SOURCE, methods=methods, cluster=where, evaluate={"n_selected": [4], "max_samples": 500})
 
 
+@pytest.mark.long
 def test_two_runs_on_one_scheduler_keep_apart(client: Client, tmp_path: Path) -> None:
     jobs = [joined(tmp_path / name, client) for name in ("a", "b")]
     processes = [
@@ -45,6 +46,7 @@ def test_two_runs_on_one_scheduler_keep_apart(client: Client, tmp_path: Path) ->
     assert len(rankings) == 1
 
 
+@pytest.mark.long
 def test_scheduler_file_and_a_new_plan_in_the_same_place(client: Client, tmp_path: Path) -> None:
     file = tmp_path / "scheduler.json"
     file.write_text(json.dumps({"address": client.scheduler.address}))

@@ -738,7 +738,8 @@ def test_signal_in_every_phase_of_the_driver(undisturbed: Undisturbed, tmp_path:
     assert outputs(chain.run) == outputs(undisturbed.run(chain.name))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_to_driver_and_workers(undisturbed: Undisturbed, tmp_path: Path, number: signal.Signals) -> None:
     """As batch systems and terminals send it."""
     chain = Chain(undisturbed, "target", tmp_path, "begun")

@@ -97,6 +97,7 @@ def set_limit(mebibytes: int) -> tuple[str, str]:
     return "--set", f"cluster.memory_limit={mebibytes}MiB"
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_runs_and_plans_begin_under_the_limit_that_is_named(tmp_path: Path) -> None:
     job = write_job(tmp_path, TALL, cluster={"workers": 1}, evaluate=None)
@@ -139,6 +140,7 @@ def test_workers_that_are_there_must_have_the_limit_that_is_named(tmp_path: Path
     assert outcome(enough(refused.err)).code == 0
 
 
+@pytest.mark.long
 # --------------------------------------------------------------------------------------- more than was planned, at last
 @pytest.mark.cluster
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.execution.test_evaluation import EVALUATIONS
 from tests.execution.test_memory_of_loops import ELIMINATIONS, LOOPS
 from tests.execution.test_memory_of_searches import SEARCHES
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 SHAPES = {
     "tall": "synthetic:mixture?n_samples=30000&n_features=24&n_classes=4&n_informative=8&seed=1",
@@ -116,25 +116,22 @@ def test_every_function_is_measured(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "shape",
-    ["tall", *(pytest.param(name, marks=pytest.mark.long) for name in ("short", "wide", "sparse"))],
+    ["tall", "short", "wide", "sparse"],
 )
 def test_measured_peak_is_at_most_the_planned_one(tmp_path: Path, shape: str) -> None:
     measured(tmp_path, SCORES[shape])
 
 
-@pytest.mark.long
 def test_measured_peak_and_bytes_of_batches(tmp_path: Path) -> None:
     measured(tmp_path, batched_case(tmp_path, 60_000, 5))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("shape", ["short", "sparse"])
 def test_measured_peak_and_bytes_of_transforms_and_means(tmp_path: Path, shape: str) -> None:
     names = {stage["name"] for stage in measured(tmp_path, PREPARED[shape])}
     assert {"fill", "facts", "transform", "transform-columns"} <= names
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("shape", "stages"),
     [((400_000, 64), ("facts", "score")), ((3000, 4096), ("score", "select"))],
@@ -160,7 +157,6 @@ def test_measured_peak_of_scores_from_rows_that_have_a_feature(
     measured(tmp_path, Case(data["source"], methods, blocks, of=stages, bytes_too=True, data=data))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("weighted", [False, True])
 def test_measured_peak_of_dense_transforms_and_means(tmp_path: Path, weighted: bool) -> None:
     X = np.random.default_rng(0).poisson(2.0, (25_000, 400)).astype(np.float32)
@@ -171,12 +167,10 @@ def test_measured_peak_of_dense_transforms_and_means(tmp_path: Path, weighted: b
     measured(tmp_path, dataclasses.replace(case, data={**case.data, **weights}))
 
 
-@pytest.mark.long
 def test_measured_peak_with_weights_of_rows(tmp_path: Path) -> None:
     measured(tmp_path, WEIGHTED, data=with_weights(tmp_path, WEIGHTED.source, np.arange(2_000_000) % 4 / 3))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("key", ["groups", "times", "row_names"])
 def test_measured_peak_with_text_beside_x(tmp_path: Path, key: str) -> None:
     """Groups that four rows each share, times of which each is another, and names of rows as long as they can be."""
@@ -198,14 +192,13 @@ def test_measured_peak_of_compiled_passes(tmp_path: Path) -> None:
     assert stage["planned_peak_bytes"] > PROCESS_BYTES + COMPILED_BYTES
 
 
-@pytest.mark.long
 def test_measured_peak_of_a_graph_that_is_given(tmp_path: Path) -> None:
     measured(tmp_path, given_case(tmp_path, 40_000))
 
 
 @pytest.mark.parametrize(
     ("shape", "measure"),
-    [pytest.param(*key, marks=() if key == ("tall", "correlation") else pytest.mark.long) for key in SELECTIONS],
+    list(SELECTIONS),
 )
 def test_measured_peak_and_bytes_of_selection(tmp_path: Path, shape: str, measure: str) -> None:
     """Of greedy picks and of the redundancy filter."""

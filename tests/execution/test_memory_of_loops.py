@@ -13,7 +13,7 @@ import pytest
 from tests.execution.measured import Case, measured, with_weights
 from tests.execution.runs import run, write_job
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 FEW_ROUNDS = {"max_iter": 3, "gamma": 50}
 ITERATED: dict[str, tuple[str, list[dict[str, Any]]]] = {
@@ -51,7 +51,6 @@ LOOPS = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("shape", LOOPS)
 def test_measured_peak_and_bytes_of_loops(tmp_path: Path, shape: str) -> None:
     """With all rows held, that fit."""
@@ -59,7 +58,6 @@ def test_measured_peak_and_bytes_of_loops(tmp_path: Path, shape: str) -> None:
     assert max(stage["rounds"] or 0 for stage in stages) >= 3
 
 
-@pytest.mark.long
 def test_rows_that_do_not_fit_are_read_in_every_round(tmp_path: Path) -> None:
     """And those that do in the first two: all rows in the first, and in the second those without a label."""
     source, _ = ITERATED["tall"]
@@ -121,7 +119,6 @@ ELIMINATIONS = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("shape", "weighted"),
     [*((name, False) for name in ELIMINATIONS), *((name, True) for name in ("landmarks", "exact", "graphs"))],

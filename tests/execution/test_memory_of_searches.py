@@ -18,7 +18,7 @@ from daskfs.store.tiles import Shape
 from tests.execution.measured import Case, GiB, measured
 from tests.execution.runs import recorded, run_here, write_job
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 BY_CELLS = {"graph": {"engine": "cells", "n_neighbors": 10}}
 BY_DESCENT = {"graph": {"engine": "pynndescent", "n_neighbors": 10}}
@@ -57,7 +57,6 @@ SEARCHES = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("shape", SEARCHES)
 def test_measured_peak_of_searches(tmp_path: Path, shape: str) -> None:
     """In one process, which holds what it has compiled."""
@@ -99,7 +98,7 @@ def incomplete_case(folder: Path, shape: str, engine: str) -> Case:
     [
         ("tall", "exact"),
         *(
-            pytest.param(shape, engine, marks=pytest.mark.long)
+            (shape, engine)
             for shape in INCOMPLETE
             for engine in ("exact", "cells")
             if (shape, engine) not in (("tall", "exact"), ("many rows", "exact"), ("very wide", "exact"))
@@ -116,7 +115,7 @@ BYTES = {
 }
 
 
-@pytest.mark.parametrize("shape", ["dense", pytest.param("sparse", marks=pytest.mark.long)])
+@pytest.mark.parametrize("shape", ["dense", "sparse"])
 def test_bytes_of_an_approximate_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
     """Within a quarter of the plan, once the plan knows how many copies of rows there are and how many cells each looks
     into: data decide these.

@@ -46,7 +46,8 @@ def peaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     tracemalloc.stop()
 
 
-@pytest.mark.parametrize("engine", ["exact", pytest.param("cells", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["exact", "cells"])
 def test_one_dense_block_at_a_time(tmp_path: Path, peaks: dict[str, int], engine: str) -> None:
     blocks = {
         "methods": METHODS,

@@ -23,7 +23,7 @@ from tests.execution.runs import (
     write_job,
 )
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 SOURCE = "synthetic:mixture?n_samples=16500&n_features=128&n_classes=4&n_informative=16&seed=3"
 EVALUATE = {"setting": "transductive", "n_selected": [4, 8, 16], "max_samples": 1500}
@@ -184,7 +184,6 @@ class TestFinishedApproximateSearch:
         assert self.again(folder) == {"cells": 1}
         assert graph_files(folder) == before
 
-    @pytest.mark.long
     def test_damaged_lists_are_found_and_made_again(self, folder: Path) -> None:
         before = graph_files(folder)
         chunk = folder / "knn/euclidean/indices/c/2/0"

@@ -119,6 +119,7 @@ def test_status_tells_of_a_slow_unit_until_it_is_done(tmp_path: Path, monkeypatc
     assert daskfs("status", tmp_path / "run", "--json").json["slow"] == []
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_a_frozen_worker_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of several; without any other the run does not begin."""

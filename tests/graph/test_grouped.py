@@ -317,6 +317,7 @@ class TestSameBytes:
         )
         subprocess.run([sys.executable, "-c", code], check=True)
 
+    @pytest.mark.long
     @pytest.mark.cluster
     def test_workers(self, tmp_path: Path, two_workers: str) -> None:
         expected = found_by(memory_context(self.X, None), n_groups=4)

@@ -254,6 +254,7 @@ def test_threads(engine: Engine, form: Form) -> None:
     assert_same(*found)
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition, "LEAST_GROUPS", 3)

@@ -19,7 +19,7 @@ from tests.kubernetes.manifests import dask_validator
 from tests.kubernetes.test_operator import OPERATED, ROOT, Cluster, cluster, end
 
 __all__ = ["cluster"]
-pytestmark = [pytest.mark.cluster, pytest.mark.workflows]
+pytestmark = [pytest.mark.cluster, pytest.mark.platforms]
 
 CLUSTER = 4
 PATIENCE, MARGIN = 4.0, 60.0

@@ -16,7 +16,7 @@ from daskfs.job.job import load_job
 from daskfs.status import plan_job
 from tests.kubernetes.manifests import Object, check_cron, pods_of, problems, quantity, rendered
 
-pytestmark = pytest.mark.workflows
+pytestmark = pytest.mark.platforms
 
 FOLDER = Path(__file__).parents[2] / "workflows/kubernetes"
 OVERLAYS = sorted(path.parent for path in FOLDER.rglob("kustomization.yaml"))

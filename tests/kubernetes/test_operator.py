@@ -26,7 +26,7 @@ from tests.kubernetes.manifests import Object, kubectl
 
 for module in ("aiohttp", "jsonpatch", "kopf"):
     pytest.importorskip(module)
-pytestmark = [pytest.mark.cluster, pytest.mark.workflows]
+pytestmark = [pytest.mark.cluster, pytest.mark.platforms]
 
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / "workflows/kubernetes/base"

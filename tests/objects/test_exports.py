@@ -15,6 +15,8 @@ from daskfs.store.context import open_tiles
 from tests.cli.command import basic_job, refused, write_job
 from tests.cli.command import daskfs as call
 
+pytestmark = pytest.mark.platforms
+
 METHOD = "VarianceScore"
 
 

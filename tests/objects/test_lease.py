@@ -16,6 +16,8 @@ from daskfs.store.lease import LEASE_KEY, Lease, holder, leased
 from tests.objects.proxy import Proxy, proxy
 from tests.objects.server import reach
 
+pytestmark = pytest.mark.platforms
+
 
 @pytest.fixture
 def path(bucket: str) -> ObjectPath:

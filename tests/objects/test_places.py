@@ -15,6 +15,8 @@ from daskfs.places import Access, ObjectPath, Place, clients, objects, place
 from tests.objects.proxy import Proxy, proxy
 from tests.objects.server import reach
 
+pytestmark = pytest.mark.platforms
+
 
 @pytest.fixture(params=["disk", "store"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path, bucket: str) -> Place:

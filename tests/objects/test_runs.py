@@ -30,7 +30,7 @@ from tests.execution.runs import HERE, command, run, started, wait_for_units, wr
 from tests.objects.proxy import FAULTS, Proxy, proxy
 from tests.objects.server import KEY, SECRET, reach
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.platforms]
 FEW = {
     "methods": ["LaplacianScore", "FisherScore"],
     "evaluate": None,

@@ -21,6 +21,8 @@ from tests.execution.runs import write_job
 from tests.objects.proxy import Proxy, proxy
 from tests.objects.server import reach
 
+pytestmark = pytest.mark.platforms
+
 KINDS = ("rows.*offsets/c/", "rows.*member/c/", "rows.*values/c/", "lists.*bounds/c/", "lists.*distances/c/")
 
 

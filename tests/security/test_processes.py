@@ -90,6 +90,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(folder, seen, told)
 
 
+@pytest.mark.long
 def test_all_sockets_are_on_the_loopback(run: Run) -> None:
     # scheduler and its HTTP server, two nannies, two workers and their HTTP servers
     assert len(run.seen.listening) == 8

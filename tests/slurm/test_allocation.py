@@ -14,7 +14,7 @@ from tests.execution.runs import run_here
 from tests.slurm.conftest import ROOT, Halts, environment
 from tests.slurm.site import Site
 
-pytestmark = pytest.mark.slurm
+pytestmark = pytest.mark.platforms
 
 SCRIPTS = ROOT / "workflows" / "slurm"
 SMALL = ("--ntasks=2", "--mem-per-cpu=1500M")

@@ -16,7 +16,7 @@ from tests.execution.test_worker import statuses
 from tests.slurm.conftest import ROOT, Halts, environment
 from tests.slurm.site import Site
 
-pytestmark = pytest.mark.slurm
+pytestmark = pytest.mark.platforms
 
 SCRIPTS = ROOT / "workflows" / "slurm"
 WORKERS = "daskfs-worker"

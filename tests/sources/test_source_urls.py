@@ -29,6 +29,8 @@ from tests.objects.server import KEY, environment, object_server, reach
 
 from .writers import KINDS
 
+pytestmark = pytest.mark.platforms
+
 USAGE, INPUT = 2, 3
 
 

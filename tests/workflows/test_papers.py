@@ -229,6 +229,7 @@ def test_refused(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_evaluation_workflow_tells_both_settings_and_the_gap(tmp_path: Path) -> None:
     settings = {
         "output.path": tmp_path / "run",

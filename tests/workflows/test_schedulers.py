@@ -18,7 +18,7 @@ import yaml
 from tests.execution.runs import run_here
 from tests.kubernetes.manifests import check_cron, pods_of
 
-pytestmark = pytest.mark.workflows
+pytestmark = pytest.mark.platforms
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = ROOT / "workflows"

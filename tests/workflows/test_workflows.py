@@ -49,6 +49,7 @@ def test_quickstart_says_where_ranking_and_report_are(tmp_path: Path) -> None:
     assert [row["name"] for row in rows if row["note"]] == 4 * ["pixel_0_0", "pixel_4_0", "pixel_4_7"]
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_large_workflow_in_short_form_uses_both_workers(tmp_path: Path) -> None:
     source = "synthetic:lowrank?n_samples=12000&n_features=64&rank=10&seed=0"
@@ -122,6 +123,7 @@ class TestPartlyLabelled:
         assert "exists already" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("workflow", "data"), [("classification", load_wine()), ("regression", load_diabetes())])
 def test_every_criterion_ranks_by_few_labels(workflow: str, data: Any, tmp_path: Path) -> None:
     source = write_set(tmp_path / "all.npz", data)
@@ -199,6 +201,7 @@ def test_experiment_names_what_is_missing(
     assert missing in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_ssufs_experiment_in_small_form(tmp_path: Path) -> None:
     write_set(tmp_path / "segment.npz", load_wine())
@@ -225,6 +228,7 @@ def svm_cells(table: list[str]) -> dict[str, tuple[str, float, float]]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_svm_experiment_in_small_form(tmp_path: Path) -> None:
     methods, output = ("SVM-RFE", "SVM-RFE by quarters"), tmp_path / "errors.csv"

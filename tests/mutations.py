@@ -1,0 +1,157 @@
+"""Mutations: does a test fail when a place in the program is wrong?
+
+    python -m tests.mutations [--places 40] [--seed 0] [--first 0] [--all] [--list]
+
+Draws places by a seed, and changes one at a time in a copy of the project: a comparison is inverted, a whole number is
+one more, a statement is dropped. Then the default tests run, those of the same folder first, until one fails; with
+``--all`` those of every tier. Prints each place with the test that found it, and the share that was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("kernels", "graph", "store", "plan", "planning", "evaluation")
+INVERTED = {
+    ast.Lt: ">=",
+    ast.LtE: ">",
+    ast.Gt: "<=",
+    ast.GtE: "<",
+    ast.Eq: "!=",
+    ast.NotEq: "==",
+    ast.Is: "is not",
+    ast.IsNot: "is",
+    ast.In: "not in",
+    ast.NotIn: "in",
+}
+EVERY_TIER = "not shared_data"
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """Text that takes the place of another one, at byte offsets of a file."""
+
+    file: str
+    line: int
+    kind: str
+    start: int
+    end: int
+    text: str
+
+    def apply(self, root: Path) -> str:
+        """Change the file below a folder, and return the change as a diff."""
+        path = root / self.file
+        before = path.read_bytes()
+        after = before[: self.start] + self.text.encode() + before[self.end :]
+        path.write_bytes(after)
+        lines = (part.decode().splitlines() for part in (before, after))
+        changed = difflib.unified_diff(*lines, lineterm="", n=0)
+        return "\n".join(line for line in changed if line[:2] not in ("--", "++"))
+
+
+def mutations_of(file: str) -> Iterator[Mutation]:
+    """Yield the mutations of a file in the order of their places."""
+    source = (ROOT / file).read_bytes()
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+
+    def replaced(kind: str, first: ast.AST, last: ast.AST, text: str, *, between: bool = False) -> Mutation:
+        begin = (first.end_lineno, first.end_col_offset) if between else (first.lineno, first.col_offset)  # type: ignore[attr-defined]
+        end = (last.lineno, last.col_offset) if between else (last.end_lineno, last.end_col_offset)  # type: ignore[attr-defined]
+        places = [starts[line - 1] + column for line, column in (begin, end)]
+        return Mutation(file, begin[0], kind, *places, text)
+
+    for node in _computing(ast.parse(source)):
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            operator = f" {INVERTED[type(node.ops[0])]} "
+            yield replaced("inverted comparison", node.left, node.comparators[0], operator, between=True)
+        elif isinstance(node, ast.Constant) and type(node.value) is int:
+            yield replaced("off by one", node, node, str(node.value + 1))
+        elif isinstance(node, ast.AugAssign) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
+            yield replaced("dropped statement", node, node, "pass")
+
+
+def _computing(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes inside functions, but those of annotations, defaults and what errors say."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for statement in function.body:
+                yield from _below(statement)
+
+
+def _below(node: ast.AST) -> Iterator[ast.AST]:
+    if isinstance(node, ast.Raise | ast.FunctionDef | ast.AsyncFunctionDef | ast.JoinedStr | ast.Assert):
+        return  # functions inside functions are walked on their own
+    yield node
+    for name, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST) and name != "annotation":
+                yield from _below(child)
+
+
+def drawn(n_places: int, seed: int) -> list[Mutation]:
+    """Return places of the program, as many of each kind as of the others."""
+    files = sorted(str(path.relative_to(ROOT)) for name in FOLDERS for path in (ROOT / "daskfs" / name).glob("*.py"))
+    kinds: dict[str, list[Mutation]] = {}
+    for mutation in (mutation for file in files for mutation in mutations_of(file)):
+        kinds.setdefault(mutation.kind, []).append(mutation)
+    generator = random.Random(seed)
+    shuffled = [generator.sample(found, len(found)) for _, found in sorted(kinds.items())]
+    return [mutation for together in zip(*shuffled, strict=False) for mutation in together][:n_places]
+
+
+def found_by(mutation: Mutation, *, is_all: bool) -> tuple[str, str]:
+    """Return the change, and the first test that fails with it, an empty name where none does."""
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / "project"
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+        changed = mutation.apply(copy)
+        near = copy / "tests" / Path(mutation.file).parts[1]
+        options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", *(("-m", EVERY_TIER) if is_all else ())]
+        for where in ([str(near)] if near.is_dir() else []), []:
+            command = [sys.executable, "-m", "pytest", *options, *where]
+            ended = subprocess.run(
+                command, cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True
+            )
+            if ended.returncode:
+                named = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+                return changed, named[0] if named else f"pytest ended with {ended.returncode}"
+    return changed, ""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Draw and try from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--places", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="go on from this place")
+    parser.add_argument("--all", action="store_true", help="tests of every tier")
+    parser.add_argument("--list", action="store_true", help="only print the places")
+    given = parser.parse_args(arguments)
+    n_found, places = 0, drawn(given.places, given.seed)[given.first :]
+    for number, mutation in enumerate(places, given.first):
+        print(f"{number}: {mutation.file}:{mutation.line} {mutation.kind}", flush=True)
+        if given.list:
+            continue
+        changed, test = found_by(mutation, is_all=given.all)
+        n_found += bool(test)
+        print(f"{changed}\n   {test or 'NOT FOUND'}", flush=True)
+    if not given.list:
+        print(f"{n_found} of {len(places)} found: {100 * n_found / len(places):.0f} %")
+
+
+if __name__ == "__main__":
+    main()
