@@ -80,10 +80,13 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Start a job, go on with it, or say that there is nothing to do."""
+    from daskfs.execution.cluster import ClusterSettings, prepare
     from daskfs.job.job import load_job
-    from daskfs.pipeline import run_job
 
     loaded = load_job(job, overrides or [])
+    prepare(ClusterSettings.of(loaded.cluster.model_dump(), loaded.dask))
+    from daskfs.pipeline import run_job
+
     progress = _progress(quiet, verbose)
     try:
         result = run_job(loaded, progress, overwrite=overwrite, command=_command())

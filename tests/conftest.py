@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle  # noqa: TID251 - of arguments, as keys
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
@@ -54,6 +56,33 @@ def _not_skipped(report: Report) -> Report:
         reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome, report.longrepr = "failed", f"nothing may be skipped here: {reason}"
     return report
+
+
+FIGURES: dict[bytes, str | None] = {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def figures_drawn_once() -> Iterator[None]:
+    """Remember the figures of reports: Matplotlib takes a third of a small run, and tests repeat the same ones."""
+    from daskfs.report import comparisonview, evaluationview, methodview, plots, view
+
+    with pytest.MonkeyPatch.context() as patched:
+        for module in (comparisonview, evaluationview, methodview, view):
+            for name, function in vars(module).copy().items():
+                if getattr(function, "__module__", None) == plots.__name__:
+                    patched.setattr(module, name, _remembered(function))
+        yield
+
+
+def _remembered(draw: Callable[..., str | None]) -> Callable[..., str | None]:
+    @wraps(draw)
+    def remembering(*arguments: Any, **named: Any) -> str | None:
+        key = pickle.dumps((draw.__name__, arguments, named))
+        if key not in FIGURES:
+            FIGURES[key] = draw(*arguments, **named)
+        return FIGURES[key]
+
+    return remembering
 
 
 @pytest.fixture(scope="module")

@@ -127,6 +127,11 @@ class ClusterSettings:
         return bool(self.address or self.scheduler_file)
 
     @property
+    def is_local(self) -> bool:
+        """Whether worker processes start on this machine."""
+        return self.workers > 0 and not self.is_joined and self.slurm is None and self.kubernetes is None
+
+    @property
     def told_to_dask(self) -> dict[str, Any]:
         """What Dask's configuration is to say while the cluster is used."""
         # a nanny's worker has imported NumPy before its own environment is set
@@ -156,6 +161,17 @@ def granted_memory(settings: ClusterSettings, client: Client | None) -> tuple[in
         limits += [int(w.get("memory_limit") or 0) for w in workers]
         threads = max((int(w.get("nthreads") or 1) for w in workers), default=1)
     return min((limit for limit in limits if limit > 0), default=None), threads
+
+
+def prepare(settings: ClusterSettings) -> None:
+    """Begin to start a local cluster, beside what the driver does before it needs one."""
+    if settings.is_local:
+        import dask
+
+        from daskfs.execution.clusters import local
+
+        with dask.config.set(settings.told_to_dask):
+            local.prepare()
 
 
 @contextmanager
@@ -193,7 +209,7 @@ def _serving(settings: ClusterSettings) -> Callable[[ClusterSettings], AbstractC
     elif settings.slurm is not None:
         kind = "slurm"
     else:
-        kind = "local" if settings.kubernetes is None else "kubernetes"
+        kind = "local" if settings.is_local else "kubernetes"
     package = {"slurm": "dask_jobqueue", "kubernetes": "dask_kubernetes"}.get(kind)
     if package is not None and find_spec(package) is None:
         msg = f"cluster.{kind} needs the package {package.replace('_', '-')}: pip install 'daskfs[{kind}]'."

@@ -82,6 +82,7 @@ def _stay(worker: Any) -> None:
             _end(number)
 
     signal.signal(signal.SIGTERM, terminated)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # a fork server blocks it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # it would print a traceback for a heartbeat that is due while the worker closes
     logging.getLogger("tornado.application").setLevel(logging.CRITICAL)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.svm import SVC
 
 from daskfs.kernels.boxqp import BoxProgram, BoxSolution, by_blocks, solve_box
 
@@ -77,6 +76,8 @@ def _solved(program: BoxProgram, y: np.ndarray, cost: np.ndarray, start: np.ndar
 
 def _guessed(K: np.ndarray, y: np.ndarray, cost: np.ndarray) -> np.ndarray:
     """Return LIBSVM's beta; it holds kernels in float32, so its digits end where this begins."""
+    from sklearn.svm import SVC  # takes a second to import
+
     machine = SVC(C=1.0, kernel="precomputed", tol=LIBSVM_TOLERANCE, cache_size=500).fit(K, y, sample_weight=cost)
     beta = np.zeros(y.size)
     beta[machine.support_] = machine.dual_coef_[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from daskfs.report.comparisonview import comparison_page
@@ -47,6 +48,7 @@ def render_comparison(summary: Mapping[str, Any]) -> str:
     return _environment().get_template(_COMPARISON).render(**view, theme=THEME)
 
 
+@lru_cache(maxsize=1)
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup

@@ -137,9 +137,9 @@ def wait_for_units(process: subprocess.Popen[str], stage: str, n_units: int) -> 
 
 
 def worker_processes(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Return the worker processes of a local cluster: the driver's children that take up a worker's memory."""
+    """Return the worker processes of a local cluster: what the driver's fork server has started."""
     children = psutil.Process(process.pid).children(recursive=True)
-    return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+    return [child for child in children if child.ppid() != process.pid]
 
 
 def wait_for_end(workers: list[psutil.Process]) -> None:

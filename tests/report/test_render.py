@@ -18,6 +18,7 @@ import pytest
 
 from daskfs.report.render import render_report
 from daskfs.report.values import MISSING, TIMES
+from tests.conftest import FIGURES
 from tests.report.example import HOSTILE_NAMES, evaluation_of_draws, full_summary
 
 # So that a fresh interpreter finds the tests package.
@@ -185,6 +186,7 @@ def test_absent_parts_are_said() -> None:
 
 
 def test_same_bytes(summary: dict[str, Any], html: str) -> None:
+    FIGURES.clear()
     assert render_report(copy.deepcopy(summary)) == html
     assert render_report(json.loads(json.dumps(summary))) == html
 

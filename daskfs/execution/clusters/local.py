@@ -17,6 +17,7 @@ from daskfs.errors import ClusterError
 from daskfs.execution.cluster import ONE_THREAD, ClusterSettings, granted_memory
 from daskfs.execution.clusters.certificates import made_for_the_run
 from daskfs.execution.clusters.environment import SPAWN_KEY
+from daskfs.execution.clusters.forkserver import METHOD_KEY, begin, start_method
 
 DRIVER_ENDS_THEM = {"DASK_DASKFS__LOCAL_WORKERS": "true"}
 """Tells :mod:`daskfs.execution.worker` to leave the end of local workers to the driver."""
@@ -49,6 +50,18 @@ def _environment_restored() -> Iterator[None]:
                 os.environ[name] = value
 
 
+def prepare() -> None:
+    """Begin to start what workers come from, with Dask's configuration as it is."""
+    _start_tracker()
+    begin(_environment())
+
+
+def _environment() -> dict[str, str]:
+    """Return what nannies let workers have in their environment from the start."""
+    configured = dask.config.get(SPAWN_KEY)
+    return {name: os.environ.get(name, str(value)) for name, value in configured.items() if value is not None}
+
+
 @contextmanager
 def serving(settings: ClusterSettings) -> Iterator[Client]:
     """Yield a client of processes that are started, and ended, here."""
@@ -57,6 +70,7 @@ def serving(settings: ClusterSettings) -> Iterator[Client]:
     _start_tracker()
     with (
         _environment_restored(),
+        dask.config.set({METHOD_KEY: start_method(_environment())}),
         _started(settings, limit, made_for_the_run(settings)) as cluster,
         Client(cluster) as client,
     ):

@@ -1,0 +1,14 @@
+"""What units need of packages: the fork server of local workers imports this once, for all of them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from daskfs.execution.units import FUNCTIONS
+
+STAGES = {name.partition(":")[0] for name in FUNCTIONS.values()}
+LATER = {f"sklearn.{name}" for name in ("cluster", "dummy", "metrics", "model_selection", "neighbors", "svm")}
+"""What stages import when they need it."""
+
+for module in sorted({"distributed", "zarr", "daskfs.execution.worker", *STAGES, *LATER}):
+    import_module(module)
