@@ -62,7 +62,7 @@ def npz_parts(folder: Path, matrix: sp.csr_matrix) -> Path:
     return folder / "parts.npz"
 
 
-def anndata(version: int, form: str = "csr", chunks: int = 7) -> Callable[[Path, sp.csr_matrix], Path]:
+def anndata(version: int, form: str = "csr", chunks: int = 50) -> Callable[[Path, sp.csr_matrix], Path]:
     """A group as AnnData writes it under obsp."""
 
     def write(folder: Path, matrix: sp.csr_matrix) -> Path:
@@ -86,7 +86,7 @@ def h5ad(form: str) -> Callable[[Path, sp.csr_matrix], Path]:
             group = file.create_group("obsp/connectivities")
             group.attrs.update({"encoding-type": f"{form}_matrix", "shape": matrix.shape})
             for name in ("data", "indices", "indptr"):
-                group.create_dataset(name, data=getattr(stored, name), chunks=(7,), compression="gzip")
+                group.create_dataset(name, data=getattr(stored, name), chunks=(50,), compression="gzip")
         return folder / "file.h5ad:obsp" / "connectivities"
 
     return write
@@ -180,7 +180,7 @@ class TestMatrices:
             np.testing.assert_array_equal(edges_in(store), expected)
 
     @pytest.mark.parametrize("on_disk", [False, True])
-    @settings(max_examples=20)
+    @settings(max_examples=12)
     @given(seed=st.integers(0, 10**6), n=st.integers(2, 40), density=st.floats(0.02, 1))
     def test_sorted_in_parts(
         self, tmp_path_factory: pytest.TempPathFactory, on_disk: bool, seed: int, n: int, density: float

@@ -21,6 +21,7 @@ from daskfs.graph.engine import resolved
 from daskfs.graph.spec import Engine, GraphSpec, MixedGraph, Weighting
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.scaling import Scaling
+from daskfs.plan import tiles
 from daskfs.plan.graph import plan_edges, plan_graph, plan_lists, plan_weights
 from daskfs.scoring import find_lists, memory_context, run_all, stored_context
 from daskfs.store import layout
@@ -89,14 +90,15 @@ def test_scaled_by_what_is_known(scaling: Scaling | None, engine: Engine, form: 
         assert graph.recall == 1.0
 
 
+@pytest.mark.usefixtures("small_groups")
 @pytest.mark.parametrize(
     ("X", "least"),
     [
-        (holed(mixture(12000, 12), 0.05), 0.96),
-        (holed(mixture(12000, 12), 0.2), 0.96),
-        (holed(mixture(12000, 12), 0.5), 0.85),
-        (holed(low_rank(6000, 150, 8), 0.5), 0.96),
-        (holed(low_rank(6000, 300, 10), 0.05), 0.96),
+        (holed(mixture(3000, 12), 0.05), 0.96),
+        (holed(mixture(3000, 12), 0.2), 0.96),
+        (holed(mixture(3000, 12), 0.5), 0.85),
+        (holed(low_rank(1900, 150, 8), 0.5), 0.96),
+        (holed(low_rank(1600, 300, 10), 0.05), 0.96),
     ],
     ids=["5 %", "20 %", "50 %", "50 % of many columns", "5 % of projected columns"],
 )
@@ -110,8 +112,8 @@ def test_recall_of_cells(X: FloatArray, least: float) -> None:
 
 
 def test_recall_of_cells_of_sparse_rows() -> None:
-    component = np.random.default_rng(1).integers(0, 8, size=3000)
-    S = sp.random(3000, 300, 0.02, format="csr", random_state=0)
+    component = np.random.default_rng(1).integers(0, 8, size=1300)
+    S = sp.random(1300, 300, 0.02, format="csr", random_state=0)
     S = sp.csr_matrix(S + sp.csr_matrix(sp.random(8, 300, 0.3, format="csr", random_state=1))[component])
     X = holed(S.toarray(), 0.05)
     graph = knn_graph(sp.csr_matrix(X), 10, missing="pairwise", engine="cells")
@@ -123,7 +125,7 @@ def test_recall_of_cells_of_sparse_rows() -> None:
 
 def test_a_sample_without_what_other_rows_lack() -> None:
     """Of sparse rows, of which only one lacks a value, and no cell was cut by it."""
-    X = sp.random(3000, 40, 0.2, format="csr", random_state=0).toarray()
+    X = sp.random(1500, 40, 0.2, format="csr", random_state=0).toarray()
     X[1234, :3] = np.nan
     X[77] = np.nan
     for form in FORMS:
@@ -132,9 +134,10 @@ def test_a_sample_without_what_other_rows_lack() -> None:
         assert (graph.indices[77] == -1).all()
 
 
+@pytest.mark.usefixtures("small_groups")
 @pytest.mark.parametrize("engine", ["exact", "cells"])
 def test_complete_rows_have_the_bits_of_refuse(engine: Engine) -> None:
-    X = mixture(5000, 12)
+    X = mixture(2600, 12)
     refuse, pairwise = (knn_graph(X, 10, engine=engine, missing=missing) for missing in ("refuse", "pairwise"))
     np.testing.assert_array_equal(pairwise.indices, refuse.indices)
     assert pairwise.distances.tobytes() == refuse.distances.tobytes()
@@ -233,20 +236,23 @@ def assert_same(found: Lists, expected: Lists) -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("scaling", [None, "zscore"])
 @pytest.mark.parametrize("engine", ["exact", "cells"])
-def test_tiles(tmp_path: Path, engine: Engine, scaling: Scaling | None, form: Form) -> None:
-    X = form(holed(mixture(3000, 8), 0.25).astype(np.float32))
+def test_tiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine, scaling: Scaling | None, form: Form
+) -> None:
+    monkeypatch.setattr(tiles, "MIN_TILE_BYTES", 2**16)
+    X = form(holed(mixture(2200, 8), 0.25).astype(np.float32))
     spec = GraphSpec(scaling=scaling, engine=engine)
     expected = find_lists(memory_context(X, None, None, "pairwise"), spec, 6)
-    for chunks in ((1024, 3), (2048, 8)):
-        with stored(tmp_path / str(chunks[0]), X, chunks) as context:
-            assert context.tiles.is_pairwise
-            assert_same(find_lists(context, spec, 6), expected)
+    with stored(tmp_path / "data", X, (1024, 3)) as context:
+        assert context.tiles.is_pairwise
+        assert context.tiles.shape.n_bands > 1
+        assert_same(find_lists(context, spec, 6), expected)
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("engine", ["exact", "cells"])
 def test_threads(engine: Engine, form: Form) -> None:
-    X = form(holed(mixture(3000, 40), 0.25))
+    X = form(holed(mixture(1500, 40), 0.25))
     found = []
     for threads in (1, 2):
         with threadpool_limits(threads):
