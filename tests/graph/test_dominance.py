@@ -68,6 +68,7 @@ def job_of(folder: Path, form: str) -> dict[str, Any]:
     return job
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("form", ["dense", "sparse", "incomplete"])
 def test_a_run_warns_once_for_all_methods_on_the_same_neighbors(form: str, tmp_path: Path) -> None:
     warning = WARNING + "transform: {graph: zscore}"
@@ -86,15 +87,17 @@ def test_a_run_warns_once_for_all_methods_on_the_same_neighbors(form: str, tmp_p
         {"transform": {"graph": "log1p"}},
         {"graph": {"metric": "cosine"}},
         {"methods": ["VarianceScore"]},
-        {"data": {"source": "sklearn:digits"}},
+        {"data": {"source": "sklearn:iris"}},
     ],
     ids=lambda blocks: next(iter(blocks)),
 )
+@pytest.mark.cluster
 def test_no_warning(blocks: dict[str, Any], tmp_path: Path) -> None:
     outcome = daskfs("run", write_job(tmp_path, {**job_of(tmp_path, "dense"), **blocks}), "-q")
     assert (outcome.code, outcome.err) == (0, "")
 
 
+@pytest.mark.cluster
 def test_nor_for_a_graph_from_outside(tmp_path: Path) -> None:
     told(lambda: knn_graph(mixed()).save(tmp_path / "lists.zarr"))
     job = {**job_of(tmp_path, "dense"), "graph": {"precomputed": str(tmp_path / "lists.zarr")}}

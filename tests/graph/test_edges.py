@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -80,10 +81,11 @@ class TestOnceMarking:
         marked(context, k)
         edges = edges_of(context, k)
         assert sorted((i, j) for i, j, _ in edges) == sorted(pairs_of(indices))
-        for i, j, length in edges:
-            assert length == pytest.approx(np.linalg.norm(DATA[name][i] - DATA[name][j]), rel=1e-12, abs=1e-15)
+        lower, higher, length = map(np.array, zip(*edges, strict=True))
+        expected = np.linalg.norm(DATA[name][lower] - DATA[name][higher], axis=1)
+        np.testing.assert_allclose(length, expected, rtol=1e-12, atol=1e-15)
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=30)
     @given(st.data())
     def test_any_lists(self, data: st.DataObject) -> None:
         """Lists as an approximate search returns them: not symmetric, with gaps at their ends."""
@@ -122,17 +124,14 @@ class TestOnceMarking:
         assert {(i, j) for i, j, _ in edges_of(context, 4)} == pairs_of(indices[:, :4])
 
     @pytest.mark.usefixtures("small_blocks")
-    @pytest.mark.parametrize("blocks_per_unit", [1, 3, 100])
     @pytest.mark.parametrize(("n", "k"), [(5, 1), (64, 3), (250, 7)])
     @pytest.mark.parametrize(("reach", "missing"), [(2, 0.0), (20, 0.2), (250, 0.9)])
-    @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-    def test_any_number_of_units_marks_the_same(
-        self, blocks_per_unit: int, n: int, k: int, reach: int, missing: float, dtype: type[np.signedinteger[Any]]
-    ) -> None:
+    def test_any_number_of_units_marks_the_same(self, n: int, k: int, reach: int, missing: float) -> None:
         indices, distances = random_lists(n * k, n, k, reach, missing)
-        context = listed_context(indices.astype(dtype), distances)
-        marked(context, k, blocks_per_unit=blocks_per_unit)
-        np.testing.assert_array_equal(context.store.open(layout.EDGE_ONCE.format(NAME, k))[...], once_of(indices))
+        for blocks_per_unit, dtype in [(1, np.int32), (3, np.int64), (100, np.int64)]:
+            context = listed_context(indices.astype(dtype), distances)
+            marked(context, k, blocks_per_unit=blocks_per_unit)
+            np.testing.assert_array_equal(context.store.open(layout.EDGE_ONCE.format(NAME, k))[...], once_of(indices))
 
     @pytest.mark.usefixtures("small_blocks")
     def test_work_in_parts_marks_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,21 +242,20 @@ class TestComponents:
         np.testing.assert_array_equal(sizes[lowest], expected)
 
     @pytest.mark.parametrize("at_once", [3, 64, 2**19])
-    @pytest.mark.parametrize("n_blocks", [1, 7, 60])
-    @pytest.mark.parametrize("n_edges", [0, 30, 150, 600])
-    def test_random_graphs(self, n_edges: int, n_blocks: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_random_graphs(self, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """From isolated nodes only, over many components, to one."""
         monkeypatch.setattr("daskfs.graph.components.EDGES_AT_ONCE", at_once)
-        source, target = np.random.default_rng(n_edges + n_blocks).integers(0, 200, (2, n_edges))
-        self.assert_components(200, source, target, n_blocks)
+        for n_edges, n_blocks in product([0, 30, 150, 600], [1, 7, 60]):
+            source, target = np.random.default_rng(n_edges + n_blocks).integers(0, 200, (2, n_edges))
+            self.assert_components(200, source, target, n_blocks)
 
-    @pytest.mark.parametrize("n_blocks", [1, 5, 999])
+    @pytest.mark.parametrize("n_blocks", [1, 5, 299])
     @pytest.mark.parametrize("cuts", [1, 2, 50])
     def test_chains_that_join_at_the_end(self, cuts: int, n_blocks: int) -> None:
-        source, target = chain(1000, cuts)
-        self.assert_components(1000, source, target, n_blocks)
-        self.assert_components(1000, target, source, n_blocks)
-        self.assert_components(1000, source[::-1], target[::-1], n_blocks)
+        source, target = chain(300, cuts)
+        self.assert_components(300, source, target, n_blocks)
+        self.assert_components(300, target, source, n_blocks)
+        self.assert_components(300, source[::-1], target[::-1], n_blocks)
 
     def test_many_parallel_edges(self) -> None:
         """As many as would wrap to 0 if they were counted in a byte."""
@@ -288,15 +286,14 @@ class CountedPasses:
 
 class TestMedian:
     @pytest.mark.parametrize("held", [0, 4, 2**22])
-    @pytest.mark.parametrize("n", [1, 2, 3, 4, 51, 100])
     @pytest.mark.parametrize("kind", MEDIANS)
-    def test_to_the_bit(self, kind: str, n: int, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_to_the_bit(self, kind: str, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(median, "HELD_VALUES", held)
-        rng = np.random.default_rng(n)
-        for _ in range(2):
+        for n in (1, 2, 3, 4, 51, 100):
+            rng = np.random.default_rng(n)
             values, cuts = MEDIANS[kind](rng, n), np.sort(rng.integers(0, n + 1, 3))
             passes = CountedPasses(np.split(values, cuts))
-            assert streamed_median(passes) == np.median(values)
+            assert streamed_median(passes) == np.median(values), n
             assert passes.count <= median.MEDIAN_PASSES
 
     def test_of_nothing(self) -> None:
@@ -400,7 +397,7 @@ class TestWeights:
 class TestMemory:
     def test_stays_under_the_plan(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(plan, "EDGES_BYTES", 2**22)
-        n, k = 400_000, 10
+        n, k = 200_000, 10
         context = Context(Store(tmp_path), memory_context(np.zeros((n, 1)), None).tiles)
         rng = np.random.default_rng(0)
         chunks = (block_rows(n), k)
@@ -411,7 +408,7 @@ class TestMemory:
         widths: list[Literal["mean", "median"]] = ["mean", "median"]
         stages = plan_edges(n, NAME, k, 0)
         stages += [plan_weights(n, Weighting(NAME, k, "heat", t), 0) for t in widths]
-        assert [stage.n_units for stage in stages] == [7, 1, 1, 1]
+        assert [stage.n_units for stage in stages] == [3, 1, 1, 1]
         create_arrays(context, stages)
         for stage in stages:
             facts = []

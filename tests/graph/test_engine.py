@@ -59,7 +59,7 @@ def test_long_lists_ask_for_more_of_cells_than_of_an_exact_search() -> None:
 @pytest.mark.usefixtures("small_data_are_large")
 def test_rows_without_near_neighbors_are_searched_exactly() -> None:
     """And only those, and only where nobody asked for cells."""
-    X = noise(8000, 128)
+    X = noise(6000, 128)
     exact, auto, cells = (knn_graph(X, 5, engine=engine, recall=0.99) for engine in ("exact", "auto", "cells"))
     assert auto.recall is None
     np.testing.assert_array_equal(auto.indices, exact.indices)
@@ -71,6 +71,7 @@ def test_rows_without_near_neighbors_are_searched_exactly() -> None:
     assert found > 0.98
 
 
+@pytest.mark.cluster
 @pytest.mark.usefixtures("small_data_are_large")
 def test_a_run_says_so(tmp_path: Path) -> None:
     """Of sparse rows, of which few directions keep nothing."""

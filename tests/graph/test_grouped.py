@@ -199,8 +199,8 @@ class TestProjection:
 
     def test_sparse_rows_with_many_columns(self) -> None:
         """Cells and groups are cut in a projection; rows are compared as they are."""
-        component = np.random.default_rng(1).integers(0, 8, size=2500)
-        X = sp.random(2500, 900, 0.01, format="csr", random_state=0)
+        component = np.random.default_rng(1).integers(0, 8, size=1800)
+        X = sp.random(1800, 900, 0.01, format="csr", random_state=0)
         X = sp.csr_matrix(X + sp.csr_matrix(sp.random(8, 900, 0.3, format="csr", random_state=1))[component])
         graph = knn_graph(X, 10, engine="cells")
         assert_sound(X, graph)
@@ -294,8 +294,8 @@ class TestSameBytes:
             assert_same(found_by(context, spec=spec, n_groups=2), expected)
 
     def test_sparse_bands(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(tiles, "MIN_TILE_BYTES", 2**18)
-        X = sp.random(2200, 60, 0.6, format="csr", random_state=0, dtype=np.float32)
+        monkeypatch.setattr(tiles, "MIN_TILE_BYTES", 2**17)
+        X = sp.random(2100, 60, 0.3, format="csr", random_state=0, dtype=np.float32)
         expected = found_by(memory_context(X, None), n_groups=2)
         with stored(tmp_path / "data", X) as context:
             assert context.tiles.shape.n_bands > 1

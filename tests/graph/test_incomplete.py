@@ -112,8 +112,8 @@ def test_recall_of_cells(X: FloatArray, least: float) -> None:
 
 
 def test_recall_of_cells_of_sparse_rows() -> None:
-    component = np.random.default_rng(1).integers(0, 8, size=1300)
-    S = sp.random(1300, 300, 0.02, format="csr", random_state=0)
+    component = np.random.default_rng(1).integers(0, 8, size=1100)
+    S = sp.random(1100, 300, 0.02, format="csr", random_state=0)
     S = sp.csr_matrix(S + sp.csr_matrix(sp.random(8, 300, 0.3, format="csr", random_state=1))[component])
     X = holed(S.toarray(), 0.05)
     graph = knn_graph(sp.csr_matrix(X), 10, missing="pairwise", engine="cells")
@@ -240,7 +240,7 @@ def test_tiles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Engine, scaling: Scaling | None, form: Form
 ) -> None:
     monkeypatch.setattr(tiles, "MIN_TILE_BYTES", 2**16)
-    X = form(holed(mixture(2200, 8), 0.25).astype(np.float32))
+    X = form(holed(mixture(1500, 8), 0.25).astype(np.float32))
     spec = GraphSpec(scaling=scaling, engine=engine)
     expected = find_lists(memory_context(X, None, None, "pairwise"), spec, 6)
     with stored(tmp_path / "data", X, (1024, 3)) as context:
@@ -252,7 +252,7 @@ def test_tiles(
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("engine", ["exact", "cells"])
 def test_threads(engine: Engine, form: Form) -> None:
-    X = form(holed(mixture(1500, 40), 0.25))
+    X = form(holed(mixture(1100, 40), 0.25))
     found = []
     for threads in (1, 2):
         with threadpool_limits(threads):
