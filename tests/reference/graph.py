@@ -73,26 +73,23 @@ def meeting_rows(is_home: ArrayLike, starts: ArrayLike, cell: ArrayLike) -> NDAr
 
     Member i looks into ``cell[starts[i]:starts[i + 1]]``; if it is at home in the group, it is so in the first of them.
     """
-    bounds, cells, home = np.asarray(starts).tolist(), np.asarray(cell).tolist(), np.asarray(is_home).tolist()
-    looks = [set(cells[first:last]) for first, last in itertools.pairwise(bounds)]
-    meets = np.zeros((len(home), len(home)), dtype=bool)
-    for i in range(len(home)):
-        for j in range(len(home)):
-            if i != j and home[i] and cells[bounds[i]] in looks[j]:
-                meets[i, j] = meets[j, i] = True
+    bounds, cells, home = np.asarray(starts), np.asarray(cell), np.asarray(is_home)
+    looks = np.zeros((home.size, cells.max() + 1), dtype=bool)
+    looks[np.repeat(np.arange(home.size), np.diff(bounds)), cells] = True
+    meets: NDArray[np.bool_] = looks[:, cells[bounds[:-1]]] & home  # row j looks into the home of row i
+    meets |= meets.T
+    np.fill_diagonal(meets, False)
     return meets
 
 
 def _euclidean_distances_from(rows: FloatArray, i: int) -> FloatArray:
     """Where a value is NaN, the mean square of the other columns stands for its; no distance without any."""
     squares = (rows - rows[i]) ** 2
-    if not np.isnan(squares).any():
-        squared: FloatArray = squares.sum(axis=1)
-        return np.sqrt(squared)
-    distances = [
-        math.sqrt(row[~np.isnan(row)].mean() * len(row)) if not np.isnan(row).all() else np.inf for row in squares
-    ]
-    return np.array(distances)
+    known = ~np.isnan(squares)
+    n_known = known.sum(axis=1)
+    squared = np.where(known, squares, 0.0).sum(axis=1)
+    share = np.divide(n_known, squares.shape[1])
+    return np.sqrt(np.divide(squared, share, out=np.full(len(rows), np.inf), where=n_known > 0))
 
 
 def _cosine_distances_from(rows: FloatArray, i: int) -> FloatArray:
@@ -109,13 +106,13 @@ def _cosine_distances_from(rows: FloatArray, i: int) -> FloatArray:
 
 def _nearest_first(distances: FloatArray, own_index: int, k: int) -> list[int]:
     """The k nearest indices without the own one; those tied with the nearest that remains go by index."""
-    remaining = sorted((j for j in range(len(distances)) if j != own_index), key=lambda j: distances[j])
+    values = distances.tolist()
+    remaining = sorted((j for j in range(len(values)) if j != own_index), key=values.__getitem__)
     ordered: list[int] = []
     while len(ordered) < k:
-        limit = distances[remaining[0]] * (1 + TIE_TOLERANCE)
-        tied = [j for j in remaining if distances[j] <= limit]
+        limit = values[remaining[len(ordered)]] * (1 + TIE_TOLERANCE)
+        tied = itertools.takewhile(lambda j: values[j] <= limit, remaining[len(ordered) :])  # noqa: B023 - used at once
         ordered.extend(sorted(tied))
-        remaining = remaining[len(tied) :]
     return ordered[:k]
 
 
