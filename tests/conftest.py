@@ -20,6 +20,10 @@ settings.load_profile("daskfs")
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
+# two processes test at a time, and threads that wait for each other take as much again; NumPy reads it when it is
+# first imported. Workers of daskfs have one thread as well.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # SciPy reads it when it is first imported; without it scikit-learn skips its array-API check of estimators
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -326,7 +327,8 @@ class TestSameBytes:
             "    return [array[...].tobytes() for array in arrays]\n"
             "assert found() == found()\n"
         )
-        subprocess.run([sys.executable, "-c", code], check=True)
+        environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+        subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
     @pytest.mark.long
     @pytest.mark.cluster
