@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.cases import each
 
 PACKAGE = Path(__file__).parents[1] / "daskfs"
 ALLOWED = {
@@ -63,16 +66,20 @@ def part_of(module: str) -> str:
     return name if name in {"graph.spec", *API} else pieces[0]
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports_of(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text())
     found = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("daskfs."):
             found.add(part_of(node.module.removeprefix("daskfs.")))
     return found
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
+@each("path", sorted(PACKAGE.rglob("*.py")))
 def test_imports_go_one_way(path: Path) -> None:
     module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
     part = part_of(module)
@@ -99,18 +106,14 @@ def test_only_the_layout_spells_names_in_a_store() -> None:
     for path in PACKAGE.rglob("*.py"):
         if path.name == "layout.py":
             continue
-        strings = {
-            n.value
-            for n in ast.walk(ast.parse(path.read_text()))
-            if isinstance(n, ast.Constant) and isinstance(n.value, str)
-        }
+        strings = {n.value for n in ast.walk(tree_of(path)) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
         assert not strings & set(names), path
         assert not [string for string in strings if string.startswith(folders)], path
 
 
 def test_kernels_know_nothing_of_dask_or_zarr() -> None:
     for path in (PACKAGE / "kernels").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             modules = (
                 [a.name for a in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", None) or ""]
             )
@@ -124,6 +127,7 @@ def test_kernels_know_nothing_of_dask_or_zarr() -> None:
                 }, path
 
 
+@pytest.mark.cluster
 def test_help_needs_no_heavy_import() -> None:
     code = (
         "import sys; sys.argv = ['daskfs', '--help']\n"

@@ -6,7 +6,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -31,6 +31,7 @@ from daskfs.scoring import memory_context
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
+from tests.cases import each
 from tests.graph.lists import NAME, edges_of, listed_context, marked, weighted
 from tests.reference.graph import Weight, binary, cosine, heat, heat_t, knn_lists, union_adjacency
 
@@ -73,8 +74,8 @@ def pairs_of(indices: IntArray) -> set[tuple[int, int]]:
 
 
 class TestOnceMarking:
-    @pytest.mark.parametrize("k", [1, 4, 9])
-    @pytest.mark.parametrize("name", DATA)
+    @each("k", [1, 4, 9])
+    @each("name", DATA)
     def test_each_undirected_edge_once_with_its_length(self, name: str, k: int) -> None:
         indices, distances = knn_lists(DATA[name], k)
         context = listed_context(indices, distances)
@@ -124,8 +125,8 @@ class TestOnceMarking:
         assert {(i, j) for i, j, _ in edges_of(context, 4)} == pairs_of(indices[:, :4])
 
     @pytest.mark.usefixtures("small_blocks")
-    @pytest.mark.parametrize(("n", "k"), [(5, 1), (64, 3), (250, 7)])
-    @pytest.mark.parametrize(("reach", "missing"), [(2, 0.0), (20, 0.2), (250, 0.9)])
+    @each(("n", "k"), [(5, 1), (64, 3), (250, 7)])
+    @each(("reach", "missing"), [(2, 0.0), (20, 0.2), (250, 0.9)])
     def test_any_number_of_units_marks_the_same(self, n: int, k: int, reach: int, missing: float) -> None:
         indices, distances = random_lists(n * k, n, k, reach, missing)
         for blocks_per_unit, dtype in [(1, np.int32), (3, np.int64), (100, np.int64)]:
@@ -160,7 +161,7 @@ class TestOnceMarking:
 
 
 class TestSummary:
-    @pytest.mark.parametrize("name", DATA)
+    @each("name", DATA)
     def test_components_degrees_and_lengths(self, name: str) -> None:
         indices, distances = knn_lists(DATA[name], 3)
         adjacency = union_adjacency(indices, distances, binary())
@@ -186,8 +187,8 @@ class TestSummary:
         assert (summary["n_components"], summary["largest_component"]) == (2, 30)
 
     @pytest.mark.usefixtures("small_blocks")
-    @pytest.mark.parametrize("reach", [1, 8, 300])
-    @pytest.mark.parametrize("missing", [0.0, 0.7, 0.97])
+    @each("reach", [1, 8, 300])
+    @each("missing", [0.0, 0.7, 0.97])
     def test_blocks_do_not_show(self, reach: int, missing: float) -> None:
         """The same summary as of the whole graph at once."""
         indices, distances = random_lists(reach, 300, 3, reach, missing)
@@ -249,8 +250,8 @@ class TestComponents:
             source, target = np.random.default_rng(n_edges + n_blocks).integers(0, 200, (2, n_edges))
             self.assert_components(200, source, target, n_blocks)
 
-    @pytest.mark.parametrize("n_blocks", [1, 5, 299])
-    @pytest.mark.parametrize("cuts", [1, 2, 50])
+    @each("n_blocks", [1, 5, 299])
+    @each("cuts", [1, 2, 50])
     def test_chains_that_join_at_the_end(self, cuts: int, n_blocks: int) -> None:
         source, target = chain(300, cuts)
         self.assert_components(300, source, target, n_blocks)
@@ -300,7 +301,7 @@ class TestMedian:
         assert np.isnan(streamed_median(lambda: iter([np.empty(0)])))
 
     @pytest.mark.usefixtures("small_blocks")
-    @pytest.mark.parametrize("n", [40, 41, 150])
+    @each("n", [40, 41, 150])
     def test_width_of_a_graph(self, n: int) -> None:
         indices, distances = random_lists(n, n, 4, 5, 0.2)
         context = listed_context(indices, distances)
@@ -311,9 +312,9 @@ class TestMedian:
 
 
 class TestWeights:
-    @pytest.mark.parametrize("self_loops", [False, True])
-    @pytest.mark.parametrize("t", ["mean", "median", 0.5, 7.0])
-    @pytest.mark.parametrize("name", ["random", "iris", "two components"])
+    @each("self_loops", [False, True])
+    @each("t", ["mean", "median", 0.5, 7.0])
+    @each("name", ["random", "iris", "two components"])
     def test_heat_degrees(self, name: str, t: float | Literal["mean", "median"], self_loops: bool) -> None:
         lists = knn_lists(DATA[name], 5)
         width = heat_t(*lists, t) if isinstance(t, str) else t
@@ -326,7 +327,7 @@ class TestWeights:
         assert facts["n_edges"] == len(pairs_of(lists[0]))
         assert (facts["n_underflow"], facts["n_isolated"]) == (0, 0)
 
-    @pytest.mark.parametrize(("kind", "weight"), [("binary", binary()), ("cosine", cosine())])
+    @each(("kind", "weight"), [("binary", binary()), ("cosine", cosine())])
     def test_other_weights(self, kind: WeightKind, weight: Weight) -> None:
         indices, distances = knn_lists(np.abs(DATA["random"]), 5, "cosine")
         context = listed_context(indices, distances, "cosine")
@@ -358,7 +359,7 @@ class TestWeights:
         assert (facts["n_edges"], facts["n_underflow"], facts["n_isolated"]) == (4, 2, 2)
         np.testing.assert_array_equal(degrees == 0, [False, False, False, True, True])
 
-    @pytest.mark.parametrize("self_loops", [False, True])
+    @each("self_loops", [False, True])
     def test_every_weight_underflown_names_t(self, self_loops: bool) -> None:
         context = listed_context(*knn_lists(DATA["random"], 3))
         marked(context, 3)

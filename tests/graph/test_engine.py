@@ -15,6 +15,7 @@ from daskfs.graph.engine import cells_do_not_pay, resolved
 from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.plan.graph import plan_graph
 from daskfs.plan.tiles import plan_shape
+from tests.cases import each
 from tests.execution.runs import run_here, write_job
 
 GiB = 2**30
@@ -40,8 +41,8 @@ def test_rows_of_more_than_a_second_are_searched_by_cells() -> None:
     assert graph.recall > 0.97
 
 
-@pytest.mark.parametrize(("n", "m"), [(100_000, 64), (60_000, 200), (25_000, 512), (100_000, 100)])
-@pytest.mark.parametrize("k", [5, 10])
+@each(("n", "m"), [(100_000, 64), (60_000, 200), (25_000, 512), (100_000, 100)])
+@each("k", [5, 10])
 def test_sizes_that_people_have(n: int, m: int, k: int) -> None:
     """Whatever memory a worker has, and whether there are workers at all."""
     for memory in (None, 2 * GiB, 64 * GiB):
@@ -59,7 +60,7 @@ def test_long_lists_ask_for_more_of_cells_than_of_an_exact_search() -> None:
 @pytest.mark.usefixtures("small_data_are_large")
 def test_rows_without_near_neighbors_are_searched_exactly() -> None:
     """And only those, and only where nobody asked for cells."""
-    X = noise(6000, 128)
+    X = noise(8000, 128)
     exact, auto, cells = (knn_graph(X, 5, engine=engine, recall=0.99) for engine in ("exact", "auto", "cells"))
     assert auto.recall is None
     np.testing.assert_array_equal(auto.indices, exact.indices)
@@ -99,7 +100,7 @@ def test_what_the_sample_says_is_weighed_against_sizes() -> None:
     )  # all columns take as long as an exact search
 
 
-@pytest.mark.parametrize(
+@each(
     ("shape", "memory", "chosen", "is_asked"),
     [
         ((60_000, 64), None, "auto", True),

@@ -15,6 +15,7 @@ from sklearn.neighbors import kneighbors_graph
 from daskfs import KNNGraph, LaplacianScore, knn_graph
 from daskfs.kernels.rows import Metric
 from daskfs.kernels.scaling import Scaling
+from tests.cases import each
 from tests.reference.graph import binary, heat, heat_t, knn_lists, union_adjacency
 from tests.reference.scores import laplacian_score
 
@@ -32,7 +33,7 @@ def scaled(values: FloatArray, scaling: Scaling | None) -> FloatArray:
 
 
 class TestKnnGraph:
-    @pytest.mark.parametrize(
+    @each(
         ("metric", "scaling", "sparse"),
         [
             (metric, scaling, sparse)
@@ -55,7 +56,7 @@ class TestKnnGraph:
         with pytest.raises(ValueError, match=r"(?=.*zscore)(?=.*cosine)"):
             knn_graph(sp.csr_matrix(RANDOM), 6, metric="cosine", graph_scaling="zscore")
 
-    @pytest.mark.parametrize("mode", ["distance", "connectivity"])
+    @each("mode", ["distance", "connectivity"])
     def test_csr_is_scikit_learns(self, mode: Any) -> None:
         """Random rows have no ties, about which the two would differ."""
         ours = knn_graph(RANDOM, 4).to_csr(mode)
@@ -76,7 +77,7 @@ class TestKnnGraph:
     def test_complete_graph(self) -> None:
         assert knn_graph(RANDOM, 59).indices.shape == (60, 59)
 
-    @pytest.mark.parametrize(
+    @each(
         ("change", "message"),
         [
             ({"n_neighbors": 60}, r"n_neighbors is 60, and X has n_samples=60"),
@@ -96,8 +97,8 @@ class TestKnnGraph:
         with pytest.raises(ValueError, match=message):
             knn_graph(RANDOM, **change)
 
-    @pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (np.inf, "infinite")])
-    @pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+    @each(("value", "name"), [(np.nan, "NaN"), (np.inf, "infinite")])
+    @each("form", [np.asarray, sp.csr_matrix])
     def test_missing_and_infinite_values_name_the_column(
         self, form: Callable[[Any], Any], value: float, name: str
     ) -> None:
@@ -155,13 +156,13 @@ FORMS = [np.asarray, sp.csr_matrix, sp.csc_matrix, sp.coo_matrix, sp.csr_array]
 class TestGivenMatrix:
     S = union_adjacency(*knn_lists(RANDOM, 5), heat(heat_t(*knn_lists(RANDOM, 5), "mean")))
 
-    @pytest.mark.parametrize("form", FORMS)
+    @each("form", FORMS)
     def test_dense_and_sparse(self, form: Callable[[Any], Any]) -> None:
         found = LaplacianScore(graph=form(self.S)).fit(RANDOM).scores_
         np.testing.assert_allclose(found, laplacian_score(RANDOM, self.S), rtol=1e-11)
         np.testing.assert_allclose(found, LaplacianScore().fit(RANDOM).scores_, rtol=1e-11)
 
-    @pytest.mark.parametrize("form", FORMS)
+    @each("form", FORMS)
     def test_asymmetric_is_symmetrized_by_the_larger_entry(self, form: Callable[[Any], Any]) -> None:
         one_sided = np.random.default_rng(1).uniform(size=(60, 60)) * (
             np.random.default_rng(2).uniform(size=(60, 60)) < 0.1

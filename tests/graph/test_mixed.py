@@ -19,6 +19,7 @@ from daskfs.plan.graph import plan_edges, plan_lists
 from daskfs.scoring import memory_context, run_all
 from daskfs.store import layout
 from daskfs.store.store import Store
+from tests.cases import each
 from tests.reference.labelled import mixed_lists, target_distances
 
 Neighbors = Literal["d", "x"]
@@ -45,10 +46,10 @@ def lists_in(store: Store, lists: MixedGraph) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.asarray(store.open(name.format(lists.name))) for name in names)  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("neighbors", ["d", "x"])
-@pytest.mark.parametrize("standardize", [True, False])
-@pytest.mark.parametrize("scaling", ["zscore", None])
-@pytest.mark.parametrize("share", [0.02, 0.4, 1.0])
+@each("neighbors", ["d", "x"])
+@each("standardize", [True, False])
+@each("scaling", ["zscore", None])
+@each("share", [0.02, 0.4, 1.0])
 def test_every_pair(neighbors: Neighbors, standardize: bool, scaling: Scaling | None, share: float) -> None:
     X, y = rows_and_target(120, share)
     y[:3] = [1.0, 2.0, -4.0]
@@ -61,7 +62,7 @@ def test_every_pair(neighbors: Neighbors, standardize: bool, scaling: Scaling | 
     assert open_rows(store, lists.name) == 0
 
 
-@pytest.mark.parametrize("neighbors", ["d", "x"])
+@each("neighbors", ["d", "x"])
 def test_more_neighbors_than_rows_means_all_others(neighbors: Neighbors) -> None:
     X, y = rows_and_target(9, 0.6)
     lists = MixedGraph(GraphSpec(), neighbors)
@@ -74,7 +75,7 @@ def test_more_neighbors_than_rows_means_all_others(neighbors: Neighbors) -> None
         assert np.isinf(length[8:]).all()
 
 
-@pytest.mark.parametrize("neighbors", ["d", "x"])
+@each("neighbors", ["d", "x"])
 def test_lists_for_fewer_neighbors_are_the_first_entries(neighbors: Neighbors) -> None:
     X, y = rows_and_target(150, 0.5)
     lists = MixedGraph(GraphSpec(), neighbors)
@@ -134,9 +135,7 @@ def test_the_estimator_warns_of_open_rows() -> None:
         SemiSupervisedLaplacianScore(n_neighbors=10, graph=many).fit(X, y)
 
 
-@pytest.mark.parametrize(
-    ("n", "k", "expected"), [(2, 30, 1), (1024, 30, 1023), (1025, 30, 1023), (5000, 30, 209), (10**6, 30, 64)]
-)
+@each(("n", "k", "expected"), [(2, 30, 1), (1024, 30, 1023), (1025, 30, 1023), (5000, 30, 209), (10**6, 30, 64)])
 def test_number_of_candidates(n: int, k: int, expected: int) -> None:
     assert MixedGraph(GraphSpec()).n_candidates(n, k) == expected
     assert MixedGraph(GraphSpec()).n_candidates(n, 500) == min(n - 1, max(1000, expected))

@@ -30,18 +30,19 @@ from daskfs.kernels.scaling import Scaling
 from daskfs.plan.tiles import plan_shape
 from daskfs.scoring import memory_context
 from daskfs.store.tiles import sample_rows
+from tests.cases import each
 
 GiB = 2**30
 
 
-@pytest.mark.parametrize("n", [1, 4095, 4096, 5000, 100_000, 10**7, 10**9])
+@each("n", [1, 4095, 4096, 5000, 100_000, 10**7, 10**9])
 def test_blocks_of_rows_follow_from_the_number_of_rows_alone(n: int) -> None:
     size = block_rows(n)
     assert MIN_BLOCK_ROWS <= size <= MAX_BLOCK_ROWS
     assert size & (size - 1) == 0
 
 
-@pytest.mark.parametrize("n", [10, 4096, 4097, 20_000])
+@each("n", [10, 4096, 4097, 20_000])
 def test_units_of_an_exact_search_ask_about_every_row_once(n: int) -> None:
     units = search_units(n)
     asked = np.concatenate([np.arange(unit.queries.start, unit.queries.stop) for unit in units])
@@ -152,7 +153,7 @@ class TestResolved:
             spec = GraphSpec("cosine", "unit", engine, 0.9, None, 7)
             assert resolved(spec, SHAPES["tall"], GiB) == spec
 
-    @pytest.mark.parametrize(
+    @each(
         ("name", "wanted", "expected"),
         [("wide", 64, 64), ("wide", None, None), ("wide", "auto", "auto"), ("some", 64, None), ("some", "auto", None)],
     )
@@ -163,9 +164,9 @@ class TestResolved:
         assert resolved(GraphSpec(engine="exact", projection=wanted), SHAPES[name]).projection is None
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("scaling", [None, "zscore", "unit", "log1p", "total=7+log1p+unit"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8])
+@each("sparse", [False, True])
+@each("scaling", [None, "zscore", "unit", "log1p", "total=7+log1p+unit"])
+@each("dtype", [np.float64, np.float32, np.uint8])
 def test_part_of_the_rows(dtype: DTypeLike, scaling: Scaling | None, sparse: bool) -> None:
     X = np.random.default_rng(0).integers(0, 9, size=(30, 4)).astype(dtype)
     context = memory_context(sp.csr_matrix(X) if sparse else X, None)

@@ -13,6 +13,7 @@ from daskfs.graph import space as space_module
 from daskfs.graph.space import FORCED_FEATURES, Space, fitted_space
 from daskfs.kernels.cells import BLOCK_ROWS
 from daskfs.kernels.rows import Metric
+from tests.cases import each
 
 FloatArray = NDArray[np.float64]
 
@@ -69,8 +70,8 @@ TYPES: dict[str, NDArray[Any]] = {
 
 
 class TestAllColumns:
-    @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-    @pytest.mark.parametrize("name", TYPES)
+    @each("metric", ["euclidean", "cosine"])
+    @each("name", TYPES)
     def test_distances_stay(self, name: str, metric: Metric) -> None:
         X = TYPES[name]
         space = fitted(X, metric)
@@ -81,8 +82,8 @@ class TestAllColumns:
         expected = expected_squares(X.astype(np.float64), metric) * space.scale**2
         np.testing.assert_allclose(squares_between(rows.astype(np.float64)), expected, rtol=1e-4, atol=1e-12)
 
-    @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-    @pytest.mark.parametrize("name", ["float64", "int8", "1e30", "1e-30", "rows of zeros", "only zeros"])
+    @each("metric", ["euclidean", "cosine"])
+    @each("name", ["float64", "int8", "1e30", "1e-30", "rows of zeros", "only zeros"])
     def test_csr(self, name: str, metric: Metric) -> None:
         X = sp.csr_matrix(TYPES[name])
         space = fitted(X, metric)
@@ -105,7 +106,7 @@ class TestAllColumns:
 
 
 class TestComponents:
-    @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+    @each("metric", ["euclidean", "cosine"])
     def test_principal_directions_keep_what_they_span(self, metric: Metric) -> None:
         X = low_rank(400, 60, 5, noise=0.0)
         rows = fitted(X, metric, 5 if metric == "euclidean" else 6).rows(X).astype(np.float64)
@@ -138,7 +139,7 @@ class TestComponents:
         X = normal(300, FORCED_FEATURES + 1)
         assert fitted(X, "euclidean", "auto").rows(X).shape[1] <= 128
 
-    @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+    @each("metric", ["euclidean", "cosine"])
     def test_sparse_rows_are_turned_and_the_rest_is_kept(self, metric: Metric) -> None:
         X = sp.random(400, 3000, 0.02, format="csr", random_state=0)
         sketch = fitted(X, metric, 128).sketch(X).astype(np.float64)
@@ -182,10 +183,10 @@ class TestComponents:
         assert fitted(X, wanted=50).rows(X).shape[1] == 40
 
 
-@pytest.mark.parametrize("wanted", [None, 40])
-@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@each("wanted", [None, 40])
+@each("metric", ["euclidean", "cosine"])
+@each("sparse", [False, True])
+@each("dtype", [np.float64, np.float32])
 def test_a_row_does_not_depend_on_those_beside_it(
     dtype: type[np.floating[Any]], sparse: bool, metric: Metric, wanted: int | None
 ) -> None:

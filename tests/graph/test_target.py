@@ -26,6 +26,7 @@ from daskfs.scoring import memory_context, run_all
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
+from tests.cases import each
 from tests.reference.labelled import nearest, target_distances
 
 GiB = 2**30
@@ -51,7 +52,7 @@ def partly(n: int, share: float = 0.5) -> np.ndarray:
     return np.where(rng.random(n) < share, rng.normal(size=n).round(2), np.nan)
 
 
-@pytest.mark.parametrize("standardize", [True, False])
+@each("standardize", [True, False])
 def test_lists_of_labelled_rows_and_of_no_others(standardize: bool) -> None:
     y = partly(150)
     indices, distances, _ = written(context_of(y), TargetGraph(standardize), 5)
@@ -84,7 +85,7 @@ def test_units_cover_the_rows_and_are_few(n_samples: int) -> None:
     assert all(block.start % block_rows(n_samples) == 0 for block in blocks)
 
 
-@pytest.mark.parametrize(
+@each(
     ("y", "message"),
     [
         ([np.nan, np.nan], "need two labelled rows, and there are 0 of 2"),

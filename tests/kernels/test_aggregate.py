@@ -7,11 +7,12 @@ import pytest
 from scipy import stats
 
 from daskfs.kernels.aggregate import combine_ranks, rank_agreement, shared_ranks
+from tests.cases import each
 
 NAN = np.nan
 
 
-@pytest.mark.parametrize("direction", ["ascending", "descending"])
+@each("direction", ["ascending", "descending"])
 def test_equal_values_share_their_ranks(direction: str) -> None:
     rng = np.random.default_rng(1)
     values = rng.integers(0, 6, 40).astype(np.float64)
@@ -64,6 +65,6 @@ def test_agreement_is_that_of_scipy() -> None:
     assert rank_agreement(np.tile(np.arange(5.0), (3, 1)))[1] == pytest.approx(1)
 
 
-@pytest.mark.parametrize("ranks", [np.full((2, 3), NAN), np.array([[1.0, 2]]), np.ones((2, 1)), np.ones((2, 4))])
+@each("ranks", [np.full((2, 3), NAN), np.array([[1.0, 2]]), np.ones((2, 1)), np.ones((2, 4))])
 def test_agreement_of_what_tells_nothing_is_none(ranks: np.ndarray) -> None:
     assert rank_agreement(ranks)[1] is None

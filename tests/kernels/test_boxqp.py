@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from daskfs.kernels import boxqp
 from daskfs.kernels.boxqp import BoxProgram, BoxSolution, by_blocks, solve_box
+from tests.cases import each
 from tests.reference.svm import gaussian, minimize, weston
 
 
@@ -133,9 +134,9 @@ class TestRandomPrograms:
 class TestBlocksAndPairs:
     """Blocks of sets may come back to where they were; pairs then lead to better sets, or a path does."""
 
-    @pytest.mark.parametrize("C", [1.0, 1e3])
-    @pytest.mark.parametrize("n_features", [2, 8, 52])
-    @pytest.mark.parametrize("n", [10, 60, 150])
+    @each("C", [1.0, 1e3])
+    @each("n_features", [2, 8, 52])
+    @each("n", [10, 60, 150])
     def test_machines(self, n: int, n_features: int, C: float) -> None:
         X, y = weston(n, 3)
         program = machine_program(gaussian(X[:, :n_features], 1.0 / n_features), y, C)
@@ -230,8 +231,8 @@ class TestFewVariables:
         for start in (0.0, 0.5, 1.0):
             assert solve_box(program, np.array([start])).x.tolist() == [1.0]
 
-    @pytest.mark.parametrize("C", [0.1, 1.0, 100.0])
-    @pytest.mark.parametrize("far", [0.0, 0.5, 3.0])
+    @each("C", [0.1, 1.0, 100.0])
+    @each("far", [0.0, 0.5, 3.0])
     def test_two_rows_of_two_classes(self, far: float, C: float) -> None:
         """alpha = min(C, 1 / (1 - k)), and C where they are the same row."""
         k = np.exp(-far)

@@ -10,14 +10,13 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
+from daskfs.kernels import cells as kernel
 from daskfs.kernels.cells import (
     BLOCK_ROWS,
-    LARGE_CELL,
     MAX_COPIES,
     MAX_GROUPS,
     MAX_MEAN_PROBES,
     MAX_PROBES,
-    PIECE_ROWS,
     Cells,
     Members,
     assign_rows,
@@ -29,6 +28,7 @@ from daskfs.kernels.cells import (
 )
 from daskfs.kernels.neighbors import exact_neighbors
 from daskfs.kernels.rows import prepare_rows
+from tests.cases import each
 
 FloatArray = NDArray[np.float64]
 FloatRows = NDArray[np.float32]
@@ -161,8 +161,8 @@ AWKWARD: dict[str, FloatRows] = {
 
 
 class TestAnyRows:
-    @pytest.mark.parametrize("n_groups", [1, 5])
-    @pytest.mark.parametrize("name", AWKWARD)
+    @each("n_groups", [1, 5])
+    @each("name", AWKWARD)
     def test_sound(self, name: str, n_groups: int) -> None:
         rows = AWKWARD[name]
         cells = trained(rows, n_groups, 16)
@@ -176,7 +176,7 @@ class TestAnyRows:
         assert np.isfinite([cells.group_reach, cells.cell_reach, cells.least_rows]).all()
         np.testing.assert_allclose(cells.cell_sizes.sum(), len(rows), rtol=1e-12)
 
-    @pytest.mark.parametrize("name", [name for name in AWKWARD if len(AWKWARD[name]) > 100])
+    @each("name", [name for name in AWKWARD if len(AWKWARD[name]) > 100])
     def test_every_row_meets_enough(self, name: str) -> None:
         """The cells that a row looks into in its own group hold k others, however far away it is."""
         rows = AWKWARD[name]
@@ -249,7 +249,7 @@ class TestAssignment:
         assert members.is_home.all()
         np.testing.assert_array_equal(np.diff(members.starts), 1)
 
-    @pytest.mark.parametrize("n_columns", [6, 1])
+    @each("n_columns", [6, 1])
     def test_a_row_does_not_depend_on_those_beside_it(self, n_columns: int) -> None:
         """Whole blocks of rows, as bands of any size hold them, give what all rows together do, bit by bit."""
         rows = np.ascontiguousarray(self.rows[:, :n_columns])
@@ -271,7 +271,7 @@ class TestBalance:
         members = assign_rows(rows, cells)
         return np.bincount(members.group[members.is_home], minlength=cells.n_groups)
 
-    @pytest.mark.parametrize("seed", range(3))
+    @each("seed", range(3))
     def test_groups_of_a_skewed_mixture(self, seed: int) -> None:
         """Plain k-means gives far more rows to one group than to the others."""
         rows = mixture(12000, 10, SKEWED, seed)
@@ -298,9 +298,9 @@ CALIBRATED: dict[str, FloatRows] = {
 
 
 class TestCalibration:
-    @pytest.mark.parametrize("recall", [0.9, 0.98])
-    @pytest.mark.parametrize("n_groups", [1, 6])
-    @pytest.mark.parametrize("name", CALIBRATED)
+    @each("recall", [0.9, 0.98])
+    @each("n_groups", [1, 6])
+    @each("name", CALIBRATED)
     def test_true_neighbors_meet(self, name: str, n_groups: int, recall: float) -> None:
         rows = CALIBRATED[name]
         cells = trained(rows, n_groups, max(n_groups, len(rows) // 250), 10, recall)
@@ -346,6 +346,16 @@ class TestCalibration:
         assert share_that_meets(rows, cells, 10) > 0.5
 
 
+LARGE, PIECE = 1024, 128
+
+
+@pytest.fixture
+def smaller_cells_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "LARGE_CELL", LARGE)
+    monkeypatch.setattr(kernel, "PIECE_ROWS", PIECE)
+
+
+@pytest.mark.usefixtures("smaller_cells_are_large")
 class TestLargeCells:
     """A group whose rows were not expected: two cells of very many rows, and a small one between them."""
 
@@ -370,15 +380,15 @@ class TestLargeCells:
         return sizes
 
     def test_small_cells_stay_as_they_are(self) -> None:
-        rows = normal(3000, 3)
-        is_home, starts, cell = self.group(rows, 2900)
+        rows = normal(1000, 3)
+        is_home, starts, cell = self.group(rows, 950)
         found = split_large(lambda members: rows[members], is_home, starts, cell, 10, 0.95, 0)
         np.testing.assert_array_equal(found[0], starts)
         np.testing.assert_array_equal(found[1], cell)
 
-    @pytest.mark.parametrize("identical", [False, True])
+    @each("identical", [False, True])
     def test_sound(self, identical: bool) -> None:
-        n = 6 * LARGE_CELL
+        n = 6 * LARGE
         rows = np.full((n, 3), 0.1, np.float32) if identical else normal(n, 3)
         is_home, starts, cell = self.split(rows, n - 50)
         before = self.group(rows, n - 50)
@@ -389,7 +399,7 @@ class TestLargeCells:
         assert np.unique(np.stack([member, cell]), axis=1).shape[1] == cell.size, "no cell twice"
         sizes = self.home_sizes(is_home, starts, cell)
         assert sum(sizes) == is_home.sum()
-        assert max(sizes) <= LARGE_CELL
+        assert max(sizes) <= LARGE
         # cell 2 stays, and it is the home of the same rows
         np.testing.assert_array_equal(cell[starts[:-1]] == 2, before[2][before[1][:-1]] == 2)
         # nobody looks into a part of a cell that they did not look into: cells 0 and 1 have no part in common
@@ -399,18 +409,18 @@ class TestLargeCells:
 
     def test_identical_rows_are_cut_into_pieces_alike(self) -> None:
         """A last piece of three rows would find no neighbours."""
-        n = 12 * PIECE_ROWS + 3
+        n = 12 * PIECE + 3
         starts = np.arange(n + 1)
         rows, is_home, cell = np.zeros((n, 2), np.float32), np.ones(n, bool), np.zeros(n, np.int32)
         found = split_large(lambda members: rows[members], is_home, starts, cell, 10, 0.95, 0)
         sizes = self.home_sizes(is_home, *found)
-        assert max(sizes[1:]) <= PIECE_ROWS
-        assert min(sizes[1:]) > PIECE_ROWS // 2
+        assert max(sizes[1:]) <= PIECE
+        assert min(sizes[1:]) > PIECE // 2
 
-    @pytest.mark.parametrize("seed", range(4))
+    @each("seed", range(2))
     def test_small_parts_look_beyond_themselves(self, seed: int) -> None:
         """Twenty rows in each of forty directions, beside a crowd: a direction that is a part has too few."""
-        n_crowd = LARGE_CELL + 300
+        n_crowd = LARGE + 300
         rows = np.vstack(
             [np.zeros((n_crowd, 40), np.float32), np.repeat(100 * np.eye(40, dtype=np.float32), 20, axis=0)]
         )
@@ -420,18 +430,18 @@ class TestLargeCells:
         assert min(sizes[cell[first:last]].sum() for first, last in itertools.pairwise(starts)) > 40
 
     def test_neighbors_still_meet(self) -> None:
-        rows = normal(6 * LARGE_CELL, 3)
+        rows = normal(6 * LARGE, 3)
         is_home, starts, cell = self.split(rows, len(rows))
         asked = np.arange(0, len(rows), 3)[:300]
         base = prepare_rows(rows[::3], "euclidean")
         neighbors = 3 * exact_neighbors(base.part(asked // 3), asked // 3, base, 0, 10)[0]
         assert self.share_that_meets(starts, cell, asked, neighbors) > 0.95
-        assert max(self.home_sizes(is_home, starts, cell)) < LARGE_CELL
+        assert max(self.home_sizes(is_home, starts, cell)) < LARGE
 
-    @pytest.mark.parametrize("n_columns", [5, 30])
+    @each("n_columns", [5, 30])
     def test_a_crowd_beside_far_rows(self, n_columns: int) -> None:
         """Centers go to the far rows first: the crowd is cut again, with a reach for as many neighbours as wanted."""
-        n = 2 * LARGE_CELL
+        n = 2 * LARGE
         far = [100 * normal(1, n_columns, 10 + i) + normal(30, n_columns, 40 + i) for i in range(30)]
         rows = np.vstack([normal(n, n_columns), *far])
         is_home, starts, cell = np.ones(len(rows), bool), np.arange(len(rows) + 1), np.zeros(len(rows), np.int32)
@@ -440,7 +450,7 @@ class TestLargeCells:
         base = prepare_rows(rows, "euclidean")
         neighbors = exact_neighbors(base.part(asked), asked, base, 0, 64)[0]
         assert self.share_that_meets(starts, cell, asked, neighbors) > 0.93
-        assert max(self.home_sizes(is_home, starts, cell)) < LARGE_CELL
+        assert max(self.home_sizes(is_home, starts, cell)) < LARGE
 
     def share_that_meets(
         self,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from daskfs.kernels import cellsearch
 from daskfs.kernels.cellsearch import _Best, cell_neighbors, nearest_distinct
 from daskfs.kernels.rows import Metric, metric_distances, metric_rows, squared_distances
+from tests.cases import each
 from tests.kernels.test_neighbors import AWKWARD
 from tests.reference.graph import lists_among, meeting_rows
 
@@ -97,23 +98,23 @@ def normal(n: int = N, d: int = 6, seed: int = 0) -> FloatArray:
 
 
 class TestOrdinaryRows:
-    @pytest.mark.parametrize("sparse", [False, True])
-    @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-    @pytest.mark.parametrize("k", [1, 10, 64])
+    @each("sparse", [False, True])
+    @each("metric", ["euclidean", "cosine"])
+    @each("k", [1, 10, 64])
     def test_reference(self, k: int, metric: Metric, sparse: bool) -> None:
         X = normal()
         cut = cut_by_centers(X)
         assert_exact(search(sp.csr_matrix(X) if sparse else X, cut, k, metric), lists_among(X, k, cut.meets, metric))
 
-    @pytest.mark.parametrize("seed", range(5))
+    @each("seed", range(5))
     def test_any_cut(self, seed: int) -> None:
         """From one cell for all to cells of a few rows."""
         X = normal(seed=seed)
         cut = cut_by_centers(X, n_cells=[1, 2, 5, 30, 120][seed], seed=seed)
         assert_exact(search(X, cut, 7), lists_among(X, 7, cut.meets))
 
-    @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8, np.uint8, np.int64])
-    @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+    @each("dtype", [np.float32, np.float16, np.int8, np.uint8, np.int64])
+    @each("metric", ["euclidean", "cosine"])
     def test_types(self, metric: Metric, dtype: type[np.generic]) -> None:
         """Eight columns of values up to 127: hardly any two pairs are equally long."""
         X = np.random.default_rng(1).integers(0, 128, size=(N, 8)).astype(dtype)
@@ -159,8 +160,8 @@ SCALES = "scales from 1e-20 to 1e20"
 
 
 class TestAwkwardRows:
-    @pytest.mark.parametrize("sparse", [False, True])
-    @pytest.mark.parametrize("name", ROWS)
+    @each("sparse", [False, True])
+    @each("name", ROWS)
     def test_euclidean(self, name: str, sparse: bool) -> None:
         X = ROWS[name]
         cut = cut_by_centers(X)
@@ -169,8 +170,8 @@ class TestAwkwardRows:
             assert_sound(X, found, cut.meets)
             assert_as_near(found, lists_among(X, k, cut.meets), rtol=1e-3 if name == SCALES else RELATIVE)
 
-    @pytest.mark.parametrize("sparse", [False, True])
-    @pytest.mark.parametrize("name", [name for name in ROWS if name != SCALES])
+    @each("sparse", [False, True])
+    @each("name", [name for name in ROWS if name != SCALES])
     def test_cosine(self, name: str, sparse: bool) -> None:
         """Of rows on scales from 1e-20 to 1e20 most lie along an axis, closer to each other than 1 - cos can tell."""
         X = ROWS[name]
@@ -188,7 +189,7 @@ class TestAwkwardRows:
             np.testing.assert_array_equal(indices, expected[0])
             np.testing.assert_allclose(distances / scale, expected[1], rtol=1e-12)
 
-    @pytest.mark.parametrize("apart", [3.0, 10.0, 30.0, 100.0, 1000.0])
+    @each("apart", [3.0, 10.0, 30.0, 100.0, 1000.0])
     def test_products_that_lose_digits(self, apart: float) -> None:
         """Two clusters in one cell: the farther apart, the less a product says of distances inside them. More rows than
         are wanted lie nearly as far as the last one, and all that may be among the nearest are measured.
@@ -198,7 +199,7 @@ class TestAwkwardRows:
         cut = cut_by_hand([[0]] * 400)
         assert_exact(search(X.astype(np.float32), cut, 20), lists_among(X.astype(np.float32), 20, cut.meets))
 
-    @pytest.mark.parametrize("size", [1e15, 1e23, 1e35])
+    @each("size", [1e15, 1e23, 1e35])
     def test_opposite_outliers(self, size: float) -> None:
         """Next to squares of outliers those of ordinary rows are below what float32 holds."""
         X = np.vstack([normal(80, 3), [[size, 0, 0], [-size, 0, 0]]])
@@ -222,7 +223,7 @@ class TestAwkwardRows:
             )
             np.testing.assert_array_equal(distances, 0.0)
 
-    @pytest.mark.parametrize(("n_home", "n_others"), [(200, 200), (600, 98)])
+    @each(("n_home", "n_others"), [(200, 200), (600, 98)])
     def test_a_crowd_is_met_once(self, n_home: int, n_others: int) -> None:
         """Without digits left in the product every pair is a candidate; the nearest of rows with very many are found
         one by one: those of all rows here, or of the others alone. Every second one is a visitor whose first cell this
@@ -291,8 +292,8 @@ class TestWhoMeets:
         assert self.lists([[0], [0], [1]], visitors=(0, 1, 2)) == [[], [], []]
 
 
-@pytest.mark.parametrize("n_members", [40, 2**21])
-@pytest.mark.parametrize("unit", [1.0, 2.0**80, 2.0**-80])
+@each("n_members", [40, 2**21])
+@each("unit", [1.0, 2.0**80, 2.0**-80])
 def test_rows_never_reach_less_far_than_their_last_candidate(n_members: int, unit: float) -> None:
     """However few bits of a squared distance fit the key of an entry beside two row numbers."""
     generator = np.random.default_rng(0)
@@ -321,8 +322,8 @@ class TestSketch:
         cut = self.cut
         return cell_neighbors(X, metric, cut.is_home, cut.starts, cut.cell, 4, self.sketch, width)
 
-    @pytest.mark.parametrize("sparse", [False, True])
-    @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+    @each("sparse", [False, True])
+    @each("metric", ["euclidean", "cosine"])
     def test_any_sketch_will_do_if_every_row_is_measured(self, metric: Metric, sparse: bool) -> None:
         assert_exact(self.found(200, metric, sparse), lists_among(self.X, 4, self.cut.meets, metric))
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 
 from daskfs.kernels.centered import CenteredRows, rows_per_block
+from tests.cases import each
 
 RNG = np.random.default_rng(0)
 X = np.round(RNG.normal(size=(40, 6)) * 16) / 16
@@ -32,7 +32,7 @@ def taken(block: Any, mean: np.ndarray, scale: np.ndarray) -> CenteredRows:
     return rows
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each("form", FORMS)
 def test_products(form: Callable[[np.ndarray], Any]) -> None:
     mean = X.mean(axis=0)
     Z = (X - mean) * SCALE
@@ -53,7 +53,7 @@ def test_one_block_after_the_other() -> None:
             np.testing.assert_allclose(rows.cross(Y[part]), (X[part] - mean).T @ Y[part], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+@each("form", [np.asarray, sp.csr_matrix])
 def test_an_offset_costs_few_digits(form: Callable[[np.ndarray], Any]) -> None:
     scale = np.ones(6)
     expected = taken(X, X.mean(axis=0), scale)
@@ -68,7 +68,7 @@ def test_the_block_of_the_caller_is_left_alone() -> None:
         np.testing.assert_array_equal(block if isinstance(block, np.ndarray) else block.toarray(), X)
 
 
-@pytest.mark.parametrize("n_features", [1, 63, 64, 100, 4096, 10**6])
+@each("n_features", [1, 63, 64, 100, 4096, 10**6])
 def test_heights_are_powers_of_two(n_features: int) -> None:
     height = rows_per_block(n_features)
     assert height & (height - 1) == 0

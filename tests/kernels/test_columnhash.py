@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from daskfs.kernels import columnhash
 from daskfs.kernels.columnhash import column_hashes, first_equal
+from tests.cases import each
 
 
 def matrix() -> np.ndarray:
@@ -24,8 +25,8 @@ def matrix() -> np.ndarray:
 EXPECTED = [0, 1, 2, 3, 4, 2, 6, 0, 8, 2, 10, 11]
 
 
-@pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sp.csr_matrix])
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i2", "i1"])
+@each("form", [np.asarray, np.asfortranarray, sp.csr_matrix])
+@each("dtype", ["f8", "f4", "i2", "i1"])
 def test_types_and_storage_do_not_matter(form: type, dtype: str) -> None:
     found = column_hashes(form(matrix().astype(dtype)), 0)
     np.testing.assert_array_equal(found, column_hashes(matrix(), 0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from daskfs.kernels.comoments import (
     merge_comoments,
     stretch_rows,
 )
+from tests.cases import each
 
 RNG = np.random.default_rng(11)
 
@@ -36,7 +36,7 @@ def mixed(n: int, width: int) -> np.ndarray:
     return X * 10.0 ** RNG.integers(-3, 4, width)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (2, 3), (70, 9), (4096, 8), (5000, 130), (9000, 3)])
+@each("shape", [(1, 1), (2, 3), (70, 9), (4096, 8), (5000, 130), (9000, 3)])
 def test_like_numpy(shape: tuple[int, int]) -> None:
     X = mixed(*shape)
     found = summed(X)
@@ -71,7 +71,7 @@ def test_first_rows_far_from_all_others() -> None:
     np.testing.assert_allclose(correlations(summed(X)), np.corrcoef(X, rowvar=False), atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int16, bool])
+@each("dtype", [np.float32, np.uint8, np.int16, bool])
 def test_types_are_widened_first(dtype: type[np.generic]) -> None:
     X = np.where(RNG.random((300, 5)) < 0.4, 0, RNG.integers(0, 200, size=(300, 5))).astype(dtype)
     np.testing.assert_allclose(correlations(summed(X)), np.corrcoef(X.astype(np.float64), rowvar=False), atol=1e-13)

@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from daskfs.kernels import compiled, plain
 from daskfs.kernels.passes import COMPILED_VALUES, PLAIN, passes_for
+from tests.cases import each
 
 FloatArray = NDArray[np.float64]
 TYPES: list[DTypeLike] = [np.float32, np.float64, np.int16, np.uint8]
@@ -81,7 +82,7 @@ def test_another_order_of_additions_would_show() -> None:
     assert (compiled.weighted_sums(F, weights) != plain.weighted_sums(F[::-1], weights[:, ::-1])).any()
 
 
-@pytest.mark.parametrize("width", [1, 5, 64])
+@each("width", [1, 5, 64])
 def test_bits_do_not_depend_on_the_panel(width: int) -> None:
     rng = np.random.default_rng(1)
     F = panel(rng, 300, 64, np.float32)
@@ -120,6 +121,7 @@ print(compiled._weighted_sums.stats.cache_path)
 """
 
 
+@pytest.mark.cluster
 def test_without_a_place_for_machine_code() -> None:
     """As on clusters whose nodes may write neither to the environment nor to a home: numba would refuse to load."""
     code = f"import numba.core.caching as caching\ncaching.CacheImpl._locator_classes = []\n{WITHOUT_CACHE}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import mutual_info_score
 
 from daskfs.kernels.contingency import class_table, information_gain
 from daskfs.kernels.moments import ROW_BLOCK
+from tests.cases import each
 
 FloatArray = NDArray[np.float64]
 
@@ -20,7 +20,7 @@ def example(n: int, width: int = 5) -> tuple[NDArray[np.int32], NDArray[np.bool_
 
 
 class TestClassTable:
-    @pytest.mark.parametrize("n", [1, 7, 100, 5 * ROW_BLOCK + 3])
+    @each("n", [1, 7, 100, 5 * ROW_BLOCK + 3])
     def test_counts(self, n: int) -> None:
         codes, members, weights = example(n)
         expected = [members[codes == code].sum(axis=0) for code in range(4)]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from daskfs.kernels.cut import cut_features, cut_of, lowest_cut, second_eigenvalue
+from tests.cases import each
 from tests.reference import sselect as reference
 from tests.reference.graph import knn_lists
 
@@ -23,8 +24,8 @@ def words(n: int = 150, seed: int = 0) -> np.ndarray:
 
 
 class TestAgainstTheWholeGraph:
-    @pytest.mark.parametrize("k", [2, 3, 5, 10])
-    @pytest.mark.parametrize("seed", range(3))
+    @each("k", [2, 3, 5, 10])
+    @each("seed", range(3))
     def test_equal_rows_are_one_node_with_the_same_eigenvalue(self, k: int, seed: int) -> None:
         X = words(seed=seed)
         assert len(np.unique(X, axis=0)) < 40
@@ -33,7 +34,7 @@ class TestAgainstTheWholeGraph:
         assert found.value == pytest.approx(reference.second_eigenvalue(reference.graph_of_all_rows(X, k)), abs=1e-12)
         assert found.n_distinct == len(np.unique(X, axis=0))
 
-    @pytest.mark.parametrize("seed", range(3))
+    @each("seed", range(3))
     def test_full_kernel(self, seed: int) -> None:
         X = words(seed=seed) * 1.5
         distinct = np.unique(X, axis=0)
@@ -54,7 +55,7 @@ class TestAgainstTheWholeGraph:
         assert weighted.value == pytest.approx(repeated.value, rel=0.05)
         assert cut_of(X, 3, np.ones(60)) == cut_of(X, 3)
 
-    @pytest.mark.parametrize("seed", range(3))
+    @each("seed", range(3))
     def test_order_and_offset_and_scale(self, seed: int) -> None:
         X = words(seed=seed)
         rows = np.random.default_rng(1).permutation(len(X))
@@ -102,7 +103,7 @@ class TestFallingApart:
         assert (found.n_components, found.n_distinct) == (1, 5)
         assert found.value > 0.5
 
-    @pytest.mark.parametrize("n", [1, 2, 50])
+    @each("n", [1, 2, 50])
     def test_equal_rows_alone_have_no_cut(self, n: int) -> None:
         found = cut_of(np.full((n, 3), 7.0), 5)
         assert np.isnan([found.value, found.kernel_value, found.width]).all()
@@ -114,7 +115,7 @@ class TestFallingApart:
         assert np.isnan(found.value)
         assert found.n_distinct == 0
 
-    @pytest.mark.parametrize("k", [1, 5])
+    @each("k", [1, 5])
     def test_two_distinct_rows(self, k: int) -> None:
         X = np.repeat([[0.0], [1.0]], (6, 4), axis=0)
         found = cut_of(X, k)
@@ -127,7 +128,7 @@ GRID = np.array([0.0, 0.1, 0.2, 0.3])
 
 
 class TestChoice:
-    @pytest.mark.parametrize(
+    @each(
         ("values", "place"),
         [
             ([0.4, 0.3, 0.1, 0.2], 2),
@@ -144,7 +145,7 @@ class TestChoice:
     def test_lowest(self, values: list[float], place: int | None) -> None:
         assert lowest_cut(GRID, np.array(values)) == place
 
-    @pytest.mark.parametrize(
+    @each(
         ("wanted", "n_features", "count"),
         [(None, 1, 1), (None, 2, 1), (None, 61, 30), (None, 1000, 50), (7, 1000, 7), (200, 1000, 200), (9, 4, 4)],
     )

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 from daskfs.kernels.deformed import Deformed, deform
 from daskfs.kernels.deformed import graph_laplacian as laplacian_of
+from tests.cases import each
 from tests.reference import svm as reference
 from tests.reference.svm import gaussian, graph_laplacian, weston
 
@@ -71,7 +72,7 @@ class TestKernel:
         np.testing.assert_allclose(found.values, found.scale * once.values, rtol=1e-12)
         np.testing.assert_array_equal(found.pull, once.pull)
 
-    @pytest.mark.parametrize("column", [0, 3, 5])
+    @each("column", [0, 3, 5])
     def test_derivative(self, seed: int, gamma_intrinsic: float, column: int) -> None:
         """dK~ = P'dKP, and u'dKu with u = P beta: against differences of the kernel a little off to both sides."""
         X, y, K, L = problem(seed)

@@ -15,6 +15,7 @@ from daskfs.kernels.distancegram import (
     exact_deviations,
     shares_of,
 )
+from tests.cases import each
 from tests.kernels.test_distance import marginals
 from tests.reference import distance as reference
 
@@ -47,14 +48,15 @@ def mixed(seed: int, n: int) -> np.ndarray:
     return np.column_stack([X, rng.standard_cauchy((n, 2)), np.full(n, 0.1), 3 - 2 * X[:, 0]])
 
 
-@pytest.mark.parametrize("corrected", [False, True])
+@each("corrected", [False, True])
 def test_equals_the_definition(corrected: bool) -> None:
     X = mixed(0, 160)
     expected = reference.distance_correlations(X, bias_corrected=corrected)
     np.testing.assert_allclose(matrix(X, corrected=corrected), expected, atol=1e-11)
 
 
-@pytest.mark.parametrize("n", [60, 700])
+@pytest.mark.long
+@each("n", [60, 700])
 def test_equals_dcor(n: int) -> None:
     import dcor  # which compiles some at its import
 
@@ -75,7 +77,7 @@ def test_columns_with_others_are_part_of_the_matrix() -> None:
     np.testing.assert_array_equal(whole, whole.T)
 
 
-@pytest.mark.parametrize("corrected", [False, True])
+@each("corrected", [False, True])
 def test_weights_count_rows(corrected: bool) -> None:
     X, weights = mixed(3, 150), np.random.default_rng(0).integers(1, 4, 150)
     weighted = matrix(X, weights.astype(np.float64), corrected=corrected)
@@ -103,7 +105,7 @@ def test_affine_maps_and_the_order_of_rows_change_nothing(seed: int, n: int, sca
 
 
 class TestProducts:
-    @pytest.mark.parametrize("weighted", [False, True])
+    @each("weighted", [False, True])
     def test_are_those_of_the_matrix(self, weighted: bool) -> None:
         rng = np.random.default_rng(5)
         X = mixed(5, 200)

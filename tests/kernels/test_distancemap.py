@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from daskfs.kernels.distance import binned, pair_distance_correlation
 from daskfs.kernels.distancegram import distance_columns, exact_correlations, shares_of
 from daskfs.kernels.distancemap import CodeGram, feature_map, most_components, squares_by_column, with_lost_traces
+from tests.cases import each
 from tests.kernels.test_distance import marginals
 from tests.reference import distance as reference
 
@@ -30,7 +31,7 @@ def exact(X: np.ndarray) -> np.ndarray:
     return exact_correlations(distance_columns(X.T, shares), None, shares)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_within_what_is_promised(seed: int) -> None:
     X = marginals(seed, 2000)
     truth = exact(X)
@@ -97,7 +98,7 @@ class TestComponents:
         assert (found.mean, found.variance, found.error) == (0.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize("n_components", [2, 8])
+@each("n_components", [2, 8])
 def test_error_is_bounded_by_the_angles(n_components: int) -> None:
     rng = np.random.default_rng(5)
     X = np.column_stack([marginals(5, 700)[:, :10], rng.standard_cauchy((700, 4)), np.exp(2 * rng.normal(size=700))])

@@ -15,6 +15,7 @@ from scipy.stats import ks_2samp
 from daskfs.kernels import distributions as module
 from daskfs.kernels.contingency import information_gain
 from daskfs.kernels.distributions import Distributions, distributions, sorted_columns
+from tests.cases import each
 from tests.reference.distributions import bins_of, kolmogorov_smirnov
 
 FloatArray = NDArray[np.float64]
@@ -59,7 +60,7 @@ def assert_same(a: Distributions, b: Distributions, rtol: float = 0.0) -> None:
 
 
 class TestDistance:
-    @pytest.mark.parametrize("n", [2, 3, 10, 333, 20_000])
+    @each("n", [2, 3, 10, 333, 20_000])
     def test_scipy_of_two_classes(self, n: int) -> None:
         F, codes = columns(n)
         expected = np.array([by_scipy(f[codes == 0], f[codes == 1]) for f in F.T])
@@ -67,8 +68,8 @@ class TestDistance:
         expected[found.is_constant] = np.nan
         np.testing.assert_allclose(found.distance, expected, rtol=1e-12)
 
-    @pytest.mark.parametrize("n_classes", [3, 7, 30])
-    @pytest.mark.parametrize("n", [60, 500, 5000])
+    @each("n_classes", [3, 7, 30])
+    @each("n", [60, 500, 5000])
     def test_scipy_of_all_pairs(self, n: int, n_classes: int) -> None:
         F, codes = columns(n, n_classes=n_classes)
         pairs = list(itertools.combinations(range(n_classes), 2))
@@ -99,7 +100,7 @@ class TestDistance:
             np.testing.assert_array_equal(binned(F, codes, n_bins), expected[has_rows])
             np.testing.assert_array_equal(found.gains[n_bins], information_gain(expected))
 
-    @pytest.mark.parametrize("n_classes", [2, 5])
+    @each("n_classes", [2, 5])
     def test_threshold_is_the_first_value_that_reaches_the_distance(self, n_classes: int) -> None:
         F, codes = columns(400, n_classes=n_classes)
         found = distributions(F, codes)
@@ -130,8 +131,8 @@ class TestDistance:
 
 
 class TestBins:
-    @pytest.mark.parametrize("n", [2, 9, 10, 11, 95, 100, 1234])
-    @pytest.mark.parametrize("n_bins", [2, 3, 10, 50])
+    @each("n", [2, 9, 10, 11, 95, 100, 1234])
+    @each("n_bins", [2, 3, 10, 50])
     def test_without_ties_bins_differ_by_one_row(self, n: int, n_bins: int) -> None:
         codes = np.arange(n, dtype=np.int32) % 2
         F = np.random.default_rng(n).permutation(n).astype(np.float64)[:, None]
@@ -139,8 +140,8 @@ class TestBins:
         assert sizes.sum() == n
         assert np.ptp(sizes) <= 1
 
-    @pytest.mark.parametrize("share", [0.001, 0.3, 0.5, 0.999])
-    @pytest.mark.parametrize("n_bins", [2, 10, 17])
+    @each("share", [0.001, 0.3, 0.5, 0.999])
+    @each("n_bins", [2, 10, 17])
     def test_two_values_are_two_bins(self, share: float, n_bins: int) -> None:
         rng = np.random.default_rng(0)
         present = np.arange(5000) < 5000 * share
@@ -174,7 +175,7 @@ class TestBins:
 
 
 class TestWeights:
-    @pytest.mark.parametrize("n_classes", [2, 4])
+    @each("n_classes", [2, 4])
     def test_whole_weights_are_repeated_rows(self, n_classes: int) -> None:
         F, codes = columns(500, n_classes=n_classes)
         weights = np.random.default_rng(1).integers(0, 4, size=500).astype(np.float64)
@@ -183,8 +184,8 @@ class TestWeights:
         expected = distributions(F[rows], codes[rows], (3, 10))
         assert_same(distributions(F, counted, (3, 10), weights), expected)
 
-    @pytest.mark.parametrize("factor", [0.1, 1 / 3, 1e-9, 1e9, 2.0])
-    @pytest.mark.parametrize("n_classes", [2, 4])
+    @each("factor", [0.1, 1 / 3, 1e-9, 1e9, 2.0])
+    @each("n_classes", [2, 4])
     def test_their_scale_does_not_matter(self, factor: float, n_classes: int) -> None:
         F, codes = columns(600, n_classes=n_classes)
         codes = np.maximum(codes, 0)
@@ -233,7 +234,7 @@ class TestBits:
         assert_same(found, distributions(F, codes, (10,), weights), rtol=1e-12 if weighted else 0.0)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32, np.bool_, ">f8"])
+@each("dtype", [np.uint8, np.int16, np.float32, np.bool_, ">f8"])
 def test_other_types_and_read_only(dtype: DTypeLike) -> None:
     F, codes = columns(400)
     F = np.round(F + 5).clip(0, 1 if dtype is np.bool_ else 100).astype(dtype)
@@ -242,7 +243,7 @@ def test_other_types_and_read_only(dtype: DTypeLike) -> None:
     assert_same(distributions(F, codes, (5,)), expected)
 
 
-@pytest.mark.parametrize("n_classes", [2, 300])
+@each("n_classes", [2, 300])
 def test_float32_is_sorted_like_float64(n_classes: int) -> None:
     """Signs, both zeros, subnormal numbers and the largest ones; with weights of 1, which take another way."""
     rng = np.random.default_rng(5)

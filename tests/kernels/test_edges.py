@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from numpy.typing import DTypeLike, NDArray
 
 from daskfs.kernels.plain import EDGE_BLOCK, edge_sums, observed_edge_sums
+from tests.cases import each
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -30,7 +30,7 @@ def dense_form(F: FloatArray, source: IntArray, target: IntArray, weights: Float
     return np.array([f @ L @ f for f in F.T])
 
 
-@pytest.mark.parametrize("n_edges", [1, 50, EDGE_BLOCK, 3 * EDGE_BLOCK + 5])
+@each("n_edges", [1, 50, EDGE_BLOCK, 3 * EDGE_BLOCK + 5])
 def test_dense_laplacian(n_edges: int) -> None:
     source, target, weights = random_edges(100, n_edges)
     F = np.random.default_rng(0).normal(size=(100, 6))
@@ -77,7 +77,7 @@ def test_direction_of_an_edge_does_not_matter() -> None:
     np.testing.assert_array_equal(edge_sums(F, source, target, weights), edge_sums(F, target, source, weights))
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.bool_, np.float16, np.float32])
+@each("dtype", [np.uint8, np.int8, np.int16, np.bool_, np.float16, np.float32])
 def test_narrow_types_never_wrap(dtype: DTypeLike) -> None:
     source, target, weights = random_edges(60, 900)
     F = np.random.default_rng(5).integers(0, 2 if dtype is np.bool_ else 128, size=(60, 3)).astype(dtype)
@@ -93,7 +93,7 @@ def test_no_edges() -> None:
     np.testing.assert_array_equal(edge_sums(np.ones((3, 2)), nothing, nothing, np.empty((1, 0))), np.zeros((1, 2)))
 
 
-@pytest.mark.parametrize("n_edges", [1, 50, EDGE_BLOCK, 3 * EDGE_BLOCK + 5])
+@each("n_edges", [1, 50, EDGE_BLOCK, 3 * EDGE_BLOCK + 5])
 def test_edges_between_rows_that_have_a_value(n_edges: int) -> None:
     """Column by column: the Laplacian, the degrees and the ends of the graph without the other rows."""
     source, target, weights = random_edges(100, n_edges, 2)

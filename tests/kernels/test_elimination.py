@@ -20,6 +20,7 @@ from daskfs.kernels.elimination import (
     spread_along,
 )
 from daskfs.kernels.svm import Machine, fit_machine
+from tests.cases import each
 from tests.reference import svm as reference
 from tests.reference.svm import Setting, gaussian, graph_laplacian, weston
 
@@ -101,7 +102,7 @@ class TestExact:
     def test_rfe(self, n_features: int, gamma: float | None, retrain: bool, laplacian: bool) -> None:
         self.compare(n_features, gamma, rule(retrain=retrain), laplacian=laplacian)
 
-    @pytest.mark.parametrize(("factor", "slack"), [(2.0, "recomputed"), (1.0, "recomputed"), (2.0, "frozen")])
+    @each(("factor", "slack"), [(2.0, "recomputed"), (1.0, "recomputed"), (2.0, "frozen")])
     def test_rmb(
         self, n_features: int, gamma: float | None, retrain: bool, laplacian: bool, factor: float, slack: str
     ) -> None:
@@ -225,7 +226,7 @@ class TestFirstOrderBounds:
         cost = np.where(np.arange(own.size) % 3 == 0, 2 * C, C)
         return kernel, fit_machine(kernel.trained, own, cost), own, cost
 
-    @pytest.mark.parametrize("slack", ["recomputed", "frozen"])
+    @each("slack", ["recomputed", "frozen"])
     def test_agrees_where_a_feature_is_small(self, laplacian: bool, slack: str) -> None:
         """Changes of the bound, not the bound, whose large part stays."""
         kernel, machine, y, cost = self.made(laplacian)
@@ -244,9 +245,9 @@ class TestFirstOrderBounds:
         np.testing.assert_allclose(linear - still, exact - still, rtol=5e-3)
 
 
-@pytest.mark.parametrize("laplacian", [False, True])
-@pytest.mark.parametrize("candidates", ["first_order", "exact"])
-@pytest.mark.parametrize("criterion", ["rfe", "rmb"])
+@each("laplacian", [False, True])
+@each("candidates", ["first_order", "exact"])
+@each("criterion", ["rfe", "rmb"])
 def test_blocks_of_candidates_are_parts_of_all(criterion: str, candidates: str, laplacian: bool) -> None:
     X, y = data(30, 5, 10 if laplacian else 0)
     kernel, own = kernel_of(X[:, :9], y, 1 / 9, laplacian=laplacian)
@@ -274,7 +275,7 @@ def few_left(n_singly: int) -> Callable[..., Rule]:
     return lambda **changed: rule(candidates="first_order", n_singly=n_singly, **changed)
 
 
-@pytest.mark.parametrize("criterion", ["rfe", "rmb"])
+@each("criterion", ["rfe", "rmb"])
 def test_few_features_are_judged_exactly(criterion: str) -> None:
     """Of eight or fewer, each makes up much of a distance."""
     X, y = data(40, 7)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from daskfs.kernels.greedy import filter_redundant, pick_apart, pick_greedily
+from tests.cases import each
 from tests.reference import greedy as reference
 
 
-@pytest.mark.parametrize("absolute", [True, False])
-@pytest.mark.parametrize("seed", range(4))
+@each("absolute", [True, False])
+@each("seed", range(4))
 def test_picks_as_defined(seed: int, absolute: bool) -> None:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(60, 4)) @ rng.normal(size=(4, 12)) + rng.normal(size=(60, 12))

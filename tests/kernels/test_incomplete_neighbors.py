@@ -19,6 +19,7 @@ from daskfs.kernels.cellsearch import cell_neighbors
 from daskfs.kernels.neighbors import MAX_TIES, exact_neighbors
 from daskfs.kernels.products import narrow_bounds, tile_buffer, wide_bounds
 from daskfs.kernels.rows import metric_rows, prepare_rows, squared_distances
+from tests.cases import each
 from tests.kernels.test_cellsearch import assert_as_near, assert_sound, cut_by_centers, cut_by_hand
 from tests.kernels.test_neighbors import AWKWARD, assert_same_lists, normal
 from tests.reference.graph import lists_among
@@ -52,8 +53,8 @@ def neighbors(X: Any, k: int) -> Lists:
 
 @pytest.mark.parametrize("form", FORMS)
 class TestExact:
-    @pytest.mark.parametrize("share", [0.05, 0.6])
-    @pytest.mark.parametrize("name", AWKWARD)
+    @each("share", [0.05, 0.6])
+    @each("name", AWKWARD)
     def test_reference(self, name: str, share: float, form: Form) -> None:
         X = holed(AWKWARD[name], share)
         found, wanted = neighbors(form(X), 6), expected(X, 6)
@@ -98,7 +99,7 @@ class TestExact:
         assert (indices == -1).all()
         assert np.isinf(distances).all()
 
-    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @each("dtype", [np.float32, np.float64])
     def test_types(self, dtype: Any, form: Form) -> None:
         X = holed(normal(300, 20)).astype(dtype)
         found = neighbors(form(X), 8)
@@ -122,7 +123,7 @@ class TestExact:
         nearest[np.isinf(np.take_along_axis(lengths, nearest, axis=1))] = -1
         np.testing.assert_array_equal(found[0][rows], nearest)
 
-    @pytest.mark.parametrize("cut", [1, 35, 57])
+    @each("cut", [1, 35, 57])
     def test_bands_of_which_one_is_complete(self, cut: int, form: Form) -> None:
         """Each band is prepared on its own, as a streamed search does it."""
         X = holed(normal(60), 0.4)
@@ -167,7 +168,7 @@ def test_half_precision() -> None:
 
 
 class TestKernels:
-    @pytest.mark.parametrize("form", FORMS)
+    @each("form", FORMS)
     def test_complete_pairs_have_the_bits_of_complete_rows(self, form: Form) -> None:
         X = normal(80, 11)
         other = np.vstack([X, np.full((1, 11), np.nan)])
@@ -176,8 +177,8 @@ class TestKernels:
         found = squared_distances(incomplete, a, incomplete, b)
         assert found.tobytes() == squared_distances(complete, a, complete, b).tobytes()
 
-    @pytest.mark.parametrize("form", FORMS)
-    @pytest.mark.parametrize("name", ["wine", "far clusters", "offset 1e8", "huge", "tiny", "opposite outliers"])
+    @each("form", FORMS)
+    @each("name", ["wine", "far clusters", "offset 1e8", "huge", "tiny", "opposite outliers"])
     def test_bounds_hold(self, name: str, form: Form) -> None:
         """Of every pair, in float32 and in float64."""
         X = holed(AWKWARD[name], 0.5)
@@ -205,9 +206,9 @@ class TestKernels:
 
 
 class TestCells:
-    @pytest.mark.parametrize("form", FORMS)
-    @pytest.mark.parametrize("share", [0.1, 0.6])
-    @pytest.mark.parametrize("k", [1, 10, 64])
+    @each("form", FORMS)
+    @each("share", [0.1, 0.6])
+    @each("k", [1, 10, 64])
     def test_reference(self, k: int, share: float, form: Form) -> None:
         X = holed(normal(260, 6), share)
         cut = cut_by_centers(normal(260, 6))
@@ -216,7 +217,7 @@ class TestCells:
         assert_sound(X, found, meets)
         assert_as_near(found, lists_among(X, k, meets))
 
-    @pytest.mark.parametrize("name", ["iris", "duplicates", "far clusters", "huge", "tiny", "one column"])
+    @each("name", ["iris", "duplicates", "far clusters", "huge", "tiny", "one column"])
     def test_awkward_rows(self, name: str) -> None:
         X = holed(AWKWARD[name], 0.3)
         cut = cut_by_centers(AWKWARD[name])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 from numpy.typing import DTypeLike
 
 from daskfs.kernels.missing import fill_missing, filled_by_means, has_missing, merge_observed, observed
 from daskfs.kernels.moments import column_moments, merge_moments, merge_tree, tree_moments
 from daskfs.kernels.scaling import row_norms, row_sums, scale_rows
+from tests.cases import each
 
 
 def holes(n: int = 3000, d: int = 7, dtype: DTypeLike = np.float64) -> np.ndarray:
@@ -26,8 +26,8 @@ def as_csr(X: np.ndarray) -> sp.csr_matrix:
     return sp.csr_matrix(X)  # NaN is stored
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("form", [np.array, as_csr, np.asfortranarray])
+@each("dtype", [np.float64, np.float32])
+@each("form", [np.array, as_csr, np.asfortranarray])
 def test_means(form: object, dtype: DTypeLike) -> None:
     X = holes(dtype=dtype)
     means = np.nanmean(X.astype(np.float64), axis=0).astype(dtype)
@@ -39,8 +39,8 @@ def test_means(form: object, dtype: DTypeLike) -> None:
     assert values.tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize("height", [1024, 2048])
-@pytest.mark.parametrize("form", [np.array, as_csr])
+@each("height", [1024, 2048])
+@each("form", [np.array, as_csr])
 def test_bits_do_not_depend_on_bands(form: object, height: int) -> None:
     X = holes(5000) * 0.1
     whole = observed(form(X))  # type: ignore[operator]
@@ -72,8 +72,8 @@ def test_what_must_not_be_changed_is_copied() -> None:
     assert not has_missing(np.ones((2, 2), dtype=np.int8))
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("form", [np.array, as_csr])
+@each("dtype", [np.float64, np.float32])
+@each("form", [np.array, as_csr])
 def test_moments_of_what_is_there(form: object, dtype: DTypeLike) -> None:
     """Each column's are those that it has without the rows that lack it; of dense ones to the bit."""
     X = (holes(20_000) * 0.1 + 1e3).astype(dtype)
@@ -95,8 +95,8 @@ def test_moments_of_what_is_there(form: object, dtype: DTypeLike) -> None:
     assert [extreme[5] for extreme in found.extremes] == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("height", [1024, 4096])
-@pytest.mark.parametrize("form", [np.array, as_csr])
+@each("height", [1024, 4096])
+@each("form", [np.array, as_csr])
 def test_bits_of_observed_moments_do_not_depend_on_bands(form: object, height: int) -> None:
     X = holes(5000) * 0.1
     X[:2048, 2] = np.nan
@@ -113,7 +113,7 @@ def test_bits_of_observed_moments_do_not_depend_on_bands(form: object, height: i
     np.testing.assert_allclose(whole.variance[:5], np.nanvar(X[:, :5], axis=0), rtol=1e-12, atol=1e-20)
 
 
-@pytest.mark.parametrize("form", [np.array, as_csr])
+@each("form", [np.array, as_csr])
 def test_rows_are_measured_by_what_is_there(form: object) -> None:
     X = np.abs(holes(300))
     X[4] = np.nan

@@ -31,6 +31,7 @@ from daskfs.kernels.moments import (
     weighted_column_sums,
     weighted_deviation,
 )
+from tests.cases import each
 
 FloatArray = NDArray[np.float64]
 
@@ -47,7 +48,7 @@ def offset_columns(n: int = 3000, offset: float = 1e8) -> FloatArray:
 
 
 class TestColumnMoments:
-    @pytest.mark.parametrize("offset", [0.0, 1e4, 1e8, -1e8])
+    @each("offset", [0.0, 1e4, 1e8, -1e8])
     def test_an_offset_costs_no_digit(self, offset: float) -> None:
         F = offset_columns(offset=offset)
         moments = column_moments(F)
@@ -78,9 +79,7 @@ class TestColumnMoments:
         np.testing.assert_allclose(moments.mean, mean, rtol=4e-16)
         np.testing.assert_allclose(moments.m2, m2, rtol=1e-12)
 
-    @pytest.mark.parametrize(
-        "dtype", [np.uint8, np.int8, np.int16, np.uint16, np.int64, np.bool_, np.float16, np.float32]
-    )
+    @each("dtype", [np.uint8, np.int8, np.int16, np.uint16, np.int64, np.bool_, np.float16, np.float32])
     def test_narrow_types_never_wrap(self, dtype: DTypeLike) -> None:
         """Sums and deviations leave the range of each type many times over."""
         values = np.random.default_rng(2).integers(0, 2 if dtype is np.bool_ else 128, size=(5000, 3))
@@ -92,8 +91,8 @@ class TestColumnMoments:
         sparse = column_moments(sp.csr_matrix(F if dtype is not np.float16 else F.astype(np.float32)))
         np.testing.assert_allclose(sparse.m2, m2, rtol=1e-12)
 
-    @pytest.mark.parametrize("value", [0.1, 1e8 + 0.1, -1e-30, 1e30])
-    @pytest.mark.parametrize("n", [1, 3, 7, 1000])
+    @each("value", [0.1, 1e8 + 0.1, -1e-30, 1e30])
+    @each("n", [1, 3, 7, 1000])
     def test_constant_column(self, value: float, n: int) -> None:
         moments = column_moments(np.full((n, 2), value))
         assert moments.is_constant.all()
@@ -229,7 +228,7 @@ class TestMerge:
 
 
 class TestWeightedColumnSums:
-    @pytest.mark.parametrize("n", [1, 2, 3, 8, 1024, 1500])
+    @each("n", [1, 2, 3, 8, 1024, 1500])
     def test_bits_do_not_depend_on_width_or_position(self, n: int) -> None:
         rng = np.random.default_rng(4)
         column, weights, others = rng.normal(size=n), rng.uniform(size=n), rng.normal(size=(n, 64))
@@ -246,7 +245,7 @@ class TestWeightedColumnSums:
         np.testing.assert_allclose(weighted_column_sums(weights, A), weights @ A, rtol=1e-11)
         np.testing.assert_allclose(column_sums(A), A.sum(axis=0), rtol=1e-11)
 
-    @pytest.mark.parametrize("function", [column_moments, lambda F: weighted_deviation(F, np.linspace(0, 1, len(F)))])
+    @each("function", [column_moments, lambda F: weighted_deviation(F, np.linspace(0, 1, len(F)))])
     def test_bits_of_what_is_built_on_it(self, function: Callable[[FloatArray], object]) -> None:
         F = offset_columns(2000, offset=3.0)
 
@@ -262,7 +261,7 @@ class TestWeightedColumnSums:
 
 
 class TestWeightedDeviation:
-    @pytest.mark.parametrize("offset", [0.0, 1e8])
+    @each("offset", [0.0, 1e8])
     def test_extended_precision(self, offset: float) -> None:
         F, weights = offset_columns(offset=offset), np.random.default_rng(6).uniform(size=3000)
         weights[::7] = 0.0
@@ -295,7 +294,7 @@ class TestCenteredSums:
             found.add(F[rows], weights[:, rows])
         return found
 
-    @pytest.mark.parametrize("offset", [0.0, 1e8])
+    @each("offset", [0.0, 1e8])
     def test_every_weighting_has_its_own_deviation(self, offset: float) -> None:
         F, weights = offset_columns(offset=offset), np.random.default_rng(9).uniform(size=(3, 3000))
         weights[1, ::3] = 0.0
@@ -353,7 +352,7 @@ class TestClassAndTargetMoments:
         moments = class_moments(np.repeat([[0.1], [0.7]], 7, axis=0), np.repeat([0, 1], 7), 2)
         np.testing.assert_array_equal(moments.m2, 0.0)
 
-    @pytest.mark.parametrize("offset", [0.0, 1e8])
+    @each("offset", [0.0, 1e8])
     def test_comoment(self, offset: float) -> None:
         F, target = offset_columns(2000, offset), np.random.default_rng(9).normal(size=2000) + offset
         exact, y = F.astype(np.longdouble), target.astype(np.longdouble)
@@ -367,8 +366,8 @@ class TestClassAndTargetMoments:
 class TestTree:
     """Moments of bands merge to the same bits for every height of bands that a plan may choose."""
 
-    @pytest.mark.parametrize("width", [3, 700])
-    @pytest.mark.parametrize("sparse", [False, True])
+    @each("width", [3, 700])
+    @each("sparse", [False, True])
     def test_any_height_gives_the_same_bits(self, width: int, sparse: bool) -> None:
         cell = cell_rows(width, sparse)
         n_rows = min(9 * cell + cell // 3, 200_000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 
 from daskfs.kernels.neighbors import MAX_TIES, exact_neighbors, order_with_ties
 from daskfs.kernels.rows import Metric, prepare_rows
+from tests.cases import each
 from tests.reference.graph import TIE_TOLERANCE, knn_lists
 
 FloatArray = NDArray[np.float64]
@@ -88,27 +88,27 @@ AWKWARD = {
 
 
 class TestEuclidean:
-    @pytest.mark.parametrize("name", AWKWARD)
+    @each("name", AWKWARD)
     def test_reference(self, name: str) -> None:
         assert_same_lists(neighbors(AWKWARD[name], 6), knn_lists(AWKWARD[name], 6))
 
-    @pytest.mark.parametrize("name", AWKWARD)
+    @each("name", AWKWARD)
     def test_csr(self, name: str) -> None:
         assert_same_lists(neighbors(sp.csr_matrix(AWKWARD[name]), 6), knn_lists(AWKWARD[name], 6))
 
-    @pytest.mark.parametrize("size", [1e21, 1e22, 3e22, 1e23])
+    @each("size", [1e21, 1e22, 3e22, 1e23])
     def test_opposite_outliers_that_drive_the_rest_below_float32(self, size: float) -> None:
         """Scaled to the outliers, squares of ordinary rows fall among the subnormal numbers of float32."""
         X = np.vstack([normal(50), [[size, 0, 0], [-size, 0, 0]]])
         assert_same_lists(neighbors(X, 5), knn_lists(X, 5))
 
-    @pytest.mark.parametrize("scale", [1.0, 1e-30, 1e30])
+    @each("scale", [1.0, 1e-30, 1e30])
     def test_list_of_all_others(self, scale: float) -> None:
         """n = k + 1."""
         X = normal(9) * scale
         assert_same_lists(neighbors(X, 8), knn_lists(X, 8))
 
-    @pytest.mark.parametrize(
+    @each(
         ("dtype", "sparse"),
         [(dtype, sparse) for dtype in NARROW_TYPES for sparse in (False, True) if not (sparse and dtype is np.float16)],
     )
@@ -161,7 +161,7 @@ class TestManyRows:
         np.testing.assert_array_equal(indices[[0, 1, 2, 3, n - 1]], [[1, 2, 3], [0, 2, 3], [0, 1, 3]] + [[0, 1, 2]] * 2)
         np.testing.assert_allclose(distances, np.sqrt(2), rtol=1e-15)
 
-    @pytest.mark.parametrize("gap", [1e4, 1e5, 1e7])
+    @each("gap", [1e4, 1e5, 1e7])
     def test_far_clusters(self, gap: float) -> None:
         X = far_clusters(2 * MAX_TIES + 800, gap)
         rows = np.arange(0, len(X), 60)
@@ -194,7 +194,7 @@ def brute_force_ties(X: FloatArray, k: int, rows: IntArray) -> Lists:
 
 
 class TestTies:
-    @pytest.mark.parametrize("name", ["iris", "wine", "digits"])
+    @each("name", ["iris", "wine", "digits"])
     def test_order_of_columns_and_sparsity_do_not_change_lists(self, name: str) -> None:
         X = AWKWARD[name]
         expected = neighbors(X, 10)
@@ -220,8 +220,8 @@ class TestTies:
 
 
 class TestCosine:
-    @pytest.mark.parametrize("sparse", [False, True])
-    @pytest.mark.parametrize("name", ["iris", "wine", "digits", "duplicates", "all identical", "huge", "tiny"])
+    @each("sparse", [False, True])
+    @each("name", ["iris", "wine", "digits", "duplicates", "all identical", "huge", "tiny"])
     def test_reference(self, name: str, sparse: bool) -> None:
         X = AWKWARD[name]
         found = neighbors(sp.csr_matrix(X) if sparse else X, 6, "cosine")
@@ -229,7 +229,7 @@ class TestCosine:
         np.testing.assert_array_equal(found[0], expected[0])
         np.testing.assert_allclose(found[1], expected[1], rtol=1e-12, atol=2e-15)
 
-    @pytest.mark.parametrize("sparse", [False, True])
+    @each("sparse", [False, True])
     def test_rows_of_zeros(self, sparse: bool) -> None:
         X = normal(60)
         X[[0, 7, 8, 59]] = 0.0
@@ -239,7 +239,7 @@ class TestCosine:
         np.testing.assert_allclose(found[1], expected[1], rtol=1e-12, atol=1e-15)
         np.testing.assert_allclose(found[1][0], 1.0, rtol=4e-16)
 
-    @pytest.mark.parametrize("sparse", [False, True])
+    @each("sparse", [False, True])
     def test_rows_of_one_direction_are_ties_at_zero(self, sparse: bool) -> None:
         X = np.array([0.1, 0.7, 1.3]) * np.random.default_rng(6).uniform(1e-3, 1e3, size=(40, 1))
         indices, distances = neighbors(sp.csr_matrix(X) if sparse else X, 3, "cosine")
@@ -269,21 +269,21 @@ def by_bands(X: FloatArray, k: int, cuts: list[int], metric: Metric, sparse: boo
 
 
 class TestBands:
-    @pytest.mark.parametrize("sparse", [False, True])
-    @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-    @pytest.mark.parametrize("cut", [20, 35, 57])
+    @each("sparse", [False, True])
+    @each("metric", ["euclidean", "cosine"])
+    @each("cut", [20, 35, 57])
     def test_two_bands_give_the_whole(self, cut: int, metric: Metric, sparse: bool) -> None:
         X = normal(60)
         assert_same_lists(by_bands(X, 4, [cut], metric, sparse), knn_lists(X, 4, metric), rtol=1e-12)
 
-    @pytest.mark.parametrize("cuts", [[1], [2], [3], [11], [10], [1, 2, 3, 4], [4, 8]])
+    @each("cuts", [[1], [2], [3], [11], [10], [1, 2, 3, 4], [4, 8]])
     def test_bands_of_few_rows(self, cuts: list[int]) -> None:
         """A band that holds fewer rows than are asked for gives all it has to every query outside of it."""
         X = normal(12)
         assert_same_lists(by_bands(X, 4, cuts, "euclidean", False), knn_lists(X, 4))
 
-    @pytest.mark.parametrize("first", [0.0, 1e-6])
-    @pytest.mark.parametrize("size", [1e14, 1e20])
+    @each("first", [0.0, 1e-6])
+    @each("size", [1e14, 1e20])
     def test_a_band_of_small_values_asked_from_far_away(self, first: float, size: float) -> None:
         X = np.vstack([first * normal(10), size * normal(10, seed=1)])
         assert_same_lists(by_bands(X, 3, [10], "euclidean", False), knn_lists(X, 3))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.metrics import normalized_mutual_info_score
 
 from daskfs.kernels.nmi import cut_point, normalized_mutual_information
+from tests.cases import each
 from tests.reference.sselect import nmi
 
 FIVE_AND_FIVE = [(1, 0), (2, 0), (3, 0), (2, 1), (3, 1), (4, 0), (4, 1), (5, 0), (1, 1)]
@@ -53,7 +53,7 @@ def test_sides_classes_and_width_change_no_bit(data: st.DataObject) -> None:
     np.testing.assert_array_equal(one_by_one, expected)
 
 
-@pytest.mark.parametrize("counts", [(5, 5), (1, 1), (3, 7), (10, 1), (999_983, 17), (4 * 10**7, 6 * 10**7)])
+@each("counts", [(5, 5), (1, 1), (3, 7), (10, 1), (999_983, 17), (4 * 10**7, 6 * 10**7)])
 def test_a_cut_that_is_the_classes_has_exactly_all_information(counts: tuple[int, int]) -> None:
     found = normalized_mutual_information(np.array([[counts[0]], [0.0]]), np.array(counts, dtype=np.float64))
     assert found[0] == 1.0

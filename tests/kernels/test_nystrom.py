@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from daskfs.kernels.nystrom import LandmarkKernel, LandmarkMachines, landmark_sums, solve_landmarks
+from tests.cases import each
 from tests.reference import svm as reference
 from tests.reference.svm import anchor_laplacian, gaussian, weston
 
@@ -51,7 +52,7 @@ WEIGHTS = np.random.default_rng(1).integers(0, 3, N).astype(float)
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["plain", "weighted"])
 class TestSums:
-    @pytest.mark.parametrize("n_blocks", [1, 7, N])
+    @each("n_blocks", [1, 7, N])
     def test_dense_solution(self, weights: np.ndarray | None, n_blocks: int) -> None:
         X, y, Z = data()
         K = gaussian(X, GAMMA, Z)
@@ -63,7 +64,7 @@ class TestSums:
         assert_predicts(K, found.coefficients[:, 0], expected)
         assert sums["total"] == counts[y != 0].sum()
 
-    @pytest.mark.parametrize("n_anchors", [1, 4, M])
+    @each("n_anchors", [1, 4, M])
     def test_dense_solution_under_a_graph(self, weights: np.ndarray | None, n_anchors: int) -> None:
         X, y, Z = data()
         K = gaussian(X, GAMMA, Z)
@@ -75,7 +76,7 @@ class TestSums:
         assert_predicts(K, found.coefficients[:, 0], expected)
         assert found.scale < 1, "the kernel shrinks"
 
-    @pytest.mark.parametrize("n_anchors", [1, 4, M])
+    @each("n_anchors", [1, 4, M])
     def test_roughness(self, weights: np.ndarray | None, n_anchors: int) -> None:
         """f'Lf from sums is that of S = Z Lambda^-1 Z', whose degrees are the weights of the rows."""
         X, y, Z = data()
@@ -118,7 +119,7 @@ def test_weight_2_is_a_row_twice() -> None:
         np.testing.assert_allclose(values, twice[name], rtol=1e-12, atol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@each("seed", range(3))
 def test_all_rows_as_landmarks_are_ridge_regression(seed: int) -> None:
     """f = K (K + lambda n I)^-1 (y - b): with all rows nothing is left out."""
     X, y = weston(60, seed)
@@ -144,7 +145,7 @@ def test_landmarks_that_are_the_same_row() -> None:
     np.testing.assert_allclose(found[:5], found[M:], atol=1e-3 * np.abs(found).max())
 
 
-@pytest.mark.parametrize("n_anchors", [1, 4, M])
+@each("n_anchors", [1, 4, M])
 def test_a_row_beyond_the_reach_of_all_landmarks(n_anchors: int) -> None:
     """Its kernel values are 0 but for what float64 cannot hold; it has no edge, and nothing is NaN."""
     X, y, Z = data()
@@ -184,7 +185,7 @@ class TestKernel:
         np.testing.assert_allclose(kernel.between_landmarks(), gaussian(left[:6], 0.2), atol=1e-13)
         assert (np.diagonal(kernel.between_landmarks()) == 1.0).all()
 
-    @pytest.mark.parametrize("offset", [0.0, 20.0, 1e3, 1e8])
+    @each("offset", [0.0, 20.0, 1e3, 1e8])
     def test_sparse_as_dense(self, offset: float) -> None:
         """Also where the means are far from 0 and products would lose the digits."""
         X, left, kernel = self.made(offset)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from daskfs.kernels.order import Direction, rank_order, ranks
+from tests.cases import each
 from tests.reference.rankdata import order
 
 SCORES = [0.5, np.nan, 0.2, 0.5, np.inf, np.nan, -1.0, -np.inf, -0.0, 0.0]
 
 
-@pytest.mark.parametrize(
+@each(
     ("direction", "expected"),
     [("ascending", [7, 6, 8, 9, 2, 0, 3, 4, 1, 5]), ("descending", [4, 0, 3, 2, 8, 9, 6, 7, 1, 5])],
 )

@@ -23,6 +23,7 @@ from daskfs.kernels.rescaled import (
     shrunk,
     start_at,
 )
+from tests.cases import each
 
 
 def problem(seed: int, n: int = 40, d: int = 12, c: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -78,7 +79,7 @@ class TestShrunk:
         np.testing.assert_array_equal(np.ptp(shrunk(np.ones((5, 2)), 3.0), axis=0), 0.0)
 
 
-@pytest.mark.parametrize(("gamma", "seed"), [(1e-2, 0), (0.1, 1), (3.0, 1), (3.0, 2), (1e4, 2)])
+@each(("gamma", "seed"), [(1e-2, 0), (0.1, 1), (3.0, 1), (3.0, 2), (1e4, 2)])
 def test_end_is_that_of_coordinate_descent(gamma: float, seed: int) -> None:
     A, P = problem(seed)
     S = A.T @ A
@@ -92,7 +93,7 @@ def test_end_is_that_of_coordinate_descent(gamma: float, seed: int) -> None:
         np.testing.assert_allclose(found[1:], reference[1:], atol=1e-5 * reference.max())
 
 
-@pytest.mark.parametrize("gamma", [1e-3, 1.0, 100.0])
+@each("gamma", [1e-3, 1.0, 100.0])
 def test_no_step_raises_the_objective(gamma: float) -> None:
     A, P = problem(4)
     gram = MatrixGram(A.T @ A)
@@ -108,7 +109,7 @@ def test_no_step_raises_the_objective(gamma: float) -> None:
 class TestPull:
     """SSUFS's steps are of an objective that the pull of its tangent bounds from above."""
 
-    @pytest.mark.parametrize("eta", [1e-3, 1.0, 1e3, 1e6])
+    @each("eta", [1e-3, 1.0, 1e3, 1e6])
     def test_no_step_raises_the_objective_whatever_eta(self, eta: float) -> None:
         A, P = problem(5)
         gram, gamma = MatrixGram(A.T @ A), 1.0
@@ -174,7 +175,7 @@ class TestCertificate:
         assert not found.holds(0.99 * found.worst)
 
 
-@pytest.mark.parametrize("gamma", [1e-9, 1.0, 1e9])
+@each("gamma", [1e-9, 1.0, 1e9])
 def test_nothing_to_fit(gamma: float) -> None:
     gram = MatrixGram(np.eye(4))
     at = advance(gram, start_at(gram.diagonal, 2), np.zeros((4, 2)), gamma)

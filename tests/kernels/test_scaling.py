@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 from sklearn.preprocessing import normalize
@@ -20,6 +19,7 @@ from daskfs.kernels.scaling import (
     row_sums,
     scale_rows,
 )
+from tests.cases import each
 
 FloatArray = NDArray[np.float64]
 
@@ -35,7 +35,7 @@ def scale_of(X: FloatArray) -> ColumnScale:
 
 
 class TestRowNorms:
-    @pytest.mark.parametrize("size", [1.0, 1e-300, 1e300, 1e-160, 1e160])
+    @each("size", [1.0, 1e-300, 1e300, 1e-160, 1e160])
     def test_squares_neither_overflow_nor_underflow(self, size: float) -> None:
         X = sparse_values()
         expected = np.sqrt((X**2).sum(axis=1)) * size
@@ -48,7 +48,7 @@ class TestRowNorms:
         np.testing.assert_array_equal(row_norms(sp.csr_matrix(X)), [5.0, 0.0, 1e200])
         np.testing.assert_array_equal(row_norms(sp.csr_matrix((2, 2))), [0.0, 0.0])
 
-    @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.bool_, np.float32])
+    @each("dtype", [np.uint8, np.int8, np.int16, np.bool_, np.float32])
     def test_narrow_types_never_wrap(self, dtype: DTypeLike) -> None:
         X = np.random.default_rng(1).integers(0, 2 if dtype is np.bool_ else 128, size=(50, 40)).astype(dtype)
         expected = np.sqrt((X.astype(np.float64) ** 2).sum(axis=1))
@@ -76,7 +76,7 @@ class TestScaleRows:
         sparse = scale_rows(sp.csr_matrix(X), "zscore", scale_of(X)).toarray()
         np.testing.assert_allclose(sparse - sparse[0], dense - dense[0], atol=1e-13)
 
-    @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8])
+    @each("dtype", [np.float64, np.float32, np.uint8])
     def test_unit(self, dtype: DTypeLike) -> None:
         X = (sparse_values() * 40).astype(dtype)
         X[3] = 0
@@ -87,14 +87,14 @@ class TestScaleRows:
             assert values.dtype == np.float64
             np.testing.assert_allclose(values, expected, rtol=1e-14)
 
-    @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8, np.int16])
+    @each("dtype", [np.float64, np.float32, np.uint8, np.int16])
     def test_log1p(self, dtype: DTypeLike) -> None:
         X = (sparse_values() * 40).astype(dtype)
         expected = np.log1p(X.astype(np.float64))
         np.testing.assert_array_equal(scale_rows(X, "log1p"), expected)
         np.testing.assert_array_equal(scale_rows(sp.csr_matrix(X), "log1p").toarray(), expected)
 
-    @pytest.mark.parametrize("scaling", ["zscore", "unit", "log1p"])
+    @each("scaling", ["zscore", "unit", "log1p"])
     def test_input_is_left_alone(self, scaling: Scaling) -> None:
         X = sparse_values()
         X.setflags(write=False)
@@ -106,7 +106,7 @@ class TestScaleRows:
 
 
 class TestTotals:
-    @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8])
+    @each("dtype", [np.float64, np.float32, np.uint8])
     def test_sums(self, dtype: DTypeLike) -> None:
         X = (sparse_values() * 40).astype(dtype)
         expected = X.astype(np.float64).sum(axis=1)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from daskfs.kernels.simplex import project_rows
+from tests.cases import each
 from tests.reference.rescaled import project
 
 ROWS = arrays(np.float64, st.tuples(st.integers(1, 5), st.integers(1, 8)), elements=st.floats(-1e3, 1e3, width=32))
@@ -37,7 +37,7 @@ def test_points_of_the_simplex_stay() -> None:
     np.testing.assert_array_equal(project_rows(corners), corners)
 
 
-@pytest.mark.parametrize("offset", [-1e9, 0.0, 1e9])
+@each("offset", [-1e9, 0.0, 1e9])
 def test_equal_values_share(offset: float) -> None:
     np.testing.assert_allclose(project_rows(np.full((2, 5), offset)), 0.2, rtol=1e-6)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from daskfs.kernels.squares import KeptSquares, squared_distances
+from tests.cases import each
 
 
 def direct(X: np.ndarray) -> np.ndarray:
@@ -43,8 +43,8 @@ def test_as_made_directly(seed: int, n: int, d: int, n_steps: int) -> None:
         assert not np.diagonal(kept.values).any()
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("n", [3, 100, 1030])
+@each("order", ["C", "F"])
+@each("n", [3, 100, 1030])
 def test_the_same_bits_whenever_one_begins(n: int, order: str) -> None:
     X = np.asarray(centered(0, n, 23) * np.logspace(-4, 2, 23), order=order)  # so that it is made anew in between
     steps = [np.sort(part) for part in np.array_split(np.arange(22)[::-1], 8)]
@@ -72,7 +72,7 @@ def test_a_column_of_huge_variance_leaves() -> None:
     np.testing.assert_allclose(kept.values, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("factor", [3.0, 10.0, 30.0])
+@each("factor", [3.0, 10.0, 30.0])
 def test_variances_that_fall_step_by_step(factor: float) -> None:
     """Each step leaves a share of what there was, none of them little enough alone."""
     scale = factor ** np.arange(12)

@@ -11,6 +11,7 @@ from sklearn.svm import SVC
 
 from daskfs.kernels import svm
 from daskfs.kernels.svm import Machine, Sphere, find_sphere, fit_machine, is_exact_sphere
+from tests.cases import each
 from tests.reference import svm as reference
 from tests.reference.svm import gaussian, weston
 
@@ -26,9 +27,9 @@ def assert_dual(found: Machine, y: np.ndarray, cost: np.ndarray, tolerance: floa
 
 
 class TestMachine:
-    @pytest.mark.parametrize("C", [0.1, 10.0, 1000.0])
-    @pytest.mark.parametrize("n_features", [1, 2, 8, 52])
-    @pytest.mark.parametrize("n", [10, 50, 120])
+    @each("C", [0.1, 10.0, 1000.0])
+    @each("n_features", [1, 2, 8, 52])
+    @each("n", [10, 50, 120])
     def test_duality(self, n: int, n_features: int, C: float) -> None:
         X, y = weston(n, 0)
         K = gaussian(X[:, :n_features], 1 / n_features)
@@ -68,7 +69,7 @@ class TestMachine:
         found = fit_machine(K, y, np.full(14, C))
         np.testing.assert_allclose(found.beta * y, solved.x, atol=1e-5)
 
-    @pytest.mark.parametrize("weighted", [False, True])
+    @each("weighted", [False, True])
     def test_against_libsvm(self, weighted: bool) -> None:
         X, y = weston(150, 1)
         K = gaussian(X, 1 / 52)
@@ -137,8 +138,8 @@ def assert_smallest(K: np.ndarray, sphere: Sphere) -> None:
 
 
 class TestSphere:
-    @pytest.mark.parametrize("n_features", [1, 2, 8, 52])
-    @pytest.mark.parametrize("n", [2, 30, 100])
+    @each("n_features", [1, 2, 8, 52])
+    @each("n", [2, 30, 100])
     def test_conditions(self, n: int, n_features: int) -> None:
         X, _ = weston(n, 0)
         K = gaussian(X[:, :n_features], 1 / n_features)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from daskfs.kernels import targets
 from daskfs.kernels.targets import SortedTargets
+from tests.cases import each
 from tests.reference.labelled import nearest, target_distances
 
 INT32 = np.dtype(np.int32)
@@ -43,7 +44,7 @@ def test_of_a_long_run_of_ties_the_first_rows_count() -> None:
     assert not lengths.any()
 
 
-@pytest.mark.parametrize("between", ["above", "below", "both"])
+@each("between", ["above", "below", "both"])
 def test_a_run_of_ties_next_to_a_single_value(between: str) -> None:
     """The row of the single value finds the lowest rows on either side, and between both sides the lower ones."""
     y = np.zeros(2001)

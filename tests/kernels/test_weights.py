@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from daskfs.kernels.weights import edge_weights
+from tests.cases import each
 from tests.reference.graph import binary, cosine, heat
 
 LENGTHS = np.array([0.0, 1e-8, 0.3, 1.0, 1.7, 2.0])
 
 
-@pytest.mark.parametrize("t", [1e-3, 0.7, 2.0, 1e6])
+@each("t", [1e-3, 0.7, 2.0, 1e6])
 def test_heat(t: float) -> None:
     expected = [heat(t)(float(length)) for length in LENGTHS]
     np.testing.assert_allclose(edge_weights(LENGTHS, "heat", t), expected, rtol=1e-15)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from daskfs.kernels.grams import Gram, MatrixGram, RowsGram
 from daskfs.kernels.rescaled import Iterate, advance, certificate, objective, start_at, working_set
+from tests.cases import each
 
 N_ROWS, N_FEATURES, GAMMA = 300, 900, 60.0
 
@@ -48,7 +48,7 @@ def solved(gram: Counted, cross: np.ndarray) -> Iterate:
     raise AssertionError
 
 
-@pytest.mark.parametrize("way", ["matrix", "rows"])
+@each("way", ["matrix", "rows"])
 def test_same_minimum_for_a_fifth_of_the_products(way: str) -> None:
     A, cross = rows_and_cross()
     gram = MatrixGram(A.T @ A) if way == "matrix" else RowsGram(A)

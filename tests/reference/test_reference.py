@@ -15,6 +15,7 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.feature_selection import f_classif, r_regression
 from sklearn.neighbors import kneighbors_graph
 
+from tests.cases import each
 from tests.reference.graph import (
     FloatArray,
     IntArray,
@@ -80,7 +81,7 @@ class TestFisherGolden:
         X, y = corrected_iris()
         np.testing.assert_allclose(laplacian_score(X, class_graph(y)), 1 / (1 + fisher(X, y)), rtol=1e-12)
 
-    @pytest.mark.parametrize("load", [load_iris, load_wine])
+    @each("load", [load_iris, load_wine])
     def test_anova_f_of_scikit_learn(self, load: Callable[..., tuple[FloatArray, IntArray]]) -> None:
         X, y = load(return_X_y=True)
         n, c = len(y), len(np.unique(y))
@@ -159,7 +160,7 @@ class TestUciIrisLaplacianScore:
 class TestIdentities:
     """G6 and what follows from the definition."""
 
-    @pytest.mark.parametrize("seed", range(5))
+    @each("seed", range(5))
     def test_geary_is_the_score_with_the_plain_variance(self, seed: int) -> None:
         S = random_weights(seed)
         n = len(S)
@@ -177,7 +178,7 @@ class TestIdentities:
         expected = (n - 1) / n * laplacian_score(F, ring)
         np.testing.assert_allclose([geary_c(f, ring) for f in F.T], expected, rtol=1e-12)
 
-    @pytest.mark.parametrize("seed", range(5))
+    @each("seed", range(5))
     def test_spec_phi_2(self, seed: int) -> None:
         """Zhao, Liu (ICML 2007): the cut of the normalized feature, freed of the trivial eigenvector."""
         S, F = random_weights(seed), random_rows(seed)
@@ -190,7 +191,7 @@ class TestIdentities:
             phi_2.append(cut / (1 - (direction @ trivial) ** 2))
         np.testing.assert_allclose(phi_2, laplacian_score(F, S), rtol=1e-10)
 
-    @pytest.mark.parametrize("seed", range(5))
+    @each("seed", range(5))
     def test_half_the_sum_over_ordered_pairs(self, seed: int) -> None:
         S, F = random_weights(seed), random_rows(seed)
         degrees = S.sum(axis=1)
@@ -199,7 +200,7 @@ class TestIdentities:
             weighted_variance = (degrees * f**2).sum() - (degrees * f).sum() ** 2 / degrees.sum()
             assert score == pytest.approx(numerator / weighted_variance, rel=1e-11)
 
-    @pytest.mark.parametrize(("a", "b"), [(1.0, 100.0), (-1.0, 0.0), (1e-3, 7.0), (250.0, -3.0)])
+    @each(("a", "b"), [(1.0, 100.0), (-1.0, 0.0), (1e-3, 7.0), (250.0, -3.0)])
     def test_a_f_plus_b(self, a: float, b: float) -> None:
         F, y = random_rows(1), np.arange(40) % 3
         S = graph(F, 5, heat(2.0))
@@ -207,7 +208,7 @@ class TestIdentities:
         np.testing.assert_allclose(fisher(a * F + b, y), fisher(F, y), rtol=1e-9)
         np.testing.assert_allclose(variance(a * F + b), a**2 * variance(F), rtol=1e-9)
 
-    @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+    @each("metric", ["euclidean", "cosine"])
     def test_row_permutation(self, metric: Metric) -> None:
         F = random_rows(2)
         shuffled = F[np.random.default_rng(2).permutation(len(F))]
@@ -215,8 +216,8 @@ class TestIdentities:
         permuted = laplacian_score(shuffled, union_adjacency(*knn_lists(shuffled, 5, metric), heat(1.0)))
         np.testing.assert_allclose(permuted, in_order, rtol=1e-11)
 
-    @pytest.mark.parametrize("seed", range(10))
-    @pytest.mark.parametrize("k", [1, 5, 39])
+    @each("seed", range(10))
+    @each("k", [1, 5, 39])
     def test_score_between_0_and_2(self, seed: int, k: int) -> None:
         F = random_rows(seed)
         scores = laplacian_score(F, graph(F, k, heat(1.0)))
@@ -234,8 +235,8 @@ class TestIdentities:
 
 
 class TestIndependentCode:
-    @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-    @pytest.mark.parametrize("k", [1, 4, 10])
+    @each("metric", ["euclidean", "cosine"])
+    @each("k", [1, 4, 10])
     def test_scikit_learn_graph_and_scipy_laplacian(self, metric: Metric, k: int) -> None:
         F = random_rows(4, n=60)
         directed = kneighbors_graph(F, k, mode="distance", metric=metric, include_self=False)
@@ -289,7 +290,7 @@ class TestNeighbors:
         np.testing.assert_array_equal(indices[1], [2, 4, 0, 3])
         np.testing.assert_allclose(distances[1], [0, 1 - np.sqrt(0.5), 1, 1], rtol=1e-15)
 
-    @pytest.mark.parametrize("k", [0, 3])
+    @each("k", [0, 3])
     def test_impossible_k(self, k: int) -> None:
         with pytest.raises(ValueError, match=rf"between 1 and n - 1 = 2, not {k}"):
             knn_lists([[0], [1], [2]], k)
@@ -319,7 +320,7 @@ class TestAdjacency:
         S = union_adjacency(*knn_lists([[1.0, 0.0], [1.0, 1.0]], 1, "cosine"), cosine())
         np.testing.assert_allclose(S[0, 1], np.sqrt(0.5), rtol=1e-15)
 
-    @pytest.mark.parametrize(("statistic", "expected"), [("mean", (1 + 4 + 16) / 3), ("median", 4.0)])
+    @each(("statistic", "expected"), [("mean", (1 + 4 + 16) / 3), ("median", 4.0)])
     def test_t_takes_each_edge_once(self, statistic: Statistic, expected: float) -> None:
         assert heat_t(*knn_lists(self.LINE, 1), statistic) == pytest.approx(expected, rel=1e-15)
 
@@ -388,7 +389,7 @@ class TestLeaveOneOut:
 
 
 class TestScikitFeature:
-    @pytest.mark.parametrize("t", [0.5, 1.0, 3.0])
+    @each("t", [0.5, 1.0, 3.0])
     def test_is_the_paper_with_self_loops_and_another_t(self, t: float) -> None:
         X = random_rows(12)
         S = graph(X, 5, heat(2 * t**2), self_loops=True)

@@ -8,6 +8,7 @@ from scipy.optimize import minimize as scipy_minimize
 from sklearn.neighbors import kneighbors_graph
 from sklearn.svm import SVC
 
+from tests.cases import each
 from tests.reference import svm
 from tests.reference.svm import Setting, gaussian, weston
 
@@ -33,8 +34,8 @@ class TestWeston:
 
 
 class TestPrograms:
-    @pytest.mark.parametrize("seed", range(4))
-    @pytest.mark.parametrize("C", [0.5, 20.0])
+    @each("seed", range(4))
+    @each("C", [0.5, 20.0])
     def test_machine_is_libsvms(self, seed: int, C: float) -> None:
         X, y = weston(40, seed)
         K = gaussian(X[:, :5], 0.2)
@@ -45,7 +46,7 @@ class TestPrograms:
         primal = found.squared_norm / 2 + C * found.slack.sum()
         assert alpha.sum() - found.squared_norm / 2 == pytest.approx(primal, rel=1e-10)
 
-    @pytest.mark.parametrize("seed", range(4))
+    @each("seed", range(4))
     def test_any_program_is_slsqps(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
         A, q, lower = rng.normal(size=(12, 6)), rng.normal(size=12), -rng.random(12)

@@ -1,0 +1,35 @@
+"""Many cases in one test: a case of a few milliseconds is not worth a test of its own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import wraps
+from reprlib import repr as short
+from typing import Any
+
+Test = Callable[..., None]
+
+
+def each(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Test], Test]:
+    """Call a test with one value after the other, given as to ``pytest.mark.parametrize``; the case that fails is noted
+    with its error.
+    """
+    cases = [dict(zip(names, value, strict=True)) if isinstance(names, tuple) else {names: value} for value in values]
+
+    def decorate(test: Test) -> Test:
+        @wraps(test)
+        def looping(*arguments: Any, **named: Any) -> None:
+            for case in cases:
+                try:
+                    test(*arguments, **named, **case)
+                except Exception as error:
+                    error.add_note("with " + ", ".join(f"{name} = {short(value)}" for name, value in case.items()))
+                    raise
+
+        signature = inspect.signature(test)
+        kept = [parameter for name, parameter in signature.parameters.items() if name not in cases[0]]
+        looping.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+        return looping
+
+    return decorate
