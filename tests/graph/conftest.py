@@ -11,8 +11,8 @@ from daskfs.kernels import cells
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spread a few thousand rows over several groups, and cut cells of a thousand rows again."""
-    monkeypatch.setattr(partition, "GROUP_ROWS", 1200)
-    monkeypatch.setattr(cells, "LARGE_CELL", 1000)
+    monkeypatch.setattr(partition, "GROUP_ROWS", 900)
+    monkeypatch.setattr(cells, "LARGE_CELL", 800)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from daskfs.kernels.rows import Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.store import layout
 from daskfs.store.store import Store
+from tests.cases import each
 from tests.sources.objects import folder_as_bucket
 
 FloatArray = NDArray[np.float64]
@@ -157,7 +159,7 @@ class TestMatrices:
         np.testing.assert_array_equal(edges_in(store), union(matrix))
         assert facts["n_edges"] == np.count_nonzero(np.triu(union(matrix), 1))
 
-    @pytest.mark.parametrize("dtype", [np.float32, np.int8, np.uint16, np.bool_])
+    @each("dtype", [np.float32, np.int8, np.uint16, np.bool_])
     @pytest.mark.parametrize("form", ["npz csr", "npz coo", "zarr 3", "zarr 2"])
     def test_types(self, tmp_path: Path, form: str, dtype: type[np.generic]) -> None:
         matrix = sp.csr_matrix((one_sided() * 9).astype(dtype))
@@ -179,9 +181,8 @@ class TestMatrices:
             store_graph(store, open_graph(graph), 3, 0)
             np.testing.assert_array_equal(edges_in(store), expected)
 
-    @pytest.mark.parametrize("on_disk", [False, True])
-    @settings(max_examples=12)
-    @given(seed=st.integers(0, 10**6), n=st.integers(2, 40), density=st.floats(0.02, 1))
+    @settings(max_examples=14)
+    @given(on_disk=st.booleans(), seed=st.integers(0, 10**6), n=st.integers(2, 40), density=st.floats(0.02, 1))
     def test_sorted_in_parts(
         self, tmp_path_factory: pytest.TempPathFactory, on_disk: bool, seed: int, n: int, density: float
     ) -> None:
@@ -245,13 +246,12 @@ class TestMatrices:
 class TestLists:
     @pytest.mark.parametrize("scaling", [None, "zscore", "unit"])
     @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-    @pytest.mark.parametrize("k", [2, 6])
     def test_scores_of_the_graph_that_the_estimator_finds(
-        self, tmp_path: Path, metric: Metric, scaling: Scaling | None, k: int
+        self, tmp_path: Path, metric: Metric, scaling: Scaling | None
     ) -> None:
         """The metric and scaling are those of the lists, as with a :class:`KNNGraph`."""
         path = saved(tmp_path, 6, metric, scaling)
-        for weights in ("heat", "binary"):
+        for weights, k in product(("heat", "binary"), (2, 6)):
             found = LaplacianScore(n_neighbors=k, weights=weights, graph=path).fit(X).scores_
             expected = LaplacianScore(n_neighbors=k, weights=weights, metric=metric, graph_scaling=scaling).fit(X)
             np.testing.assert_array_equal(found, expected.scores_)
@@ -453,7 +453,7 @@ def entry(value: float, row: int = 5, column: int = 9) -> sp.csr_matrix:
 
 
 @pytest.mark.parametrize("form", [None, "npz csr", "npz csc", "npz coo", "zarr 3", "zarr 2 csc"])
-@pytest.mark.parametrize(
+@each(
     ("matrix", "message"),
     [
         (entry(np.nan), "contains NaN: row 5, column 9 holds nan"),
@@ -464,7 +464,6 @@ def entry(value: float, row: int = 5, column: int = 9) -> sp.csr_matrix:
         (one_sided(N - 1), r"has shape \(59, 59\), and X has n_samples=60: a weight for every pair of rows"),
         (one_sided()[:, :-1], r"has shape \(60, 59\), and X has n_samples=60"),
     ],
-    ids=["NaN", "infinite", "negative", "empty", "loops only", "another size", "not square"],
 )
 def test_bad_matrices_alike_in_memory_and_in_files(
     tmp_path: Path, form: str | None, matrix: sp.csr_matrix, message: str

@@ -101,7 +101,7 @@ DATA: dict[str, Callable[[int], Rows]] = {
     "few rows": lambda n: normal(n // 40, 5),
     "csr": lambda n: sp.random(n, 60, 0.08, format="csr", random_state=0),
 }
-N = 2600
+N = 1900
 METRICS: tuple[Metric, ...] = ("euclidean", "cosine")
 TELLING = ("mixture", "half identical", "rows of zeros", "offset 1e8")
 """Where cosines are another matter than lengths."""
@@ -142,7 +142,7 @@ class TestAnyRows:
         X = DATA[name](n)
         assert_as_good_as_it_says(X, knn_graph(X, k, metric=metric, engine="cells"))
 
-    @pytest.mark.parametrize(("k", "n"), [(1, 2600), (64, 6600)])
+    @pytest.mark.parametrize(("k", "n"), [(1, N), (64, 5000)])
     def test_numbers_of_neighbors(self, k: int, n: int) -> None:
         X = mixture(n, 10)
         graph = knn_graph(X, k, engine="cells")
@@ -264,7 +264,7 @@ def stored(folder: Path, X: Rows, chunks: tuple[int, int] = (4096, 64)) -> Itera
 class TestSameBytes:
     """Four groups of rows, whatever holds X and whoever searches."""
 
-    X = mixture(3000, 10, SKEWED, sort=True).astype(np.float32)
+    X = mixture(2100, 10, SKEWED, sort=True).astype(np.float32)
 
     def test_tiles(self, tmp_path: Path) -> None:
         expected = found_by(memory_context(self.X, None), n_groups=4)

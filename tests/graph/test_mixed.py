@@ -112,8 +112,9 @@ def test_with_k_unlabelled_candidates_no_row_is_open() -> None:
     assert open_rows(store, lists.name) == 0
 
 
+@pytest.mark.usefixtures("small_merges")
 def test_units_and_merges_of_any_size_write_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = rows_and_target(9000, 0.3)
+    X, y = rows_and_target(1500, 0.3)
     lists = MixedGraph(GraphSpec(scaling="zscore"))
     whole = lists_in(built(X, y, lists, 10), lists)
     monkeypatch.setattr(target, "UNIT_ROWS", 1)
