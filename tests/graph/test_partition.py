@@ -84,7 +84,7 @@ class TestPartitioning:
         for plan, memory in zip(plans, (64 * GiB, GiB, GiB // 4, GiB // 16), strict=True):
             assert plan.max_members * per_row <= max(memory, 160 * per_row)
 
-    @settings(max_examples=150)
+    @settings(max_examples=80)
     @given(
         st.integers(2, 10**9),
         st.integers(1, 10**6),
