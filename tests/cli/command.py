@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import io
 import json
 import sys
@@ -13,11 +14,15 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import typer
 import yaml
 
 from daskfs.cli import run_command_line
 
 N_SAMPLES, N_FEATURES = 30, 4
+
+# Typer builds all commands from their functions at each call, which a process makes once
+BUILT = mock.patch.object(typer.main, "get_command", functools.cache(typer.main.get_command))
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,8 @@ def daskfs(*arguments: object) -> Outcome:
     out, err = io.StringIO(), io.StringIO()
     argv = ["daskfs", *(str(argument) for argument in arguments)]
     code = 0
-    with mock.patch.object(sys, "argv", argv), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    called = mock.patch.object(sys, "argv", argv)
+    with BUILT, called, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             run_command_line()
         except SystemExit as stop:
