@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -47,13 +48,15 @@ DROPPED = 50
 
 def versions() -> dict[str, str]:
     """Return the versions of everything that has a say in the result."""
-    found = {"daskfs": __version__, "python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    return {"daskfs": __version__, "python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}}
+
+
+@cache
+def _version(library: str) -> str:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def stage_facts(context: Context, stage: Stage) -> dict[str, Any]:
