@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import psutil
 import yaml
 from distributed import Client, LocalCluster
 
 from daskfs.errors import RunStoppedError
+from daskfs.execution.clusters.forkserver import METHOD_KEY
+from daskfs.execution.clusters.local import prepare
 from daskfs.execution.progress import Silent
 from daskfs.plan.stages import Stage
 from daskfs.store.ledger import Ledger
@@ -76,18 +79,24 @@ def run_here(job: Path, *arguments: object) -> dict[str, Any]:
     return result
 
 
-def local_cluster(n_workers: int, memory_limit: str | int = "1GiB") -> LocalCluster:
-    """Start workers of one thread, on the loopback only and on ports that nobody has; they end with a block over the
-    cluster.
+@contextlib.contextmanager
+def local_cluster(n_workers: int, memory_limit: str | int = "1GiB") -> Iterator[LocalCluster]:
+    """Yield a plain cluster of Dask with workers of one thread, on the loopback only and on ports that nobody has. They
+    are forked from where those of daskfs come from, which has imported what takes them seconds.
     """
-    return LocalCluster(
-        n_workers=n_workers,
-        threads_per_worker=1,
-        host="127.0.0.1",
-        memory_limit=memory_limit,
-        dashboard_address=None,
-        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-    )
+    prepare()
+    with (
+        dask.config.set({METHOD_KEY: "forkserver"}),
+        LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            memory_limit=memory_limit,
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+        ) as cluster,
+    ):
+        yield cluster
 
 
 @contextlib.contextmanager
