@@ -39,15 +39,23 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
         module.scan.cache_clear()
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(scope="module", params=KINDS)
 def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]
 
 
-@pytest.fixture(params=["files", "objects"])
-def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """Where sources are opened that were written into `tmp_path`."""
-    return tmp_path if request.param == "files" else folder_as_bucket(tmp_path, monkeypatch)
+@pytest.fixture(scope="module")
+def written(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder with the data in this kind and a list of names, and the name of the source there."""
+    folder = tmp_path_factory.mktemp("written")
+    (folder / "names.txt").write_text("v\nw\nx y\nv\nz\n")
+    return folder, kind.write(folder, matrix(), labels())
+
+
+@pytest.fixture
+def roots(written: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> list[Place]:
+    """Where it is opened: as files and as objects."""
+    return [written[0], folder_as_bucket(written[0], monkeypatch)]
 
 
 def read_in_parts(source: Source, bounds: list[int]) -> np.ndarray:
@@ -72,67 +80,71 @@ def check_block(block: object, info: SourceInfo, n_rows: int) -> None:
         assert block.flags.c_contiguous
 
 
-@pytest.mark.parametrize("bounds", PARTITIONS, ids=lambda bounds: f"{len(bounds) - 1}-parts")
-def test_any_partition_gives_the_same_matrix(kind: Kind, bounds: list[int], root: Place, tmp_path: Path) -> None:
-    source = kind.open(root, kind.write(tmp_path, matrix(), labels()))
-    np.testing.assert_array_equal(read_in_parts(source, bounds), matrix())
+def test_any_partition_gives_the_same_matrix(kind: Kind, written: tuple[Path, str], roots: list[Place]) -> None:
+    for root, partitions in zip(roots, (PARTITIONS, PARTITIONS[::-1]), strict=True):
+        source = kind.open(root, written[1])
+        for bounds in partitions:
+            np.testing.assert_array_equal(read_in_parts(source, bounds), matrix(), f"{root}, {bounds}")
 
 
-def test_info(kind: Kind, root: Place, tmp_path: Path) -> None:
-    source = kind.open(root, kind.write(tmp_path, matrix(), labels()))
-    info = source.info
-    assert (info.n_samples, info.n_features) == (N_SAMPLES, N_FEATURES)
-    assert info.dtype == np.dtype(kind.dtype)
-    assert info.is_sparse == kind.is_sparse
-    assert info.feature_names == kind.names
-    assert info.has_labels
-    assert info.row_multiple >= 1
-    json.dumps(dict(info.identity))
+def test_info_and_labels(kind: Kind, written: tuple[Path, str], roots: list[Place]) -> None:
+    for root in roots:
+        source = kind.open(root, written[1])
+        info = source.info
+        assert (info.n_samples, info.n_features) == (N_SAMPLES, N_FEATURES)
+        assert info.dtype == np.dtype(kind.dtype)
+        assert info.is_sparse == kind.is_sparse
+        assert info.feature_names == kind.names
+        assert info.has_labels
+        assert info.row_multiple >= 1
+        json.dumps(dict(info.identity))
+        y = source.read_labels()
+        assert y is not None
+        assert y.dtype.kind == "i"
+        assert y.shape == (N_SAMPLES,)
+        np.testing.assert_array_equal(y, labels())
 
 
-def test_labels(kind: Kind, root: Place, tmp_path: Path) -> None:
-    source = kind.open(root, kind.write(tmp_path, matrix(), labels()))
-    y = source.read_labels()
-    assert y is not None
-    assert y.shape == (N_SAMPLES,)
-    assert y.dtype.kind == "i"
-    np.testing.assert_array_equal(y, labels())
+def test_columns_beside_x_may_lie_where_labels_lie(kind: Kind, written: tuple[Path, str], roots: list[Place]) -> None:
+    dtypes = {"weights": np.float64, "groups": np.int64, "times": np.float64}
+    for root, key in itertools.product(roots, dtypes):
+        values = {k: v.replace("@", str(root)) if isinstance(v, str) else v for k, v in kind.spec.items()}
+        values[key] = values.pop("labels")
+        source = open_source(SourceSpec(str(root / written[1]), **values))
+        assert source.info.beside == (key,)
+        found = source.read_beside(key)
+        assert found is not None
+        assert found.dtype == dtypes[key]
+        expected = np.unique(labels(), return_inverse=True)[1] if key == "groups" else labels()
+        np.testing.assert_array_equal(found, expected)
+        assert source.info.n_features == N_FEATURES
+        for other in dtypes.keys() - {key}:
+            assert source.read_beside(other) is None
 
 
-@pytest.mark.parametrize(("key", "dtype"), [("weights", np.float64), ("groups", np.int64), ("times", np.float64)])
-def test_columns_beside_x_may_lie_where_labels_lie(
-    kind: Kind, key: str, dtype: type, root: Place, tmp_path: Path
-) -> None:
-    name = kind.write(tmp_path, matrix(), labels())
-    values = {k: v.replace("@", str(root)) if isinstance(v, str) else v for k, v in kind.spec.items()}
-    values[key] = values.pop("labels")
-    source = open_source(SourceSpec(str(root / name), **values))
-    assert source.info.beside == (key,)
-    found = source.read_beside(key)
-    assert found is not None
-    assert found.dtype == dtype
-    expected = np.unique(labels(), return_inverse=True)[1] if key == "groups" else labels()
-    np.testing.assert_array_equal(found, expected)
-    assert source.info.n_features == N_FEATURES
-    for other in {"weights", "groups", "times"} - {key}:
-        assert source.read_beside(other) is None
-
-
-def test_no_labels_unless_asked_for(kind: Kind, root: Place, tmp_path: Path) -> None:
-    name = kind.write(tmp_path, matrix(), labels())
+def test_no_labels_unless_asked_for(kind: Kind, written: tuple[Path, str], roots: list[Place]) -> None:
+    name = written[1]
     is_table = kind.is_table or Path(name).suffix in (".csv", ".tsv", ".txt", ".parquet", ".pq")
     fields = {key: kind.spec[key] for key in ("array", "dims", "transpose") if key in kind.spec}
     exclude = (*kind.spec.get("exclude", ()), "y") if is_table else ()
-    source = open_source(SourceSpec(str(root / name), exclude=exclude, **fields))
-    assert not source.info.has_labels
-    assert source.read_labels() is None
-    assert source.info.n_features == N_FEATURES
+    for root in roots:
+        source = open_source(SourceSpec(str(root / name), exclude=exclude, **fields))
+        assert not source.info.has_labels
+        assert source.read_labels() is None
+        assert source.info.n_features == N_FEATURES
 
 
-def test_identity_is_that_of_the_data(kind: Kind, root: Place, tmp_path: Path) -> None:
+def test_feature_names_from_a_file(kind: Kind, written: tuple[Path, str], roots: list[Place]) -> None:
+    renamed = Kind(kind.write, {**kind.spec, "feature_names": "@/names.txt"})
+    for root in roots:
+        assert renamed.open(root, written[1]).info.feature_names == ("v", "w", "x y", "v", "z")
+
+
+def test_identity_is_that_of_the_data(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = kind.write(tmp_path, matrix(), labels())
-    identity = kind.open(root, name).info.identity
-    assert kind.open(root, name).info.identity == identity
+    roots = [tmp_path, folder_as_bucket(tmp_path, monkeypatch)]
+    identities = [kind.open(root, name).info.identity for root in roots]
+    assert [kind.open(root, name).info.identity for root in roots] == identities
     path = (tmp_path / name).parent if "*" in name else tmp_path / name
     before = max(file.stat().st_mtime_ns for file in (path, *path.rglob("*")))
     if path.is_dir():
@@ -143,28 +155,28 @@ def test_identity_is_that_of_the_data(kind: Kind, root: Place, tmp_path: Path) -
     for file in [path] if path.is_file() else path.rglob("*"):
         # Clocks of file systems may be too coarse to tell two writes in a row apart.
         os.utime(file, ns=(before, before + 1_000_000))
-    source = kind.open(root, name)
-    assert source.info.identity != identity
-    np.testing.assert_array_equal(read_in_parts(source, [0, 11, N_SAMPLES]), matrix(offset=1.0))
+    for root, identity in zip(roots, identities, strict=True):
+        source = kind.open(root, name)
+        assert source.info.identity != identity
+        np.testing.assert_array_equal(read_in_parts(source, [0, 11, N_SAMPLES]), matrix(offset=1.0))
 
 
-@pytest.mark.parametrize("bounds", [(-1, 2), (3, 2), (0, N_SAMPLES + 1)])
-def test_ranges_out_of_bounds_are_programming_errors(
-    kind: Kind, bounds: tuple[int, int], root: Place, tmp_path: Path
-) -> None:
-    source = kind.open(root, kind.write(tmp_path, matrix(), labels()))
-    with pytest.raises(ValueError, match="not a range") as caught:
-        source.read_rows(*bounds)
-    assert type(caught.value) is ValueError
+def test_ranges_out_of_bounds_are_programming_errors(kind: Kind, written: tuple[Path, str], roots: list[Place]) -> None:
+    for root in roots:
+        source = kind.open(root, written[1])
+        for bounds in ((-1, 2), (3, 2), (0, N_SAMPLES + 1)):
+            with pytest.raises(ValueError, match="not a range") as caught:
+                source.read_rows(*bounds)
+            assert type(caught.value) is ValueError
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("bounds", PARTITIONS, ids=lambda bounds: f"{len(bounds) - 1}-parts")
-def test_memory_source(sparse: bool, bounds: list[int]) -> None:
+def test_memory_source(sparse: bool) -> None:
     source = open_memory(matrix(), labels(), sparse)
     assert source.info.is_sparse == sparse
     assert source.info.feature_names == COLUMNS
-    np.testing.assert_array_equal(read_in_parts(source, bounds), matrix())
+    for bounds in PARTITIONS:
+        np.testing.assert_array_equal(read_in_parts(source, bounds), matrix())
     np.testing.assert_array_equal(source.read_labels(), labels())
     assert open_memory(matrix(), labels(), sparse).info.identity == source.info.identity
     assert open_memory(matrix(1.0), labels(), sparse).info.identity != source.info.identity
@@ -215,10 +227,3 @@ def test_types_are_converted_in_pieces(
     source = open_source(SourceSpec(str(tmp_path / "X.npy")))
     assert source.info.dtype == np.dtype(handed_on)
     np.testing.assert_array_equal(read_in_parts(source, [0, 5, 12]), X.astype(handed_on))
-
-
-def test_feature_names_from_a_file(kind: Kind, root: Place, tmp_path: Path) -> None:
-    name = kind.write(tmp_path, matrix(), labels())
-    (tmp_path / "names.txt").write_text("v\nw\nx y\nv\nz\n")
-    renamed = Kind(kind.write, {**kind.spec, "feature_names": "@/names.txt"})
-    assert renamed.open(root, name).info.feature_names == ("v", "w", "x y", "v", "z")
