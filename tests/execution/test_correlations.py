@@ -27,7 +27,7 @@ from daskfs.store.context import Context
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles
 
-N_SAMPLES, N_FEATURES = 600, 300
+N_SAMPLES, N_FEATURES = 400, 300
 WAYS: tuple[Correlation, ...] = ("exact", "feature_map", "matrix_free")
 FORMED: tuple[Any, ...] = ("exact", "feature_map")
 

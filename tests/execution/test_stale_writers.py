@@ -9,6 +9,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,6 +27,8 @@ from daskfs.store import ledger as ledgers
 from tests.cli.command import daskfs, refused
 from tests.execution.damage import METHODS, OUTPUTS, Damage, run_quietly, storage_job, verified
 from tests.execution.runs import Stop, asked_of, record_file, recorded
+
+pytestmark = pytest.mark.cluster
 
 
 def outputs(folder: Path) -> dict[str, bytes]:
@@ -50,6 +53,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "this/run", folder / "other/run"
 
 
+SMALL: dict[str, Any] = {"methods": ["FisherScore"], "evaluate": None}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a run of one method."""
+    folder = tmp_path_factory.mktemp("small")
+    run_quietly(storage_job(folder, **SMALL))
+    return folder / "run"
+
+
 def stages_of(folder: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
     """Return where the records of each stage lie, and the stage."""
     found = {}
@@ -59,7 +73,7 @@ def stages_of(folder: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
     return found
 
 
-@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.parametrize("half", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_what_a_run_that_has_ended_writes_late_is_made_again(
     runs: tuple[Path, Path], tmp_path: Path, half: int
 ) -> None:
@@ -91,14 +105,14 @@ def test_what_a_run_that_has_ended_writes_late_is_made_again(
 
 
 @pytest.mark.parametrize("sees", [True, False])
-def test_a_unit_that_outlives_its_run(runs: tuple[Path, Path], tmp_path: Path, sees: bool) -> None:
+def test_a_unit_that_outlives_its_run(small: Path, tmp_path: Path, sees: bool) -> None:
     """The run is started over, on other data, while the unit reads. It sees that before it writes; where it looked a
     moment before, and was frozen, what it writes is damage.
     """
-    this, _ = runs
-    job = storage_job(tmp_path)
+    job = storage_job(tmp_path, **SMALL)
+    other = other_job(tmp_path / "other", output={"path": str(tmp_path / "run")}, **SMALL)
     with pytest.raises(RunStoppedError):
-        run_job(load_job(other_job(tmp_path / "other", output={"path": str(tmp_path / "run")})), Stop("labels", 0))
+        run_job(load_job(other), Stop("labels", 0))
     tiles = tmp_path / "run/tiles"
     asked = asked_of(tiles, "ingest", 0)
     read, begun = NpzSource.read_rows, []
@@ -122,12 +136,12 @@ def test_a_unit_that_outlives_its_run(runs: tuple[Path, Path], tmp_path: Path, s
     run_quietly(job)
     assert verified(tmp_path / "run")["problems"] == []
     assert run_quietly(job)["recomputed"] == {}
-    assert outputs(tmp_path / "run") == outputs(this)
+    assert outputs(tmp_path / "run") == outputs(small)
 
 
-def test_two_drivers_where_nothing_locks(tmp_path: Path, runs: tuple[Path, Path]) -> None:
+def test_two_drivers_where_nothing_locks(tmp_path: Path, small: Path) -> None:
     """As on a network file system without locks: the one that came first stops, and the other one's result stays."""
-    job = storage_job(tmp_path)
+    job = storage_job(tmp_path, **SMALL)
 
     def second() -> None:
         assert run_quietly(job)["status"] == "done"
@@ -139,7 +153,7 @@ def test_two_drivers_where_nothing_locks(tmp_path: Path, runs: tuple[Path, Path]
         pytest.raises(StoreError, match="was taken over by another daskfs process"),
     ):
         run_job(load_job(job), Damage({("score", 0): second}))
-    assert outputs(tmp_path / "run") == outputs(runs[0])
+    assert outputs(tmp_path / "run") == outputs(small)
     assert verified(tmp_path / "run")["problems"] == []
     assert daskfs("status", tmp_path / "run", "--json").json["status"] == "done"  # the first one leaves that alone
 
@@ -171,10 +185,7 @@ def test_what_was_made_of_other_inputs_is_made_again(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- hostile records
-@pytest.mark.parametrize("how", ["run", "verify --remove"])
-@pytest.mark.parametrize("name", ["../victim", "{}/victim", "link/victim"])
-@pytest.mark.parametrize("kind", ["chunks", "objects"])
-def test_a_record_removes_nothing_outside(tmp_path: Path, how: str, name: str, kind: str) -> None:
+def test_a_record_removes_nothing_outside(tmp_path: Path) -> None:
     """Whether it says so by its name, or a link leads there."""
     from daskfs.store.records import decode, encode
 
@@ -184,15 +195,20 @@ def test_a_record_removes_nothing_outside(tmp_path: Path, how: str, name: str, k
     victim.mkdir()
     (victim / "mine").write_text("x")
     (run / "link").symlink_to(tmp_path / "job")
-    path = record_file(run, "score", 0)
-    record = decode("score", 0, path.read_bytes().strip())
-    path.write_bytes(encode({**record, kind: {**record[kind], name.format(tmp_path / "job"): [1, 2]}}))
-    if how == "run":
-        outcome = daskfs("run", job, "-q")
-        assert outcome.code == (0 if name != "link/victim" else 1), outcome.err
-    else:
-        daskfs("verify", run, "--remove", "-q")
-    assert (victim / "mine").read_text() == "x"
+    path, whole = record_file(run, "score", 0), tmp_path / "whole"
+    run.rename(whole)
+    record = decode("score", 0, (whole / path.relative_to(run)).read_bytes().strip())
+    names = ("../victim", str(victim), "link/victim")
+    for how, kind, name in product(("run", "verify --remove"), ("chunks", "objects"), names):
+        shutil.copytree(whole, run, symlinks=True)
+        path.write_bytes(encode({**record, kind: {**record[kind], name: [1, 2]}}))
+        if how == "run":
+            outcome = daskfs("run", job, "-q")
+            assert outcome.code == (0 if name != "link/victim" else 1), outcome.err
+        else:
+            daskfs("verify", run, "--remove", "-q")
+        assert (victim / "mine").read_text() == "x", (how, kind, name)
+        shutil.rmtree(run)
 
 
 def test_what_a_killed_driver_had_begun_to_write_is_nothing(tmp_path: Path) -> None:
@@ -205,19 +221,20 @@ def test_what_a_killed_driver_had_begun_to_write_is_nothing(tmp_path: Path) -> N
     assert not begun.exists()
 
 
-@pytest.mark.parametrize("file", ["plan.json", "run.json"])
-@pytest.mark.parametrize("key", ["clears", "name"])
-def test_a_plan_deletes_nothing_outside(tmp_path: Path, file: str, key: str) -> None:
+def test_a_plan_deletes_nothing_outside(tmp_path: Path) -> None:
     """Also the plan of tiles, which lies in the manifest."""
     job = storage_job(tmp_path / "job", methods=["VarianceScore"], evaluate=None)
     run_quietly(job)
     run, victim = tmp_path / "job/run", tmp_path / "job/victim"
     victim.mkdir()
-    found = json.loads((run / file).read_text())
-    (found if file == "plan.json" else found["tiles"])["stages"][0][key] = "../victim"
-    (run / file).write_text(json.dumps(found))
-    refused(daskfs("run", job, "-q"), 3, "names '../victim', which is no name in the store")
-    assert victim.exists()
+    for file, key in product(("plan.json", "run.json"), ("clears", "name")):
+        content = (run / file).read_bytes()
+        found = json.loads(content)
+        (found if file == "plan.json" else found["tiles"])["stages"][0][key] = "../victim"
+        (run / file).write_text(json.dumps(found))
+        refused(daskfs("run", job, "-q"), 3, "names '../victim', which is no name in the store")
+        assert victim.exists(), (file, key)
+        (run / file).write_bytes(content)
 
 
 def test_a_folder_in_the_place_of_a_file_is_moved_aside(tmp_path: Path) -> None:

@@ -31,7 +31,9 @@ from tests.execution.runs import (
     write_job,
 )
 
-N_SAMPLES, N_FEATURES = 40_000, 11
+pytestmark = pytest.mark.cluster
+
+N_SAMPLES, N_FEATURES = 33_000, 11
 EXACT: list[Any] = [
     {"name": "SVMRFE", "n_singly": 3, "large_n": "exact"},
     {"name": "SVMRFE", "label": "bound", "criterion": "rmb", "retrain": True, "step": 0.5, "n_singly": 2},
@@ -170,7 +172,6 @@ def test_threads(data: Path, laplacian: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.cluster
 @pytest.mark.parametrize(("source", "expected"), [("both", "undisturbed"), ("few", "laplacian")])
 def test_workers(data: Path, tmp_path: Path, source: str, expected: str, request: pytest.FixtureRequest) -> None:
     cluster = {"workers": 2, "threads": 2, "memory_limit": "1GiB"}
@@ -319,7 +320,6 @@ def test_finished_loop_whose_table_is_lost_runs_again(undisturbed: Path, tmp_pat
 
 
 @pytest.mark.long
-@pytest.mark.cluster
 def test_workers_that_join_and_leave_between_rounds(data: Path, laplacian: Path, tmp_path: Path) -> None:
     """Units go to other workers then, which take the steps of all rounds before, and no bit changes."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from daskfs.plan.stages import Stage
 from daskfs.version import __version__
 from tests.cli.command import daskfs, refused
 from tests.execution.runs import write_job
-from tests.execution.test_worker import Cluster
+from tests.execution.test_worker import Cluster, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -37,32 +37,45 @@ metadata.version = lambda name, version=metadata.version: "1.0" if name == "nump
 class Joining(Silent):
     """Starts another worker when the first unit is done."""
 
-    def __init__(self, cluster: Cluster, *arguments: object) -> None:
-        self.cluster, self.arguments, self.n_done = cluster, arguments, 0
+    def __init__(self, start: Callable[[], object]) -> None:
+        self.start, self.n_done = start, 0
 
     def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         del stage, unit, facts
         self.n_done += 1
         if self.n_done == 1:
-            self.cluster.start_worker("--no-nanny", *self.arguments)
+            self.start()
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(tmp_path) as cluster:
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster with a worker like the driver."""
+    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        cluster.start_worker("--no-nanny", "--memory-limit", "1GiB")
         yield cluster
 
 
-def job_on(cluster: Cluster) -> Path:
+@pytest.fixture
+def cluster(shared: Cluster) -> Iterator[Cluster]:
+    """The same, where no other worker is left afterwards."""
+    yield shared
+    for process in shared.processes[2:]:
+        process.kill()
+        process.wait()
+    del shared.processes[2:]
+    wait_until(lambda: len(shared.client.scheduler_info(n_workers=-1)["workers"]) == 1)
+
+
+def job_on(cluster: Cluster, folder: Path) -> Path:
     where = {"scheduler_file": str(cluster.file), "wait_seconds": 20}
-    return write_job(cluster.folder, SOURCE, methods=["VarianceScore"], cluster=where, evaluate=MANY_UNITS)
+    return write_job(folder, SOURCE, methods=["VarianceScore"], cluster=where, evaluate=MANY_UNITS)
 
 
-def preload(cluster: Cluster, text: str) -> tuple[object, ...]:
-    """Return the options of a worker that runs some text first."""
-    path = cluster.folder / "first.py"
+def start(cluster: Cluster, folder: Path, text: str = "", memory: str = "1GiB") -> None:
+    """Start a worker that runs some text first."""
+    path = folder / "first.py"
     path.write_text(text)
-    return ("--memory-limit", "1GiB", "--preload", path)
+    cluster.start_worker("--no-nanny", "--memory-limit", memory, "--preload", path)
 
 
 @pytest.mark.parametrize(
@@ -73,18 +86,17 @@ def preload(cluster: Cluster, text: str) -> tuple[object, ...]:
     ],
     ids=["version", "signature"],
 )
-def test_a_late_worker_with_another_daskfs(cluster: Cluster, text: str, told: str) -> None:
-    cluster.start_worker("--no-nanny", "--memory-limit", "1GiB")
+def test_a_late_worker_with_another_daskfs(cluster: Cluster, tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(ClusterError, match=told):
-        run_job(load_job(job_on(cluster)), Joining(cluster, *preload(cluster, text)))
+        run_job(load_job(job_on(cluster, tmp_path)), Joining(lambda: start(cluster, tmp_path, text)))
 
 
-def test_a_late_worker_with_too_little_memory(cluster: Cluster) -> None:
-    cluster.start_worker("--no-nanny", "--memory-limit", "1GiB")
+def test_a_late_worker_with_too_little_memory(cluster: Cluster, tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"worker at tcp://.* is too small .*stage .* needs .* is 250 MiB"):
-        run_job(load_job(job_on(cluster)), Joining(cluster, "--memory-limit", "250MiB"))
+        run_job(load_job(job_on(cluster, tmp_path)), Joining(lambda: start(cluster, tmp_path, memory="250MiB")))
 
 
-def test_a_worker_with_other_libraries_at_the_start(cluster: Cluster) -> None:
-    cluster.start_worker("--no-nanny", *preload(cluster, ANOTHER_NUMPY))
-    refused(daskfs("run", job_on(cluster), "-q"), CLUSTER, "has numpy 1.0 (the driver: ", "install the same everywhere")
+def test_a_worker_with_other_libraries_at_the_start(cluster: Cluster, tmp_path: Path) -> None:
+    start(cluster, tmp_path, ANOTHER_NUMPY)
+    told = "has numpy 1.0 (the driver: ", "install the same everywhere"
+    refused(daskfs("run", job_on(cluster, tmp_path), "-q"), CLUSTER, *told)
