@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.cli.command import refused, rows_of
 from tests.export.runs import METHODS, Ranked, finished
 
 pytestmark = [
+    pytest.mark.cluster,
     pytest.mark.filterwarnings("ignore:Writing zarr v2 data"),
     pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part"),
 ]
@@ -27,24 +29,31 @@ FILES = ("file.h5ad", "two.zarr", "three.zarr")
 
 
 def written(folder: Path, name: str, ranked: Ranked, names: list[str] | None = None) -> Path:
-    """Write an AnnData file of the run's features with things of its own."""
-    X = sp.csr_matrix(ranked.X)
+    """Write an AnnData file of the run's features with things of its own: once, and copies of it."""
+    kept = ranked.folder / ("annotated" if names is None else "annotated otherwise") / name
+    if not kept.exists():
+        kept.parent.mkdir(exist_ok=True)
+        write(kept, ranked.X, names or ranked.names)
+    copy = shutil.copytree if kept.is_dir() else shutil.copyfile
+    return Path(copy(kept, folder / name))
+
+
+def write(path: Path, X: Any, names: list[str]) -> None:
+    X = sp.csr_matrix(X)
     data = anndata.AnnData(
         X=X,
         obs=pd.DataFrame(
             {"cell": pd.Categorical(["p", "q"] * (X.shape[0] // 2))}, index=[f"c{i}" for i in range(X.shape[0])]
         ),
-        var=pd.DataFrame({"mine": np.arange(X.shape[1])}, index=names or ranked.names),
+        var=pd.DataFrame({"mine": np.arange(X.shape[1])}, index=names),
         uns={"kept": {"a": 1}},
         layers={"counts": X},
     )
-    path = folder / name
-    if name.endswith(".h5ad"):
+    if path.suffix == ".h5ad":
         data.write_h5ad(path)
-        return path
-    with anndata.settings.override(zarr_write_format=3 if "three" in name else 2, auto_shard_zarr_v3=False):
+        return
+    with anndata.settings.override(zarr_write_format=3 if "three" in path.name else 2, auto_shard_zarr_v3=False):
         data.write_zarr(path)
-    return path
 
 
 def opened(path: Path) -> anndata.AnnData:
@@ -75,15 +84,22 @@ def test_rankings_come_into_var_and_all_else_stays(dense: Ranked, tmp_path: Path
     assert sorted(p.name for p in tmp_path.iterdir()) == [name]
 
 
+@pytest.fixture(scope="module")
+def other(dense: Ranked, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of another run over the same data."""
+    folder = tmp_path_factory.mktemp("other")
+    data = {"source": str(dense.folder / "data.zarr"), "feature_names": str(dense.folder / "names.txt")}
+    finished(folder, {"data": data, "methods": ["VarianceScore"], "select": {"n_features": 1}})
+    return folder / "run"
+
+
 @pytest.mark.parametrize("name", FILES)
-def test_a_later_export_takes_the_place_of_an_earlier_one(dense: Ranked, tmp_path: Path, name: str) -> None:
+def test_a_later_export_takes_the_place_of_an_earlier_one(
+    dense: Ranked, other: Path, tmp_path: Path, name: str
+) -> None:
     path = written(tmp_path, name, dense)
     assert call("export", dense.run, "--into", path).code == 0
-    data = {"source": str(dense.folder / "data.zarr"), "feature_names": str(dense.folder / "names.txt")}
-    job: dict[str, Any] = {"data": data, "methods": ["VarianceScore"], "select": {"n_features": 1}}
-    (tmp_path / "other").mkdir()
-    finished(tmp_path / "other", job)
-    assert call("export", tmp_path / "other/run", "--into", path).code == 0
+    assert call("export", other, "--into", path).code == 0
     found = opened(path)
     assert list(found.var) == ["mine", "rank_VarianceScore", "score_VarianceScore", "selected_VarianceScore"]
     assert found.var["selected_VarianceScore"].sum() == 1
@@ -109,9 +125,8 @@ def test_another_number_of_names_is_refused(dense: Ranked, sparse: Ranked, tmp_p
 
 
 @pytest.mark.parametrize("name", ["file.h5ad", "three.zarr"])
-@pytest.mark.parametrize("step", ["_write_columns", "_write_facts"])
 def test_an_interruption_leaves_a_file_that_can_be_read(
-    dense: Ranked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, step: str
+    dense: Ranked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     path = written(tmp_path, name, dense)
     assert call("export", dense.run, "--into", path).code == 0
@@ -120,41 +135,40 @@ def test_an_interruption_leaves_a_file_that_can_be_read(
     def fails(*_: Any) -> None:
         raise InputError("broken off")
 
-    monkeypatch.setattr(into_module, step, fails)
-    refused(call("export", dense.run, "--into", path), 3, "broken off")
-    found = opened(path)
-    if name.endswith(".h5ad"):
-        assert found.var.equals(before.var)
-    else:
-        assert list(found.var) == ["mine"]
-    assert found.uns["kept"] == {"a": 1}
-    assert [p.name for p in tmp_path.iterdir()] == [name]
-    monkeypatch.undo()
-    assert call("export", dense.run, "--into", path).code == 0
-    assert opened(path).var.equals(before.var)
+    for step in ("_write_columns", "_write_facts"):
+        with monkeypatch.context() as patched:
+            patched.setattr(into_module, step, fails)
+            refused(call("export", dense.run, "--into", path), 3, "broken off")
+        found = opened(path)
+        if name.endswith(".h5ad"):
+            assert found.var.equals(before.var), step
+        else:
+            assert list(found.var) == ["mine"], step
+        assert found.uns["kept"] == {"a": 1}
+        assert [p.name for p in tmp_path.iterdir()] == [name]
+        assert call("export", dense.run, "--into", path).code == 0
+        assert opened(path).var.equals(before.var), step
 
 
-@pytest.mark.parametrize("done", [1, 9])
-def test_a_group_can_be_read_at_every_moment(
-    dense: Ranked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int
-) -> None:
+def test_a_group_can_be_read_at_every_moment(dense: Ranked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, "two.zarr", dense)
     assert call("export", dense.run, "--into", path).code == 0
-    before, calls = opened(path), []
-    move = into_module._move
+    before, move = opened(path), into_module._move
+    for done in (1, 9):
+        calls: list[Path] = []
 
-    def interrupted(new: Path, old: Path) -> None:
-        if len(calls) == done:
-            raise InputError("broken off")
-        calls.append(old)
-        move(new, old)
+        def interrupted(new: Path, old: Path, done: int = done, calls: list[Path] = calls) -> None:
+            if len(calls) == done:
+                raise InputError("broken off")
+            calls.append(old)
+            move(new, old)
 
-    monkeypatch.setattr(into_module, "_move", interrupted)
-    refused(call("export", dense.run, "--into", path), 3, "broken off")
-    assert list(opened(path).var) == ["mine"]
-    monkeypatch.undo()
-    assert call("export", dense.run, "--into", path).code == 0
-    assert opened(path).var.equals(before.var)
+        with monkeypatch.context() as patched:
+            patched.setattr(into_module, "_move", interrupted)
+            refused(call("export", dense.run, "--into", path), 3, "broken off")
+        assert list(opened(path).var) == ["mine"], done
+        assert call("export", dense.run, "--into", path).code == 0
+        assert opened(path).var.equals(before.var), done
 
 
 def test_consolidated_metadata_know_of_the_columns(dense: Ranked, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from tests.cli.command import rows_of, write_job
 from tests.execution.runs import Stop, record_file
 from tests.export.runs import Ranked
 
+pytestmark = pytest.mark.cluster
+
 METHOD = "FisherScore"
 
 

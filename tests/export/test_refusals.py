@@ -17,6 +17,8 @@ from tests.cli.command import daskfs as call
 from tests.cli.command import refused
 from tests.export.runs import Ranked
 
+pytestmark = pytest.mark.cluster
+
 
 def test_options_that_mean_nothing_are_told(dense: Ranked, tmp_path: Path) -> None:
     out = tmp_path / "t.npz"

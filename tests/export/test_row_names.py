@@ -22,6 +22,8 @@ from tests.cli.command import daskfs as call
 from tests.cli.command import refused, rows_of, write_job
 from tests.export.runs import finished
 
+pytestmark = pytest.mark.cluster
+
 N, METHOD = 130, "VarianceScore"
 NAMES = [f"zelle {row:03d} ä" if row % 3 else f"c{row}" for row in range(N)]
 BATCH = np.array(["a", "b"])[np.arange(N) // 3 % 2]

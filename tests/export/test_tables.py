@@ -16,6 +16,8 @@ from tests.cli.command import daskfs as call
 from tests.cli.command import rows_of
 from tests.export.runs import METHODS, Ranked
 
+pytestmark = pytest.mark.cluster
+
 FORMATS = {"h5ad": None, "zarr": None, "parquet": None, "npz": None, "anndata.zarr": "anndata"}
 
 
