@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 
 import numpy as np
 import pytest
@@ -48,6 +49,12 @@ def tiles(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield context.tiles
 
 
+@pytest.fixture(scope="module")
+def whole(tiles: Tiles) -> Callable[[Scaling | None], np.ndarray]:
+    """Return all rows in a scaling, read once."""
+    return cache(lambda scaling: dense(tiles.read_rows(slice(0, N_SAMPLES), scaling)))
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     st.data(),
@@ -56,7 +63,12 @@ def tiles(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     st.sampled_from([None, 0.0, 0.5, 0.99, 1.0]),
 )
 def test_blocks_are_slices(
-    tiles: Tiles, data: st.DataObject, height: int, scaling: Scaling | None, share: float | None
+    tiles: Tiles,
+    whole: Callable[[Scaling | None], np.ndarray],
+    data: st.DataObject,
+    height: int,
+    scaling: Scaling | None,
+    share: float | None,
 ) -> None:
     """Of all rows, or of those that are chosen."""
     start = data.draw(st.integers(0, N_SAMPLES - 1))
@@ -67,7 +79,7 @@ def test_blocks_are_slices(
     assert cuts == [start, *range((start // height + 1) * height, stop, height)]
     assert [part.stop for part in parts] == [*cuts[1:], stop]
     assert {block.dtype for block in blocks} == {np.dtype(np.float32 if scaling is None else np.float64)}
-    expected = dense(tiles.read_rows(slice(0, N_SAMPLES), scaling))[start:stop]
+    expected = whole(scaling)[start:stop]
     for part, block in zip(parts, blocks, strict=True):
         own = slice(part.start - start, part.stop - start)
         rows = expected[own] if chosen is None else expected[own][chosen[own]]

@@ -52,11 +52,8 @@ def read(tiles: Tiles, scaling: Scaling | None) -> np.ndarray:
     return np.asarray(sample.toarray()) if is_sparse(sample) else np.asarray(sample)
 
 
-@pytest.mark.parametrize("scaling", [None, "zscore", "unit", "log1p", "total+log1p", "log1p+unit"])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_every_store_gives_the_same_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sparse: bool, scaling: Scaling | None
-) -> None:
+def test_every_store_gives_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sparse: bool) -> None:
     monkeypatch.setattr("daskfs.store.tiles.SAMPLE_ROWS", (500, 700))
     X = np.random.default_rng(0).integers(0, 3, size=(20_000, 30)).astype(np.float32)
     X[7] = 0
@@ -69,12 +66,14 @@ def test_every_store_gives_the_same_rows(
     in_memory = memory_context(sp.csr_matrix(X) if sparse else X, None).tiles
     numbers = sample_rows(in_memory.shape)
     assert numbers.size == 700
-    found = read(in_memory, scaling)
-    rows = in_memory.read_rows(slice(0, len(X)), scaling)
-    expected = rows.toarray() if is_sparse(rows) else rows
-    np.testing.assert_array_equal(found, expected[numbers])
+    scalings: tuple[Scaling | None, ...] = (None, "zscore", "unit", "log1p", "total+log1p", "log1p+unit")
     with stored_context(path) as (context, _, _):
         assert context.tiles.shape.n_bands > 1
-        stored = read(context.tiles, scaling)
-    assert stored.dtype == found.dtype
-    np.testing.assert_array_equal(stored, found)
+        for scaling in scalings:
+            found = read(in_memory, scaling)
+            rows = in_memory.read_rows(slice(0, len(X)), scaling)
+            expected = rows.toarray() if is_sparse(rows) else rows
+            np.testing.assert_array_equal(found, expected[numbers], str(scaling))
+            stored = read(context.tiles, scaling)
+            assert stored.dtype == found.dtype
+            np.testing.assert_array_equal(stored, found, str(scaling))
