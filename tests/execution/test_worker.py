@@ -40,6 +40,7 @@ def test_what_a_warm_up_needs_is_imported_before_any_unit() -> None:
             assert list(client.run(is_imported, "turtledemo").values()) == [True, True]
 
 
+@pytest.mark.cluster
 def test_settings_of_a_cluster_end_with_it_and_no_others() -> None:
     """Where Dask's distributed part is imported for the first time then: a second cluster needs its defaults."""
     code = (
@@ -196,6 +197,7 @@ def own_address(client: Client, process: int) -> list[str]:
     return [address for address, own in client.run(os.getpid).items() if own == process]
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_units_that_outlast_the_grace_and_a_second_signal(cluster: Cluster, tmp_path: Path) -> None:
     """They begin again elsewhere."""
@@ -221,6 +223,7 @@ def statuses(client: Client) -> list[str]:
     return [worker["status"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize(("limit", "code"), [(2**40, 0), (2**20, -signal.SIGTERM)])
 def test_local_worker_stays_unless_its_nanny_ends_it_for_its_memory(limit: int, code: int) -> None:
     """Whoever else signals it signals the driver too, which ends it."""
