@@ -90,25 +90,27 @@ def test_what_the_shell_looks_up_is_no_credential() -> None:
     assert job_of({**SLURM, "slurm": {"job_script_prologue": lines}}).cluster.slurm is not None
 
 
-@pytest.mark.parametrize("cluster", [SLURM, KUBERNETES])
-def test_a_plan_goes_by_the_memory_of_a_worker_and_starts_nothing(tmp_path: Path, cluster: dict[str, Any]) -> None:
-    job = make_job(basic_job(tmp_path, cluster=cluster))
-    assert plan_job(job)["memory_limit"] == 2 * GiB
-    small = make_job(basic_job(tmp_path, cluster={**cluster, "memory_limit": "100MiB"}))
-    assert "Set cluster.memory_limit to" in daskfs("plan", write_job(tmp_path, small.model_dump(mode="json"))).err
-    assert {"daskfs.execution.clusters.slurm", "daskfs.execution.clusters.kubernetes"}.isdisjoint(fresh_modules(job))
+@pytest.mark.cluster
+def test_a_plan_goes_by_the_memory_of_a_worker_and_starts_nothing(tmp_path: Path) -> None:
+    jobs = [make_job(basic_job(tmp_path, cluster=cluster)) for cluster in (SLURM, KUBERNETES)]
+    for job, cluster in zip(jobs, (SLURM, KUBERNETES), strict=True):
+        assert plan_job(job)["memory_limit"] == 2 * GiB
+        small = make_job(basic_job(tmp_path, cluster={**cluster, "memory_limit": "100MiB"}))
+        assert "Set cluster.memory_limit to" in daskfs("plan", write_job(tmp_path, small.model_dump(mode="json"))).err
+    assert {"daskfs.execution.clusters.slurm", "daskfs.execution.clusters.kubernetes"}.isdisjoint(fresh_modules(jobs))
 
 
-def fresh_modules(job: Job) -> set[str]:
-    """Return the modules of a process that has planned a job and done nothing else."""
+def fresh_modules(jobs: list[Job]) -> set[str]:
+    """Return the modules of a process that has planned jobs and done nothing else."""
     code = (
         "import json, sys\n"
         "from daskfs.job.job import make_job\n"
         "from daskfs.status import plan_job\n"
-        "plan_job(make_job(json.loads(sys.argv[1])))\n"
+        "for text in sys.argv[1:]:\n"
+        "    plan_job(make_job(json.loads(text)))\n"
         "print(' '.join(sys.modules))\n"
     )
-    argv = [sys.executable, "-c", code, job.model_dump_json()]
+    argv = [sys.executable, "-c", code, *(job.model_dump_json() for job in jobs)]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 
@@ -140,6 +142,7 @@ def test_keys_that_dask_does_not_have(keys: Any, told: str) -> None:
     assert told in str(caught.value)
 
 
+@pytest.mark.cluster
 def test_keys_of_dask_are_set_on_the_command_line_and_change_no_result(tmp_path: Path) -> None:
     job = write_job(tmp_path, basic_job(tmp_path))
     assert daskfs("run", job, "-q").code == 0
@@ -244,6 +247,7 @@ def test_a_short_job_ends_by_its_wall_time_and_directives_can_be_left_out() -> N
     assert not [line for line in script if "--mem=" in line or "LIFETIME" in line]
 
 
+@pytest.mark.cluster
 def test_ctrl_c_stays_that_of_the_driver() -> None:
     """dask-jobqueue takes it when it is imported."""
     code = (

@@ -29,6 +29,8 @@ from daskfs.planning import tiles as planned_tiles
 from daskfs.store.tiles import Shape
 from tests.execution.runs import local_client, write_job
 
+pytestmark = pytest.mark.cluster
+
 N_SAMPLES, N_FEATURES = 1500, 72
 TASKS: tuple[Task, ...] = ("classification", "regression")
 FORMS = ("dense", "sparse", "incomplete", "weighted")
@@ -266,7 +268,6 @@ def processes(run: Path) -> set[int]:
 
 
 @pytest.mark.long
-@pytest.mark.cluster
 @pytest.mark.parametrize(("form", "task"), JOBS)
 def test_two_workers(data: Path, plain: Plain, tmp_path: Path, form: str, task: Task, two_workers: str) -> None:
     run = ran(tmp_path, data, SOURCES[form], task, BOTH, address=two_workers)
@@ -275,7 +276,6 @@ def test_two_workers(data: Path, plain: Plain, tmp_path: Path, form: str, task: 
 
 
 @pytest.mark.long
-@pytest.mark.cluster
 def test_four_workers(data: Path, plain: Plain, tmp_path: Path) -> None:
     with local_client(4) as client:
         for task in TASKS:
@@ -286,7 +286,6 @@ def test_four_workers(data: Path, plain: Plain, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.cluster
 @pytest.mark.parametrize("task", TASKS)
 def test_one_worker_that_the_run_starts(data: Path, plain: Plain, tmp_path: Path, task: Task) -> None:
     """With two threads, which share a process and what it holds."""

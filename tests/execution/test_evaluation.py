@@ -18,6 +18,8 @@ from daskfs.job.job import Job
 from tests.execution.measured import Case, Row, measured
 from tests.execution.runs import Stop, lose_record, n_planned_units, records, run, run_here, write_job
 
+pytestmark = pytest.mark.cluster
+
 N_SAMPLES, N_FEATURES = 900, 40
 METHODS: list[Any] = [
     "LaplacianScore",
@@ -145,7 +147,6 @@ def test_same_bytes_for_any_tiles(data: Path, undisturbed: Path, tmp_path: Path,
 
 
 @pytest.mark.long
-@pytest.mark.cluster
 @pytest.mark.parametrize(
     ("workers", "threads"),
     [(2, 1), (1, 3)],
@@ -209,14 +210,12 @@ def assert_as_planned(stages: list[Row], n_stages: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.cluster
 @pytest.mark.parametrize("shape", PLANNED)
 def test_measured_peak_and_bytes(tmp_path: Path, shape: str) -> None:
     assert_as_planned(measured(tmp_path, EVALUATIONS[shape]), 4 if shape == "all rows" else 6)
 
 
 @pytest.mark.long
-@pytest.mark.cluster
 def test_rows_in_use_are_read_once_by_a_process(tmp_path: Path) -> None:
     """Not once in each of many units."""
     source, methods, _ = PLANNED["wide"]

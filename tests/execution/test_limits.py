@@ -115,6 +115,7 @@ def test_runs_and_plans_begin_under_the_limit_that_is_named(tmp_path: Path) -> N
     assert max(stage["peak_bytes"] for stage in result["stages"]) <= 0.9 * named * MiB
 
 
+@pytest.mark.cluster
 def test_conversions_begin_under_the_limit_that_is_named(tmp_path: Path) -> None:
     source = "synthetic:mixture?n_samples=3000&n_features=3000&n_classes=3&seed=1"
     call = "convert", source, tmp_path / "tiles", "--workers", "0", "-q"

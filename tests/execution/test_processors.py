@@ -28,6 +28,7 @@ def small_job(folder: Path) -> Path:
     return write_job(folder, SOURCE, methods=["VarianceScore"], evaluate=None)
 
 
+@pytest.mark.cluster
 def test_every_record_says_what_computed_it(tmp_path: Path) -> None:
     assert daskfs("run", small_job(tmp_path), "-q", *HERE).code == 0
     kinds = {record["computed_by"] for record in records(tmp_path / "run").values()}
@@ -36,6 +37,7 @@ def test_every_record_says_what_computed_it(tmp_path: Path) -> None:
     assert "different processors" not in (tmp_path / "run" / "report.html").read_text()
 
 
+@pytest.mark.cluster
 def test_a_run_on_two_kinds_of_processors_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = small_job(tmp_path)
     monkeypatch.setattr(units, "computed_by", lambda: "a")

@@ -41,6 +41,7 @@ def shown_on_a_terminal(job: Path) -> tuple[str, bytes]:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode()), out
 
 
+@pytest.mark.cluster
 def test_live_display_on_a_terminal(tmp_path: Path) -> None:
     source = "synthetic:mixture?n_samples=3000&n_features=16&n_classes=3&n_informative=4&seed=0"
     methods = ["LaplacianScore", {"name": "RLSR", "max_iter": 3, "tol": 0}]

@@ -17,6 +17,8 @@ from daskfs.plan.stages import Stage
 from tests.cli.command import daskfs, refused
 from tests.execution.runs import asked_of, run_here, write_job
 
+pytestmark = pytest.mark.cluster
+
 STORE_ERROR = 3
 CHANGED = "changed since the run in"
 

@@ -19,6 +19,8 @@ from daskfs.plan.stages import Stage
 from daskfs.status import plan_job
 from tests.execution.runs import write_job
 
+pytestmark = pytest.mark.cluster
+
 N_SAMPLES, N_LABELLED = 20_000, 1500
 LITTLE, MUCH = "500MiB", "1GiB"
 METHODS = [{"name": "SVMRFE", "step": 0.7, "n_singly": 2, "n_landmarks": 20, "C": 1.0}]

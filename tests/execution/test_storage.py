@@ -38,6 +38,8 @@ from tests.execution.damage import (
 )
 from tests.execution.runs import command, kill, lose_record, recorded, started, wait_for_units
 
+pytestmark = pytest.mark.cluster
+
 
 def outputs(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in OUTPUTS if (folder / name).exists()}
@@ -417,7 +419,6 @@ def test_an_output_that_vanishes_amid_a_run(tmp_path: Path, moved: bool) -> None
 
 
 # ------------------------------------------------------------------------------------------------ two at once
-@pytest.mark.cluster
 @pytest.mark.long
 def test_two_runs_in_one_place(tmp_path: Path) -> None:
     """One wins, the other is refused, and told of who has it; a lock that a killed run leaves does not hold."""

@@ -6,8 +6,12 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from daskfs.version import CHANGED_SINCE
 from tests.cli.command import daskfs, refused, rows_of, write_job
+
+pytestmark = pytest.mark.cluster
 
 STORED = Path(__file__).parent / "run_of_0_1_0.tar.gz"
 """Of the job below, without a report, from the last commit of version 0.1.0."""

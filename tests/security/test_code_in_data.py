@@ -177,6 +177,7 @@ def test_the_payload_works(tmp_path: Path) -> None:
     assert (tmp_path / MARK).exists()
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("name", SOURCES)
 def test_sources_are_not_unpickled(tmp_path: Path, name: str) -> None:
     write, reason = SOURCES[name]
@@ -190,6 +191,7 @@ def test_sources_are_not_unpickled(tmp_path: Path, name: str) -> None:
     assert not (tmp_path / MARK).exists()
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("place", ["extension type", "pandas"])
 def test_parquet_metadata_are_not_unpickled(tmp_path: Path, place: str) -> None:
     pickled = pickle.dumps(Payload(tmp_path))
@@ -253,6 +255,7 @@ def test_graphs_are_not_unpickled(tmp_path: Path, name: str) -> None:
     assert not (tmp_path / MARK).exists()
 
 
+@pytest.mark.cluster
 def test_tiles_are_not_unpickled(tmp_path: Path) -> None:
     job = basic_job(tmp_path)
     tiles = tmp_path / "tiles"

@@ -19,6 +19,8 @@ from daskfs.ranking.tables import csv_bytes
 from tests.cli.command import daskfs, refused, rows_of
 from tests.report.test_render import assert_sound
 
+pytestmark = pytest.mark.cluster
+
 INPUT = 3
 NAMES = (
     "<script>alert(1)</script>",

@@ -43,12 +43,14 @@ def test_arrays_lie_in_their_group(group: Path, tmp_path: Path, name: str) -> No
         refused(daskfs("run", write_job(tmp_path, job), "-q"), INPUT, f"data.{key}", "no such file")
 
 
+@pytest.mark.cluster
 def test_arrays_inside_are_found(group: Path, tmp_path: Path) -> None:
     job = basic_job(tmp_path)
     job["data"] |= {"source": str(group), "array": "inside/X"}
     assert daskfs("run", write_job(tmp_path, job), "-q").code == 0
 
 
+@pytest.mark.cluster
 def test_members_of_an_archive_are_read_in_it(tmp_path: Path) -> None:
     np.save(tmp_path / "secret.npy", matrix())
     (tmp_path / "below").mkdir()
@@ -95,6 +97,7 @@ def test_chunks_lie_in_their_array(tmp_path: Path, version: int) -> None:
     refused(daskfs("inspect", tmp_path / "X"), INPUT, str(tmp_path / "X"))
 
 
+@pytest.mark.cluster
 def test_a_graph_lies_in_its_group(tmp_path: Path) -> None:
     job = basic_job(tmp_path, methods=["LaplacianScore"])
     assert daskfs("run", write_job(tmp_path, job), "-q").code == 0

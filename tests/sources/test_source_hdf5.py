@@ -204,6 +204,7 @@ def test_text_that_is_none(tmp_path: Path) -> None:
         source.read_labels()
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("name", ["Blosc", "Zstd", "LZ4", "BZip2"])
 def test_filters_of_hdf5plugin(name: str, tmp_path: Path) -> None:
     with h5py.File(tmp_path / "X.h5", "w") as file:
