@@ -190,10 +190,10 @@ def assert_goes_on(job: Job, folder: Path, expected: Path) -> None:
 @pytest.mark.parametrize(
     ("stage", "unit"),
     [
-        (ROWS, 0),  # the first part of the first pass
+        pytest.param(ROWS, 0, marks=pytest.mark.long),  # the first part of the first pass
         (ROWS, 2 * 4),  # of two parts: half of the fifth pass
         (SOLVE, 3 * 4 + 1),  # of three methods
-        (SOLVE, 3 * 4 + 2),
+        pytest.param(SOLVE, 3 * 4 + 2, marks=pytest.mark.long),
     ],
 )
 def test_stopped_run_goes_on(halted: Halted, few: Path, stage: str, unit: int) -> None:
@@ -242,27 +242,34 @@ def test_state_of_a_round_before_whose_sums_are_gone(halted: Halted, few: Path) 
     assert_same_outputs(folder, few)
 
 
-@pytest.mark.parametrize(
-    ("lost", "recomputed"),
-    [
-        (["sums"], {ROWS: 8, SOLVE: 12}),
-        (["states/3"], {ROWS: 2 + 7, SOLVE: 3 + 12}),
-        (["states/2", "states/3"], {ROWS: 8 + 7, SOLVE: 24}),
-        (["gram"], {"rescaled-comoments-zscore-cholesky": 1, "rescaled-scale-zscore-cholesky": 1, ROWS: 7, SOLVE: 12}),
-        (["scale/c/0/0", "sums"], {"rescaled-scale-zscore-cholesky": 1, ROWS: 8, SOLVE: 12}),
-        ([""], {"rescaled-comoments-zscore-cholesky": 1, "rescaled-scale-zscore-cholesky": 1, ROWS: 16, SOLVE: 24}),
-    ],
-    ids=["sums", "last states", "all states", "gram", "scale and sums", "everything"],
-)
-def test_loop_that_is_half_deleted(halted: Halted, few: Path, lost: list[str], recomputed: dict[str, int]) -> None:
+LOST = {
+    "sums": (["sums"], {ROWS: 8, SOLVE: 12}),
+    "last states": (["states/3"], {ROWS: 2 + 7, SOLVE: 3 + 12}),
+    "all states": (["states/2", "states/3"], {ROWS: 8 + 7, SOLVE: 24}),
+    "gram": (
+        ["gram"],
+        {"rescaled-comoments-zscore-cholesky": 1, "rescaled-scale-zscore-cholesky": 1, ROWS: 7, SOLVE: 12},
+    ),
+    "scale and sums": (["scale/c/0/0", "sums"], {"rescaled-scale-zscore-cholesky": 1, ROWS: 8, SOLVE: 12}),
+    "everything": (
+        [""],
+        {"rescaled-comoments-zscore-cholesky": 1, "rescaled-scale-zscore-cholesky": 1, ROWS: 16, SOLVE: 24},
+    ),
+}
+QUICK = ("last states", "gram")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.long] * (n not in QUICK)) for n in LOST])
+def test_loop_that_is_half_deleted(halted: Halted, few: Path, name: str) -> None:
     """Half into the fifth of eight passes."""
+    lost, recomputed = LOST[name]
     job, folder = halted(ROWS, 2 * 4)
-    for name in lost:
-        path = folder / "rescaled/zscore-cholesky" / name
+    for part in lost:
+        path = folder / "rescaled/zscore-cholesky" / part
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     result = run_job(job)
     assert rounds_of(folder) == 8
-    assert {name: result["recomputed"].get(name) for name in recomputed} == recomputed
+    assert {stage: result["recomputed"].get(stage) for stage in recomputed} == recomputed
     assert_same_outputs(folder, few)
 
 

@@ -165,6 +165,7 @@ def test_tiles_under_a_graph(data: Path, laplacian: Path, tmp_path: Path) -> Non
     assert_same(tmp_path / "run", laplacian)
 
 
+@pytest.mark.long
 def test_threads(data: Path, laplacian: Path, tmp_path: Path) -> None:
     """Two units at a time share a process and what it holds."""
     run_job(loaded(make_job(data, tmp_path, "few", cluster={"workers": 0, "threads": 2})))
