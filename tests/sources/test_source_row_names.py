@@ -16,7 +16,6 @@ import pytest
 import zarr
 
 from daskfs.errors import InputError
-from daskfs.places import Place
 from daskfs.sources import Source, SourceSpec, csvscan, open_source, rownames
 from daskfs.sources.memory import ArraySource
 
@@ -36,11 +35,6 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     csvscan.scan.cache_clear()
 
 
-@pytest.fixture(params=["files", "objects"])
-def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    return tmp_path if request.param == "files" else folder_as_bucket(tmp_path, monkeypatch)
-
-
 def names_of(source: Source) -> list[str] | None:
     parts = source.read_row_names()
     assert source.info.has_row_names == (parts is not None)
@@ -57,17 +51,15 @@ def opened(source: Path | str, **spec: Any) -> Source:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_of_the_source_itself(name: str, root: Place, tmp_path: Path) -> None:
-    kind = KINDS[name]
-    source = kind.open(root, kind.write(tmp_path, matrix(), labels()))
-    assert names_of(source) == ([OWN[name].format(row) for row in range(N_SAMPLES)] if name in OWN else None)
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_of_a_file_beside_it(name: str, tmp_path: Path) -> None:
+def test_of_the_source_itself_and_of_a_file_beside_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Instead of its own; and X is the same."""
     kind = KINDS[name]
     written = kind.write(tmp_path, matrix(), labels())
+    own = [OWN[name].format(row) for row in range(N_SAMPLES)] if name in OWN else None
+    for root in (tmp_path, folder_as_bucket(tmp_path, monkeypatch)):
+        assert names_of(kind.open(root, written)) == own, root
     (tmp_path / "rows.txt").write_text("\n".join(NAMES) + "\n\n")
     source = dataclasses.replace(kind, spec={**kind.spec, "row_names": "@/rows.txt"}).open(tmp_path, written)
     assert names_of(source) == names_of(source) == NAMES
