@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from reprlib import repr as short
 from typing import Any
 
 Test = Callable[..., None]
+
+
+@contextmanager
+def case(*what: object) -> Iterator[None]:
+    """Name the case in the report of its failure."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"case: {', '.join(map(str, what))}")
+        raise
 
 
 def each(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Test], Test]:
@@ -20,12 +31,9 @@ def each(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Test]
     def decorate(test: Test) -> Test:
         @wraps(test)
         def looping(*arguments: Any, **named: Any) -> None:
-            for case in cases:
-                try:
-                    test(*arguments, **named, **case)
-                except Exception as error:
-                    error.add_note("with " + ", ".join(f"{name} = {short(value)}" for name, value in case.items()))
-                    raise
+            for one in cases:
+                with case(*(f"{name} = {short(value)}" for name, value in one.items())):
+                    test(*arguments, **named, **one)
 
         signature = inspect.signature(test)
         kept = [parameter for name, parameter in signature.parameters.items() if name not in cases[0]]

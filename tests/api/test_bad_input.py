@@ -32,6 +32,7 @@ from daskfs import (
     VarianceScore,
     evaluate_selectors,
 )
+from tests.cases import case
 
 X, Y = load_iris(return_X_y=True)
 LABELLED: list[Callable[..., Any]] = [
@@ -56,39 +57,44 @@ def saved(X: Any, folder: Path) -> Path:
     return folder / "X.npy"
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
 class TestValuesOfX:
     @pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (np.inf, "infinite"), (-np.inf, "infinite")])
-    @pytest.mark.parametrize("form", ["array", "float32", "csr", "path"])
-    def test_column_and_row(
-        self, estimator: Callable[..., Any], form: str, value: float, name: str, tmp_path: Path
-    ) -> None:
+    def test_column_and_row(self, value: float, name: str, tmp_path: Path) -> None:
         bad = X.copy()
         bad[[7, 30], 3] = value
-        given: Any = {
-            "array": lambda: bad,
-            "float32": lambda: bad.astype(np.float32),
-            "csr": lambda: sp.csr_matrix(bad),
-            "path": lambda: saved(bad, tmp_path),
-        }[form]()
-        with pytest.raises(ValueError, match=rf"column 3 .*{name}.* row 7\b"):
-            estimator().fit(given, Y)
+        forms = {
+            "array": bad,
+            "float32": bad.astype(np.float32),
+            "csr": sp.csr_matrix(bad),
+            "path": saved(bad, tmp_path),
+        }
+        for form, given in forms.items():
+            for estimator in ESTIMATORS if form != "path" else [VarianceScore, FisherScore]:
+                with case(form, estimator), pytest.raises(ValueError, match=rf"column 3 .*{name}.* row 7\b"):
+                    estimator().fit(given, Y)
 
-    def test_name_of_the_column(self, estimator: Callable[..., Any]) -> None:
+    def test_name_of_the_column(self) -> None:
         frame = pd.DataFrame(X.copy(), columns=["a", "b", "c", "d"])  # before version 3, pandas would write into X
         frame.loc[12, "c"] = np.nan
-        with pytest.raises(ValueError, match=r"column 2 \('c'\).*NaN in row 12"):
-            estimator().fit(frame, Y)
+        for estimator in ESTIMATORS:
+            with case(estimator), pytest.raises(ValueError, match=r"column 2 \('c'\).*NaN in row 12"):
+                estimator().fit(frame, Y)
 
-    def test_sums_that_overflow_are_not_missing_values(self, estimator: Callable[..., Any]) -> None:
+    def test_sums_that_overflow_are_not_missing_values(self) -> None:
         large = X.astype(np.float32) * np.float32(1e37)
-        assert np.isfinite(estimator().fit(large, Y).scores_).all()
+        for estimator in ESTIMATORS:
+            with case(estimator):
+                assert np.isfinite(estimator().fit(large, Y).scores_).all()
 
-    @pytest.mark.parametrize("stored", [False, True])
-    def test_constant_features_only(self, estimator: Callable[..., Any], stored: bool, tmp_path: Path) -> None:
+    def test_constant_features_only(self, tmp_path: Path) -> None:
         constant = np.full((150, 2), 0.1)
-        with pytest.raises(ValueError, match=r"can rank none of the 2 features: every one is excluded \(constant"):
-            estimator().fit(saved(constant, tmp_path) if stored else constant, Y)
+        told = r"can rank none of the 2 features: every one is excluded \(constant"
+        for estimator in ESTIMATORS:
+            with case(estimator), pytest.raises(ValueError, match=told):
+                estimator().fit(constant, Y)
+        for estimator in (VarianceScore, LaplacianScore, RLSR, SVMRFE):
+            with case(estimator, "stored"), pytest.raises(ValueError, match=told):
+                estimator().fit(saved(constant, tmp_path), Y)
 
     @pytest.mark.parametrize(
         ("bad", "message"),
@@ -101,18 +107,17 @@ class TestValuesOfX:
         ],
         ids=["one dimension", "no rows", "no columns", "complex", "text"],
     )
-    def test_shape_and_type(self, estimator: Callable[..., Any], bad: Any, message: str) -> None:
-        with pytest.raises(ValueError, match=message):
-            estimator().fit(bad, Y[: len(bad)])
+    def test_shape_and_type(self, bad: Any, message: str) -> None:
+        for estimator in ESTIMATORS:
+            with case(estimator), pytest.raises(ValueError, match=message):
+                estimator().fit(bad, Y[: len(bad)])
 
 
 class TestNeighbors:
-    @pytest.mark.parametrize("k", [10, 11, 500])
-    @pytest.mark.parametrize("stored", [False, True])
-    def test_not_fewer_than_rows(self, k: int, stored: bool, tmp_path: Path) -> None:
-        given: Any = saved(X[:10], tmp_path) if stored else X[:10]
-        with pytest.raises(ValueError, match=rf"n_neighbors is {k}, and X has n_samples=10 rows: at most 9"):
-            LaplacianScore(n_neighbors=k).fit(given)
+    def test_not_fewer_than_rows(self, tmp_path: Path) -> None:
+        for k, given in [(10, X[:10]), (11, X[:10]), (500, X[:10]), (10, saved(X[:10], tmp_path))]:
+            with pytest.raises(ValueError, match=rf"n_neighbors is {k}, and X has n_samples=10 rows: at most 9"):
+                LaplacianScore(n_neighbors=k).fit(given)
 
     @pytest.mark.parametrize(
         "parameters",
@@ -145,51 +150,32 @@ class TestNeighbors:
             LaplacianScore(weights="cosine").fit(X)
 
 
-@pytest.mark.parametrize("stored", [False, True])
-@pytest.mark.parametrize("estimator", LABELLED)
-class TestLabels:
-    def fit(self, estimator: Callable[..., Any], y: Any, stored: bool, folder: Path) -> None:
-        estimator().fit(saved(X, folder) if stored else X, y)
+INFINITE = np.where(np.arange(150) == 3, np.inf, Y)
 
-    @pytest.mark.parametrize("kind", [np.int64, np.float64])
-    @pytest.mark.parametrize("change", [-1, 1])
-    def test_wrong_length(
-        self, estimator: Callable[..., Any], stored: bool, tmp_path: Path, change: int, kind: type[np.generic]
-    ) -> None:
-        y = np.resize(Y, 150 + change).astype(kind)
-        with pytest.raises(ValueError, match=rf"(?s)(?=.*\b150\b)(?=.*\b{150 + change}\b)"):
-            self.fit(estimator, y, stored, tmp_path)
 
-    def test_none(self, estimator: Callable[..., Any], stored: bool, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match=r"requires y to be passed|needs labels"):
-            self.fit(estimator, None, stored, tmp_path)
-
-    def test_one_class(self, estimator: Callable[..., Any], stored: bool, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="all 150 labelled rows have one class"):
-            self.fit(estimator, np.zeros(150, dtype=int), stored, tmp_path)
-
-    def test_none_labelled(self, estimator: Callable[..., Any], stored: bool, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="no row has a class"):
-            self.fit(estimator, np.full(150, -1), stored, tmp_path)
-        with pytest.raises(ValueError, match=r"no row has a (class|target)"):
-            self.fit(estimator, np.full(150, np.nan), stored, tmp_path)
-
-    def test_minus_one_and_zero_is_not_two_classes(
-        self, estimator: Callable[..., Any], stored: bool, tmp_path: Path
-    ) -> None:
-        with pytest.raises(ValueError, match="-1 means an unlabeled row, so number two classes 0 and 1"):
-            self.fit(estimator, np.where(Y == 0, -1, 0), stored, tmp_path)
-
-    @pytest.mark.parametrize("value", [np.inf, -np.inf])
-    def test_infinite(self, estimator: Callable[..., Any], stored: bool, tmp_path: Path, value: float) -> None:
-        y = Y.astype(np.float64)
-        y[3] = value
-        with pytest.raises(ValueError, match=r"infinity|inf in row 3"):
-            self.fit(estimator, y, stored, tmp_path)
-
-    def test_two_columns(self, estimator: Callable[..., Any], stored: bool, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match=r"\(150, 2\)"):
-            self.fit(estimator, np.stack([Y, Y], axis=1), stored, tmp_path)
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (Y[:149], r"(?s)(?=.*\b150\b)(?=.*\b149\b)"),
+        (np.resize(Y, 151), r"(?s)(?=.*\b150\b)(?=.*\b151\b)"),
+        (Y[:149].astype(float), r"(?s)(?=.*\b150\b)(?=.*\b149\b)"),
+        (np.resize(Y, 151).astype(float), r"(?s)(?=.*\b150\b)(?=.*\b151\b)"),
+        (None, "requires y to be passed|needs labels"),
+        (np.zeros(150, dtype=int), "all 150 labelled rows have one class"),
+        (np.full(150, -1), "no row has a class"),
+        (np.full(150, np.nan), "no row has a (class|target)"),
+        (np.where(Y == 0, -1, 0), "-1 means an unlabeled row, so number two classes 0 and 1"),
+        (INFINITE, "infinity|inf in row 3"),
+        (-INFINITE, "infinity|inf in row 3"),
+        (np.stack([Y, Y], axis=1), r"\(150, 2\)"),
+    ],
+    ids=str,
+)
+def test_labels_that_cannot_serve(y: Any, message: str, tmp_path: Path) -> None:
+    cases = [(estimator, X) for estimator in LABELLED] + [(FisherScore, saved(X, tmp_path)), (RLSR, tmp_path / "X.npy")]
+    for estimator, given in cases:
+        with case(estimator, type(given)), pytest.raises(ValueError, match=message):
+            estimator().fit(given, y)
 
 
 def test_fisher_refuses_a_continuous_target() -> None:
@@ -197,6 +183,7 @@ def test_fisher_refuses_a_continuous_target() -> None:
         FisherScore().fit(X, X[:, 0] * 1.1)
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize(
     ("setting", "message"),
     [

@@ -101,6 +101,7 @@ class TestNames:
         np.testing.assert_array_equal(fitted.scores_, VarianceScore(2).fit(X).scores_)
         assert hasattr(fitted, "feature_names_in_") == isinstance(columns, list)
 
+    @pytest.mark.cluster
     def test_of_a_query_in_an_evaluation(self) -> None:
         found = evaluate_selectors([FisherScore()], FRAMES["polars query"](), Y, n_selected=[1])
         assert set(found.selection_frequency.column("name").to_pylist()) <= set(NAMES)
@@ -156,6 +157,7 @@ class TestLarge:
         with pytest.raises(TypeError, match="sparse blocks: save it"):
             VarianceScore().fit(blocks)
 
+    @pytest.mark.long
     def test_more_than_fits(self, tmp_path: Path) -> None:
         """Partitions of 2 MB, of which nobody knows the lengths and 32 MB are all, are never there at once."""
         scale = np.arange(1, 129)

@@ -41,6 +41,7 @@ print(sorted(heavy & {name.split(".")[0] for name in sys.modules}))
 """
 
 
+@pytest.mark.cluster
 def test_fit_on_300_rows_imports_nothing_heavy(tmp_path: Path) -> None:
     """pandas and pyarrow do not count: scikit-learn imports them by itself where they are installed."""
     run = subprocess.run(
@@ -54,13 +55,17 @@ def test_fit_on_300_rows_imports_nothing_heavy(tmp_path: Path) -> None:
 HOMES = sorted(set(_HOME.values()) - {"daskfs.version"})
 
 
-@pytest.mark.parametrize("module", HOMES)
+JOBS = ["daskfs.comparison", "daskfs.export.api", "daskfs.pipeline", "daskfs.study", "daskfs.verification"]
+"""Modules whose examples run whole jobs."""
+
+
+@pytest.mark.parametrize("module", [pytest.param(m, marks=pytest.mark.cluster if m in JOBS else ()) for m in HOMES])
 def test_docstring_examples(module: str) -> None:
     results = doctest.testmod(importlib.import_module(module))
     assert results.attempted >= 3
     assert results.failed == 0
 
 
-@pytest.mark.parametrize("name", sorted(set(_HOME) - {"__version__"}))
-def test_every_public_name_has_an_example(name: str) -> None:
-    assert ">>> " in (getattr(daskfs, name).__doc__ or "")
+def test_every_public_name_has_an_example() -> None:
+    public = set(_HOME) - {"__version__"}
+    assert [name for name in public if ">>> " not in (getattr(daskfs, name).__doc__ or "")] == []

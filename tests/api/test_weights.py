@@ -32,6 +32,7 @@ from daskfs import (
     VarianceScore,
     knn_graph,
 )
+from tests.cases import case
 from tests.cli.command import daskfs as command
 from tests.reference.labelled import joined, mixed_lists, nearest, target_distances
 from tests.reference.scores import laplacian_score
@@ -255,56 +256,52 @@ SELECTORS: list[Callable[[], Any]] = [
 ]
 
 
+STORED: list[Callable[[], Any]] = [VarianceScore, LaplacianScore, FisherScore, RRPC, RLSR, SVMRFE]
+"""One of each family, of X in tiles on disk; tests/api/test_inputs.py has the others without weights."""
+
+
 def changed(row: int, value: float) -> FloatArray:
     weights = np.ones(N)
     weights[row] = value
     return weights
 
 
-@pytest.mark.parametrize("stored", [False, True])
-@pytest.mark.parametrize("make", SELECTORS)
-class TestRefused:
-    @pytest.mark.parametrize(
-        ("weights", "message"),
-        [
-            (
-                changed(7, -0.5),
-                r"sample_weight has the weight -0\.5 in row 7: weights of rows are finite numbers from 0",
-            ),
-            (changed(9, np.nan), "sample_weight has no weight in row 9"),
-            (changed(11, np.inf), "sample_weight has the weight inf in row 11"),
-            (-np.ones(N), "the weight -1 in row 0, and 177 more rows have none that serves"),
-            (np.zeros(N), "sample_weight gives every row a weight of zero"),
-            (np.ones(N - 1), rf"(?s)(?=.*\b{N}\b)(?=.*\b{N - 1}\b)"),
-            (np.ones((N, 2)), r"\(178, 2\).*one value for each row"),
-            (np.full(N, "heavy"), "'heavy' in row 0: weights of rows are numbers"),
-            (np.full(N, 1e200), "products overflow"),
-            (2.0, "one value for each row|products"),
-        ],
-        ids=["negative", "nan", "inf", "all negative", "zero", "short", "two columns", "text", "huge", "scalar"],
-    )
-    def test_named(self, make: Callable[[], Any], stored: bool, weights: Any, message: str, tmp_path: Path) -> None:
-        np.save(tmp_path / "X.npy", X)
-        with pytest.raises(ValueError, match=message):
-            make().fit(tmp_path / "X.npy" if stored else X, CLASSES, sample_weight=weights)
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (changed(7, -0.5), r"sample_weight has the weight -0\.5 in row 7: weights of rows are finite numbers from 0"),
+        (changed(9, np.nan), "sample_weight has no weight in row 9"),
+        (changed(11, np.inf), "sample_weight has the weight inf in row 11"),
+        (-np.ones(N), "the weight -1 in row 0, and 177 more rows have none that serves"),
+        (np.zeros(N), "sample_weight gives every row a weight of zero"),
+        (np.ones(N - 1), rf"(?s)(?=.*\b{N}\b)(?=.*\b{N - 1}\b)"),
+        (np.ones((N, 2)), r"\(178, 2\).*one value for each row"),
+        (np.full(N, "heavy"), "'heavy' in row 0: weights of rows are numbers"),
+        (np.full(N, 1e200), "products overflow"),
+        (2.0, "one value for each row|products"),
+    ],
+    ids=["negative", "nan", "inf", "all negative", "zero", "short", "two columns", "text", "huge", "scalar"],
+)
+def test_refused(weights: Any, message: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", X)
+    for make, given in [*((make, X) for make in SELECTORS), *((make, tmp_path / "X.npy") for make in STORED)]:
+        with case(make, type(given)), pytest.raises(ValueError, match=message):
+            make().fit(given, CLASSES, sample_weight=weights)
 
 
 class TestForms:
-    @pytest.mark.parametrize(
-        "form",
-        [
-            list,
-            lambda w: w.astype(np.int64),
-            lambda w: w.astype(np.float32),
-            lambda w: pd.Series(w, index=np.arange(N) + 50),
-            lambda w: w[:, None],
-            lambda w: w.astype(bool) * w,
-        ],
-        ids=["list", "int", "float32", "series", "column", "product"],
-    )
-    def test_accepted(self, form: Callable[[FloatArray], Any]) -> None:
+    def test_accepted(self) -> None:
         expected = FisherScore().fit(X, Y, sample_weight=WEIGHTS).scores_
-        np.testing.assert_array_equal(FisherScore().fit(X, Y, sample_weight=form(WEIGHTS)).scores_, expected)
+        forms: list[Any] = [
+            WEIGHTS.tolist(),
+            WEIGHTS.astype(np.int64),
+            WEIGHTS.astype(np.float32),
+            pd.Series(WEIGHTS, index=np.arange(N) + 50),
+            WEIGHTS[:, None],
+        ]
+        for form in forms:
+            with case(type(form)):
+                np.testing.assert_array_equal(FisherScore().fit(X, Y, sample_weight=form).scores_, expected)
 
     def test_fit_transform_hands_them_on(self) -> None:
         selector = FisherScore(2)
@@ -320,11 +317,12 @@ class TestForms:
 
     def test_stored_x(self, tmp_path: Path) -> None:
         np.save(tmp_path / "X.npy", X)
-        for make in SELECTORS:
+        for make in STORED:
             expected = make().fit(X, Y, sample_weight=WEIGHTS).scores_
             found = make().fit(tmp_path / "X.npy", Y, sample_weight=WEIGHTS).scores_
             np.testing.assert_allclose(found, expected, rtol=1e-10)
 
+    @pytest.mark.cluster
     def test_weights_of_a_tile_store_hold_unless_others_are_given(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "X.npz", X=X, w=WEIGHTS)
         target = tmp_path / "tiles.zarr"
