@@ -4,6 +4,7 @@ on the graph that is left of these; in every criterion that is not refused.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -27,6 +28,7 @@ CONSTANT, LAST_ROW, ONE_CLASS, UNKNOWN = 5, 6, 7, 8
 Lists = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
+DEFAULT_CASES = [("classification", "f8", True), ("regression", "f4", False)]
 CASES = [pytest.param(c, task, id=f"{c.name}-{task}") for c in criteria().values() for task in c.tasks]
 
 
@@ -205,30 +207,37 @@ def test_means_far_from_those_of_all_rows_take_a_second_stream() -> None:
     assert np.isnan(near[0]).tolist() == [False] * 4 + [True]
 
 
-def test_bits_do_not_depend_on_slabs_passes_or_other_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    for task in ("classification", "regression"):
-        X, labels, weights = data(task)  # type: ignore[arg-type]
-        kinds = [c for c in criteria().values() if task in c.tasks and not c.is_joint]
-        methods = [replace(methods_of(kind, task)[0], label=kind.name) for kind in kinds]  # type: ignore[arg-type]
-        lists = lists_of(X, methods, labels)
-        for values in (X, X.astype(np.float32)):
-            for counts in (None, weights):
-                whole = scored(values, methods, labels, counts, lists)
-                with monkeypatch.context() as patched:
-                    patched.setattr("daskfs.scoring.slab_columns", lambda *_, **__: 2)
-                    narrow = scored(values, methods, labels, counts, lists)
-                    patched.setattr(passes, "COMPILED_VALUES", 1)
-                    compiled = scored(values, methods, labels, counts, lists)
-                for label, table in whole.items():
-                    assert narrow[label].tobytes() == table.tobytes(), label
-                    assert compiled[label].tobytes() == table.tobytes(), label
-                complete = np.nan_to_num(values)
-                refused = scored(complete, methods, labels, counts, lists, None, "refuse")
-                for label, table in whole.items():  # of columns without a missing value
-                    assert table[:, 0].tobytes() == refused[label][:, 0].tobytes(), label
-                pairwise = scored(complete, methods, labels, counts, lists)
-                for label, table in refused.items():
-                    assert pairwise[label].tobytes() == table.tobytes(), label
+@pytest.mark.parametrize(
+    ("task", "dtype", "weighted"),
+    [
+        pytest.param(task, dtype, weighted, marks=() if case in DEFAULT_CASES else pytest.mark.long)
+        for case in itertools.product(("classification", "regression"), ("f8", "f4"), (False, True))
+        for task, dtype, weighted in [case]
+    ],
+)
+def test_bits_do_not_depend_on_slabs_passes_or_other_columns(
+    task: Task, dtype: str, weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, labels, weights = data(task)
+    kinds = [c for c in criteria().values() if task in c.tasks and not c.is_joint]
+    methods = [replace(methods_of(kind, task)[0], label=kind.name) for kind in kinds]
+    lists, values, counts = lists_of(X, methods, labels), X.astype(dtype), weights if weighted else None
+    whole = scored(values, methods, labels, counts, lists)
+    with monkeypatch.context() as patched:
+        patched.setattr("daskfs.scoring.slab_columns", lambda *_, **__: 2)
+        narrow = scored(values, methods, labels, counts, lists)
+        patched.setattr(passes, "COMPILED_VALUES", 1)
+        compiled = scored(values, methods, labels, counts, lists)
+    for label, table in whole.items():
+        assert narrow[label].tobytes() == table.tobytes(), label
+        assert compiled[label].tobytes() == table.tobytes(), label
+    complete = np.nan_to_num(values)
+    refused = scored(complete, methods, labels, counts, lists, None, "refuse")
+    for label, table in whole.items():  # of columns without a missing value
+        assert table[:, 0].tobytes() == refused[label][:, 0].tobytes(), label
+    pairwise = scored(complete, methods, labels, counts, lists)
+    for label, table in refused.items():
+        assert pairwise[label].tobytes() == table.tobytes(), label
 
 
 def test_trade_off_is_chosen_from_filled_rows() -> None:

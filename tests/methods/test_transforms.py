@@ -18,6 +18,7 @@ from daskfs.methods.registry import criteria, make_method
 from daskfs.planning.transforms import asked_scalings
 from daskfs.scoring import memory_context, score_features, stored_context
 from daskfs.store.context import put_beside
+from tests.cases import case
 
 FloatArray = NDArray[np.float64]
 CHAINS = (
@@ -81,38 +82,49 @@ def fields(name: str) -> Any:
 NAMES = [name for name, criterion in criteria().items() if "classification" in criterion.tasks]
 
 
-@pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize("name", NAMES)
-def test_every_method(name: str, chain: str) -> None:
+# a chain of each kind: a total over the row, one that is given, norms, and statistics of columns
+OFTEN = ("total+log1p+zscore", "total=50+log1p", "log1p+unit")
+
+
+@pytest.mark.parametrize("chain", [c if c in OFTEN else pytest.param(c, marks=pytest.mark.long) for c in CHAINS])
+def test_every_method(chain: str) -> None:
+    """Dense and sparse rows alike."""
     X, labels = counts()
-    found = scored(X, labels, name, chain)
-    expected = scored(transformed(X, chain), labels, name, None)
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+    for name in NAMES:
+        with case(name):
+            found = scored(X, labels, name, chain)
+            expected = scored(transformed(X, chain), labels, name, None)
+            np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+            if name in ("LaplacianScore", "SSelect", "RRPC", "RLSR", "SVMRFE"):
+                sparse = scored(sp.csr_matrix(X), labels, name, chain)
+                np.testing.assert_allclose(sparse, found, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("chain", ["zscore", "total+log1p+zscore"])
-@pytest.mark.parametrize("name", NAMES)
-def test_z_scores_are_by_weight(name: str, chain: str) -> None:
+def test_z_scores_are_by_weight(chain: str) -> None:
     """In graph space and in score space; a column that is constant on the rows that count is 0 in all of them."""
     X, labels = counts()
     X[:, 5] = np.where(WEIGHTS > 0, 2, X[:, 5])
-    found = scored(X, labels, name, chain, WEIGHTS)
-    expected = scored(transformed(X, chain, WEIGHTS), labels, name, None, WEIGHTS)
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+    for name in NAMES:
+        with case(name):
+            found = scored(X, labels, name, chain, WEIGHTS)
+            expected = scored(transformed(X, chain, WEIGHTS), labels, name, None, WEIGHTS)
+            np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize("name", ["LaplacianScore", "SSelect", "RRPC", "RLSR", "SVMRFE"])
-def test_sparse_rows_give_the_same(name: str, chain: str) -> None:
-    X, labels = counts()
-    found = scored(sp.csr_matrix(X), labels, name, chain)
-    np.testing.assert_allclose(found, scored(X, labels, name, chain), rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize("engine", ["exact", "cells"])
-@pytest.mark.parametrize("chain", ["total=50+log1p", "total+log1p+zscore", "log1p+unit"])
+@pytest.mark.parametrize(
+    ("chain", "engine"),
+    [
+        ("total=50+log1p", "exact"),
+        ("total+log1p+zscore", "cells"),
+        ("log1p+unit", "exact"),
+        pytest.param("total=50+log1p", "cells", marks=pytest.mark.long),
+        pytest.param("total+log1p+zscore", "exact", marks=pytest.mark.long),
+        pytest.param("log1p+unit", "cells", marks=pytest.mark.long),
+    ],
+)
 def test_graph(chain: str, engine: Any) -> None:
-    X, _ = counts(6000, 15)
+    X, _ = counts(3000, 15)
     X += np.random.default_rng(0).random(X.shape)  # no ties
     graph, before = (
         knn_graph(values, 5, graph_scaling=scaling, engine=engine)
@@ -124,10 +136,18 @@ def test_graph(chain: str, engine: Any) -> None:
     np.testing.assert_allclose(graph.distances[agree], before.distances[agree], rtol=1e-9)
 
 
-@pytest.mark.parametrize("weights", [None, np.random.default_rng(5).uniform(0, 2, 5000)], ids=["plain", "weighted"])
-@pytest.mark.parametrize("sparse", [False, True])
-def test_tiles_do_not_change_a_bit(tmp_path: Path, sparse: bool, weights: FloatArray | None) -> None:
+@pytest.mark.parametrize(
+    ("sparse", "weighted"),
+    [
+        (False, True),
+        (True, False),
+        pytest.param(False, False, marks=pytest.mark.long),
+        pytest.param(True, True, marks=pytest.mark.long),
+    ],
+)
+def test_tiles_do_not_change_a_bit(tmp_path: Path, sparse: bool, weighted: bool) -> None:
     """Of statistics, whose bands are merged along a tree, and of what follows from them."""
+    weights = np.random.default_rng(5).uniform(0, 2, 5000) if weighted else None
     X, labels = counts(5000, 12)
     X[10] = 3
     matrix: Any = sp.csr_matrix(X) if sparse else X
