@@ -21,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from daskfs import DSSFS, RLSR, SSUFS, distance_correlation_matrix
 from daskfs.errors import InputError, JobError
 from daskfs.methods.registry import make_method
+from tests.cases import case
 from tests.cli.command import daskfs as command
 from tests.cli.command import refused, rows_of, write_job
 from tests.reference import rescaled as reference
@@ -75,11 +76,26 @@ X, Y = loaded("wine")
 N = len(Y)
 
 
+@cache
+def fitted_to(name: str, make: Maker, **parameters: Any) -> Any:
+    """Return a selector fitted to a data set; nothing may change it."""
+    return make(**parameters).fit(*loaded(name))
+
+
+def plain(make: Maker, **parameters: Any) -> Any:
+    return fitted_to("wine", make, **parameters)
+
+
+def some(makers: list[Maker], often: list[Maker]) -> list[Any]:
+    """Return parameters of a test, those that are not looked at often marked as long."""
+    return [make if make in often else pytest.param(make, marks=pytest.mark.long) for make in makers]
+
+
 # ------------------------------------------------------------------------------------------------------- references
 @pytest.mark.parametrize(
     ("name", "gamma"),
     [
-        pytest.param(name, gamma, marks=pytest.mark.long if (name, gamma) == ("digits", 0.1) else ())
+        pytest.param(name, gamma, marks=pytest.mark.long if name == "digits" else ())
         for name in LOADERS
         for gamma in (0.1, 1.0, 10.0)
     ],
@@ -89,7 +105,7 @@ class TestMinimum:
 
     @pytest.mark.parametrize("make", [RLSR, DSSFS])
     def test_conditions(self, make: Maker, name: str, gamma: float) -> None:
-        fitted = make(gamma=gamma).fit(*loaded(name))
+        fitted = fitted_to(name, make, gamma=gamma)
         found = reference.kkt(targets_of(name, dragged=make is DSSFS), fitted.coef_, gamma)
         assert found.active <= 1e-6
         assert found.inactive <= 1.0
@@ -97,12 +113,12 @@ class TestMinimum:
         assert fitted.solution_["kkt_active"] <= 1e-7
 
     def test_as_coordinate_descent(self, name: str, gamma: float) -> None:
-        fitted = RLSR(gamma=gamma).fit(*loaded(name))
+        fitted = fitted_to(name, RLSR, gamma=gamma)
         np.testing.assert_allclose(scores(fitted), shares(solved(name, gamma)), atol=1e-5)
         np.testing.assert_array_equal(scores(fitted) > 0, reference.row_norms(solved(name, gamma)) > 0)
 
     def test_objective(self, name: str, gamma: float) -> None:
-        fitted, targets = RLSR(gamma=gamma).fit(*loaded(name)), targets_of(name, dragged=False)
+        fitted, targets = fitted_to(name, RLSR, gamma=gamma), targets_of(name, dragged=False)
         targets_found, b = targets.best(fitted.coef_)
         value = reference.loss(targets, fitted.coef_, b, targets_found, gamma)
         assert fitted.objective_[-1] == pytest.approx(value, rel=1e-9)
@@ -111,7 +127,7 @@ class TestMinimum:
 
 @pytest.mark.parametrize("gamma", [0.1, 1.0, 10.0])
 def test_dragged_as_coordinate_descent(gamma: float) -> None:
-    fitted = DSSFS(gamma=gamma).fit(X, Y)
+    fitted = plain(DSSFS, gamma=gamma)
     W = solved("wine", gamma, dragged=True)
     np.testing.assert_allclose(scores(fitted), shares(W), atol=1e-5)
     targets = targets_of("wine", dragged=True)
@@ -119,15 +135,15 @@ def test_dragged_as_coordinate_descent(gamma: float) -> None:
     value = reference.loss(targets, fitted.coef_, b, targets_found, gamma)
     assert fitted.objective_[-1] == pytest.approx(value, rel=1e-9)
     assert never_rises(fitted)
-    assert fitted.objective_[-1] < RLSR(gamma=gamma).fit(X, Y).objective_[-1], "it has more freedom"
+    assert fitted.objective_[-1] < plain(RLSR, gamma=gamma).objective_[-1], "it has more freedom"
 
 
 class TestUncorrelated:
     @pytest.mark.parametrize(
         ("name", "gamma"),
         [
-            ("wine", 0.1),
             ("wine", 10.0),
+            pytest.param("wine", 0.1, marks=pytest.mark.long),
             pytest.param("breast cancer", 1.0, marks=pytest.mark.long),
         ],
     )
@@ -146,7 +162,7 @@ class TestUncorrelated:
         assert fitted.objective_[0] == pytest.approx(values[0], rel=1e-6)
         assert fitted.objective_[-1] == pytest.approx(values[-1], rel=1e-8)
 
-    @pytest.mark.parametrize("name", LOADERS)
+    @pytest.mark.parametrize("name", ["wine", "breast cancer", pytest.param("digits", marks=pytest.mark.long)])
     def test_conditions_of_a_stationary_point(self, name: str) -> None:
         data, y = loaded(name)
         fitted = SSUFS(gamma=10.0).fit(data, y)
@@ -166,13 +182,13 @@ class TestUncorrelated:
 
     def test_reference_eta(self) -> None:
         fitted = SSUFS(gamma=2.0).fit(X, Y)
-        norms, M = reference.row_norms(RLSR(gamma=2.0).fit(X, Y).coef_), distance_correlation_matrix(X)
+        norms, M = reference.row_norms(plain(RLSR, gamma=2.0).coef_), distance_correlation_matrix(X)
         rise = M.sum(axis=1) * norms**2 - M @ norms**2
         expected = 2.0 / (2 * (norms / norms.sum() * rise).max())
         assert fitted.solution_["eta_reference"] == pytest.approx(expected, rel=1e-4)
 
     def test_tiny_eta_is_rlsr(self) -> None:
-        np.testing.assert_allclose(SSUFS(eta=1e-12).fit(X, Y).scores_, RLSR().fit(X, Y).scores_, atol=1e-9)
+        np.testing.assert_allclose(SSUFS(eta=1e-12).fit(X, Y).scores_, plain(RLSR).scores_, atol=1e-9)
 
 
 def check_cell(name: str, gamma: float, eta: float) -> int:
@@ -219,31 +235,30 @@ def copied(noise: float, seed: int) -> tuple[FloatArray, NDArray[np.int64]]:
 
 
 class TestRedundancy:
-    def test_near_copies(self) -> None:
-        found: dict[str, list[float]] = {"RLSR": [], "SSUFS": []}
-        for seed in range(3):
-            data, y = copied(0.05, seed)
-            M = distance_correlation_matrix(data, correlation="feature_map")
-            for make in (RLSR, SSUFS):
-                fitted = make(10, gamma=10.0).fit(data, y)
-                found[make.__name__].append(mean_redundancy(M, fitted.get_support(indices=True)))
-        assert np.mean(found["SSUFS"]) < np.mean(found["RLSR"])
+    @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
+    def test_near_copies(self, seed: int) -> None:
+        data, y = copied(0.05, seed)
+        M = distance_correlation_matrix(data, correlation="feature_map")
+        own, other = (
+            mean_redundancy(M, make(10, gamma=10.0).fit(data, y).get_support(indices=True)) for make in (SSUFS, RLSR)
+        )
+        assert own < other
 
-    @pytest.mark.parametrize("make", ALL)
+    @pytest.mark.parametrize("make", some(ALL, [RLSR, DSSFS]))
     def test_exact_copies_are_left_to_the_filter(self, make: Maker) -> None:
         data, y = copied(0.0, 0)
-        plain = make(10, gamma=10.0).fit(data, y)
-        assert len(set(plain.get_support(indices=True) % 30)) < 10
+        unfiltered = make(10, gamma=10.0).fit(data, y)
+        assert len(set(unfiltered.get_support(indices=True) % 30)) < 10
         fitted = make(10, gamma=10.0, greedy_filter=True).fit(data, y)
         chosen = np.argsort(fitted.ranking_)
-        n_different = len(set(np.flatnonzero(plain.scores_ > 0) % 30))
+        n_different = len(set(np.flatnonzero(unfiltered.scores_ > 0) % 30))
         assert n_different >= 7
         assert len(set(chosen[:n_different] % 30)) == n_different, "one of each"
-        np.testing.assert_allclose(fitted.scores_, plain.scores_, rtol=1e-12)
+        np.testing.assert_allclose(fitted.scores_, unfiltered.scores_, rtol=1e-12)
 
     def test_filter_as_defined(self) -> None:
-        plain, fitted = RLSR(gamma=5.0).fit(X, Y), RLSR(gamma=5.0, greedy_filter=True, correlation="exact").fit(X, Y)
-        M, theta = distance_correlations(X), plain.scores_
+        unfiltered, fitted = plain(RLSR, gamma=5.0), plain(RLSR, gamma=5.0, greedy_filter=True, correlation="exact")
+        M, theta = distance_correlations(X), unfiltered.scores_
         picks: list[int] = []
         left = list(np.flatnonzero(theta > 0))
         while left:
@@ -251,13 +266,13 @@ class TestRedundancy:
             picks.append(int(left.pop(int(np.argmax(value)))))
         order = np.argsort(fitted.ranking_).tolist()
         assert order[: len(picks)] == picks
-        assert order[len(picks) :] == np.argsort(plain.ranking_)[len(picks) :].tolist()
-        assert order != np.argsort(plain.ranking_).tolist()
+        assert order[len(picks) :] == np.argsort(unfiltered.ranking_)[len(picks) :].tolist()
+        assert order != np.argsort(unfiltered.ranking_).tolist()
 
     @pytest.mark.parametrize("make", [RLSR, DSSFS])
     def test_copies_share_what_one_of_them_has(self, make: Maker) -> None:
         """The minimum is not one point; features that are equal are treated alike."""
-        one, three = make(gamma=1.0).fit(X, Y), make(gamma=1.0).fit(np.tile(X, 3), Y)
+        one, three = plain(make, gamma=1.0), make(gamma=1.0).fit(np.tile(X, 3), Y)
         np.testing.assert_allclose(three.scores_.reshape(3, -1).sum(axis=0), one.scores_, atol=1e-5)
         np.testing.assert_allclose(three.scores_.reshape(3, -1), np.tile(three.scores_[:13], (3, 1)), atol=1e-9)
         assert three.objective_[-1] == pytest.approx(one.objective_[-1], rel=1e-8)
@@ -268,9 +283,18 @@ class TestRedundancy:
 
 
 # ---------------------------------------------------------------------------------------------- one answer for all
-@pytest.mark.parametrize("make", ALL)
 class TestSolvers:
-    @pytest.mark.parametrize("shape", [(30, 6), (14, 18)])
+    @pytest.mark.parametrize(
+        ("make", "shape"),
+        [
+            (RLSR, (30, 6)),
+            (DSSFS, (30, 6)),
+            (SSUFS, (14, 18)),
+            pytest.param(RLSR, (14, 18), marks=pytest.mark.long),
+            pytest.param(DSSFS, (14, 18), marks=pytest.mark.long),
+            pytest.param(SSUFS, (30, 6), marks=pytest.mark.long),
+        ],
+    )
     def test_same_scores(self, make: Maker, shape: tuple[int, int]) -> None:
         rng = np.random.default_rng(2)
         y = np.where(rng.random(shape[0]) < 0.5, np.arange(shape[0]) % 3, -1)
@@ -283,6 +307,7 @@ class TestSolvers:
             np.testing.assert_array_equal(fitted.ranking_, found[0].ranking_)
             np.testing.assert_allclose(fitted.objective_[-1], found[0].objective_[-1], rtol=1e-8)
 
+    @pytest.mark.parametrize("make", ALL)
     def test_choice_by_shape(self, make: Maker) -> None:
         parameters = make_method(make.__name__, {}).parameters
         solved_by = parameters.solved_by  # type: ignore[attr-defined]
@@ -313,44 +338,57 @@ def stored(X: FloatArray, folder: Path) -> Any:
     return array
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("make", "form", "solver"),
+    [
+        pytest.param(make, form, solver, marks=() if form in often else pytest.mark.long)
+        for make, solver, often in [
+            (RLSR, "cholesky", FORMS),
+            (RLSR, "woodbury", ()),
+            (DSSFS, "cholesky", ("csr", "zarr")),
+            (DSSFS, "woodbury", ()),
+            (SSUFS, "cholesky", ("csr",)),
+            (SSUFS, "woodbury", ("zarr",)),
+        ]
+        for form in (FORMS if solver == "cholesky" else ("csr", "zarr"))
+    ],
+)
+def test_one_answer_for_every_form(make: Maker, form: str, solver: str, tmp_path: Path) -> None:
+    data = np.round(8 * X / X.std(axis=0)) / 8
+    data[np.random.default_rng(0).random(data.shape) < 0.3] = 0.0
+    expected = make(solver=solver, max_iter=6).fit(data, Y)
+    found = make(solver=solver, max_iter=6).fit(FORMS[form](data, tmp_path), Y)
+    np.testing.assert_allclose(found.scores_, expected.scores_, atol=1e-7)
+    np.testing.assert_array_equal(found.ranking_, expected.ranking_)
+    np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-7)
+
+
 @pytest.mark.parametrize("make", ALL)
 class TestForms:
-    @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-    @pytest.mark.parametrize(
-        ("form", "solver"), [*((form, "cholesky") for form in FORMS), ("csr", "woodbury"), ("zarr", "woodbury")]
-    )
-    def test_same_scores(self, make: Maker, form: str, solver: str, tmp_path: Path) -> None:
-        data = np.round(8 * X / X.std(axis=0)) / 8
-        data[np.random.default_rng(0).random(data.shape) < 0.3] = 0.0
-        expected = make(solver=solver, max_iter=6).fit(data, Y)
-        found = make(solver=solver, max_iter=6).fit(FORMS[form](data, tmp_path), Y)
-        np.testing.assert_allclose(found.scores_, expected.scores_, atol=1e-7)
-        np.testing.assert_array_equal(found.ranking_, expected.ranking_)
-        np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-7)
-
-    @pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
     @pytest.mark.parametrize("scaling", ["zscore", None])
-    def test_an_offset_changes_nothing(self, make: Maker, form: Callable[[FloatArray], Any], scaling: Any) -> None:
+    def test_an_offset_changes_nothing(self, make: Maker, scaling: Any) -> None:
         exact = np.round(64 * X) / 64
         expected = make(score_scaling=scaling).fit(exact, Y).scores_
-        found = make(score_scaling=scaling).fit(form(exact + 1e8), Y).scores_
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+        for form in (np.asarray, sp.csr_matrix):
+            found = make(score_scaling=scaling).fit(form(exact + 1e8), Y).scores_
+            np.testing.assert_allclose(found, expected, atol=1e-6)
 
-    @pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
-    def test_small_integers(self, make: Maker, form: Callable[[Any], Any]) -> None:
+    def test_small_integers(self, make: Maker) -> None:
         data = np.clip(np.round(40 * X / X.max(axis=0)), 0, 127).astype(np.uint8)
-        found = make().fit(form(data), Y).scores_
-        np.testing.assert_allclose(found, make().fit(data.astype(np.float64), Y).scores_, atol=1e-7)
+        expected = make().fit(data.astype(np.float64), Y).scores_
+        for form in (np.asarray, sp.csr_matrix):
+            np.testing.assert_allclose(make().fit(form(data), Y).scores_, expected, atol=1e-7)
 
     def test_order_of_rows_and_of_columns(self, make: Maker) -> None:
         rng = np.random.default_rng(1)
         rows, columns = rng.permutation(N), rng.permutation(13)
-        expected = make().fit(X, Y)
+        expected = plain(make)
         found = make().fit(X[np.ix_(rows, columns)], Y[rows])
         np.testing.assert_allclose(found.scores_, expected.scores_[columns], atol=1e-8)
 
     def test_names_of_classes(self, make: Maker) -> None:
-        expected = make().fit(X, Y).scores_
+        expected = plain(make).scores_
         names = np.array(["b", "c", "a"], dtype=object)[Y]
         names[Y < 0] = None
         permuted = np.where(Y < 0, -1, (Y + 1) % 3)
@@ -360,7 +398,7 @@ class TestForms:
 
     def test_scaling(self, make: Maker) -> None:
         Z = (X - X.mean(axis=0)) / X.std(axis=0)
-        expected = make().fit(X, Y).scores_
+        expected = plain(make).scores_
         np.testing.assert_allclose(make(score_scaling=None).fit(Z, Y).scores_, expected, atol=1e-8)
         unit = make(score_scaling="unit").fit(X, Y).scores_
         length = np.linalg.norm(X, axis=1, keepdims=True)
@@ -380,12 +418,7 @@ class TestWeights:
         selector = make(score_scaling=None, solver=solver)
         found = selector.fit(self.Z, Y, sample_weight=self.WEIGHTS).scores_
         np.testing.assert_allclose(found, selector.fit(self.Z[self.ROWS], Y[self.ROWS]).scores_, atol=1e-8)
-        assert np.abs(found - selector.fit(self.Z, Y).scores_).max() > 1e-3
-
-    def test_by_products_over_the_rows(self, make: Maker) -> None:
-        by_products, exact = (make(score_scaling=None, solver=s, gamma=50.0) for s in ("cg", "cholesky"))
-        found = by_products.fit(self.Z[:, :6], Y, sample_weight=self.WEIGHTS).scores_
-        np.testing.assert_allclose(found, exact.fit(self.Z[self.ROWS, :6], Y[self.ROWS]).scores_, atol=1e-6)
+        assert np.abs(found - plain(make).scores_).max() > 1e-3
 
     def test_weight_zero_leaves_out(self, make: Maker) -> None:
         weights = (np.arange(N) % 4 > 0).astype(np.float64)
@@ -409,12 +442,20 @@ class TestWeights:
         assert reference.kkt(targets, fitted.coef_, 1.0).active <= 1e-6
 
 
+@pytest.mark.parametrize("make", some(ALL, [RLSR]))
+def test_weights_by_products_over_the_rows(make: Maker) -> None:
+    weights, rows, Z = TestWeights.WEIGHTS, TestWeights.ROWS, TestWeights.Z[:, :6]
+    by_products, exact = (make(score_scaling=None, solver=s, gamma=50.0) for s in ("cg", "cholesky"))
+    found = by_products.fit(Z, Y, sample_weight=weights).scores_
+    np.testing.assert_allclose(found, exact.fit(Z[rows], Y[rows]).scores_, atol=1e-6)
+
+
 # ---------------------------------------------------------------------------------------------------------- labels
 @pytest.mark.parametrize("make", ALL)
 class TestLabels:
     def test_unlabelled_rows_take_part(self, make: Maker) -> None:
         known = Y >= 0
-        with_them = make().fit(X, Y).scores_
+        with_them = plain(make).scores_
         Z = (X - X.mean(axis=0)) / X.std(axis=0)
         without = make(score_scaling=None).fit(Z[known], Y[known]).scores_
         assert np.abs(with_them - without).max() > 1e-3
@@ -494,7 +535,7 @@ class TestTraps:
 
     @pytest.mark.parametrize("gamma", [1e6, 1e12])
     def test_huge_gamma_ranks_by_what_brings_features_in(self, make: Maker, gamma: float) -> None:
-        fitted = make(gamma=gamma).fit(X, Y)
+        fitted = plain(make, gamma=gamma)
         assert np.count_nonzero(fitted.scores_) <= 2
         assert scores(fitted).sum() == pytest.approx(1.0)
         bound = fitted.score_fields_["bound"]
@@ -506,7 +547,7 @@ class TestTraps:
 
     @pytest.mark.parametrize("gamma", [1e-6, 1e-12])
     def test_tiny_gamma_is_least_squares(self, make: Maker, gamma: float) -> None:
-        fitted = make(gamma=gamma).fit(X, Y)
+        fitted = plain(make, gamma=gamma)
         targets = targets_of("wine", dragged=make is DSSFS)
         predictions, _ = targets.best(fitted.coef_)
         expected = np.linalg.lstsq(targets.Z, predictions - predictions.mean(axis=0), rcond=None)[0]
@@ -537,7 +578,7 @@ class TestTraps:
     def test_columns_of_very_different_size(self, make: Maker, power: int) -> None:
         """Without scaling, a feature in other units is penalized otherwise; z-scores do not see units."""
         scale = 10.0 ** np.linspace(-power, power, 13)
-        np.testing.assert_allclose(make().fit(X * scale, Y).scores_, make().fit(X, Y).scores_, atol=1e-8)
+        np.testing.assert_allclose(make().fit(X * scale, Y).scores_, plain(make).scores_, atol=1e-8)
         fitted = make(score_scaling=None, gamma=1e-3).fit(X * scale, Y)
         assert fitted.converged_
         assert np.isfinite(fitted.scores_).all()
@@ -557,25 +598,26 @@ class TestTraps:
         assert fitted.n_iter_ <= exact.n_iter_
         assert exact.converged_
 
-    @pytest.mark.parametrize(
-        ("parameters", "message"),
-        [
-            ({"solver": "qr"}, "The 'solver' parameter"),
-            ({"gamma": 0.0}, "The 'gamma' parameter"),
-            ({"gamma": -1.0}, "The 'gamma' parameter"),
-            ({"gamma": np.nan}, "gamma"),
-            ({"gamma": np.inf}, "gamma"),
-            ({"max_iter": 0}, "The 'max_iter' parameter"),
-            ({"tol": -1e-9}, "The 'tol' parameter"),
-            ({"correlation": "pearson"}, "The 'correlation' parameter"),
-            ({"score_scaling": "minmax"}, "parameter 'score_scaling': unknown step 'minmax'"),
-            ({"greedy_filter": "yes"}, "The 'greedy_filter' parameter"),
-        ],
-        ids=str,
-    )
-    def test_parameters_are_named(self, make: Maker, parameters: dict[str, Any], message: str) -> None:
-        with pytest.raises(ValueError, match=message):
-            make(**parameters).fit(X, Y)
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"solver": "qr"}, "The 'solver' parameter"),
+    ({"gamma": 0.0}, "The 'gamma' parameter"),
+    ({"gamma": -1.0}, "The 'gamma' parameter"),
+    ({"gamma": np.nan}, "gamma"),
+    ({"gamma": np.inf}, "gamma"),
+    ({"max_iter": 0}, "The 'max_iter' parameter"),
+    ({"tol": -1e-9}, "The 'tol' parameter"),
+    ({"correlation": "pearson"}, "The 'correlation' parameter"),
+    ({"score_scaling": "minmax"}, "parameter 'score_scaling': unknown step 'minmax'"),
+    ({"greedy_filter": "yes"}, "The 'greedy_filter' parameter"),
+]
+
+
+def test_parameters_are_named() -> None:
+    for make in ALL:
+        for parameters, message in WRONG:
+            with case(make, parameters), pytest.raises(ValueError, match=message):
+                make(**parameters).fit(X, Y)
 
 
 @pytest.mark.parametrize(
@@ -627,6 +669,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.cluster
 class TestCommand:
     def found(self, run: Path, label: str, column: str) -> FloatArray:
         rows = [row for row in rows_of(run / "ranking.csv") if row["method"] == label]
