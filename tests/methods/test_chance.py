@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 from scipy import stats
 from sklearn.datasets import load_wine
 
@@ -65,6 +66,7 @@ def test_rankings_of_different_rows_are_by_different_seeds() -> None:
     assert other.redrawn((1, 2, 3)) is other
 
 
+@pytest.mark.cluster
 def test_draws_have_orders_of_their_own_whatever_the_amount_of_labels() -> None:
     found = evaluate_selectors(
         [RandomOrder()], X, Y, labels=[2, 5], n_draws=3, n_selected=3, models="ridge", setting="transductive"

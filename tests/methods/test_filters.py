@@ -113,6 +113,7 @@ METHODS = [
 ]
 
 
+@pytest.mark.cluster
 class TestJob:
     def test_scores_and_edges(self, tmp_path: Path) -> None:
         job = basic_job(tmp_path, methods=METHODS)

@@ -40,7 +40,7 @@ def test_half_of_the_landmarks_have_a_label() -> None:
     assert set(one[0]) != set(other[0])
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 def test_laplacian_machines_over_landmarks_are_near_the_exact_ones(seed: int) -> None:
     """Of 400 rows with 60 labels, twice as many landmarks as labels. What the graph changes they change too: they are
     nearer to the exact Laplacian machine than the exact plain one is; and the nearer, the more of them there are.

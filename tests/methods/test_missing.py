@@ -29,7 +29,6 @@ Lists = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 DEFAULT_CASES = [("classification", "f8", True), ("regression", "f4", False)]
-CASES = [pytest.param(c, task, id=f"{c.name}-{task}") for c in criteria().values() for task in c.tasks]
 
 
 def data(task: Task) -> tuple[np.ndarray, Labels, np.ndarray]:
@@ -141,8 +140,16 @@ def assert_close(found: np.ndarray, wanted: np.ndarray) -> None:
     np.testing.assert_allclose(found[:, known], wanted[:, known], rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("criterion", "task"), CASES)
+@pytest.mark.parametrize(
+    ("criterion", "task", "weighted"),
+    [
+        pytest.param(c, task, weighted, id=f"{c.name}-{task}-{weighted}", marks=() if is_often else pytest.mark.long)
+        for number, c in enumerate(criteria().values())
+        for task in c.tasks
+        for weighted in (False, True)
+        for is_often in [weighted == (task == "classification") if len(c.tasks) > 1 else weighted == bool(number % 2)]
+    ],
+)
 def test_scores_are_those_without_the_rows_that_lack_a_feature(
     criterion: Criterion, task: Task, weighted: bool
 ) -> None:

@@ -22,6 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import daskfs
 from daskfs.methods.registry import Method, criteria
+from tests.cases import case
 from tests.cli.command import daskfs as command
 from tests.cli.command import rows_of, write_job
 from tests.reference import chance, distributions, greedy, rankdata, rescaled, scores, svm
@@ -336,16 +337,16 @@ def test_much_small_data(name: str, e: Example) -> None:
     check(name, e)
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("smallest", [5e-324, 1e-310, 1e-200])
-def test_values_without_a_square(name: str, smallest: float) -> None:
+def test_values_without_a_square(smallest: float) -> None:
     """Nobody can tell how far such rows lie apart: scores are what they are, but there is a ranking, and no warning."""
     rng = np.random.default_rng(0)
     codes = np.arange(24) % 2
     X = rng.integers(1, 50, (24, 5)) * smallest
     e = Example(X, X, 1.0, codes, codes / 4, 3)
-    fitted = fitted_or_refused(name, e)
-    assert sorted(fitted.ranking_) == [1, 2, 3, 4, 5]
+    for name in NAMES:
+        with case(name):
+            assert sorted(fitted_or_refused(name, e).ranking_) == [1, 2, 3, 4, 5]
 
 
 # -------------------------------------------------------------------------------------------------------- command line
@@ -411,6 +412,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("data")
 
 
+@pytest.mark.cluster
 @settings(parent=QUICK, max_examples=4, phases=AS_FOUND)
 @given(e=examples(), form=st.sampled_from(["npy", "npz", "csv"]))
 def test_command_line(folder: Path, e: Example, form: str) -> None:
@@ -418,6 +420,7 @@ def test_command_line(folder: Path, e: Example, form: str) -> None:
         check_command_line(e, form, folder)
 
 
+@pytest.mark.cluster
 @pytest.mark.long
 @settings(parent=LONG, max_examples=15, phases=AS_FOUND)
 @given(e=examples(), form=st.sampled_from(["npy", "npz", "csv"]))

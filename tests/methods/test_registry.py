@@ -74,18 +74,14 @@ def test_every_family_is_a_file() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 class TestEveryRow:
-    def test_citation_names_authors_and_year(self, name: str) -> None:
-        assert re.search(r"[A-Z]\w+.*\((19|20)\d\d\)", criteria()[name].citation)
-
-    def test_direction_is_also_in_the_summary(self, name: str) -> None:
+    def test_texts_and_fields(self, name: str) -> None:
+        """The citation names authors and year, the summary the direction, and fields begin with the score."""
         row = criteria()[name]
+        assert re.search(r"[A-Z]\w+.*\((19|20)\d\d\)", row.citation)
         word = {"ascending": "small", "descending": "large"}[row.direction]
         assert f"{word} is good" in row.summary
-
-    def test_score_is_the_first_field_and_fields_differ(self, name: str) -> None:
-        fields = criteria()[name].fields
-        assert fields[0] == "score"
-        assert len(set(fields)) == len(fields)
+        assert row.fields[0] == "score"
+        assert len(set(row.fields)) == len(row.fields)
 
     def test_parameters_all_have_defaults_and_refuse_others(self, name: str) -> None:
         method = make_method(name, {})

@@ -364,7 +364,7 @@ def test_one_answer_for_every_form(make: Maker, form: str, solver: str, tmp_path
     np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-7)
 
 
-@pytest.mark.parametrize("make", ALL)
+@pytest.mark.parametrize("make", some(ALL, [SSUFS]))
 class TestForms:
     @pytest.mark.parametrize("scaling", ["zscore", None])
     def test_an_offset_changes_nothing(self, make: Maker, scaling: Any) -> None:
@@ -405,7 +405,7 @@ class TestForms:
         np.testing.assert_allclose(unit, make(score_scaling=None).fit(X / length, Y).scores_, atol=1e-7)
 
 
-@pytest.mark.parametrize("make", ALL)
+@pytest.mark.parametrize("make", some(ALL, [RLSR, SSUFS]))
 class TestWeights:
     """Weights of rows; z-scores are made without them, so nothing is scaled."""
 
@@ -451,7 +451,7 @@ def test_weights_by_products_over_the_rows(make: Maker) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- labels
-@pytest.mark.parametrize("make", ALL)
+@pytest.mark.parametrize("make", some(ALL, [RLSR, DSSFS]))
 class TestLabels:
     def test_unlabelled_rows_take_part(self, make: Maker) -> None:
         known = Y >= 0
@@ -518,7 +518,7 @@ class TestLabels:
 
 
 # ----------------------------------------------------------------------------------------------------------- traps
-@pytest.mark.parametrize("make", ALL)
+@pytest.mark.parametrize("make", some(ALL, [RLSR, DSSFS]))
 class TestTraps:
     def test_constant_features(self, make: Maker) -> None:
         data = np.column_stack([np.full(N, 0.1), X[:, :3], np.full(N, 1e8 + 0.1)])

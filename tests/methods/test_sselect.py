@@ -60,19 +60,19 @@ def planted(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 class TestFormula:
-    @pytest.mark.parametrize("trade_off", [0.0, 0.1, 0.5, 1.0])
-    @pytest.mark.parametrize("seed", range(3))
     @pytest.mark.parametrize("n_classes", [2, 3, 5])
-    def test_whole_way(self, n_classes: int, seed: int, trade_off: float) -> None:
-        X, y = mixture(seed, n_classes=n_classes)
+    def test_whole_way(self, n_classes: int) -> None:
+        X, y = mixture(n_classes, n_classes=n_classes)
         lists = knn_lists(X, 10)
-        expected = sselect(X, union_adjacency(*lists, heat(heat_t(*lists, "mean"))), y, trade_off)
-        fitted = SSelect(trade_off=trade_off).fit(X, y)
-        np.testing.assert_allclose(fitted.scores_, expected, rtol=1e-9, atol=1e-12)
-        assert np.flatnonzero(np.isnan(fitted.scores_)).tolist() == [10]
-        fields = fitted.score_fields_
-        assert np.isnan([fields["graph_term"][10], fields["label_term"][10]]).all()
-        assert (fitted.trade_off_, fitted.trade_off_curve_) == (trade_off, None)
+        weights = union_adjacency(*lists, heat(heat_t(*lists, "mean")))
+        for trade_off in (0.0, 0.1, 0.5, 1.0):
+            expected = sselect(X, weights, y, trade_off)
+            fitted = SSelect(trade_off=trade_off).fit(X, y)
+            np.testing.assert_allclose(fitted.scores_, expected, rtol=1e-9, atol=1e-12)
+            assert np.flatnonzero(np.isnan(fitted.scores_)).tolist() == [10]
+            fields = fitted.score_fields_
+            assert np.isnan([fields["graph_term"][10], fields["label_term"][10]]).all()
+            assert (fitted.trade_off_, fitted.trade_off_curve_) == (trade_off, None)
 
     @pytest.mark.parametrize(
         "parameters",
@@ -220,7 +220,9 @@ class TestChoiceOfTheTradeOff:
         assert found.scores_.tobytes() == fixed.scores_.tobytes()
         np.testing.assert_array_equal(found.ranking_, fixed.ranking_)
 
-    @pytest.mark.parametrize("scaling", [None, "zscore", "unit", "log1p"])
+    @pytest.mark.parametrize(
+        "scaling", [None, "unit", *(pytest.param(scaling, marks=pytest.mark.long) for scaling in ("zscore", "log1p"))]
+    )
     def test_the_curve_is_the_cut_of_the_reduced_rows(self, scaling: Any) -> None:
         X, y = mixture()
         X = np.abs(X)
@@ -257,6 +259,7 @@ class TestChoiceOfTheTradeOff:
         assert found.trade_off_curve_ is not None
         assert found.trade_off_curve_["cut_value"][5] == pytest.approx(cut.value, abs=1e-9)
 
+    @pytest.mark.long
     def test_many_rows_are_sampled_evenly(self) -> None:
         X, y = load_digits(return_X_y=True)
         partly = np.where(np.arange(len(y)) % 40 == 0, y, -1)

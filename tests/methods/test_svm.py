@@ -92,7 +92,7 @@ def name_of(parameters: dict[str, Any]) -> str:
 # ------------------------------------------------------------------------------------------------------- Algorithm 1
 @pytest.mark.parametrize("parameters", KINDS, ids=name_of)
 class TestAlgorithm:
-    @pytest.mark.parametrize(("step", "n_singly"), [(1, 8), (0.25, 4)])
+    @pytest.mark.parametrize(("step", "n_singly"), [(0.25, 4), pytest.param(1, 8, marks=pytest.mark.long)])
     @pytest.mark.parametrize("gamma", [None, pytest.param(0.05, marks=pytest.mark.long)])
     def test_ranking(self, parameters: dict[str, Any], step: float, n_singly: int, gamma: float | None) -> None:
         X, y = data(n_unlabelled=15 if parameters["laplacian"] else 0)

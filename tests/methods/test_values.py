@@ -94,7 +94,9 @@ def reference_scores(
 class TestLaplacianReference:
     @pytest.mark.parametrize("self_loops", [False, True])
     @pytest.mark.parametrize(("parameters", "metric", "weight"), WEIGHTS, ids=[str(row[0]) for row in WEIGHTS])
-    @pytest.mark.parametrize("name", ["random", "iris", "digits", "duplicates"])
+    @pytest.mark.parametrize(
+        "name", ["random", "duplicates", *(pytest.param(name, marks=pytest.mark.long) for name in ("iris", "digits"))]
+    )
     def test_whole_way(
         self,
         name: str,
@@ -147,7 +149,7 @@ class TestLaplacianReference:
 
 
 class TestOtherReferences:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=30, deadline=None)
     @given(st.data())
     def test_variance_fisher_and_pearson(self, data: st.DataObject) -> None:
         n, d = data.draw(st.integers(4, 15)), data.draw(st.integers(1, 4))
@@ -306,8 +308,10 @@ class TestScoreScaling:
 class TestScikitFeature:
     """Its convention through parameters alone: self-loops, and exp(-d^2 / (2 t^2))."""
 
-    @pytest.mark.parametrize("t", [0.5, 1.0, 3.0])
-    @pytest.mark.parametrize("k", [1, 5])
+    @pytest.mark.parametrize(
+        ("k", "t"),
+        [(1, 0.5), (5, 1.0), *(pytest.param(k, t, marks=pytest.mark.long) for k, t in ((1, 1.0), (5, 0.5), (5, 3.0)))],
+    )
     @pytest.mark.parametrize("name", ["iris", "wine", "digits", "random", "duplicates"])
     def test_parity(self, name: str, k: int, t: float) -> None:
         wine = load_wine().data
