@@ -5,16 +5,24 @@ from __future__ import annotations
 import ctypes
 import resource
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 
 
+@cache
+def _trim() -> Callable[[int], object] | None:
+    """Return the C library's function, which takes longer to look up than to call where little has been freed."""
+    found: Callable[[int], object] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return found
+
+
 def release_freed() -> None:
     """Give freed memory back to the system where the C library keeps it, so that a unit starts from what is in use."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
+    if sys.platform == "linux" and (trim := _trim()) is not None:
         trim(0)
 
 
