@@ -235,14 +235,16 @@ def copied(noise: float, seed: int) -> tuple[FloatArray, NDArray[np.int64]]:
 
 
 class TestRedundancy:
-    @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
-    def test_near_copies(self, seed: int) -> None:
-        data, y = copied(0.05, seed)
-        M = distance_correlation_matrix(data, correlation="feature_map")
-        own, other = (
-            mean_redundancy(M, make(10, gamma=10.0).fit(data, y).get_support(indices=True)) for make in (SSUFS, RLSR)
-        )
-        assert own < other
+    @pytest.mark.parametrize("seeds", [[0], pytest.param([0, 1, 2], marks=pytest.mark.long)])
+    def test_near_copies(self, seeds: list[int]) -> None:
+        found: dict[str, list[float]] = {"RLSR": [], "SSUFS": []}
+        for seed in seeds:
+            data, y = copied(0.05, seed)
+            M = distance_correlation_matrix(data, correlation="feature_map")
+            for make in (RLSR, SSUFS):
+                fitted = make(10, gamma=10.0).fit(data, y)
+                found[make.__name__].append(mean_redundancy(M, fitted.get_support(indices=True)))
+        assert np.mean(found["SSUFS"]) < np.mean(found["RLSR"])
 
     @pytest.mark.parametrize("make", some(ALL, [RLSR, DSSFS]))
     def test_exact_copies_are_left_to_the_filter(self, make: Maker) -> None:
@@ -287,9 +289,9 @@ class TestSolvers:
     @pytest.mark.parametrize(
         ("make", "shape"),
         [
-            (RLSR, (30, 6)),
             (DSSFS, (30, 6)),
             (SSUFS, (14, 18)),
+            pytest.param(RLSR, (30, 6), marks=pytest.mark.long),
             pytest.param(RLSR, (14, 18), marks=pytest.mark.long),
             pytest.param(DSSFS, (14, 18), marks=pytest.mark.long),
             pytest.param(SSUFS, (30, 6), marks=pytest.mark.long),

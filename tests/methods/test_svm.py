@@ -379,7 +379,7 @@ class TestFeatures:
         assert fitted.n_rounds_ == 1
         assert fitted.score_fields_["round"].tolist() == [2.0, 1.0]
 
-    @pytest.mark.parametrize("candidates", ["first_order", "exact"])
+    @pytest.mark.parametrize("candidates", ["first_order", pytest.param("exact", marks=pytest.mark.long)])
     def test_copies(self, parameters: dict[str, Any], candidates: str) -> None:
         """Alike to the bit: the one of the higher number goes first."""
         X, y = data()
@@ -434,7 +434,15 @@ def test_other_scalings(parameters: dict[str, Any], scaling: str | None) -> None
 
 
 # ---------------------------------------------------------------------------------------------------- weights, labels
-@pytest.mark.parametrize("parameters", [*ROUTES, {"retrain": True}, {"criterion": "rmb", "retrain": True}], ids=name_of)
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        *ROUTES,
+        pytest.param({"retrain": True}, marks=pytest.mark.long),
+        pytest.param({"criterion": "rmb", "retrain": True}, marks=pytest.mark.long),
+    ],
+    ids=name_of,
+)
 class TestWeights:
     def test_weight_0_is_no_row(self, parameters: dict[str, Any]) -> None:
         X, y = data(40, 4, 20)

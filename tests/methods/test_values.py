@@ -116,7 +116,7 @@ class TestLaplacianReference:
         np.testing.assert_allclose(found, expected, rtol=1e-9)
         assert np.isnan(found).sum() == (np.ptp(X, axis=0) == 0).sum()
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=40, deadline=None)
     @given(st.data())
     def test_given_weights_with_ties_duplicates_and_constants(self, data: st.DataObject) -> None:
         n, d = data.draw(st.integers(3, 12)), data.draw(st.integers(1, 5))
