@@ -95,7 +95,9 @@ def some(makers: list[Maker], often: list[Maker]) -> list[Any]:
 @pytest.mark.parametrize(
     ("name", "gamma"),
     [
-        pytest.param(name, gamma, marks=pytest.mark.long if name == "digits" else ())
+        pytest.param(
+            name, gamma, marks=pytest.mark.long if name == "digits" or (name, gamma) == ("breast cancer", 0.1) else ()
+        )
         for name in LOADERS
         for gamma in (0.1, 1.0, 10.0)
     ],
@@ -246,7 +248,7 @@ class TestRedundancy:
                 found[make.__name__].append(mean_redundancy(M, fitted.get_support(indices=True)))
         assert np.mean(found["SSUFS"]) < np.mean(found["RLSR"])
 
-    @pytest.mark.parametrize("make", some(ALL, [RLSR, DSSFS]))
+    @pytest.mark.parametrize("make", some(ALL, [RLSR]))
     def test_exact_copies_are_left_to_the_filter(self, make: Maker) -> None:
         data, y = copied(0.0, 0)
         unfiltered = make(10, gamma=10.0).fit(data, y)
@@ -289,12 +291,12 @@ class TestSolvers:
     @pytest.mark.parametrize(
         ("make", "shape"),
         [
-            (DSSFS, (30, 6)),
-            (SSUFS, (14, 18)),
+            (DSSFS, (14, 18)),
+            (SSUFS, (30, 6)),
             pytest.param(RLSR, (30, 6), marks=pytest.mark.long),
             pytest.param(RLSR, (14, 18), marks=pytest.mark.long),
-            pytest.param(DSSFS, (14, 18), marks=pytest.mark.long),
-            pytest.param(SSUFS, (30, 6), marks=pytest.mark.long),
+            pytest.param(DSSFS, (30, 6), marks=pytest.mark.long),
+            pytest.param(SSUFS, (14, 18), marks=pytest.mark.long),
         ],
     )
     def test_same_scores(self, make: Maker, shape: tuple[int, int]) -> None:
@@ -346,9 +348,9 @@ def stored(X: FloatArray, folder: Path) -> Any:
     [
         pytest.param(make, form, solver, marks=() if form in often else pytest.mark.long)
         for make, solver, often in [
-            (RLSR, "cholesky", FORMS),
+            (RLSR, "cholesky", ("csr", "csc", "float32", "dask", "zarr")),
             (RLSR, "woodbury", ()),
-            (DSSFS, "cholesky", ("csr", "zarr")),
+            (DSSFS, "cholesky", ("csr",)),
             (DSSFS, "woodbury", ()),
             (SSUFS, "cholesky", ("csr",)),
             (SSUFS, "woodbury", ("zarr",)),
