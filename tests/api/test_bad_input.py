@@ -59,7 +59,10 @@ def saved(X: Any, folder: Path) -> Path:
 
 class TestValuesOfX:
     @pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (np.inf, "infinite"), (-np.inf, "infinite")])
-    def test_column_and_row(self, value: float, name: str, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        "stored", [[VarianceScore, FisherScore], pytest.param(ESTIMATORS, marks=pytest.mark.long)], ids=["some", "all"]
+    )
+    def test_column_and_row(self, stored: Any, value: float, name: str, tmp_path: Path) -> None:
         bad = X.copy()
         bad[[7, 30], 3] = value
         forms = {
@@ -69,7 +72,7 @@ class TestValuesOfX:
             "path": saved(bad, tmp_path),
         }
         for form, given in forms.items():
-            for estimator in ESTIMATORS if form != "path" else [VarianceScore, FisherScore]:
+            for estimator in ESTIMATORS if form != "path" else stored:
                 with case(form, estimator), pytest.raises(ValueError, match=rf"column 3 .*{name}.* row 7\b"):
                     estimator().fit(given, Y)
 
@@ -86,13 +89,18 @@ class TestValuesOfX:
             with case(estimator):
                 assert np.isfinite(estimator().fit(large, Y).scores_).all()
 
-    def test_constant_features_only(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        "stored",
+        [[VarianceScore, LaplacianScore, RLSR, SVMRFE], pytest.param(ESTIMATORS, marks=pytest.mark.long)],
+        ids=["some", "all"],
+    )
+    def test_constant_features_only(self, stored: Any, tmp_path: Path) -> None:
         constant = np.full((150, 2), 0.1)
         told = r"can rank none of the 2 features: every one is excluded \(constant"
         for estimator in ESTIMATORS:
             with case(estimator), pytest.raises(ValueError, match=told):
                 estimator().fit(constant, Y)
-        for estimator in (VarianceScore, LaplacianScore, RLSR, SVMRFE):
+        for estimator in stored:
             with case(estimator, "stored"), pytest.raises(ValueError, match=told):
                 estimator().fit(saved(constant, tmp_path), Y)
 
@@ -115,7 +123,12 @@ class TestValuesOfX:
 
 class TestNeighbors:
     def test_not_fewer_than_rows(self, tmp_path: Path) -> None:
-        for k, given in [(10, X[:10]), (11, X[:10]), (500, X[:10]), (10, saved(X[:10], tmp_path))]:
+        for k, given in [
+            (10, X[:10]),
+            (11, X[:10]),
+            (500, X[:10]),
+            *((k, saved(X[:10], tmp_path)) for k in (10, 11, 500)),
+        ]:
             with pytest.raises(ValueError, match=rf"n_neighbors is {k}, and X has n_samples=10 rows: at most 9"):
                 LaplacianScore(n_neighbors=k).fit(given)
 
@@ -171,8 +184,12 @@ INFINITE = np.where(np.arange(150) == 3, np.inf, Y)
     ],
     ids=str,
 )
-def test_labels_that_cannot_serve(y: Any, message: str, tmp_path: Path) -> None:
-    cases = [(estimator, X) for estimator in LABELLED] + [(FisherScore, saved(X, tmp_path)), (RLSR, tmp_path / "X.npy")]
+@pytest.mark.parametrize(
+    "stored", [[FisherScore, RLSR], pytest.param(LABELLED, marks=pytest.mark.long)], ids=["some", "all"]
+)
+def test_labels_that_cannot_serve(stored: Any, y: Any, message: str, tmp_path: Path) -> None:
+    path = saved(X, tmp_path)
+    cases = [*((estimator, X) for estimator in LABELLED), *((estimator, path) for estimator in stored)]
     for estimator, given in cases:
         with case(estimator, type(given)), pytest.raises(ValueError, match=message):
             estimator().fit(given, y)

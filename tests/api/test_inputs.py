@@ -211,32 +211,31 @@ class TestStored:
                 if has_names:
                     assert fitted.feature_names_in_.tolist() == NAMES
 
-    def test_some_estimators(self, form: str, source: Any) -> None:
-        """More of them on sparse rows and in tiles cut anew; tiles are all that they see of other sources."""
-        self.check(source, SOME if form in ("npz CSR", "zarr odd chunks") else SOME[:2])
-
-    @pytest.mark.long
-    def test_every_estimator(self, form: str, source: Any) -> None:
-        self.check(source, ESTIMATORS if form in ("npz CSR", "zarr odd chunks") else SOME)
-
-    def test_graph(self, form: str, source: Any) -> None:
-        if form not in ("npz CSR", "csv", "zarr array", "zarr odd chunks"):  # tiles of others are those of the CSV file
-            return
+    def check_graph(self, source: Any) -> None:
         found, expected = knn_graph(source, 6), knn_graph(X, 6)
         np.testing.assert_array_equal(found.indices, expected.indices)
         np.testing.assert_allclose(found.distances, expected.distances, rtol=1e-13)
 
+    def check_given_graph(self, source: Any) -> None:
+        lists = knn_graph(X, 6)
+        for graph in (lists, lists.to_csr("connectivity")):
+            expected = LaplacianScore(graph=graph).fit(X).scores_
+            np.testing.assert_allclose(LaplacianScore(graph=graph).fit(source).scores_, expected, rtol=1e-10)
 
-@pytest.mark.parametrize("is_sparse", [False, True])
-def test_given_graph(is_sparse: bool, tmp_path: Path) -> None:
-    lists = knn_graph(X, 6)
-    if is_sparse:
-        sp.save_npz(tmp_path / "X.npz", sp.csr_matrix(X))
-    else:
-        np.savez(tmp_path / "X.npz", X=X)
-    for graph in (lists, lists.to_csr("connectivity")):
-        expected = LaplacianScore(graph=graph).fit(X).scores_
-        np.testing.assert_allclose(LaplacianScore(graph=graph).fit(tmp_path / "X.npz").scores_, expected, rtol=1e-10)
+    def test_some_estimators(self, form: str, source: Any) -> None:
+        """And graphs, on sparse rows and in tiles cut anew; tiles are all that they see of other sources."""
+        if form in ("npz CSR", "zarr odd chunks"):
+            self.check(source, SOME)
+            self.check_graph(source)
+            self.check_given_graph(source)
+        else:
+            self.check(source, SOME[:2])
+
+    @pytest.mark.long
+    def test_every_estimator(self, form: str, source: Any) -> None:
+        self.check(source, ESTIMATORS if form in ("npz CSR", "zarr odd chunks") else SOME)
+        self.check_graph(source)
+        self.check_given_graph(source)
 
 
 class TestLargeDask:
@@ -260,7 +259,7 @@ class TestLargeDask:
     def test_chunks_do_not_change_a_bit(self) -> None:
         scores = [
             LaplacianScore(score_scaling="zscore").fit(da.from_array(X, chunks=chunks)).scores_
-            for chunks in ((70, 4), (N, D), (1, D), (N, 1))
+            for chunks in ((70, 4), (N, D), (1, D), (N, 1), (100, 10))
         ]
         for other in scores[1:]:
             np.testing.assert_allclose(other, scores[0], rtol=1e-10)

@@ -228,13 +228,14 @@ class TestTools:
                     if kind == "pandas":
                         np.testing.assert_array_equal(result.index, frame.index)
 
-    def test_dask_stays_lazy_in_transform(self) -> None:
+    @pytest.mark.parametrize("estimators", [SOME, pytest.param(SELECTORS, marks=pytest.mark.long)], ids=["some", "all"])
+    def test_dask_stays_lazy_in_transform(self, estimators: Any) -> None:
         def refused(*_: Any, **__: Any) -> None:
             raise AssertionError("computed")
 
         frame = pd.DataFrame(X, columns=NAMES)
         blocks, parts = da.from_array(X, chunks=(40, 3)), dd.from_pandas(frame, npartitions=3)
-        for estimator in (FisherScore, filtered):
+        for estimator in estimators:
             selector = estimator(2).fit(frame, Y)
             with dask.config.set(scheduler=refused):
                 array, table = fitted(estimator).transform(blocks), selector.transform(parts)
@@ -264,16 +265,18 @@ class TestTools:
         assert search.best_score_ > 0.85
         assert not np.isnan(search.cv_results_["mean_test_score"]).any()
 
-    def test_pipeline(self) -> None:
+    @pytest.mark.parametrize("estimators", [SOME, pytest.param(SELECTORS, marks=pytest.mark.long)], ids=["some", "all"])
+    def test_pipeline(self, estimators: Any) -> None:
         scaled = StandardScaler().fit_transform(X)
-        for estimator in SOME:
+        for estimator in estimators:
             model = make_pipeline(StandardScaler(), estimator(2), GaussianNB()).fit(X, Y)
             np.testing.assert_array_equal(model[1].scores_, estimator(2).fit(scaled, Y).scores_)
             assert model.predict(X).shape == (150,)
 
-    def test_column_transformer(self) -> None:
+    @pytest.mark.parametrize("estimators", [SOME, pytest.param(SELECTORS, marks=pytest.mark.long)], ids=["some", "all"])
+    def test_column_transformer(self, estimators: Any) -> None:
         frame = pd.DataFrame(X, columns=["a", "b", "c", "d"])
-        for estimator in SOME:
+        for estimator in estimators:
             parts = [("some", estimator(2), ["a", "b", "d"]), ("rest", "passthrough", ["c"])]
             transformer = ColumnTransformer(parts).set_output(transform="pandas")
             result = transformer.fit_transform(frame, Y)
@@ -282,7 +285,8 @@ class TestTools:
             assert result.columns.tolist() == transformer.get_feature_names_out().tolist() == names
             np.testing.assert_array_equal(result.to_numpy()[:, :2], X[:, [0, 1, 3]][:, alone.get_support()])
 
-    def test_weights_are_routed(self) -> None:
+    @pytest.mark.parametrize("searched", [SOME, pytest.param(SELECTORS, marks=pytest.mark.long)], ids=["some", "all"])
+    def test_weights_are_routed(self, searched: Any) -> None:
         weights = np.arange(150) % 4 + 0.5
         for estimator in SELECTORS:
             with case(estimator), config_context(enable_metadata_routing=True):
@@ -290,7 +294,7 @@ class TestTools:
                 last = GaussianNB().set_fit_request(sample_weight=False).set_score_request(sample_weight=True)
                 model = make_pipeline(estimator(2).set_fit_request(sample_weight=True), last)
                 np.testing.assert_array_equal(model.fit(X, Y, sample_weight=weights)[0].scores_, expected)
-                if estimator in SOME:
+                if estimator in searched:
                     search = GridSearchCV(model, {f"{model.steps[0][0]}__n_features_to_select": [2]}, cv=3)
                     search.fit(X, Y, sample_weight=weights)
                     np.testing.assert_array_equal(search.best_estimator_[0].scores_, expected)

@@ -122,7 +122,7 @@ class TestZScores:
 
     def test_whole_weights_are_repeated_rows(self, make: Callable[[], Any]) -> None:
         expected = make().fit(X[ROWS], Y[ROWS])
-        for form in FORMS[:2]:
+        for form in FORMS:
             fitted = make().fit(form(X), Y, sample_weight=WEIGHTS)
             np.testing.assert_allclose(fitted.scores_, expected.scores_, rtol=1e-7, atol=1e-8)
             np.testing.assert_array_equal(fitted.ranking_, expected.ranking_)
@@ -131,7 +131,7 @@ class TestZScores:
         data = np.where(WEIGHTS[:, None] > 0, X, 1e6)
         data[:, 4] = np.where(WEIGHTS > 0, 2.5, np.arange(N))
         expected = make().fit(data[WEIGHTS > 0], Y[WEIGHTS > 0], sample_weight=WEIGHTS[WEIGHTS > 0])
-        for form in FORMS[:2]:
+        for form in FORMS:
             fitted = make().fit(form(data), Y, sample_weight=WEIGHTS)
             assert np.flatnonzero(np.isnan(fitted.scores_)).tolist() == [4]
             np.testing.assert_allclose(fitted.scores_, expected.scores_, rtol=1e-7, atol=1e-8)
@@ -284,9 +284,10 @@ def changed(row: int, value: float) -> FloatArray:
     ],
     ids=["negative", "nan", "inf", "all negative", "zero", "short", "two columns", "text", "huge", "scalar"],
 )
-def test_refused(weights: Any, message: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stored", [STORED, pytest.param(SELECTORS, marks=pytest.mark.long)], ids=["some", "all"])
+def test_refused(stored: Any, weights: Any, message: str, tmp_path: Path) -> None:
     np.save(tmp_path / "X.npy", X)
-    for make, given in [*((make, X) for make in SELECTORS), *((make, tmp_path / "X.npy") for make in STORED)]:
+    for make, given in [*((make, X) for make in SELECTORS), *((make, tmp_path / "X.npy") for make in stored)]:
         with case(make, type(given)), pytest.raises(ValueError, match=message):
             make().fit(given, CLASSES, sample_weight=weights)
 
@@ -317,9 +318,10 @@ class TestForms:
             make().fit(X, Y, sample_weight=weights)
         np.testing.assert_array_equal(weights, WEIGHTS)
 
-    def test_stored_x(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("stored", [STORED, pytest.param(SELECTORS, marks=pytest.mark.long)], ids=["some", "all"])
+    def test_stored_x(self, stored: Any, tmp_path: Path) -> None:
         np.save(tmp_path / "X.npy", X)
-        for make in STORED:
+        for make in stored:
             expected = make().fit(X, Y, sample_weight=WEIGHTS).scores_
             found = make().fit(tmp_path / "X.npy", Y, sample_weight=WEIGHTS).scores_
             np.testing.assert_allclose(found, expected, rtol=1e-10)

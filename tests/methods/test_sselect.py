@@ -60,9 +60,10 @@ def planted(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 class TestFormula:
+    @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
     @pytest.mark.parametrize("n_classes", [2, 3, 5])
-    def test_whole_way(self, n_classes: int) -> None:
-        X, y = mixture(n_classes, n_classes=n_classes)
+    def test_whole_way(self, n_classes: int, seed: int) -> None:
+        X, y = mixture(seed, n_classes=n_classes)
         lists = knn_lists(X, 10)
         weights = union_adjacency(*lists, heat(heat_t(*lists, "mean")))
         for trade_off in (0.0, 0.1, 0.5, 1.0):

@@ -124,7 +124,7 @@ def test_z_scores_are_by_weight(chain: str) -> None:
     ],
 )
 def test_graph(chain: str, engine: Any) -> None:
-    X, _ = counts(3000, 15)
+    X, _ = counts(6000, 15)  # more than one chunk of the graph's arrays
     X += np.random.default_rng(0).random(X.shape)  # no ties
     graph, before = (
         knn_graph(values, 5, graph_scaling=scaling, engine=engine)
