@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import settings
 
+from tests import optional
+
 # machines are shared and noisy: no deadline; a change is judged by the same examples every time, and new ones are
 # looked for with DASKFS_NEW_EXAMPLES=1
 settings.register_profile("daskfs", deadline=None, derandomize="DASKFS_NEW_EXAMPLES" not in os.environ)
@@ -45,8 +47,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    return _not_skipped((yield))
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and call.excinfo is not None and (package := optional.missing(call.excinfo.value)):
+        report.outcome, report.longrepr = "skipped", (str(item.path), 0, optional.reason(package))
+    return _not_skipped(report)
 
 
 @pytest.hookimpl(wrapper=True)

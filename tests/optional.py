@@ -1,0 +1,56 @@
+"""Packages that only some installations have: ``from tests.optional import pandas as pd``.
+
+Where one is missing, a test that uses it is skipped by its name, and so is a file that uses it while it is read.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+NAMES = frozenset(
+    {"anndata", "dask_jobqueue", "dcor", "flask", "flask_cors", "h5netcdf", "h5py", "hdf5plugin", "moto", "obstore"}
+    | {"pandas", "polars", "xarray"}
+)
+MODULES = {"dask_dataframe": "dask.dataframe"}
+"""Parts of other packages that need one of them."""
+
+
+NAMED = re.compile(r"(\w+)(?: and \w+)?: pip install 'daskfs\[")
+"""How messages of daskfs name one."""
+
+
+class Missing(ModuleType):
+    """Stands for a package that is missing."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        pytest.skip(reason(self.__name__), allow_module_level=True)
+
+
+def reason(package: str) -> str:
+    """Return why a test is skipped."""
+    return f"needs the package {package}"
+
+
+def missing(error: BaseException) -> str | None:
+    """Return the package for want of which a test failed, as Python or daskfs says it."""
+    found = {error.name} if isinstance(error, ModuleNotFoundError) else set(NAMED.findall(str(error)))
+    return next((name for name in sorted(found & NAMES) if find_spec(name) is None), None)
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name not in NAMES | set(MODULES):
+        raise AttributeError(name)
+    try:
+        return import_module(MODULES.get(name, name))
+    except ModuleNotFoundError as error:
+        if error.name not in NAMES:
+            raise
+        return Missing(error.name)
