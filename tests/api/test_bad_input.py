@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_iris
@@ -33,6 +32,7 @@ from daskfs import (
     evaluate_selectors,
 )
 from tests.cases import case
+from tests.optional import pandas as pd
 
 X, Y = load_iris(return_X_y=True)
 LABELLED: list[Callable[..., Any]] = [

@@ -8,7 +8,6 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 import zarr
@@ -21,6 +20,7 @@ from daskfs.errors import MemoryPlanError
 from daskfs.kernels.correlationspec import CorrelationSpec
 from daskfs.scores.distances import FeatureCorrelations
 from daskfs.scoring import find_correlations, memory_context
+from tests.optional import pandas as pd
 from tests.reference import distance as reference
 
 N, D = 240, 9

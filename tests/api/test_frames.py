@@ -8,13 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import anndata
 import dask
 import dask.array as da
-import dask.dataframe as dd
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
 import scipy.sparse as sp
 
@@ -29,6 +25,10 @@ from daskfs import (
     knn_graph,
 )
 from daskfs.errors import InputError
+from tests.optional import anndata
+from tests.optional import dask_dataframe as dd
+from tests.optional import pandas as pd
+from tests.optional import polars as pl
 
 N, D = 90, 6
 NAMES = [f"gene {number}" for number in range(D)]

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
-import dask.dataframe as dd
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 import zarr
@@ -38,6 +36,8 @@ from daskfs import (
     knn_graph,
 )
 from tests.cases import case
+from tests.optional import dask_dataframe as dd
+from tests.optional import pandas as pd
 
 FloatArray = NDArray[np.float64]
 N, D = 240, 10

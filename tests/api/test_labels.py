@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from sklearn.datasets import load_iris
 
 from daskfs import FisherScore, LaplacianScore, PearsonScore, VarianceScore, evaluate_selectors
 from tests.cases import case
+from tests.optional import pandas as pd
 from tests.reference.scores import fisher, pearson, pearson_one_vs_rest
 
 X, Y = load_iris(return_X_y=True)

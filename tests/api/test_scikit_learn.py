@@ -9,10 +9,7 @@ from typing import Any, ClassVar
 
 import dask
 import dask.array as da
-import dask.dataframe as dd
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
@@ -50,6 +47,9 @@ from daskfs import (
 )
 from daskfs.methods.registry import criteria
 from tests.cases import case
+from tests.optional import dask_dataframe as dd
+from tests.optional import pandas as pd
+from tests.optional import polars as pl
 
 few_neighbors = partial(SSelect, n_neighbors=5)  # the checks fit 10 rows, which have 9 neighbors
 ESTIMATORS: list[Callable[..., Any]] = [

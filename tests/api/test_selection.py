@@ -8,7 +8,6 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
@@ -19,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
 from daskfs import RRPC, SVMRFE, FisherScore, LaplacianScore, PearsonScore, RedundancyFilter, VarianceScore
+from tests.optional import pandas as pd
 from tests.reference import greedy as reference
 
 X, Y = load_wine(return_X_y=True)

@@ -8,7 +8,6 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
@@ -34,6 +33,7 @@ from daskfs import (
 )
 from tests.cases import case
 from tests.cli.command import daskfs as command
+from tests.optional import pandas as pd
 from tests.reference.labelled import joined, mixed_lists, nearest, target_distances
 from tests.reference.scores import laplacian_score
 

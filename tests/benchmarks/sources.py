@@ -22,8 +22,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
-import anndata
-import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -31,7 +29,6 @@ import pyarrow.dataset
 import pyarrow.parquet
 import scipy.io
 import scipy.sparse as sp
-import xarray
 import zarr
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
@@ -40,6 +37,7 @@ from daskfs.job.job import make_data
 from daskfs.pipeline import convert
 from daskfs.sources import SourceSpec, open_source
 from tests.benchmarks.main_job import show
+from tests.optional import anndata, h5py, xarray
 
 N_COLUMNS, N_SPARSE_COLUMNS, DENSITY = 64, 2000, 0.02
 BAND_ROWS = 2**14

@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import anndata
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 import yaml
 
 from daskfs import FisherScore, evaluate_selectors
 from daskfs.errors import ExitCode, InputError
+from tests.optional import anndata
+from tests.optional import pandas as pd
 
 from .command import basic_job, daskfs, refused, rows_of, write_job
 

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import anndata
-import h5py
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
-import xarray as xr
 import zarr
+
+from tests.optional import anndata, h5py
+from tests.optional import pandas as pd
+from tests.optional import xarray as xr
 
 from .command import N_FEATURES, N_SAMPLES, basic_job, daskfs, labels, matrix, rows_of, write_job
 

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
 
 from daskfs import LaplacianScore, knn_graph
+from tests.optional import h5py
 
 from .command import N_SAMPLES, Outcome, basic_job, daskfs, matrix, refused, rows_of, write_job
 

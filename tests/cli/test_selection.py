@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import zarr
 
 from daskfs import RRPC, FisherScore, RedundancyFilter, VarianceScore
 from tests.execution import runs
+from tests.optional import pandas as pd
 
 from .command import Outcome, daskfs, refused, rows_of, write_job
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
@@ -29,6 +28,7 @@ from daskfs import (
 from daskfs.errors import InputError, JobError
 from daskfs.store.layout import EVALUATION_TABLES
 from tests.execution.runs import local_client
+from tests.optional import pandas as pd
 
 N_SAMPLES, N_FEATURES = 60, 12
 ATTRIBUTES = ("values", "summary", "comparisons", "gap", "stability", "selection_frequency")

@@ -7,9 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import anndata
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 import zarr
@@ -19,6 +17,8 @@ from daskfs.export import into as into_module
 from tests.cli.command import daskfs as call
 from tests.cli.command import refused, rows_of
 from tests.export.runs import METHODS, Ranked, finished
+from tests.optional import anndata
+from tests.optional import pandas as pd
 
 pytestmark = [
     pytest.mark.cluster,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import anndata
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -20,6 +19,7 @@ from tests.cli.command import daskfs as call
 from tests.cli.command import rows_of, write_job
 from tests.execution.runs import Stop, record_file
 from tests.export.runs import Ranked
+from tests.optional import anndata
 
 pytestmark = pytest.mark.cluster
 

@@ -6,9 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import anndata
 import numpy as np
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
@@ -21,6 +19,8 @@ from daskfs.store.context import open_tiles
 from tests.cli.command import daskfs as call
 from tests.cli.command import refused, rows_of, write_job
 from tests.export.runs import finished
+from tests.optional import anndata
+from tests.optional import pandas as pd
 
 pytestmark = pytest.mark.cluster
 

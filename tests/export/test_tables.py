@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import anndata
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +14,7 @@ import zarr
 from tests.cli.command import daskfs as call
 from tests.cli.command import rows_of
 from tests.export.runs import METHODS, Ranked
+from tests.optional import anndata
 
 pytestmark = pytest.mark.cluster
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
@@ -24,6 +23,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from daskfs import LSDF, LaplacianScore, RedundancyFilter, SemiSupervisedLaplacianScore, VarianceScore, knn_graph
 from daskfs.graph.dominance import DOMINANT_SHARE, FEW_COLUMNS, dominant_columns
 from tests.cli.command import basic_job, daskfs, write_job
+from tests.optional import pandas as pd
 
 NAMES = [*(f"share{i}" for i in range(9)), "years", "smoker", "trial"]
 WARNING = (

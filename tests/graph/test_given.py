@@ -11,7 +11,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -30,6 +29,7 @@ from daskfs.kernels.scaling import Scaling
 from daskfs.store import layout
 from daskfs.store.store import Store
 from tests.cases import each
+from tests.optional import h5py
 from tests.sources.objects import folder_as_bucket
 
 FloatArray = NDArray[np.float64]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import anndata
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -14,6 +13,7 @@ from daskfs.places import place, zarr_store
 from daskfs.store.context import open_tiles
 from tests.cli.command import basic_job, refused, write_job
 from tests.cli.command import daskfs as call
+from tests.optional import anndata
 
 pytestmark = pytest.mark.platforms
 

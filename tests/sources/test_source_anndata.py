@@ -9,10 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import anndata
-import h5py
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 import zarr
@@ -21,6 +18,8 @@ from daskfs.errors import InputError
 from daskfs.sources import Source, SourceSpec, open_source
 from daskfs.sources.labels import encode_labels
 from daskfs.sources.state import changed_file, source_state
+from tests.optional import anndata, h5py
+from tests.optional import pandas as pd
 
 N_CELLS, N_GENES = 12, 5
 COUNTS = np.random.default_rng(0).poisson(1.0, size=(N_CELLS, N_GENES)).astype(np.float32)

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
-import hdf5plugin
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -22,6 +20,7 @@ from daskfs.errors import InputError
 from daskfs.places import objects
 from daskfs.sources import SourceSpec, open_source
 from daskfs.sources.layouts import open_hdf5
+from tests.optional import h5py, hdf5plugin
 
 from .broken import Make, cut, damage, spec, text
 from .objects import folder_as_bucket

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,6 +16,8 @@ import zarr
 from daskfs.errors import InputError
 from daskfs.sources import Source, SourceSpec, csvscan, open_source, rownames
 from daskfs.sources.memory import ArraySource
+from tests.optional import h5py
+from tests.optional import pandas as pd
 
 from .objects import folder_as_bucket
 from .writers import KINDS, N_SAMPLES, labels, matrix

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import xarray as xr
 import zarr
 
 from daskfs.errors import InputError
 from daskfs.sources import Source, SourceSpec, open_source
+from tests.optional import xarray as xr
 
 N_SAMPLES, N_FEATURES = 9, 4
 VALUES = np.random.default_rng(0).integers(-20, 20, size=(N_FEATURES, N_SAMPLES)) / 4

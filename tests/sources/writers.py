@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +18,7 @@ import zarr
 from daskfs.places import Place
 from daskfs.sources import Source, SourceSpec, open_source
 from daskfs.sources.memory import ArraySource
+from tests.optional import h5py
 
 from . import textwriters
 

@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import anndata
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 
 from tests.benchmarks.main_job import REAL
 from tests.cli.command import daskfs, rows_of
 from tests.execution.runs import run, write_job
+from tests.optional import anndata
+from tests.optional import pandas as pd
 
 pytestmark = [pytest.mark.shared_data, pytest.mark.cluster]
 
