@@ -47,9 +47,8 @@ def main(options: Sequence[str]) -> int:
         )
         files = json.loads(report.read_text())["files"]
     for name, (lines, n_lines, branches, n_branches) in sorted(by_folder(files).items()):
-        print(
-            f"{lines / max(n_lines, 1):7.1%} of {n_lines:6} lines {branches / max(n_branches, 1):7.1%} of {n_branches:6} branches  {name}"
-        )
+        shares = lines / max(n_lines, 1), branches / max(n_branches, 1)
+        print("{:7.1%} of lines {:7.1%} of branches".format(*shares), f"{n_lines:6} lines", name or "in all")
     print(*unreached(files), sep="\n")
     return ended.returncode
 
