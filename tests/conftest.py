@@ -69,36 +69,28 @@ def _not_skipped(report: Report) -> Report:
     return report
 
 
-FIGURES: dict[object, str] = {}
+FIGURES: dict[bytes, str | None] = {}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def figures_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Remember the figures of reports: Matplotlib takes a third of a small run, and tests repeat the same ones.
-
-    Files that check whole pages (``assert_sound``) see those that belong there. In the reports of all others, where the
-    run is the subject, each kind of figure is drawn once.
-    """
+def figures_drawn_once() -> Iterator[None]:
+    """Remember the figures of reports: Matplotlib takes a third of a small run, and tests repeat the same ones."""
     from daskfs.report import comparisonview, evaluationview, methodview, plots, view
 
-    each = hasattr(request.module, "assert_sound")
     with pytest.MonkeyPatch.context() as patched:
         for module in (comparisonview, evaluationview, methodview, view):
             for name, function in vars(module).copy().items():
                 if getattr(function, "__module__", None) == plots.__name__:
-                    patched.setattr(module, name, _remembered(function, each))
+                    patched.setattr(module, name, _remembered(function))
         yield
 
 
-def _remembered(draw: Callable[..., str | None], each: bool) -> Callable[..., str | None]:
+def _remembered(draw: Callable[..., str | None]) -> Callable[..., str | None]:
     @wraps(draw)
     def remembering(*arguments: Any, **named: Any) -> str | None:
-        key = pickle.dumps((draw.__name__, arguments, named)) if each else draw.__name__
+        key = pickle.dumps((draw.__name__, arguments, named))
         if key not in FIGURES:
-            figure = draw(*arguments, **named)
-            if figure is None:
-                return None
-            FIGURES[key] = figure
+            FIGURES[key] = draw(*arguments, **named)
         return FIGURES[key]
 
     return remembering
