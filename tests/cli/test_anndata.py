@@ -19,6 +19,8 @@ from tests.optional import pandas as pd
 
 from .command import basic_job, daskfs, refused, rows_of, write_job
 
+pytestmark = pytest.mark.cluster
+
 N_CELLS, N_GENES, N_MARKERS = 120, 40, 6
 TYPES = ("B", "NK", "T")
 

@@ -50,6 +50,8 @@ from .spoiled import (
     zarr_array,
 )
 
+pytestmark = pytest.mark.cluster
+
 USAGE, INPUT, CLUSTER = 2, 3, 4
 THIS_VERSION = f'{{"format_version": {FORMAT_VERSION}}}'
 RUN = ("run", "@/job.yaml", "-q")

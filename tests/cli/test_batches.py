@@ -20,6 +20,8 @@ from daskfs.store.store import Store
 from tests.cli.command import daskfs, refused, rows_of
 from tests.execution.runs import Stop, records
 
+pytestmark = pytest.mark.cluster
+
 METHODS = ["VarianceScore", "FisherScore", {"name": "LaplacianScore", "n_neighbors": 4}]
 LABELS = ["VarianceScore", "FisherScore", "LaplacianScore"]
 N = 120

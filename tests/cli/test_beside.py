@@ -19,6 +19,8 @@ from daskfs.store.store import Store
 
 from .command import N_SAMPLES, basic_job, daskfs, labels, matrix, refused, rows_of, write_job
 
+pytestmark = pytest.mark.cluster
+
 Data = dict[str, Any]
 SHOWN = {
     "groups": {"n_groups": 10, "smallest": 3, "largest": 3},

@@ -24,6 +24,8 @@ from daskfs.store.store import Store
 from tests.cli.command import N_SAMPLES, basic_job, daskfs, labels, matrix, refused, write_job
 from tests.execution.runs import Stop
 
+pytestmark = pytest.mark.cluster
+
 USAGE, INPUT = 2, 3
 Job = dict[str, Any]
 

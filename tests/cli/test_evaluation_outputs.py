@@ -18,6 +18,8 @@ from scipy import stats
 from daskfs.report.images import ON
 from tests.cli.command import basic_job, daskfs, refused, rows_of, write_job
 
+pytestmark = pytest.mark.cluster
+
 METHODS: list[Any] = [
     "LaplacianScore",
     "FisherScore",

@@ -20,6 +20,8 @@ from daskfs.sources import mtxscan
 
 from .command import basic_job, daskfs, labels, matrix, refused, rows_of, write_job
 
+pytestmark = pytest.mark.cluster
+
 N_ROWS = 9000
 NAMES = [f"g{number}" for number in range(40)]
 

@@ -20,6 +20,8 @@ from tests.optional import xarray as xr
 
 from .command import N_FEATURES, N_SAMPLES, basic_job, daskfs, labels, matrix, rows_of, write_job
 
+pytestmark = pytest.mark.cluster
+
 NAMES = ["a", "b c", "d,e", "f"]
 METHODS = ["LaplacianScore", "FisherScore", "PearsonScore", "VarianceScore"]
 Data = dict[str, Any]

@@ -19,6 +19,8 @@ from tests.optional import h5py
 
 from .command import N_SAMPLES, Outcome, basic_job, daskfs, matrix, refused, rows_of, write_job
 
+pytestmark = pytest.mark.cluster
+
 USAGE, INPUT = 2, 3
 METHODS = ["LaplacianScore", {"name": "LaplacianScore", "label": "binary", "weights": "binary", "n_neighbors": 3}]
 

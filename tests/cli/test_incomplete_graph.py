@@ -16,6 +16,8 @@ from daskfs.store.store import Store
 
 from .command import Outcome, daskfs, refused, write_job
 
+pytestmark = pytest.mark.cluster
+
 N_SAMPLES, N_FEATURES, K = 300, 6, 4
 
 

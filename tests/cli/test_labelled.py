@@ -18,6 +18,8 @@ from daskfs import LSDF, FisherScore, SemiSupervisedLaplacianScore, SupervisedLa
 
 from .command import Outcome, basic_job, daskfs, refused, rows_of, write_job
 
+pytestmark = pytest.mark.cluster
+
 USAGE, INPUT = 2, 3
 N_SAMPLES, N_FEATURES = 70, 5
 SSLS = {"name": "SemiSupervisedLaplacianScore", "label": "SSLS", "n_neighbors": 12}

@@ -26,6 +26,8 @@ from tests.execution.runs import lose_record
 
 from .command import Outcome, daskfs, refused, rows_of, write_job
 
+pytestmark = pytest.mark.cluster
+
 N_SAMPLES, N_FEATURES = 150, 8
 METHODS: list[Any] = [
     {"name": "SVMRFE", "step": 3, "n_singly": 2} if name == "SVMRFE" else name

@@ -15,6 +15,8 @@ import pytest
 
 from .command import N_FEATURES, N_SAMPLES, basic_job, daskfs, labels, matrix, rows_of, write_job
 
+pytestmark = pytest.mark.cluster
+
 METHODS = ["LaplacianScore", "FisherScore", "PearsonScore", "VarianceScore"]
 EVALUATE = {
     "n_selected": [3, 1, 50],

@@ -16,6 +16,8 @@ import pytest
 
 from .command import basic_job, daskfs, matrix, rows_of, write_job
 
+pytestmark = pytest.mark.cluster
+
 HEAVY = (
     "numpy",
     "scipy",

@@ -16,6 +16,8 @@ from daskfs import DSSFS, RLSR, SSUFS
 
 from .command import Outcome, daskfs, refused, rows_of, write_job
 
+pytestmark = pytest.mark.cluster
+
 USAGE, INPUT = 2, 3
 N_SAMPLES, N_FEATURES = 120, 6
 SELECTORS: dict[str, RLSR] = {

@@ -18,6 +18,8 @@ from tests.optional import pandas as pd
 
 from .command import Outcome, daskfs, refused, rows_of, write_job
 
+pytestmark = pytest.mark.cluster
+
 N = 400
 NAMES = ["strong", "copy", "near", "bent", "other", "weak", "noise", "flat"]
 

@@ -17,6 +17,8 @@ from daskfs.planning import tiles as planned_tiles
 
 from .command import daskfs, rows_of, write_job
 
+pytestmark = pytest.mark.cluster
+
 N_SAMPLES, N_FEATURES = 420, 14
 SETTINGS: dict[str, dict[str, Any]] = {
     "SVMRFE": {"step": 0.5, "n_singly": 2},

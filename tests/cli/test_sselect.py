@@ -14,6 +14,8 @@ from daskfs import LaplacianScore, SSelect
 
 from .command import Outcome, daskfs, refused, rows_of, write_job
 
+pytestmark = pytest.mark.cluster
+
 METHODS: list[Any] = [
     {"name": "SSelect", "label": "auto", "trade_off": "auto", "n_cut_features": 3},
     "SSelect",

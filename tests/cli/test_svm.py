@@ -19,6 +19,8 @@ from daskfs.plan.stages import Stage
 
 from .command import Outcome, daskfs, refused, rows_of, write_job
 
+pytestmark = pytest.mark.cluster
+
 USAGE, INPUT = 2, 3
 N_SAMPLES, N_FEATURES = 60, 7
 CONSTANT = 5

@@ -15,6 +15,8 @@ from daskfs.methods.registry import criteria
 
 from .command import N_FEATURES, N_SAMPLES, basic_job, daskfs, labels, matrix, refused, rows_of, write_job
 
+pytestmark = pytest.mark.cluster
+
 METHODS = ["LaplacianScore", "FisherScore", "PearsonScore", "VarianceScore"]
 STAGES = [
     "labels",

@@ -32,6 +32,8 @@ from tests.execution.damage import (
 )
 from tests.execution.runs import record_file, recorded, records
 
+pytestmark = pytest.mark.cluster
+
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:

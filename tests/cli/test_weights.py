@@ -19,6 +19,8 @@ from tests.execution.runs import lose_record, recorded
 
 from .command import N_SAMPLES, basic_job, daskfs, labels, matrix, refused, rows_of, write_job
 
+pytestmark = pytest.mark.cluster
+
 METHODS = ["VarianceScore", "FisherScore", "LaplacianScore"]
 Data = dict[str, Any]
 

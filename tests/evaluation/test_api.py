@@ -30,6 +30,8 @@ from daskfs.store.layout import EVALUATION_TABLES
 from tests.execution.runs import local_client
 from tests.optional import pandas as pd
 
+pytestmark = pytest.mark.cluster
+
 N_SAMPLES, N_FEATURES = 60, 12
 ATTRIBUTES = ("values", "summary", "comparisons", "gap", "stability", "selection_frequency")
 

@@ -28,6 +28,8 @@ from daskfs.store import layout
 from daskfs.store.store import Store
 from tests.cli.command import daskfs as command
 
+pytestmark = pytest.mark.cluster
+
 BASELINES = {"RandomOrder", "AllFeatures", "MajorityClass"}
 
 

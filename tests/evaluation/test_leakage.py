@@ -30,6 +30,8 @@ from daskfs.plan.stages import Stage
 from daskfs.store import layout
 from daskfs.store.store import Store
 
+pytestmark = pytest.mark.cluster
+
 N, N_FEATURES, N_SPLITS = 108, 9, 3
 CLUSTER = {"workers": 0, "memory_limit": "2GiB"}
 PARAMETERS: dict[str, dict[str, Any]] = {

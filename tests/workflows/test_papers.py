@@ -15,6 +15,8 @@ from sklearn.datasets import load_diabetes, load_digits
 
 from tests.cli.command import daskfs, rows_of
 
+pytestmark = pytest.mark.cluster
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -22,6 +22,8 @@ from daskfs.methods.registry import criteria
 from daskfs.status import plan_job
 from tests.execution.runs import command, run, run_here
 
+pytestmark = pytest.mark.cluster
+
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / "workflows").glob("*.yaml"))
 
