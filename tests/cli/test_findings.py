@@ -149,7 +149,7 @@ def plain(folder: Path) -> list[dict[str, str]]:
 def test_features_by_cells_of_matrix_market(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mtxscan, "SCAN_BYTES", 2**14)
     mtxscan.scan.cache_clear()
-    X = sp.random_array((4000, 30), density=0.2, format="coo", rng=np.random.default_rng(0))
+    X = sp.random(4000, 30, 0.2, format="coo", random_state=0)
     cells = np.argsort(X.row, kind="stable") if form == "sorted" else np.random.default_rng(1).permutation(X.nnz)
     scipy.io.mmwrite(
         tmp_path / "matrix.mtx", sp.coo_array((X.data[cells], (X.col[cells], X.row[cells])), X.shape[::-1])

@@ -174,7 +174,7 @@ def test_matrix_market_is_read_as_scipy_does(content: str, transpose: bool, tmp_
 
 def test_sorted_entries_are_read_by_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mtxscan, "SCAN_BYTES", 200)
-    X = sp.random_array((400, 30), density=0.1, format="coo", rng=np.random.default_rng(0))
+    X = sp.random(400, 30, 0.1, format="coo", random_state=0)
     shuffled = np.random.default_rng(1).permutation(X.nnz)
     for name, order in (("sorted", np.argsort(X.row, kind="stable")), ("shuffled", shuffled)):
         entries = sp.coo_array((X.data[order], (X.row[order], X.col[order])), shape=X.shape)
