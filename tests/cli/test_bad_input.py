@@ -608,7 +608,9 @@ CASES: dict[str, Case] = {
     "no verb of that name": Case(nothing, USAGE, ("No such command 'rum'", "--help"), ("rum",)),
     "no job file": Case(nothing, USAGE, ("Missing argument 'JOB'", "run --help"), ("run",)),
     "two job files": Case(nothing, USAGE, ("unexpected extra argument", "run --help"), ("run", "a", "b")),
-    "unknown option": Case(nothing, USAGE, ("No such option", "--fast", "plan --help"), ("plan", "@/job.yaml", "--fast")),
+    "unknown option": Case(
+        nothing, USAGE, ("No such option", "--fast", "plan --help"), ("plan", "@/job.yaml", "--fast")
+    ),
     "option without its value": Case(nothing, USAGE, ("'--set' requires an argument",), ("run", "@/job.yaml", "--set")),
     "negative workers": Case(
         nothing, USAGE, ("'--workers'", "0"), ("convert", "@/X.npy", "@/t.zarr", "--workers", "-1")
