@@ -86,7 +86,7 @@ class TestPartitioning:
 
     @settings(max_examples=80)
     @given(
-        st.integers(2, 10**9),
+        st.integers(2, 10**8),
         st.integers(1, 10**6),
         st.integers(1, 64),
         st.sampled_from([CELLS, DESCENT, GraphSpec("cosine", "zscore", "cells", projection=64)]),
