@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +38,19 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Job of a finished run; each test leaves it finished and whole."""
+    """Job of a finished run, of which ``folder`` gives each test a whole one."""
     job = storage_job(tmp_path_factory.mktemp("verify"))
     run_quietly(job)
+    shutil.copytree(job.parent / "run", job.parent / "whole")
     return job
 
 
 @pytest.fixture
-def folder(job: Path) -> Path:
-    return job.parent / "run"
+def folder(job: Path) -> Iterator[Path]:
+    folder = job.parent / "run"
+    yield folder
+    shutil.rmtree(folder)
+    shutil.copytree(job.parent / "whole", folder)
 
 
 def outputs(folder: Path) -> dict[str, bytes]:
@@ -108,8 +113,6 @@ def test_every_kind_of_file_is_checked_and_run_mends_what_is_named(job: Path, fo
         [],
         {str(path / "inside") for path in aside if path.parent != folder},
     )
-    for path in aside:
-        shutil.rmtree(path)
 
 
 def test_records_are_checked(job: Path, folder: Path) -> None:
@@ -206,15 +209,11 @@ def test_files_of_no_unit_are_checked(job: Path, folder: Path, way: str) -> None
 
 def test_a_manifest_that_cannot_be_read_is_refused(job: Path, folder: Path) -> None:
     manifest = folder / "run.json"
-    content = manifest.read_bytes()
-    try:
-        manifest.write_bytes(content[:200])
-        assert [problem["path"] for problem in verified(folder)["problems"]] == [str(manifest)]
-        assert verified(folder, "--remove")["removed"] == 0
-        for arguments in (("run", job, "-q"), ("status", folder), ("report", folder)):
-            refused(daskfs(*arguments), 3, str(manifest), "is damaged", "--overwrite")
-    finally:
-        manifest.write_bytes(content)
+    manifest.write_bytes(manifest.read_bytes()[:200])
+    assert [problem["path"] for problem in verified(folder)["problems"]] == [str(manifest)]
+    assert verified(folder, "--remove")["removed"] == 0
+    for arguments in (("run", job, "-q"), ("status", folder), ("report", folder)):
+        refused(daskfs(*arguments), 3, str(manifest), "is damaged", "--overwrite")
 
 
 def test_overwrite_starts_over_where_the_manifest_is_damaged(tmp_path: Path) -> None:
@@ -236,19 +235,12 @@ def test_what_no_record_knows_is_left_over_and_stays(folder: Path) -> None:
         path.write_text("{}")
     with (folder / "events.jsonl").open("a") as events:
         events.write('{"time": 1')
-    try:
-        result = verified(folder, "--remove")
-        assert sorted(result["left_over"]) == sorted(map(str, strays))
-        assert result["n_left_over"] == len(strays)
-        assert [note for note in result["notes"] if "events.jsonl: 1 lines" in note]
-        assert all(path.exists() for path in (*strays, mine))
-        assert "left over: " + str(strays[0]) in daskfs("verify", folder, "-q").out
-    finally:
-        for path in (*strays, mine):
-            path.unlink()
-        (folder / "tiles/X/c/7").rmdir()
-        lines = (folder / "events.jsonl").read_text().splitlines(keepends=True)
-        (folder / "events.jsonl").write_text("".join(lines[:-1]))
+    result = verified(folder, "--remove")
+    assert sorted(result["left_over"]) == sorted(map(str, strays))
+    assert result["n_left_over"] == len(strays)
+    assert [note for note in result["notes"] if "events.jsonl: 1 lines" in note]
+    assert all(path.exists() for path in (*strays, mine))
+    assert "left over: " + str(strays[0]) in daskfs("verify", folder, "-q").out
 
 
 def test_an_unfinished_run_is_not_a_damaged_one(tmp_path: Path) -> None:
