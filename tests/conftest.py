@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import pickle  # noqa: TID251 - of arguments, as keys
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 import pytest
 from hypothesis import settings
 
@@ -19,6 +22,11 @@ from tests import optional
 # looked for with DASKFS_NEW_EXAMPLES=1
 settings.register_profile("daskfs", deadline=None, derandomize="DASKFS_NEW_EXAMPLES" not in os.environ)
 settings.load_profile("daskfs")
+
+# marks of tests that run only where -m names one of these
+TIERS = ("long", "platforms", "shared_data")
+MEMORY = "/dev/shm"
+WRITTEN_BYTES = 2 << 30  # by the default tier, 1.5 GiB at most at a time
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
@@ -36,11 +44,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files that start processes first, and of the others those of many tests: what comes last is short, so that no
-    process is left alone with a long file in the end.
+def pytest_configure(config: pytest.Config) -> None:
+    """Put the files of the default tier into memory where there is room: its runs write many small ones, and wait for
+    each to be on the disk.
     """
+    if _is_default(config) and _has_room(MEMORY):
+        tempfile.tempdir = os.environ["TMPDIR"] = MEMORY
+
+
+def _is_default(config: pytest.Config) -> bool:
+    return not any(tier in config.option.markexpr for tier in TIERS)
+
+
+def _has_room(folder: str) -> bool:
+    if not os.access(folder, os.W_OK):
+        return False
+    return min(shutil.disk_usage(folder).free, psutil.virtual_memory().available) >= 2 * WRITTEN_BYTES
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the other tiers where ``-m`` names none of them, and put files that start processes first, and of the
+    others those of many tests: what comes last is short, so that no process is left alone with a long file in the end.
+    """
+    if _is_default(config):
+        others = {item for item in items if any(item.get_closest_marker(tier) for tier in TIERS)}
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = [item for item in items if item not in others]
     sizes = Counter(item.path for item in items)
     slow = {item.path for item in items if item.get_closest_marker("cluster") is not None}
     items.sort(key=lambda item: (item.path not in slow, -sizes[item.path], str(item.path)))
@@ -69,29 +99,40 @@ def _not_skipped(report: Report) -> Report:
     return report
 
 
-FIGURES: dict[bytes, str | None] = {}
+FIGURES: dict[bytes | str, str] = {}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def figures_drawn_once() -> Iterator[None]:
-    """Remember the figures of reports: Matplotlib takes a third of a small run, and tests repeat the same ones."""
+def figures_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Remember the figures of reports, as Matplotlib takes a third of a small run: by all that they show in tests that
+    are marked figures, and elsewhere one of each kind, which stands for the others.
+    """
     from daskfs.report import comparisonview, evaluationview, methodview, plots, view
 
+    key = _shown if request.node.get_closest_marker("figures") else _kind
     with pytest.MonkeyPatch.context() as patched:
         for module in (comparisonview, evaluationview, methodview, view):
             for name, function in vars(module).copy().items():
                 if getattr(function, "__module__", None) == plots.__name__:
-                    patched.setattr(module, name, _remembered(function))
+                    patched.setattr(module, name, _remembered(function, key))
         yield
 
 
-def _remembered(draw: Callable[..., str | None]) -> Callable[..., str | None]:
+def _shown(*drawn: Any) -> bytes:
+    return pickle.dumps(drawn)
+
+
+def _kind(name: str, *_: Any) -> str:
+    return name
+
+
+def _remembered(draw: Callable[..., str | None], key: Callable[..., bytes | str]) -> Callable[..., str | None]:
     @wraps(draw)
     def remembering(*arguments: Any, **named: Any) -> str | None:
-        key = pickle.dumps((draw.__name__, arguments, named))
-        if key not in FIGURES:
-            FIGURES[key] = draw(*arguments, **named)
-        return FIGURES[key]
+        drawn = key(draw.__name__, arguments, named)
+        if drawn not in FIGURES and (figure := draw(*arguments, **named)) is not None:
+            FIGURES[drawn] = figure
+        return FIGURES.get(drawn)
 
     return remembering
 

@@ -21,7 +21,7 @@ from daskfs.study import members
 from tests.cli.command import daskfs, refused, rows_of
 from tests.report.test_render import assert_sound
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.figures]
 
 METHODS = ["VarianceScore", "PearsonScore", "FisherScore"]
 NAMES = ("few", "many", "target")

@@ -235,7 +235,10 @@ def scores_of(folder: Path) -> dict[str, dict[str, float]]:
     return found
 
 
-@pytest.mark.parametrize("transform", [{}, EVERYTHING["transform"], {"graph": "zscore", "score": "zscore"}])
+Z_SCORES = pytest.param({"graph": "zscore", "score": "zscore"}, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("transform", [{}, EVERYTHING["transform"], Z_SCORES])
 def test_pairwise_scores_of_every_source(
     tmp_path: Path, transform: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,27 +71,7 @@ def test_module_and_script_are_the_same_command(tmp_path: Path) -> None:
     assert results == {(2, "", f"daskfs: cannot read the job file {gone}: No such file or directory.\n")}
 
 
-@pytest.mark.cluster
-def test_a_local_cluster_gives_the_tables_of_one_process(tmp_path: Path) -> None:
-    job = basic_job(tmp_path, methods=["LaplacianScore", "FisherScore"], evaluate={"n_selected": 2, "n_splits": 3})
-    tables = []
-    for workers in (0, 2):
-        job["cluster"], job["output"] = {"workers": workers}, {"path": str(tmp_path / f"run {workers}")}
-        words = ("run", write_job(tmp_path, job), "--json")
-        if workers:
-            done = finish(*PYTHON, *words)
-            code, printed, told = done.returncode, done.stdout, done.stderr
-        else:
-            outcome = daskfs(*words)
-            code, printed, told = outcome.code, outcome.out, outcome.err
-        assert code == 0
-        assert json.loads(printed)["status"] == "done"
-        assert "stage score: 1 of 1 units to run" in told
-        tables.append([(tmp_path / f"run {workers}" / name).read_bytes() for name in ("ranking.csv", "evaluation.csv")])
-    assert tables[0] == tables[1]
-
-
-@pytest.mark.cluster
+@pytest.mark.long
 def test_an_error_on_a_worker_is_one_line(tmp_path: Path) -> None:
     X = matrix()
     X[7, 2] = np.nan
@@ -105,7 +85,6 @@ def test_an_error_on_a_worker_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.cluster
 def test_a_local_cluster_does_not_mind_another_one(tmp_path: Path) -> None:
     job = write_job(tmp_path, basic_job(tmp_path, cluster={"workers": 1}))
     with socket.socket() as taken:
@@ -131,10 +110,10 @@ def test_signals_after_the_one_that_stopped_a_run(is_program: bool) -> None:
     assert finish(sys.executable, "-c", code).returncode == (0 if is_program else -signal.SIGTERM)
 
 
-SIGNALS = [signal.SIGTERM, signal.SIGINT, pytest.param(signal.SIGUSR1, marks=pytest.mark.long)]
+LONG = [pytest.param(number, marks=pytest.mark.long) for number in (signal.SIGINT, signal.SIGUSR1)]
 
 
-@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGTERM, *LONG], ids=lambda number: number.name)
 def test_a_stopped_run_can_be_resumed(tmp_path: Path, number: signal.Signals) -> None:
     # the evaluation has so many tasks that it is nowhere near its end when its first line is read
     evaluate = {"n_selected": 2, "n_splits": 5, "n_repeats": N_TASKS, "n_neighbors": 3, "setting": "transductive"}
@@ -159,13 +138,13 @@ def test_a_stopped_run_can_be_resumed(tmp_path: Path, number: signal.Signals) ->
     assert message.startswith(f"daskfs: stopped by {number.name}; the same command goes on")
     assert "Traceback" not in rest
     assert not (tmp_path / "run" / "evaluation.csv").exists()
-    status = json.loads(finish(*PYTHON, "status", tmp_path / "run", "--json").stdout)
+    status = daskfs("status", tmp_path / "run", "--json").json
     assert status["status"] == "stopped"
     assert status["error"].startswith(f"stopped by {number.name}")
     done = {stage["stage"]: stage["done"] for stage in status["stages"]}
     assert done["rank"] == done["gather"] == 1
     assert done["evaluate"] < N_TASKS
-    if number == signal.SIGTERM:
+    if number == signal.SIGINT:
         ranking = (tmp_path / "run" / "ranking.csv").read_bytes()
         again = finish(*PYTHON, "run", path, "--json", "-q")
         assert (again.returncode, again.stderr) == (0, "")

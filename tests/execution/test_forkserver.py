@@ -14,6 +14,7 @@ from tests.execution.runs import run_here, started, wait_for_end, wait_for_units
 
 pytestmark = [pytest.mark.cluster]
 
+TABLES = ("ranking.csv", "evaluation.csv")
 METHODS = """
 import os
 from daskfs.execution.clusters.forkserver import begin, start_method
@@ -36,10 +37,11 @@ def test_a_process_has_one_environment_for_all_that_it_forks(tmp_path: Path) -> 
 
 
 def test_workers_come_from_one_process_that_ends_with_the_driver(tmp_path: Path) -> None:
-    """It has no threads of Python or of numerical libraries, whose locks forks would find held, and leaves SIGTERM to
-    the driver, as workers do.
+    """Their tables are those of a run without workers. The process has no threads of Python or of numerical libraries,
+    whose locks forks would find held, and leaves SIGTERM to the driver, as workers do.
     """
-    job = write_job(tmp_path, "sklearn:iris", methods=["VarianceScore"], evaluate=None)
+    blocks = {"methods": ["LaplacianScore", "FisherScore"], "evaluate": {"n_selected": 2, "n_splits": 3}}
+    job = write_job(tmp_path, "sklearn:iris", **blocks)
     with started(job) as process:
         wait_for_units(process, "ingest", 1)
         workers = worker_processes(process)
@@ -54,4 +56,6 @@ def test_workers_come_from_one_process_that_ends_with_the_driver(tmp_path: Path)
         process.communicate(timeout=200)
         assert process.returncode == 0
         wait_for_end([*workers, server])
-    run_here(job)
+    tables = [(tmp_path / "run" / name).read_bytes() for name in TABLES]
+    run_here(write_job(tmp_path / "here", "sklearn:iris", **blocks))
+    assert tables == [(tmp_path / "here/run" / name).read_bytes() for name in TABLES]

@@ -16,7 +16,7 @@ from daskfs.kernels.passes import COMPILED_VALUES, PLAIN, passes_for
 from tests.cases import each
 
 FloatArray = NDArray[np.float64]
-TYPES: list[DTypeLike] = [np.float32, np.float64, np.int16, np.uint8]
+TYPES = [np.float32, *(pytest.param(dtype, marks=pytest.mark.long) for dtype in (np.float64, np.int16, np.uint8))]
 
 
 def panel(rng: np.random.Generator, n_rows: int, width: int, dtype: DTypeLike) -> NDArray[np.generic]:
@@ -50,7 +50,7 @@ def test_the_same_bits(dtype: DTypeLike, n_rows: int, width: int, n_weightings: 
     )
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [pytest.param(np.float32, marks=pytest.mark.long), np.float64])
 @settings(max_examples=25, deadline=None)
 @given(
     n_rows=st.integers(1, 70),

@@ -12,6 +12,8 @@ from daskfs.report.render import render_comparison
 from tests.report.example import HOSTILE_NAMES
 from tests.report.test_render import assert_sound
 
+pytestmark = pytest.mark.figures
+
 
 def summary(labels: tuple[str, ...] = ("A", "B", "C"), name: str = "set") -> dict[str, Any]:
     means = [{"method": label, "mean": 0.5 + i / 10, "rank": 3.0 - i} for i, label in enumerate(labels)]

@@ -25,6 +25,8 @@ from daskfs.report.plots import (
 )
 from tests.report.example import full_summary
 
+pytestmark = pytest.mark.figures
+
 # So that a fresh interpreter finds the tests package.
 ROOT = Path(__file__).parents[2]
 

@@ -21,6 +21,8 @@ from daskfs.report.values import MISSING, TIMES
 from tests.conftest import FIGURES
 from tests.report.example import HOSTILE_NAMES, evaluation_of_draws, full_summary
 
+pytestmark = pytest.mark.figures
+
 # So that a fresh interpreter finds the tests package.
 ROOT = Path(__file__).parents[2]
 VOID = {"meta", "link", "br", "hr", "img", "input", "source", "col", "wbr", "base", "area", "embed", "track"}

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from daskfs.report.summary import graph_warnings
+
+pytestmark = pytest.mark.figures
 
 
 def graph(n_alone: int = 0, **weighting: Any) -> dict[str, Any]:

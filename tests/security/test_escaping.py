@@ -19,7 +19,7 @@ from daskfs.ranking.tables import csv_bytes
 from tests.cli.command import daskfs, refused, rows_of
 from tests.report.test_render import assert_sound
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.figures]
 
 INPUT = 3
 NAMES = (

@@ -35,6 +35,7 @@ def test_every_workflow_plans(path: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_quickstart_says_where_ranking_and_report_are(tmp_path: Path) -> None:
     arguments = command("run", ROOT / "workflows/quickstart.yaml", "--set", f"output.path={tmp_path / 'run'}")
