@@ -106,8 +106,8 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     return dict.fromkeys([f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")], reason)
 
 
-STANDING_FOR_OTHERS = [FisherScore, few_neighbors, RLSR, SVMRFE]
-"""A filter, a criterion over a graph with labels, a sparse regression and an elimination."""
+STANDING_FOR_OTHERS = [FisherScore, few_neighbors, RLSR]
+"""A filter, a criterion over a graph with labels, and a sparse regression."""
 
 
 @pytest.mark.parametrize(

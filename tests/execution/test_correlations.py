@@ -47,7 +47,9 @@ def expected() -> dict[str, np.ndarray]:
     return {way: distance_correlation_matrix(mixed(), correlation=way, n_rows=250) for way in FORMED}
 
 
-@pytest.mark.parametrize("chunks", [(N_SAMPLES, 41), (128, N_FEATURES), (256, 64)])
+@pytest.mark.parametrize(
+    "chunks", [(N_SAMPLES, 41), (128, N_FEATURES), pytest.param((256, 64), marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("way", FORMED)
 def test_tiles(tmp_path: Path, expected: dict[str, np.ndarray], chunks: tuple[int, int], way: Any) -> None:
     zarr.create_array(tmp_path / "X.zarr", shape=mixed().shape, dtype=float, chunks=chunks)[...] = mixed()
@@ -73,7 +75,7 @@ def staged(folder: Path, X: Any, spec: CorrelationSpec, slab_columns: int) -> tu
     return context, list(fingerprinted(stages, "test"))
 
 
-@pytest.mark.parametrize("slab_columns", [7, 90])
+@pytest.mark.parametrize("slab_columns", [7, pytest.param(90, marks=pytest.mark.long)])
 @pytest.mark.parametrize("way", WAYS)
 def test_slabs_and_the_order_of_units(tmp_path: Path, way: Correlation, slab_columns: int) -> None:
     spec, v = CorrelationSpec(way, n_rows=150), np.random.default_rng(1).random(N_FEATURES)

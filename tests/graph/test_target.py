@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -126,7 +124,6 @@ def test_names_that_stand_for_lists_by_target() -> None:
 
 
 def test_a_hundred_million_labelled_rows_fit_a_worker() -> None:
-    started = time.perf_counter()
     limit, n = 16 * GiB, 10**8
     shape = plan_shape(n, 100, "float32", None, limit)
     method = make_method("SupervisedLaplacianScore", {})
@@ -137,7 +134,6 @@ def test_a_hundred_million_labelled_rows_fit_a_worker() -> None:
     columns = slab_columns(shape, False, limit)
     stages.append(plan_scores(shape, [method_to_json(method)], weightings, False, columns, 400 * 2**20))
     check_memory(stages, limit)
-    assert time.perf_counter() - started < 1
     assert stages[0].n_units == 8
     assert stages[0].bytes_written == n * 5 * 12
 

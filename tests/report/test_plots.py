@@ -197,6 +197,7 @@ def test_settings_neither_leak_nor_matter() -> None:
         assert dict(mpl.rcParams) == before
 
 
+@pytest.mark.cluster
 def test_pyplot_is_not_imported() -> None:
     code = (
         "import sys; from tests.report.example import full_summary;"

@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Collection
 from html.parser import HTMLParser
@@ -193,6 +192,7 @@ def test_same_bytes(summary: dict[str, Any], html: str) -> None:
     assert render_report(json.loads(json.dumps(summary))) == html
 
 
+@pytest.mark.cluster
 def test_same_bytes_in_another_process(html: str) -> None:
     code = (
         "import sys; from tests.report.example import full_summary;"
@@ -203,6 +203,7 @@ def test_same_bytes_in_another_process(html: str) -> None:
     assert done.stdout.decode() == html
 
 
+@pytest.mark.cluster
 def test_heavy_imports_are_deferred() -> None:
     code = (
         "import sys; import daskfs.report.render;"
@@ -234,16 +235,18 @@ def hostile_summary(name: str) -> dict[str, Any]:
     return out
 
 
-@pytest.mark.parametrize("name", HOSTILE_NAMES, ids=range(len(HOSTILE_NAMES)))
+IN_FULL = ("<script>alert(1)</script>", r"$\frac{1}{2$", "{{ 7 * 7 }}{% raw %}", "a very long name " * 40)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in IN_FULL else pytest.mark.long) for name in HOSTILE_NAMES],
+    ids=range(len(HOSTILE_NAMES)),
+)
 def test_hostile_text_everywhere(name: str) -> None:
     html = render_report(hostile_summary(name))
     page = assert_sound(html)
-    if name in (
-        "<script>alert(1)</script>",
-        r"$\frac{1}{2$",
-        "{{ 7 * 7 }}{% raw %}",
-        "a very long name " * 40,
-    ):
+    if name in IN_FULL:
         # In titles and cells, in full; the evaluation's labels are cut.
         assert name in page.values("title")
         assert any(name == data for _, data in page.texts)
@@ -660,11 +663,7 @@ def test_hostile_text_in_an_evaluation_of_draws() -> None:
     assert name not in html
 
 
-def test_fast_enough() -> None:
-    summary = full_summary(10, 50)
-    render_report(full_summary(1, 1))
-    start = time.process_time()
-    html = render_report(summary)
-    assert time.process_time() - start < 2
+def test_many_methods_fit_a_page() -> None:
+    html = render_report(full_summary(10, 50))
     assert len(html) < 1_000_000
     assert_sound(html)

@@ -64,7 +64,9 @@ def check_rows(source: Source) -> None:
         assert np.count_nonzero(block) == 1
 
 
-@pytest.mark.parametrize("name", ["C.npy", "F.npy", "stored.npz", "deflated.npz"])
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(name, marks=pytest.mark.long) for name in ("C.npy", "stored.npz")), "F.npy", "deflated.npz"]
+)
 def test_rows_of_a_file_of_200_mb(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     if path.suffix == ".npy":
@@ -140,7 +142,9 @@ def write_mtx(path: Path) -> None:
     path.write_text("%%MatrixMarket matrix coordinate real general\n24000 60 1440000\n" + "".join(lines))
 
 
-@pytest.mark.parametrize(("name", "write"), [("X.svm", write_svmlight), ("X.mtx", write_mtx)])
+@pytest.mark.parametrize(
+    ("name", "write"), [("X.svm", write_svmlight), pytest.param("X.mtx", write_mtx, marks=pytest.mark.long)]
+)
 def test_rows_of_a_text_file_of_12_mb(name: str, write: Callable[[Path], None], tmp_path: Path) -> None:
     write(tmp_path / name)
     assert (tmp_path / name).stat().st_size > 11 * MIB
