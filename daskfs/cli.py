@@ -629,7 +629,7 @@ def schema(as_json: AsJson = False) -> None:
 
 def main() -> None:
     """Be the ``daskfs`` program."""
-    # imports leave many objects and no cycles to be found, at the end of the process as little: a quarter of a small run
+    # imports leave many objects and few cycles, and the end of the process needs none found: a quarter of a small run
     gc.set_threshold(5_000)
     atexit.register(gc.freeze)
     end_process_when_stopped()
