@@ -31,7 +31,7 @@ WRITTEN_BYTES = 2 << 30  # by the default tier, 1.5 GiB at most at a time
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
-# two processes test at a time, and threads that wait for each other take as much again; NumPy reads it when it is
+# more processes test than there are cores, and threads that wait for each other take as much again; NumPy reads it when it is
 # first imported. Workers of daskfs have one thread as well.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -43,6 +43,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--shared-data", default=None, help="Folder with the real data sets (.npz) of tests marked shared_data."
     )
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many processes test: one more than there are cores, as some wait for what they have started."""
+    return min(len(os.sched_getaffinity(0)), 8) + 1
 
 
 def pytest_configure(config: pytest.Config) -> None:
