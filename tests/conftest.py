@@ -31,8 +31,8 @@ WRITTEN_BYTES = 2 << 30  # by the default tier, 1.5 GiB at most at a time
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
-# more processes test than there are cores, and threads that wait for each other take as much again; NumPy reads it when it is
-# first imported. Workers of daskfs have one thread as well.
+# more processes test than there are cores, and threads that wait for each other take as much again; NumPy reads it when
+# it is first imported. Workers of daskfs have one thread as well.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # SciPy reads it when it is first imported; without it scikit-learn skips its array-API check of estimators
