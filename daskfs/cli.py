@@ -629,11 +629,16 @@ def schema(as_json: AsJson = False) -> None:
 
 def main() -> None:
     """Be the ``daskfs`` program."""
-    # imports leave many objects and few cycles, and the end of the process needs none found: a quarter of a small run
-    gc.set_threshold(5_000)
-    atexit.register(gc.freeze)
+    gc.set_threshold(5_000)  # imports leave many objects and few cycles: to look for these took a tenth of a small run
+    atexit.register(_finalize)
     end_process_when_stopped()
     run_command_line()
+
+
+def _finalize() -> None:
+    """Finalize what nobody refers to any more, once: the interpreter would look for more of it several times."""
+    gc.collect()
+    gc.freeze()
 
 
 def run_command_line() -> NoReturn:

@@ -59,7 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Look no more for cycles among what all tests have left, which takes a process two to four seconds at its end."""
+    """Look once for cycles among what all tests have left: the end of a process does several times, for seconds."""
+    gc.collect()
     gc.freeze()
 
 

@@ -635,7 +635,7 @@ def other_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-EVERY_NTH = int(os.environ.get("DASKFS_EVERY_NTH", "6"))
+EVERY_NTH = int(os.environ.get("DASKFS_EVERY_NTH", "9"))
 """Of the points where a worker freezes; 1 for all of them."""
 N_ROUNDS = int(os.environ.get("DASKFS_ROUNDS", "5"))
 """Rounds in which workers freeze at random times."""
@@ -649,12 +649,13 @@ def test_workers_wake_up_in_a_run_that_started_over(
 ) -> None:
     """A worker stands still, its driver is killed, the run is started over on other data, and the worker goes on."""
     chain = Chain(undisturbed, name, tmp_path, moment)
-    first = MOMENTS.index(moment) * 2
+    points = undisturbed.points(name)
+    first = MOMENTS.index(moment) * EVERY_NTH // 3 % len(points)
     with Forks(chain.halts) as chain.forks:
         cluster = Joined(tmp_path, chain.forks)
         stale = JOBS[name](other_data, tmp_path / "stale", cluster=cluster.block, output={"path": str(chain.run)})
         with cluster.connect() as client:
-            for point in undisturbed.points(name)[first::EVERY_NTH]:
+            for point in points[first::EVERY_NTH]:
                 chain.halts.want(point)
                 driver = chain.forks.start("daskfs.cli", "run", stale, "-q", "--overwrite")
                 chain.halts.wait_for(point, driver)
@@ -774,7 +775,7 @@ def test_signal_to_a_run_without_workers(undisturbed: Undisturbed, tmp_path: Pat
 
 
 # ---------------------------------------------------------------------------------------------------- at random times
-SEED, N_EACH = 8, 10
+SEED, N_EACH = 8, int(os.environ.get("DASKFS_KILLS", "5"))
 KINDS = ("worker", "driver", "everything", "signal", "signal and worker")
 
 

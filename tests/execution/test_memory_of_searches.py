@@ -31,7 +31,6 @@ SEARCHES = {
     "wide by cells": Case(WIDE, ONLY_LAPLACIAN, BY_CELLS),
     "sparse by cells": Case(SPARSE, ONLY_LAPLACIAN, BY_CELLS),
     "tall by descent": Case(TALL.format(100_000), ONLY_LAPLACIAN, BY_DESCENT),
-    "wide by descent": Case(WIDE, ONLY_LAPLACIAN, BY_DESCENT),
     "sparse by descent": Case(SPARSE, ONLY_LAPLACIAN, BY_DESCENT),
     # compared in few components whatever happens
     "very wide": Case(
@@ -69,7 +68,7 @@ def test_measured_peak_of_searches(tmp_path: Path, shape: str) -> None:
 INCOMPLETE = {
     "tall": (20_000, 40),
     "wide": (4000, 1500),
-    "very wide": (4096, 16_000),
+    "very wide": (4096, 8200),
     "many rows": (120_000, 20),
     "sparse": (12_000, 3000),
 }
