@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, get_context
 from multiprocessing.connection import Connection
 
@@ -45,7 +45,8 @@ def start_method(environment: dict[str, str]) -> str:
 
 
 def _tell_environment(answer: Connection, names: list[str]) -> None:
-    answer.send({name: os.environ[name] for name in names if name in os.environ})
+    with suppress(BrokenPipeError):  # the driver may have been told to stop
+        answer.send({name: os.environ[name] for name in names if name in os.environ})
 
 
 @contextmanager
