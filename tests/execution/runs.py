@@ -146,9 +146,13 @@ def wait_for_units(process: subprocess.Popen[str], stage: str, n_units: int) -> 
 
 
 def worker_processes(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Return the worker processes of a local cluster: what the driver's fork server has started."""
-    children = psutil.Process(process.pid).children(recursive=True)
-    return [child for child in children if child.ppid() != process.pid]
+    """Return the worker processes of a local cluster: what the driver's fork server has started, and is still there."""
+    found = []
+    for child in psutil.Process(process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.ppid() != process.pid:
+                found.append(child)
+    return found
 
 
 def wait_for_end(workers: list[psutil.Process]) -> None:
