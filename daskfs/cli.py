@@ -636,7 +636,7 @@ def main() -> None:
 
 
 def _finalize() -> None:
-    """Finalize what nobody refers to any more, once: the interpreter would look for more of it several times."""
+    """Collect garbage once before the process ends; the interpreter would do so several times."""
     gc.collect()
     gc.freeze()
 

@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Look once for cycles among what all tests have left: the end of a process does several times, for seconds."""
+    """Collect garbage once before the process ends; the interpreter would do so several times, for seconds."""
     gc.collect()
     gc.freeze()
 
