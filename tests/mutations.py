@@ -1,10 +1,12 @@
 """Mutations: does a test fail when a place in the program is wrong?
 
-    python -m tests.mutations [--places 40] [--seed 0] [--first 0] [--all] [--list]
+    python -m tests.mutations [--places 40] [--seed 0] [--first 0] [--all] [--list] [--reached FILE]
 
 Draws places by a seed, and changes one at a time in a copy of the project: a comparison is inverted, a whole number is
-one more, a statement is dropped. Then the default tests run, those of the same folder first, until one fails; with
-``--all`` those of every tier. Prints each place with the test that found it, and the share that was found.
+one more, a statement is dropped. First, nothing is changed, the default tests must pass, and coverage notes which test
+reaches which line: with --reached FILE, in that file, or of an earlier run where it exists. Then, for each place, tests
+that reach it run until one fails, and all default tests where these cannot tell; with --all those of every tier. Prints
+each place with the test that found it, and the share that was found.
 """
 
 from __future__ import annotations
@@ -18,9 +20,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from coverage import CoverageData
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("kernels", "graph", "store", "plan", "planning", "evaluation")
@@ -37,6 +42,8 @@ INVERTED = {
     ast.NotIn: "in",
 }
 EVERY_TIER = "not shared_data"
+MOST_TESTS = 200
+"""Of more tests that reach a line so many are drawn, before all run."""
 
 
 @dataclass(frozen=True)
@@ -113,19 +120,58 @@ def drawn(n_places: int, seed: int) -> list[Mutation]:
     return [mutation for together in zip(*shuffled, strict=False) for mutation in together][:n_places]
 
 
-def found_by(mutation: Mutation, *, is_all: bool) -> tuple[str, str]:
-    """Return the change, and the first test that fails with it, an empty name where none does."""
+@contextmanager
+def project() -> Iterator[Path]:
+    """Yield a copy of the files that are under version control."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "project"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__"))
-        changed = mutation.apply(copy)
-        near = copy / "tests" / Path(mutation.file).parts[1]
-        options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", *(("-m", EVERY_TIER) if is_all else ())]
-        for where in ([str(near)] if near.is_dir() else []), []:
-            command = [sys.executable, "-m", "pytest", *options, *where]
-            ended = subprocess.run(
-                command, cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True
-            )
+        for name in filter(None, listed.split("\0")):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, copy / name)
+        yield copy
+
+
+def tested(root: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run tests in a copy of the project."""
+    command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", *options]
+    return subprocess.run(
+        command, cwd=root, env={**os.environ, "PYTHONPATH": str(root)}, capture_output=True, text=True
+    )
+
+
+def note_reached(file: Path) -> None:
+    """Write which test reaches which line, with paths relative to the project.
+
+    Raises
+    ------
+    SystemExit
+        Where a test fails although nothing is changed.
+    """
+    with project() as root:
+        ended = tested(root, "--cov", "--cov-context=test", "--cov-report=")
+        if ended.returncode:
+            sys.exit(f"tests fail where nothing is changed:\n{ended.stdout[-4000:]}")
+        shutil.copy(root / ".coverage", file)
+
+
+def tests_of(reached: CoverageData, mutation: Mutation) -> tuple[list[str], bool]:
+    """Return tests that reach the line of a mutation, and whether no others can find it."""
+    lines = [reached.contexts_by_lineno(file) for file in reached.measured_files() if file.endswith(mutation.file)]
+    contexts = {context for found in lines for context in found.get(mutation.line, [])}
+    tests = sorted({test for context in contexts if (test := context.rpartition("|")[0])})
+    drawn_tests = random.Random(0).sample(tests, min(len(tests), MOST_TESTS))
+    return drawn_tests, 0 < len(tests) <= MOST_TESTS and "" not in contexts
+
+
+def found_by(mutation: Mutation, reached: CoverageData, *, is_all: bool) -> tuple[str, str]:
+    """Return the change, and the first test that fails with it, an empty name where none does."""
+    tests, are_all = tests_of(reached, mutation)
+    runs = [[*tests], *([] if are_all else [[]]), *([["-m", EVERY_TIER]] if is_all else [])]
+    with project() as root:
+        changed = mutation.apply(root)
+        for options in runs if tests else runs[1:]:
+            ended = tested(root, "-x", *options)
             if ended.returncode:
                 named = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
                 return changed, named[0] if named else f"pytest ended with {ended.returncode}"
@@ -140,17 +186,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--first", type=int, default=0, help="go on from this place")
     parser.add_argument("--all", action="store_true", help="tests of every tier")
     parser.add_argument("--list", action="store_true", help="only print the places")
+    parser.add_argument("--reached", type=Path, help="where it is kept which test reaches which line")
     given = parser.parse_args(arguments)
-    n_found, places = 0, drawn(given.places, given.seed)[given.first :]
-    for number, mutation in enumerate(places, given.first):
-        print(f"{number}: {mutation.file}:{mutation.line} {mutation.kind}", flush=True)
-        if given.list:
-            continue
-        changed, test = found_by(mutation, is_all=given.all)
-        n_found += bool(test)
-        print(f"{changed}\n   {test or 'NOT FOUND'}", flush=True)
-    if not given.list:
-        print(f"{n_found} of {len(places)} found: {100 * n_found / len(places):.0f} %")
+    places = dict(enumerate(drawn(given.places, given.seed)[given.first :], given.first))
+    if given.list:
+        print(*(f"{number}: {place.file}:{place.line} {place.kind}" for number, place in places.items()), sep="\n")
+        return
+    n_found = 0
+    with TemporaryDirectory() as folder:
+        file = given.reached or Path(folder) / "reached"
+        if not file.exists():
+            note_reached(file)
+        reached = CoverageData(str(file))
+        reached.read()
+        for number, place in places.items():
+            print(f"{number}: {place.file}:{place.line} {place.kind}", flush=True)
+            changed, test = found_by(place, reached, is_all=given.all)
+            n_found += bool(test)
+            print(f"{changed}\n   {test or 'NOT FOUND'}", flush=True)
+    print(f"{n_found} of {len(places)} found: {100 * n_found / len(places):.0f} %")
 
 
 if __name__ == "__main__":
