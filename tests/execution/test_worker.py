@@ -16,7 +16,8 @@ from typing import Any
 
 import psutil
 import pytest
-from distributed import Client
+from distributed import Client, Worker
+from distributed.core import Status
 
 from daskfs.execution.cluster import ClusterSettings, connected
 from daskfs.execution.clusters.environment import variable
@@ -92,8 +93,7 @@ class Cluster:
         before = set(self.client.run(os.getpid).values())
         preload = ("--preload", "daskfs.execution.worker")
         process = self.start("dask_worker", "--nthreads", 1, "--no-dashboard", *preload, *arguments, **environment)
-        self.client.wait_for_workers(len(before) + 1, timeout=SECONDS)
-        (own,) = set(self.client.run(os.getpid).values()) - before
+        (own,) = wait_until(lambda: set(self.client.run(os.getpid).values()) - before)
         return process, own
 
     def __exit__(self, *problem: object) -> None:
@@ -181,15 +181,23 @@ def test_worker_that_leaves_ends_its_unit_and_gives_back_the_others(
 @pytest.mark.cluster
 def test_worker_at_the_end_of_its_lifetime_ends_its_unit(cluster: Cluster, tmp_path: Path) -> None:
     """With other workers there, the unit runs once."""
-    future = cluster.client.submit(work, 0, str(tmp_path), key="long")  # it begins as soon as there is a worker
+    cluster.start_worker("--no-nanny", "--memory-limit", 0)  # with one, its memory decides whether it is paused
+    cluster.client.run(become, "paused")
+    future = cluster.client.submit(work, 0, str(tmp_path), key="long")
     process, own = cluster.start_worker("--no-nanny", **{variable(LIFETIME_KEY): "3"})
     wait_until(lambda: begun(tmp_path))
-    cluster.start_worker("--no-nanny")
+    cluster.client.run(become, "running")
     wait_until(lambda: "closing_gracefully" in statuses(cluster.client))
     (tmp_path / "go").touch()
     assert future.result(timeout=SECONDS) == 0
     assert process.wait(timeout=SECONDS) == 0
     assert begun(tmp_path) == [(0, own)]
+
+
+def become(status: str, dask_worker: Worker) -> None:
+    """Set the status of a worker, but of one that leaves."""
+    if dask_worker.status.name != "closing_gracefully":
+        dask_worker.status = Status[status]
 
 
 def own_address(client: Client, process: int) -> list[str]:
