@@ -206,14 +206,6 @@ class ObjectPath:
             raise ValueError(msg)
         return PurePosixPath(*self.parts[len(other.parts) :])
 
-    def expanduser(self) -> ObjectPath:
-        """Return the path itself."""
-        return self
-
-    def absolute(self) -> ObjectPath:
-        """Return the path itself."""
-        return self
-
     def resolve(self) -> ObjectPath:
         """Return the path itself."""
         return self

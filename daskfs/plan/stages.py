@@ -77,11 +77,6 @@ class Plan:
     tiles_fingerprint: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def peak_bytes(self) -> int:
-        """Largest planned peak of any unit."""
-        return max((stage.peak_bytes for stage in self.stages), default=0)
-
     def stage(self, name: str) -> Stage:
         """Return a stage by name."""
         return next(stage for stage in self.stages if stage.name == name)

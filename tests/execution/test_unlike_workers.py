@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from daskfs.errors import ClusterError
+from daskfs.errors import ClusterError, UnitError
 from daskfs.execution.progress import Silent
 from daskfs.job.job import load_job
 from daskfs.pipeline import run_job
@@ -27,6 +27,10 @@ ANOTHER_VERSION = "import daskfs.version\ndaskfs.version.__version__ = '9.9.9'\n
 WITHOUT_CHECKS = """
 from daskfs.execution import units
 units.run_stored_unit = lambda url, identity, stage_name, unit, reached=(): {}
+"""
+WITHOUT_A_RECORD = """
+from daskfs.execution import units
+units.run_stored_unit = lambda *_, **__: None
 """
 ANOTHER_NUMPY = """
 import importlib.metadata as metadata
@@ -83,11 +87,12 @@ def start(cluster: Cluster, folder: Path, text: str = "", memory: str = "1GiB") 
     [
         (ANOTHER_VERSION, rf"worker at tcp://.* has daskfs 9\.9\.9 \(the driver: {__version__}\): install the same"),
         (WITHOUT_CHECKS, rf"the workers cannot run units of daskfs {__version__}: .*unexpected keyword argument"),
+        (WITHOUT_A_RECORD, r"left no record in .*: do the workers share it\?"),
     ],
-    ids=["version", "signature"],
+    ids=["version", "signature", "record"],
 )
 def test_a_late_worker_with_another_daskfs(cluster: Cluster, tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(ClusterError, match=told):
+    with pytest.raises((ClusterError, UnitError), match=told):
         run_job(load_job(job_on(cluster, tmp_path)), Joining(lambda: start(cluster, tmp_path, text)))
 
 
