@@ -21,7 +21,7 @@ MODULES = {"dask_dataframe": "dask.dataframe"}
 """Parts of other packages that need one of them."""
 
 
-NAMED = re.compile(r"(\w+)(?: and \w+)?: pip install 'daskfs\[")
+NAMED = re.compile(r"([\w-]+)(?: and \w+)?: pip install 'daskfs\[")
 """How messages of daskfs name one."""
 
 
@@ -41,8 +41,12 @@ def reason(package: str) -> str:
 
 def missing(error: BaseException) -> str | None:
     """Return the package for want of which a test failed, as Python or daskfs says it."""
-    found = {error.name} if isinstance(error, ModuleNotFoundError) else set(NAMED.findall(str(error)))
+    found = {error.name} if isinstance(error, ModuleNotFoundError) else _named(str(error))
     return next((name for name in sorted(found & NAMES) if find_spec(name) is None), None)
+
+
+def _named(message: str) -> set[str | None]:
+    return {name.replace("-", "_") for name in NAMED.findall(message)}
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -214,8 +214,8 @@ class TestColumnsThatHoldNoNumbers:
     @pytest.mark.parametrize("make", [pl.DataFrame, pl.LazyFrame, partial(dd.from_pandas, npartitions=2)])
     def test_of_polars_and_dask(self, make: Any, small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(daskfs.scoring, "SMALL_BYTES", 2**26 if small else 0)
-        columns = pd.DataFrame({"a": X[:, 0], **{name: BAD[name] for name in ("city", "day", "lag")}})
-        frame = make(columns if isinstance(make, partial) else columns.to_dict("list"))
+        columns = {"a": X[:, 0], **{name: np.asarray(BAD[name]) for name in ("city", "day", "lag")}}
+        frame = make(pd.DataFrame(columns) if isinstance(make, partial) else columns)
         with pytest.raises(InputError, match=r"columns of X hold no numbers: 'city' .*, 'day' .*, 'lag' .*\. Drop"):
             VarianceScore().fit(frame)
 

@@ -265,7 +265,7 @@ def test_ctrl_c_stays_that_of_the_driver() -> None:
     )
     argv = [sys.executable, "-c", code]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env={"PATH": "/nonexistent"})
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert "submits jobs by sbatch, which is not there" in done.stdout
 
 

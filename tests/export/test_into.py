@@ -52,8 +52,10 @@ def write(path: Path, X: Any, names: list[str]) -> None:
     if path.suffix == ".h5ad":
         data.write_h5ad(path)
         return
-    with anndata.settings.override(zarr_write_format=3 if "three" in path.name else 2, auto_shard_zarr_v3=False):
-        data.write_zarr(path)
+    group = zarr.open_group(path, mode="w", zarr_format=3 if "three" in path.name else 2)
+    with anndata.settings.override(auto_shard_zarr_v3=False):
+        anndata.io.write_elem(group, "/", data)
+    zarr.consolidate_metadata(group.store)  # as AnnData.write_zarr does, which newer versions let choose no format
 
 
 def opened(path: Path) -> anndata.AnnData:

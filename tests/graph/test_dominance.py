@@ -141,7 +141,8 @@ class TestPython:
         ],
     )
     def test_tables_of_mixed_units(self, load: Any, part: str) -> None:
-        (found,) = told(lambda: knn_graph(load(as_frame=True).data))
+        table = load()
+        (found,) = told(lambda: knn_graph(pd.DataFrame(table.data, columns=table.feature_names)))
         assert part in found
 
     @pytest.mark.parametrize("load", [load_iris, load_digits, load_diabetes])

@@ -193,13 +193,15 @@ def test_same_bytes(summary: dict[str, Any], html: str) -> None:
 
 
 @pytest.mark.cluster
-def test_same_bytes_in_another_process(html: str) -> None:
+def test_same_bytes_in_another_process(html: str, pytestconfig: pytest.Config) -> None:
+    """It warns of nothing, but for what this process was told to pass over when it was started."""
     code = (
         "import sys; from tests.report.example import full_summary;"
         "from daskfs.report.render import render_report;"
         "sys.stdout.buffer.write(render_report(full_summary()).encode())"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, check=True, cwd=ROOT)
+    filters = [f"-W{told}" for told in ("error", *(pytestconfig.getoption("pythonwarnings") or ()))]
+    done = subprocess.run([sys.executable, *filters, "-c", code], capture_output=True, check=True, cwd=ROOT)
     assert done.stdout.decode() == html
 
 

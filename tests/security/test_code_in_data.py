@@ -192,8 +192,10 @@ def test_sources_are_not_unpickled(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore:pickle-based deserialization:RuntimeWarning", "ignore:pyarrow.PyExt:FutureWarning")
 @pytest.mark.parametrize("place", ["extension type", "pandas"])
 def test_parquet_metadata_are_not_unpickled(tmp_path: Path, place: str) -> None:
+    """Older pyarrow, which knows of types that are pickled, makes an unknown type of one, with warnings."""
     pickled = pickle.dumps(Payload(tmp_path))
     field_metadata = {b"ARROW:extension:name": b"arrow.py_extension_type", b"ARROW:extension:metadata": pickled}
     fields = [pa.field(f"x{i}", pa.float64(), metadata=field_metadata if i == 0 else None) for i in range(N_FEATURES)]
@@ -202,7 +204,10 @@ def test_parquet_metadata_are_not_unpickled(tmp_path: Path, place: str) -> None:
     job = basic_job(tmp_path, methods=["VarianceScore"])
     job["data"]["source"] = str(tmp_path / "X.parquet")
     outcome = daskfs("run", write_job(tmp_path, job), "-q")
-    assert outcome.code == 0, outcome.err
+    if hasattr(pa, "PyExtensionType"):
+        refused(outcome, INPUT, "column 'x0' holds type extension")
+    else:
+        assert outcome.code == 0, outcome.err
     assert not (tmp_path / MARK).exists()
 
 
