@@ -194,6 +194,19 @@ class TestKernels:
             assert (found.upper >= squares).all()
             np.testing.assert_array_equal(np.isinf(found.lower), ~(shares(X) | np.diag((~np.isnan(X)).any(axis=1))))
 
+    @each("form", FORMS)
+    def test_bounds_are_narrow(self, form: Form) -> None:
+        """Only rows whose order rounding leaves in doubt are measured."""
+        rows = prepare_rows(form(holed(normal(80, 11))), "euclidean")
+        bounds: list[tuple[Any, type]] = [(wide_bounds(rows, rows), np.float64)]
+        if form is np.asarray:
+            bounds.append((narrow_bounds(rows, rows, tile_buffer(rows, rows, 80)), np.float32))
+        for found, dtype in bounds:
+            meets = np.isfinite(found.lower) & np.isfinite(found.upper)
+            assert meets.any()
+            gap = found.upper[meets] - found.lower[meets]
+            assert gap.max() <= 1e3 * np.finfo(dtype).eps * found.upper[meets].max()
+
     def test_what_overflows_is_measured(self) -> None:
         """Rows far from a band of tiny spread, whose products are no numbers in float32."""
         base, far = holed(1e-6 * normal(20), 0.2), holed(1e20 * normal(9, seed=1), 0.2)
