@@ -54,6 +54,10 @@ VARIANTS: dict[str, tuple[dict[str, list[Any]], dict[str, Any]]] = {
     "exact": (FEW, {"graph": {"engine": "exact"}}),
     "cells": (FEW, {"graph": {"engine": "cells"}}),
     "pynndescent": (FEW, {"graph": {"engine": "pynndescent"}}),
+    "pynndescent, little memory": (
+        FEW,
+        {"graph": {"engine": "pynndescent"}, "cluster": {"workers": 2, "memory_limit": "2GiB"}},
+    ),
     "cosine": (FEW, {"graph": {"metric": "cosine"}}),
     "transformed": (FEW, {"transform": {"graph": "total+log1p+zscore", "score": "log1p+unit"}}),
     "by correlation": (

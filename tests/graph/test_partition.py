@@ -17,6 +17,7 @@ from daskfs.graph.partition import (
     MAX_BLOCK_ROWS,
     MIN_BLOCK_ROWS,
     block_rows,
+    index_dtype,
     member_bytes,
     partitioning,
     read_members,
@@ -178,3 +179,10 @@ def test_part_of_the_rows(dtype: DTypeLike, scaling: Scaling | None, sparse: boo
     if scaling is None:
         np.testing.assert_array_equal(dense_part, X[7:19])
         assert dense_part.dtype == dtype
+
+
+@given(n_samples=st.integers(1, 2**40) | st.sampled_from([2**31 - 1, 2**31, 2**31 + 1]))
+def test_row_numbers_fit_their_type(n_samples: int) -> None:
+    """And so does their number; none is wider than that takes."""
+    assert n_samples <= np.iinfo(index_dtype(n_samples)).max
+    assert (index_dtype(n_samples) == np.int32) == (n_samples < 2**31)

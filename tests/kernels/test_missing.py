@@ -50,6 +50,18 @@ def test_bits_do_not_depend_on_bands(form: object, height: int) -> None:
         assert getattr(found, name).tobytes() == getattr(whole, name).tobytes(), name
 
 
+@each("form", [np.array, as_csr])
+def test_what_the_values_that_are_there_say(form: object) -> None:
+    """Zeros that are not stored are values; a column may have none but stored ones, or only negative ones."""
+    X = holes(50)
+    X[:, 0], X[:, 1], X[:, 2] = -1 - np.abs(X[:, 0]), 1 + np.abs(X[:, 1]), np.nan
+    found = observed(form(X))  # type: ignore[operator]
+    np.testing.assert_array_equal(found.missing, np.isnan(X).sum(axis=0))
+    np.testing.assert_array_equal(found.total, np.nansum(X, axis=0))
+    np.testing.assert_array_equal(found.minimum, np.where(np.isnan(X), np.inf, X).min(axis=0))
+    np.testing.assert_array_equal(found.maximum, np.where(np.isnan(X), -np.inf, X).max(axis=0))
+
+
 def test_a_column_without_a_value_is_filled_with_zero() -> None:
     X = np.array([[np.nan, 1.0], [np.nan, np.nan]])
     np.testing.assert_array_equal(filled_by_means(X.copy()), [[0, 1], [0, 1]])
