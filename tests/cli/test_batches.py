@@ -15,7 +15,10 @@ import zarr
 
 from daskfs import load_job, run_job
 from daskfs.errors import RunStoppedError
+from daskfs.sources.base import SourceSpec
 from daskfs.store import layout
+from daskfs.store.context import open_tiles
+from daskfs.store.part import TilePart
 from daskfs.store.store import Store
 from tests.cli.command import daskfs, refused, rows_of
 from tests.execution.runs import Stop, records
@@ -260,6 +263,9 @@ def test_tiles_carry_batches_along(ran: Path, tmp_path: Path) -> None:
     done(job_of(tmp_path, data={"source": str(tiles), "labels": None, "batch": None}))
     for name in TABLES:
         assert (tmp_path / "job" / name).read_bytes() == (ran / "job" / name).read_bytes()
+    whole, part = (TilePart(SourceSpec(str(tiles), only_batch=name)).info for name in (None, "c"))
+    assert (whole.n_samples, whole.row_multiple) == (120, open_tiles(str(tiles)).shape.tile_rows)
+    assert (part.n_samples, part.row_multiple) == (40, 1), "rows of a batch may lie in any tile"
     job = job_of(tmp_path, data={"source": str(tiles), "labels": None, "batch": None, "only_batch": "c"}, name="c")
     done(job)
     ranks = {(r["method"], r["feature"]): r["rank"] for r in rows_of(ran / "job" / "batches.csv") if r["batch"] == "c"}
