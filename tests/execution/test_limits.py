@@ -147,12 +147,12 @@ def test_workers_that_are_there_must_have_the_limit_that_is_named(tmp_path: Path
 @pytest.mark.parametrize(
     ("way", "told"),
     [
-        ("taken", "unit [12] of stage score was running, or next, on each of the workers that died"),
-        ("denied", "unit [12] of stage score failed: MemoryError: Unable to allocate 8.00 GiB"),
+        ("taken", "unit [1-9] of stage score was running, or next, on each of the workers that died"),
+        ("denied", "unit [1-9] of stage score failed: MemoryError: Unable to allocate 8.00 GiB"),
     ],
 )
 def test_a_unit_that_outgrows_its_worker_is_named(tmp_path: Path, way: str, told: str) -> None:
-    """With what it was planned at, and not a word of Dask's."""
+    """With what it was planned at, and not a word of Dask's. Every unit but the first does: any of them is named."""
     source = "synthetic:mixture?n_samples=3000&n_features=200&n_classes=3&seed=1"
     job = write_job(tmp_path, source, methods=["VarianceScore"], evaluate=None, cluster={"workers": 1})
     done = subprocess.run(
