@@ -3,10 +3,10 @@
     python -m tests.mutations [--places 40] [--seed 0] [--first 0] [--all] [--list] [--reached FILE]
 
 Draws places by a seed, and changes one at a time in a copy of the project: a comparison is inverted, a whole number is
-one more, a statement is dropped. First, nothing is changed, the default tests must pass, and coverage notes which test
-reaches which line: with --reached FILE, in that file, or of an earlier run where it exists. Then, for each place, tests
-that reach it run until one fails, and all default tests where these cannot tell; with --all those of every tier. Prints
-each place with the test that found it, and the share that was found.
+one more, a statement is dropped. Before, the default tests run once on an unchanged copy and must pass; coverage notes
+which test reaches which line. FILE keeps these notes for later runs. For each place, the tests that reach it run until
+one fails; where they cannot tell, all default tests, and with --all those of every tier. Prints each place with the
+test that found it, and the share that was found.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def tested(root: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def note_reached(file: Path) -> None:
-    """Write which test reaches which line, with paths relative to the project.
+    """Write which test of the default tier reaches which line of the unchanged project.
 
     Raises
     ------
@@ -156,7 +156,7 @@ def note_reached(file: Path) -> None:
 
 
 def tests_of(reached: CoverageData, mutation: Mutation) -> tuple[list[str], bool]:
-    """Return tests that reach the line of a mutation, and whether no others can find it."""
+    """Return default tests that reach the line of a mutation, and whether no other default test can find it."""
     lines = [reached.contexts_by_lineno(file) for file in reached.measured_files() if file.endswith(mutation.file)]
     contexts = {context for found in lines for context in found.get(mutation.line, [])}
     tests = sorted({test for context in contexts if (test := context.rpartition("|")[0])})
@@ -166,11 +166,15 @@ def tests_of(reached: CoverageData, mutation: Mutation) -> tuple[list[str], bool
 
 def found_by(mutation: Mutation, reached: CoverageData, *, is_all: bool) -> tuple[str, str]:
     """Return the change, and the first test that fails with it, an empty name where none does."""
-    tests, are_all = tests_of(reached, mutation)
-    runs = [[*tests], *([] if are_all else [[]]), *([["-m", EVERY_TIER]] if is_all else [])]
+    tests, are_enough = tests_of(reached, mutation)
+    runs = [tests] if tests else []
+    if is_all:
+        runs.append(["-m", EVERY_TIER])
+    elif not are_enough:
+        runs.append([])
     with project() as root:
         changed = mutation.apply(root)
-        for options in runs if tests else runs[1:]:
+        for options in runs:
             ended = tested(root, "-x", *options)
             if ended.returncode:
                 named = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]

@@ -158,12 +158,12 @@ def planned(context):
 context = Context(Store(Path(folder)), open_tiles(tiles))
 n = context.tiles.shape.n_samples
 put_beside(context.store, "weights", 1.0 + np.arange(n) % 3)
-lock = ctypes.CDLL(None).mlockall  # as far as the process may
+lock, MCL_CURRENT = ctypes.CDLL(None).mlockall, 1  # as far as the process may
 small = np.random.default_rng(0).normal(size=(64, 8)); small.T @ small; np.linalg.eigh(small.T @ small)
 run_unit(context, planned(context)[0], 0)  # imports what there is to import
 def started():
     release_freed()
-    lock(1)  # what is there now: a kernel under pressure takes pages of libraries back, which count when they return
+    lock(MCL_CURRENT)  # what is there now: a kernel under pressure takes pages of libraries back, which count when they return
     reset_peak()
     return peak_bytes()
 found = []

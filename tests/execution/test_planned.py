@@ -109,7 +109,7 @@ def test_plans_are_as_they_were(tmp_path: Path, size: str) -> None:
     assert known.keys() == {name for name, _ in jobs()}
 
 
-def test_the_jobs_come_to_every_kind_of_stage_that_is_planned_before_the_data_are_read() -> None:
+def test_the_jobs_reach_every_family_of_stages() -> None:
     stages = {
         stage.partition("-")[0]
         for plan in json.loads(PLANNED.read_text()).values()

@@ -193,6 +193,8 @@ def test_worker_at_the_end_of_its_lifetime_ends_its_unit(cluster: Cluster, tmp_p
         wait_until(lambda process=process: begun(tmp_path) or process.poll() is not None)
         if begun(tmp_path):
             break
+    else:
+        pytest.fail("no lifetime was long enough for the unit to begin")
     cluster.client.run(become, "running")
     wait_until(lambda: "closing_gracefully" in statuses(cluster.client))
     (tmp_path / "go").touch()

@@ -51,7 +51,7 @@ def test_bits_do_not_depend_on_bands(form: object, height: int) -> None:
 
 
 @each("form", [np.array, as_csr])
-def test_what_the_values_that_are_there_say(form: object) -> None:
+def test_sums_and_extremes_of_observed_values(form: object) -> None:
     """Zeros that are not stored are values; a column may have none but stored ones, or only negative ones."""
     X = holes(50)
     X[:, 0], X[:, 1], X[:, 2] = -1 - np.abs(X[:, 0]), 1 + np.abs(X[:, 1]), np.nan
