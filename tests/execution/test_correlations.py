@@ -163,7 +163,7 @@ small = np.random.default_rng(0).normal(size=(64, 8)); small.T @ small; np.linal
 run_unit(context, planned(context)[0], 0)  # imports what there is to import
 def started():
     release_freed()
-    lock(MCL_CURRENT)  # what is there now: a kernel under pressure takes pages of libraries back, which count when they return
+    lock(MCL_CURRENT)  # a kernel under pressure takes pages of libraries back, which count when they return
     reset_peak()
     return peak_bytes()
 found = []

@@ -187,6 +187,7 @@ def test_worker_at_the_end_of_its_lifetime_ends_its_unit(cluster: Cluster, tmp_p
     """With other workers there, the unit runs once."""
     cluster.start_worker("--no-nanny", "--memory-limit", 0)  # with one, its memory decides whether it is paused
     cluster.client.run(become, "paused")
+    wait_until(lambda: statuses(cluster.client) == ["paused"])  # otherwise the scheduler may give the unit to it
     future = cluster.client.submit(work, 0, str(tmp_path), key="long")
     for seconds in (3, 6, 12, 24, 48):  # on a busy machine one may end before the unit begins
         process = cluster.begin_worker("--no-nanny", **{variable(LIFETIME_KEY): str(seconds)})
