@@ -16,9 +16,8 @@ from daskfs.execution.clusters import pods
 from tests.cli.command import basic_job, daskfs, refused, write_job
 from tests.execution.runs import run_here
 from tests.kubernetes.manifests import dask_validator
-from tests.kubernetes.test_operator import OPERATED, ROOT, Cluster, cluster, end
+from tests.kubernetes.test_operator import OPERATED, ROOT, Cluster, end, started
 
-__all__ = ["cluster"]
 pytestmark = [pytest.mark.cluster, pytest.mark.platforms]
 
 CLUSTER = 4
@@ -41,6 +40,12 @@ def job_on(folder: Path, **own: Any) -> dict[str, Any]:
     where = {"image": "daskfs", "namespace": "default", "env": {"PYTHONPATH": str(ROOT)}, **own}
     cluster = {"workers": 2, "memory_limit": "1GiB", "wait_seconds": 60, "kubernetes": where}
     return basic_job(folder, cluster=cluster, data={"source": "sklearn:digits"})
+
+
+@pytest.fixture(params=[(), ("pending",)], ids=["running", "pending"])
+def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with started(tmp_path / "cluster", *request.param) as found:
+        yield found
 
 
 def test_pods_rank_as_this_process_does_and_go(

@@ -91,12 +91,12 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def started(folder: Path, *, has_operator: bool = True) -> Iterator[Cluster]:
-    """Start the stand-ins, and the operator; whatever they have started ends with them."""
+def started(folder: Path, *options: str, has_operator: bool = True) -> Iterator[Cluster]:
+    """Start the stand-ins, with their options, and the operator; whatever they have started ends with them."""
     kubectl()
     found = Cluster(folder)
     found.folder.mkdir()
-    programs = {"standin": [sys.executable, "-m", "tests.kubernetes.standin", str(found.folder)]}
+    programs = {"standin": [sys.executable, "-m", "tests.kubernetes.standin", str(found.folder), *options]}
     if has_operator:
         programs["operator"] = [
             *(sys.executable, "-m", "kopf", "run", "--standalone", "--namespace", "default"),

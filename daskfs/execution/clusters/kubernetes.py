@@ -13,6 +13,7 @@ import httpx
 import kr8s
 from dask_kubernetes.exceptions import SchedulerStartupError, ValidationError
 from dask_kubernetes.operator import KubeCluster
+from dask_kubernetes.operator._objects import DaskCluster
 from distributed import Client
 
 from daskfs.errors import ClusterError
@@ -22,6 +23,10 @@ from daskfs.execution.clusters.pods import cluster_manifest
 
 ANSWER_SECONDS = 20.0
 """How long Kubernetes may take to say how its pods are."""
+LOOK_SECONDS = 0.25
+"""How often the driver asks whether the operator has created the cluster."""
+CREATED = ("Pending", "Running")
+"""Phases of a DaskCluster whose scheduler and workers have been created."""
 CLOSE_SECONDS = 60.0
 """How long the driver waits at the end for pods to be gone."""
 REFUSED = (
@@ -68,6 +73,18 @@ class Pods(KubeCluster):
             problem = said or str(error) or f"no scheduler within {self.patience:g} s"
             msg = f"Kubernetes did not start cluster.kubernetes: {' '.join(problem.split()).rstrip('.')}."
             raise ClusterError(msg) from error
+
+    async def _wait_for_controller(self) -> None:
+        """Wait until the operator has created the scheduler and the workers.
+
+        By itself KubeCluster waits for the phase "Running", which the operator may overwrite with "Pending" for good
+        (https://github.com/dask/dask-kubernetes/issues/968). Either phase says that everything has been created;
+        KubeCluster goes on to wait for the scheduler's pod, and ``_start`` bounds the time of all that.
+        """
+        cluster = await DaskCluster.get(self.name, namespace=self.namespace)
+        while cluster.raw.get("status", {}).get("phase") not in CREATED:
+            await asyncio.sleep(LOOK_SECONDS)
+            await cluster.refresh()
 
     async def said(self) -> str:
         """Return what Kubernetes says of pods that do not run, an empty text where it says nothing."""
