@@ -13,7 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from daskfs.comparison import compare_runs
+    from daskfs.api.correlations import distance_correlation_matrix
+    from daskfs.api.evaluation import evaluate_selectors
+    from daskfs.api.graph import knn_graph
     from daskfs.estimators.chance import RandomOrder
     from daskfs.estimators.filters import (
         FisherScore,
@@ -28,14 +30,13 @@ if TYPE_CHECKING:
     from daskfs.estimators.semisupervised import LSDF, SemiSupervisedLaplacianScore, SSelect
     from daskfs.estimators.supervised import SupervisedLaplacianScore
     from daskfs.estimators.svm import SVMRFE
-    from daskfs.evaluation.api import evaluate_selectors
     from daskfs.export.api import export_into, export_run
-    from daskfs.graph.api import KNNGraph, knn_graph
+    from daskfs.graph.knn import KNNGraph
     from daskfs.job.job import load_job, make_job
-    from daskfs.pipeline import run_job
-    from daskfs.scores.api import distance_correlation_matrix
-    from daskfs.study import load_study, make_study, run_study
-    from daskfs.verification import verify_run
+    from daskfs.runs.comparison import compare_runs
+    from daskfs.runs.pipeline import run_job
+    from daskfs.runs.study import load_study, make_study, run_study
+    from daskfs.runs.verification import verify_run
     from daskfs.version import __version__
 
 _HOME = {
@@ -56,20 +57,20 @@ _HOME = {
     "SupervisedLaplacianScore": "daskfs.estimators.supervised",
     "SVMRFE": "daskfs.estimators.svm",
     "VarianceScore": "daskfs.estimators.filters",
-    "KNNGraph": "daskfs.graph.api",
-    "distance_correlation_matrix": "daskfs.scores.api",
-    "evaluate_selectors": "daskfs.evaluation.api",
+    "KNNGraph": "daskfs.graph.knn",
+    "distance_correlation_matrix": "daskfs.api.correlations",
+    "evaluate_selectors": "daskfs.api.evaluation",
     "export_into": "daskfs.export.api",
     "export_run": "daskfs.export.api",
-    "knn_graph": "daskfs.graph.api",
+    "knn_graph": "daskfs.api.graph",
     "load_job": "daskfs.job.job",
     "make_job": "daskfs.job.job",
-    "compare_runs": "daskfs.comparison",
-    "load_study": "daskfs.study",
-    "make_study": "daskfs.study",
-    "run_job": "daskfs.pipeline",
-    "run_study": "daskfs.study",
-    "verify_run": "daskfs.verification",
+    "compare_runs": "daskfs.runs.comparison",
+    "load_study": "daskfs.runs.study",
+    "make_study": "daskfs.runs.study",
+    "run_job": "daskfs.runs.pipeline",
+    "run_study": "daskfs.runs.study",
+    "verify_run": "daskfs.runs.verification",
     "__version__": "daskfs.version",
 }
 

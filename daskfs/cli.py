@@ -82,12 +82,13 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Start a job, go on with it, or say that there is nothing to do."""
-    from daskfs.execution.cluster import ClusterSettings, prepare
+    from daskfs.execution.cluster import ClusterSettings
+    from daskfs.execution.connecting import prepare
     from daskfs.job.job import load_job
 
     loaded = load_job(job, overrides or [])
     prepare(ClusterSettings.of(loaded.cluster.model_dump(), loaded.dask))
-    from daskfs.pipeline import run_job
+    from daskfs.runs.pipeline import run_job
 
     progress = _progress(quiet, verbose)
     try:
@@ -129,12 +130,36 @@ def _in_rounds(rounds: int | None) -> str:
 
 
 @app.command(epilog=EPILOG)
-def plan(job: JobFile, overrides: Overrides = None, as_json: AsJson = False) -> None:
+def plan(
+    job: JobFile,
+    overrides: Overrides = None,
+    explain: Annotated[
+        str | None, typer.Option(metavar="STAGE", help="List what a unit of STAGE holds at its fullest moment.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Show what would run: stages, units, bytes, memory, what is done."""
     from daskfs.job.job import load_job
-    from daskfs.status import plan_job
+    from daskfs.runs.status import plan_job
 
-    _emit(plan_job(load_job(job, overrides or [])), as_json, _plan_lines)
+    result = plan_job(load_job(job, overrides or []))
+    if explain is None:
+        _emit(result, as_json, _plan_lines)
+        return
+    stages = {stage["stage"]: stage for stage in result["stages"]}
+    if explain not in stages:
+        raise typer.BadParameter(f"no stage '{explain}' in this plan; stages: {', '.join(stages)}.")
+    _emit(stages[explain], as_json, _explanation_lines)
+
+
+def _explanation_lines(stage: dict[str, Any]) -> list[str]:
+    if not stage["cost"]:
+        return [f"{stage['stage']} was planned by an older daskfs, which did not note what its units hold"]
+    lines = [f"{held['bytes'] / MiB:>12.1f} MiB  {held['held']}" for held in stage["cost"] if held["bytes"]]
+    return [
+        *lines,
+        f"{stage['peak_bytes'] / MiB:>12.1f} MiB  peak of each unit of {stage['stage']}",
+    ]
 
 
 def _plan_lines(result: dict[str, Any]) -> list[str]:
@@ -213,7 +238,7 @@ def compare(
     if output is not None or not place(paths[0]).is_file():
         _emit(_compared_runs(paths, output, overrides, overwrite or only_plan), as_json, _comparison_lines)
         return
-    from daskfs.study import load_study, plan_study, run_study
+    from daskfs.runs.study import load_study, plan_study, run_study
 
     if len(paths) > 1:
         raise JobError(f"{paths[0]} is a study file, and a comparison is of one: leave out {paths[1]}.")
@@ -232,8 +257,8 @@ def compare(
 
 def _compared_runs(paths: list[str], output: str | None, overrides: list[str] | None, of_study: bool) -> dict[str, Any]:
     """Compare finished runs, by the keys below `compare` that are set."""
-    from daskfs.comparison import compare_runs
     from daskfs.job.keys import override_keys
+    from daskfs.runs.comparison import compare_runs
 
     if output is None:
         raise JobError(f"{paths[0]} is no study file; to compare finished runs, name a directory with --output.")
@@ -278,7 +303,7 @@ def _study_plan_lines(result: dict[str, Any]) -> list[str]:
 @app.command(epilog=EPILOG)
 def status(run_directory: Annotated[str, typer.Argument(metavar="RUN")], as_json: AsJson = False) -> None:
     """Show the stages of a run, units done, and time left."""
-    from daskfs.status import run_status
+    from daskfs.runs.status import run_status
 
     _emit(run_status(run_directory), as_json, _status_lines)
 
@@ -307,7 +332,7 @@ def _status_lines(result: dict[str, Any]) -> list[str]:
 @app.command(epilog=EPILOG)
 def report(run_directory: Annotated[str, typer.Argument(metavar="RUN")], as_json: AsJson = False) -> None:
     """Write the report of a finished run again and print where it is."""
-    from daskfs.status import rewrite_report
+    from daskfs.runs.status import rewrite_report
 
     _emit(rewrite_report(run_directory), as_json, lambda result: [result["report"]])
 
@@ -328,7 +353,7 @@ def verify(
 ) -> None:
     """Check every file of a run or of a tile store against its checksum; changes nothing."""
     from daskfs.errors import StoreError
-    from daskfs.verification import verify_run
+    from daskfs.runs.verification import verify_run
 
     progress = _progress(quiet, verbose=False)
     try:
@@ -440,8 +465,8 @@ def convert(
     """Turn any source into tiles, or finish a conversion that was begun."""
     from daskfs.execution.cluster import ClusterSettings
     from daskfs.job.job import make_cluster
-    from daskfs.pipeline import convert as convert_source
-    from daskfs.status import describe_tiles
+    from daskfs.runs.pipeline import convert as convert_source
+    from daskfs.runs.status import describe_tiles
 
     data = _data_block(
         exclude,
@@ -490,7 +515,7 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """Show shape, tiles, labels, weights, groups, times, batches, names of rows, missing values, constant features."""
-    from daskfs.inspection import inspect_data
+    from daskfs.runs.inspection import inspect_data
 
     data = _data_block(
         exclude,

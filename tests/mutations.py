@@ -28,7 +28,7 @@ from tempfile import TemporaryDirectory
 from coverage import CoverageData
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("kernels", "graph", "store", "plan", "planning", "evaluation")
+FOLDERS = ("kernels", "graph", "store", "tiles", "stages", "plan", "evaluation")
 INVERTED = {
     ast.Lt: ">=",
     ast.LtE: ">",

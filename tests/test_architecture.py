@@ -10,60 +10,45 @@ from pathlib import Path
 
 import pytest
 
+from daskfs.errors import StoreError
+from daskfs.stages.kind import all_kinds, kind_of
 from tests.cases import each
 
 PACKAGE = Path(__file__).parents[1] / "daskfs"
-ALLOWED = {
-    "errors": set(),
-    "version": set(),
-    "shown": set(),
-    "places": {"errors", "shown"},
-    "hdf5": {"errors", "places"},
-    "kernels": {"errors"},
-    "sources": {"errors", "hdf5", "kernels", "places", "shown"},
-    "graph.spec": {"kernels"},
-    "methods": {"errors", "kernels", "graph.spec"},
-    "store": {"errors", "kernels", "places", "sources"},
-    "graph": {"errors", "hdf5", "kernels", "places", "store", "graph.spec", "shown"},
-    "scores": {"errors", "kernels", "methods", "store", "graph", "graph.spec"},
-    "ranking": {"errors", "kernels", "methods", "store", "scores"},
-    "evaluation": {"errors", "kernels", "sources", "store", "scores", "ranking"},
-    "plan": {"errors", "kernels", "methods", "store", "graph", "graph.spec", "scores", "evaluation"},
-    "execution": {"errors", "places", "plan", "store", "version", "shown"},
-}
-EDGE = {
-    "comparison",
-    "study",
-    "report",
-    "job",
-    "planning",
-    "mending",
-    "pipeline",
-    "rundir",
-    "verification",
-    "status",
-    "inspection",
-    "scoring",
+LAYERS = (
+    "cli",
+    "api",
     "estimators",
     "export",
-    "cli",
-    "__init__",
-    "__main__",
-}
-API = {
-    "graph.api": {"graph", "scoring", "planning"},
-    "scores.api": {"scores", "scoring", "sources"},
-    "evaluation.selection": {"evaluation", "scoring", "planning", "methods", "graph", "graph.spec"},
-    "evaluation.api": {"evaluation", "estimators", "job", "methods", "plan", "planning", "scoring", "sources"},
-}
-"""The front doors of a layer call the edge, as the estimators do; so does an evaluation, which ranks as these do."""
+    "runs",
+    "report",
+    "job",
+    "evaluation",
+    "plan",
+    "execution",
+    "ranking",
+    "scores",
+    "methods",
+    "graph",
+    "tiles",
+    "stages",
+    "store",
+    "sources",
+    "hdf5",
+    "places",
+    "kernels",
+    "errors",
+    "shown",
+    "version",
+)
+"""From the top floor down: a part of the package imports only from parts below it, also inside functions."""
+EDGES = {"__init__", "__main__"}
+"""The door, which names what users import, and the program: nothing imports them but for the package's own name."""
 
 
 def part_of(module: str) -> str:
-    """Return the layer of a module inside the package: its folder, or its own name."""
-    pieces = module.split(".")
-    name = ".".join(pieces[:2])
-    return name if name in {"graph.spec", *API} else pieces[0]
+    """Return the part of the package that a module belongs to: its folder, or its own name."""
+    return module.split(".")[0]
 
 
 @cache
@@ -71,22 +56,86 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def imports_of(path: Path) -> set[str]:
+def module_of(path: Path) -> str:
+    """Return the name of a module below the package."""
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+
+
+@cache
+def imports_of(path: Path) -> frozenset[str]:
+    """Return the modules of the package that a file imports, wherever it does."""
     found = set()
     for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("daskfs."):
-            found.add(part_of(node.module.removeprefix("daskfs.")))
-    return found
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return frozenset(name.removeprefix("daskfs.") for name in found if name.startswith("daskfs.") and _is_module(name))
+
+
+def _is_module(name: str) -> bool:
+    path = PACKAGE.parent.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or path.is_dir()
+
+
+def test_every_part_is_a_layer() -> None:
+    assert {part_of(module_of(path)) for path in PACKAGE.rglob("*.py")} - EDGES == set(LAYERS)
 
 
 @each("path", sorted(PACKAGE.rglob("*.py")))
-def test_imports_go_one_way(path: Path) -> None:
-    module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
-    part = part_of(module)
-    if part in EDGE:
+def test_imports_go_down(path: Path) -> None:
+    own = part_of(module_of(path))
+    if own in EDGES:  # they stand above all layers
         return
-    allowed = ALLOWED[part.partition(".")[0]] | API[part] if part in API else ALLOWED[part]
-    assert imports_of(path) - {part} <= allowed
+    below = LAYERS[LAYERS.index(own) + 1 :]
+    upward = {name for name in imports_of(path) if (part := part_of(name)) != own and part not in below}
+    assert not upward, f"{own} lies below what it imports: {sorted(upward)}"
+
+
+def test_no_files_import_each_other() -> None:
+    graph = {module_of(path): imports_of(path) - {module_of(path)} for path in PACKAGE.rglob("*.py")}
+    modules = {name: {other for other in others if graph.get(other)} for name, others in graph.items()}
+    while modules:
+        ends = {name for name, others in modules.items() if not others}
+        assert ends, f"files in a circle: {sorted(modules)[:10]}"
+        modules = {name: others - ends for name, others in modules.items() if name not in ends}
+
+
+def test_every_kind_of_stage_is_found_by_its_reference() -> None:
+    kinds = list(all_kinds())
+    assert len({kind.name for kind in kinds}) == len(kinds)
+    for kind in kinds:
+        assert kind_of(kind.reference) is kind
+        assert kind.run.__module__ == kind.module, f"{kind.name} does not stand beside its unit function"
+
+
+@each(
+    "reference",
+    [
+        "os:system",
+        "daskfs.graph.edges:mark_edges",
+        "daskfs.graph.edges:MISSING_STAGE",
+        "daskfs.graph.missing:EDGES_STAGE",
+        "daskfs.runs.pipeline:EDGES_STAGE",
+        "daskfs.graph...os:EDGES_STAGE",
+        "tests.execution.staged:EDGES_STAGE",
+        "",
+    ],
+)
+def test_a_plan_refers_to_nothing_else(reference: str) -> None:
+    """A plan lies in a directory that others may write to."""
+    with pytest.raises(StoreError, match="which this daskfs does not have"):
+        kind_of(reference)
+
+
+def test_what_a_plan_refers_to_is_not_imported_first() -> None:
+    code = (
+        "import sys\nfrom daskfs.errors import StoreError\nfrom daskfs.stages.kind import kind_of\n"
+        "try:\n    kind_of('daskfs.runs.pipeline:RUN_STAGE')\nexcept StoreError:\n    pass\n"
+        "sys.exit('daskfs.runs.pipeline' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_only_the_layout_spells_names_in_a_store() -> None:

@@ -13,15 +13,15 @@ from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskfs.estimators.base import ScoreSelector
-from daskfs.graph.api import KNNGraph
 from daskfs.graph.given import Graph, NeighborLists, WeightMatrix
+from daskfs.graph.knn import KNNGraph
 from daskfs.graph.spec import WidthRule
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.rows import METRICS, Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.weights import WEIGHT_KINDS, WeightKind
 from daskfs.methods.registry import Method
-from daskfs.planning.lists import check_neighbors
+from daskfs.plan.lists import check_neighbors
 
 
 class NeighborSelector(ScoreSelector):

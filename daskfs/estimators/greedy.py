@@ -17,8 +17,8 @@ from daskfs.kernels.labels import Labels
 from daskfs.kernels.order import ranks
 from daskfs.kernels.scaling import Scaling, checked_scaling
 from daskfs.methods.registry import Method
+from daskfs.plan.inline import filter_features
 from daskfs.ranking.redundancy import check_counts, numbered_choice
-from daskfs.scoring import filter_features
 from daskfs.store.context import Context
 
 

@@ -22,7 +22,7 @@ from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.weights import WeightKind
 from daskfs.methods.registry import Method, label_warnings
 from daskfs.methods.semisupervised import SemiSupervisedParameters
-from daskfs.planning.lists import check_neighbors
+from daskfs.plan.lists import check_neighbors
 from daskfs.scores.tradeoff import stored_curve
 from daskfs.store.context import Context
 

@@ -13,7 +13,7 @@ from daskfs.estimators.base import ScoreSelector
 from daskfs.graph.given import Graph
 from daskfs.kernels.labels import Labels
 from daskfs.methods.registry import Method
-from daskfs.planning.lists import check_neighbors
+from daskfs.plan.lists import check_neighbors
 
 
 class SupervisedLaplacianScore(ScoreSelector):

@@ -12,8 +12,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from daskfs.errors import InputError
 from daskfs.estimators.base import ScoreSelector
 from daskfs.estimators.graph import given_graph
-from daskfs.graph.api import KNNGraph
 from daskfs.graph.given import Graph, NeighborLists
+from daskfs.graph.knn import KNNGraph
 from daskfs.graph.spec import WidthRule
 from daskfs.kernels.elimination import Candidates, CriterionName, SlackReading
 from daskfs.kernels.labels import Labels

@@ -30,6 +30,7 @@ from daskfs.ranking.dropped import selectable
 from daskfs.ranking.tables import method_scores
 from daskfs.scores.slab import methods_from, slab_range
 from daskfs.sources.base import BESIDE
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -487,3 +488,7 @@ def gather_columns(context: Context, parameters: Mapping[str, Any], unit: int) -
     rows = context.store.open(layout.EVALUATION_ROWS)[...]
     block = context.tiles.unfilled().read_columns(inside, rows, columns.start, columns.stop)
     context.store.put_array(layout.EVALUATION_SLAB.format(unit), block)
+
+
+DESIGN_STAGE = StageKind("design", __name__, design_evaluation, unlisted)
+GATHER_STAGE = StageKind("gather", __name__, gather_columns, unlisted)

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from daskfs.evaluation.design import Beside, Selection, beside_rows, draw_labels
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 
@@ -137,3 +138,6 @@ def _apart(beside: Beside, places: np.ndarray, test: np.ndarray) -> np.ndarray:
     if beside.times is not None:
         apart &= beside.times[places] < beside.times[test].min()
     return apart
+
+
+SAMPLE_ROWS_STAGE = StageKind("sample-rows", __name__, sample_rows_of_part, unlisted)

@@ -1,6 +1,6 @@
 """Stages "sample-lists" and "select": rankings of rows in use, made anew for an evaluation.
 
-A selection is made in one unit, in memory, by what the estimators run: :func:`daskfs.scoring.score_features`.
+A selection is made in one unit, in memory, by what the estimators run: :func:`daskfs.plan.inline.score_features`.
 Neighbor lists over X, which selections share, are found once for each set of rows, or taken from the run where the rows
 are all rows. A graph from outside is cut down to each set of rows instead.
 """
@@ -23,12 +23,13 @@ from daskfs.graph.spec import GraphSpec, Lists
 from daskfs.kernels.aggregate import combine_ranks
 from daskfs.kernels.labels import Labels
 from daskfs.methods.registry import Method, make_method
-from daskfs.planning.lists import needed_lists, plan_all_lists
-from daskfs.planning.transforms import asked_scalings, plan_transforms
+from daskfs.plan.chain import Chain
+from daskfs.plan.inline import data_of, filter_features, memory_context, run_all, score_features
+from daskfs.plan.lists import needed_lists
 from daskfs.ranking.batches import check_batch_size, ranks_of, within_batch
 from daskfs.ranking.tables import method_scores
 from daskfs.scores.slab import methods_from
-from daskfs.scoring import filter_features, memory_context, run_all, score_features
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 
@@ -190,10 +191,8 @@ def _searched(own: Context, lists: Mapping[str, tuple[Lists, int]], parameters: 
     """Return some neighbor lists of the rows of a context, searched as in a run."""
     if not lists:
         return {}
-    shape = own.tiles.shape
-    stages = plan_transforms(shape, asked_scalings([], lists, weighted=own.tiles.scales.is_weighted))
-    stages += plan_all_lists(shape, lists, parameters["memory_limit"], pairwise=own.tiles.is_pairwise)
-    run_all(own, stages, None)
+    chain = Chain(data_of(own), lists=lists, memory_limit=parameters["memory_limit"], base=())
+    run_all(own, chain.stages(), None)
     indices, distances = layout.KNN_INDICES, layout.KNN_DISTANCES
     return {
         name: (own.store.open(indices.format(name))[...], own.store.open(distances.format(name))[...]) for name in lists
@@ -219,3 +218,7 @@ def _given_matrix(
     n_rows = arrays["indptr"].size - 1
     matrix = sp.csr_matrix((arrays["data"], arrays["indices"], arrays["indptr"]), shape=(n_rows, n_rows))
     return WeightMatrix.of(matrix, "graph.precomputed")
+
+
+SAMPLE_LISTS_STAGE = StageKind("sample-lists", __name__, find_lists_of_rows, unlisted)
+SELECT_STAGE = StageKind("select", __name__, select_features, unlisted)

@@ -22,6 +22,7 @@ from daskfs.evaluation.modelspec import higher_is_better
 from daskfs.evaluation.significance import PairedDifference, mean_interval, paired_difference
 from daskfs.evaluation.stability import jaccard_index, kuncheva_index, rank_intervals, selection_frequency
 from daskfs.evaluation.tables import ColumnType, Result, Table, results, values_table, write_table
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -523,3 +524,6 @@ def _frequencies(store: Store, group: Group, design: Design, names: Sequence[str
             feature = int(features[number])
             about = (float(rank[number]) for rank in (ranks.mean, ranks.low, ranks.high))
             yield (*group.own, feature, names[feature], size, float(shares[number]), *about)
+
+
+EVALUATION_TABLES_STAGE = StageKind("evaluation-tables", __name__, write_tables, unlisted)

@@ -14,6 +14,7 @@ from daskfs.evaluation.predictors import evaluate_constant, evaluate_model, eval
 from daskfs.evaluation.rows import rows_of_sample, seen_by, world_of
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 
@@ -120,3 +121,6 @@ def _columns(context: Context, parameters: Mapping[str, Any], features: np.ndarr
         places = np.flatnonzero(features // slab_columns == slab)
         X[:, places] = block[:, np.searchsorted(in_slab, features[places])]
     return X
+
+
+EVALUATE_STAGE = StageKind("evaluate", __name__, evaluate_selection, unlisted)

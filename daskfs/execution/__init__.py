@@ -1,1 +1,1 @@
-"""Running units: the process they run in, the cluster they run on, waves, progress."""
+"""Running units on a cluster or here: connections, waves, workers, progress, signals."""

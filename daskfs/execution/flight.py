@@ -17,14 +17,15 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from daskfs.errors import ClusterError, DaskfsError, PassingError, UnitError
-from daskfs.execution.cluster import Pool
 from daskfs.execution.pace import Pace
-from daskfs.execution.requirements import installed
+from daskfs.execution.pool import Pool
 from daskfs.execution.retries import Retries
 from daskfs.execution.stopping import check_stopped
-from daskfs.execution.units import run_stored_unit
 from daskfs.places import access_rows, at_once
-from daskfs.plan.stages import MiB, Stage
+from daskfs.stages.cost import MiB
+from daskfs.stages.requirements import installed
+from daskfs.stages.stage import Stage
+from daskfs.stages.units import run_stored_unit
 from daskfs.store.context import Context
 from daskfs.store.records import Record
 

@@ -9,8 +9,9 @@ import threading
 import time
 from typing import Any, Protocol
 
-from daskfs.plan.stages import MiB, Stage
 from daskfs.shown import printable
+from daskfs.stages.cost import MiB
+from daskfs.stages.stage import Stage
 
 LINE_SECONDS = 30.0
 

@@ -9,18 +9,23 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from daskfs.errors import ClusterError, DaskfsError, PassingError, UnitError
-from daskfs.execution.cluster import Pool, lost_scheduler
 from daskfs.execution.flight import PER_THREAD, Flight
-from daskfs.execution.requirements import cannot_serve
+from daskfs.execution.pool import Pool, lost_scheduler
 from daskfs.execution.retries import Retries
 from daskfs.execution.stopping import check_stopped
-from daskfs.execution.units import MEASURED, failed, is_within_unit, run_unit
-from daskfs.plan.stages import Stage
+from daskfs.stages.requirements import cannot_serve
+from daskfs.stages.stage import Stage
+from daskfs.stages.units import MEASURED, failed, is_within_unit, run_unit
 from daskfs.store.context import Context
 from daskfs.store.seals import ROUND
 
 Report = Callable[[Stage, int, dict[str, Any]], None]
 """Called in the driver for every unit that finishes: stage, unit, facts."""
+
+
+def ignore_unit(stage: Stage, unit: int, facts: dict[str, Any]) -> None:
+    """Report nothing."""
+    del stage, unit, facts
 
 
 def pending_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> list[int]:

@@ -18,10 +18,10 @@ from daskfs.export.contents import Contents, chosen_columns, read_run
 from daskfs.export.into import add_to_anndata
 from daskfs.export.publishing import apart_from, published, target_of
 from daskfs.export.reduced import Reduced
-from daskfs.pipeline import write_tiles
 from daskfs.places import Place, is_there, place, remove
-from daskfs.planning.tiles import plan_source
-from daskfs.rundir import refuse_foreign
+from daskfs.runs.pipeline import write_tiles
+from daskfs.runs.rundir import refuse_foreign
+from daskfs.runs.tiles import plan_source
 from daskfs.store import layout
 from daskfs.store.store import Store
 from daskfs.store.writing import writing

@@ -13,11 +13,11 @@ from daskfs.errors import JobError, StoreError, nearest
 from daskfs.kernels.order import ranks
 from daskfs.methods.registry import Method
 from daskfs.places import place
-from daskfs.plan.stages import Plan
 from daskfs.ranking.dropped import selectable
 from daskfs.ranking.tables import method_scores
-from daskfs.rundir import read_manifest
+from daskfs.runs.rundir import read_manifest
 from daskfs.scores.slab import methods_from
+from daskfs.stages.stage import Plan
 from daskfs.store import layout
 from daskfs.store.context import open_tiles
 from daskfs.store.store import Store

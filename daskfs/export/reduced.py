@@ -15,10 +15,10 @@ from daskfs.execution.stopping import check_stopped
 from daskfs.export.contents import Contents
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.moments import row_blocks
-from daskfs.plan.stages import Stage
 from daskfs.sources import SourceInfo, SourceSpec
 from daskfs.sources.base import BESIDE
 from daskfs.sources.rownames import ROWS_AT_ONCE
+from daskfs.stages.stage import Stage
 from daskfs.store.part import TilePart, columns_to_text, part_spec
 from daskfs.store.rownames import decoded, row_names_of, stretches_of
 

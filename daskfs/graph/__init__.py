@@ -1,1 +1,1 @@
-"""Neighbour lists by partition, edges, weights; everything that turns rows into a graph."""
+"""Neighbor lists, edges and weights: everything that turns rows into a graph."""

@@ -22,6 +22,7 @@ from daskfs.graph.partition import block_rows, index_dtype
 from daskfs.graph.spec import TARGET_NAMES, Weighting
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.weights import edge_weights
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -323,3 +324,8 @@ def _given_blocks(store: Store) -> Iterator[tuple[np.ndarray, np.ndarray, np.nda
     arrays = [store.open(name) for name in (layout.GIVEN_SOURCE, layout.GIVEN_TARGET, layout.GIVEN_WEIGHT)]
     for entries in row_blocks(arrays[0].shape[0], GIVEN_BLOCK):
         yield arrays[0][entries], arrays[1][entries], arrays[2][entries]
+
+
+EDGES_STAGE = StageKind("edges", __name__, mark_edges, unlisted, arrays=create_edges)
+EDGES_SUMMARY_STAGE = StageKind("edges-summary", __name__, describe_graph, unlisted, reads_weights=True)
+WEIGHTS_STAGE = StageKind("weights", __name__, weight_edges, unlisted, reads_weights=True)

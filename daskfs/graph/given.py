@@ -25,6 +25,7 @@ from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.rows import Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.places import Place, place, put
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -485,3 +486,6 @@ def save_lists(path: str | Place, lists: NeighborLists) -> None:
     for rows in row_blocks(n_samples, size):
         indices, distances = lists.read(rows, k)
         store.open(INDICES)[rows], store.open(DISTANCES)[rows] = indices, distances
+
+
+GIVEN_STAGE = StageKind("given", __name__, store_given, unlisted)

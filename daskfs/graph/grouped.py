@@ -26,7 +26,14 @@ import scipy.sparse as sp
 
 from daskfs.graph.descent import descent_neighbors
 from daskfs.graph.engine import cells_do_not_pay
-from daskfs.graph.neighbors import close_band, is_exact_after_all, store_exact_lists, store_queries
+from daskfs.graph.neighbors import (
+    close_band,
+    create_lists,
+    create_recall,
+    is_exact_after_all,
+    store_exact_lists,
+    store_queries,
+)
 from daskfs.graph.partition import (
     Partitioning,
     SearchUnit,
@@ -57,6 +64,7 @@ from daskfs.kernels.cellsearch import cell_neighbors, nearest_distinct
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.threads import one_thread
 from daskfs.places import each
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -471,3 +479,9 @@ def _merged(
             names.reshape(several.size, -1), lengths.reshape(several.size, -1), k
         )
     return merged
+
+
+CELLS_STAGE = StageKind("cells", __name__, cut_cells, unlisted)
+ASSIGN_STAGE = StageKind("assign", __name__, assign_bands, unlisted, arrays=create_recall)
+BUILD_STAGE = StageKind("build", __name__, build_group, unlisted, finds_lists=True)
+MERGE_STAGE = StageKind("merge", __name__, merge_lists, unlisted, arrays=create_lists)

@@ -36,6 +36,7 @@ from daskfs.graph.target import (
 )
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.targets import SortedTargets, first_by_length
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -135,3 +136,8 @@ def open_rows(store: Store, name: str) -> int:
     while (record := store.ledger.record(name, unit)) is not None:
         total, unit = total + int(record["facts"].get("n_open", 0)), unit + 1
     return total
+
+
+MIXED_STAGE = StageKind(
+    "mixed", __name__, mix_lists, unlisted, arrays=create_mixed_lists, reads_weights=True, finds_lists=True
+)

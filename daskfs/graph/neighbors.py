@@ -25,6 +25,7 @@ from daskfs.kernels.cells import training_rows
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.neighbors import exact_neighbors
 from daskfs.kernels.rows import prepare_rows
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -127,3 +128,7 @@ def close_recall(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     summary = {"value": float(reached[wanted].mean()) if wanted.any() else 1.0, "n_rows": int(numbers.size), "k": k}
     store.write_json(layout.RECALL_SUMMARY.format(name), summary)
     return summary
+
+
+NEIGHBORS_STAGE = StageKind("neighbors", __name__, find_neighbors, unlisted, arrays=create_lists, finds_lists=True)
+RECALL_STAGE = StageKind("recall", __name__, close_recall, unlisted)

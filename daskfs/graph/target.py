@@ -16,6 +16,7 @@ from daskfs.graph.partition import block_rows, index_dtype
 from daskfs.graph.spec import TargetGraph
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.targets import SortedTargets
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -100,3 +101,14 @@ def listed_by_target(
     lengths = np.full(indices.shape, np.inf)
     indices[known - rows.start], lengths[known - rows.start] = by_target.nearest(target[known], known, k)
     return indices, lengths
+
+
+TARGETS_STAGE = StageKind(
+    "targets",
+    __name__,
+    find_target_neighbors,
+    unlisted,
+    arrays=create_target_lists,
+    reads_weights=True,
+    finds_lists=True,
+)

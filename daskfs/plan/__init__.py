@@ -1,1 +1,1 @@
-"""What would run, worked out before anything does: stages with their units, bytes and peak memory."""
+"""The chain from tiles to scores: its stages in order, and running them on arrays in memory."""

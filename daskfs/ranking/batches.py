@@ -19,6 +19,7 @@ from daskfs.kernels.aggregate import combine_ranks, shared_ranks
 from daskfs.methods.registry import Method
 from daskfs.ranking.tables import DEFUSED, FORMULA, method_scores
 from daskfs.scores.slab import methods_from
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -109,3 +110,7 @@ def _tables(context: Context, parameters: Mapping[str, Any]) -> Iterator[Any]:
                     pa.array(scores[number], from_pandas=True),
                 ]
                 yield pa.table(dict(zip(BATCH_COLUMNS, columns, strict=True)))
+
+
+COMBINE_STAGE = StageKind("combine", __name__, combine_batches, unlisted)
+BATCH_TABLES_STAGE = StageKind("batch-tables", __name__, write_batch_tables, unlisted)

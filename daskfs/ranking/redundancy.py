@@ -15,6 +15,7 @@ from daskfs.methods.registry import Method
 from daskfs.ranking.tables import method_scores
 from daskfs.scores.correlations import distance_weights, stored_bins, stored_correlations
 from daskfs.scores.slab import methods_from
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 
@@ -181,3 +182,9 @@ def _similarity(
         return lambda place, kept: correlation[place, kept]
     columns, weights = stored_bins(context, parameters, features), distance_weights(context)
     return lambda place, kept: distance_correlations_with(columns[place], [columns[k] for k in kept], weights)
+
+
+CANDIDATES_STAGE = StageKind("candidates", __name__, list_candidates, unlisted)
+FILTER_STAGE = StageKind(
+    "filter", __name__, filter_ranking, unlisted, advice=lambda _: " Fewer n_candidates need less."
+)

@@ -12,6 +12,8 @@ import numpy as np
 from daskfs.methods.registry import Method
 from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.scores.slab import methods_from
+from daskfs.stages.cost import Cost, Fixed, MiB, Objects
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -101,3 +103,16 @@ def parquet_bytes(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> byte
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({name: pa.array(list(v)) for name, v in zip(columns, values, strict=True)}), sink)
     return bytes(sink.getvalue().to_pybytes())
+
+
+PARQUET = Fixed("pyarrow, which writes the tables", 48 * MiB)
+ROW_BYTES = 600
+"""A row of a table, as objects of Python, as Arrow has it, and as CSV."""
+
+
+def rank_cost(n_features: int, n_methods: int, process: Cost) -> Cost:
+    """Return what the unit holds."""
+    return (*process, PARQUET, Objects("rows of the tables", n_features * n_methods, ROW_BYTES))
+
+
+RANK_STAGE = StageKind("rank", __name__, rank_features, rank_cost)

@@ -1,0 +1,1 @@
+"""The report of a run: what it found, as pages with plots; no worker calls anything here."""

@@ -9,7 +9,6 @@ import numpy as np
 
 from daskfs.kernels.aggregate import rank_agreement
 from daskfs.methods.registry import Method
-from daskfs.plan.stages import Plan
 from daskfs.ranking.batches import batch_ranks
 from daskfs.report.cells import Cell
 from daskfs.report.values import (
@@ -25,6 +24,7 @@ from daskfs.report.values import (
     sequence,
 )
 from daskfs.scores.slab import methods_from
+from daskfs.stages.stage import Plan
 from daskfs.store.store import Store
 
 TOP = 15

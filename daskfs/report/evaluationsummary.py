@@ -10,9 +10,10 @@ from daskfs.evaluation.design import Design
 from daskfs.evaluation.modelspec import ModelSpec, family_of, higher_is_better, uses_folds
 from daskfs.evaluation.summaries import failure_warnings
 from daskfs.evaluation.tables import read_table
+from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.kernels.labels import Task
-from daskfs.plan.stages import Plan, Stage
 from daskfs.scores.slab import methods_from
+from daskfs.stages.stage import Plan, Stage
 from daskfs.store import layout
 from daskfs.store.store import Store
 
@@ -28,7 +29,7 @@ PLACE = ("model", "metric", "n_classes", "labels")
 
 def evaluate_stage(plan: Plan) -> Stage | None:
     """Return the stage of a plan that tests rankings, None where it has none."""
-    return next((stage for stage in plan.stages if stage.function == "evaluate"), None)
+    return next((stage for stage in plan.stages if stage.is_of(EVALUATE_STAGE)), None)
 
 
 def evaluation_warnings(store: Store, plan: Plan) -> list[str]:

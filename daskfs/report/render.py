@@ -42,7 +42,7 @@ def render_comparison(summary: Mapping[str, Any]) -> str:
     Parameters
     ----------
     summary
-        As :func:`daskfs.comparison.compare` describes it.
+        As :func:`daskfs.runs.comparison.compare` describes it.
     """
     view = comparison_page(mapping(plain(summary)))
     return _environment().get_template(_COMPARISON).render(**view, theme=THEME)

@@ -13,19 +13,20 @@ import numpy as np
 
 from daskfs.execution.waves import recorded_units
 from daskfs.graph.dominance import dominance_warnings
-from daskfs.graph.edges import GIVEN
+from daskfs.graph.edges import EDGES_SUMMARY_STAGE, GIVEN, WEIGHTS_STAGE
+from daskfs.graph.grouped import BUILD_STAGE
 from daskfs.graph.mixed import mixed_graph
-from daskfs.graph.neighbors import is_exact_after_all
+from daskfs.graph.neighbors import NEIGHBORS_STAGE, is_exact_after_all
 from daskfs.graph.spec import GraphSpec
+from daskfs.graph.target import TARGETS_STAGE
 from daskfs.methods.registry import Method, label_warnings
 from daskfs.places import Place, place
-from daskfs.plan.stages import Plan, Stage
-from daskfs.planning.tiles import TilePlan
 from daskfs.ranking.dropped import dropped_features, selectable
+from daskfs.ranking.images import SCORE_IMAGES_STAGE, for_report, score_levels, selected_levels
+from daskfs.ranking.redundancy import FILTER_STAGE
 from daskfs.ranking.tables import method_scores
 from daskfs.report.batches import batch_summary, batch_warnings
 from daskfs.report.evaluationsummary import evaluation_cost, evaluation_summary, evaluation_warnings
-from daskfs.report.images import for_report, score_levels, selected_levels
 from daskfs.report.view import BETTER_SEARCH, LOW_RECALL
 from daskfs.scores.elimination import elimination_warnings, stored_elimination
 from daskfs.scores.rescaled import stored_solution
@@ -33,10 +34,12 @@ from daskfs.scores.slab import graph_needs, methods_from
 from daskfs.scores.tradeoff import stored_curve
 from daskfs.sources.base import BESIDE
 from daskfs.sources.labels import classes_note
+from daskfs.stages.stage import Plan, Stage
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles
+from daskfs.tiles.plan import TilePlan
 from daskfs.version import __version__
 
 LIBRARIES = ("dask", "distributed", "numpy", "scipy", "scikit-learn", "pynndescent", "zarr")
@@ -158,7 +161,7 @@ def _graphs(store: Store, plan: Plan) -> list[dict[str, Any]]:
     methods = methods_from(plan.stage("score").parameters["methods"])
     found = []
     for stage in plan.stages:
-        if stage.function != "edges-summary":
+        if not stage.is_of(EDGES_SUMMARY_STAGE):
             continue
         name, k = stage.parameters["name"], stage.parameters["n_neighbors"]
         summary = store.need_json(layout.GRAPH_SUMMARY.format(name, k))
@@ -179,7 +182,7 @@ def _graphs(store: Store, plan: Plan) -> list[dict[str, Any]]:
 def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
     """Return how the neighbor lists of a graph were found."""
     lists = next((s for s in plan.stages if s.name in (f"targets-{name}", name)), None)
-    if lists is not None and lists.function == "targets":
+    if lists is not None and lists.is_of(TARGETS_STAGE):
         scaling = "zscore" if lists.parameters["lists"]["standardize"] else None
         found = {"metric": "target", "scaling": scaling, "engine": "sort"}
         return {**found, "source": None, "groups": None, "recall": None}
@@ -195,7 +198,7 @@ def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
         }
     searches = (f"neighbors-{name}", f"build-{name}", "graph-given")
     search = next(s for s in plan.stages if s.name in searches)
-    is_exact = search.function == "build" and is_exact_after_all(store, name)
+    is_exact = search.is_of(BUILD_STAGE) and is_exact_after_all(store, name)
     return {
         **{key: search.parameters["graph"][key] for key in ("metric", "scaling")},
         "engine": "exact" if is_exact else search.parameters["graph"]["engine"],
@@ -218,7 +221,7 @@ def _short_lists(store: Store, plan: Plan, name: str) -> int:
 
 def _groups(store: Store, search: Stage, name: str) -> dict[str, Any] | None:
     """Return how an approximate search spread the rows: as estimated on the sample, and as it came."""
-    if search.function != "build":
+    if not search.is_of(BUILD_STAGE):
         return None
     facts = [(store.ledger.record(search.name, unit) or {}).get("facts", {}) for unit in range(search.n_units)]
     members = [int(fact.get("n_members", 0)) for fact in facts]
@@ -239,7 +242,7 @@ def _groups(store: Store, search: Stage, name: str) -> dict[str, Any] | None:
 def _weightings(store: Store, plan: Plan, methods: list[Method], name: str, k: int) -> Iterable[dict[str, Any]]:
     for stage in plan.stages:
         weighting = stage.parameters.get("weighting", {})
-        if stage.function != "weights" or (weighting["graph"], weighting["n_neighbors"]) != (name, k):
+        if not stage.is_of(WEIGHTS_STAGE) or (weighting["graph"], weighting["n_neighbors"]) != (name, k):
             continue
         key = stage.name.removeprefix("weights-")
         used = [m.label for m in methods if any(w.key == key for w in graph_needs([m]))]
@@ -293,7 +296,7 @@ def graph_warnings(graphs: list[dict[str, Any]]) -> list[str]:
 
 
 def _dominance_warnings(plan: Plan) -> list[str]:
-    searched = [GraphSpec(**s.parameters["graph"]) for s in plan.stages if s.function in ("neighbors", "build")]
+    searched = [GraphSpec(**s.parameters["graph"]) for s in plan.stages if s.is_of(NEIGHBORS_STAGE, BUILD_STAGE)]
     return dominance_warnings(open_tiles(plan.tiles_url), searched, "transform: {graph: zscore}")
 
 
@@ -437,7 +440,7 @@ def _method(method: Method, table: np.ndarray, names: list[str]) -> dict[str, An
 
 def _image(plan: Plan, method: Method, table: np.ndarray, chosen: np.ndarray) -> dict[str, Any] | None:
     """Return the scores as an image, and the first features, where the job says that features are pixels."""
-    stage = next((stage for stage in plan.stages if stage.function == "score-images"), None)
+    stage = next((stage for stage in plan.stages if stage.is_of(SCORE_IMAGES_STAGE)), None)
     if stage is None:
         return None
     shape, order, sizes = (stage.parameters[key] for key in ("image_shape", "image_order", "sizes"))
@@ -477,7 +480,7 @@ def _agreement(methods: list[Method], chosen: Mapping[str, np.ndarray], top_k: i
 
 
 def _filter_stage(plan: Plan) -> Stage | None:
-    return next((stage for stage in plan.stages if stage.function == "filter"), None)
+    return next((stage for stage in plan.stages if stage.is_of(FILTER_STAGE)), None)
 
 
 def _filter_warnings(store: Store, plan: Plan) -> list[str]:

@@ -17,6 +17,7 @@ from daskfs.kernels.distance import BINS, DISTANCE_ROWS, BinnedColumn, binned
 from daskfs.kernels.scaling import Scaling, scale_rows, without_zscore
 from daskfs.kernels.threads import one_thread
 from daskfs.scores.slab import slab_range
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import spread_rows
@@ -175,3 +176,16 @@ def stored_bins(context: Context, parameters: Mapping[str, Any], features: np.nd
                 codes[place : place + 1][0], row[2 : 2 + steps], row[1 + BINS : 1 + BINS + steps], float(row[1])
             )
     return [found[int(feature)] for feature in features]
+
+
+COMOMENTS_STAGE = StageKind(
+    "comoments",
+    __name__,
+    sum_comoments,
+    unlisted,
+    reads_weights=True,
+    advice=lambda _: " Fewer n_candidates need less.",
+)
+BINS_STAGE = StageKind(
+    "bins", __name__, bin_candidates, unlisted, reads_weights=True, advice=lambda _: " Fewer n_candidates need less."
+)

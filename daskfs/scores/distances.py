@@ -42,6 +42,7 @@ from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.threads import one_thread
 from daskfs.scores.correlations import binned_columns, distance_weights, sampled_columns
 from daskfs.scores.slab import slab_range
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
@@ -372,7 +373,7 @@ def value_bytes(n_features: int, n_rows: int) -> int:
 
 
 def stored_feature_correlations(context: Context, spec: CorrelationSpec) -> FeatureCorrelations:
-    """Return what the stages of :func:`daskfs.plan.correlations.plan_correlation` wrote, "auto" settled as there."""
+    """Return what the stages of :func:`daskfs.scores.correlationplan.plan_correlation` wrote, "auto" settled as there."""
     shape = context.tiles.shape
     spec = spec.resolved(shape)
     if spec.correlation == "matrix_free":
@@ -409,3 +410,8 @@ def matrix_bytes(spec: CorrelationSpec, n_features: int) -> int:
     """Return the bytes of the blocks of a matrix."""
     widths = [block.stop - block.start for block in feature_blocks(spec, n_features)]
     return 8 * sum(widths[i] * widths[j] for i, j in block_pairs(spec, n_features))
+
+
+DISTANCE_MAPS_STAGE = StageKind("distance-maps", __name__, map_features, unlisted, reads_weights=True)
+DISTANCE_VALUES_STAGE = StageKind("distance-values", __name__, store_values, unlisted, reads_weights=True)
+CORRELATE_STAGE = StageKind("correlate", __name__, correlate_block, unlisted, reads_weights=True)

@@ -22,6 +22,7 @@ from daskfs.methods.registry import Method
 from daskfs.methods.svm import SVMParameters
 from daskfs.scores.rowpasses import Parts, center_and_scale, cut_parts, read_blocks
 from daskfs.scores.slab import methods_from
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -290,3 +291,8 @@ def stored_elimination(store: Store, method: Method) -> dict[str, Any] | None:
     """
     found: dict[str, Any] | None = store.read_json(layout.ELIMINATION_JSON.format(method.label))
     return found
+
+
+SVM_CHOOSE_STAGE = StageKind("svm-choose", __name__, choose_rows, unlisted, reads_weights=True)
+SVM_ROWS_STAGE = StageKind("svm-rows", __name__, gather_rows, unlisted, reads_weights=True)
+SVM_TABLES_STAGE = StageKind("svm-tables", __name__, write_elimination, unlisted)

@@ -12,6 +12,7 @@ from daskfs.kernels.order import rank_order
 from daskfs.methods.rrpc import GreedyParameters
 from daskfs.scores.correlations import stored_correlations
 from daskfs.scores.slab import methods_from, slab_table
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 
@@ -52,3 +53,7 @@ def pick_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
         score[picked], redundancy[picked] = picks.score, picks.redundancy
         step[picked] = 1 + np.arange(picked.size)
     store.put_array(layout.SCORES.format(method.label), table)
+
+
+SCREEN_STAGE = StageKind("screen", __name__, screen_candidates, unlisted)
+GREEDY_STAGE = StageKind("greedy", __name__, pick_features, unlisted, advice=lambda _: " Fewer n_candidates need less.")

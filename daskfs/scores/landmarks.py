@@ -28,6 +28,7 @@ from daskfs.scores.elimination import (
 )
 from daskfs.scores.rowpasses import Parts, center_and_scale, cut_parts, read_blocks
 from daskfs.scores.slab import methods_from
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
@@ -136,3 +137,7 @@ def _summed(context: Context, loop: str, method: Method, number: int) -> Mapping
             for values in stretches:
                 total[name] = total[name] + values if name in total else values.copy()
     return total
+
+
+SVM_SUMS_STAGE = StageKind("svm-sums", __name__, sum_landmarks, unlisted, reads_weights=True)
+SVM_SOLVE_STAGE = StageKind("svm-solve", __name__, solve_round, unlisted)

@@ -38,6 +38,7 @@ from daskfs.scores.elimination import (
     targets_of,
 )
 from daskfs.scores.slab import methods_from
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 
@@ -222,3 +223,15 @@ def _joined(facts: list[dict[str, Any]], p: SVMParameters) -> dict[str, Any]:
     if p.criterion == "rmb":
         found["radius"] = "exact" if facts[0]["is_exact_sphere"] else "variance"
     return found
+
+
+def fewer_rows(parameters: Mapping[str, Any]) -> str:
+    """Return what lets machines take less memory, as a sentence to add."""
+    own = [method["parameters"] for method in parameters["methods"]]
+    if any(p["criterion"] == "rfe" and not p["retrain"] for p in own):
+        return " SVMRFE with large_n 'landmarks' takes as much memory for any number of rows."
+    return " SVMRFE takes the square of the labelled rows, with laplacian of all that count: let fewer of them count."
+
+
+SVM_JUDGE_STAGE = StageKind("svm-judge", __name__, judge_candidates, unlisted, reads_weights=True, advice=fewer_rows)
+SVM_DROP_STAGE = StageKind("svm-drop", __name__, drop_features, unlisted)

@@ -29,9 +29,10 @@ from daskfs.methods.registry import Method
 from daskfs.methods.rescaled import RescaledParameters
 from daskfs.scores.correlations import comoment_rows, stored_comoments
 from daskfs.scores.distances import stored_feature_correlations
-from daskfs.scores.rescaledstate import FIRST, State, is_dragged, load_state, row_parts
+from daskfs.scores.rescaledstate import FIRST, State, cheaper_solver, is_dragged, load_state, row_parts
 from daskfs.scores.rowpasses import RowBlock, center_and_scale, read_blocks
 from daskfs.scores.slab import methods_from, slab_table
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -225,3 +226,12 @@ def solution_of(store: Store, method: Method) -> tuple[np.ndarray, dict[str, Any
     """Return the weights of a method, shape (n_features, n_classes), and how they were found."""
     weights = store.open(layout.SOLUTION_WEIGHTS.format(method.label))[...].copy()
     return weights, dict(store.need_json(layout.SOLUTION_JSON.format(method.label)))
+
+
+RESCALED_SCALE_STAGE = StageKind("rescaled-scale", __name__, scale_features, unlisted, advice=cheaper_solver)
+RESCALED_ROWS_STAGE = StageKind(
+    "rescaled-rows", __name__, sum_rows, unlisted, reads_weights=True, advice=cheaper_solver
+)
+RESCALED_TABLES_STAGE = StageKind(
+    "rescaled-tables", __name__, write_rescaled_scores, unlisted, reads_weights=True, advice=cheaper_solver
+)

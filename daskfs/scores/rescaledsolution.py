@@ -31,9 +31,10 @@ from daskfs.kernels.threads import one_thread
 from daskfs.methods.registry import Method
 from daskfs.methods.rescaled import RescaledParameters, UncorrelatedParameters
 from daskfs.scores.distances import FeatureCorrelations, stored_feature_correlations
-from daskfs.scores.rescaledstate import FIRST, State, is_dragged, load_state, row_parts, save_state
+from daskfs.scores.rescaledstate import FIRST, State, cheaper_solver, is_dragged, load_state, row_parts, save_state
 from daskfs.scores.rowpasses import block_rows
 from daskfs.scores.slab import methods_from
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 
@@ -348,3 +349,8 @@ class _Solution:
         state.halvings += 1
         state.eta = state.eta / 2.0 if state.halvings <= MAX_HALVINGS else 0.0
         self._return_to_base()
+
+
+RESCALED_SOLVE_STAGE = StageKind(
+    "rescaled-solve", __name__, solve_weights, unlisted, reads_weights=True, advice=cheaper_solver
+)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -151,3 +153,10 @@ def load_state(context: Context, key: str, number: int, label: str) -> State:
         asked=asked,
         **raw,
     )
+
+
+def cheaper_solver(parameters: Mapping[str, Any]) -> str:
+    """Return which solver takes less memory, as a sentence to add."""
+    if parameters["solver"] in ("cholesky", "woodbury"):
+        return " Methods with solver 'cg' need less, and more passes over X."
+    return ""

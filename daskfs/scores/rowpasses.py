@@ -22,6 +22,7 @@ from daskfs.methods.registry import Method
 from daskfs.scores.slab import slab_table
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
+from daskfs.tiles.shapes import band_bytes
 
 SMALLEST_STRETCH = 2**14
 
@@ -133,3 +134,15 @@ def center_and_scale(context: Context, method: Method, scaling: Scaling | None) 
     scale = np.ones_like(mean) if known is None else inverse_or_zero(known.std)
     scale[np.isnan(score)] = 0.0
     return mean, scale
+
+
+def reading_bytes(shape: Shape, part_rows: int) -> int:
+    """Return what a pass takes at once: the rows of a part or of two bands, a tile as stored, decoded and as the rows
+    that count, and a block of rows that lies in two bands, scaled, and centered.
+    """
+    rows, part_rows = block_rows(shape), min(part_rows, 2 * shape.tile_rows)
+    if shape.is_sparse:
+        per_row = -(-(shape.nnz or 0) // shape.n_samples)
+        return 2 * band_bytes(shape) + part_rows * per_row * (shape.itemsize + 4) + 3 * (8 + 4) * per_row * rows
+    tile = shape.tile_rows * shape.tile_columns * shape.itemsize
+    return (part_rows * shape.itemsize + rows * (2 * shape.itemsize + 16)) * shape.n_features + 3 * tile

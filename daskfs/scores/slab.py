@@ -34,6 +34,7 @@ from daskfs.methods.statistics import (
 )
 from daskfs.scores.forms import graph_forms
 from daskfs.scores.observed import Group, Panel, Seen, cut_panels
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 
@@ -169,3 +170,6 @@ def method_to_json(method: Method) -> dict[str, Any]:
         parameters["graph"] = method.parameters.graph
     found = {"name": method.criterion.name, "label": method.label, "parameters": parameters}
     return {**found, "combined": True} if method.combined else found
+
+
+SCORE_STAGE = StageKind("score", __name__, score_slab, unlisted, arrays=create_scores, reads_weights=True)

@@ -20,6 +20,7 @@ from daskfs.kernels.threads import one_thread
 from daskfs.methods.registry import Method
 from daskfs.methods.sselect import SSelectParameters, combined
 from daskfs.scores.slab import methods_from
+from daskfs.stages.kind import StageKind, unlisted
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -110,3 +111,6 @@ def stored_curve(store: Store, method: Method) -> dict[str, Any] | None:
     if isinstance(method.parameters, SSelectParameters) and method.finish:
         curve = store.need_json(layout.TRADE_OFFS.format(method.label))
     return curve
+
+
+TRADE_OFF_STAGE = StageKind("trade-off", __name__, choose_trade_off, unlisted, reads_weights=True)

@@ -16,8 +16,8 @@ from daskfs.errors import InputError
 from daskfs.hdf5 import text_of
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import listed, unknown_name
-from daskfs.sources.matrices import DenseMatrix, Matrix, is_sparse_group, parts_of, sparse_matrix
-from daskfs.sources.members import Columns, Contents, Folder
+from daskfs.sources.matrices import DenseMatrix, Folder, Matrix, is_sparse_group, parts_of, sparse_matrix
+from daskfs.sources.members import Columns, Contents
 from daskfs.sources.zarrarray import in_place
 
 OBS, VAR, RAW_VAR = "obs", "var", "raw/var"

@@ -11,7 +11,7 @@ from daskfs.sources.checks import file_identity
 
 
 class Hdf5Folder:
-    """An HDF5 file, as :class:`daskfs.sources.members.Folder`.
+    """An HDF5 file, as :class:`daskfs.sources.matrices.Folder`.
 
     Parameters
     ----------

@@ -13,6 +13,7 @@ from daskfs.errors import InputError, JobError, nearest
 from daskfs.kernels.labels import Labels
 from daskfs.places import Place
 from daskfs.sources.checks import check_label_column, check_label_count, listed, unknown_name
+from daskfs.sources.paths import split_reference
 
 TASKS = ("auto", "classification", "regression")
 AUTO, NONE = "auto", "none"
@@ -38,8 +39,6 @@ def read_labels_file(ref: str, n_samples: int, what: str = "labels") -> np.ndarr
     what
         "labels", or the key of a column beside X, for messages.
     """
-    from daskfs.sources.resolve import split_reference
-
     found = split_reference(ref)
     if found is None:
         raise InputError(f"data.{what} is {ref!r}: there is no such file.")

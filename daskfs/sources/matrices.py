@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from daskfs.places import Place
 from daskfs.sources.checks import block_dtype, check_shape, listed
 from daskfs.sources.csc import CscRows
 from daskfs.sources.csr import CSR_PARTS, CsrParts, Part
-
-if TYPE_CHECKING:
-    from daskfs.sources.members import Folder
 
 READ_BYTES = 4 << 20
 """Rows are read and converted so many bytes at a time, or a chunk at a time where that is more."""
@@ -161,6 +158,39 @@ class DenseMatrix:
         step = max(1, READ_BYTES // row_bytes // self._height) * self._height
         bounds = [start, *range(start - start % step + step, stop, step), stop]
         return [(begin, end) for begin, end in itertools.pairwise(bounds) if begin < end]
+
+
+class Folder(Protocol):
+    """A group of arrays and groups, wherever it lies. Names are paths with slashes; the empty name is the group."""
+
+    @property
+    def where(self) -> str:
+        """What messages call it."""
+        ...
+
+    def members(self, name: str = "") -> tuple[str, ...]:
+        """Return the names of what lies directly in a group, sorted; nothing for what is no group."""
+        ...
+
+    def arrays(self) -> dict[str, int]:
+        """Return the names of the arrays directly in the folder, sorted, each with its number of dimensions."""
+        ...
+
+    def is_group(self, name: str) -> bool:
+        """Return whether there is a group of this name."""
+        ...
+
+    def array(self, name: str) -> Array | None:
+        """Return an array, None where there is none of this name."""
+        ...
+
+    def attributes(self, name: str) -> Mapping[str, Any]:
+        """Return the attributes of an array or a group."""
+        ...
+
+    def identity(self, arrays: tuple[str, ...], selection: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what tells one state of some arrays from another, and what was selected; JSON-able."""
+        ...
 
 
 def parts_of(name: str) -> tuple[str, ...]:

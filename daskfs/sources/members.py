@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,42 +14,9 @@ from daskfs.places import Place
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.beside import Beside
 from daskfs.sources.checks import check_range
-from daskfs.sources.matrices import Array, Matrix
+from daskfs.sources.matrices import Folder, Matrix
 from daskfs.sources.resolve import LabelRef, resolve_feature_names, resolve_labels
 from daskfs.sources.rownames import RowNames, in_slices
-
-
-class Folder(Protocol):
-    """A group of arrays and groups, wherever it lies. Names are paths with slashes; the empty name is the group."""
-
-    @property
-    def where(self) -> str:
-        """What messages call it."""
-        ...
-
-    def members(self, name: str = "") -> tuple[str, ...]:
-        """Return the names of what lies directly in a group, sorted; nothing for what is no group."""
-        ...
-
-    def arrays(self) -> dict[str, int]:
-        """Return the names of the arrays directly in the folder, sorted, each with its number of dimensions."""
-        ...
-
-    def is_group(self, name: str) -> bool:
-        """Return whether there is a group of this name."""
-        ...
-
-    def array(self, name: str) -> Array | None:
-        """Return an array, None where there is none of this name."""
-        ...
-
-    def attributes(self, name: str) -> Mapping[str, Any]:
-        """Return the attributes of an array or a group."""
-        ...
-
-    def identity(self, arrays: tuple[str, ...], selection: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what tells one state of some arrays from another, and what was selected; JSON-able."""
-        ...
 
 
 class ColumnReader(Protocol):

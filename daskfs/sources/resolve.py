@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskfs.errors import InputError, nearest
-from daskfs.places import SCHEMES, ObjectPath, Place, is_url, place
+from daskfs.places import SCHEMES, Place, is_url
 from daskfs.sources.base import BESIDE, SourceSpec
 from daskfs.sources.checks import check_label_column, check_label_count, listed, unknown_name
+from daskfs.sources.labels import read_labels_file
+from daskfs.sources.paths import split_reference
 
 TENX_NAMES = ("features.tsv", "genes.tsv")
 MemberReader = Callable[[str], np.ndarray]
@@ -33,33 +35,10 @@ class LabelRef:
     def read(self, n_samples: int, read_member: MemberReader) -> np.ndarray:
         """Return the values, shape (n_samples,); `read_member` reads what lies inside the source."""
         if not self.inside:
-            from daskfs.sources.labels import read_labels_file
-
             return read_labels_file(self.name, n_samples, self.what)
         values = check_label_column(read_member(self.name), self.origin, self.what)
         check_label_count(len(values), n_samples, self.origin, self.what)
         return values
-
-
-def split_reference(reference: str) -> tuple[Place, str | None] | None:
-    """Split ``"file.npz:member"`` into path and member; ``None`` when there is no such file."""
-    path = place(reference)
-    if is_file(path):
-        return path, None
-    head, colon, member = reference.rpartition(":")
-    if colon and head and not member.startswith("//") and is_file(place(head)):
-        return place(head), member
-    return None
-
-
-def is_file(path: Place) -> bool:
-    """Return whether a path is that of a file; that of one that is too long to be is not."""
-    try:
-        return path.is_file()
-    except OSError:
-        if isinstance(path, ObjectPath):
-            raise
-        return False
 
 
 def resolve_labels(spec: SourceSpec, own: Sequence[str], kind: str, default: str | None = None) -> LabelRef | None:

@@ -12,7 +12,8 @@ from daskfs.errors import InputError
 from daskfs.places import Place
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import listed, unknown_name
-from daskfs.sources.resolve import LabelRef, resolve_row_names, split_reference
+from daskfs.sources.paths import split_reference
+from daskfs.sources.resolve import LabelRef, resolve_row_names
 
 ROWS_AT_ONCE = 2**15
 MAX_BYTES = 512

@@ -13,7 +13,7 @@ from daskfs.sources.base import BESIDE, Source, SourceSpec
 from daskfs.sources.checks import file_identity
 from daskfs.sources.parts import KIND as PARTS
 from daskfs.sources.parts import find_parts
-from daskfs.sources.resolve import split_reference
+from daskfs.sources.paths import split_reference
 
 ZARR = "zarr"
 TILES = "tiles"

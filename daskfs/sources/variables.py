@@ -12,8 +12,8 @@ from daskfs.errors import InputError, nearest
 from daskfs.sources.base import BESIDE, SourceSpec
 from daskfs.sources.cf import decoding
 from daskfs.sources.checks import listed, unknown_name
-from daskfs.sources.matrices import Array, DenseMatrix, Matrix, is_sparse_group, parts_of, sparse_matrix
-from daskfs.sources.members import Columns, Contents, Folder
+from daskfs.sources.matrices import Array, DenseMatrix, Folder, Matrix, is_sparse_group, parts_of, sparse_matrix
+from daskfs.sources.members import Columns, Contents
 from daskfs.sources.zarrarray import in_place
 
 

@@ -158,7 +158,7 @@ class ZarrMember:
 
 
 class ZarrFolder:
-    """A Zarr group, as :class:`daskfs.sources.members.Folder`; also a single array, whose name is empty.
+    """A Zarr group, as :class:`daskfs.sources.matrices.Folder`; also a single array, whose name is empty.
 
     Parameters
     ----------

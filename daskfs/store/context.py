@@ -28,6 +28,10 @@ class Context:
         self._tiles = None if tiles is None else tiles.read_by(store)
         self._plan: Mapping[str, Any] | None = None
 
+    def with_store(self, store: Store) -> Context:
+        """Return a context of another store over the same tiles."""
+        return Context(store, self._tiles)
+
     def enter(self, inputs: str | None) -> None:
         """Begin a unit of some inputs: what it reads is compared with what the stages before it have written."""
         if self.store.ledger.enter(inputs) and self._tiles is not None:

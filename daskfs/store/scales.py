@@ -2,14 +2,14 @@
 
 Norms and sums of rows, and moments of columns, lie beside the tiles, as the pass that fills these takes them, each row
 counting for one. What the later steps of a chain ask of values after the earlier ones, and z-scores of rows that have
-weights, is taken by a run, in one more pass (:mod:`daskfs.store.transforms`), and lies in the run's store. The median
+weights, is taken by a run, in one more pass (:mod:`daskfs.tiles.transforms`), and lies in the run's store. The median
 of "total" and the means that fill missing values are facts of the tiles, and so without weights.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,9 +18,24 @@ from daskfs.errors import InputError
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.scaling import ColumnScale, RowScale, Scaling, Steps, median_sum, row_factors, row_sums, steps_of
 from daskfs.store import layout
+from daskfs.store.store import Store
 
-if TYPE_CHECKING:
-    from daskfs.store.tiles import Tiles
+
+class Rows(Protocol):
+    """What scalings ask of tiles; see :class:`daskfs.store.tiles.Tiles`."""
+
+    store: Store
+    run: Store
+    info: Any
+
+    @property
+    def shape(self) -> Any: ...
+    @property
+    def matrix(self) -> np.ndarray | sp.csr_matrix | None: ...
+    def column_moments(self) -> dict[str, np.ndarray]: ...
+    def row_norms(self, rows: slice) -> np.ndarray: ...
+    def row_sums(self, rows: slice) -> np.ndarray: ...
+    def feature_names(self) -> list[str]: ...
 
 
 class Scales:
@@ -32,7 +47,7 @@ class Scales:
         X, with the store of the run that reads it.
     """
 
-    def __init__(self, tiles: Tiles) -> None:
+    def __init__(self, tiles: Rows) -> None:
         self._tiles = tiles
         self._checked: set[Scaling] = set()
 

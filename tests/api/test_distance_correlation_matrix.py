@@ -14,12 +14,12 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import daskfs.scoring
+import daskfs.estimators.opening
 from daskfs import distance_correlation_matrix
 from daskfs.errors import MemoryPlanError
 from daskfs.kernels.correlationspec import CorrelationSpec
+from daskfs.plan.inline import find_correlations, memory_context
 from daskfs.scores.distances import FeatureCorrelations
-from daskfs.scoring import find_correlations, memory_context
 from tests.optional import pandas as pd
 from tests.reference import distance as reference
 
@@ -68,7 +68,7 @@ def test_one_answer_for_every_form(tmp_path: Path, form: str, way: Any) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_dask_that_does_not_fit_a_block(monkeypatch: pytest.MonkeyPatch, way: Any) -> None:
-    monkeypatch.setattr(daskfs.scoring, "SMALL_BYTES", 0)
+    monkeypatch.setattr(daskfs.estimators.opening, "SMALL_BYTES", 0)
     found = distance_correlation_matrix(da.from_array(X, chunks=(50, 4)), correlation=way)
     np.testing.assert_array_equal(found, distance_correlation_matrix(X, correlation=way))
 

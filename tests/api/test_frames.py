@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import daskfs.scoring
+import daskfs.estimators.opening
 from daskfs import (
     FisherScore,
     LaplacianScore,
@@ -49,7 +49,7 @@ def refused(*_: Any, **__: Any) -> None:
 
 @pytest.fixture
 def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daskfs.scoring, "SMALL_BYTES", 0)
+    monkeypatch.setattr(daskfs.estimators.opening, "SMALL_BYTES", 0)
 
 
 CALLS: dict[str, Any] = {
@@ -77,7 +77,7 @@ class TestNames:
     @pytest.mark.parametrize("small", [True, False])
     def test_in(self, name: str, small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         if not small:
-            monkeypatch.setattr(daskfs.scoring, "SMALL_BYTES", 0)
+            monkeypatch.setattr(daskfs.estimators.opening, "SMALL_BYTES", 0)
         fitted = FisherScore(2).fit(FRAMES[name](), Y)
         np.testing.assert_array_equal(fitted.scores_, FisherScore(2).fit(X, Y).scores_)
         assert fitted.feature_names_in_.tolist() == NAMES
@@ -213,7 +213,7 @@ class TestColumnsThatHoldNoNumbers:
     @pytest.mark.parametrize("small", [True, False])
     @pytest.mark.parametrize("make", [pl.DataFrame, pl.LazyFrame, partial(dd.from_pandas, npartitions=2)])
     def test_of_polars_and_dask(self, make: Any, small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(daskfs.scoring, "SMALL_BYTES", 2**26 if small else 0)
+        monkeypatch.setattr(daskfs.estimators.opening, "SMALL_BYTES", 2**26 if small else 0)
         columns = {"a": X[:, 0], **{name: np.asarray(BAD[name]) for name in ("city", "day", "lag")}}
         frame = make(pd.DataFrame(columns) if isinstance(make, partial) else columns)
         with pytest.raises(InputError, match=r"columns of X hold no numbers: 'city' .*, 'day' .*, 'lag' .*\. Drop"):

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 import zarr
 from numpy.typing import NDArray
 
-import daskfs.scoring
+import daskfs.estimators.opening
 from daskfs import (
     DSSFS,
     LSDF,
@@ -243,7 +243,7 @@ class TestLargeDask:
 
     @pytest.fixture(autouse=True)
     def nothing_is_small(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(daskfs.scoring, "SMALL_BYTES", 0)
+        monkeypatch.setattr(daskfs.estimators.opening, "SMALL_BYTES", 0)
 
     def test_every_criterion(self) -> None:
         check("dask array", ONE_OF_EACH)
@@ -286,7 +286,7 @@ class TestFeatureNames:
         assert fitted.get_feature_names_out().tolist() == [NAMES[i] for i in fitted.get_support(indices=True)]
 
     def test_from_a_large_dask_frame(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(daskfs.scoring, "SMALL_BYTES", 0)
+        monkeypatch.setattr(daskfs.estimators.opening, "SMALL_BYTES", 0)
         fitted = VarianceScore(2).fit(IN_MEMORY["dask DataFrame"](X))
         assert fitted.feature_names_in_.tolist() == NAMES
 

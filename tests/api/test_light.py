@@ -56,7 +56,13 @@ def test_fit_on_300_rows_imports_nothing_heavy(tmp_path: Path) -> None:
 HOMES = sorted(set(_HOME.values()) - {"daskfs.version"})
 
 
-JOBS = ["daskfs.comparison", "daskfs.export.api", "daskfs.pipeline", "daskfs.study", "daskfs.verification"]
+JOBS = [
+    "daskfs.runs.comparison",
+    "daskfs.export.api",
+    "daskfs.runs.pipeline",
+    "daskfs.runs.study",
+    "daskfs.runs.verification",
+]
 """Modules whose examples run whole jobs."""
 
 

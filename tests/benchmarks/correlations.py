@@ -21,7 +21,7 @@ from scipy.stats import t as student
 
 from daskfs import distance_correlation_matrix
 from daskfs.kernels.correlationspec import MATRIX_FREE_ROWS, CorrelationSpec
-from daskfs.scoring import find_correlations, memory_context
+from daskfs.plan.inline import find_correlations, memory_context
 from tests.benchmarks.main_job import show
 
 Marginal = Callable[[np.ndarray, np.random.Generator], np.ndarray]

@@ -22,11 +22,11 @@ import numpy as np
 
 from daskfs.evaluation.design import Design
 from daskfs.evaluation.rows import seen_by
-from daskfs.plan.stages import Plan
+from daskfs.runs.study import make_study, run_study
+from daskfs.stages.stage import Plan
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
-from daskfs.study import make_study, run_study
 from tests.benchmarks.main_job import show
 
 REAL = ("colon", "segment", "tecator", "PCMAC")

@@ -189,11 +189,11 @@ def descent_table(shapes: list[tuple[int, int]], k: int = 10) -> Iterator[dict[s
 
 def _stored_cpu(X: np.ndarray, k: int) -> tuple[float, int]:
     """Return CPU seconds of the graph stages of a job in this process, tiles and spill on disk, and the groups."""
-    from daskfs.execution.units import create_arrays, run_unit
+    from daskfs.estimators.opening import stored_context
+    from daskfs.graph.plan import plan_graph
     from daskfs.graph.spec import GraphSpec
-    from daskfs.plan.graph import plan_graph
-    from daskfs.plan.stages import digest, fingerprinted
-    from daskfs.scoring import stored_context
+    from daskfs.stages.stage import digest, fingerprinted
+    from daskfs.stages.units import create_arrays, run_unit
 
     with tempfile.TemporaryDirectory() as folder:
         np.save(f"{folder}/X.npy", X)
@@ -206,7 +206,7 @@ def _stored_cpu(X: np.ndarray, k: int) -> tuple[float, int]:
                     for unit in range(stage.n_units):
                         run_unit(context, stage, unit)
 
-            return cpu(build)[0], next(stage.n_units for stage in stages if stage.function == "build")
+            return cpu(build)[0], next(stage.n_units for stage in stages if stage.kind_name == "build")
 
 
 def ranking_table(n_samples: int, k: int = 10) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from daskfs.execution.cluster import Pool
+from daskfs.execution.pool import Pool
 from tests.benchmarks.main_job import show
 from tests.execution.staged import run_made_up, threads_as_workers
 

@@ -77,10 +77,10 @@ def estimator_table(rows: list[int], n_features: int = 64, k: int = 5) -> list[d
 
 def scoring_table(n_samples: int, n_features: int) -> dict[str, float]:
     """Time the scoring pass over tiles against reading and decoding the same tiles, one process, warm cache."""
-    from daskfs.execution.units import run_unit
     from daskfs.job.job import make_job
-    from daskfs.pipeline import run_job
-    from daskfs.plan.stages import Plan
+    from daskfs.runs.pipeline import run_job
+    from daskfs.stages.stage import Plan
+    from daskfs.stages.units import run_unit
     from daskfs.store import layout
     from daskfs.store.context import Context
     from daskfs.store.store import Store

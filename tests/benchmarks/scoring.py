@@ -27,24 +27,26 @@ from typing import Any
 import numpy as np
 from distributed import Client
 
-from daskfs.execution.cluster import ClusterSettings, connected
-from daskfs.execution.units import run_stored_unit
+from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.connecting import connected
 from daskfs.graph.given import NeighborLists, store_graph
+from daskfs.graph.plan import plan_edges, plan_weights
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.moments import row_blocks
 from daskfs.methods.registry import Method, make_method
-from daskfs.plan.graph import plan_edges, plan_weights
-from daskfs.plan.scores import plan_scores, slab_columns
-from daskfs.plan.stages import PROCESS_BYTES, digest
-from daskfs.plan.tiles import plan_shape
-from daskfs.planning.methods import label_bytes
+from daskfs.plan.chain import label_bytes
+from daskfs.plan.inline import run_all
+from daskfs.scores.plan import plan_scores, slab_columns
 from daskfs.scores.slab import graph_needs, method_to_json, slab_range
-from daskfs.scoring import run_all
+from daskfs.stages.cost import PROCESS
+from daskfs.stages.stage import digest
+from daskfs.stages.units import run_stored_unit
 from daskfs.store import layout
 from daskfs.store.arrays import open_zarr
 from daskfs.store.context import Context, open_tiles, put_labels
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, TileInfo
+from daskfs.tiles.shapes import plan_shape
 from tests.benchmarks.main_job import MiB, show
 from tests.execution.runs import asked_of, lose_record
 
@@ -120,12 +122,12 @@ def prepare(
     stages = []
     if weightings:
         store_graph(context.store, lists, shape.n_samples, K)
-        stages += plan_edges(shape.n_samples, lists.name, K, PROCESS_BYTES)
-        stages += [plan_weights(shape.n_samples, weighting, PROCESS_BYTES) for weighting in weightings]
+        stages += plan_edges(shape.n_samples, lists.name, K, (PROCESS,))
+        stages += [plan_weights(shape.n_samples, weighting, (PROCESS,)) for weighting in weightings]
     columns = slab_columns(shape, False, memory_limit)
     raw = [method_to_json(method) for method in methods]
     labels = label_bytes(methods, weightings, shape.n_samples)
-    stages.append(plan_scores(shape, raw, weightings, False, columns, PROCESS_BYTES, label_bytes=labels))
+    stages.append(plan_scores(shape, raw, weightings, False, columns, (PROCESS,), label_bytes=labels))
     return context, stages, methods
 
 

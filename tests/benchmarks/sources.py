@@ -34,7 +34,7 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.job.job import make_data
-from daskfs.pipeline import convert
+from daskfs.runs.pipeline import convert
 from daskfs.sources import SourceSpec, open_source
 from tests.benchmarks.main_job import show
 from tests.optional import anndata, h5py, xarray
@@ -303,7 +303,7 @@ def hashes(n_rows: int, folder: Path, repeats: int = 3) -> list[dict[str, Any]]:
                 sp.save_npz(path, X, compressed=False)
             else:
                 KINDS[name].write(path, X)
-            nothing = mock.patch("daskfs.store.ingest.column_hashes", lambda X, _: np.zeros((2, X.shape[1]), np.uint64))
+            nothing = mock.patch("daskfs.tiles.ingest.column_hashes", lambda X, _: np.zeros((2, X.shape[1]), np.uint64))
             for number in range(2 * repeats):
                 with_them = number % 2 == 0
                 target = Path(scratch) / f"tiles{number}"

@@ -33,13 +33,14 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from daskfs import SVMRFE
-from daskfs.execution.cluster import ClusterSettings, connected
+from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.connecting import connected
 from daskfs.job.job import load_job
 from daskfs.kernels.moments import row_blocks
-from daskfs.pipeline import run_job
-from daskfs.plan.tiles import plan_shape
+from daskfs.runs.pipeline import run_job
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.synthetic import SyntheticSource
+from daskfs.tiles.shapes import plan_shape
 from tests.benchmarks.main_job import MiB, show
 from tests.benchmarks.rescaled import events_of, seconds_of_pass
 from tests.execution.runs import write_job

@@ -15,7 +15,7 @@ import pytest
 from matplotlib.image import imread
 from scipy import stats
 
-from daskfs.report.images import ON
+from daskfs.ranking.images import ON
 from tests.cli.command import basic_job, daskfs, refused, rows_of, write_job
 
 pytestmark = [pytest.mark.cluster, pytest.mark.figures]

@@ -159,7 +159,7 @@ def test_features_by_cells_of_matrix_market(form: str, tmp_path: Path, monkeypat
     sp.save_npz(tmp_path / "X.npz", X.tocsr())
     files = {"labels": str(tmp_path / "y.npy"), "feature_names": str(tmp_path / "features.tsv")}
     expected = ranking(tmp_path, source=str(tmp_path / "X.npz"), **files)
-    monkeypatch.setattr("daskfs.plan.tiles.MIN_TILE_BYTES", 2**14)
+    monkeypatch.setattr("daskfs.tiles.shapes.MIN_TILE_BYTES", 2**14)
     found = ranking(tmp_path, source=str(tmp_path / "matrix.mtx"), transpose=True, **files)
     assert found == expected
     assert found[0]["name"].startswith("gene ")

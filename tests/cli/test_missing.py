@@ -21,7 +21,7 @@ from daskfs.errors import JobError
 from daskfs.evaluation.modelspec import ModelSpec
 from daskfs.evaluation.predictors import evaluate_model
 from daskfs.methods.registry import criteria
-from daskfs.planning import tiles as planned_tiles
+from daskfs.runs import tiles as planned_tiles
 from tests.execution.runs import lose_record
 
 from .command import Outcome, daskfs, refused, rows_of, write_job

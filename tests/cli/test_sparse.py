@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from daskfs.kernels.labels import Task
 from daskfs.methods.registry import criteria
-from daskfs.planning import tiles as planned_tiles
+from daskfs.runs import tiles as planned_tiles
 
 from .command import daskfs, rows_of, write_job
 

@@ -15,7 +15,7 @@ from daskfs import SVMRFE, run_job
 from daskfs.errors import RunStoppedError
 from daskfs.execution.progress import Silent
 from daskfs.job.job import load_job
-from daskfs.plan.stages import Stage
+from daskfs.stages.stage import Stage
 
 from .command import Outcome, daskfs, refused, rows_of, write_job
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from daskfs.errors import RunStoppedError
+from daskfs.evaluation import trials
 from daskfs.methods.registry import criteria
 
 from .command import N_FEATURES, N_SAMPLES, basic_job, daskfs, labels, matrix, refused, rows_of, write_job
@@ -204,7 +206,7 @@ def test_status_of_a_half_done_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     job = write_job(tmp_path, full_job(tmp_path))
     with monkeypatch.context() as patched:
-        patched.setattr("daskfs.evaluation.trials.evaluate_selection", stop)
+        patched.setattr(trials, "EVALUATE_STAGE", dataclasses.replace(trials.EVALUATE_STAGE, run=stop))
         refused(daskfs("run", job, "-q"), 75, "stopped by a test", "unit 0 of stage evaluate")
     status = daskfs("status", tmp_path / "run", "--json").json
     by_name = {stage["stage"]: stage for stage in status["stages"]}
@@ -393,7 +395,7 @@ def test_control_c_is_an_interruption(tmp_path: Path, monkeypatch: pytest.Monkey
         raise KeyboardInterrupt
 
     basic_job(tmp_path)
-    monkeypatch.setattr("daskfs.inspection.inspect_data", interrupt)
+    monkeypatch.setattr("daskfs.runs.inspection.inspect_data", interrupt)
     refused(daskfs("inspect", tmp_path / "X.npy"), 75, "interrupted")
 
 
@@ -402,7 +404,7 @@ def test_failures_of_the_system_are_one_line(tmp_path: Path, monkeypatch: pytest
         raise OSError(28, os.strerror(28), "disk")
 
     basic_job(tmp_path)
-    monkeypatch.setattr("daskfs.inspection.inspect_data", fail)
+    monkeypatch.setattr("daskfs.runs.inspection.inspect_data", fail)
     refused(daskfs("inspect", tmp_path / "X.npy"), 1, os.strerror(28))
 
 

@@ -22,8 +22,8 @@ from daskfs import KNNGraph, LaplacianScore, evaluate_selectors, knn_graph, make
 from daskfs.errors import JobError, MemoryPlanError
 from daskfs.evaluation.design import Design, Selection
 from daskfs.methods.registry import criteria
-from daskfs.planning import extent
-from daskfs.status import plan_job
+from daskfs.runs import extent
+from daskfs.runs.status import plan_job
 from daskfs.store import layout
 from daskfs.store.store import Store
 from tests.cli.command import daskfs as command

@@ -25,8 +25,8 @@ from daskfs.evaluation.design import Design, Selection, draw_labels
 from daskfs.execution.progress import Silent
 from daskfs.kernels.labels import Labels
 from daskfs.methods.registry import criteria
-from daskfs.pipeline import run_job
-from daskfs.plan.stages import Stage
+from daskfs.runs.pipeline import run_job
+from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.store import Store
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.execution.progress import Silent
-from daskfs.plan.stages import Stage
+from daskfs.stages.stage import Stage
 from tests.cli.command import daskfs
 from tests.execution.runs import records, write_job
 

@@ -22,8 +22,9 @@ from typing import Any
 
 from distributed import Client
 
-from daskfs.execution import units
-from daskfs.plan.stages import Stage
+from daskfs.stages import units
+from daskfs.stages.kind import stage_modules
+from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context, UnitFunction
 from daskfs.store.records import epoch_of
@@ -36,12 +37,12 @@ MOMENTS = ("begun", "written", "recorded")
 PRELOADED = (
     "daskfs.cli",
     "daskfs.execution.worker",
-    "daskfs.pipeline",
+    "daskfs.runs.pipeline",
     "daskfs.report.summary",
     "distributed.cli.dask_scheduler",
     "distributed.cli.dask_worker",
     "zarr",
-    *sorted({reference.partition(":")[0] for reference in units.FUNCTIONS.values()}),
+    *stage_modules(),
 )
 """What the programs import that :func:`serve` starts."""
 _HALT_SECONDS = 300.0
@@ -57,7 +58,7 @@ _exit = Client.__exit__
 def point_of(stage: Stage, unit: int) -> str:
     """Return the name of the point that a unit is."""
     number = unit // stage.n_units + 1 if stage.loop else 1
-    return stage.function if number == 1 else f"{stage.function}.{number}"
+    return stage.kind_name if number == 1 else f"{stage.kind_name}.{number}"
 
 
 def _folder() -> Path:

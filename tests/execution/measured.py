@@ -11,9 +11,9 @@ import numpy as np
 
 from daskfs import make_job
 from daskfs.job.job import Job
-from daskfs.plan.stages import Stage
-from daskfs.planning.run import plan_run
-from daskfs.planning.tiles import plan_tiles
+from daskfs.runs.plan import plan_run
+from daskfs.runs.tiles import plan_tiles
+from daskfs.stages.stage import Stage
 from tests.execution.runs import run, write_job
 
 GiB = 2**30

@@ -7,6 +7,7 @@ module as their main one. DASKFS_OUTGROWING says how a unit goes on: "taken" fil
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import resource
 import threading
@@ -15,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.execution import cluster, units
+from daskfs.execution import cluster
+from daskfs.scores import slab
 from daskfs.store.context import Context
 
 WAY_KEY = "DASKFS_OUTGROWING"
@@ -43,7 +45,7 @@ def outgrow(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
 
 
 if WAY_KEY in os.environ:  # tests import the module too
-    units.FUNCTIONS = {**units.FUNCTIONS, "score": f"{__spec__.name if __spec__ else __name__}:outgrow"}
+    slab.SCORE_STAGE = dataclasses.replace(slab.SCORE_STAGE, run=outgrow)
     cluster.DASK_SETTINGS["distributed.scheduler.allowed-failures"] = 1
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from daskfs.errors import RunStoppedError
 from daskfs.execution.clusters.forkserver import METHOD_KEY
 from daskfs.execution.clusters.local import prepare
 from daskfs.execution.progress import Silent
-from daskfs.plan.stages import Stage
+from daskfs.stages.stage import Stage
 from daskfs.store.ledger import Ledger
 from daskfs.store.records import Record, lines_of
 from tests.cli.command import daskfs

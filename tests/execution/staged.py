@@ -13,10 +13,11 @@ from typing import Any
 
 from distributed import Client, LocalCluster, get_worker
 
-from daskfs.execution import units
-from daskfs.execution.cluster import Pool
+from daskfs.execution.pool import Pool
 from daskfs.execution.waves import run_stages
-from daskfs.plan.stages import Plan, Stage, fingerprinted
+from daskfs.scores import slab
+from daskfs.stages.kind import StageKind
+from daskfs.stages.stage import Plan, Stage, fingerprinted
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -31,6 +32,10 @@ def call(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str
     """Run a unit that a test has made up, and return its facts."""
     del context
     return _called[parameters["call"]](unit)
+
+
+MADE_UP = StageKind("made-up", "daskfs.scores.slab", call, tuple)
+"""A kind that lies in a folder of stages as long as its units run."""
 
 
 def halted(gate: threading.Event) -> None:
@@ -50,14 +55,13 @@ def run_made_up(
     done = [] if done is None else done
     url = str(folder / "made-up")
     _called[url] = call
-    made = Stage("made-up", "made-up", n_units, {"call": url}, 0, **stage)
+    made = Stage("made-up", MADE_UP.reference, n_units, {"call": url}, 0, **stage)
     plan = Plan(url, fingerprinted([made], ""), url)
     store = Store(Path(url))
     store.write_json(layout.PLAN_JSON, plan.to_json())
     with contextlib.ExitStack() as stack:
-        functions = {**units.FUNCTIONS, "made-up": f"{__name__}:call"}
-        before, units.FUNCTIONS = units.FUNCTIONS, functions
-        stack.callback(setattr, units, "FUNCTIONS", before)
+        slab.MADE_UP_STAGE = MADE_UP  # type: ignore[attr-defined]
+        stack.callback(delattr, slab, "MADE_UP_STAGE")
         run_stages(Context(store), plan.stages, pool, url, lambda _, unit, __: done.append(unit))
     return done
 

@@ -12,13 +12,14 @@ import pytest
 import yaml
 
 from daskfs.errors import ClusterError, JobError
-from daskfs.execution.cluster import ClusterSettings, SlurmSettings, connected
+from daskfs.execution.cluster import ClusterSettings, SlurmSettings
 from daskfs.execution.clusters.environment import carried
 from daskfs.execution.clusters.pods import cluster_manifest
 from daskfs.execution.clusters.walltime import walltime_seconds
+from daskfs.execution.connecting import connected
 from daskfs.job.job import Job, make_job
-from daskfs.status import plan_job
-from daskfs.study import candidate, make_study
+from daskfs.runs.status import plan_job
+from daskfs.runs.study import candidate, make_study
 from tests.cli.command import basic_job, daskfs, refused, write_job
 
 USAGE, CLUSTER = 2, 4
@@ -105,7 +106,7 @@ def fresh_modules(jobs: list[Job]) -> set[str]:
     code = (
         "import json, sys\n"
         "from daskfs.job.job import make_job\n"
-        "from daskfs.status import plan_job\n"
+        "from daskfs.runs.status import plan_job\n"
         "for text in sys.argv[1:]:\n"
         "    plan_job(make_job(json.loads(text)))\n"
         "print(' '.join(sys.modules))\n"

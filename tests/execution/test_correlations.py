@@ -15,14 +15,14 @@ import zarr
 from distributed import Client
 
 from daskfs import distance_correlation_matrix
-from daskfs.execution.units import run_unit
 from daskfs.execution.waves import pending_units
 from daskfs.kernels.correlationspec import Correlation, CorrelationSpec
-from daskfs.plan.correlations import plan_correlation
-from daskfs.plan.stages import Stage, fingerprinted
-from daskfs.planning.methods import WEIGHTED
+from daskfs.plan.inline import memory_context
+from daskfs.scores.correlationplan import plan_correlation
 from daskfs.scores.distances import stored_feature_correlations
-from daskfs.scoring import memory_context
+from daskfs.stages.kind import kind_of
+from daskfs.stages.stage import Stage, fingerprinted
+from daskfs.stages.units import run_unit
 from daskfs.store.context import Context
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles
@@ -71,7 +71,7 @@ def staged(folder: Path, X: Any, spec: CorrelationSpec, slab_columns: int) -> tu
     """Return a store on disk for tiles in memory, and the stages."""
     inside = memory_context(X, None)
     context = Context(Store(folder), Tiles(inside.tiles.store, inside.tiles.info, X))
-    stages = plan_correlation(context.tiles.shape, spec, slab_columns, 0)
+    stages = plan_correlation(context.tiles.shape, spec, slab_columns, ())
     return context, list(fingerprinted(stages, "test"))
 
 
@@ -124,14 +124,15 @@ def test_bytes(tmp_path: Path, way: Correlation) -> None:
             records = [run_unit(context, stage, unit) for unit in range(stage.n_units)]
             read, written = (sum(record[key] for record in records) for key in ("bytes_read", "bytes_written"))
             assert 0.9 * stage.bytes_written <= written <= 1.01 * stage.bytes_written, stage
-            if stage.function == "correlate":  # tiles in memory count for nothing
+            if stage.kind_name == "correlate":  # tiles in memory count for nothing
                 assert 0.8 * stage.bytes_read <= read <= 1.01 * stage.bytes_read, stage
 
 
 def test_who_reads_weights_says_so() -> None:
     shape = memory_context(mixed(), None).tiles.shape
     for way in WAYS:
-        assert {stage.function for stage in plan_correlation(shape, CorrelationSpec(way), 100, 0)} <= WEIGHTED
+        stages = plan_correlation(shape, CorrelationSpec(way), 100, ())
+        assert all(kind_of(stage.kind).reads_weights for stage in stages)
 
 
 MEASURED = """
@@ -139,13 +140,13 @@ import ctypes, json, sys
 import numpy as np
 from dataclasses import replace
 from pathlib import Path
-from daskfs.execution.memory import peak_bytes, release_freed, reset_peak
-from daskfs.execution.units import run_unit
+from daskfs.stages.memory import peak_bytes, release_freed, reset_peak
+from daskfs.stages.units import run_unit
 from daskfs.kernels.correlationspec import CorrelationSpec
-from daskfs.planning.methods import plan_weighted
-from daskfs.plan.scores import slab_columns
-from daskfs.plan.stages import fingerprinted
-from daskfs.plan.correlations import held_bytes, plan_correlation
+from daskfs.plan.chain import with_weights
+from daskfs.scores.plan import slab_columns
+from daskfs.stages.stage import fingerprinted
+from daskfs.scores.correlationplan import held_bytes, plan_correlation
 from daskfs.scores.distances import stored_feature_correlations
 from daskfs.store.context import Context, open_tiles, put_beside
 from daskfs.store.store import Store
@@ -154,7 +155,7 @@ tiles, folder, fields = sys.argv[1:]
 spec = CorrelationSpec(**json.loads(fields))
 def planned(context):
     columns = slab_columns(context.tiles.shape, False, 2**30)
-    return list(fingerprinted(plan_weighted(plan_correlation(context.tiles.shape, spec, columns, 0), n), "test"))
+    return list(fingerprinted(with_weights(plan_correlation(context.tiles.shape, spec, columns, ()), n), "test"))
 context = Context(Store(Path(folder)), open_tiles(tiles))
 n = context.tiles.shape.n_samples
 put_beside(context.store, "weights", 1.0 + np.arange(n) % 3)
@@ -196,10 +197,10 @@ print(json.dumps(found))
     ],
 )
 def test_measured_peak_is_at_most_the_planned_one(tmp_path: Path, way: str, n_samples: int, n_features: int) -> None:
-    from daskfs.execution.cluster import Pool
+    from daskfs.execution.pool import Pool
     from daskfs.job.blocks import DataBlock
-    from daskfs.pipeline import Runner, fill_tiles
-    from daskfs.planning.tiles import plan_tiles
+    from daskfs.runs.pipeline import Runner, fill_tiles
+    from daskfs.runs.tiles import plan_tiles
 
     source = f"synthetic:mixture?n_samples={n_samples}&n_features={n_features}&n_classes=4&n_informative=8&seed=1"
     plan = plan_tiles(DataBlock(source=source), str(tmp_path / "tiles"), 2**30)

@@ -23,9 +23,9 @@ from daskfs.execution import waves
 from daskfs.kernels.labels import Task
 from daskfs.kernels.moments import cell_rows
 from daskfs.methods.registry import criteria
-from daskfs.planning import evaluation as planned_evaluation
-from daskfs.planning import run as planned_run
-from daskfs.planning import tiles as planned_tiles
+from daskfs.runs import evaluation as planned_evaluation
+from daskfs.runs import plan as planned_run
+from daskfs.runs import tiles as planned_tiles
 from daskfs.store.tiles import Shape
 from tests.execution.runs import local_client, write_job
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from daskfs.execution.cluster import Pool
 from daskfs.execution.flight import PER_THREAD, room
+from daskfs.execution.pool import Pool
 from tests.cli.command import basic_job, daskfs, write_job
 from tests.execution.staged import halted, here, run_made_up, threads_as_workers
 

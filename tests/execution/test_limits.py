@@ -17,8 +17,11 @@ import pytest
 
 from daskfs import make_job
 from daskfs.errors import MemoryPlanError
-from daskfs.plan.stages import PROCESS_BYTES, MiB, Stage, check_memory
-from daskfs.status import plan_job
+from daskfs.runs.status import plan_job
+from daskfs.scores.slab import SCORE_STAGE
+from daskfs.stages.cost import PROCESS_BYTES, MiB
+from daskfs.stages.limits import check_memory
+from daskfs.stages.stage import Stage
 from tests.cli.command import daskfs
 from tests.execution.outgrowing import WAY_KEY
 from tests.execution.runs import local_cluster, run, write_job
@@ -83,7 +86,10 @@ def test_stages_that_grow_with_their_limit() -> None:
 
     def planned_at(limit: int) -> Sequence[Stage]:
         sizes = PROCESS_BYTES + limit // 8, 500 * MiB
-        return [Stage(name, name, 1, {}, size) for name, size in zip(("grows", "stays"), sizes, strict=True)]
+        return [
+            Stage(name, SCORE_STAGE.reference, 1, {}, size)
+            for name, size in zip(("grows", "stays"), sizes, strict=True)
+        ]
 
     for limit in (420, 450, 500):
         with pytest.raises(MemoryPlanError) as refused:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from daskfs import knn_graph
-from daskfs.execution.units import FUNCTIONS
-from daskfs.plan.stages import COMPILED_BYTES, PROCESS_BYTES
+from daskfs.stages.cost import COMPILED_BYTES, PROCESS_BYTES
+from daskfs.stages.kind import all_kinds
 from tests.execution.measured import Case, measured, with_weights
 from tests.execution.test_evaluation import EVALUATIONS
 from tests.execution.test_memory_of_loops import ELIMINATIONS, LOOPS
@@ -105,13 +105,13 @@ def batched_case(folder: Path, n_features: int, n_batches: int) -> Case:
     return Case(source, ("VarianceScore", "FisherScore"), of=("batch-tables",), bytes_too=True, data=data)
 
 
-def test_every_function_is_measured(tmp_path: Path) -> None:
+def test_every_kind_of_stage_is_measured(tmp_path: Path) -> None:
     """By one of the cases here, of loops, of searches or of evaluations."""
     tables: tuple[Any, ...] = (SCORES, SELECTIONS, PREPARED, SEARCHES, LOOPS, ELIMINATIONS, EVALUATIONS)
     cases = [case for table in tables for case in table.values()]
     cases += [given_case(tmp_path, 200), dataclasses.replace(batched_case(tmp_path, 10, 2), of=("",))]
-    found = {stage.function for case in cases for stage in case.planned()}
-    assert found == set(FUNCTIONS)
+    found = {stage.kind_name for case in cases for stage in case.planned()}
+    assert found == {kind.name for kind in all_kinds()}
 
 
 @pytest.mark.parametrize(

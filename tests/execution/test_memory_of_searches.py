@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from daskfs.graph.plan import plan_graph
 from daskfs.graph.spec import GraphSpec
-from daskfs.plan.graph import plan_graph
 from daskfs.store.tiles import Shape
 from tests.execution.measured import Case, GiB, measured
 from tests.execution.runs import recorded, run_here, write_job
@@ -128,8 +128,8 @@ def test_bytes_of_an_approximate_search(tmp_path: Path, monkeypatch: pytest.Monk
     size = Shape(**planned["facts"]["shape"])
     n_copies = sum(record["facts"]["n_copies"] for record in records["assign-euclidean"])
     cells = json.loads((folder / "knn/euclidean/cells.json").read_text())
-    monkeypatch.setattr("daskfs.plan.graph.PLANNED_COPIES", n_copies / size.n_samples)
-    monkeypatch.setattr("daskfs.plan.graph.PLANNED_CELLS", cells["cells_per_row"] / cells["copies"])
+    monkeypatch.setattr("daskfs.graph.plan.PLANNED_COPIES", n_copies / size.n_samples)
+    monkeypatch.setattr("daskfs.graph.plan.PLANNED_CELLS", cells["cells_per_row"] / cells["copies"])
     spec = GraphSpec(**next(s for s in planned["stages"] if s["function"] == "cells")["parameters"]["graph"])
     for stage in plan_graph(size, spec, 5, GiB):
         read, written = (sum(record[key] for record in records[stage.name]) for key in ("bytes_read", "bytes_written"))

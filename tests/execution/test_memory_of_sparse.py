@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tracemalloc
 from collections.abc import Iterator
@@ -10,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from daskfs.execution import units
 from daskfs.kernels import passes
 from daskfs.kernels.products import TILE_BYTES
-from daskfs.store.context import Context, UnitFunction
+from daskfs.stages import units
+from daskfs.stages.kind import StageKind, kind_of
+from daskfs.store.context import Context
 from tests.execution.runs import run_here, write_job
 
 N_SAMPLES, N_FEATURES = 2048, 12_000
@@ -24,23 +26,22 @@ SEARCHES = {"neighbors", "cells", "assign", "build"}
 
 @pytest.fixture
 def peaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
-    """By function, the bytes that any of its units took at once, as Python and NumPy allocate them."""
+    """By kind of stage, the bytes that any of its units took at once, as Python and NumPy allocate them."""
     found: dict[str, int] = {}
-    unit_function = units.unit_function
 
-    def traced(name: str) -> UnitFunction:
-        function = unit_function(name)
+    def traced(reference: str) -> StageKind:
+        kind = kind_of(reference)
 
         def measured(context: Context, parameters: Any, unit: int) -> dict[str, Any] | None:
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()
-            facts = function(context, parameters, unit)
-            found[name] = max(found.get(name, 0), tracemalloc.get_traced_memory()[1] - before)
+            facts = kind.run(context, parameters, unit)
+            found[kind.name] = max(found.get(kind.name, 0), tracemalloc.get_traced_memory()[1] - before)
             return facts
 
-        return measured
+        return dataclasses.replace(kind, run=measured)
 
-    monkeypatch.setattr(units, "unit_function", traced)
+    monkeypatch.setattr(units, "kind_of", traced)
     monkeypatch.setattr(passes, "COMPILED_VALUES", 2**40)  # to compile takes more than what is looked for
     yield found
     tracemalloc.stop()

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from daskfs.execution.cluster import Pool
 from daskfs.execution.placement import Places
+from daskfs.execution.pool import Pool
 from tests.execution.staged import run_made_up, threads_as_workers
 
 SIZES = [(1, 1), (2, 5), (3, 2), (4, 40), (16, 191), (100, 100), (500, 191), (500, 1000), (500, 5000)]

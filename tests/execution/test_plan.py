@@ -12,26 +12,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskfs.errors import MemoryPlanError, StoreError
-from daskfs.execution.units import shared_arrays
 from daskfs.execution.waves import pending_units, reached_round
 from daskfs.graph.partition import block_rows, search_units
+from daskfs.graph.plan import plan_edges, plan_graph, plan_weights
 from daskfs.graph.spec import Engine, GraphSpec, Weighting
 from daskfs.job.job import make_job
 from daskfs.kernels.moments import cell_rows
 from daskfs.kernels.rows import Metric
 from daskfs.methods.registry import make_method
-from daskfs.plan.candidates import plan_redundancy
-from daskfs.plan.graph import plan_edges, plan_graph, plan_weights
-from daskfs.plan.rescaled import plan_rescaled
-from daskfs.plan.scores import slab_columns
-from daskfs.plan.stages import PROCESS_BYTES, MiB, Plan, Stage, check_memory, fingerprinted, limit_per_unit
-from daskfs.plan.svm import plan_svm
-from daskfs.plan.tiles import plan_ingest, plan_shape, serves_in_place, slab_budget
-from daskfs.planning.run import plan_run
-from daskfs.planning.tiles import TilePlan, plan_tiles
+from daskfs.ranking.plan import plan_redundancy
+from daskfs.runs.plan import plan_run
+from daskfs.runs.tiles import plan_tiles
+from daskfs.scores.plan import slab_columns
+from daskfs.scores.rescaledplan import plan_rescaled
+from daskfs.scores.slab import SCORE_STAGE
+from daskfs.scores.svmplan import plan_svm
+from daskfs.stages.cost import PROCESS, PROCESS_BYTES, MiB, limit_per_unit
+from daskfs.stages.limits import check_memory
+from daskfs.stages.stage import Plan, Stage, fingerprinted
+from daskfs.stages.units import shared_arrays
 from daskfs.store.context import Context
 from daskfs.store.store import Store
 from daskfs.store.tiles import TileInfo, Tiles
+from daskfs.tiles.plan import TilePlan, plan_ingest
+from daskfs.tiles.shapes import plan_shape, serves_in_place, slab_budget
 
 GiB = 2**30
 SIZES = st.integers(2, 10**8), st.integers(1, 10**5), st.integers(GiB, 64 * GiB)
@@ -65,13 +69,13 @@ def test_sparse_tiles_fit(n_samples: int, n_features: int, limit: int, density: 
 
 @given(st.integers(2, 10**9), st.integers(1, 64), st.integers(0, 64))
 def test_units_that_mark_edges_cover_the_rows_and_stay_small(n_samples: int, k: int, longer: int) -> None:
-    edges, summary = plan_edges(n_samples, "g", k, 0, k + longer)
+    edges, summary = plan_edges(n_samples, "g", k, (), k + longer)
     rows = edges.parameters["blocks_per_unit"] * block_rows(n_samples)
     assert (edges.n_units - 1) * rows < n_samples <= edges.n_units * rows
     assert edges.peak_bytes <= 512 * 2**20
     streamed = 2**16 * (60 * k + 36 * (k + longer))
     assert summary.peak_bytes <= 40 * n_samples + streamed + 64 * 2**20
-    weights = plan_weights(n_samples, Weighting("g", k, "heat", "median"), 0, k + longer)
+    weights = plan_weights(n_samples, Weighting("g", k, "heat", "median"), (), k + longer)
     assert weights.peak_bytes <= 24 * n_samples + streamed + 160 * 2**20
 
 
@@ -131,12 +135,12 @@ class TestApproximateSearch:
         limit = gigabytes * GiB
         stages = plan_graph(plan_shape(n, m, "float32", None, limit), GraphSpec(metric, engine=engine), k, limit)
         check_memory(stages, limit)
-        assert [stage.function for stage in stages] == ["cells", "assign", "build", "merge", "recall"]
+        assert [stage.kind_name for stage in stages] == ["cells", "assign", "build", "merge", "recall"]
 
     def test_a_hundred_million_rows(self) -> None:
         limit = 16 * GiB
         shape = plan_shape(10**8, 1000, "float32", None, limit)
-        stages = {stage.function: stage for stage in plan_graph(shape, GraphSpec(), 10, limit)}
+        stages = {stage.kind_name: stage for stage in plan_graph(shape, GraphSpec(), 10, limit)}
         check_memory(list(stages.values()), limit)
         assert stages["build"].n_units < 1000
         assert sum(stage.n_units for stage in stages.values()) < 2000
@@ -207,7 +211,7 @@ def test_fingerprints_follow_from_everything_before() -> None:
 
 
 def test_too_small_a_limit_names_the_setting_and_what_would_do() -> None:
-    stage = Stage("score", "score", 1, {}, 900 * 2**20)
+    stage = Stage("score", SCORE_STAGE.reference, 1, {}, 900 * 2**20)
     check_memory([stage], GiB)
     with pytest.raises(
         MemoryPlanError, match=r"stage score needs 900 MiB .*memory_limit is 512 MiB.* to 1000 MiB or more"
@@ -217,12 +221,14 @@ def test_too_small_a_limit_names_the_setting_and_what_would_do() -> None:
 
 
 def test_threads_share_a_worker() -> None:
-    stage = Stage("score", "score", 1, {}, 600 * 2**20)
+    stage = Stage("score", SCORE_STAGE.reference, 1, {}, 600 * 2**20)
     check_memory([stage], GiB, threads=2)
     with pytest.raises(MemoryPlanError, match=r"1000 MiB in a worker process for 3 units at once.* fewer threads"):
         check_memory([stage], GiB, threads=3)
     assert limit_per_unit(GiB, 1) == GiB
-    check_memory([Stage("score", "score", 1, {}, int(0.9 * (limit_per_unit(GiB, 2) or 0)))], GiB, threads=2)
+    check_memory(
+        [Stage("score", SCORE_STAGE.reference, 1, {}, int(0.9 * (limit_per_unit(GiB, 2) or 0)))], GiB, threads=2
+    )
 
 
 @pytest.mark.parametrize("measure", ["correlation", "distance_correlation"])
@@ -233,7 +239,7 @@ def test_redundancy_filter_of_large_data(n: int, m: int, measure: str) -> None:
     shape = plan_shape(n, m, "float32", None, limit)
     wanted = {"measure": measure, "n_candidates": 500, "keep": [3], "scaling": None}
     methods = [{"label": f"method {i}"} for i in range(8)]
-    stages = plan_redundancy(shape, methods, wanted, slab_columns(shape, False, limit), 0)
+    stages = plan_redundancy(shape, methods, wanted, slab_columns(shape, False, limit), ())
     check_memory(stages, limit)
     assert [stage.name for stage in stages][-1] == "filter"
     assert stages[-1].n_units == 8
@@ -246,8 +252,8 @@ def test_candidates_that_are_too_many() -> None:
     shape = plan_shape(10**4, 10**5, "float32", None, None)
     wanted = {"measure": "correlation", "n_candidates": 30_000, "keep": [], "scaling": None}
     with pytest.raises(MemoryPlanError, match=r"30000 features .* set select\.redundancy\.n_candidates to 20000"):
-        plan_redundancy(shape, [{"label": "a"}], wanted, 100, 0)
-    alone = plan_redundancy(shape, [{"label": "a"}], {**wanted, "measure": None}, 100, 0)
+        plan_redundancy(shape, [{"label": "a"}], wanted, 100, ())
+    alone = plan_redundancy(shape, [{"label": "a"}], {**wanted, "measure": None}, 100, ())
     assert [stage.name for stage in alone] == ["filter-candidates", "filter"], "nothing is compared"
 
 
@@ -258,14 +264,14 @@ class TestLoops:
         shape = plan_shape(n, m, "float32", None, limit)
         labels = [f"{name} {place}" for place, name in enumerate(names)]
         found = [make_method(name, parameters, label) for name, label in zip(names, labels, strict=True)]
-        return {s.name: s for s in plan_rescaled(shape, found, slab_columns(shape, False, limit), PROCESS_BYTES, limit)}
+        return {s.name: s for s in plan_rescaled(shape, found, slab_columns(shape, False, limit), (PROCESS,), limit)}
 
     @pytest.mark.parametrize(("n", "m"), [(10**8, 500), (10**6, 500), (10**6, 10_000), (2000, 5000), (10**5, 10**5)])
     def test_of_large_data_fit_sixteen_gigabytes(self, n: int, m: int) -> None:
         stages = self.staged(n, m, 16 * GiB, "RLSR", "DSSFS")
         check_memory(list(stages.values()), 16 * GiB)
         for stage in stages.values():
-            if stage.function == "rescaled-rows":
+            if stage.kind_name == "rescaled-rows":
                 assert stage.n_units <= 1024
                 assert n * m * 4 <= stage.bytes_read < 3 * n * m * 4
                 assert stage.parameters["held_bytes"] > 0
@@ -300,13 +306,13 @@ class TestLoops:
         ledger = context.store.ledger
 
         def pending() -> list[str]:
-            return [stage.function for stage in stages if pending_units(context, stage, stages)]
+            return [stage.kind_name for stage in stages if pending_units(context, stage, stages)]
 
         def record(stage: Stage, unit: int = 0, **facts: object) -> None:
             whose = {"stage": stage.name, "unit": unit, "fingerprint": stage.fingerprint}
             context.store.ledger.write({**whose, "chunks": {}, "objects": {}, "facts": facts})
 
-        functions = [stage.function for stage in stages]
+        functions = [stage.kind_name for stage in stages]
         assert pending() == functions
         record(comoments)
         assert pending() == functions[1:]
@@ -321,7 +327,7 @@ class TestLoops:
         record(solve, 1, finished=True)
         assert (reached_round(context, rows.loop, stages), pending()) == ((2, True), functions[4:])
         del ledger._held[scale.name][0]
-        assert pending() == [comoments.function, scale.function, tables.function]
+        assert pending() == [comoments.kind_name, scale.kind_name, tables.kind_name]
         record(tables)
         assert pending() == []
         del ledger._held[solve.name][1]
@@ -336,7 +342,7 @@ class TestEliminations:
     ) -> dict[str, Stage]:
         shape = plan_shape(n, m, "float32", None, limit)
         methods = [make_method("SVMRFE", parameters)]
-        return {s.function: s for s in plan_svm(shape, methods, PROCESS_BYTES, limit, 2, n_labelled)}
+        return {s.kind_name: s for s in plan_svm(shape, methods, (PROCESS,), limit, 2, n_labelled)}
 
     @pytest.mark.parametrize(
         ("n", "n_labelled", "limit", "parameters", "route"),

@@ -15,7 +15,7 @@ import pytest
 
 from daskfs import make_job
 from daskfs.errors import MemoryPlanError
-from daskfs.status import plan_job
+from daskfs.runs.status import plan_job
 
 PLANNED = Path(__file__).with_name("planned.json")
 KEYS = ("units", "bytes_read", "bytes_written", "peak_bytes")

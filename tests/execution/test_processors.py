@@ -10,12 +10,13 @@ import dask
 import pytest
 
 from daskfs.errors import JobError, RunStoppedError
-from daskfs.execution import units
-from daskfs.execution.cluster import ClusterSettings, connected
+from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.clusters.environment import carried
-from daskfs.execution.processors import computed_by
+from daskfs.execution.connecting import connected
 from daskfs.job.job import load_job, make_cluster
-from daskfs.pipeline import run_job
+from daskfs.runs.pipeline import run_job
+from daskfs.stages import units
+from daskfs.stages.processors import computed_by
 from tests.cli.command import daskfs
 from tests.execution.runs import HERE, Stop, records, write_job
 

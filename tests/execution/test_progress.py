@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from daskfs.execution.progress import PlainProgress
-from daskfs.plan.stages import Stage
+from daskfs.scores.slab import SCORE_STAGE
+from daskfs.stages.stage import Stage
 from tests.execution.runs import command, write_job
 
-STAGE = Stage("score", "score", 5, {}, 0)
+STAGE = Stage("score", SCORE_STAGE.reference, 5, {}, 0)
 
 
 def shown_on_a_terminal(job: Path) -> tuple[str, bytes]:

@@ -12,8 +12,8 @@ import pytest
 from daskfs import load_job, run_job
 from daskfs.errors import StoreError
 from daskfs.execution.progress import Silent
-from daskfs.execution.units import run_stored_unit
-from daskfs.plan.stages import Stage
+from daskfs.stages.stage import Stage
+from daskfs.stages.units import run_stored_unit
 from tests.cli.command import daskfs, refused
 from tests.execution.runs import asked_of, run_here, write_job
 

@@ -20,8 +20,8 @@ from daskfs import run_job
 from daskfs.errors import RunStoppedError
 from daskfs.execution.progress import Silent
 from daskfs.job.job import Job
-from daskfs.plan.stages import Stage
-from daskfs.status import plan_job, run_status
+from daskfs.runs.status import plan_job, run_status
+from daskfs.stages.stage import Stage
 from tests.cli.command import daskfs
 from tests.execution.runs import (
     Stop,

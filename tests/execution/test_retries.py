@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import threading
 from collections import Counter
@@ -16,9 +17,10 @@ from distributed import KilledWorker
 from distributed.protocol.pickle import dumps, loads
 
 from daskfs.errors import InputError, PassingError, UnitError
-from daskfs.execution import retries, units
-from daskfs.execution.cluster import Pool
+from daskfs.execution import retries
+from daskfs.execution.pool import Pool
 from daskfs.execution.retries import PAUSES, Retries
+from daskfs.scores import slab
 from daskfs.scores.slab import score_slab
 from daskfs.store.context import Context
 from tests.cli.command import basic_job, daskfs, write_job
@@ -177,7 +179,7 @@ def score_troubled(context: Context, parameters: Mapping[str, Any], unit: int) -
 def test_a_run_outlives_servers_that_are_away_and_workers_that_die(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_joined: bool
 ) -> None:
-    monkeypatch.setattr(units, "FUNCTIONS", {**units.FUNCTIONS, "score": f"{__name__}:score_troubled"})
+    monkeypatch.setattr(slab, "SCORE_STAGE", dataclasses.replace(slab.SCORE_STAGE, run=score_troubled))
     _raised[:] = [OSError(116, "Stale file handle") for _ in PAUSES]
     if not is_joined:
         outcome = daskfs("run", write_job(tmp_path, basic_job(tmp_path)))

@@ -15,8 +15,8 @@ from daskfs import run_job
 from daskfs.errors import MemoryPlanError, RunStoppedError
 from daskfs.execution.progress import Silent
 from daskfs.job.job import Job
-from daskfs.plan.stages import Stage
-from daskfs.status import plan_job
+from daskfs.runs.status import plan_job
+from daskfs.stages.stage import Stage
 from tests.execution.runs import write_job
 
 pytestmark = pytest.mark.cluster

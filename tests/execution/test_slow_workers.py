@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import signal
@@ -14,13 +15,14 @@ from typing import Any
 
 import pytest
 
+from daskfs.evaluation import trials
 from daskfs.evaluation.trials import evaluate_selection
-from daskfs.execution import cluster, flight, pace, units
-from daskfs.execution.cluster import Pool
+from daskfs.execution import flight, pace, pool
 from daskfs.execution.pace import FEWEST, Pace
+from daskfs.execution.pool import Pool
 from daskfs.execution.progress import Silent
 from daskfs.job.job import load_job
-from daskfs.pipeline import run_job
+from daskfs.runs.pipeline import run_job
 from daskfs.store.context import Context
 from tests.cli.command import daskfs, refused
 from tests.execution.damage import storage_job
@@ -108,7 +110,7 @@ def test_status_tells_of_a_slow_unit_until_it_is_done(tmp_path: Path, monkeypatc
     for name in ("TOLD_TIMES", "TOLD_SECONDS"):
         monkeypatch.setattr(pace, name, 0.0)
     monkeypatch.setattr(flight, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(units, "FUNCTIONS", {**units.FUNCTIONS, "evaluate": f"{__name__}:evaluate_or_halt"})
+    monkeypatch.setattr(trials, "EVALUATE_STAGE", dataclasses.replace(trials.EVALUATE_STAGE, run=evaluate_or_halt))
     _gate.clear()
     progress = _Watching(tmp_path / "run")
     with threads_as_workers(2) as (_, client):
@@ -123,7 +125,7 @@ def test_status_tells_of_a_slow_unit_until_it_is_done(tmp_path: Path, monkeypatc
 @pytest.mark.cluster
 def test_a_frozen_worker_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of several; without any other the run does not begin."""
-    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(pool, "ANSWER_SECONDS", 2.0)
     with Outside(tmp_path / "outside", n_workers=2) as outside:
         outside.workers[0].send_signal(signal.SIGSTOP)
         patience = ("--set", "cluster.wait_seconds=4")

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from daskfs.errors import RunStoppedError, StoreError
-from daskfs.execution.units import run_stored_unit
 from daskfs.job.job import load_job
-from daskfs.pipeline import run_job
+from daskfs.runs.pipeline import run_job
 from daskfs.sources.npz import NpzSource
+from daskfs.stages.units import run_stored_unit
 from daskfs.store import layout
 from daskfs.store import ledger as ledgers
 from tests.cli.command import daskfs, refused

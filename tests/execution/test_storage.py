@@ -19,7 +19,7 @@ import pytest
 from daskfs import load_job, run_job
 from daskfs.errors import DamagedError, InputError, StoreError, WriteError
 from daskfs.execution.progress import Silent
-from daskfs.plan.stages import Stage
+from daskfs.stages.stage import Stage
 from daskfs.store.store import Store
 from tests.cli.command import daskfs, refused
 from tests.execution.damage import (
@@ -575,7 +575,7 @@ def test_a_source_that_changes_while_it_is_read(tmp_path: Path, ending: str, cha
 @pytest.mark.parametrize("key", BESIDE)
 def test_files_beside_that_change_while_they_are_read(tmp_path: Path, key: str) -> None:
     """The change comes amid the unit that reads them, which then is not recorded."""
-    from daskfs.store import ingest
+    from daskfs.tiles import ingest
 
     data = write_parts(tmp_path, "npy")
     mine = storage_job(tmp_path, data=data, methods=["FisherScore"], evaluate=None)

@@ -18,8 +18,8 @@ from daskfs.errors import RunStoppedError
 from daskfs.execution import waves
 from daskfs.execution.progress import Silent
 from daskfs.job.job import Job
-from daskfs.plan.stages import Stage
-from daskfs.status import plan_job, run_status
+from daskfs.runs.status import plan_job, run_status
+from daskfs.stages.stage import Stage
 from tests.execution.runs import (
     Stop,
     local_client,

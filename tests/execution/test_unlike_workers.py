@@ -11,8 +11,8 @@ import pytest
 from daskfs.errors import ClusterError, UnitError
 from daskfs.execution.progress import Silent
 from daskfs.job.job import load_job
-from daskfs.pipeline import run_job
-from daskfs.plan.stages import Stage
+from daskfs.runs.pipeline import run_job
+from daskfs.stages.stage import Stage
 from daskfs.version import __version__
 from tests.cli.command import daskfs, refused
 from tests.execution.runs import write_job
@@ -25,11 +25,11 @@ SOURCE = "synthetic:mixture?n_samples=600&n_features=16&n_classes=3&n_informativ
 MANY_UNITS = {"n_selected": [2, 4], "n_splits": 5, "n_repeats": 200, "max_samples": 300, "setting": "transductive"}
 ANOTHER_VERSION = "import daskfs.version\ndaskfs.version.__version__ = '9.9.9'\n"
 WITHOUT_CHECKS = """
-from daskfs.execution import units
+from daskfs.stages import units
 units.run_stored_unit = lambda url, identity, stage_name, unit, reached=(): {}
 """
 WITHOUT_A_RECORD = """
-from daskfs.execution import units
+from daskfs.stages import units
 units.run_stored_unit = lambda *_, **__: None
 """
 ANOTHER_NUMPY = """

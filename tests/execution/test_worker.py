@@ -19,8 +19,10 @@ import pytest
 from distributed import Client, Worker
 from distributed.core import Status
 
-from daskfs.execution.cluster import ClusterSettings, connected
+from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.clusters.environment import variable
+from daskfs.execution.connecting import connected
+from daskfs.execution.pool import pool_of
 from daskfs.execution.worker import GRACE_KEY, LIFETIME_KEY, warmed
 from tests.execution.runs import local_cluster
 
@@ -265,7 +267,7 @@ def test_local_workers_come_back(tmp_path: Path) -> None:
     settings = ClusterSettings(workers=1, memory_limit=2**30, local_directory=str(tmp_path))
     with connected(settings) as client:
         assert client is not None
-        pool = settings.pool(client)
+        pool = pool_of(settings, client)
         ((name, nanny),) = client.cluster.workers.items()
         died = [nanny.pid]
         os.kill(nanny.pid, signal.SIGKILL)

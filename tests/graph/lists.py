@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from daskfs.graph.edges import create_edges, describe_graph, edge_blocks, mark_edges, weight_edges
 from daskfs.graph.partition import block_rows
 from daskfs.graph.spec import Weighting
-from daskfs.scoring import memory_context
+from daskfs.plan.inline import memory_context
 from daskfs.store import layout
 from daskfs.store.context import Context
 

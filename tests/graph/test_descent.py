@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 from daskfs import LaplacianScore, knn_graph
-from daskfs.graph.api import KNNGraph
 from daskfs.graph.descent import descent_neighbors
+from daskfs.graph.knn import KNNGraph
 from daskfs.kernels.neighbors import exact_neighbors
 from daskfs.kernels.rows import Metric, prepare_rows
 

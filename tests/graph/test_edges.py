@@ -17,17 +17,16 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.datasets import load_iris
 
-from daskfs.execution.units import create_arrays, run_unit
-from daskfs.graph import median, partition
+from daskfs.graph import median, partition, plan
 from daskfs.graph.components import Components
 from daskfs.graph.edges import create_edges, mark_edges, weighted_blocks
 from daskfs.graph.median import streamed_median
 from daskfs.graph.partition import block_rows
+from daskfs.graph.plan import plan_edges, plan_weights
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.weights import WeightKind
-from daskfs.plan import graph as plan
-from daskfs.plan.graph import plan_edges, plan_weights
-from daskfs.scoring import memory_context
+from daskfs.plan.inline import memory_context
+from daskfs.stages.units import create_arrays, run_unit
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -407,8 +406,8 @@ class TestMemory:
         context.store.put_array(layout.KNN_DISTANCES.format(NAME), rng.random((n, k)), chunks)
         del indices
         widths: list[Literal["mean", "median"]] = ["mean", "median"]
-        stages = plan_edges(n, NAME, k, 0)
-        stages += [plan_weights(n, Weighting(NAME, k, "heat", t), 0) for t in widths]
+        stages = plan_edges(n, NAME, k, ())
+        stages += [plan_weights(n, Weighting(NAME, k, "heat", t), ()) for t in widths]
         assert [stage.n_units for stage in stages] == [3, 1, 1, 1]
         create_arrays(context, stages)
         for stage in stages:

@@ -12,9 +12,9 @@ import scipy.sparse as sp
 from daskfs import knn_graph
 from daskfs.graph import engine
 from daskfs.graph.engine import cells_do_not_pay, resolved
+from daskfs.graph.plan import plan_graph
 from daskfs.graph.spec import Engine, GraphSpec
-from daskfs.plan.graph import plan_graph
-from daskfs.plan.tiles import plan_shape
+from daskfs.tiles.shapes import plan_shape
 from tests.cases import each
 from tests.execution.runs import run_here, write_job
 
@@ -112,7 +112,7 @@ def test_what_the_sample_says_is_weighed_against_sizes() -> None:
 )
 def test_when_the_sample_may_decide(shape: tuple[int, int], memory: int | None, chosen: Engine, is_asked: bool) -> None:
     stage = plan_graph(plan_shape(*shape, "float32", None, memory), GraphSpec(engine=chosen), 10, memory)[0]
-    assert (stage.function, stage.parameters.get("may_be_exact", False)) == ("cells", is_asked)
+    assert (stage.kind_name, stage.parameters.get("may_be_exact", False)) == ("cells", is_asked)
 
 
 def test_an_exact_search_by_sample_is_planned_for() -> None:
@@ -120,5 +120,5 @@ def test_an_exact_search_by_sample_is_planned_for() -> None:
     asked, unasked = (plan_graph(shape, GraphSpec(engine=engine), 10, 4 * GiB) for engine in ("auto", "cells"))
     exact = plan_graph(shape, GraphSpec(engine="exact"), 10, 4 * GiB)[0]
     for stage, other in zip(asked, unasked, strict=True):
-        expected = max(exact.peak_bytes, other.peak_bytes) if stage.function == "merge" else other.peak_bytes
+        expected = max(exact.peak_bytes, other.peak_bytes) if stage.kind_name == "merge" else other.peak_bytes
         assert (stage.name, stage.n_units, stage.peak_bytes) == (other.name, other.n_units, expected)

@@ -19,17 +19,18 @@ from distributed import Client
 from numpy.typing import NDArray
 
 from daskfs import KNNGraph, knn_graph
+from daskfs.estimators.opening import stored_context
 from daskfs.graph import partition
 from daskfs.graph.partition import Partitioning
+from daskfs.graph.plan import plan_graph
 from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.kernels.neighbors import exact_neighbors
 from daskfs.kernels.rows import Metric, metric_distances, metric_rows, prepare_rows, squared_distances
 from daskfs.kernels.scaling import Scaling
-from daskfs.plan import tiles
-from daskfs.plan.graph import plan_graph
-from daskfs.scoring import memory_context, run_all, stored_context
+from daskfs.plan.inline import memory_context, run_all
 from daskfs.store import layout
 from daskfs.store.context import Context
+from daskfs.tiles import shapes as tiles
 from tests.execution.runs import local_client
 
 FloatArray = NDArray[np.float64]
@@ -234,7 +235,7 @@ def found_by(
             "assign": plan.assign_units(shape),
             "build": plan.n_groups,
             "merge": plan.merge_units(shape.n_samples),
-        }.get(stage.function, 1)
+        }.get(stage.kind_name, 1)
         stages.append(dataclasses.replace(stage, n_units=units, parameters={**stage.parameters, "partitioning": raw}))
     run_all(context, stages, client)
     return lists_of(context, spec.name)
@@ -326,8 +327,8 @@ class TestSameBytes:
         code = (
             "import numpy as np\n"
             "from daskfs.graph.spec import GraphSpec\n"
-            "from daskfs.plan.graph import plan_graph\n"
-            "from daskfs.scoring import memory_context, run_all\n"
+            "from daskfs.graph.plan import plan_graph\n"
+            "from daskfs.plan.inline import memory_context, run_all\n"
             "parts = [np.random.default_rng(i).normal(size=size) for i, size in enumerate([(3000, 8), (8, 300)])]\n"
             "X = (parts[0] @ parts[1] + 0.1 * np.random.default_rng(2).normal(size=(3000, 300))).astype(np.float32)\n"
             "def found():\n"

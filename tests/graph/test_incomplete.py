@@ -16,17 +16,18 @@ from sklearn.metrics.pairwise import nan_euclidean_distances
 from threadpoolctl import threadpool_limits
 
 from daskfs import KNNGraph, knn_graph
+from daskfs.estimators.opening import stored_context
 from daskfs.graph import partition
 from daskfs.graph.engine import resolved
+from daskfs.graph.plan import plan_edges, plan_graph, plan_lists, plan_weights
 from daskfs.graph.spec import Engine, GraphSpec, MixedGraph, Weighting
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.scaling import Scaling
-from daskfs.plan import tiles
-from daskfs.plan.graph import plan_edges, plan_graph, plan_lists, plan_weights
-from daskfs.scoring import find_lists, memory_context, run_all, stored_context
+from daskfs.plan.inline import find_lists, memory_context, run_all
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
+from daskfs.tiles import shapes as tiles
 from tests.cases import each
 from tests.execution.runs import local_client
 from tests.graph.test_grouped import low_rank, mixture, normal
@@ -203,8 +204,8 @@ class TestAlone:
 
     def test_a_graph_without_edges_is_an_error(self) -> None:
         context = memory_context(np.where(np.eye(6, dtype=bool), 1.0, np.nan), None, None, "pairwise")
-        stages = plan_graph(context.tiles.shape, GraphSpec(), 2, pairwise=True) + plan_edges(6, "euclidean", 2, 0)
-        stages.append(plan_weights(6, Weighting("euclidean", 2, "binary"), 0))
+        stages = plan_graph(context.tiles.shape, GraphSpec(), 2, pairwise=True) + plan_edges(6, "euclidean", 2, ())
+        stages.append(plan_weights(6, Weighting("euclidean", 2, "binary"), ()))
         with pytest.raises(ValueError, match="the graph has no edges: no two rows share a feature"):
             run_all(context, stages, None)
 

@@ -12,11 +12,11 @@ from daskfs import SemiSupervisedLaplacianScore, knn_graph
 from daskfs.graph import mixed, target
 from daskfs.graph.edges import edge_blocks
 from daskfs.graph.mixed import open_rows
+from daskfs.graph.plan import plan_edges, plan_lists
 from daskfs.graph.spec import GraphSpec, MixedGraph
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.scaling import Scaling
-from daskfs.plan.graph import plan_edges, plan_lists
-from daskfs.scoring import memory_context, run_all
+from daskfs.plan.inline import memory_context, run_all
 from daskfs.store import layout
 from daskfs.store.store import Store
 from tests.cases import each
@@ -149,7 +149,7 @@ def test_an_edge_joins_rows_when_either_lists_the_other() -> None:
     context = memory_context(X, Labels("regression", y))
     shape = context.tiles.shape
     stages = plan_lists(shape, lists.base, lists.n_candidates(80, 5)) + plan_lists(shape, lists, 5)
-    run_all(context, [*stages, *plan_edges(80, lists.name, 5, 0)], None)
+    run_all(context, [*stages, *plan_edges(80, lists.name, 5, ())], None)
     indices, lengths = mixed_lists(X, y, 5, scaling=None)
     expected = {
         (min(i, int(j)), max(i, int(j))): length

@@ -28,9 +28,9 @@ from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.cells import BLOCK_ROWS
 from daskfs.kernels.scaling import Scaling
-from daskfs.plan.tiles import plan_shape
-from daskfs.scoring import memory_context
+from daskfs.plan.inline import memory_context
 from daskfs.store.tiles import sample_rows
+from daskfs.tiles.shapes import plan_shape
 from tests.cases import each
 
 GiB = 2**30

@@ -8,22 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskfs.errors import InputError
-from daskfs.execution.units import create_arrays
 from daskfs.graph import target
 from daskfs.graph.partition import block_rows
+from daskfs.graph.plan import plan_edges, plan_lists, plan_weights
 from daskfs.graph.spec import TARGET_NAMES, TargetGraph, Weighting
 from daskfs.graph.target import blocks_per_unit, find_target_neighbors, unit_blocks
 from daskfs.kernels.labels import Labels
 from daskfs.methods.registry import make_method
-from daskfs.plan.graph import plan_edges, plan_lists, plan_weights
-from daskfs.plan.scores import plan_scores, slab_columns
-from daskfs.plan.stages import check_memory
-from daskfs.plan.tiles import plan_shape
+from daskfs.plan.inline import memory_context, run_all
+from daskfs.scores.plan import plan_scores, slab_columns
 from daskfs.scores.slab import graph_needs, method_to_json
-from daskfs.scoring import memory_context, run_all
+from daskfs.stages.cost import PROCESS
+from daskfs.stages.limits import check_memory
+from daskfs.stages.units import create_arrays
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
+from daskfs.tiles.shapes import plan_shape
 from tests.cases import each
 from tests.reference.labelled import nearest, target_distances
 
@@ -100,9 +101,9 @@ def test_what_cannot_be_a_graph(y: list[float], message: str) -> None:
 def test_of_the_graph_only_labelled_rows_are_nodes() -> None:
     y = np.array([np.nan, 0.0, 0.1, np.nan, 5.0, 5.1, 5.2])
     context, lists = context_of(y), TargetGraph(standardize=False)
-    stages = plan_lists(context.tiles.shape, lists, 1) + plan_edges(7, lists.name, 1, 0)
+    stages = plan_lists(context.tiles.shape, lists, 1) + plan_edges(7, lists.name, 1, ())
     weighting = Weighting(lists.name, 1, "heat", 1.0)
-    run_all(context, [*stages, plan_weights(7, weighting, 0)], None)
+    run_all(context, [*stages, plan_weights(7, weighting, ())], None)
     summary = context.store.read_json(layout.GRAPH_SUMMARY.format(lists.name, 1))
     assert {key: summary[key] for key in ("n_nodes", "n_edges", "n_components", "n_isolated", "max_degree")} == {
         "n_nodes": 5,
@@ -129,10 +130,10 @@ def test_a_hundred_million_labelled_rows_fit_a_worker() -> None:
     method = make_method("SupervisedLaplacianScore", {})
     ((lists, k),) = method.parameters.lists(n).values()
     weightings = graph_needs([method])
-    stages = plan_lists(shape, lists, k, limit) + plan_edges(n, lists.name, k, 400 * 2**20)
-    stages.append(plan_weights(n, weightings[0], 400 * 2**20))
+    stages = plan_lists(shape, lists, k, limit) + plan_edges(n, lists.name, k, (PROCESS,))
+    stages.append(plan_weights(n, weightings[0], (PROCESS,)))
     columns = slab_columns(shape, False, limit)
-    stages.append(plan_scores(shape, [method_to_json(method)], weightings, False, columns, 400 * 2**20))
+    stages.append(plan_scores(shape, [method_to_json(method)], weightings, False, columns, (PROCESS,)))
     check_memory(stages, limit)
     assert stages[0].n_units == 8
     assert stages[0].bytes_written == n * 5 * 12

@@ -13,7 +13,7 @@ from dask.config import collect_env, get
 
 from daskfs.execution.cluster import DASK_SETTINGS, ONE_THREAD
 from daskfs.job.job import load_job
-from daskfs.status import plan_job
+from daskfs.runs.status import plan_job
 from tests.kubernetes.manifests import Object, check_cron, pods_of, problems, quantity, rendered
 
 pytestmark = pytest.mark.platforms

@@ -10,7 +10,7 @@ from daskfs.graph.given import WeightMatrix
 from daskfs.kernels import passes
 from daskfs.kernels.labels import Labels
 from daskfs.methods.registry import Method, criteria, make_method
-from daskfs.scoring import memory_context, score_features
+from daskfs.plan.inline import memory_context, score_features
 
 N_SAMPLES = 600
 GRAPHS = (

@@ -18,9 +18,9 @@ from daskfs.graph.given import Graph, WeightMatrix
 from daskfs.kernels import passes
 from daskfs.kernels.labels import Labels, Task
 from daskfs.methods.registry import Criterion, Method, criteria, make_method
-from daskfs.plan import scores as planned_scores
-from daskfs.planning.lists import needed_lists
-from daskfs.scoring import memory_context, score_features
+from daskfs.plan.inline import memory_context, score_features
+from daskfs.plan.lists import needed_lists
+from daskfs.scores import plan as planned_scores
 from daskfs.store import layout
 
 N_SAMPLES = 240
@@ -231,7 +231,7 @@ def test_bits_do_not_depend_on_slabs_passes_or_other_columns(
     lists, values, counts = lists_of(X, methods, labels), X.astype(dtype), weights if weighted else None
     whole = scored(values, methods, labels, counts, lists)
     with monkeypatch.context() as patched:
-        patched.setattr("daskfs.scoring.slab_columns", lambda *_, **__: 2)
+        patched.setattr("daskfs.plan.chain.slab_columns", lambda *_, **__: 2)
         narrow = scored(values, methods, labels, counts, lists)
         patched.setattr(passes, "COMPILED_VALUES", 1)
         compiled = scored(values, methods, labels, counts, lists)
@@ -264,7 +264,7 @@ def test_columns_that_are_scored_together_are_planned() -> None:
     wide, narrow = (planned_scores.slab_columns(shape, True, limit, pairwise=pairwise) for pairwise in (False, True))
     assert 1 <= narrow < wide
     peaks = [
-        planned_scores.plan_scores(shape, [], [], True, narrow, 0, pairwise=pairwise).peak_bytes
+        planned_scores.plan_scores(shape, [], [], True, narrow, (), pairwise=pairwise).peak_bytes
         for pairwise in (False, True)
     ]
     assert peaks[1] - peaks[0] >= 8 * 200_000 * min(narrow, 64)

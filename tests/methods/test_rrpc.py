@@ -15,10 +15,11 @@ from sklearn.datasets import load_diabetes, load_wine
 from daskfs import RRPC, PearsonScore
 from daskfs.errors import MemoryPlanError
 from daskfs.kernels.comoments import stretch_rows
-from daskfs.plan.candidates import MAX_CANDIDATES
-from daskfs.plan.scores import plan_finish
-from daskfs.plan.stages import check_memory
-from daskfs.plan.tiles import plan_shape
+from daskfs.scores.candidates import MAX_CANDIDATES
+from daskfs.scores.plan import plan_finish
+from daskfs.stages.cost import PROCESS
+from daskfs.stages.limits import check_memory
+from daskfs.tiles.shapes import plan_shape
 from tests.cases import case
 from tests.reference import greedy as reference
 from tests.reference import scores
@@ -192,13 +193,13 @@ class TestPlans:
             "label": "RRPC",
             "parameters": {"n_candidates": n_candidates, "score_scaling": None, "absolute": True},
         }
-        return shape, plan_finish(shape, method, "greedy", 100, 400 * 2**20)
+        return shape, plan_finish(shape, method, "greedy", 100, (PROCESS,))
 
     @pytest.mark.parametrize(("n", "m"), [(10**8, 1000), (10**4, 10**5), (10**6, 20_000)])
     def test_large_data_fit_and_are_read_once(self, n: int, m: int) -> None:
         shape, stages = self.planned(n, m)
         check_memory(stages, 16 * GiB)
-        assert [stage.function for stage in stages] == ["screen", "comoments", "greedy"]
+        assert [stage.kind_name for stage in stages] == ["screen", "comoments", "greedy"]
         products = stages[1]
         assert shape.x_bytes <= products.bytes_read < 1.3 * shape.x_bytes
         assert products.bytes_written < 64 * 2001**2 * 8

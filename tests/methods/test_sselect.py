@@ -12,18 +12,19 @@ import scipy.sparse as sp
 import zarr
 from sklearn.datasets import load_digits, load_iris, load_wine
 
-import daskfs.scoring
+import daskfs.estimators.opening
 from daskfs import LaplacianScore, SSelect, knn_graph
 from daskfs.kernels.contingency import class_table
 from daskfs.kernels.cut import CUT_ROWS, cut_of
 from daskfs.kernels.labels import Labels
 from daskfs.methods.registry import make_method
 from daskfs.methods.statistics import GraphForms, sign_table
-from daskfs.plan.scores import plan_finish
-from daskfs.plan.stages import PROCESS_BYTES, check_memory
-from daskfs.plan.tiles import plan_shape
+from daskfs.scores.plan import plan_finish
 from daskfs.scores.slab import method_to_json
+from daskfs.stages.cost import PROCESS
+from daskfs.stages.limits import check_memory
 from daskfs.store.tiles import spread_rows
+from daskfs.tiles.shapes import plan_shape
 from tests.kernels.test_nmi import FIVE_AND_FIVE, FOOTNOTE_4
 from tests.reference.graph import heat, heat_t, knn_lists, union_adjacency
 from tests.reference.sselect import sselect
@@ -342,7 +343,7 @@ class TestForms:
         self.check(stored, trade_off)
 
     def test_large_dask(self, monkeypatch: pytest.MonkeyPatch, trade_off: Any) -> None:
-        monkeypatch.setattr(daskfs.scoring, "SMALL_BYTES", 0)
+        monkeypatch.setattr(daskfs.estimators.opening, "SMALL_BYTES", 0)
         self.check(FORMS["dask"], trade_off)
 
 
@@ -352,7 +353,7 @@ class TestPlan:
         limit = 16 * 2**30
         shape = plan_shape(n_samples, n_features, "float32", None, limit)
         method = method_to_json(make_method("SSelect", {"trade_off": "auto"}))
-        (stage,) = plan_finish(shape, method, "trade-off", 64, PROCESS_BYTES)
+        (stage,) = plan_finish(shape, method, "trade-off", 64, (PROCESS,))
         check_memory([stage], limit)
         assert stage.bytes_read <= min(shape.x_bytes, 2**28) + 24 * n_features
         assert stage.n_units == 1

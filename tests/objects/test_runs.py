@@ -21,7 +21,7 @@ import zarr
 from daskfs import load_job, places, run_job
 from daskfs.execution.progress import Silent
 from daskfs.places import ObjectPath, clients
-from daskfs.plan.stages import Stage
+from daskfs.stages.stage import Stage
 from daskfs.store.layout import is_seal
 from daskfs.store.lease import LEASE_KEY, leased
 from tests.cli.command import daskfs, refused
@@ -284,7 +284,7 @@ class Deleting(Silent):
 
     def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         del unit, facts
-        if stage.function == "columns":
+        if stage.kind_name == "columns":
             ObjectPath.of(self.url).unlink()
 
 

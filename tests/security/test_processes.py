@@ -21,7 +21,8 @@ from distributed import Client, LocalCluster
 from distributed.security import Security
 
 from daskfs.errors import JobError
-from daskfs.execution.cluster import ClusterSettings, connected
+from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.connecting import connected
 from daskfs.job.job import make_cluster
 from tests.cli.command import basic_job, daskfs, refused, write_job
 from tests.execution.runs import command, run_here, wait_for_units

@@ -19,9 +19,9 @@ from sklearn.datasets import load_iris
 
 from daskfs import LaplacianScore, VarianceScore, knn_graph, load_job, places
 from daskfs.execution.progress import Silent
-from daskfs.pipeline import run_job
 from daskfs.places import ObjectPath, clients, place
-from daskfs.plan.stages import Stage
+from daskfs.runs.pipeline import run_job
+from daskfs.stages.stage import Stage
 from tests.cli.command import basic_job, daskfs, labels, matrix, refused, write_job
 from tests.cli.test_given import MATRICES, saved
 from tests.execution.runs import recorded

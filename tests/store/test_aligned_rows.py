@@ -12,9 +12,10 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from daskfs.estimators.opening import stored_context
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.scaling import Scaling
-from daskfs.scoring import memory_context, stored_context
+from daskfs.plan.inline import memory_context
 from daskfs.store.arrays import counted_bytes
 from daskfs.store.tiles import Tiles
 

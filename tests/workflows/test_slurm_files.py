@@ -12,7 +12,7 @@ import pytest
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.clusters.environment import carried
 from daskfs.job.job import load_job
-from daskfs.status import plan_job
+from daskfs.runs.status import plan_job
 
 FOLDER = Path(__file__).parents[2] / "workflows" / "slurm"
 TOLD_BY_THE_DRIVER = ("ADMIN__TICK", "LOST_WORKER", "NO_WORKERS")

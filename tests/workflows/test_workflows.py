@@ -19,7 +19,7 @@ from sklearn.datasets import load_diabetes, load_digits, load_wine
 
 from daskfs.job.job import load_job
 from daskfs.methods.registry import criteria
-from daskfs.status import plan_job
+from daskfs.runs.status import plan_job
 from tests.execution.runs import command, run, run_here
 
 pytestmark = pytest.mark.cluster

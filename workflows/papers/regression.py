@@ -33,7 +33,8 @@ from daskfs import LaplacianScore, PearsonScore, SupervisedLaplacianScore, make_
 from daskfs.errors import DaskfsError
 from daskfs.evaluation.metrics import all_on_top
 from daskfs.evaluation.tables import read_table
-from daskfs.execution.cluster import ClusterSettings, connected
+from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.connecting import connected
 from daskfs.store.store import Store
 
 # ------------------------------------------------------------------------------------------------ artificial problems

@@ -37,7 +37,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from daskfs import FisherScore, KNNGraph, LaplacianScore, SSelect, knn_graph, make_job, run_job
 from daskfs.errors import DaskfsError
 from daskfs.evaluation.tables import read_table
-from daskfs.execution.cluster import ClusterSettings, connected
+from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.connecting import connected
 from daskfs.store.store import Store
 
 N_SELECTED = tuple(range(5, 55, 5))

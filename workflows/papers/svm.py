@@ -36,7 +36,9 @@ from sklearn.svm import SVC
 
 from daskfs import SVMRFE
 from daskfs.errors import ClusterError
-from daskfs.execution.cluster import ClusterSettings, Pool, connected
+from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.connecting import connected
+from daskfs.execution.pool import Pool
 from daskfs.sources import SourceSpec, open_source
 
 SIZES = (10, 30, 50, 100)

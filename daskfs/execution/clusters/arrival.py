@@ -11,8 +11,9 @@ from typing import Any
 from distributed import Client
 
 from daskfs.errors import ClusterError
-from daskfs.execution.cluster import ClusterSettings, Pool
-from daskfs.execution.requirements import cannot_serve, differences, installed, unlike
+from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.pool import Pool, pool_of
+from daskfs.stages.requirements import cannot_serve, differences, installed, unlike
 
 LOOK_SECONDS = 0.2
 """How often a cluster without workers is asked for some."""
@@ -39,7 +40,7 @@ def wait_for_workers(
     ClusterError
         When no worker comes in time, or those that came cannot serve.
     """
-    pool = settings.pool(client)
+    pool = pool_of(settings, client)
     deadline = time.monotonic() + settings.wait_seconds
     # an adaptive cluster has no worker until something waits for one
     asked_for = client.submit(bool, key=f"daskfs-first-worker-{uuid.uuid4().hex}")

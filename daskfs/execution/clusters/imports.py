@@ -5,14 +5,13 @@ from __future__ import annotations
 import gc
 from importlib import import_module
 
-from daskfs.execution.units import FUNCTIONS
+from daskfs.stages.kind import stage_modules
 
-STAGES = {name.partition(":")[0] for name in FUNCTIONS.values()}
 LATER = {f"sklearn.{name}" for name in ("cluster", "dummy", "metrics", "model_selection", "neighbors", "svm")}
 """What stages import when they need it."""
 
 gc.disable()
-for module in sorted({"distributed", "zarr", "daskfs.execution.worker", *STAGES, *LATER}):
+for module in sorted({"distributed", "zarr", "daskfs.execution.worker", *stage_modules(), *LATER}):
     import_module(module)
 gc.freeze()  # so that looking for cycles does not copy what the workers share
 gc.enable()

@@ -1,0 +1,1 @@
+"""Functions that Python calls: neighbor graphs, distance correlations, evaluations of selectors."""

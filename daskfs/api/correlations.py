@@ -1,0 +1,193 @@
+"""Distance correlations of all features from Python."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from daskfs.errors import InputError, MemoryPlanError
+from daskfs.kernels.correlationspec import CORRELATIONS, MATRIX_FREE_FEATURES, CorrelationSpec
+from daskfs.kernels.scaling import Scaling, checked_scaling
+
+Way = Literal["auto", "exact", "feature_map"]
+
+
+@overload
+def distance_correlation_matrix(
+    X: Any,
+    *,
+    correlation: Way = ...,
+    n_components: int = ...,
+    n_rows: int | None = ...,
+    bias_corrected: bool = ...,
+    squared: bool = ...,
+    score_scaling: Scaling | None = ...,
+    sample_weight: Any = ...,
+    return_facts: Literal[False] = ...,
+) -> np.ndarray: ...
+@overload
+def distance_correlation_matrix(
+    X: Any,
+    *,
+    correlation: Way = ...,
+    n_components: int = ...,
+    n_rows: int | None = ...,
+    bias_corrected: bool = ...,
+    squared: bool = ...,
+    score_scaling: Scaling | None = ...,
+    sample_weight: Any = ...,
+    return_facts: Literal[True],
+) -> tuple[np.ndarray, dict[str, Any]]: ...
+def distance_correlation_matrix(
+    X: Any,
+    *,
+    correlation: Way = "auto",
+    n_components: int = 8,
+    n_rows: int | None = 100_000,
+    bias_corrected: bool = False,
+    squared: bool = True,
+    score_scaling: Scaling | None = None,
+    sample_weight: Any = None,
+    return_facts: bool = False,
+) -> np.ndarray | tuple[np.ndarray, dict[str, Any]]:
+    """Return the distance correlations of all pairs of features.
+
+    Unlike Pearson's, distance correlation is 0 only for independent features, however they hang together.
+
+    Parameters
+    ----------
+    X
+        Array, CSR matrix, DataFrame, dask array, Zarr array or path, (n_samples, n_features), finite; at least 2 rows,
+        at most 20,000 features.
+    correlation
+        "exact" takes the distances of all pairs of rows, n_samples² n_features² / 2 multiplications. "feature_map"
+        takes few components of the distance kernel of each feature, which is cut into 128 bins first: on 2,000 rows of
+        uniform to lognormal columns within 0.002 of the exact one, of Cauchy ones within 0.01, and within 0.0001 and
+        0.0004 in the mean. "auto" is "exact" up to 256 rows or 2e10 multiplications (200
+        features of 1,000 rows), else "feature_map".
+    n_components
+        Components of a feature of many values under "feature_map", from 1 to 64; up to twice as many where tails are
+        heavy. 4 take a half to a third of the time of 8, and were within 0.005, of Cauchy columns within 0.02. A
+        feature with at most ``2 * n_components + 1`` values has all that it takes: between such
+        features nothing is lost.
+    n_rows
+        Rows in use, drawn evenly over all of them; None for all. From 100,000 rows correlations are within about 0.005
+        of those of all.
+    bias_corrected
+        Ratios of U-statistics, 0 where these are negative, instead of V-statistics, which for few rows are large even
+        of independent features: 0.15 in the mean for 20 rows, 0.02 for 200.
+    squared
+        Whether to return squares, as Székely and Rizzo define their ratio and SSUFS uses it; else their roots.
+    score_scaling
+        What X is rescaled by on the fly: None, "zscore" (which changes nothing), "unit" (rows), "log1p", "total", or a
+        chain such as "total+log1p".
+    sample_weight
+        How many rows each row counts for, shape (n_samples,), finite and not negative; None for one each.
+    return_facts
+        Whether to return beside the matrix which way was taken, and how far it may be from the definition.
+
+    Returns
+    -------
+    matrix
+        Shape (n_features, n_features), float64, symmetric, in [0, 1]; 1 on the diagonal. A constant feature resembles
+        none, not even itself: its row and column are 0.
+    facts
+        With `return_facts`: `correlation`, the way that was taken; `n_rows`, the rows in use; `n_components`, the
+        largest number of components of a feature, None for "exact"; `bias_corrected`; `error_bound`, which no squared
+        entry (of V-statistics) exceeds in its difference to that of the definition on the rows in use, and most stay
+        far below; and `sampling_error`, the size of differences to all rows, 0 where all are in use.
+
+    Raises
+    ------
+    ValueError
+        For NaN or infinite values (naming column and row), an unknown option, fewer than 2 rows, `bias_corrected` with
+        fewer than 4, or weights that cannot serve. For "matrix_free", the way of SSUFS with more than 20,000 features,
+        which never forms the matrix.
+    MemoryPlanError
+        For more than 20,000 features.
+
+    References
+    ----------
+    Székely, Rizzo and Bakirov (2007), "Measuring and testing dependence by correlation of distances", Annals of
+    Statistics 35(6), 2769-2794, Definition 4. Székely and Rizzo (2014), "Partial distance correlation with methods for
+    dissimilarities", Annals of Statistics 42(6), 2382-2412, for the U-statistic.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskfs import distance_correlation_matrix
+    >>> x = np.linspace(-1, 1, 101)
+    >>> distance_correlation_matrix(np.column_stack([x, x**2, -3 * x])).round(2).tolist()
+    [[1.0, 0.24, 1.0], [0.24, 1.0, 0.24], [1.0, 0.24, 1.0]]
+    """
+    from sklearn.utils import check_array
+
+    from daskfs.estimators.opening import is_stored, loaded_if_small, opened
+    from daskfs.plan.inline import find_correlations
+    from daskfs.sources.weights import check_weights
+
+    count, rows = _whole("n_components", n_components), None if n_rows is None else _whole("n_rows", n_rows)
+    scaling = checked_scaling(score_scaling, "score_scaling")
+    spec = CorrelationSpec(correlation, count, rows, bool(bias_corrected), scaling)
+    _check_options(spec)
+    X = loaded_if_small(X)
+    if not is_stored(X):
+        X = check_array(X, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False)
+    weights = None
+    if sample_weight is not None:
+        # of X that is not opened yet, the number of rows is looked at below
+        n_samples = np.size(sample_weight) if is_stored(X) else X.shape[0]
+        weights = check_weights(sample_weight, n_samples, "sample_weight")
+    with opened(X, None, weights) as (context, _, client):
+        _check_size(spec, context.tiles.shape.n_samples, context.tiles.shape.n_features, weights)
+        found = find_correlations(context, spec, client)
+        matrix, facts = found.matrix(), dict(found.facts)
+    if not squared:
+        np.sqrt(matrix, out=matrix)
+    return (matrix, facts) if return_facts else matrix
+
+
+def _check_options(spec: CorrelationSpec) -> None:
+    if spec.correlation == "matrix_free":
+        msg = (
+            "correlation 'matrix_free' never forms the matrix that distance_correlation_matrix returns: it is for "
+            "SSUFS with many features."
+        )
+        raise InputError(msg)
+    ways = [way for way in CORRELATIONS if way != "matrix_free"]
+    if spec.correlation not in ways:
+        msg = f"correlation must be one of {', '.join(map(repr, ways))}; got {spec.correlation!r}."
+        raise InputError(msg)
+    if not 1 <= spec.n_components <= 64:
+        msg = f"n_components must be from 1 to 64; got {spec.n_components}."
+        raise InputError(msg)
+    if spec.n_rows is not None and spec.n_rows < 2:
+        msg = f"n_rows must be None or at least 2; got {spec.n_rows}."
+        raise InputError(msg)
+
+
+def _whole(key: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        msg = f"{key} must be a whole number; got {value!r}."
+        raise InputError(msg)
+    return int(value)
+
+
+def _check_size(spec: CorrelationSpec, n_samples: int, n_features: int, weights: np.ndarray | None) -> None:
+    if n_features > MATRIX_FREE_FEATURES:
+        msg = (
+            f"the distance correlations of {n_features} features take {8 * n_features**2 / 2**30:.1f} GiB: give at "
+            f"most {MATRIX_FREE_FEATURES} features."
+        )
+        raise MemoryPlanError(msg)
+    if weights is not None and weights.size != n_samples:
+        msg = f"sample_weight has {weights.size} values, and X has {n_samples} rows."
+        raise InputError(msg)
+    needed = 4 if spec.bias_corrected else 2
+    counted = n_samples if weights is None else int(np.count_nonzero(weights))
+    if counted < (2 if weights is not None else needed):
+        what = "bias_corrected distance correlations need" if spec.bias_corrected else "distance correlations need"
+        msg = f"{what} at least {needed} rows that count, and X has n_samples={n_samples}, {counted} of weight above 0."
+        raise InputError(msg)

@@ -1,0 +1,334 @@
+"""Comparing selectors from Python: the same stages as a job's evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from daskfs.errors import InputError, JobError
+from daskfs.estimators.base import ScoreSelector
+from daskfs.estimators.opening import is_query, is_stored, loaded_if_small, opened
+from daskfs.evaluation.design import check_rows, sample_rows
+from daskfs.evaluation.plan import used_shape
+from daskfs.evaluation.summaries import evaluation_tables, failure_warnings
+from daskfs.evaluation.tables import Table
+from daskfs.evaluation.trials import EVALUATE_STAGE
+from daskfs.job.blocks import GraphBlock
+from daskfs.job.job import LABEL_BYTES, make_evaluation
+from daskfs.job.methods import check_names
+from daskfs.kernels.labels import Labels
+from daskfs.methods.registry import Method, check_labels, criterion_named, make_method
+from daskfs.plan.chain import Chain, check_missing
+from daskfs.plan.inline import data_of, run_all, score_features
+from daskfs.runs.evaluation import plan_tests, transductive_note
+from daskfs.runs.extent import NO_ALL_FEATURES, Extent, fits_unplanned
+from daskfs.sources.base import BESIDE
+from daskfs.sources.beside import COLUMNS
+from daskfs.sources.labels import encode_labels
+from daskfs.stages.stage import Stage
+from daskfs.store import layout
+from daskfs.store.context import Context, put_beside
+from daskfs.store.finite import check_finite
+from daskfs.tiles.plan import TilePlan
+
+Selectors = Sequence[ScoreSelector] | Mapping[str, ScoreSelector]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What :func:`evaluate_selectors` found, as :class:`pyarrow.Table` each (``.to_pandas()``).
+
+    Attributes
+    ----------
+    values
+        One row for each value: method, n_selected, n_labelled, repeat, fold, metric, value, model, setting, n_classes,
+        subset, labels, draw, n_tested. Cells that do not apply are null.
+    summary
+        For each method, model, metric, setting, number of classes, amount of labels and number of features: mean,
+        standard deviation and 95 % confidence interval; where n_selected is null, of the means over all numbers of
+        features.
+    comparisons
+        The mean paired difference of two methods in each of these places, with its 95 % confidence interval and p
+        value.
+    gap
+        Inductive minus transductive values, paired; without a row in one setting alone.
+    stability
+        How much the selections of one method agree over folds and draws: Kuncheva's and the Jaccard index.
+    selection_frequency
+        How often each feature was selected, with its mean rank and the interval that holds 90 % of its ranks.
+    warnings
+        Rankings that could not be made, folds that are not stratified, and the like.
+    """
+
+    values: Any
+    summary: Any
+    comparisons: Any
+    gap: Any
+    stability: Any
+    selection_frequency: Any
+    warnings: tuple[str, ...]
+
+
+def evaluate_selectors(
+    selectors: Selectors,
+    X: Any,
+    y: Any,
+    *,
+    sample_weight: Any = None,
+    groups: Any = None,
+    times: Any = None,
+    task: Literal["auto", "classification", "regression"] = "auto",
+    n_selected: int | Sequence[int] = (5, 10, 20, 50, 100),
+    models: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = ("knn",),
+    setting: Literal["transductive", "inductive", "both"] = "inductive",
+    baselines: bool = True,
+    labels: float | Sequence[float] | None = None,
+    n_draws: int = 5,
+    train_on: Literal["all", "labelled"] = "all",
+    n_classes: int | Sequence[int] | None = None,
+    n_subsets: int = 20,
+    n_splits: int = 5,
+    n_repeats: int = 1,
+    scaling: Literal["zscore"] | None = "zscore",
+    max_samples: int = 10_000,
+    informative: str | int | Sequence[str | int] = (),
+    random_state: int = 0,
+) -> Evaluation:
+    """Compare selectors by models on the first features of their rankings.
+
+    It is what the block ``evaluate`` of a job does, with the same values to the bit.
+
+    Parameters
+    ----------
+    selectors
+        Selectors of daskfs, not fitted, or a dictionary of them by the label that tables show; without one it is the
+        name of the class. Their ``n_features_to_select`` is of no account.
+    X
+        As ``fit`` of a selector takes it, shape (n_samples, n_features). On a cluster where there is one and X is not
+        in memory.
+    y
+        Labels, shape (n_samples,): classes with -1 for rows without a label, or a target with NaN for these; -1 and 1
+        alone are two classes.
+    sample_weight
+        How many rows each row counts for in the selection, shape (n_samples,); None for one each.
+    groups
+        Group of each row, shape (n_samples,): folds never have rows of one group on both sides.
+    times
+        Time of each row, shape (n_samples,), numbers or dates: folds train on rows that are all earlier than those
+        that they test.
+    task
+        Of the labels; "auto": a float y is a target, any other y holds classes.
+    n_selected
+        Numbers of features.
+    models
+        "knn", "linear-svm", "rbf-svm", "ridge", "kmeans", "1nn-loo", "cut", or the class name of a classifier,
+        regressor or clusterer of scikit-learn; or dictionaries with a name, parameters, a label and metrics, such as
+        ``{"name": "knn", "n_neighbors": 1, "label": "1NN"}``.
+    setting
+        "inductive": the selection is made anew within each training fold. "transductive": it sees the rows that models
+        are tested on, and their labels. "both": the two, and the gap between them.
+    baselines
+        Test a random order of the features (unless a selector is one), all features, and the majority class or the
+        median target, too. All features are left out where they would take more than 4 GiB.
+    labels
+        How many labels the selection sees: whole numbers of rows of each class (in regression of all), or shares of
+        each class; None for all.
+    n_draws
+        Draws of labels, of every amount; the same for all selectors.
+    train_on
+        "all": models are trained with all labels of the training folds. "labelled": with those alone that the
+        selection saw, and tested on all other rows.
+    n_classes, n_subsets
+        Evaluate among so many classes, drawn so many times, instead of among all.
+    n_splits, n_repeats
+        Of the cross-validation.
+    scaling
+        Of the columns that models see, by the rows that train them.
+    max_samples
+        At most so many labelled rows, thinned within classes.
+    informative
+        Names, or numbers, of features that are known to matter: "hit_rate" is the share of them that is selected.
+    random_state
+        Seed of all draws.
+
+    Returns
+    -------
+    Evaluation
+
+    Raises
+    ------
+    ValueError
+        For data, labels or arguments that cannot serve, naming the argument.
+    TypeError
+        For a selector that does not score by one criterion of daskfs, such as :class:`RedundancyFilter`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from daskfs import FisherScore, LaplacianScore, evaluate_selectors
+    >>> X, y = load_iris(return_X_y=True)
+    >>> found = evaluate_selectors([FisherScore(), LaplacianScore()], X, y, n_selected=[1, 2])
+    >>> means = {(row["method"], row["n_selected"]): round(row["mean"], 3) for row in found.summary.to_pylist()}
+    >>> means["FisherScore", 2], means["LaplacianScore", 2], means["AllFeatures", 4], means["MajorityClass", 0]
+    (0.967, 0.967, 0.953, 0.333)
+    >>> [row["kuncheva"] for row in found.stability.to_pylist() if row["method"] != "RandomOrder"]
+    [1.0, 1.0, 1.0, 1.0]
+    """
+    names = None if is_query(X) else getattr(X, "columns", None)
+    X = loaded_if_small(X)
+    if not is_stored(X):
+        X = _checked(X, names)
+    given = np.asarray(y)
+    found = encode_labels(given, given.shape[0], task)
+    columns = {"weights": sample_weight, "groups": groups, "times": times}
+    beside = {name: values for name, values in columns.items() if values is not None}
+    with opened(X, found) as (context, stored_names, client):
+        n_samples = context.tiles.shape.n_samples
+        if found.values.shape[0] != n_samples:
+            msg = f"y has {found.values.shape[0]} values, and X has {n_samples} rows."
+            raise InputError(msg)
+        for name, values in beside.items():
+            put_beside(context.store, name, COLUMNS[name].check(values, n_samples, _argument(name)))
+        names = stored_names if names is None else [str(name) for name in names]
+        if names is not None:
+            context.tiles.store.write_json(layout.FEATURE_NAMES, list(names))
+        known = context.tiles.feature_names()
+        block = make_evaluation(
+            {
+                "n_selected": _as_list(n_selected),
+                "models": models,
+                "setting": setting,
+                "baselines": baselines,
+                "labels": None if labels is None else _as_list(labels),
+                "n_draws": n_draws,
+                "train_on": train_on,
+                "n_classes": None if n_classes is None else _as_list(n_classes),
+                "n_subsets": n_subsets,
+                "n_splits": n_splits,
+                "n_repeats": n_repeats,
+                "scaling": scaling,
+                "max_samples": max_samples,
+                "informative": _as_names(informative, known),
+                "random_state": random_state,
+            }
+        )
+        methods = [_method(selector, label, found) for label, selector in _labelled(selectors).items()]
+        weights = context.weights()
+        for method in methods:
+            check_labels(method.criterion, method.label, found, weights)
+        check_missing(context.tiles.missing_policy, methods)
+        tiles = _tiles_of(context, found, beside)
+        used = used_shape(tiles.shape, block.max_samples, tiles.n_labelled)
+        extent = Extent(block.max_samples, baselines and fits_unplanned(used))
+        stages = plan_tests(
+            block,
+            tiles,
+            methods,
+            (),
+            Chain(data_of(context), methods, base=()).columns,
+            None,
+            known,
+            GraphBlock(),
+            extent=extent,
+            has_lists=False,
+        )
+        check_rows(found, sample_rows(found, block.max_samples, block.random_state), stages[0].parameters)
+        if not block.ranks_anew:
+            tables = score_features(context, methods, found, None, client)
+            for method in methods:
+                method.check_ranks_any(tables[method.label], n_samples)
+        run_all(context, stages, client)
+        notes = [f"{note}." for note in (transductive_note(block, methods),) if note]
+        if extent.all_features != baselines:
+            notes.append(f"evaluation: it {NO_ALL_FEATURES}, which takes more than 4 GiB.")
+        return _collected(context, stages, notes)
+
+
+def _argument(name: str) -> str:
+    return "sample_weight" if name == "weights" else name
+
+
+def _checked(X: Any, names: Any) -> Any:
+    from sklearn.utils import check_array
+
+    found = check_array(X, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False, input_name="X")
+    check_finite(found, 0, None if names is None else tuple(str(name) for name in names), "X")
+    return found
+
+
+def _as_list(values: Any) -> list[Any]:
+    """Return plain numbers, of one or of several."""
+    found = np.atleast_1d(np.asarray(values, dtype=object)).tolist()
+    return [one.item() if isinstance(one, np.generic) else one for one in found]
+
+
+def _as_names(features: Any, names: Sequence[str]) -> list[str]:
+    found = []
+    for one in [features] if isinstance(features, str | int) else features:
+        if not isinstance(one, str) and not 0 <= int(one) < len(names):
+            msg = f"informative has {one}, and X has features 0 to {len(names) - 1}."
+            raise InputError(msg)
+        found.append(one if isinstance(one, str) else names[int(one)])
+    return found
+
+
+def _labelled(selectors: Selectors) -> dict[str, ScoreSelector]:
+    """Return the selectors by label."""
+    pairs: list[tuple[str, Any]]
+    if isinstance(selectors, Mapping):
+        pairs = [(str(label), one) for label, one in selectors.items()]
+    else:
+        pairs = [(type(one).__name__, one) for one in selectors]
+    if not pairs:
+        msg = "selectors is empty: pass a selector, or a dictionary of some."
+        raise InputError(msg)
+    for _, one in pairs:
+        if not isinstance(one, ScoreSelector) or not hasattr(one, "_criterion"):
+            msg = (
+                f"{type(one).__name__} cannot be evaluated here: pass selectors of daskfs that score by one criterion."
+            )
+            raise TypeError(msg)
+    check_names([label for label, _ in pairs], "selector", LABEL_BYTES, "it names directories")
+    return dict(pairs)
+
+
+def _method(selector: ScoreSelector, label: str, labels: Labels) -> Method:
+    """Return the method that a selector stands for."""
+    selector._validate_params()
+    if getattr(selector, "graph", None) is not None:
+        msg = f"{label} is given a graph of all rows, and rankings of some have neighbors of their own: leave it out."
+        raise InputError(msg)
+    parameters = {key: value for key, value in selector._parameters(labels).items() if key != "graph"}
+    if "task" in criterion_named(selector._criterion).parameters.model_fields:
+        parameters["task"] = labels.task
+    try:
+        return make_method(selector._criterion, parameters, label)
+    except JobError as error:
+        raise InputError(str(error)) from None
+
+
+def _tiles_of(context: Context, labels: Labels, beside: Mapping[str, Any]) -> TilePlan:
+    info = context.tiles.info
+    return TilePlan(
+        context.tiles.store.url,
+        info.shape,
+        info.fingerprint,
+        True,
+        labels.task,
+        **{f"has_{name}": name in beside for name in BESIDE},  # type: ignore[arg-type]
+        n_classes=len(labels.classes) or None,
+        n_labelled=int(labels.is_labelled.sum()),
+        missing=context.tiles.missing_policy,
+    )
+
+
+def _collected(context: Context, stages: Sequence[Stage], notes: Sequence[str]) -> Evaluation:
+    parameters = next(stage.parameters for stage in stages if stage.is_of(EVALUATE_STAGE))
+    design: dict[str, Any] = context.store.read_json(layout.EVALUATION_DESIGN)
+    warnings = (*notes, *design["warnings"], *failure_warnings(context.store, parameters))
+    tables: dict[str, Table] = {table.name: table for table in evaluation_tables(context, parameters)}
+    arrays = [tables[name].arrow() for name in layout.EVALUATION_TABLES]
+    return Evaluation(*arrays, warnings)  # type: ignore[call-arg]

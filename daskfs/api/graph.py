@@ -1,0 +1,126 @@
+"""The neighbor graph from Python."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal
+
+import numpy as np
+
+from daskfs.graph.dominance import dominance_warnings
+from daskfs.graph.knn import KNNGraph
+from daskfs.graph.spec import ENGINES, Engine, GraphSpec
+from daskfs.kernels.rows import METRICS, Metric
+from daskfs.kernels.scaling import Scaling, checked_scaling
+
+
+def knn_graph(
+    X: Any,
+    n_neighbors: int = 5,
+    *,
+    metric: Metric = "euclidean",
+    graph_scaling: Scaling | None = None,
+    engine: Engine = "auto",
+    recall: float = 0.98,
+    projection: int | Literal["auto"] | None = "auto",
+    random_state: int = 0,
+    missing: Literal["refuse", "mean", "pairwise"] = "refuse",
+) -> KNNGraph:
+    """Find the nearest neighbors of every row.
+
+    Parameters
+    ----------
+    X
+        Array, CSR matrix, DataFrame, dask array, Zarr array or path, (n_samples, n_features), finite but for what
+        `missing` admits.
+    n_neighbors
+        Neighbors of each row, at most n_samples - 1. A row is not its own neighbor; ties go to the lower row number.
+    metric
+        "euclidean", or "cosine" (1 - cos; an all-zero row is at distance 1 from everything).
+    graph_scaling
+        What X is rescaled by on the fly: None, "zscore" (columns), "unit" (rows), "log1p", "total" (rows add up to the
+        median of their sums), "total=10000", or a chain such as "total+log1p+zscore", in this order.
+    engine
+        "exact"; "cells" (rows meet those of the nearest cells of a k-means cut); "pynndescent" (NN-descent in each
+        group of rows); or "auto": the exact search where it takes up to about a second of one core, or an approximate
+        one more than half of that (some 25,000 rows of 64 features), else the quicker of the others; and the exact
+        search again, up to half a minute, where a sample of the rows says that cells would miss too many neighbors.
+    recall
+        Share of the true neighbors that "cells" aims at, above 0.5 and below 1.
+    projection
+        Number of principal directions in which an approximate search compares rows, with the length of what these leave
+        out, for candidates that are then measured on all columns. None compares all columns; "auto" takes as few as
+        keep the neighbors of a sample, where that pays: for dense rows of 192 features or more, and, by "cells", for
+        sparse rows of 32 values or more.
+    random_state
+        Seed of the approximate searches.
+    missing
+        What becomes of NaN. "refuse": an error. "mean": the mean of the column stands for it. "pairwise": rows are
+        compared in the features that both have, as scikit-learn's ``nan_euclidean_distances`` does it, and where they
+        have none in common they are no neighbors; lists may then be short. Scaling goes by the values that are there.
+        Such distances are Euclidean, and "pynndescent" does not find them.
+
+    Returns
+    -------
+    KNNGraph
+        Accepted by every estimator as ``graph``.
+
+    Raises
+    ------
+    ValueError
+        For n_neighbors >= n_samples, NaN that `missing` does not admit, infinite values, or an unknown option.
+
+    Warns
+    -----
+    UserWarning
+        Where a few columns make nearly all of the squared Euclidean distance of unscaled rows.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from daskfs import knn_graph
+    >>> graph = knn_graph(load_iris().data, n_neighbors=3)
+    >>> graph.indices[0].tolist()
+    [17, 4, 27]
+    >>> graph.to_csr().shape
+    (150, 150)
+    """
+    from sklearn.utils import check_array
+
+    from daskfs.estimators.opening import is_query, is_stored, loaded_if_small, opened
+    from daskfs.plan.inline import find_lists
+    from daskfs.plan.lists import check_neighbors
+
+    columns: Any = projection
+    columns = int(columns) if isinstance(columns, np.integer) else columns
+    scaling = checked_scaling(graph_scaling, "graph_scaling")
+    spec = GraphSpec(metric, scaling, engine, recall, columns, random_state)
+    _check_options(spec, n_neighbors, missing)
+    names = None if is_query(X) else getattr(X, "columns", None)
+    X = loaded_if_small(X)
+    if not is_stored(X):
+        X = check_array(X, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False)
+    with opened(X, None, missing=missing) as (context, stored_names, client):
+        check_neighbors(n_neighbors, context.tiles.shape.n_samples)
+        for text in dominance_warnings(context.tiles, [spec], "graph_scaling='zscore'", stored_names or names):
+            warnings.warn(f"{text}.", UserWarning, stacklevel=2)
+        indices, distances, found = find_lists(context, spec, n_neighbors, client)
+    return KNNGraph(indices, distances, metric, scaling, found)
+
+
+def _check_options(spec: GraphSpec, n_neighbors: int, missing: str) -> None:
+    choices = {"metric": METRICS, "engine": ENGINES, "missing": ("refuse", "mean", "pairwise")}
+    given = {"metric": spec.metric, "engine": spec.engine, "missing": missing}
+    for key, valid in choices.items():
+        if given[key] not in valid:
+            msg = f"{key} must be one of {', '.join(map(repr, valid))}; got {given[key]!r}."
+            raise ValueError(msg)
+    if not 0.5 < spec.recall < 1:
+        msg = f"recall must be above 0.5 and below 1; got {spec.recall!r}."
+        raise ValueError(msg)
+    if spec.projection not in (None, "auto") and not (isinstance(spec.projection, int) and spec.projection >= 1):
+        msg = f"projection must be None, 'auto' or a whole number of at least 1; got {spec.projection!r}."
+        raise ValueError(msg)
+    if n_neighbors < 1:
+        msg = f"n_neighbors must be at least 1; got {n_neighbors!r}."
+        raise ValueError(msg)

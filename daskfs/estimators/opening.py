@@ -1,0 +1,172 @@
+"""Opening what is passed as X: arrays in memory as they are, anything else by way of tiles in a temporary directory."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.labels import Labels
+from daskfs.kernels.missing import has_missing
+from daskfs.plan.inline import memory_context
+from daskfs.sources.frames import check_input, is_of
+from daskfs.store import layout
+from daskfs.store.context import Context, put_beside, put_labels
+from daskfs.store.store import Store
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+def current_client() -> Client | None:
+    """Return the client that this thread would use, None when there is none."""
+    import sys
+
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import get_client
+
+    try:
+        return get_client()
+    except ValueError:
+        return None
+
+
+def is_stored(X: Any) -> bool:
+    """Return whether X is a path or URL, a Zarr array or group member, a dask collection or a query of Polars."""
+    return isinstance(X, str | Path) or is_of(X, "zarr") or is_of(X, "dask") or is_query(X)
+
+
+def is_query(X: Any) -> bool:
+    """Return whether X is a LazyFrame of Polars."""
+    return is_of(X, "polars") and hasattr(X, "sink_parquet")
+
+
+def is_dask_frame(X: Any) -> bool:
+    """Return whether X is a dask DataFrame."""
+    return is_of(X, "dask") and hasattr(X, "to_parquet")
+
+
+@contextmanager
+def stored_context(X: Any, missing: str = "refuse") -> Iterator[tuple[Context, tuple[str, ...] | None, Client | None]]:
+    """Yield a context for X that is not in memory, its feature names, and the client to use.
+
+    Tiles and results lie in a temporary directory (Dask's ``temporary-directory``, which workers must share) that is
+    deleted at the end; a Zarr array whose chunks serve is not copied.
+    """
+    import dask
+
+    from daskfs.execution.pool import Pool
+    from daskfs.execution.progress import Silent
+    from daskfs.execution.waves import ignore_unit
+    from daskfs.job.job import make_data
+    from daskfs.runs.pipeline import Runner, fill_tiles
+    from daskfs.runs.tiles import plan_tiles
+    from daskfs.store.context import open_tiles
+
+    client = current_client()
+    with tempfile.TemporaryDirectory(prefix="daskfs-", dir=dask.config.get("temporary-directory", None)) as scratch:
+        source, member = _as_path(X, Path(scratch))
+        data = make_data({"source": source, "array": member, "missing": missing})
+        tiles_plan = plan_tiles(data, f"{scratch}/{layout.TILES_DIR}", None)
+        if tiles_plan.stages:
+            fill_tiles(tiles_plan, Runner(Pool(client), Silent(), ignore_unit))
+        tiles = open_tiles(tiles_plan.url)
+        names = tiles.store.read_json(layout.FEATURE_NAMES, list)
+        yield Context(Store(Path(scratch) / "run"), tiles), tuple(names) if names else None, client
+
+
+def _as_path(X: Any, scratch: Path) -> tuple[str, str | None]:
+    if isinstance(X, str | Path):
+        return str(X), None
+    if is_of(X, "zarr"):
+        root = getattr(X.store, "root", None)
+        if root is None:
+            msg = f"the Zarr array lies in a {type(X.store).__name__}; pass its path or URL, or X[...]."
+            raise TypeError(msg)
+        return str(Path(root) / X.path), None
+    if is_query(X):
+        path = scratch / "source.parquet"
+        X.sink_parquet(str(path))
+        return str(path), None
+    if is_dask_frame(X):
+        return _parts_of(X, scratch), None
+    if is_sparse(X._meta):
+        msg = "X is a dask array of sparse blocks: save it (AnnData, or scipy.sparse.save_npz), and pass the path."
+        raise TypeError(msg)
+    array = X.compute_chunk_sizes() if any(np.isnan(size) for sizes in X.chunks for size in sizes) else X
+    path = scratch / "source.zarr"
+    array.rechunk({0: "auto", 1: -1} if array.shape[1] < 2**14 else "auto").to_zarr(str(path))
+    return str(path), None
+
+
+GROUP_BYTES = 2**24
+
+
+def _parts_of(X: Any, scratch: Path) -> str:
+    """Write a dask DataFrame as parts of a table, a partition at a time, whatever their lengths; return the directory.
+
+    Columns whose names are no text, or equal, are called by their numbers.
+    """
+    path = scratch / "source"
+    if len({name for name in X.columns if isinstance(name, str)}) < len(X.columns):
+        X = X.map_partitions(_numbered, meta=_numbered(X._meta))
+    rows = max(1, GROUP_BYTES // (8 * max(1, len(X.columns))))
+    X.to_parquet(str(path), write_index=False, row_group_size=rows)
+    return str(path)
+
+
+def _numbered(frame: Any) -> Any:
+    return frame.set_axis([str(number) for number in range(frame.shape[1])], axis=1)
+
+
+SMALL_BYTES = 2**26
+
+
+def loaded_if_small(X: Any) -> Any:
+    """Return a dask collection that fits one block as an array or a DataFrame, anything else as it is;
+    :class:`InputError` for AnnData, and for columns that hold no numbers.
+    """
+    check_input(X)
+    if not is_of(X, "dask"):
+        return X
+    size = 8 * len(X) * len(X.columns) if is_dask_frame(X) else X.nbytes
+    if size > SMALL_BYTES:
+        return X
+    X = X.compute()
+    check_input(X)
+    return X
+
+
+@contextmanager
+def opened(
+    X: Any, labels: Labels | None, weights: np.ndarray | None = None, missing: str = "refuse"
+) -> Iterator[tuple[Context, tuple[str, ...] | None, Client | None]]:
+    """Yield a context for X, feature names where X brings some, and the client to use.
+
+    Parameters
+    ----------
+    X
+        An array or CSR matrix in memory, or anything that :func:`is_stored`.
+    labels
+        Labels of its rows.
+    weights
+        How many rows each row counts for, checked, shape (n_samples,), float64; None for one each.
+    missing
+        What becomes of NaN, as :func:`memory_context` takes it. Tiles that were written before have their own policy,
+        which stays where this is "refuse".
+    """
+    if not is_stored(X):
+        X = X.copy() if missing == "mean" and has_missing(X) else X
+        yield memory_context(X, labels, weights, missing), None, None
+        return
+    with stored_context(X, missing) as (context, names, client):
+        if labels is not None:
+            put_labels(context.store, labels)
+        put_beside(context.store, "weights", weights)
+        yield context, names, client

@@ -1,0 +1,141 @@
+"""The workers that units run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from daskfs.errors import ClusterError
+from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.placement import Places
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+ANSWER_SECONDS, ANSWER_SHARE = 10.0, 0.25
+"""A worker may take that long to answer, or that share of the time for which a cluster may be without any."""
+
+
+@runtime_checkable
+class Completing(Protocol):
+    """A cluster whose lost workers the driver replaces."""
+
+    def complete(self, n_workers: int) -> None:
+        """Begin to have as many workers again."""
+
+
+def _tell_nobody(told: Any) -> None:
+    del told
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What units run on: the workers of a client's cluster, or threads of this process where there is none.
+
+    Parameters
+    ----------
+    client
+        Of the cluster.
+    threads
+        Units at a time where there is no client.
+    patience
+        Seconds that a scheduler may take to answer, and a cluster to have a worker again.
+    n_own
+        How many workers the client's cluster should have that was started for the run; 0 for one that others manage.
+    tell
+        Told of units that fail in passing, or take long.
+    note_slow
+        Given each unit that takes much longer than others, while it runs: its stage, number and worker, and since when.
+    places
+        Of the units of loops.
+    """
+
+    client: Client | None = None
+    threads: int = 1
+    patience: float = 120.0
+    n_own: int = 0
+    tell: Callable[[str], None] = _tell_nobody
+    note_slow: Callable[[Mapping[str, Any]], None] = _tell_nobody
+    places: Places = field(default_factory=Places, compare=False)
+    _left: dict[str, Future[Any]] = field(default_factory=dict, compare=False)
+
+    @property
+    def answer_seconds(self) -> float:
+        """How long a worker may take to answer before others go on without it."""
+        return min(self.patience, max(ANSWER_SECONDS, ANSWER_SHARE * self.patience))
+
+    def workers(self) -> dict[str, int]:
+        """Return how many units each worker runs at once that was heard of lately, by its address; none where units run
+        in this process. Raises as :meth:`heard` does.
+        """
+        return self.heard()[0]
+
+    def heard(self) -> tuple[dict[str, int], set[str]]:
+        """Return how many units each worker runs at once that was heard of lately, by its address, and the addresses of
+        the others: their processes may be frozen, and their machines away.
+
+        Raises
+        ------
+        ClusterError
+            When the scheduler is lost or does not answer.
+        """
+        found = {} if self.client is None else self._answer("identity")["workers"]
+        last = max((worker["last_seen"] for worker in found.values()), default=0.0)
+        silent = {w for w, worker in found.items() if last - worker["last_seen"] > self.answer_seconds / 2}
+        return {w: int(worker["nthreads"]) for w, worker in found.items() if w not in silent}, silent
+
+    def processing(self) -> dict[str, str]:
+        """Return the worker of each key that one has been given, and has not ended; raises as :meth:`heard` does."""
+        found = {} if self.client is None else self._answer("processing")
+        return {str(key): worker for worker, keys in found.items() for key in keys}
+
+    def leave(self, future: Future[Any]) -> None:
+        """Keep a unit that was done elsewhere until it ends: the scheduler is to know that its worker is busy."""
+        self._left[str(future.key)] = future
+        future.add_done_callback(lambda ended: self._left.pop(str(ended.key), None))
+
+    def _answer(self, question: str) -> Any:
+        assert self.client is not None
+        try:
+            return self.client.sync(self._asked, question, callback_timeout=self.patience)
+        except TimeoutError as error:
+            msg = (
+                f"the scheduler did not answer within {self.patience:g} s (cluster.wait_seconds): see whether its "
+                "machine is down or overloaded; the same command goes on from what is recorded."
+            )
+            raise ClusterError(msg) from error
+        except (OSError, RuntimeError) as error:
+            raise ClusterError(lost_scheduler(error)) from error
+
+    def complete(self) -> None:
+        """Let a cluster of the run's own have all its workers again."""
+        cluster = None if self.client is None else self.client.cluster
+        if self.n_own and isinstance(cluster, Completing):
+            cluster.complete(self.n_own)
+
+    async def _asked(self, question: str) -> Any:
+        client = self.client
+        # one that lost its scheduler tries to connect again, while whatever ran there is lost
+        if client is None or client.scheduler is None or client.status != "running":
+            raise OSError("no connection")
+        return await getattr(client.scheduler, question)()
+
+    @property
+    def n_threads(self) -> int:
+        """How many units may run at a time."""
+        return self.threads if self.client is None else max(1, sum(self.workers().values()))
+
+
+def lost_scheduler(error: BaseException) -> str:
+    """Return what to say of a scheduler that is gone."""
+    return (
+        f"the scheduler went away, or the connection to it was lost ({type(error).__name__}: {error}): start the "
+        "cluster again; the same command goes on from what is recorded."
+    )
+
+
+def pool_of(settings: ClusterSettings, client: Client | None, **told: Any) -> Pool:
+    """Return what units run on, by the settings of a job; `told` are ``tell`` and ``note_slow`` of :class:`Pool`."""
+    n_own = 0 if settings.is_joined else settings.workers
+    return Pool(client, settings.threads, settings.wait_seconds, n_own, **told)

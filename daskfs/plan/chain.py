@@ -1,0 +1,253 @@
+"""The chain: the one place that puts the stages from tiles to scores in order.
+
+Jobs, batches, selectors and the rankings within an evaluation ask it for their stages, and so does ``daskfs plan``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from daskfs.errors import JobError
+from daskfs.graph.edges import GIVEN
+from daskfs.graph.given import Graph
+from daskfs.graph.plan import plan_edges, plan_weights
+from daskfs.graph.spec import Lists, Weighting
+from daskfs.kernels.correlationspec import CorrelationSpec
+from daskfs.kernels.scaling import without_zscore
+from daskfs.methods.registry import Method
+from daskfs.plan.given import plan_given, plan_streams
+from daskfs.plan.lists import check_pairwise, descent_cost, longest_given, plan_all_lists
+from daskfs.plan.transforms import asked_scalings
+from daskfs.ranking.plan import plan_combination, plan_redundancy
+from daskfs.scores.correlationplan import plan_correlation
+from daskfs.scores.plan import compiled_cost, plan_finish, plan_scores, slab_columns
+from daskfs.scores.rescaledplan import plan_rescaled
+from daskfs.scores.slab import graph_needs, method_to_json
+from daskfs.scores.svmplan import plan_svm
+from daskfs.stages.cost import DESCENT, PROCESS, Array, Cost, Objects
+from daskfs.stages.kind import kind_of
+from daskfs.stages.stage import Stage
+from daskfs.store.tiles import Shape
+from daskfs.tiles.transforms import plan_transforms
+
+
+@dataclass(frozen=True)
+class Data:
+    """Sizes of X and of what lies beside it.
+
+    Parameters
+    ----------
+    shape
+        Of X.
+    missing
+        What becomes of missing values: "refuse", "mean" or "pairwise".
+    is_weighted
+        Whether rows have weights.
+    n_classes, n_labelled
+        How many classes and labelled rows there are; None where that is not known yet.
+    """
+
+    shape: Shape
+    missing: str = "refuse"
+    is_weighted: bool = False
+    n_classes: int | None = None
+    n_labelled: int | None = None
+
+    @property
+    def is_pairwise(self) -> bool:
+        """Whether values may be missing that nothing stands for."""
+        return self.missing == "pairwise"
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Stages from tiles to scores, in order.
+
+    Parameters
+    ----------
+    data
+        Sizes.
+    methods
+        Methods to score.
+    lists
+        Neighbor lists that they stand on, with their lengths, of :func:`daskfs.plan.lists.needed_lists`.
+    known
+        Names of the lists that are there already.
+    given
+        A graph that takes the place of the lists over X.
+    is_stored
+        Whether `given` lies in the store already.
+    batches
+        Batches of rows that were ranked apart, whose rankings the `filtered` methods combine instead of scoring.
+    redundancy
+        Filter of redundant features, as :func:`daskfs.ranking.plan.plan_redundancy` takes it.
+    filtered
+        Methods whose rankings are filtered or combined; scored here, or before.
+    correlation
+        Distance correlations of all features to find.
+    memory_limit
+        Of one worker, bytes; None where nobody knows it.
+    base
+        What a worker process takes before it plans anything; empty where memory is not planned.
+    """
+
+    data: Data
+    methods: Sequence[Method] = ()
+    lists: Mapping[str, tuple[Lists, int]] = dataclasses.field(default_factory=dict)
+    known: Collection[str] = ()
+    given: Graph | None = None
+    is_stored: bool = False
+    batches: Sequence[Mapping[str, Any]] | None = None
+    redundancy: Mapping[str, Any] | None = None
+    filtered: Sequence[Method] = ()
+    correlation: CorrelationSpec | None = None
+    memory_limit: int | None = None
+    base: Cost = (PROCESS,)
+
+    @cached_property
+    def process(self) -> Cost:
+        """What a process takes once it has searched for neighbors."""
+        if self.given is not None or DESCENT in self.base or not self.base:
+            return self.base
+        data = self.data
+        return (*self.base, *descent_cost(self.lists, data.shape, self.memory_limit, pairwise=data.is_pairwise))
+
+    @cached_property
+    def scored_process(self) -> Cost:
+        """What a process takes once it has scored, too."""
+        return (*self.process, *compiled_cost(self.data.shape, self.is_scaled))
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether any of the methods scores rescaled columns, which take room beside a slab."""
+        scoring = any(need.scaling is not None for method in self._all_methods for need in method.needs)
+        return scoring or (self.correlation is not None and self.correlation.felt is not None)
+
+    @cached_property
+    def columns(self) -> int:
+        """Columns of a slab."""
+        data = self.data
+        return slab_columns(data.shape, self.is_scaled, self.memory_limit, pairwise=data.is_pairwise)
+
+    @property
+    def _all_methods(self) -> Sequence[Method]:
+        return self.methods or self.filtered
+
+    def stages(self) -> list[Stage]:
+        """Return the stages; :class:`daskfs.errors.DaskfsError` where the data cannot serve."""
+        data, shape = self.data, self.data.shape
+        searched = {name: found for name, found in self.lists.items() if name not in self.known}
+        over_rows = {} if self.given is not None else searched
+        check_pairwise(data.missing, over_rows)
+        beside = [self._filter_scaling, *([self.correlation.felt] if self.correlation is not None else [])]
+        scalings = asked_scalings(self.methods, over_rows, beside, weighted=data.is_weighted)
+        stages = plan_transforms(shape, scalings)
+        if self.given is not None and not self.is_stored:
+            longest = longest_given(self.lists, self.given)
+            stages.append(plan_given(self.given, shape.n_samples, longest, self.process))
+        stages += plan_all_lists(shape, searched, self.memory_limit, self.given, pairwise=data.is_pairwise)
+        if self.methods:
+            stages += self._scoring()
+        filtered = [method_to_json(method) for method in self.filtered]
+        if self.batches is not None:
+            stages += plan_combination(shape, filtered, self.batches, self.process)
+        if self.redundancy is not None:
+            stages += plan_redundancy(shape, filtered, self.redundancy, self.columns, self.scored_process)
+        if self.correlation is not None:
+            stages += plan_correlation(shape, self.correlation, self.columns, self.scored_process)
+        return with_weights(stages, shape.n_samples) if data.is_weighted else stages
+
+    @property
+    def _filter_scaling(self) -> str | None:
+        if self.redundancy is None or self.redundancy["measure"] is None:
+            return None
+        return without_zscore(self.redundancy["scaling"])
+
+    def _scoring(self) -> list[Stage]:
+        """Return the stages from the neighbor lists to the scores of all methods."""
+        shape, methods, process = self.data.shape, self.methods, self.process
+        weightings = graph_needs(list(methods))
+        widths = {name: k for name, (_, k) in self.lists.items()}
+        stages: list[Stage] = []
+        for name, k in dict.fromkeys((w.graph, w.n_neighbors) for w in weightings):
+            if name != GIVEN:
+                stages += plan_edges(shape.n_samples, name, k, process, widths[name])
+        streaming = [plan_weights(shape.n_samples, w, process, widths.get(w.graph)) for w in weightings]
+        beside = Objects("sums of each row", shape.n_samples, max(method.criterion.row_bytes for method in methods))
+        slabs = plan_scores(
+            shape,
+            [method_to_json(method) for method in methods],
+            weightings,
+            self.is_scaled,
+            self.columns,
+            (*process, beside),
+            widths,
+            label_bytes(methods, weightings, shape.n_samples),
+            pairwise=self.data.is_pairwise,
+        )
+        n_fields = sum(len(method.fields) for method in methods)
+        streaming.append(dataclasses.replace(slabs, bytes_written=8 * n_fields * shape.n_features))
+        stages += plan_streams(streaming, self.given, shape.n_samples, process)
+        return stages + self._finishes()
+
+    def _finishes(self) -> list[Stage]:
+        """Return the stages of the methods whose scores take more than one slab."""
+        shape, methods, data = self.data.shape, self.methods, self.data
+        single = [
+            stage
+            for method in methods
+            if (finish := method.finish) and finish not in ("rescaled", "svm")
+            for stage in plan_finish(shape, method_to_json(method), finish, self.columns, self.scored_process)
+        ]
+        limits = (self.scored_process, self.memory_limit, data.n_classes)
+        together = plan_rescaled(shape, methods, self.columns, *limits)
+        return single + together + plan_svm(shape, methods, *limits, data.n_labelled)
+
+
+def with_weights(stages: Sequence[Stage], n_samples: int) -> list[Stage]:
+    """Return the stages with what the weights of rows take, where their kinds read these."""
+    weights = (
+        Array("weights of rows", (n_samples,)),
+        Array("weights of the rows that count", (n_samples,)),
+        Array("which rows count, by number", (n_samples,), "int64"),
+    )
+    return [
+        stage.with_more(*weights, bytes_read=stage.bytes_read + stage.n_units * 8 * n_samples)
+        if kind_of(stage.kind).reads_weights
+        else stage
+        for stage in stages
+    ]
+
+
+def check_missing(policy: str, methods: Sequence[Method], *others: str) -> None:
+    """Raise :class:`JobError` for what needs every value of its rows, where "pairwise" leaves some of them missing.
+
+    Parameters
+    ----------
+    policy
+        What becomes of missing values.
+    methods
+        Methods, of which some may need every value.
+    others
+        What else does.
+    """
+    wanted = [*(f"method {method.label}" for method in methods if method.criterion.is_joint), *others]
+    if policy == "pairwise" and wanted:
+        msg = (
+            f"{wanted[0]} compares features, or rows, in all their values, and data.missing is pairwise, which leaves "
+            f"some missing: set data.missing: mean, or leave {wanted[0]} out."
+        )
+        raise JobError(msg)
+
+
+def label_bytes(methods: Sequence[Method], weightings: Sequence[Weighting], n_samples: int) -> int:
+    """Return what a scoring unit reads of labels: once for all methods, and once for each graph whose weights go by
+    them.
+    """
+    by_label = {(w.graph, w.n_neighbors) for w in weightings if w.labelled_factor != 1}
+    reads = any(method.criterion.needs_labels for method in methods) + len(by_label)
+    return 8 * reads * n_samples

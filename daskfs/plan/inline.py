@@ -1,0 +1,229 @@
+"""Scoring a matrix from Python: the same stages as a job's, on a store in memory, or on disk when X is not in
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.graph.given import Graph, store_graph
+from daskfs.graph.spec import GraphSpec
+from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.correlationspec import CorrelationSpec
+from daskfs.kernels.labels import Labels
+from daskfs.kernels.missing import filled_by_means, has_missing, observed
+from daskfs.kernels.moments import tree_moments
+from daskfs.kernels.scaling import row_norms, row_sums
+from daskfs.methods.registry import Method, check_labels
+from daskfs.plan.chain import Chain, Data, check_missing
+from daskfs.plan.lists import (
+    limited_lists,
+    longest_given,
+    needed_lists,
+)
+from daskfs.ranking.dropped import dropped_features, selectable
+from daskfs.ranking.tables import method_scores
+from daskfs.scores.distances import FeatureCorrelations, stored_feature_correlations
+from daskfs.stages.stage import Plan, Stage, digest, fingerprinted
+from daskfs.store import layout
+from daskfs.store.context import Context, put_beside, put_labels
+from daskfs.store.finite import check_finite
+from daskfs.store.store import Store
+from daskfs.store.tiles import Shape, TileInfo, Tiles
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+def memory_context(
+    X: np.ndarray | sp.csr_matrix, labels: Labels | None, weights: np.ndarray | None = None, missing: str = "refuse"
+) -> Context:
+    """Return a context whose tiles are a matrix in memory; nothing is copied or written.
+
+    Parameters
+    ----------
+    X
+        Dense or CSR; under the policy "mean" its missing values are filled in their place, where they may be.
+    labels, weights
+        Of its rows.
+    missing
+        What becomes of NaN: "refuse", "mean" or "pairwise", as ``data.missing`` of a job says.
+    """
+    check_finite(X, 0, None, "X", may_miss=missing != "refuse")
+    if missing == "mean":
+        X = filled_by_means(X)
+    fill, facts = None, {}
+    if missing == "pairwise" and has_missing(X):
+        known = observed(X)
+        fill = np.stack([known.values(X.shape[0], X.dtype), known.missing])
+        facts["missing"] = {"policy": missing, "total": int(known.missing.sum())}
+    check_finite(X, 0, None, "X", may_miss=fill is not None)
+    n_samples, n_features = X.shape
+    sparse = is_sparse(X)
+    shape = Shape(
+        n_samples, n_features, X.dtype.name, sparse, int(X.nnz) if is_sparse(X) else None, n_samples, n_features
+    )
+    store = _LazyMoments(X)
+    if fill is not None:
+        store.put_array(layout.FILL, fill)
+    task, classes = (labels.task, labels.classes) if labels is not None else (None, ())
+    put_labels(store, labels)
+    put_beside(store, "weights", weights)
+    info = TileInfo(shape, "memory", "memory", None, task, classes, facts=facts)
+    return Context(store, Tiles(store, info, X))
+
+
+class _LazyMoments(Store):
+    """A store in memory that takes moments, norms and sums of a matrix only when a scaling asks for them."""
+
+    def __init__(self, X: np.ndarray | sp.csr_matrix) -> None:
+        super().__init__(None)
+        self._X = X
+
+    def open(self, name: str) -> Any:
+        """Return an array, computing moments, norms or sums at the first call."""
+        if name == layout.COLUMNS and name not in self._memory:
+            m = tree_moments(self._X)
+            self.put_array(name, np.stack([m.mean, m.variance, *m.extremes, np.full_like(m.mean, np.nan)]))
+        elif name == layout.ROW_NORMS and name not in self._memory:
+            self.put_array(name, row_norms(self._X))
+        elif name == layout.ROW_SUMS and name not in self._memory:
+            self.put_array(name, row_sums(self._X))
+        return super().open(name)
+
+
+def data_of(context: Context, labels: Labels | None = None) -> Data:
+    """Return the sizes of the tiles of a context."""
+    counts = (None, None) if labels is None else (len(labels.classes), int(labels.is_labelled.sum()))
+    tiles = context.tiles
+    return Data(tiles.shape, tiles.missing_policy, tiles.scales.is_weighted, *counts)
+
+
+def score_features(
+    context: Context,
+    methods: Sequence[Method],
+    labels: Labels | None,
+    given: Graph | None = None,
+    client: Client | None = None,
+    *,
+    known: Mapping[str, tuple[np.ndarray, np.ndarray]] = MappingProxyType({}),
+    memory_limit: int | None = None,
+) -> dict[str, np.ndarray]:
+    """Return the fields of each method over all features, shape (n_fields, n_features), by label.
+
+    Parameters
+    ----------
+    context
+        Tiles and a store for what follows from them.
+    methods
+        Methods to score.
+    labels
+        Labels, checked against what the methods need.
+    given
+        A graph that is not to be found.
+    client
+        Runs the units; needs a store on disk.
+    known
+        Neighbor lists over X that are there already, indices and distances by name, at least as long as needed.
+    memory_limit
+        Of the process, bytes; None where nobody planned.
+    """
+    for method in methods:
+        check_labels(method.criterion, method.label, labels, context.weights())
+    n_samples = context.tiles.shape.n_samples
+    lists = needed_lists(methods, n_samples)
+    if given is not None:
+        lists = limited_lists(lists, given)
+    check_missing(context.tiles.missing_policy, methods)
+    chain = Chain(
+        data_of(context, labels),
+        methods,
+        lists,
+        frozenset(known),
+        given,
+        is_stored=True,
+        memory_limit=memory_limit,
+        base=(),
+    )
+    stages = chain.stages()
+    for name, (indices, distances) in known.items():
+        context.store.put_array(layout.KNN_INDICES.format(name), indices)
+        context.store.put_array(layout.KNN_DISTANCES.format(name), distances)
+    if given is not None:
+        store_graph(context.store, given, n_samples, longest_given(lists, given))
+    run_all(context, stages, client)
+    return {m.label: context.store.open(layout.SCORES.format(m.label))[...] for m in methods}
+
+
+def filter_features(
+    context: Context, method: Method, wanted: Mapping[str, Any], names: Sequence[str], client: Client | None = None
+) -> tuple[np.ndarray, list[tuple[int, str]]]:
+    """Walk down the ranking of a method that :func:`score_features` scored in the same context.
+
+    Parameters
+    ----------
+    context, client
+        As there.
+    method
+        The method.
+    wanted
+        As :func:`daskfs.ranking.plan.plan_redundancy` takes it.
+    names
+        Of all features.
+
+    Returns
+    -------
+    kept, dropped
+        Features that may be selected, best first, int64; and features that may not, with the reason, by rank.
+    """
+    check_missing(context.tiles.missing_policy, [], *(["a filter of redundant features"] if wanted["measure"] else []))
+    chain = Chain(data_of(context), redundancy=wanted, filtered=[method], base=())
+    run_all(context, chain.stages(), client)
+    table = method_scores(context.store, method)
+    kept = selectable(context.store, method, table, filtered=True)
+    return kept, dropped_features(context.store, method, table, names)
+
+
+def find_correlations(context: Context, spec: CorrelationSpec, client: Client | None = None) -> FeatureCorrelations:
+    """Return the distance correlations of all features with each other."""
+    check_missing(context.tiles.missing_policy, [], "distance correlation")
+    run_all(context, Chain(data_of(context), correlation=spec, base=()).stages(), client)
+    return stored_feature_correlations(context, spec)
+
+
+def find_lists(
+    context: Context, spec: GraphSpec, k: int, client: Client | None = None
+) -> tuple[np.ndarray, np.ndarray, float | None]:
+    """Return neighbour lists (indices, distances), each (n_samples, k), and the estimated recall, None for an exact
+    search.
+    """
+    store = context.store
+    run_all(context, Chain(data_of(context), lists={spec.name: (spec, k)}, base=()).stages(), client)
+    recall = store.read_json(layout.RECALL_SUMMARY.format(spec.name))
+    indices, distances = (
+        store.open(layout.KNN_INDICES.format(spec.name))[...].astype(np.int64),
+        store.open(layout.KNN_DISTANCES.format(spec.name))[...],
+    )
+    return indices, distances, recall["value"] if recall else None
+
+
+def run_all(context: Context, stages: Sequence[Stage], client: Client | None) -> None:
+    """Run all units of some stages: on a cluster, or in this process."""
+    from daskfs.execution.pool import Pool
+    from daskfs.execution.waves import ignore_unit, pending_units, run_stages
+    from daskfs.stages.units import create_arrays
+
+    stages = fingerprinted(stages, context.tiles.info.fingerprint)
+    identity = digest(stages[-1].fingerprint, context.store.url)
+    if context.store.root is not None:
+        context.store.ledger.begin()
+        plan = Plan(context.tiles.store.url, tuple(stages), identity)
+        context.store.write_json(layout.PLAN_JSON, plan.to_json())
+    # what an earlier call has made in the same store stays
+    create_arrays(context, [stage for stage in stages if pending_units(context, stage, stages)])
+    run_stages(context, stages, Pool(client), identity, ignore_unit)

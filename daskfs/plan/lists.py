@@ -1,0 +1,141 @@
+"""Which neighbor lists the methods of a job stand on, and the stages that find them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from daskfs.errors import InputError, JobError
+from daskfs.graph.engine import resolved
+from daskfs.graph.given import Graph, NeighborLists
+from daskfs.graph.plan import plan_lists
+from daskfs.graph.spec import GraphSpec, Lists, MixedGraph
+from daskfs.kernels.scaling import ends_with
+from daskfs.methods.registry import Method
+from daskfs.stages.cost import DESCENT, Cost, available_bytes
+from daskfs.stages.stage import Stage
+from daskfs.store.tiles import Shape
+
+
+def needed_lists(
+    methods: Sequence[Method], n_samples: int, complete: Callable[[GraphSpec], GraphSpec] = lambda spec: spec
+) -> dict[str, tuple[Lists, int]]:
+    """Return the neighbor lists that the methods stand on, with the largest number of neighbors, by name; those over X
+    first, as others are made from them.
+
+    Parameters
+    ----------
+    methods
+        The methods.
+    n_samples
+        Number of rows of X.
+    complete
+        Adds to a spec of lists over X how they are to be searched.
+    """
+    found: dict[str, tuple[Lists, int]] = {}
+    for method in methods:
+        for name, (lists, k) in method.parameters.lists(n_samples).items():
+            if isinstance(lists, GraphSpec):
+                lists = complete(lists)
+            elif isinstance(lists, MixedGraph):
+                lists = dataclasses.replace(lists, base=complete(lists.base))
+            found[name] = (lists, max(k, found.get(name, (lists, 0))[1]))
+    return dict(sorted(found.items(), key=lambda item: not isinstance(item[1][0], GraphSpec)))
+
+
+def plan_all_lists(
+    shape: Shape,
+    lists: Mapping[str, tuple[Lists, int]],
+    memory_limit: int | None,
+    given: Graph | None = None,
+    *,
+    pairwise: bool = False,
+) -> list[Stage]:
+    """Stages of all neighbor lists of :func:`needed_lists` that are to be found: those over X are not where a graph is
+    given; :class:`InputError` where the rows cannot serve. `pairwise` says that values may be missing, and distances
+    are over what both rows have.
+    """
+    stages: list[Stage] = []
+    widths = {name: k for name, (_, k) in lists.items()}
+    for wanted, k in lists.values():
+        if isinstance(wanted, GraphSpec):
+            if given is not None:
+                continue
+            check_neighbors(k or 1, shape.n_samples)
+            check_sparse(wanted, shape.is_sparse)
+        stages += plan_lists(shape, wanted, k, memory_limit, widths, pairwise=pairwise)
+    return stages
+
+
+def limited_lists(lists: Mapping[str, tuple[Lists, int]], given: Graph) -> dict[str, tuple[Lists, int]]:
+    """Return the lists with those over X no longer than lists from outside are."""
+    longest = given.n_neighbors if isinstance(given, NeighborLists) else None
+    return {
+        name: (wanted, min(k, longest) if longest and isinstance(wanted, GraphSpec) else k)
+        for name, (wanted, k) in lists.items()
+    }
+
+
+def longest_given(lists: Mapping[str, tuple[Lists, int]], given: Graph) -> int:
+    """Return how much of each list from outside is needed; 0 of a matrix."""
+    return lists[given.name][1] if isinstance(given, NeighborLists) else 0
+
+
+def descent_cost(
+    lists: Mapping[str, tuple[Lists, int]], shape: Shape, memory_limit: int | None, *, pairwise: bool = False
+) -> Cost:
+    """Return what compiling NN-descent adds to a process for good, where any of the lists over X is searched by it."""
+    available = available_bytes(memory_limit)
+    engines = {
+        resolved(spec, shape, available, k=k, pairwise=pairwise).engine
+        for spec, k in lists.values()
+        if isinstance(spec, GraphSpec)
+    }
+    return (DESCENT,) if "pynndescent" in engines else ()
+
+
+def check_neighbors(k: int, n_samples: int) -> None:
+    """Raise :class:`InputError` unless every row has k others."""
+    if k >= n_samples:
+        msg = f"n_neighbors is {k}, and X has n_samples={n_samples} rows: at most {n_samples - 1} neighbors exist."
+        raise InputError(msg)
+
+
+def check_sparse(spec: GraphSpec, is_sparse: bool) -> None:
+    """Raise :class:`InputError` for z-scores under cosine of sparse rows, which cannot be centered and stay sparse."""
+    if is_sparse and spec.metric == "cosine" and ends_with(spec.scaling, "zscore"):
+        msg = f"metric 'cosine' with scaling '{spec.scaling}' needs dense X: sparse rows cannot be centered."
+        raise InputError(msg)
+
+
+def check_pairwise(policy: str, lists: Mapping[str, tuple[Lists, int]]) -> None:
+    """Raise :class:`JobError` for lists over X that are not found where values are missing and nothing is to stand for
+    them.
+
+    Parameters
+    ----------
+    policy
+        What becomes of missing values.
+    lists
+        Lists that are to be found, as :func:`needed_lists` has them.
+    """
+    if policy != "pairwise":
+        return
+    remedy = "or set data.missing: mean"
+    for wanted, _ in lists.values():
+        spec = wanted.base if isinstance(wanted, MixedGraph) else wanted
+        if not isinstance(spec, GraphSpec):
+            continue
+        if spec.metric == "cosine":
+            msg = (
+                "graph.metric is cosine, and under data.missing: pairwise distances are Euclidean, over the features "
+                "that both rows have: set graph.metric: euclidean, with transform.graph: unit where the lengths of "
+                f"rows should not count, {remedy}."
+            )
+            raise JobError(msg)
+        if spec.engine == "pynndescent":
+            msg = (
+                "graph.engine is pynndescent, which finds few of the neighbors where data.missing is pairwise: set "
+                f"graph.engine: auto, exact or cells, {remedy}."
+            )
+            raise JobError(msg)

@@ -1,0 +1,47 @@
+"""Which scalings take statistics of rescaled values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from daskfs.graph.spec import GraphSpec, Lists, MixedGraph
+from daskfs.kernels.scaling import Scaling, ends_with, steps_of
+from daskfs.methods.registry import Method
+
+
+def asked_scalings(
+    methods: Sequence[Method],
+    lists: Mapping[str, tuple[Lists, int]],
+    beside: Iterable[Scaling | None] = (),
+    *,
+    weighted: bool = False,
+) -> tuple[Scaling, ...]:
+    """Return the scalings whose statistics are taken in a pass of their own, in the order of their names.
+
+    "zscore" asks for moments, wherever it is, after another step or of rows that have weights. "unit" asks for norms
+    where some columns of all rows are at hand, as for scores; the graph sees whole rows, which say their norms
+    themselves.
+
+    Parameters
+    ----------
+    methods
+        Their columns are rescaled.
+    lists
+        Neighbor lists that are to be found, by name.
+    beside
+        Scalings of columns that something else compares.
+    weighted
+        Whether rows have weights.
+    """
+    by_rows: set[Scaling | None] = set()
+    for wanted, _ in lists.values():
+        over_rows = wanted.base if isinstance(wanted, MixedGraph) else wanted
+        if isinstance(over_rows, GraphSpec):
+            by_rows.add(over_rows.scaling)
+    by_rows |= {getattr(method.parameters, "graph_scaling", None) for method in methods if method.finish == "trade-off"}
+    by_columns = {method.parameters.score_scaling for method in methods} | set(beside)
+    asked = {scaling for scaling in by_rows if ends_with(scaling, "zscore")} | by_columns
+    several = {scaling for scaling in asked if scaling and steps_of(scaling).first and steps_of(scaling).last}
+    if weighted:
+        several |= {"zscore"} & asked
+    return tuple(sorted(several))

@@ -1,1 +1,0 @@
-"""From a job and its data to a plan."""

@@ -1,0 +1,127 @@
+"""Scores of features that are pixels, as images: bright where a feature is relevant."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from daskfs.methods.registry import Method
+from daskfs.ranking.dropped import selectable
+from daskfs.ranking.tables import method_scores
+from daskfs.scores.slab import methods_from
+from daskfs.stages.cost import Cost, Fixed, MiB, Objects
+from daskfs.stages.kind import StageKind
+from daskfs.store import layout
+from daskfs.store.context import Context
+
+Order = Literal["C", "F"]
+
+EXCLUDED = -1
+"""Level of a pixel that has no rank."""
+BETWEEN = -2
+"""Level of what lies between two images."""
+OFF = 48
+"""Level of a pixel that is not selected."""
+ON = 208
+"""Level of a pixel that is selected; it must stand out against the page, too."""
+EXCLUDED_COLOR = (213, 94, 0)
+SIDE = 256
+"""An image in a PNG file is about this wide or high at least, in pixels."""
+GRID = 96
+"""More rows or columns than this are averaged in the report, not in the files."""
+
+
+def write_images(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Write an image of the scores of each method, and one of its first features."""
+    del unit
+    store, filtered = context.store, bool(parameters.get("filtered"))
+    shape, order = tuple(parameters["image_shape"]), parameters["image_order"]
+    for method in methods_from(parameters["methods"]):
+        table = method_scores(store, method)
+        chosen = selectable(store, method, table, filtered=filtered)
+        scores = score_levels(method, table, shape, order)
+        first = selected_levels(chosen, parameters["sizes"], shape, order)
+        store.write_bytes(layout.SCORE_IMAGE.format(method.label), png(scores, max(shape)))
+        store.write_bytes(layout.SELECTED_IMAGE.format(method.label), png(first, max(shape)))
+
+
+def score_levels(method: Method, table: np.ndarray, shape: tuple[int, ...], order: Order) -> np.ndarray:
+    """Return gray levels of the pixels, shape `shape`, int64: from 0 for the worst score to 255 for the best, and
+    :data:`EXCLUDED`.
+
+    Where scores do not compare, as of a method that eliminates features round by round, ranks take their place.
+    """
+    excluded = method.is_excluded(table)
+    scores = table[0]
+    if method.ranked_by:
+        place = np.empty(scores.size)
+        place[method.order(table)] = np.arange(scores.size)
+        relevance = -place
+    else:
+        relevance = -scores if method.direction == "ascending" else scores
+    known = ~excluded & np.isfinite(relevance)
+    low, high = (relevance[known].min(), relevance[known].max()) if known.any() else (0.0, 0.0)
+    relevance = np.clip(np.where(np.isnan(relevance), low, relevance), low, high)
+    # halves first: the range of the largest numbers is infinite
+    share = (relevance / 2 - low / 2) / (high / 2 - low / 2) if high > low else np.ones(scores.size)
+    levels = np.where(excluded, EXCLUDED, np.rint(255 * share)).astype(np.int64)
+    return levels.reshape(shape, order=order)
+
+
+def selected_levels(chosen: np.ndarray, sizes: Sequence[int], shape: tuple[int, ...], order: Order) -> np.ndarray:
+    """Return gray levels of images side by side, one for each number of features."""
+    parts: list[np.ndarray] = []
+    for size in sizes:
+        levels = np.full(shape[0] * shape[1], OFF, dtype=np.int64)
+        levels[chosen[:size]] = ON
+        between = [np.full((shape[0], max(1, shape[1] // 16)), BETWEEN)] if parts else []
+        parts += [*between, levels.reshape(shape, order=order)]
+    return np.concatenate(parts, axis=1)
+
+
+def png(levels: np.ndarray, side: int) -> bytes:
+    """Return levels as a PNG file, each pixel as a square; `side` is the longer side of one image, in pixels."""
+    from matplotlib.image import imsave
+
+    times = max(1, SIDE // side)
+    colors = np.zeros((*levels.shape, 4), dtype=np.uint8)
+    colors[..., :3] = np.maximum(levels, 0)[..., None]
+    colors[..., 3] = np.where(levels == BETWEEN, 0, 255)
+    colors[levels == EXCLUDED, :3] = EXCLUDED_COLOR
+    buffer = io.BytesIO()
+    large = colors.repeat(times, axis=0).repeat(times, axis=1)
+    imsave(buffer, large, format="png", metadata={"Software": None})  # type: ignore[dict-item]
+    return buffer.getvalue()
+
+
+def for_report(levels: np.ndarray) -> list[list[int]]:
+    """Return levels as the report draws them: averages of squares where there are many pixels."""
+    step = -(-max(levels.shape[0], levels.shape[1] // 4) // GRID)
+    if step == 1:
+        found: list[list[int]] = levels.tolist()
+        return found
+    rows = []
+    for top in range(0, levels.shape[0], step):
+        row = []
+        for left in range(0, levels.shape[1], step):
+            part = levels[top : top + step, left : left + step]
+            ranked = part[part >= 0]
+            row.append(int(np.rint(ranked.mean())) if ranked.size else int(part.max()))
+        rows.append(row)
+    return rows
+
+
+MATPLOTLIB = Fixed("matplotlib, which writes images", 96 * MiB)
+FEATURE_BYTES = 600
+"""A feature in tables and images."""
+
+
+def images_cost(n_features: int, process: Cost) -> Cost:
+    """Return what the unit holds."""
+    return (*process, MATPLOTLIB, Objects("features in tables and images", n_features, FEATURE_BYTES))
+
+
+SCORE_IMAGES_STAGE = StageKind("score-images", __name__, write_images, images_cost)

@@ -1,0 +1,145 @@
+"""From a job over data with batches to the jobs of its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError, JobError
+from daskfs.graph.spec import GraphSpec
+from daskfs.job.blocks import DataBlock, OutputBlock, SelectBlock
+from daskfs.job.job import Job
+from daskfs.kernels.labels import Labels
+from daskfs.methods.registry import Method, check_labels
+from daskfs.places import place
+from daskfs.plan.lists import check_neighbors, needed_lists
+from daskfs.ranking.batches import check_batch_size
+from daskfs.store import layout
+from daskfs.store.context import Context, open_tiles
+from daskfs.store.store import Store
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch.
+
+    Parameters
+    ----------
+    number, name
+        Its own.
+    n_rows, n_labelled, classes
+        How many rows it has, how many of them have a label, and how many each class.
+    methods
+        Labels of the methods that it serves.
+    left_out
+        Why it serves others not, by label.
+    """
+
+    number: int
+    name: str
+    n_rows: int
+    n_labelled: int
+    classes: dict[str, int]
+    methods: tuple[str, ...]
+    left_out: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything, JSON-able."""
+        return asdict(self) | {"methods": list(self.methods)}
+
+
+def check_batches(job: Job) -> None:
+    """Raise :class:`JobError` for what does not go with batches."""
+    if job.graph.precomputed is not None:
+        msg = (
+            "graph.precomputed is a graph of all rows, and batches have one each, of their own rows: leave out "
+            "graph.precomputed or data.batch."
+        )
+        raise JobError(msg)
+
+
+def find_batches(job: Job, tiles_url: str) -> list[Batch]:
+    """Return the batches of finished tiles.
+
+    A batch of too few rows for a method's neighbors, or whose labels are missing or all of one class where the method
+    needs some, is left out for that method.
+
+    Raises
+    ------
+    InputError
+        Where a method has no batch left, naming one and why.
+    """
+    context = Context(Store(None), open_tiles(tiles_url))
+    described, codes = context.tiles.info.facts["batch"], context.batches()
+    assert codes is not None
+    labels, weights = context.labels(), context.weights()
+    methods = job.make_methods(context.tiles.info.task)
+    found = []
+    for number, name in enumerate(described["names"]):
+        rows = np.flatnonzero(codes == number)
+        own = None if labels is None else labels.of_rows(rows)
+        left_out = {}
+        for method in methods:
+            try:
+                _check_serves(job, method, own, None if weights is None else weights[rows], rows.size)
+            except InputError as error:
+                left_out[method.label] = str(error)
+        served = tuple(method.label for method in methods if method.label not in left_out)
+        found.append(Batch(number, name, int(rows.size), *_counts(own), served, left_out))
+    for method in methods:
+        if not any(method.label in batch.methods for batch in found):
+            first = found[0]
+            msg = f"no batch serves method {method.label}; batch '{first.name}': {first.left_out[method.label]}"
+            raise InputError(msg)
+    return found
+
+
+def _check_serves(job: Job, method: Method, labels: Labels | None, weights: np.ndarray | None, n_rows: int) -> None:
+    check_batch_size(n_rows)
+    check_labels(method.criterion, method.label, labels, weights)
+    for lists, k in needed_lists([method], n_rows, job.completed).values():
+        if isinstance(lists, GraphSpec):
+            check_neighbors(k or 1, n_rows)
+
+
+def _counts(labels: Labels | None) -> tuple[int, dict[str, int]]:
+    if labels is None:
+        return 0, {}
+    known = labels.values[labels.is_labelled]
+    counts = np.bincount(known.astype(np.int64), minlength=len(labels.classes)) if labels.classes else ()
+    return int(known.size), dict(zip(labels.classes, map(int, counts), strict=True))
+
+
+def batch_url(run_url: str, number: int) -> str:
+    """Return where the run of a batch lies."""
+    return str(place(run_url) / layout.BATCH_RUN.format(number))
+
+
+def batch_jobs(job: Job, run_url: str, tiles_url: str, batches: Sequence[Batch]) -> dict[str, Job]:
+    """Return the jobs of the batches that serve any method, by their names."""
+    task = open_tiles(tiles_url).info.task
+    members = [member for block in job.methods for member, _ in block.members()]
+    labels = [method.label for method in job.make_methods(task)]
+    jobs = {}
+    for batch in batches:
+        if not batch.methods:
+            continue
+        chosen = tuple(
+            member.model_copy(update={"label": label})
+            for member, label in zip(members, labels, strict=True)
+            if label in batch.methods
+        )
+        title = f"{job.output.title}: batch {batch.name}" if job.output.title else None
+        jobs[batch.name] = job.model_copy(
+            update={
+                "data": DataBlock(source=tiles_url, only_batch=batch.name),
+                "methods": chosen,
+                "select": SelectBlock(n_features=job.select.n_features),
+                "evaluate": None,
+                "output": OutputBlock(path=batch_url(run_url, batch.number), title=title),
+            }
+        )
+    return jobs

@@ -1,0 +1,432 @@
+"""Several runs held against each other: average ranks over data sets, and paired differences on each.
+
+On every data set a method comes down to one number, the mean of one metric of one model: over draws, folds, amounts of
+labels, and the numbers of features that every method has there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from daskfs.errors import InputError, JobError, StoreError, nearest
+from daskfs.evaluation.modelspec import ModelSpec, Setting, metrics_of
+from daskfs.evaluation.significance import alike, average_ranks, friedman, nemenyi, rank_table
+from daskfs.evaluation.tables import ColumnType, Table, read_table, write_table
+from daskfs.job.base import Block
+from daskfs.job.checks import checked
+from daskfs.job.job import LABEL_BYTES
+from daskfs.job.methods import check_names
+from daskfs.places import place, place_to_write, relative_name
+from daskfs.runs.rundir import locked, read_manifest
+from daskfs.stages.stage import Plan
+from daskfs.store import layout
+from daskfs.store.store import Store
+from daskfs.version import __version__
+
+Row = Mapping[str, Any]
+
+
+class CompareBlock(Block):
+    """The number that a method comes down to on a data set."""
+
+    model: str | None = Field(None, description="Label of a model. null: the first one that all runs have.")
+    metric: str | None = Field(None, description="null: the first one of the model, on each data set.")
+    n_selected: PositiveInt | None = Field(None, description="null: the mean over all numbers of features.")
+    setting: Setting | None = Field(None, description="null: inductive where all runs are evaluated so.")
+
+
+RANK_COLUMNS: Mapping[str, ColumnType] = {"method": "string", "average_rank": "float64", "n_data_sets": "int64"}
+MEAN_COLUMNS: Mapping[str, ColumnType] = {
+    "data_set": "string",
+    "method": "string",
+    "setting": "string",
+    "model": "string",
+    "metric": "string",
+    "mean": "float64",
+    "rank": "float64",
+    "higher_is_better": "bool",
+}
+DIFFERENCE_COLUMNS: Mapping[str, ColumnType] = {
+    "data_set": "string",
+    "setting": "string",
+    "model": "string",
+    "metric": "string",
+    "n_classes": "int64",
+    "labels": "float64",
+    "n_selected": "int64",
+    "best": "string",
+    "other": "string",
+    "difference": "float64",
+    "low": "float64",
+    "high": "float64",
+    "p_value": "float64",
+    "n_pairs": "int64",
+    "higher_is_better": "bool",
+}
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A finished run with an evaluation, under the name of its data set."""
+
+    name: str
+    store: Store
+    manifest: dict[str, Any]
+    parameters: Mapping[str, Any]
+    summary: list[dict[str, Any]]
+
+    @property
+    def models(self) -> dict[str, ModelSpec]:
+        """Its models by label, in the order of the job."""
+        return {spec.label: spec for spec in map(ModelSpec.from_json, self.parameters["models"])}
+
+    @property
+    def settings(self) -> set[str]:
+        """Settings that it has values of."""
+        return {str(row["setting"]) for row in self.summary}
+
+    @property
+    def methods(self) -> list[str]:
+        """Labels of its methods, in the order of the job, without the baselines that the evaluation adds."""
+        labels = [str(method["label"]) for method in self.parameters["methods"]]
+        return [label for label in labels if label != self.parameters.get("chance")]
+
+
+def evaluated(name: str, url: str) -> Evaluated:
+    """Open a finished run; :class:`StoreError` or :class:`InputError` where there is none, or it has no evaluation."""
+    store = Store(place(url))
+    manifest = read_manifest(store)
+    if manifest["status"] != "done":
+        msg = f"the run in {store.url} is not finished: 'daskfs status {store.url}' shows how far it is."
+        raise StoreError(msg)
+    plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
+    stages = [stage for stage in plan.stages if stage.name == "evaluate"]
+    summary = read_table(store, "evaluation_summary")
+    if not stages or not summary:
+        msg = f"the run in {store.url} has no evaluation to compare by: its job needs evaluate, and labels."
+        raise InputError(msg)
+    return Evaluated(name, store, manifest, stages[0].parameters, summary)
+
+
+# ------------------------------------------------------------------------------------------------- one number for each
+@dataclass(frozen=True)
+class _Judged:
+    """A data set with the mean of each method that has one, and what they are means of."""
+
+    run: Evaluated
+    setting: str
+    model: str
+    metric: str
+    higher_is_better: bool
+    means: dict[str, float]
+    notes: list[str]
+
+    @property
+    def best(self) -> str:
+        pick = max if self.higher_is_better else min
+        return pick(self.means, key=lambda label: self.means[label])
+
+    @property
+    def own(self) -> tuple[str, str, str, str]:
+        return (self.run.name, self.setting, self.model, self.metric)
+
+
+def _judged(run: Evaluated, setting: str, model: str, wanted: Mapping[str, Any]) -> _Judged:
+    task, notes = run.manifest["data"]["task"], []
+    # the usual metrics of a model were others in earlier versions
+    known = list(dict.fromkeys(str(row["metric"]) for row in run.summary if row["model"] == model))
+    known = known or list(metrics_of(run.models[model], task))
+    metric = wanted["metric"] or known[0]
+    if metric not in known:
+        notes.append(f"{run.name} is judged by {known[0]}: model {model} has no {metric} there.")
+        metric = known[0]
+    place = (setting, model, metric)
+    rows = [row for row in run.summary if (row["setting"], row["model"], row["metric"]) == place]
+    rows = [row for row in rows if row["method"] in run.methods]
+    cells: dict[tuple[Any, Any], dict[str, dict[int, float]]] = {}
+    for row in rows:
+        if row["n_selected"] is not None:
+            of_method = cells.setdefault((row["n_classes"], row["labels"]), {}).setdefault(row["method"], {})
+            of_method[row["n_selected"]] = float(row["mean"])
+    labels = dict.fromkeys(method for of_cell in cells.values() for method in of_cell)
+    whole = [label for label in labels if all(label in of_cell for of_cell in cells.values())]
+    notes += [
+        f"{run.name}: {label} has no values with some of the amounts of labels or classes, and is left out."
+        for label in labels
+        if label not in whole
+    ]
+    sizes = _common_sizes(run, cells, whole, wanted["n_selected"], notes)
+    means = {
+        label: float(np.mean([[of_cell[label][n] for n in sizes] for of_cell in cells.values()])) for label in whole
+    }
+    if not means:
+        msg = f"{run.name}: no method has a value of {metric} by {model} to compare: see {run.store.url}."
+        raise InputError(msg)
+    return _Judged(run, setting, model, metric, bool(rows[0]["higher_is_better"]), means, notes)
+
+
+def _common_sizes(
+    run: Evaluated,
+    cells: Mapping[Any, Mapping[str, Mapping[int, float]]],
+    labels: Sequence[str],
+    wanted: int | None,
+    notes: list[str],
+) -> list[int]:
+    """Return the numbers of features that all methods have values at, or the one that is wanted."""
+    found = [set(of_cell[label]) for of_cell in cells.values() for label in labels]
+    every, common = sorted(set().union(*found)), sorted(set.intersection(*found)) if found else []
+    if wanted is not None and wanted not in common:
+        msg = (
+            f"compare.n_selected is {wanted}, and on {run.name} the methods have values at "
+            f"{', '.join(map(str, common)) or 'no number of'} features."
+        )
+        raise JobError(msg)
+    if wanted is not None:
+        return [wanted]
+    if found and not common:
+        msg = f"{run.name}: the methods have values at no number of features that they share."
+        raise InputError(msg)
+    if common != every:
+        notes.append(f"{run.name} is compared at {', '.join(map(str, common))} features, which every method has there.")
+    return common
+
+
+def _common_model(runs: Sequence[Evaluated], wanted: str | None) -> str:
+    shared = [label for label in runs[0].models if all(label in run.models for run in runs)]
+    if wanted is not None and wanted not in shared:
+        known = tuple(dict.fromkeys(label for run in runs for label in run.models))
+        msg = f"compare.model is '{wanted}', and not every run has it.{nearest(wanted, known)} All have: {shared}."
+        raise JobError(msg)
+    if not shared:
+        each = "; ".join(f"{run.name}: {', '.join(run.models)}" for run in runs)
+        msg = f"no model judges every run ({each})."
+        raise JobError(msg)
+    return wanted or shared[0]
+
+
+def _common_setting(runs: Sequence[Evaluated], wanted: str | None) -> str:
+    shared = [name for name in ("inductive", "transductive") if all(name in run.settings for run in runs)]
+    if wanted is not None and wanted not in shared:
+        msg = f"compare.setting is {wanted}, and not every run has it."
+        raise JobError(msg)
+    if not shared:
+        each = "; ".join(f"{run.name}: {', '.join(sorted(run.settings))}" for run in runs)
+        msg = (
+            f"transductive and inductive values are not compared with each other, and no run has the others' ({each})."
+        )
+        raise JobError(msg)
+    return wanted or shared[0]
+
+
+# ------------------------------------------------------------------------------------------------------ all data sets
+def compare(
+    runs: Sequence[Evaluated],
+    output: Store,
+    wanted: Mapping[str, Any],
+    *,
+    title: str | None = None,
+    notes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Compare finished runs: write the tables and the page, and return what the page shows.
+
+    Parameters
+    ----------
+    runs
+        One for each data set.
+    output
+        Where the tables go.
+    wanted
+        ``model``, ``metric``, ``n_selected`` and ``setting`` to go by; None for the first model that all runs have, its
+        first metric on each data set, all numbers of features, and the inductive setting where all runs have it.
+    title
+        Of the page.
+    notes
+        What else the page should say.
+    """
+    model, setting = _common_model(runs, wanted["model"]), _common_setting(runs, wanted["setting"])
+    judged = [_judged(run, setting, model, wanted) for run in runs]
+    methods = list(dict.fromkeys(label for one in judged for label in one.run.methods))
+    table = np.array([[one.means.get(label, np.nan) for label in methods] for one in judged])
+    table *= np.array([[1.0 if one.higher_is_better else -1.0] for one in judged])
+    ranked = average_ranks(table, methods)
+    summary: dict[str, Any] = {
+        "title": title,
+        "version": __version__,
+        "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "model": model,
+        "setting": setting,
+        "n_selected": wanted["n_selected"],
+        "average_ranks": [
+            {"method": label, "average_rank": float(rank)}
+            for label, rank in zip(ranked.methods, ranked.ranks, strict=True)
+        ],
+        "friedman": None,
+        "critical_difference": None,
+        "alike": [],
+        "data_sets": [_described(one, _ranks_on(one), output) for one in judged],
+        "notes": [*notes, *(text for one in judged for text in one.notes), *ranked.notes],
+    }
+    if len(runs) > 1 and len(ranked.methods) > 1:
+        columns = [methods.index(label) for label in ranked.methods]
+        difference = nemenyi(len(ranked.methods), len(runs))
+        tested = asdict(friedman(table[:, columns]))
+        # JSON knows no infinite number, which F is where all data sets have one order
+        summary["friedman"] = {key: value if np.isfinite(value) else None for key, value in tested.items()}
+        summary["critical_difference"] = difference
+        summary["alike"] = [list(pair) for pair in alike(ranked.ranks, difference)]
+    else:
+        summary["notes"].append(
+            "Ranks are tested over two data sets and two methods that have values on both, at least."
+        )
+    _write_tables(output, judged, summary)
+    return summary
+
+
+def _ranks_on(one: _Judged) -> dict[str, float]:
+    values = np.array([list(one.means.values())])
+    ranks = rank_table(values, higher_is_better=one.higher_is_better)[0]
+    return dict(zip(one.means, ranks.tolist(), strict=True))
+
+
+def _described(one: _Judged, ranks: Mapping[str, float], output: Store) -> dict[str, Any]:
+    data = one.run.manifest["data"]
+    report = one.run.store.path(layout.REPORT_HTML)
+    return {
+        "name": one.run.name,
+        "run": one.run.store.url,
+        "report": relative_name(report, output.path("")),
+        **{key: data[key] for key in ("source", "n_samples", "n_features", "task")},
+        "model": one.model,
+        "metric": one.metric,
+        "higher_is_better": one.higher_is_better,
+        "best": one.best,
+        "means": [
+            {"method": label, "mean": one.means.get(label), "rank": ranks.get(label)} for label in one.run.methods
+        ],
+        "differences": _differences(one),
+    }
+
+
+def _differences(one: _Judged) -> list[dict[str, Any]]:
+    """Return the run's paired differences between its best method and every other, over all numbers of features."""
+    found = []
+    for row in read_table(one.run.store, "comparisons"):
+        names = (row["method"], row["other"])
+        is_own = (row["setting"], row["model"], row["metric"], row["n_selected"]) == (*one.own[1:], None)
+        if not is_own or one.best not in names or not {*names} <= {*one.run.methods}:
+            continue
+        sign = 1.0 if row["method"] == one.best else -1.0
+        low, high = (None if row[key] is None else sign * row[key] for key in ("low", "high"))
+        other = names[1] if sign > 0 else names[0]
+        kept = {key: row[key] for key in ("n_classes", "labels", "n_selected", "p_value", "n_pairs")}
+        bounds = (low, high) if sign > 0 else (high, low)
+        named = {"other": other, "difference": sign * row["difference"]}
+        found.append({**kept, **named, "low": bounds[0], "high": bounds[1]})
+    return found
+
+
+def _write_tables(output: Store, judged: Sequence[_Judged], summary: Mapping[str, Any]) -> None:
+    ranks = [(row["method"], row["average_rank"], len(judged)) for row in summary["average_ranks"]]
+    means, differences = [], []
+    for one, described in zip(judged, summary["data_sets"], strict=True):
+        better = one.higher_is_better
+        means += [
+            (one.run.name, row["method"], *one.own[1:], row["mean"], row["rank"], better) for row in described["means"]
+        ]
+        for row in described["differences"]:
+            numbers = (row[key] for key in ("difference", "low", "high", "p_value", "n_pairs"))
+            place = (row["n_classes"], row["labels"], row["n_selected"])
+            differences.append((*one.own, *place, one.best, row["other"], *numbers, better))
+    tables = (
+        Table("average_ranks", RANK_COLUMNS, ranks),
+        Table("means", MEAN_COLUMNS, means),
+        Table("comparisons", DIFFERENCE_COLUMNS, differences),
+    )
+    for table in tables:
+        write_table(output, table)
+    from daskfs.report.render import render_comparison
+
+    output.write_bytes(layout.COMPARISON_HTML, render_comparison(summary).encode())
+
+
+def compare_runs(
+    runs: Sequence[str | Path], output: str | Path, *, compare_by: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Compare runs that are finished, each on another data set.
+
+    Parameters
+    ----------
+    runs
+        Their directories. A run is called like its directory, or with the one above where two are called the same.
+    output
+        Directory for ``average_ranks.csv``, ``means.csv``, ``comparisons.csv`` (each as Parquet too),
+        ``comparison.html`` and ``study.json``.
+    compare_by
+        ``model`` (label), ``metric``, ``n_selected`` and ``setting`` to go by. By default the first model that all runs
+        have, its first metric, the mean over all numbers of features, and the inductive setting where all runs have it.
+
+    Returns
+    -------
+    dict
+        What ``study.json`` holds: average ranks, the tests of Friedman and Nemenyi, and for each data set the means,
+        the best method and what differs from it. Methods that not every run has are shown and not ranked; ``notes`` say
+        so.
+
+    Raises
+    ------
+    StoreError, InputError, JobError
+        For a directory that holds no finished run, a run without evaluation, runs of one name, or runs that have no
+        model or setting in common.
+
+    References
+    ----------
+    Demšar (2006), "Statistical Comparisons of Classifiers over Multiple Data Sets", JMLR 7.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from daskfs import compare_runs, make_job, run_job
+    >>> def ranked(run):
+    ...     return run_job(make_job({
+    ...         "data": {"source": f"sklearn:{run.name}"},
+    ...         "methods": ["VarianceScore", "FisherScore"],
+    ...         "evaluate": {"n_selected": [2]},
+    ...         "cluster": {"workers": 0},
+    ...         "output": {"path": str(run)},
+    ...     }))
+    >>> with TemporaryDirectory() as folder:
+    ...     runs = [Path(folder, name) for name in ("iris", "wine")]
+    ...     _ = [ranked(run) for run in runs]
+    ...     found = compare_runs(runs, Path(folder, "comparison"))
+    >>> found["average_ranks"][0]["method"]
+    'FisherScore'
+    """
+    wanted = checked(CompareBlock, compare_by or {}, "compare").model_dump()
+    if not runs:
+        msg = "name the runs to compare."
+        raise JobError(msg)
+    paths = [place(run) for run in runs]
+    names = [path.name for path in paths]
+    names = [f"{p.parent.name}-{p.name}" if names.count(p.name) > 1 else p.name for p in paths]
+    check_names(names, "run", LABEL_BYTES, "it stands for a data set")
+    found = [evaluated(name, str(path)) for name, path in zip(names, paths, strict=True)]
+    store = Store(place_to_write(output))
+    with locked(store, layout.STUDY_JSON, "daskfs comparison", "--output"):
+        store.write_json(layout.STUDY_JSON, study_facts("running"))
+        summary = compare(found, store, wanted)
+        facts = {**study_facts("done"), **summary}
+        store.write_json(layout.STUDY_JSON, facts)
+    return {**facts, "page": str(store.path(layout.COMPARISON_HTML))}
+
+
+def study_facts(status: str) -> dict[str, Any]:
+    """Return how ``study.json`` begins."""
+    return {"format_version": layout.FORMAT_VERSION, "daskfs_version": __version__, "status": status}

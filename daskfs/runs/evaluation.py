@@ -1,0 +1,282 @@
+"""Stages of the evaluation that a job asks for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from daskfs.errors import InputError, JobError, nearest
+from daskfs.evaluation.plan import MAX_PARTS, Inside, plan_new_rankings, plan_tests_of_run, thinned_columns, used_shape
+from daskfs.graph.given import Graph, NeighborLists, WeightMatrix, run_entries
+from daskfs.graph.spec import GraphSpec
+from daskfs.job.blocks import GraphBlock
+from daskfs.job.evaluation import EvaluateBlock
+from daskfs.job.job import Job
+from daskfs.methods.registry import Method, make_method
+from daskfs.plan.chain import Chain, Data
+from daskfs.plan.lists import descent_cost, needed_lists
+from daskfs.ranking.batches import within_batch
+from daskfs.runs.extent import Extent, describe_extent, extents, is_affordable
+from daskfs.runs.selection import wanted_filter
+from daskfs.scores.slab import method_to_json
+from daskfs.stages.cost import PROCESS, USABLE, Cost, total
+from daskfs.stages.stage import Stage
+from daskfs.store.tiles import Shape
+from daskfs.tiles.plan import TilePlan
+
+SEARCH = ("engine", "recall", "projection", "random_state")
+"""Keys of a job's graph that say how neighbors are searched."""
+SORTED_ENTRY_BYTES = 150
+"""What an entry of a matrix from outside takes while it is sorted, in a ranking that takes what it induces."""
+CHANCE, ALL_FEATURES = "RandomOrder", "AllFeatures"
+NO_FEATURE = {"classification": "MajorityClass", "regression": "MedianTarget"}
+"""Names of the baselines."""
+
+
+def wanted_evaluation(job: Job, has_labels: bool) -> EvaluateBlock | None:
+    """Return the evaluation to do: none without labels, unless the job asks for it in so many words."""
+    if job.evaluate is None or has_labels:
+        return job.evaluate
+    if "evaluate" in job.model_fields_set:
+        msg = "evaluate needs labels, and the data have none: set data.labels, or evaluate: null."
+        raise InputError(msg)
+    return None
+
+
+def plan_evaluation(
+    job: Job,
+    tiles: TilePlan,
+    methods: Sequence[Method],
+    given: Graph | None,
+    process: Cost,
+    columns: int,
+    memory_limit: int | None,
+    names: Sequence[str] | None,
+) -> tuple[list[Stage], list[str]]:
+    """Stages of the evaluation of a job, none without labels, and sentences on it without their full stops.
+
+    The first extent that fits counts; where none does, an evaluation that the job asks for by name is planned all the
+    same, for the check of memory to refuse, and any other one is left out.
+    """
+    evaluate = wanted_evaluation(job, tiles.has_labels)
+    if evaluate is None:
+        return [], []
+    wanted = wanted_filter(job, names)
+    # keep and drop lists name features by their numbers, and batches are ranked apart: there all features are ranked
+    joint = [] if wanted is not None or tiles.has_batch else methods
+    shape, n_rows = tiles.shape, tiles.n_labelled or tiles.shape.n_samples
+    stages: list[Stage] = []
+    for extent in (found := list(extents(evaluate, shape, n_rows, joint))):
+        stages = plan_tests(
+            evaluate, tiles, methods, process, columns, memory_limit, names, job.graph, wanted, given, extent=extent
+        )
+        used = used_shape(shape, extent.max_samples, tiles.n_labelled)
+        if _fits(stages, memory_limit) and is_affordable(evaluate, extent, shape, used, methods):
+            left_out = describe_extent(extent, found[0], n_rows, shape.n_features, methods)
+            return stages, [note for note in (transductive_note(evaluate, methods), left_out) if note]
+    # what would not fit as a test of the run's own rankings either is refused, whatever the setting
+    plain = evaluate.model_copy(update={"setting": "transductive"})
+    smallest = Extent(evaluate.max_samples, all_features=False)
+    of_run = plan_tests(
+        plain, tiles, methods, process, columns, memory_limit, names, job.graph, wanted, given, extent=smallest
+    )
+    if not evaluate.is_thinned or not _fits(of_run, memory_limit):
+        return stages, []
+    msg = "evaluation: left out, as it does not fit the memory of a worker; name evaluate.setting to see what it needs"
+    return [], [msg]
+
+
+def _fits(stages: Sequence[Stage], memory_limit: int | None) -> bool:
+    return memory_limit is None or max(stage.peak_bytes for stage in stages) <= USABLE * memory_limit
+
+
+def transductive_note(evaluate: EvaluateBlock, methods: Sequence[Method]) -> str:
+    """Return which methods saw labels of rows that models are tested on, empty where none did."""
+    saw = [method.label for method in methods if method.criterion.needs_labels]
+    if evaluate.setting == "inductive" or evaluate.train_on == "labelled" or not saw:
+        return ""
+    return (
+        f"evaluation: {', '.join(saw)} saw the labels of the rows that models are tested on, so their transductive "
+        "values are too good, and do not compare with those of methods that saw none: set evaluate.setting: inductive"
+    )
+
+
+def plan_tests(
+    evaluate: EvaluateBlock,
+    tiles: TilePlan,
+    methods: Sequence[Method],
+    process: Cost,
+    columns: int,
+    memory_limit: int | None,
+    names: Sequence[str] | None,
+    graph: GraphBlock,
+    wanted: Mapping[str, Any] | None = None,
+    given: Graph | None = None,
+    *,
+    extent: Extent | None = None,
+    has_lists: bool = True,
+) -> list[Stage]:
+    """Stages of an evaluation.
+
+    Parameters
+    ----------
+    evaluate
+        What is to be evaluated.
+    tiles, methods
+        The data, with labels, and the methods.
+    process
+        Bytes that a process takes before a unit starts.
+    columns
+        Of a slab.
+    memory_limit
+        Of one worker, bytes.
+    names
+        Of the features; None where they are not known yet.
+    graph
+        How neighbors are searched.
+    wanted
+        The redundancy filter of :func:`wanted_filter`.
+    given
+        A graph that is not to be found.
+    extent
+        How much of it; None for all.
+    has_lists
+        Whether neighbor lists of all rows are there when the evaluation begins.
+
+    Raises
+    ------
+    JobError
+        Where a key of `evaluate` does not fit the data or the others.
+    """
+    if tiles.has_times and evaluate.n_repeats > 1:
+        msg = f"evaluate.n_repeats is {evaluate.n_repeats}, and folds by data.times are always the same: set it to 1."
+        raise JobError(msg)
+    shape, extent = tiles.shape, extent or Extent(evaluate.max_samples, evaluate.baselines)
+    baselines, chance = _baselines(evaluate, extent, methods, tiles)
+    methods = [*methods, *chance]
+    parameters = {
+        **evaluate.model_dump(mode="json"),
+        "max_samples": extent.max_samples,
+        "n_selected": [n for n in evaluate.n_selected if n <= shape.n_features] or [shape.n_features],
+        "methods": [method_to_json(method) for method in methods],
+        "baselines": baselines,
+        "chance": chance[0].label if chance else None,
+        "is_asked": not evaluate.is_thinned,
+        "models": [spec.to_json() for spec in evaluate.model_specs(tiles.task)],
+        "worlds": _worlds(evaluate, tiles.n_classes),
+        "informative": _numbers_of(evaluate.informative, names, "evaluate.informative"),
+        "ranks_anew": evaluate.ranks_anew,
+    }
+    if not evaluate.ranks_anew:
+        filtered = {} if wanted is None else {"filtered": True}
+        return plan_tests_of_run(shape, {**parameters, **filtered, "slab_columns": columns}, process)
+    is_whole = shape.n_samples <= extent.max_samples
+    used = used_shape(shape, extent.max_samples, tiles.n_labelled)
+    inside_limit = None if memory_limit is None else max(memory_limit - int(3 * used.x_bytes / USABLE), 1)
+    bands = -(-shape.n_bands // MAX_PARTS)
+    parameters |= {
+        "search": (search := {key: getattr(graph, key) for key in SEARCH}),
+        "filter": wanted,
+        "given": None if given is None else "lists" if isinstance(given, NeighborLists) else "matrix",
+        "joint_features": extent.joint_features,
+        "lists_of_run": is_whole and has_lists and not isinstance(given, WeightMatrix),
+        "memory_limit": inside_limit,
+        "bands_per_unit": bands,
+        "n_parts": -(-shape.n_bands // bands),
+    }
+    inside = _inside(search, used, methods, given, inside_limit, wanted, tiles, extent.joint_features)
+    return plan_new_rankings(shape, used, parameters, process, inside)
+
+
+def _baselines(
+    evaluate: EvaluateBlock, extent: Extent, methods: Sequence[Method], tiles: TilePlan
+) -> tuple[list[list[Any]], list[Method]]:
+    """Return the baselines that are no rankings, each with its number of features, and the random order, unless one of
+    the methods is it.
+    """
+    if not evaluate.baselines:
+        return [], []
+    found: list[list[Any]] = [[ALL_FEATURES, tiles.shape.n_features]] if extent.all_features else []
+    found.append([NO_FEATURE[tiles.task or "classification"], 0])
+    is_listed = any(method.criterion.name == CHANCE for method in methods)
+    chance = [] if is_listed else [make_method(CHANCE, {"random_state": evaluate.random_state})]
+    taken = {str(name) for name, _ in found} | {method.label for method in chance}
+    for method in methods:
+        if method.label in taken:
+            msg = (
+                f"method label '{method.label}' names a baseline of the evaluation: choose another label, or set "
+                "evaluate.baselines: false."
+            )
+            raise JobError(msg)
+    return found, chance
+
+
+def _inside(
+    search: Mapping[str, Any],
+    used: Shape,
+    methods: Sequence[Method],
+    given: Graph | None,
+    memory_limit: int | None,
+    wanted: Mapping[str, Any] | None,
+    tiles: TilePlan,
+    joint_features: int | None,
+) -> Inside:
+    """Return what a ranking takes that is made within a unit, on at most the rows in use.
+
+    Rankings within batches find their neighbors themselves, one batch after the other, each with a copy of its rows.
+    """
+    methods = [within_batch(method) for method in methods]
+    lists = needed_lists(methods, used.n_samples, lambda spec: dataclasses.replace(spec, **search))
+    over_rows = {name: found for name, found in lists.items() if isinstance(found[0], GraphSpec)}
+    n_labelled = None if tiles.n_labelled is None else min(tiles.n_labelled, used.n_samples)
+    data = Data(used, tiles.missing, tiles.has_weights, tiles.n_classes, n_labelled)
+    search_chain = Chain(data, lists=over_rows, given=given, is_stored=True, memory_limit=memory_limit)
+    process = (PROCESS, *descent_cost(lists, used, memory_limit, pairwise=tiles.is_pairwise))
+    scoring: list[Stage] = []
+    for method in methods:
+        kept = thinned_columns(used, joint_features) if method.criterion.is_joint else used
+        scoring += Chain(
+            dataclasses.replace(data, shape=kept),
+            [method],
+            lists,
+            over_rows.keys(),
+            given,
+            is_stored=True,
+            redundancy=wanted,
+            filtered=[method],
+            memory_limit=memory_limit,
+            base=process,
+        ).stages()
+    searches = search_chain.stages()
+    filled = (3 if used.is_sparse else 1) * used.x_bytes if tiles.is_pairwise else 0  # and column by column
+    searching, scored = (
+        max((s.peak_bytes for s in stages), default=total(process)) + filled for stages in (searches, scoring)
+    )
+    held = sum(16 * used.n_samples * k for _, k in over_rows.values())
+    if isinstance(given, WeightMatrix):  # rows differ in how many edges they have
+        entries = int(given.n_entries * min(1.0, 2 * used.n_samples / tiles.shape.n_samples))
+        held = 16 * entries + 16 * used.n_samples
+        scored += SORTED_ENTRY_BYTES * min(entries, run_entries(entries))
+    if tiles.has_batch:
+        return Inside(total(process), max(searching, scored) + 2 * (held + used.x_bytes), 0)
+    return Inside(searching, scored, held)
+
+
+def _worlds(evaluate: EvaluateBlock, n_classes: int | None) -> list[list[int | None]]:
+    """Return number of classes and number of the draw of each world; all classes are drawn once."""
+    if evaluate.n_classes is None:
+        return [[None, None]]
+    return [[c, s] for c in evaluate.n_classes for s in range(1 if c == n_classes else evaluate.n_subsets)]
+
+
+def _numbers_of(features: Sequence[str], names: Sequence[str] | None, key: str) -> list[int]:
+    """Return the numbers of named features, none where names are not known yet."""
+    if names is None:
+        return []
+    numbers = {name: number for number, name in enumerate(names)}
+    for feature in features:
+        if feature not in numbers:
+            msg = f"{key} names '{feature}', and the data have no such feature.{nearest(feature, tuple(names))}"
+            raise JobError(msg)
+    return [numbers[feature] for feature in features]

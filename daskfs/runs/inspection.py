@@ -1,0 +1,84 @@
+"""Looking at data without running anything: shape, missing values, constant features, labels."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from daskfs.job.blocks import DataBlock
+from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.columnhash import N_HASHES, column_hashes, describe_equal, first_equal
+from daskfs.runs.status import LISTED, describe_counts, describe_tiles
+from daskfs.runs.tiles import is_tile_store, source_spec
+from daskfs.sources import Source, open_source
+from daskfs.sources.base import BESIDE
+from daskfs.sources.beside import COLUMNS
+from daskfs.sources.labels import classes_note, encode_labels
+from daskfs.store.rownames import describe_row_names
+from daskfs.store.tiles import Shape
+from daskfs.tiles.shapes import plan_shape
+
+
+def inspect_data(data: DataBlock) -> dict[str, Any]:
+    """Describe a tile store, or any source, in one streaming pass; missing and infinite values are counted per column.
+
+    Returns
+    -------
+    dict
+        Shape, dtype, tiles, labels, columns beside X, names of rows, `missing` and `infinite` (name to count, the 20
+        columns with the most), constant and duplicate features.
+    """
+    spec = source_spec(data)
+    if is_tile_store(spec):
+        return describe_tiles(spec.source)
+    source = open_source(spec)
+    info = source.info
+    nnz = info.nnz if info.is_sparse else None
+    shape = plan_shape(info.n_samples, info.n_features, info.dtype.name, nnz, None, info.row_multiple)
+    names = list(info.feature_names or [f"x{i}" for i in range(info.n_features)])
+    missing, infinite, constant, first = _scan(source, shape)
+    raw = source.read_labels()
+    labels = None if raw is None else encode_labels(raw, info.n_samples, data.task, spec.unlabeled)
+    beside = {name: source.read_beside(name) for name in BESIDE}
+    result: dict[str, Any] = {
+        "source": data.source,
+        **dataclasses.asdict(shape),
+        "task": labels.task if labels else None,
+        "n_labelled": int(labels.is_labelled.sum()) if labels else 0,
+        **{name: None if values is None else COLUMNS[name].describe(values) for name, values in beside.items()},
+        "row_names": describe_row_names(source),
+        **describe_counts("missing", names, missing),
+        **describe_counts("infinite", names, infinite),
+        "n_constant": int(constant.sum()),
+        "constant": [names[i] for i in np.flatnonzero(constant)[:LISTED]],
+        **describe_equal(np.where(constant, np.arange(first.size), first), names),
+    }
+    if labels is not None and labels.task == "classification":
+        result["note"] = classes_note(labels.classes, spec.unlabeled)
+        result["classes"] = {name: int((labels.values == code).sum()) for code, name in enumerate(labels.classes)}
+    return result
+
+
+def _scan(source: Source, shape: Shape) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    missing = np.zeros(shape.n_features, dtype=np.int64)
+    infinite = np.zeros_like(missing)
+    low, high = np.full(shape.n_features, np.inf), np.full(shape.n_features, -np.inf)
+    hashes = np.zeros((N_HASHES, shape.n_features), dtype=np.uint64)
+    for index in range(shape.n_bands):
+        band = shape.band(index)
+        block = source.read_rows(band.start, band.stop)
+        hashes += column_hashes(block, band.start)
+        if is_sparse(block):
+            missing += np.bincount(block.indices[np.isnan(block.data)], minlength=shape.n_features)
+            infinite += np.bincount(block.indices[np.isinf(block.data)], minlength=shape.n_features)
+            low = np.fmin(low, block.min(axis=0).toarray().ravel())
+            high = np.fmax(high, block.max(axis=0).toarray().ravel())
+            continue
+        if block.dtype.kind == "f":
+            missing += np.isnan(block).sum(axis=0)
+            infinite += np.isinf(block).sum(axis=0)
+        low = np.fmin(low, np.fmin.reduce(block, axis=0))
+        high = np.fmax(high, np.fmax.reduce(block, axis=0))
+    return missing, infinite, (low == high) & (missing == 0), first_equal(hashes)

@@ -1,0 +1,614 @@
+"""A job from its file to its report: the order in which things happen. What a unit does, and what a plan holds, lies
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from daskfs.errors import DaskfsError, InputError, JobError, RunStoppedError, StoreError, WriteError
+from daskfs.evaluation.design import DESIGN_STAGE, check_folds, check_rows, sample_rows
+from daskfs.execution.cluster import ClusterSettings, granted_memory
+from daskfs.execution.connecting import connected
+from daskfs.execution.pool import Pool, pool_of
+from daskfs.execution.progress import OfSeveral, Progress, Silent
+from daskfs.execution.stopping import check_stopped, stoppable
+from daskfs.execution.waves import Report, pending_units, run_stages
+from daskfs.graph.grouped import BUILD_STAGE
+from daskfs.job.blocks import DataBlock
+from daskfs.job.job import Job
+from daskfs.job.storage import reaching
+from daskfs.methods.registry import check_labels
+from daskfs.places import is_there, lies_in, place, place_to_write, remove
+from daskfs.runs.batches import batch_jobs, batch_url, find_batches
+from daskfs.runs.given import precomputed_path
+from daskfs.runs.mending import Tell, describe_arrays, has_pending, mended, naming, remove_lost, told_at_the_end
+from daskfs.runs.plan import plan_run, replanned
+from daskfs.runs.rundir import Lock, claimed, clear, file_facts, is_as_stated, locked, refuse_scored
+from daskfs.runs.selection import listed_names
+from daskfs.runs.tiles import n_labelled, plan_tiles
+from daskfs.scores.slab import methods_from
+from daskfs.shown import masked
+from daskfs.stages.cost import limit_per_unit
+from daskfs.stages.limits import check_memory
+from daskfs.stages.stage import Plan, Stage, digest
+from daskfs.stages.units import create_arrays
+from daskfs.store import layout
+from daskfs.store.context import Context, open_tiles, planned_tiles
+from daskfs.store.log import Log
+from daskfs.store.store import Store
+from daskfs.store.tiles import Shape, read_tile_info
+from daskfs.tiles.plan import TilePlan
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+MAX_DAMAGES = 50
+"""How many damages a run's manifest keeps."""
+
+# ------------------------------------------------------------------------- one run
+Connect = Callable[[ClusterSettings], AbstractContextManager["Client | None"]]
+
+
+@reaching
+def run_job(
+    job: Job,
+    progress: Progress | None = None,
+    *,
+    overwrite: bool = False,
+    command: str | None = None,
+    connect: Connect = connected,
+) -> dict[str, Any]:
+    """Run a job, or what is left of it.
+
+    Parameters
+    ----------
+    job
+        The job. Where its output already holds a part of the same job, only what is missing runs. A run of another job
+        in which nothing was scored gives way to it, and complete tiles of the same data stay.
+    progress
+        Told how far the run is.
+    overwrite
+        Delete what another job left in the output directory first.
+    command
+        Shown in the report.
+    connect
+        Gives the client that units go to, when there are any left.
+
+    Returns
+    -------
+    dict
+        What ``run.json`` holds, and ``recomputed``: how many units ran this time, by stage.
+
+    Raises
+    ------
+    daskfs.errors.DaskfsError
+        Any of its kinds; what is finished stays recorded, and the same call goes on from there.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from daskfs import make_job, run_job
+    >>> with TemporaryDirectory() as folder:
+    ...     job = make_job({
+    ...         "data": {"source": "sklearn:iris"},
+    ...         "methods": ["VarianceScore"],
+    ...         "cluster": {"workers": 0},
+    ...         "output": {"path": folder},
+    ...     })
+    ...     first = run_job(job)
+    ...     again = run_job(job)
+    >>> first["data"]["n_samples"], sum(again["recomputed"].values())
+    (150, 0)
+    """
+    progress = progress or Silent()
+    store = Store(place(job.output.path))
+    check_apart(job, store)
+    locking = locked(store, layout.RUN_JSON, "daskfs run", "output.path", progress.message)
+    with closing(progress), locking as lock, stoppable():
+        manifest, superseded = claimed(store, job, overwrite)
+        settings = ClusterSettings.of(job.cluster.model_dump(), job.dask)
+        run = _Run(store, job, manifest, progress, command, lock, superseded)
+        return mended(lambda: run.execute(settings, connect), store, lock, run.tell)
+
+
+class _Run:
+    """State of one call of :func:`run_job`; `superseded` says how a run differs that is there and gives way to it."""
+
+    def __init__(
+        self,
+        store: Store,
+        job: Job,
+        manifest: dict[str, Any],
+        progress: Progress,
+        command: str | None,
+        lock: Lock,
+        superseded: str,
+    ) -> None:
+        self.store, self.job, self.manifest, self.progress, self.command = store, job, manifest, progress, command
+        self.lock, self.superseded = lock, superseded
+        self.started = time.time()
+        self.recomputed: dict[str, int] = {}
+        self.damages: list[str] = []
+        self.times: dict[str, Any] = {}
+        self.log = Log(store.path(layout.EVENTS))
+        if lock.warning:
+            progress.message(f"{lock.warning}.")
+            self._keep(lock.warning)
+
+    def tell(self, message: str, damage: str) -> None:
+        """Say that something was damaged, and keep it for the run's warnings."""
+        self.progress.message(message)
+        self.damages.append(damage)
+        self._keep(damage)
+
+    def _tell_of_silent(self, pool: Pool) -> None:
+        workers, silent = pool.heard()
+        if silent:
+            n_workers, named = len(workers) + len(silent), ", ".join(sorted(silent))
+            warning = f"{len(silent)} of {n_workers} workers do not answer, and get no units until they do: {named}"
+            self.progress.message(f"{warning}.")
+            self._keep(warning)
+
+    def _keep(self, warning: str) -> None:
+        kept = dict.fromkeys([*self.manifest.get("damages", ()), warning])
+        self.manifest["damages"] = list(kept)[-MAX_DAMAGES:]
+
+    def _note_processor(self, kind: str) -> None:
+        """Keep which kinds of processors have computed units of this run, and warn when there is a second one."""
+        known = self.manifest.setdefault("computed_by", [])
+        if kind in known:
+            return
+        known.append(kind)
+        if len(known) > 1:
+            self._keep(
+                f"units of this run were computed by different processors ({'; '.join(known)}): results may differ in "
+                "their last bits, and neighbors and ranks with them, from those of one kind (cluster.cpu_target)"
+            )
+        self.store.write_json(layout.RUN_JSON, self.manifest)
+
+    def _note_slow(self, unit: Mapping[str, Any]) -> None:
+        """Let ``daskfs status`` tell of a unit that takes much longer than others, until it is recorded."""
+        self.manifest.setdefault("slow", []).append(unit)
+        self.store.write_json(layout.RUN_JSON, self.manifest)
+
+    def execute(self, settings: ClusterSettings, connect: Connect) -> dict[str, Any]:
+        self.store.ledger.forget()
+        with ExitStack() as stack:
+            # workers that exist say how much memory there is; ones that do not are only started for a job that can run
+            client = stack.enter_context(connect(settings)) if settings.is_joined else None
+            limit, threads = granted_memory(settings, client)
+            self._tell_of_silent(pool_of(settings, client))
+            tiles = self._prepared(limit, threads, settings.is_joined)
+            stack.enter_context(self._end_told())
+            if (done := self._finished(tiles)) is not None:
+                return done
+            if not settings.is_joined:
+                client = stack.enter_context(connect(settings))
+            self.store.ledger.begin()
+            runner = Runner(
+                pool_of(settings, client, tell=self.progress.message, note_slow=self._note_slow),
+                self.progress,
+                self._report,
+                self.recomputed,
+                tell=self.tell,
+            )
+            if tiles.stages:
+                fill_tiles(tiles, runner)
+            batches = self._run_batches(tiles, client, limit, threads) if tiles.has_batch else []
+            plan = self._plan(tiles, limit_per_unit(limit, threads), batches)
+            check_memory(plan.stages, limit, threads, is_joined=settings.is_joined)
+            context = Context(self.store)
+            check_labels_of(plan, context)
+            check_scalings_of(plan, context)
+            create_arrays(context, plan.stages)
+            if client is not None:
+                runner.pool.workers()  # to warm them would wait without end for a scheduler that is gone
+                stack.enter_context(warm(client, context, plan))
+            runner.run(context, plan.stages, plan.identity)
+            self.times = {"stages": runner.seconds, "threads": runner.pool.n_threads}
+        with self._end_told():
+            return self._finish(plan, tiles, batches)
+
+    @contextmanager
+    def _end_told(self) -> Iterator[None]:
+        """Write into the manifest how a run ended that did not finish."""
+        try:
+            yield
+        except (DaskfsError, OSError) as error:
+            status = "stopped" if isinstance(error, RunStoppedError) else "failed"
+            notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
+            self.manifest.update(status=status, error=masked(f"{error}{notes}"))
+            if self.lock.is_there:
+                with suppress(OSError, WriteError):  # the disk that ended the run may not take this either
+                    self.log.flush()
+                    self.store.write_json(layout.RUN_JSON, self.manifest)
+            raise
+
+    def _prepared(self, limit: int | None, threads: int, is_joined: bool) -> TilePlan:
+        """Plan everything that can be planned before the tiles are there; only then claim the directory."""
+        tiles, is_cut = self._tile_plan(limit_per_unit(limit, threads))
+        names = listed_names(self.job, tiles)
+        early = plan_run(self.job, tiles, tiles.task, limit_per_unit(limit, threads), names)
+        planned_at = replanned(self.job, tiles, tiles.task, threads, names, is_cut=is_cut)
+        stages = (*tiles.stages, *early.stages)
+        check_memory(stages, limit, threads, planned_at=planned_at, is_joined=is_joined)
+        self._check_graph(early)
+        if self.superseded:
+            self._take_over(keep_tiles=is_cut)
+        self.manifest.pop("slow", None)
+        if self.manifest.pop("error", None) is not None:
+            self.manifest["status"] = "running"
+        self.manifest["tiles"] = tiles.to_json()
+        self.store.write_json(layout.RUN_JSON, self.manifest)
+        return tiles
+
+    def _tile_plan(self, limit: int | None) -> tuple[TilePlan, bool]:
+        """Return the plan of the tiles, and whether it is that of tiles that have begun and stay as they were cut."""
+        current = plan_tiles(self.job.data, self.store.url + "/" + layout.TILES_DIR, limit)
+        stored = self.manifest.get("tiles")
+        if stored is None:
+            return current, False
+        known = TilePlan.from_json(stored)
+        # the tiles of another job may lie elsewhere, in a copy
+        if known.fingerprint == current.fingerprint and (not self.superseded or known.url == current.url):
+            return known, True
+        self._supersede(self.job.data.source)
+        return current, False
+
+    def _check_graph(self, planned: Plan) -> None:
+        stored = (self.store.read_json(layout.PLAN_JSON) or {}).get("facts", {}).get("given")
+        if stored is not None and stored != planned.facts["given"]:
+            self._supersede(self.job.graph.precomputed)
+
+    def _supersede(self, path: str | None) -> None:
+        """Let the run that is there give way as a file changed; :class:`StoreError` where something was scored."""
+        if not self.superseded:
+            change = f"{path} changed since the run in {self.store.url} began"
+            remedy = "restore it, choose another output.path, or start over with --overwrite"
+            refuse_scored(self.store, self.manifest, f"{change}: {remedy}.")
+            self.superseded = change
+
+    def _take_over(self, *, keep_tiles: bool) -> None:
+        """Delete what the run left that gives way. Its manifest stays until this run's replaces it: the same call does
+        this again after a kill.
+        """
+        self.lock.check()
+        self.store.ledger.begin(fresh=True)
+        clear(self.store, keep=(layout.RUN_JSON, *([layout.TILES_DIR] if keep_tiles else [])))
+        what = "takes over the directory" + (" and its tiles" if keep_tiles else "")
+        self.progress.message(f"{self.superseded}. Nothing was scored in it: this run {what}.")
+        self.superseded = ""
+
+    def _finished(self, tiles: TilePlan) -> dict[str, Any] | None:
+        """Return the manifest when there is nothing to do."""
+        raw = self.store.read_json(layout.PLAN_JSON)
+        if self.manifest.get("status") != "done" or raw is None or read_tile_info(Store(place(tiles.url))) is None:
+            return None
+        plan = Plan.from_json(raw, self.store.url)
+        contexts: list[tuple[Context, Sequence[Stage]]] = [
+            (Context(Store(place(tiles.url))), tiles.stages),
+            (Context(self.store), plan.stages),
+        ]
+        for url in self._batch_urls() if tiles.has_batch else ():
+            if (found := finished_stages(url)) is None:
+                return None
+            contexts += found
+        if any([has_pending(context, stage, stages, self.tell) for context, stages in contexts for stage in stages]):
+            self.manifest["status"] = "running"
+            self.store.write_json(layout.RUN_JSON, self.manifest)
+            return None
+        for context, stages in contexts:
+            describe_arrays(context, stages, self.tell)
+        if not is_as_stated(self.store, self.manifest, layout.REPORT_HTML):
+            path = self.store.path(layout.REPORT_HTML)
+            remove(path)
+            self.tell(f"{path} is damaged or missing: it is written again.", told_at_the_end([str(path)]))
+        if self.damages:
+            self.manifest["warnings"] = list(dict.fromkeys([*self.manifest["warnings"], *self.damages]))
+            self._write_report()
+            self.store.write_json(layout.RUN_JSON, self.manifest)
+        self.progress.message("nothing to do: every unit is recorded and its outputs are there")
+        return {**self.manifest, "recomputed": {}}
+
+    def _batch_urls(self) -> list[str]:
+        """Return where the runs of the batches lie that served any method."""
+        found = [batch for batch in self.manifest.get("batches", ()) if batch["methods"]]
+        return [batch_url(self.store.url, batch["number"]) for batch in found]
+
+    def _run_batches(
+        self, tiles: TilePlan, client: Client | None, limit: int | None, threads: int
+    ) -> list[dict[str, Any]]:
+        """Run the job over each batch, and return what is to be said of it; all are planned before any begins."""
+        batches = find_batches(self.job, tiles.url)
+        jobs = batch_jobs(self.job, self.store.url, tiles.url, batches)
+        for name, job in jobs.items():
+            with naming("batch", name):
+                check_planned(job, limit, threads)
+        done = {}
+        for name, job in jobs.items():
+            self.progress.message(f"batch {name}")
+            with naming("batch", name):
+                done[name] = run_job(job, OfSeveral(self.progress), connect=lambda _: nullcontext(client))
+            self.lock.check()
+            for stage, count in done[name].pop("recomputed").items():
+                self.recomputed[f"batch {name}, {stage}"] = count
+        keys = ("seconds", "peak_bytes", "planned_peak_bytes", "warnings", "report")
+        return [
+            {**batch.to_json(), **{key: done[batch.name][key] for key in keys if batch.name in done}}
+            for batch in batches
+        ]
+
+    def _plan(self, tiles: TilePlan, limit: int | None, batches: Sequence[Mapping[str, Any]]) -> Plan:
+        info = read_tile_info(Store(place(tiles.url)))
+        assert info is not None
+        tiles = dataclasses.replace(
+            tiles,
+            has_labels=info.task is not None,
+            task=info.task,
+            n_classes=len(info.classes) or None,
+            n_labelled=n_labelled(tiles.url),
+        )
+        names = open_tiles(tiles.url).feature_names()
+        known = [{key: batch[key] for key in ("number", "name", "methods")} for batch in batches]
+        planned = plan_run(self.job, tiles, info.task, limit, names, known)
+        raw = self.store.read_json(layout.PLAN_JSON)
+        if raw is None:
+            self.store.write_json(layout.PLAN_JSON, planned.to_json())
+            return planned
+        stored = Plan.from_json(raw, self.store.url)  # slabs stay as they were, whatever the memory is now
+        if stored.facts.get("job") != planned.facts["job"]:
+            msg = (
+                f"{self.store.url} was begun by another state of daskfs, which computes other values. Choose another "
+                "output.path, or start over with --overwrite."
+            )
+            raise StoreError(msg)
+        return stored
+
+    def _report(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
+        self.progress.unit_done(stage, unit, facts)
+        self._note_processor(str(facts.get("computed_by", "")))
+        event = {"time": round(time.time(), 3), "stage": stage.name, "unit": unit, **facts}
+        self.lock.check()
+        self.store.ledger.check()
+        self.log.add(json.dumps(event))
+
+    def _finish(self, plan: Plan, tiles: TilePlan, batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        from daskfs.report.summary import run_facts
+
+        self.lock.check()
+        self.log.flush()
+        self.store.remove_unfinished()
+        for name in layout.RESULTS:
+            self.store.read_bytes(name)  # a late writer may have put another table there
+        facts = run_facts(self.store, plan, tiles, self.times, batches)
+        planned_tiles(plan.to_json(), self.store.url)  # the report was made from them, too
+        seconds = round(float(self.manifest.get("seconds", 0.0)) + time.time() - self.started, 3)
+        facts["warnings"] += self.manifest.get("damages", ())
+        self.manifest.update(facts, status="done", seconds=seconds, command=self.command)
+        self.manifest.pop("slow", None)
+        self._write_report()
+        self.store.write_json(layout.RUN_JSON, self.manifest)
+        return {**self.manifest, "recomputed": self.recomputed}
+
+    def _write_report(self) -> None:
+        from daskfs.report.summary import write_report
+
+        write_report(self.store, {**self.manifest, "recomputed": self.recomputed})
+        self.manifest["files"] = {layout.REPORT_HTML: file_facts(self.store, layout.REPORT_HTML)}
+
+
+def check_planned(job: Job, limit: int | None, threads: int) -> None:
+    """Raise :class:`MemoryPlanError` where the job of a batch, which has not begun, does not fit a worker."""
+    url = f"{place(job.output.path)}/{layout.TILES_DIR}"
+    tiles = plan_tiles(job.data, url, limit_per_unit(limit, threads))
+    check_memory((*tiles.stages, *plan_run(job, tiles, None, limit_per_unit(limit, threads)).stages), limit, threads)
+
+
+def finished_stages(url: str) -> list[tuple[Context, Sequence[Stage]]] | None:
+    """Return the stages of a finished run with their contexts, those of its tiles first; None for one that is not."""
+    store = Store(place(url))
+    manifest, raw = store.read_json(layout.RUN_JSON), store.read_json(layout.PLAN_JSON)
+    if manifest is None or raw is None or manifest.get("status") != "done":
+        return None
+    tiles = TilePlan.from_json(manifest["tiles"])
+    own = (Context(store), Plan.from_json(raw, url).stages)
+    return [(Context(Store(place(tiles.url))), tiles.stages), own]
+
+
+@dataclass
+class Runner:
+    """Runs what is left of stages, tells of it, counts it in `recomputed`, and keeps in `seconds`, by stage, how long
+    it took and how long its units did.
+    """
+
+    pool: Pool
+    progress: Progress
+    report: Report
+    recomputed: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, tuple[float, float]] = field(default_factory=dict)
+    tell: Tell | None = None
+    _ticked: float = 0.0
+
+    def run(self, context: Context, stages: Sequence[Stage], identity: str) -> None:
+        """Run the units of some stages that are not recorded."""
+        self._ticked = time.monotonic()
+
+        def begin(stage: Stage, n_pending: int) -> None:
+            remove_lost(context, stage, stages, self.tell or (lambda message, _: self.progress.message(message)))
+            self.progress.start_stage(stage, n_pending)
+
+        run_stages(context, stages, self.pool, identity, self._count, begin)
+
+    def _count(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
+        self.recomputed[stage.name] = self.recomputed.get(stage.name, 0) + 1
+        now = time.monotonic()
+        wall, busy = self.seconds.get(stage.name, (0.0, 0.0))
+        self.seconds[stage.name] = (wall + now - self._ticked, busy + float(facts.get("seconds", 0.0)))
+        self._ticked = now
+        self.report(stage, unit, facts)
+        check_stopped()
+
+
+@contextmanager
+def warm(client: Client, context: Context, plan: Plan) -> Iterator[None]:
+    """Let the workers compile NN-descent if they will need it, while the stages before it run.
+
+    pynndescent's functions cannot be cached on disk, so each process spends some 25 s on them once; a search that
+    begins meanwhile waits for the end of it.
+    """
+    descends = [
+        stage
+        for stage in plan.stages
+        if stage.is_of(BUILD_STAGE) and stage.parameters["graph"]["engine"] == "pynndescent"
+    ]
+    if not any(pending_units(context, stage, plan.stages) for stage in descends):
+        yield
+        return
+    from daskfs.execution.worker import warmed
+
+    projected = all(isinstance(stage.parameters["graph"]["projection"], int) for stage in descends)
+    sparse = context.tiles.shape.is_sparse and not projected
+    with warmed(client, "daskfs.graph.descent:compile_descent", sparse, "pynndescent"):
+        yield
+
+
+def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
+    """Fill a tile store, or what is missing of it."""
+    context = Context(Store(place(tiles.url)))
+    context.store.ledger.begin()
+    plan = Plan(tiles.url, tiles.stages, digest(tiles.fingerprint, dataclasses.asdict(tiles.shape)))
+    context.store.write_json(layout.PLAN_JSON, plan.to_json())
+    create_arrays(context, tiles.stages)
+    if tiles.note is not None and pending_units(context, plan.stage("ingest"), plan.stages):
+        runner.progress.message(f"{tiles.note}.")
+    runner.run(context, plan.stages, plan.identity)
+
+
+def check_labels_of(plan: Plan, context: Context) -> None:
+    """Raise :class:`InputError` when the labels cannot serve the plan's methods or its evaluation, before either
+    begins.
+    """
+    methods = methods_from(plan.stage("score").parameters["methods"])
+    designs = [stage.parameters for stage in plan.stages if stage.is_of(DESIGN_STAGE)]
+    if not designs and not any(method.criterion.needs_labels for method in methods):
+        return
+    labels, weights = context.labels(), context.weights()
+    for method in methods:
+        check_labels(method.criterion, method.label, labels, weights)
+    for design in designs:
+        if labels is not None:
+            check_rows(labels, sample_rows(labels, int(design["max_samples"]), int(design["random_state"])), design)
+            check_folds(labels, context.groups(), context.times(), design)
+
+
+def check_scalings_of(plan: Plan, context: Context) -> None:
+    """Raise :class:`InputError` when values cannot be rescaled as the plan's methods ask, before any of them begins."""
+    methods = methods_from(plan.stage("score").parameters["methods"])
+    for method in methods:
+        for key in ("graph_scaling", "score_scaling"):
+            scaling = getattr(method.parameters, key, None)
+            if scaling is not None and key not in method.parameters.idle():
+                context.tiles.scales.check(scaling)
+
+
+def check_apart(job: Job, store: Store) -> None:
+    """Raise :class:`JobError` when the job's graph lies in its output, or its data in the tiles there, where starting
+    over would delete them.
+    """
+    paths = (
+        ("graph.precomputed", precomputed_path(job), store.path("")),
+        ("data.source", place(job.data.source), store.path(layout.TILES_DIR)),
+    )
+    for key, path, folder in paths:
+        if path is not None and lies_in(path, folder):
+            msg = f"{key} {path} lies in output.path {store.url}: choose another output.path."
+            raise JobError(msg)
+
+
+# ------------------------------------------------------------------- other verbs
+def convert(
+    data: DataBlock,
+    target: str,
+    settings: ClusterSettings,
+    progress: Progress | None = None,
+    warnings: list[str] | None = None,
+) -> dict[str, int]:
+    """Turn a source into a tile store, or finish one that was begun; return how many units ran, by stage. What was
+    damaged and made again is added to `warnings`.
+
+    Raises
+    ------
+    daskfs.errors.DaskfsError
+        Any of its kinds; what is finished stays recorded, and the same call goes on from there.
+    """
+
+    def planned(limit: int | None) -> TilePlan:
+        tiles = plan_tiles(data, str(place_to_write(target)), limit)
+        if not tiles.stages:
+            msg = f"{data.source} already is a tile store."
+            raise InputError(msg)
+        return tiles
+
+    return write_tiles(planned, target, settings, progress, warnings)
+
+
+def write_tiles(
+    planned: Callable[[int | None], TilePlan],
+    target: str,
+    settings: ClusterSettings,
+    progress: Progress | None = None,
+    warnings: list[str] | None = None,
+) -> dict[str, int]:
+    """Fill the tile store that is planned for a limit of memory, as :func:`convert` does."""
+    progress = progress or Silent()
+    store = Store(place_to_write(target))
+    if store.path("").name == layout.TILES_DIR and is_there(store.path("").parent / layout.RUN_JSON):
+        msg = f"{store.url} is a part of a run: 'daskfs run' makes what is missing of it; choose another target."
+        raise StoreError(msg)
+
+    def tell(message: str, damage: str) -> None:
+        progress.message(message)
+        if warnings is not None:
+            warnings.append(damage)
+
+    locking = locked(store, layout.PLAN_JSON, "tile store", "target", progress.message)
+    with closing(progress), locking as lock, stoppable():
+        if lock.warning:
+            tell(f"{lock.warning}.", lock.warning)
+        limit, threads = granted_memory(settings, None)
+        tiles = planned(limit_per_unit(limit, threads))
+
+        def planned_at(memory_limit: int) -> Sequence[Stage]:
+            return planned(limit_per_unit(memory_limit, threads)).stages
+
+        check_memory(tiles.stages, limit, threads, planned_at=planned_at)
+        begun = store.read_json(layout.PLAN_JSON)
+        if begun is not None:
+            stages = Plan.from_json(begun, store.url).stages
+            if not stages or stages[0].parameters.get("fingerprint") != tiles.fingerprint:
+                msg = f"{store.url} holds something else than tiles of these data: choose another target, or delete it."
+                raise StoreError(msg)
+            tiles = dataclasses.replace(  # tiles stay as they were cut, whatever the memory is now
+                tiles,
+                shape=Shape(**stages[0].parameters["shape"]),
+                write_x=bool(stages[0].parameters["write_x"]),
+                stages=stages,
+            )
+        with connected(settings) as client:
+
+            def report(stage: Stage, unit: int, facts: dict[str, Any]) -> None:
+                progress.unit_done(stage, unit, facts)
+                lock.check()
+
+            runner = Runner(pool_of(settings, client, tell=progress.message), progress, report, tell=tell)
+            mended(lambda: fill_tiles(tiles, runner), store, lock, tell)
+        store.remove_unfinished()
+    return runner.recomputed

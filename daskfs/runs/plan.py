@@ -1,0 +1,169 @@
+"""From a job and its tiles to a plan: which stages, with which parameters, at which size."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from daskfs.errors import JobError
+from daskfs.graph.given import WeightMatrix
+from daskfs.job.job import Job
+from daskfs.kernels.labels import Task
+from daskfs.methods.registry import Method
+from daskfs.plan.chain import Chain, Data, check_missing
+from daskfs.plan.given import check_given
+from daskfs.plan.lists import (
+    limited_lists,
+    needed_lists,
+)
+from daskfs.ranking.batches import combined
+from daskfs.ranking.images import SCORE_IMAGES_STAGE
+from daskfs.ranking.tables import RANK_STAGE
+from daskfs.runs.batches import check_batches
+from daskfs.runs.evaluation import plan_evaluation
+from daskfs.runs.given import precomputed_graph
+from daskfs.runs.selection import selected_count, wanted_filter
+from daskfs.runs.tiles import plan_tiles
+from daskfs.scores.slab import method_to_json
+from daskfs.stages.cost import Cost, limit_per_unit
+from daskfs.stages.stage import Plan, Stage, digest, fingerprinted
+from daskfs.store.tiles import Shape
+from daskfs.tiles.plan import TilePlan
+from daskfs.version import __version__
+
+IMAGES = 4
+"""Numbers of selected features that images are made for, the smallest."""
+
+
+def plan_run(
+    job: Job,
+    tiles: TilePlan,
+    task: Task | None,
+    memory_limit: int | None,
+    names: Sequence[str] | None = None,
+    batches: Sequence[Mapping[str, Any]] = (),
+) -> Plan:
+    """Plan everything after the tiles.
+
+    Parameters
+    ----------
+    job
+        The job.
+    tiles
+        Shape of the data.
+    task
+        Task of the labels; None when there are none, or not known yet.
+    memory_limit
+        Of one worker, bytes.
+    names
+        Of the features; None where they are not known yet.
+    batches
+        Of data that have some, whose runs come before this: number, name and methods of each. None where they are not
+        known yet.
+
+    Raises
+    ------
+    InputError, JobError
+        Where the data cannot serve the job: as many neighbours as rows, more features selected than there are.
+    """
+    shape = tiles.shape
+    methods = job.make_methods(task)
+    given = precomputed_graph(job, methods)
+    if isinstance(given, WeightMatrix):
+        methods = job.make_methods(task, on_matrix=True)
+    lists = needed_lists(methods, shape.n_samples, job.completed)
+    wanted = wanted_filter(job, names)
+    check_missing(tiles.missing, methods, *(["select.redundancy"] if wanted and wanted["measure"] else []))
+    if given is not None:
+        check_given(given, methods, shape.n_samples)
+        lists = limited_lists(lists, given)
+    data = Data(shape, tiles.missing, tiles.has_weights, tiles.n_classes, tiles.n_labelled)
+    if tiles.has_batch:
+        check_batches(job)
+        methods = [combined(method) for method in methods]
+        # the runs of the batches found lists in the same processes
+        chain = Chain(data, (), lists, lists.keys(), None, batches=batches)
+    else:
+        chain = Chain(data, methods, lists, (), given)
+    chain = dataclasses.replace(chain, redundancy=wanted, filtered=methods, memory_limit=memory_limit)
+    stages = chain.stages()
+    process, n_selected = chain.scored_process, selected_count(job, shape.n_features)
+    filtered = {} if wanted is None else {"filtered": True}
+    parameters = {"methods": [method_to_json(method) for method in methods], "n_features": n_selected, **filtered}
+    stages.append(Stage.of(RANK_STAGE, "rank", 1, parameters, RANK_STAGE.cost(shape.n_features, len(methods), process)))
+    stages += plan_images(job, shape, methods, process, filtered)
+    tests, notes = plan_evaluation(job, tiles, methods, given, process, chain.columns, memory_limit, names)
+    stages += tests
+    start = digest(tiles.fingerprint, dataclasses.asdict(shape), __version__)
+    if tiles.has_weights:  # a run that was begun with z-scores without weights must not be resumed
+        start = digest(start, "weighted scales")
+    settled = fingerprinted(stages, start)
+    facts: dict[str, Any] = {"n_selected": n_selected, "shape": dataclasses.asdict(shape), "grids": job.grids()}
+    facts["notes"] = notes
+    facts["given"] = None if given is None else dict(given.identity)
+    facts["job"] = digest(start, job.identity(), facts["given"])
+    identity = digest(facts["job"], [stage.fingerprint for stage in settled])
+    return Plan(tiles.url, settled, identity, facts=facts, tiles_fingerprint=tiles.fingerprint)
+
+
+def replanned(
+    job: Job, tiles: TilePlan, task: Task | None, threads: int, names: Sequence[str] | None, *, is_cut: bool
+) -> Callable[[int], Sequence[Stage]]:
+    """Return what gives the stages of a run, those of its tiles first, under another memory limit of a worker.
+
+    Parameters
+    ----------
+    job, task, names
+        As :func:`plan_run` takes them.
+    tiles
+        Tiles of the data as planned so far.
+    threads
+        Units that a worker runs at once.
+    is_cut
+        Whether the tiles stay as they are, because some are there.
+    """
+
+    def planned_at(memory_limit: int) -> Sequence[Stage]:
+        limit = limit_per_unit(memory_limit, threads)
+        cut = tiles if is_cut else plan_tiles(job.data, tiles.url, limit)
+        return (*cut.stages, *plan_run(job, cut, task, limit, names).stages)
+
+    return planned_at
+
+
+def plan_images(
+    job: Job, shape: Shape, methods: Sequence[Method], process: Cost, filtered: Mapping[str, Any]
+) -> list[Stage]:
+    """The stage that writes scores as images, where the job says that features are pixels.
+
+    Raises
+    ------
+    JobError
+        Where there are more or fewer features than pixels, or two images would have one name.
+    """
+    if job.data.image_shape is None:
+        return []
+    rows, columns = job.data.image_shape
+    if rows * columns != shape.n_features:
+        msg = (
+            f"data.image_shape [{rows}, {columns}] stands for {rows * columns} features, and X has {shape.n_features}: "
+            "set it to the rows and columns of an image."
+        )
+        raise JobError(msg)
+    labels = {method.label for method in methods}
+    for label in labels:
+        if f"{label}-selected" in labels:
+            msg = f"methods '{label}' and '{label}-selected' would have one image: give one of them another label."
+            raise JobError(msg)
+    sizes = job.evaluate.n_selected if job.evaluate is not None else ()
+    parameters = {
+        "methods": [method_to_json(method) for method in methods],
+        "image_shape": [rows, columns],
+        "image_order": job.data.image_order,
+        "sizes": [n for n in sizes if n < shape.n_features][:IMAGES] or [selected_count(job, shape.n_features)],
+        **filtered,
+    }
+    read = 8 * shape.n_features * sum(len(method.fields) for method in methods)
+    cost = SCORE_IMAGES_STAGE.cost(shape.n_features, process)
+    return [Stage.of(SCORE_IMAGES_STAGE, "score-images", 1, parameters, cost, bytes_read=read)]

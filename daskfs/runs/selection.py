@@ -1,0 +1,63 @@
+"""What a job selects: how many features, and which of them a filter may take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from daskfs.errors import JobError
+from daskfs.job.job import Job
+from daskfs.places import place
+from daskfs.ranking.redundancy import check_counts, numbered_choice
+from daskfs.runs.tiles import source_spec
+from daskfs.sources import open_source
+from daskfs.store import layout
+from daskfs.store.store import Store
+from daskfs.tiles.plan import TilePlan
+
+
+def selected_count(job: Job, n_features: int) -> int:
+    """Return how many features count as selected; :class:`JobError` when there are not so many."""
+    wanted = job.select.n_features
+    if wanted is not None and wanted > n_features:
+        msg = f"select.n_features is {wanted}, and the data have {n_features} features."
+        raise JobError(msg)
+    block = job.select.redundancy
+    if wanted is not None and block is not None:
+        reach = None if block.measure is None else block.n_candidates
+        check_counts(wanted, len(set(block.keep)), reach, "select.redundancy.")
+    return wanted if wanted is not None else max(1, n_features // 2)
+
+
+def listed_names(job: Job, tiles: TilePlan) -> Sequence[str] | None:
+    """Return the names of the features before the tiles are there, None for a job that lists none of them."""
+    block = job.select.redundancy
+    listed = block is not None and (block.keep or block.drop or block.groups)
+    if not listed and not (job.evaluate and job.evaluate.informative):
+        return None
+    if tiles.stages:
+        names = open_source(source_spec(job.data)).info.feature_names
+    else:
+        names = Store(place(tiles.url)).read_json(layout.FEATURE_NAMES, list)
+    return names if names is not None else [f"x{i}" for i in range(tiles.shape.n_features)]
+
+
+def wanted_filter(job: Job, names: Sequence[str] | None) -> dict[str, Any] | None:
+    """Return what the job's redundancy filter does, None when there is none.
+
+    Parameters
+    ----------
+    job
+        The job.
+    names
+        Of the features, whose numbers take their place; :class:`JobError` for one that is not there. None leaves lists
+        and groups open.
+    """
+    block = job.select.redundancy
+    if block is None:
+        return None
+    scalars = block.model_dump(include={"measure", "threshold", "n_candidates", "max_per_group"})
+    known = names if names is not None else block.keep
+    drop, groups = (block.drop, block.group_of()) if names is not None else ((), {})
+    choice = numbered_choice(known, block.keep, drop, groups, "select.redundancy.")
+    return {**scalars, **choice, "scaling": job.transform.score, "n_wanted": job.select.n_features}

@@ -1,0 +1,296 @@
+"""Looking at plans, runs and tiles without running anything."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import StoreError
+from daskfs.execution.cluster import ClusterSettings, granted_memory
+from daskfs.execution.waves import ended_rounds, pending_units, rounds_done
+from daskfs.graph.mixed import MIXED_STAGE
+from daskfs.graph.target import TARGETS_STAGE
+from daskfs.job.job import Job
+from daskfs.job.storage import reaching
+from daskfs.kernels.columnhash import describe_equal
+from daskfs.places import Place, place
+from daskfs.runs.batches import batch_jobs, find_batches
+from daskfs.runs.plan import plan_run, replanned
+from daskfs.runs.rundir import batch_runs, file_facts, read_manifest, refuse_foreign
+from daskfs.runs.selection import listed_names
+from daskfs.runs.tiles import plan_tiles
+from daskfs.scores.elimination import SVM_TABLES_STAGE, svm_parameters
+from daskfs.scores.slab import methods_from
+from daskfs.sources.base import BESIDE
+from daskfs.sources.labels import classes_note
+from daskfs.stages.cost import limit_per_unit
+from daskfs.stages.kind import kind_of
+from daskfs.stages.limits import check_memory
+from daskfs.stages.stage import Plan, Stage
+from daskfs.store import layout
+from daskfs.store.context import Context, open_tiles
+from daskfs.store.store import Store
+from daskfs.store.tiles import read_tile_info
+from daskfs.tiles.plan import TilePlan
+
+LISTED = 20
+
+
+def describe_counts(what: str, names: Sequence[str], counts: np.ndarray) -> dict[str, Any]:
+    """Return how many values of columns are `what`, in all and by the names of the 20 columns that have the most."""
+    most = np.argsort(-counts, kind="stable")[:LISTED]
+    return {f"n_{what}": int(counts.sum()), what: {names[i]: int(counts[i]) for i in most[counts[most] > 0]}}
+
+
+def describe_tiles(url: str) -> dict[str, Any]:
+    """Return shape, tiles, labels, columns beside X, names of rows, missing values, and constant and duplicate features
+    of a finished tile store.
+    """
+    tiles = open_tiles(url)
+    names = tiles.feature_names()
+    constant = np.flatnonzero(tiles.constant_columns())
+    labels = tiles.labels()
+    counts: dict[str, Any] = {"n_labelled": int(labels.is_labelled.sum()) if labels else 0}
+    if labels is not None and labels.task == "classification":
+        counts["note"] = classes_note(tiles.info.classes, tiles.info.facts.get("unlabeled"))
+        counts["classes"] = {name: int((labels.values == code).sum()) for code, name in enumerate(labels.classes)}
+    shape = dataclasses.asdict(tiles.shape)
+    return {
+        "store": url,
+        "source": tiles.info.source,
+        **shape,
+        "x_in_place": tiles.info.x_path,
+        "task": tiles.info.task,
+        **counts,
+        **{name: tiles.info.facts.get(name) for name in BESIDE},
+        "row_names": tiles.info.facts.get("row_names"),
+        "missing_policy": tiles.missing_policy,
+        **describe_counts("missing", names, tiles.n_missing()),
+        "n_constant": constant.size,
+        "constant": [names[i] for i in constant[:LISTED]],
+        **describe_equal(tiles.first_equal(), names),
+    }
+
+
+@reaching
+def plan_job(job: Job) -> dict[str, Any]:
+    """Return what a run would do: stages, units, bytes, memory, and what is recorded already. Starts nothing and writes
+    nothing. Units and bytes of a stage that belongs to a loop are those of one round; its `cost` lists what a unit holds
+    at its fullest moment.
+    """
+    settings = ClusterSettings.of(job.cluster.model_dump(), job.dask)
+    limit, threads = granted_memory(settings, None)
+    store = Store(place(job.output.path))
+    refuse_foreign(store, layout.RUN_JSON, "daskfs run", "output.path")
+    manifest = None if store.read_bytes(layout.RUN_JSON) is None else read_manifest(store)
+    mine = manifest is not None and manifest["job"] == job.identity()
+    budget = limit_per_unit(limit, threads)
+    tiles = plan_tiles(job.data, f"{store.url}/{layout.TILES_DIR}", budget)
+    is_cut = mine and manifest is not None and bool(manifest.get("tiles"))
+    if is_cut and manifest is not None:
+        tiles = TilePlan.from_json(manifest["tiles"])
+    stored = store.read_json(layout.PLAN_JSON) if mine else None
+    task = tiles.task or (job.data.task if job.data.task != "auto" else None)
+    names = None if stored else listed_names(job, tiles)
+    plan = Plan.from_json(stored, store.url) if stored else plan_run(job, tiles, task, budget, names)
+    planned_at = None if stored else replanned(job, tiles, task, threads, names, is_cut=is_cut)
+    stages = (*tiles.stages, *plan.stages)
+    check_memory(stages, limit, threads, planned_at=planned_at, is_joined=settings.is_joined)
+    batches = _planned_batches(job, store, tiles)
+    rows = [_plan_row(Context(Store(place(tiles.url))), stage, tiles.stages) for stage in tiles.stages]
+    rows += [_plan_row(Context(store), stage, plan.stages) for stage in plan.stages]
+    return {
+        "output": store.url,
+        "shape": dataclasses.asdict(tiles.shape),
+        "memory_limit": limit,
+        "peak_bytes": max(found["peak_bytes"] for found in [*rows, *(batches or {}).values()]),
+        "bytes_read": sum(row["bytes_read"] for row in rows),
+        "bytes_written": sum(row["bytes_written"] for row in rows),
+        "graphs": _planned_graphs(plan),
+        "loops": _planned_loops(plan),
+        "eliminations": _planned_eliminations(plan),
+        "note": tiles.note,
+        "notes": list(plan.facts.get("notes", ())),
+        "labels_counted": stored is not None or tiles.n_labelled is not None or not tiles.has_labels,
+        "stages": rows,
+        "batches": batches,
+    }
+
+
+def _planned_batches(job: Job, store: Store, tiles: TilePlan) -> dict[str, Any] | None:
+    """Return the plans of the runs over batches, by name; none before the tiles are there, whose batches nobody knows,
+    and None for data without batches.
+    """
+    if not tiles.has_batch:
+        return None
+    if read_tile_info(Store(place(tiles.url))) is None:
+        return {}
+    batches = find_batches(job, tiles.url)
+    return {name: plan_job(own) for name, own in batch_jobs(job, store.url, tiles.url, batches).items()}
+
+
+def _planned_graphs(plan: Plan) -> list[dict[str, Any]]:
+    """Return engine and partitions of every graph that is searched."""
+    searches = [stage for stage in plan.stages if kind_of(stage.kind).finds_lists]
+    return [
+        {
+            "name": stage.name if stage.is_of(MIXED_STAGE) else stage.name.partition("-")[2],
+            "engine": _engine(stage),
+            "n_groups": stage.parameters.get("partitioning", {}).get("n_groups", 1),
+            "n_cells": stage.parameters.get("partitioning", {}).get("n_cells"),
+        }
+        for stage in searches
+    ]
+
+
+def _planned_loops(plan: Plan) -> list[dict[str, Any]]:
+    """Return the stages that are repeated, how often at most, None where nobody can say, and the bytes of a round."""
+    names = dict.fromkeys(stage.loop for stage in plan.stages if stage.loop)
+    loops = [[stage for stage in plan.stages if stage.loop == name] for name in names]
+    return [
+        {
+            "name": loop[0].loop,
+            "stages": [stage.name for stage in loop],
+            "max_rounds": loop[0].max_rounds,
+            "bytes_read": sum(stage.bytes_read for stage in loop),
+            "bytes_written": sum(stage.bytes_written for stage in loop),
+        }
+        for loop in loops
+    ]
+
+
+def _planned_eliminations(plan: Plan) -> list[dict[str, Any]]:
+    """Return the route of every method that eliminates features, its rows or landmarks, and its rounds at most."""
+    n_features = int(plan.facts["shape"]["n_features"])
+    return [
+        {
+            "method": method.label,
+            "route": stage.parameters["route"],
+            **size,
+            "max_rounds": svm_parameters(method).n_rounds(n_features),
+            "loop": stage.parameters["loop"],
+        }
+        for stage in plan.stages
+        if stage.is_of(SVM_TABLES_STAGE)
+        for method, size in zip(methods_from(stage.parameters["methods"]), stage.parameters["sizes"], strict=True)
+    ]
+
+
+def _engine(stage: Stage) -> str:
+    if stage.is_of(TARGETS_STAGE):
+        return "sort"
+    if stage.is_of(MIXED_STAGE):
+        return f"{stage.parameters['n_candidates']} candidates of each row, and a sort"
+    return str(stage.parameters["graph"]["engine"])
+
+
+def _plan_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[str, Any]:
+    return {
+        "stage": stage.name,
+        "units": stage.n_units,
+        "done": done_units(context, stage, stages),
+        **_rounds(context, stage, stages),
+        "bytes_read": stage.bytes_read,
+        "bytes_written": stage.bytes_written,
+        "peak_bytes": stage.peak_bytes,
+        "cost": [{"held": str(held), "bytes": held.nbytes} for held in stage.cost],
+    }
+
+
+def _rounds(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[str, int]:
+    """Return how many rounds of a loop are done; nothing for a stage that belongs to none."""
+    return {"rounds": rounds_done(context, stage, stages)[0]} if stage.loop else {}
+
+
+def done_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> int:
+    """Return how many units of a stage are recorded, of a loop those of the round that it has come to."""
+    return stage.n_units - len(pending_units(context, stage, stages))
+
+
+def rewrite_report(url: str) -> dict[str, Any]:
+    """Write the report of a finished run again; :class:`StoreError` when there is no finished run."""
+    from daskfs.report.summary import write_report
+
+    store = Store(place(url))
+    manifest = read_manifest(store)
+    if manifest["status"] != "done":
+        msg = f"the run in {store.url} is not finished: 'daskfs status {url}' shows how far it is."
+        raise StoreError(msg)
+    path = write_report(store, manifest)
+    manifest["files"] = {layout.REPORT_HTML: file_facts(store, layout.REPORT_HTML)}
+    store.write_json(layout.RUN_JSON, manifest)
+    return {"report": str(path)}
+
+
+def run_status(url: str) -> dict[str, Any]:
+    """Return how far a run is: stages, units done, and the time left in the stages that have begun; and how far those
+    of its batches are, which come between its tiles and the rest. Of a stage that belongs to a loop, units are those of
+    the round that it has come to, and nobody knows the time left.
+
+    The status is "running", "done", "stopped" or "failed", of the last two with the error that ended the run. A run
+    that was killed had no time to say so and is "running" still: ``last_unit`` is when a unit was last done, and
+    ``slow`` lists units that have been running for much longer than others: stage, unit, worker, and since when.
+    """
+    store = Store(place(url))
+    manifest = read_manifest(store)
+    rows: list[dict[str, Any]] = []
+    contexts: dict[str, Context] = {}
+    if manifest.get("tiles"):
+        tiles = TilePlan.from_json(manifest["tiles"])
+        contexts.update(dict.fromkeys([stage.name for stage in tiles.stages], Context(Store(place(tiles.url)))))
+        rows += [_status_row(contexts[stage.name], stage, tiles.stages) for stage in tiles.stages]
+    raw = store.read_json(layout.PLAN_JSON)
+    if raw is not None:
+        stages = Plan.from_json(raw, store.url).stages
+        contexts.update(dict.fromkeys([stage.name for stage in stages], Context(store)))
+        rows += [_status_row(contexts[stage.name], stage, stages) for stage in stages]
+    return {
+        "run": store.url,
+        "status": manifest["status"],
+        "error": manifest.get("error"),
+        "last_unit": _last_change(store.path(layout.EVENTS)),
+        "stages": rows,
+        "slow": _slow_units(manifest.get("slow", ()), contexts),
+        "batches": {name: run_status(own.url) for name, own in batch_runs(store)},
+    }
+
+
+def _last_change(path: Place) -> str | None:
+    try:
+        seconds = path.stat().st_mtime
+    except FileNotFoundError:
+        return None
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
+
+
+def _status_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[str, Any]:
+    """Return what the records of a stage say; whether everything that they name is there, as 'daskfs verify' looks for,
+    would take a look at each output.
+    """
+    ledger, units = context.store.ledger, range(stage.n_units)
+    recorded = sorted(ledger.recorded(stage.name))
+    number, is_finished = ended_rounds(context, stage.loop, stages) if stage.loop else (0, True)
+    if stage.loop and not is_finished:
+        units = range(number * stage.n_units, (number + 1) * stage.n_units)
+    done = stage.n_units if stage.loop and is_finished else sum(unit in units for unit in recorded)
+    found = [record for record in ledger.records(stage.name, recorded) if record is not None]
+    seconds = [float(record.get("seconds", 0.0)) for record in found]
+    left = sum(seconds) / len(seconds) * (stage.n_units - done) if seconds and is_finished else None
+    return {
+        "stage": stage.name,
+        "units": stage.n_units,
+        "done": done,
+        **({"rounds": number} if stage.loop else {}),
+        "seconds": round(sum(seconds), 3),
+        "seconds_left": left,
+    }
+
+
+def _slow_units(rows: Sequence[Mapping[str, Any]], contexts: Mapping[str, Context]) -> list[Mapping[str, Any]]:
+    """Return those of the units that took much longer than others that are not recorded yet."""
+    known = [row for row in rows if row["stage"] in contexts]
+    return [row for row in known if row["unit"] not in contexts[row["stage"]].store.ledger.recorded(row["stage"])]

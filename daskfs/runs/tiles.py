@@ -1,0 +1,211 @@
+"""From a source to the tiles of its X: what opening it tells, and the stages that fill a tile store.
+
+Most formats tell shape, type, names and identity in their metadata; a text table is scanned to its end, and a bundled
+data set is loaded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import JobError
+from daskfs.job.blocks import DataBlock
+from daskfs.places import is_url, place
+from daskfs.sources import Source, SourceSpec
+from daskfs.sources.base import BESIDE
+from daskfs.sources.checks import is_generated, unreadable
+from daskfs.sources.labels import AUTO
+from daskfs.sources.state import source_state
+from daskfs.stages.stage import (
+    digest,
+)
+from daskfs.store import layout
+from daskfs.store.context import open_tiles
+from daskfs.store.part import open_part_or_source, part_spec
+from daskfs.store.store import Store
+from daskfs.store.tiles import Shape, TileInfo, read_tile_info
+from daskfs.tiles.plan import TilePlan, plan_ingest
+from daskfs.tiles.shapes import plan_shape, serves_in_place
+from daskfs.version import __version__
+
+WORTH_TELLING = 1.5
+"""Times that a file is read from which on users are told."""
+LABEL_SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt")
+
+
+def source_spec(data: DataBlock) -> SourceSpec:
+    """Return the part of the data block that says how to open the source; paths become absolute, as workers need
+    them, and URLs stay what they are.
+    """
+    source = data.source
+    if not is_generated(source) and "://" not in source:
+        source = str(place(source))
+    return SourceSpec(
+        source,
+        data.array,
+        _absolute(data.labels),
+        _absolute(data.feature_names),
+        tuple(data.exclude),
+        dims=data.dims,
+        transpose=data.transpose,
+        missing=data.missing,
+        unlabeled=str(data.unlabeled),
+        row_names=_absolute(data.row_names),
+        only_batch=data.only_batch,
+        **{name: _absolute(getattr(data, name)) for name in BESIDE},
+    )
+
+
+def _absolute(reference: str | None) -> str | None:
+    """Make a reference to a file (``file`` or ``file:member``) absolute, and leave names of columns and members
+    alone.
+    """
+    if reference is None or is_url(reference):
+        return reference
+    path, colon, member = reference.rpartition(":")
+    for file, rest in ((reference, ""), (path, colon + member)):
+        # only what ends like a file: a column may have the name of one that happens to lie here
+        if file and PurePath(file).suffix in LABEL_SUFFIXES and place(file).is_file():
+            return str(place(file)) + rest
+    return reference
+
+
+def is_tile_store(spec: SourceSpec) -> bool:
+    """Return whether a source is tiles already; :class:`InputError` where nobody says."""
+    if is_generated(spec.source):
+        return False
+    path = place(spec.source)
+    try:
+        return (path / layout.TILES_JSON).is_file()
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def plan_tiles(data: DataBlock, tiles_url: str, memory_limit: int | None) -> TilePlan:
+    """Decide how a source becomes tiles: it is a tile store, it serves in place, or it is converted into
+    `tiles_url`.
+    """
+    spec = source_spec(data)
+    if is_tile_store(spec):
+        tiles = _finished_tiles(data, spec)
+        if data.only_batch is None:
+            return tiles
+        spec = part_spec(open_tiles(spec.source), spec.source, only_batch=data.only_batch)
+        return plan_source(spec, tiles.task or "auto", tiles_url, memory_limit)
+    if data.only_batch is not None:
+        msg = f"data.only_batch is for tiles, and {spec.source} is none: convert it with --batch first."
+        raise JobError(msg)
+    return plan_source(spec, data.task, tiles_url, memory_limit)
+
+
+def plan_source(spec: SourceSpec, task: str, tiles_url: str, memory_limit: int | None) -> TilePlan:
+    """Plan the tiles of what is no tile store, or a part of one.
+
+    Parameters
+    ----------
+    spec
+        What is to be read.
+    task
+        Of the labels, or "auto".
+    tiles_url
+        Where the tiles go.
+    memory_limit
+        Of one worker, bytes.
+    """
+    source = open_part_or_source(spec)
+    info = source.info
+    shape = plan_shape(
+        info.n_samples,
+        info.n_features,
+        info.dtype.name,
+        info.nnz if info.is_sparse else None,
+        memory_limit,
+        info.row_multiple,
+    )
+    x_path = _path_in_place(source, memory_limit)
+    if x_path is not None:
+        rows, columns = source.chunks  # type: ignore[attr-defined]
+        rows, columns = min(rows, info.n_samples), min(columns, info.n_features)
+        shape = dataclasses.replace(shape, tile_rows=rows, tile_columns=columns)
+    raw = dataclasses.asdict(spec)
+    state = source_state(spec, source)
+    fingerprint = digest(state, raw, task, layout.FORMAT_VERSION, __version__)
+    parameters = {
+        "source": raw,
+        "state": state,
+        "shape": dataclasses.asdict(shape),
+        "task": task,
+        "write_x": x_path is None,
+        "x_path": x_path,
+        "fingerprint": fingerprint,
+        "named": info.feature_names is not None,
+        "row_names": info.has_row_names,
+    }
+    reading = getattr(source, "reading_bytes", 0)
+    stages = plan_ingest(shape, parameters, x_path is None, min(info.row_multiple, info.n_samples), reading)
+    flags: dict[str, Any] = {f"has_{name}": name in info.beside for name in BESIDE}
+    flags |= {"note": _reading_note(source, spec.source, shape), "missing": spec.missing}
+    return TilePlan(tiles_url, shape, fingerprint, info.has_labels, None, x_path is None, stages, **flags)
+
+
+def _reading_note(source: Source, name: str, shape: Shape) -> str | None:
+    """Return what is told of a source whose bands have to read more than their own rows; None of others."""
+    times_read = getattr(source, "times_read", None)
+    times = 1.0 if times_read is None else times_read(shape.tile_rows)
+    if times < WORTH_TELLING:
+        return None
+    return (
+        f"{name}: entries are not sorted by the rows of X, so that its {shape.n_bands} bands read the file "
+        f"{times:.0f} times; sort it, or give workers more memory, where that takes long"
+    )
+
+
+def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
+    keys = ("array", "dims", "labels", "feature_names", "row_names", *BESIDE)
+    given = [key for key in keys if getattr(data, key) is not None]
+    given += [key for key in ("transpose", "exclude") if getattr(data, key)]
+    given += ["unlabeled"] if data.unlabeled != AUTO else []
+    if given:
+        msg = f"data.{given[0]} was settled when {spec.source} was converted: leave it out, or convert again with it."
+        raise JobError(msg)
+    info: TileInfo | None = read_tile_info(Store(place(spec.source)))
+    assert info is not None
+    policy = str((info.facts.get("missing") or {"policy": "refuse"})["policy"])
+    if data.missing not in ("refuse", policy):
+        msg = f"data.missing is {data.missing}, and {spec.source} was converted with {policy}: convert again with it."
+        raise JobError(msg)
+    if data.task not in ("auto", info.task):
+        msg = f"data.task is {data.task}, and {spec.source} was converted with task {info.task}."
+        raise JobError(msg)
+    flags: dict[str, Any] = {f"has_{name}": info.facts.get(name) is not None for name in BESIDE}
+    return TilePlan(
+        spec.source,
+        info.shape,
+        info.fingerprint,
+        info.task is not None,
+        info.task,
+        **flags,
+        n_classes=len(info.classes) or None,
+        n_labelled=n_labelled(spec.source),
+        missing=policy,
+    )
+
+
+def n_labelled(tiles_url: str) -> int | None:
+    """Return how many rows of a finished tile store have a label, None where it has no labels."""
+    found = Store(place(tiles_url)).need_json(layout.LABELS_JSON)
+    return None if found["task"] is None else int(found["n_labelled"])
+
+
+def _path_in_place(source: Source, memory_limit: int | None) -> str | None:
+    path, chunks = getattr(source, "array_path", None), getattr(source, "chunks", None)
+    info = source.info
+    if path is None or chunks is None or np.dtype(getattr(source, "stored_dtype", info.dtype)) != info.dtype:
+        return None
+    if not serves_in_place(info.n_samples, tuple(chunks), info.n_features, info.dtype.name, memory_limit):
+        return None
+    return str(path)

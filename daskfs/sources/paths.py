@@ -1,0 +1,26 @@
+"""References to files, and to what lies in them."""
+
+from __future__ import annotations
+
+from daskfs.places import ObjectPath, Place, place
+
+
+def split_reference(reference: str) -> tuple[Place, str | None] | None:
+    """Split ``"file.npz:member"`` into path and member; ``None`` when there is no such file."""
+    path = place(reference)
+    if is_file(path):
+        return path, None
+    head, colon, member = reference.rpartition(":")
+    if colon and head and not member.startswith("//") and is_file(place(head)):
+        return place(head), member
+    return None
+
+
+def is_file(path: Place) -> bool:
+    """Return whether a path is that of a file; that of one that is too long to be is not."""
+    try:
+        return path.is_file()
+    except OSError:
+        if isinstance(path, ObjectPath):
+            raise
+        return False

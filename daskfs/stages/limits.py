@@ -1,0 +1,76 @@
+"""Whether units fit in a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from daskfs.errors import MemoryPlanError
+from daskfs.stages.cost import PROCESS_BYTES, USABLE, MiB
+from daskfs.stages.kind import kind_of
+from daskfs.stages.stage import Stage
+
+
+def check_memory(
+    stages: Sequence[Stage],
+    memory_limit: int | None,
+    threads: int = 1,
+    *,
+    planned_at: Callable[[int], Sequence[Stage]] | None = None,
+    is_joined: bool = False,
+) -> None:
+    """Check that units fit in a worker.
+
+    Parameters
+    ----------
+    stages
+        What is planned.
+    memory_limit
+        Of a worker, bytes; None where nobody knows it.
+    threads
+        Units that a worker runs at once.
+    planned_at
+        Gives the stages as they would be planned under another limit, in bytes, which may cut tiles and groups of rows
+        otherwise; None where they stay as they are.
+    is_joined
+        Whether the workers are there already, and have their limit from elsewhere.
+
+    Raises
+    ------
+    MemoryPlanError
+        When they do not, with a limit under which this would not be raised.
+    """
+    if memory_limit is None:
+        return
+    stage = max(stages, key=lambda stage: stage.peak_bytes, default=None)
+    if stage is None or _needed_bytes(stage, threads) <= USABLE * memory_limit:
+        return
+    enough = _enough_mebibytes(stage, threads)
+    while planned_at is not None:
+        largest = max(planned_at(enough * MiB), key=lambda stage: stage.peak_bytes)
+        if (again := _enough_mebibytes(largest, threads)) <= enough:
+            break
+        enough = again
+    needed = _needed_bytes(stage, threads)
+    together = f" for {threads} units at once" if threads > 1 else ""
+    limit = "the limit of the cluster's workers, or cluster.memory_limit," if is_joined else "cluster.memory_limit"
+    fewer = "threads" if is_joined or threads > 1 else "workers"
+    msg = (
+        f"stage {stage.name} needs {needed / MiB:.0f} MiB in a worker process{together}, and {limit} is "
+        f"{memory_limit / MiB:.0f} MiB, of which {USABLE:.0%} may be filled. "
+        f"{'Start workers with one of' if is_joined else 'Set cluster.memory_limit to'} {enough} MiB or more"
+        f"{'' if is_joined and threads == 1 else f', or start fewer {fewer}'}."
+    )
+    if (advice := kind_of(stage.kind).advice) is not None:
+        msg += advice(stage.parameters)
+    raise MemoryPlanError(msg)
+
+
+def _needed_bytes(stage: Stage, threads: int) -> int:
+    return PROCESS_BYTES + threads * (stage.peak_bytes - PROCESS_BYTES)
+
+
+def _enough_mebibytes(stage: Stage, threads: int) -> int:
+    """Return the smallest limit, in MiB, that some units at once fit in."""
+    return int(np.ceil(_needed_bytes(stage, threads) / USABLE / MiB))

@@ -1,0 +1,241 @@
+"""One unit, from its name to its record. The same call runs on a Dask worker, in the driver and in a test."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import Any
+
+from daskfs.errors import DaskfsError, PassingError, StoreError, UnitError
+from daskfs.places import AccessRows, Place, place, take_over
+from daskfs.stages.cost import MiB
+from daskfs.stages.kind import kind_of
+from daskfs.stages.memory import peak_bytes, release_freed, reset_peak
+from daskfs.stages.processors import computed_by
+from daskfs.stages.requirements import Versions, check_room, check_versions
+from daskfs.stages.stage import Plan, Stage
+from daskfs.store import layout
+from daskfs.store.arrays import counted_bytes
+from daskfs.store.context import Context, UnitFunction
+from daskfs.store.store import Store
+
+LASTING = (PermissionError, NotADirectoryError, IsADirectoryError)
+"""What goes wrong with files, and does not pass."""
+MEASURED = ("seconds", "peak_bytes", "bytes_read", "bytes_written", "process", "computed_by", "ended")
+"""What a unit's record says of the call that made it."""
+
+
+def create_arrays(context: Context, stages: Iterable[Stage]) -> None:
+    """Create the arrays of some stages that several units write into; a unit creates what it alone writes."""
+    for stage in stages:
+        if (create := kind_of(stage.kind).arrays) is not None:
+            create(context, stage.parameters)
+
+
+ArrayPlan = tuple[tuple[int, ...], Any, tuple[int, ...]]
+"""Shape, dtype and chunk shape of an array."""
+
+
+class _Asked(Store):
+    """Notes which arrays are asked for, and creates none."""
+
+    def __init__(self, root: Place | None) -> None:
+        super().__init__(root)
+        self.arrays: dict[str, ArrayPlan] = {}
+
+    def create(self, name: str, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> None:
+        self.arrays[name] = (shape, dtype, chunks)
+
+
+def shared_arrays(context: Context, stages: Iterable[Stage]) -> dict[str, ArrayPlan]:
+    """Return the arrays that several units of some stages write into, by name. What a stage may have left behind and
+    is cleared is among them.
+    """
+    asked = _Asked(context.store.root)
+    create_arrays(context.with_store(asked), stages)
+    return asked.arrays
+
+
+@lru_cache(maxsize=4)
+def _plan_of(url: str, identity: str, reached: AccessRows) -> Plan:
+    del reached  # part of the cache key
+    raw = Store(place(url)).read_json(layout.PLAN_JSON)
+    if raw is None:
+        msg = (
+            f"{url} holds no plan as seen from {socket.gethostname()}: the run's directory must be shared with "
+            "the workers."
+        )
+        raise StoreError(msg)
+    plan = Plan.from_json(raw, url)
+    if plan.identity != identity:
+        msg = f"{url} holds another plan than the one that is running: did another run start over in it?"
+        raise StoreError(msg)
+    return plan
+
+
+@lru_cache(maxsize=4)
+def _context_of(url: str, identity: str, epoch: str, reached: AccessRows) -> Context:
+    del identity, reached
+    return Context(Store(place(url), epoch))
+
+
+_contexts: list[Context] = []
+"""The context of the last unit, whose run may hold something in this process."""
+
+
+def _enter(context: Context) -> Context:
+    """Let the units of one run at a time hold something."""
+    for other in [other for other in _contexts if other is not context]:
+        other.holdings.keep_only("")
+    _contexts[:] = [context]
+    return context
+
+
+def run_stored_unit(
+    url: str,
+    identity: str,
+    epoch: str,
+    stage_name: str,
+    unit: int,
+    inputs: str | None,
+    reached: AccessRows = (),
+    versions: Versions = (),
+    *,
+    is_joined: bool = False,
+) -> None:
+    """Run one unit of a stored plan, unless it is recorded; this is what is submitted to a cluster, which may ask for
+    it again when the worker that has run it dies. Arguments are plain values, which workers of any version can read.
+
+    Parameters
+    ----------
+    url
+        Of the run store, or of the tile store that is filled.
+    identity
+        Of the plan there, so that workers do not use one they remember.
+    epoch
+        Of the driver; see :class:`daskfs.store.ledger.Ledger`.
+    stage_name, unit
+        Name of the stage, and number of the unit.
+    inputs
+        Digest of what the stages before have written, which the unit is to read.
+    reached
+        How the driver reaches buckets; credentials are those of this process.
+    versions
+        Of what decides results, in the driver.
+    is_joined
+        Whether the worker has its memory from elsewhere.
+
+    Raises
+    ------
+    ClusterError
+        Where this worker has other versions, or less memory than units were planned for.
+    DaskfsError
+        As :func:`run_unit` does.
+    """
+    check_versions(versions)
+    take_over(reached)
+    context = _enter(_context_of(url, identity, epoch, reached))
+    context.store.ledger.check()
+    stage = _plan_of(url, identity, reached).stage(stage_name)
+    if is_joined:
+        check_room(stage)
+    if context.store.ledger.written(stage.name, unit, stage.fingerprint) is not None:
+        return
+    try:
+        run_unit(context, stage, unit, inputs)
+    except PassingError as error:
+        from distributed import get_worker
+
+        with suppress(ValueError):  # no worker runs it
+            error.worker = get_worker().address
+        raise
+
+
+def run_unit(context: Context, stage: Stage, unit: int, inputs: str | None = None) -> dict[str, Any]:
+    """Run one unit, write its record last, and return its facts: seconds, bytes, measured peak. `inputs` is the digest
+    of what the stages before have written, None in a store that does not say.
+
+    Raises
+    ------
+    DaskfsError
+        As the unit raised it, with a note that names the unit.
+    PassingError
+        For a failed read or write that may do when it is tried again.
+    UnitError
+        For anything else, naming stage and unit.
+    """
+    context.enter(inputs)
+    try:
+        return _attempt(context, stage, unit, kind_of(stage.kind).run, inputs)
+    except DaskfsError as error:
+        error.add_note(f"(in unit {unit} of stage {stage.name})")
+        raise
+    except OSError as error:
+        kind = UnitError if isinstance(error, LASTING) else PassingError
+        raise kind(failed(stage, unit, error)) from error
+    except MemoryError as error:
+        raise UnitError(f"{failed(stage, unit, error)} It was planned at {stage.peak_bytes // MiB} MiB.") from error
+    except (
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ) as error:
+        raise UnitError(failed(stage, unit, error)) from error
+
+
+def is_within_unit() -> bool:
+    """Return whether this thread runs a unit."""
+    return getattr(_inside, "unit", False)
+
+
+def failed(stage: Stage, unit: int, error: BaseException) -> str:
+    """Return what to say of a unit that failed."""
+    return f"unit {unit} of stage {stage.name} failed: {type(error).__name__}: {error}"
+
+
+def _attempt(context: Context, stage: Stage, unit: int, function: UnitFunction, inputs: str | None) -> dict[str, Any]:
+    context.holdings.keep_only(stage.loop or stage.holds, unit // stage.n_units)
+    with _outermost() as is_outermost, context.store.noting_outputs() as outputs, counted_bytes() as counted:
+        if is_outermost:
+            release_freed()
+            reset_peak()
+        started = time.perf_counter()
+        try:
+            facts = function(context, stage.parameters, unit) or {}
+        finally:  # what was read of other tiles is not recorded, and not taken for damage
+            context.check_tiles()
+        measured = {
+            "seconds": round(time.perf_counter() - started, 4),
+            "peak_bytes": peak_bytes() if is_outermost else 0,
+            "bytes_read": counted.read,
+            "bytes_written": counted.written,
+            "process": os.getpid(),
+            "computed_by": computed_by(),
+            "ended": round(time.time(), 3),
+        }
+    whose = {"stage": stage.name, "unit": unit, "fingerprint": stage.fingerprint, "inputs": inputs}
+    context.store.ledger.write({**whose, **outputs.to_json(), "facts": facts, **measured})
+    return measured
+
+
+_inside = threading.local()
+
+
+@contextmanager
+def _outermost() -> Iterator[bool]:
+    """Say whether a unit runs on its own, or within another one that ranks in memory: there is one peak of both."""
+    is_outermost = not is_within_unit()
+    _inside.unit = True
+    try:
+        yield is_outermost
+    finally:
+        _inside.unit = not is_outermost

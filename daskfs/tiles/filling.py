@@ -1,0 +1,46 @@
+"""Stages "fill" and "facts": what stands for missing values, and what is known of X with or without it.
+
+Nothing that is filled is written: tiles keep NaN, and whoever reads them puts the means of the columns into its place.
+Moments, norms and hashes are those of filled values, whose means are known only when all bands have been read; so they
+are taken in a second pass, over the tiles. It costs one read of these, and the bits are those of data that were filled
+beforehand. Under the policy "pairwise" they are those of the values that are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from daskfs.kernels.missing import Observed, merge_observed
+from daskfs.kernels.moments import merge_tree
+from daskfs.stages.kind import StageKind, unlisted
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.tiles import Shape, TileInfo, Tiles
+from daskfs.tiles.ingest import take_facts
+
+
+def close_observed(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Merge what the bands say of the values that are there, and write what stands for the others."""
+    del unit
+    store, shape = context.store, Shape(**parameters["shape"])
+    bands = store.open(layout.OBSERVED)
+    parts = (Observed(*bands[index : index + 1][0]) for index in range(shape.n_bands))
+    found = merge_tree(parts, merge_observed)
+    store.put_array(layout.FILL, np.stack([found.values(shape.n_samples, np.dtype(shape.dtype)), found.missing]))
+    return {"n_missing": int(found.missing.sum())}
+
+
+def take_facts_of_filled(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Take moments, hashes and norms of one band, filled unless the policy is "pairwise"."""
+    shape = Shape(**parameters["shape"])
+    policy = parameters["source"]["missing"]
+    facts = {"missing": {"policy": policy, "total": context.store.open(layout.FILL)[1].sum()}}
+    info = TileInfo(shape, parameters["fingerprint"], parameters["source"]["source"], parameters["x_path"], facts=facts)
+    take_facts(context.store, shape, unit, Tiles(context.store, info).as_counted().read_rows(shape.band(unit)))
+
+
+FILL_STAGE = StageKind("fill", __name__, close_observed, unlisted)
+FACTS_STAGE = StageKind("facts", __name__, take_facts_of_filled, unlisted)

@@ -1,0 +1,244 @@
+"""Turning a source into tiles: one unit per band of rows, then one that closes the store.
+
+The pass over the rows checks every value, takes the moments and hashes of the columns and the norms and sums of the
+rows, and writes the tiles unless the source serves where it lies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.errors import InputError
+from daskfs.kernels.blocks import Block, is_sparse
+from daskfs.kernels.columnhash import N_HASHES, column_hashes, first_equal
+from daskfs.kernels.missing import observed
+from daskfs.kernels.moments import Moments, common_count, merge_tree, row_blocks, tree_moments
+from daskfs.kernels.scaling import median_sum, row_norms, row_sums
+from daskfs.sources import Source, SourceSpec
+from daskfs.sources.base import BESIDE
+from daskfs.sources.labels import encode_labels
+from daskfs.sources.state import as_planned
+from daskfs.stages.kind import StageKind, unlisted
+from daskfs.store import layout
+from daskfs.store.context import Context, put_beside, put_labels
+from daskfs.store.finite import LISTED, check_finite
+from daskfs.store.part import open_part_or_source
+from daskfs.store.rownames import put_row_names
+from daskfs.store.store import Store
+from daskfs.store.tiles import Shape, TileInfo, sparse_chunk, write_sample
+
+REMEDY = ", or set data.missing to mean or pairwise where they are missing"
+
+
+@lru_cache(maxsize=4)
+def _opened(spec: SourceSpec, fingerprint: str) -> Source:
+    del fingerprint  # part of the cache key: the same name may stand for other data by now
+    return open_part_or_source(spec)
+
+
+@contextmanager
+def planned_source(parameters: Mapping[str, Any]) -> Iterator[Source]:
+    """Open the source of a stage, once per process and state of the data; :class:`InputError` when that state is not
+    the one that was planned, or does not last until the end of the block.
+    """
+    spec = spec_from(parameters["source"])
+    source = _opened(spec, str(parameters["fingerprint"]))
+    with as_planned(spec, source, parameters["state"]):
+        yield source
+
+
+def spec_from(raw: Mapping[str, Any]) -> SourceSpec:
+    """Rebuild a source's spec from JSON."""
+    return SourceSpec(**{**raw, "exclude": tuple(raw["exclude"]), "dims": raw["dims"] and tuple(raw["dims"])})
+
+
+def create_tile_arrays(context: Context, parameters: Mapping[str, Any]) -> None:
+    """Create the arrays that all bands share; `parameters` are those of the stages that fill them."""
+    store = context.store
+    shape, write_x = Shape(**parameters["shape"]), bool(parameters["write_x"])
+    if write_x and not shape.is_sparse:
+        tile = (shape.tile_rows, shape.tile_columns)
+        store.create(layout.X, (shape.n_samples, shape.n_features), shape.dtype, tile)
+    moments = (shape.n_bands, len(layout.PARTIAL_ROWS), shape.n_features)
+    store.create(layout.PARTIALS, moments, np.float64, (1, *moments[1:]))
+    hashes = (shape.n_bands, N_HASHES, shape.n_features)
+    store.create(layout.HASHES, hashes, np.uint64, (1, *hashes[1:]))
+    if parameters["source"]["missing"] != "refuse":
+        seen = (shape.n_bands, len(layout.OBSERVED_ROWS), shape.n_features)
+        store.create(layout.OBSERVED, seen, np.float64, (1, *seen[1:]))
+    for name in (layout.ROW_NORMS, layout.ROW_SUMS):
+        store.create(name, (shape.n_samples,), np.float64, (shape.tile_rows,))
+
+
+def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Check one band, write its tiles, and take its moments and norms; where values may be missing, what says the means
+    that stand for them.
+    """
+    shape = Shape(**parameters["shape"])
+    band = shape.band(unit)
+    with planned_source(parameters) as source:
+        block = source.read_rows(band.start, band.stop)
+    origin, may_miss = parameters["source"]["source"], parameters["source"]["missing"] != "refuse"
+    check_finite(block, band.start, source.info.feature_names, origin, may_miss=may_miss, remedy=REMEDY)
+    if parameters["write_x"]:
+        _write_band(context.store, shape, unit, block)
+    write_sample(context.store, shape, unit, block)
+    if may_miss:
+        found = observed(block)
+        table = np.stack([getattr(found, name) for name in layout.OBSERVED_ROWS])
+        context.store.open(layout.OBSERVED)[unit : unit + 1] = table[None]
+    else:
+        take_facts(context.store, shape, unit, block)
+    size = block.data.nbytes + block.indices.nbytes if is_sparse(block) else block.nbytes
+    return {"source_bytes": int(size)}
+
+
+def take_facts(store: Store, shape: Shape, index: int, block: Block) -> None:
+    """Take moments and hashes of the columns of one band, and norms and sums of its rows."""
+    band = shape.band(index)
+    moments = tree_moments(block)
+    nonzero = np.asarray(block.getnnz(axis=0) if is_sparse(block) else np.count_nonzero(block, axis=0))
+    rows = [
+        np.full(shape.n_features, moments.count),
+        moments.mean,
+        moments.m2,
+        moments.minimum,
+        moments.maximum,
+        nonzero,
+    ]
+    store.open(layout.PARTIALS)[index : index + 1] = np.stack(rows).astype(np.float64)[None]
+    store.open(layout.HASHES)[index : index + 1] = column_hashes(block, band.start)[None]
+    store.open(layout.ROW_NORMS)[band] = row_norms(block)
+    store.open(layout.ROW_SUMS)[band] = row_sums(block)
+
+
+def _write_band(store: Store, shape: Shape, index: int, block: np.ndarray | sp.csr_matrix) -> None:
+    if not is_sparse(block):
+        X = store.open(layout.X)
+        for tile in row_blocks(shape.n_features, shape.tile_columns):
+            X[shape.band(index), tile] = block[:, tile]
+        return
+    columns = block.tocsc()
+    columns.sort_indices()
+    per_chunk = sparse_chunk(columns.nnz, shape.n_features)
+    store.put_array(layout.SPARSE_DATA.format(index), columns.data.astype(shape.dtype), (per_chunk,))
+    store.put_array(layout.SPARSE_INDICES.format(index), columns.indices.astype(np.int32), (per_chunk,))
+    store.put_array(layout.SPARSE_INDPTR.format(index), columns.indptr.astype(np.int64))
+
+
+def store_labels(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Read, check and store labels, columns beside X and feature names, before anything costly begins."""
+    del unit
+    store, shape = context.store, Shape(**parameters["shape"])
+    with planned_source(parameters) as source:
+        if source.info.feature_names is not None:
+            _check_names(source.info.feature_names)
+            store.write_json(layout.FEATURE_NAMES, list(source.info.feature_names))
+        raw = source.read_labels()
+        unlabeled = parameters["source"]["unlabeled"]
+        labels = None if raw is None else encode_labels(raw, shape.n_samples, parameters["task"], unlabeled)
+        put_labels(store, labels)
+        for name in BESIDE:
+            put_beside(store, name, source.read_beside(name))
+        if source.info.has_row_names:
+            put_row_names(store, source, shape.n_samples)
+    return {}
+
+
+def _check_names(names: tuple[str, ...]) -> None:
+    for column, name in enumerate(names):
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            msg = f"the name of column {column}, {name!r}, is not valid Unicode: {error.reason}."
+            raise InputError(msg) from error
+
+
+def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Merge the bands' moments in order, and write ``tiles.json`` last."""
+    del unit
+    store, shape = context.store, Shape(**parameters["shape"])
+    labels = store.need_json(layout.LABELS_JSON)
+    moments, nonzero = _merged(store, shape)
+    table = np.stack([moments.mean, moments.variance, *moments.extremes, nonzero])
+    store.put_array(layout.COLUMNS, table)
+    first = _first_equal(store, shape, moments.is_constant)
+    store.put_array(layout.FIRST_EQUAL, first)
+    info = TileInfo(
+        shape=shape,
+        fingerprint=parameters["fingerprint"],
+        source=parameters["source"]["source"],
+        x_path=parameters["x_path"],
+        task=labels["task"],
+        classes=tuple(labels["classes"]),
+        facts={
+            "n_constant": int(moments.is_constant.sum()),
+            "n_duplicate": int(np.count_nonzero(first != np.arange(first.size))),
+            "n_labelled": labels["n_labelled"],
+            "unlabeled": parameters["source"]["unlabeled"],
+            "missing": _missing(store, parameters),
+            "median_sum": median_sum(store.open(layout.ROW_SUMS)[...]),
+            "named": bool(parameters["named"]),
+            "row_names": store.need_json(layout.ROW_NAMES_JSON) if parameters["row_names"] else None,
+            **{name: _described(store, parameters, name) for name in BESIDE},
+            "identity": parameters["state"]["source"],
+        },
+    )
+    store.write_json(layout.TILES_JSON, dataclasses.asdict(info))
+    return {}
+
+
+def _missing(store: Store, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what a summary says of missing values, None where there may be none."""
+    if parameters["source"]["missing"] == "refuse":
+        return None
+    names, counts = store.read_json(layout.FEATURE_NAMES, list), store.open(layout.FILL)[1]
+    columns = np.flatnonzero(counts)
+    return {
+        "policy": parameters["source"]["missing"],
+        "total": int(counts.sum()),
+        "n_columns": int(columns.size),
+        "n_unobserved": int(np.count_nonzero(counts == parameters["shape"]["n_samples"])),
+        "columns": [[names[c] if names else f"x{c}", int(counts[c])] for c in columns[:LISTED]],
+    }
+
+
+def _first_equal(store: Store, shape: Shape, is_constant: np.ndarray) -> np.ndarray:
+    """Return the first feature with the same values as each, int64; constant ones, which are counted as such, have
+    themselves.
+    """
+    hashes = store.open(layout.HASHES)
+    total = np.zeros((N_HASHES, shape.n_features), dtype=np.uint64)
+    for index in range(shape.n_bands):
+        total += hashes[index : index + 1][0]
+    return np.where(is_constant, np.arange(shape.n_features), first_equal(total))
+
+
+def _described(store: Store, parameters: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    is_given = parameters["source"].get(name) is not None
+    return dict(store.need_json(layout.BESIDE_JSON.format(name))) if is_given else None
+
+
+def _merged(store: Store, shape: Shape) -> tuple[Moments, np.ndarray]:
+    partials = store.open(layout.PARTIALS)
+    nonzero = np.zeros(shape.n_features)
+
+    def parts() -> Iterator[Moments]:
+        for index in range(shape.n_bands):
+            part = dict(zip(layout.PARTIAL_ROWS, partials[index : index + 1][0], strict=True))
+            np.add(nonzero, part["nonzero"], out=nonzero)
+            yield Moments(common_count(part["count"]), part["mean"], part["m2"], part["minimum"], part["maximum"])
+
+    return merge_tree(parts()), nonzero
+
+
+LABELS_STAGE = StageKind("labels", __name__, store_labels, unlisted)
+INGEST_STAGE = StageKind("ingest", __name__, ingest_band, unlisted, arrays=create_tile_arrays)
+COLUMNS_STAGE = StageKind("columns", __name__, close_tiles, unlisted)

@@ -1,0 +1,156 @@
+"""Stages "transform" and "transform-columns": what the later steps of scalings ask of values after the earlier ones.
+
+One pass over the tiles serves all scalings of a job. Each unit reads one band, applies the steps before the last, block
+of rows by block, and takes the norms of the rows for "unit" and the moments of the columns for "zscore", by weight
+where rows have weights; nothing that is rescaled is written. Moments merge along a tree as those of the tiles do, so
+that their bits do not depend on the bands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.moments import Moments, cell_rows, common_count, merge_tree, row_blocks, tree_moments
+from daskfs.kernels.scaling import Scaling, ends_with, row_norms, scale_rows, steps_of
+from daskfs.stages.cost import PROCESS_BYTES, Fixed
+from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.stage import Stage
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.tiles import Shape, Tiles
+from daskfs.tiles.shapes import band_bytes, chunk_bytes, conversion_bytes, tile_bytes
+
+CELLS_AT_ONCE = 16
+"""Cells of the tree of moments whose rows are rescaled together: dense ones take 16 MiB."""
+
+
+def create_transforms(context: Context, parameters: Mapping[str, Any]) -> None:
+    """Create the arrays that all bands write into."""
+    shape = context.tiles.shape
+    for scaling in parameters["scalings"]:
+        if ends_with(scaling, "unit"):
+            name = layout.TRANSFORM_NORMS.format(scaling)
+            context.store.create(name, (shape.n_samples,), np.float64, (shape.tile_rows,))
+        else:
+            moments = (shape.n_bands, len(layout.TRANSFORM_ROWS), shape.n_features)
+            name = layout.TRANSFORM_PARTIALS.format(scaling)
+            context.store.create(name, moments, np.float64, (1, *moments[1:]))
+
+
+def take_statistics(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Take norms and moments of one band."""
+    store, tiles = context.store, context.tiles
+    band = tiles.shape.band(unit)
+    weights = context.weights(band)
+    block = tiles.as_counted().read_rows(band)
+    by_steps: dict[Scaling | None, list[Scaling]] = {}
+    for scaling in parameters["scalings"]:
+        by_steps.setdefault(steps_of(scaling).first, []).append(scaling)
+    for first, scalings in by_steps.items():
+        norms, moments = _of_rows(tiles, block, weights, first, scalings)
+        for scaling in scalings:
+            if ends_with(scaling, "unit"):
+                store.open(layout.TRANSFORM_NORMS.format(scaling))[band] = norms
+            else:
+                assert moments is not None
+                table = [getattr(moments, name) for name in layout.TRANSFORM_ROWS[1:]]
+                table.insert(0, np.full(tiles.shape.n_features, moments.count, np.float64))
+                store.open(layout.TRANSFORM_PARTIALS.format(scaling))[unit : unit + 1] = np.stack(table)[None]
+
+
+def _of_rows(
+    tiles: Tiles,
+    block: np.ndarray | sp.csr_matrix,
+    weights: np.ndarray | None,
+    first: Scaling | None,
+    scalings: Sequence[Scaling],
+) -> tuple[np.ndarray, Moments | None]:
+    """Return the norms of rows after the first steps, and the moments of the columns where a scaling asks for them."""
+    norms = np.empty(block.shape[0])
+    for_unit = any(ends_with(scaling, "unit") for scaling in scalings)
+    for_zscore = any(ends_with(scaling, "zscore") for scaling in scalings)
+
+    def parts() -> Iterator[Moments]:
+        for rows in row_blocks(block.shape[0], CELLS_AT_ONCE * cell_rows(block.shape[1], is_sparse(block))):
+            values = block[rows]
+            if first is not None:
+                values = scale_rows(values, first, None, tiles.scales.of_block(first, values))
+            if for_unit:
+                norms[rows] = row_norms(values)
+            if for_zscore:
+                yield tree_moments(values, None if weights is None else weights[rows])
+
+    if for_zscore:
+        return norms, merge_tree(parts())
+    for _ in parts():
+        raise AssertionError
+    return norms, None
+
+
+def merge_statistics(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Merge the moments of the bands in order."""
+    del unit
+    store, shape = context.store, context.tiles.shape
+    for scaling in parameters["scalings"]:
+        if ends_with(scaling, "zscore"):
+            partials = store.open(layout.TRANSFORM_PARTIALS.format(scaling))
+            bands = (partials[index : index + 1][0] for index in range(shape.n_bands))
+            found = merge_tree(Moments(common_count(band[0]), *band[1:]) for band in bands)
+            store.put_array(layout.TRANSFORM_COLUMNS.format(scaling), np.stack([found.mean, found.variance]))
+
+
+TRANSFORM_STAGE = StageKind(
+    "transform", __name__, take_statistics, unlisted, arrays=create_transforms, reads_weights=True
+)
+TRANSFORM_COLUMNS_STAGE = StageKind("transform-columns", __name__, merge_statistics, unlisted)
+
+
+def plan_transforms(shape: Shape, scalings: Sequence[Scaling]) -> list[Stage]:
+    """Stages that take the statistics of :func:`asked_scalings`; none where there are none."""
+    if not scalings:
+        return []
+    moments = [scaling for scaling in scalings if ends_with(scaling, "zscore")]
+    parameters = {"scalings": list(scalings)}
+    row_bytes = -(-shape.x_bytes // shape.n_samples) if shape.is_sparse else shape.n_features * shape.itemsize
+    wide = row_bytes * (8 + 4) // (shape.itemsize + 4) if shape.is_sparse else 8 * shape.n_features
+    rows = min(CELLS_AT_ONCE * cell_rows(shape.n_features, shape.is_sparse), shape.tile_rows)
+    # a band, and the copies that turn its columns into rows; a block of rows, rescaled, and its copies in norms
+    peak = PROCESS_BYTES + 3 * band_bytes(shape) + 3 * tile_bytes(shape) + rows * (row_bytes + 4 * wide)
+    peak += conversion_bytes(shape.n_features) + 40 * shape.tile_rows
+    table = 8 * len(layout.TRANSFORM_ROWS) * shape.n_features
+    peak += 24 * table  # of subtrees that wait for their neighbors
+    n_norms = len(scalings) - len(moments)
+    written = 8 * shape.n_samples * n_norms + shape.n_bands * table * len(moments)
+    # where values were missing, every unit asks for what they are filled with
+    read = chunk_bytes(shape) + 8 * shape.n_samples + 16 * shape.n_bands * shape.n_features
+    stages = [
+        Stage.of(
+            TRANSFORM_STAGE,
+            "transform",
+            shape.n_bands,
+            parameters,
+            (Fixed("rest", peak),),
+            bytes_read=read,
+            bytes_written=written,
+        )
+    ]
+    if moments:
+        merging = PROCESS_BYTES + 40 * table
+        read, written = shape.n_bands * table * len(moments), 16 * shape.n_features * len(moments)
+        stages.append(
+            Stage.of(
+                TRANSFORM_COLUMNS_STAGE,
+                "transform-columns",
+                1,
+                parameters,
+                (Fixed("rest", merging),),
+                bytes_read=read,
+                bytes_written=written,
+            )
+        )
+    return stages
