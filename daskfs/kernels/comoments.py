@@ -26,12 +26,6 @@ def stretch_rows(n_samples: int) -> int:
     return max(SMALLEST_STRETCH, 1 << max(0, -(-n_samples // STRETCHES) - 1).bit_length())
 
 
-def waiting_bytes(width: int, n_rows: int) -> int:
-    """Return the bytes that a :class:`ComomentSum` takes beside its matrix."""
-    panels = -(-width // PRODUCT_COLUMNS) * PRODUCT_COLUMNS
-    return 8 * (2 * panels * min(PRODUCT_ROWS, n_rows + 64) + 4 * PRODUCT_COLUMNS**2)
-
-
 @dataclass(frozen=True)
 class Comoments:
     """Co-moments of some rows: `total`, their number or the sum of their weights; `mean`, shape (width,); and `matrix`,

@@ -17,9 +17,10 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.kernels.aggregate import combine_ranks, shared_ranks
 from daskfs.methods.registry import Method
-from daskfs.ranking.tables import DEFUSED, FORMULA, method_scores
+from daskfs.ranking.tables import DEFUSED, FORMULA, PARQUET, method_scores
 from daskfs.scores.slab import methods_from
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import Array, Cost, Objects
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -112,5 +113,33 @@ def _tables(context: Context, parameters: Mapping[str, Any]) -> Iterator[Any]:
                 yield pa.table(dict(zip(BATCH_COLUMNS, columns, strict=True)))
 
 
-COMBINE_STAGE = StageKind("combine", __name__, combine_batches, unlisted)
-BATCH_TABLES_STAGE = StageKind("batch-tables", __name__, write_batch_tables, unlisted)
+FEATURE_BYTES = 200
+"""A feature in the table of a batch, in its order there, and in the table of all batches."""
+NAME_BYTES = 200
+"""The name of a feature, as text of Python and of Arrow."""
+ROW_BYTES = 300
+"""A row of the table, as Arrow has it, and as CSV or Parquet."""
+
+
+def combine_cost(n_batches: int, n_features: int, process: Cost) -> Cost:
+    """Return what combining the rankings of one method takes."""
+    return (
+        *process,
+        Array("ranks and scores within batches, apart and in one array", (2, 2, n_batches, n_features)),
+        Array("ranks of the batches that have some, these sorted, and as chunks", (3, n_batches, n_features)),
+        Objects("features in tables", n_features, FEATURE_BYTES),
+    )
+
+
+def batch_tables_cost(n_ranks: int, n_features: int, process: Cost) -> Cost:
+    """Return what writing `n_ranks` rows takes."""
+    return (
+        *process,
+        PARQUET,
+        Objects("rows of the table", n_ranks, ROW_BYTES),
+        Objects("names of features", n_features, NAME_BYTES),
+    )
+
+
+COMBINE_STAGE = StageKind("combine", __name__, combine_batches, combine_cost)
+BATCH_TABLES_STAGE = StageKind("batch-tables", __name__, write_batch_tables, batch_tables_cost)

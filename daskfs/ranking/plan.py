@@ -8,19 +8,16 @@ from typing import Any
 
 from daskfs.kernels.distance import DISTANCE_ROWS
 from daskfs.ranking.batches import BATCH_TABLES_STAGE, COMBINE_STAGE
-from daskfs.ranking.redundancy import CANDIDATES_STAGE, FILTER_STAGE
+from daskfs.ranking.redundancy import CANDIDATES_STAGE, FILTER_STAGE, PURPOSE
 from daskfs.scores.candidates import check_candidates, plan_comoments
-from daskfs.scores.correlations import BINS_STAGE
-from daskfs.stages.cost import Cost, Fixed, MiB, total
+from daskfs.scores.correlations import BINS_STAGE, binned_cost, stored_bins_cost
+from daskfs.stages.cost import WORD, Cost, total
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.tiles import Shape
-from daskfs.tiles.shapes import tile_bytes
 
-ARROW_BYTES = 48 * MiB
-"""What pyarrow adds to the process that writes the table."""
-ROW_BYTES = 300
-"""What a row of the table takes, as Arrow has it, and as CSV or Parquet."""
+TABLE_FIELDS = 4
+"""Rows of the table of a method that are planned for; some have fewer, some more."""
 
 
 def plan_combination(
@@ -39,11 +36,10 @@ def plan_combination(
     process
         Bytes that a process takes before a unit starts.
     """
-    n_ranks = max(len(batches), 2) * shape.n_features
+    n_batches, n_features = max(len(batches), 2), shape.n_features
+    n_ranks = n_batches * n_features * len(methods)
     parameters = {"methods": list(methods), "batches": list(batches)}
-    combining = total(process) + 8 * 7 * n_ranks + 200 * shape.n_features
-    tables = total(process) + ARROW_BYTES + ROW_BYTES * n_ranks * len(methods) + 200 * shape.n_features
-    size = 16 * n_ranks * len(methods)
+    ranks = WORD * n_ranks
     return [
         # called as what scores without batches, since what follows asks it for the methods
         Stage.of(
@@ -51,11 +47,18 @@ def plan_combination(
             "score",
             len(methods),
             parameters,
-            (Fixed("rest", combining),),
-            bytes_read=size // 2,
-            bytes_written=size,
+            COMBINE_STAGE.cost(n_batches, n_features, process),
+            bytes_read=ranks,
+            bytes_written=2 * ranks,  # with the scores
         ),
-        Stage.of(BATCH_TABLES_STAGE, "batch-tables", 1, parameters, (Fixed("rest", tables),), bytes_read=size),
+        Stage.of(
+            BATCH_TABLES_STAGE,
+            "batch-tables",
+            1,
+            parameters,
+            BATCH_TABLES_STAGE.cost(n_ranks, n_features, process),
+            bytes_read=2 * ranks,
+        ),
     ]
 
 
@@ -81,37 +84,30 @@ def plan_redundancy(
     else:
         check_candidates(count, "select.redundancy", "select.redundancy.n_candidates")
     parameters: dict[str, Any] = {"methods": [dict(method) for method in methods], "redundancy": dict(wanted)}
-    known = 400 * shape.n_features
-    tables = 32 * shape.n_features
-    choose = total(process) + known
+    listed = WORD * count * len(labels)
     stages = [
         Stage.of(
             CANDIDATES_STAGE,
             "filter-candidates",
             1,
             parameters,
-            (Fixed("rest", choose),),
-            bytes_read=len(labels) * tables,
-            bytes_written=8 * count * len(labels),
+            CANDIDATES_STAGE.cost(shape.n_features, process),
+            bytes_read=len(labels) * WORD * TABLE_FIELDS * shape.n_features,
+            bytes_written=listed,
         )
     ]
     counts = dict.fromkeys(labels, count)
-    held = read = 0
-    clears = ""
+    read, clears = 0, ""
     if measure == "correlation":
-        stage = plan_comoments(shape, "filter-comoments", ("redundancy", counts), wanted["scaling"], process)
+        stage = plan_comoments(shape, "filter-comoments", (PURPOSE, counts), wanted["scaling"], process)
         stages.append(replace(stage, needed_until="filter"))
-        held, read, clears = 3 * 8 * count**2, stage.bytes_written, layout.COMOMENTS_FOR.format("redundancy")
+        read, clears = stage.bytes_written, layout.COMOMENTS_FOR.format(PURPOSE)
     elif measure == "distance_correlation":
         stage = _plan_bins(shape, counts, wanted["scaling"], columns, process)
         stages.append(replace(stage, needed_until="filter"))
-        rows = min(shape.n_samples, DISTANCE_ROWS)
-        held = count * (rows + 4096) + 40 * rows + 2**20
-        read, clears = len(labels) * count * (rows + 4096), layout.BINNED_OF
-        parameters = {**parameters, "purpose": "redundancy", "labels": labels, "slab_columns": columns}
-    peak = total(process) + known + held + 400 * count + 32 * shape.n_samples
-    read += 8 * count * len(labels)
-    written = 8 * count * len(labels)
+        read = len(labels) * total(stored_bins_cost(count, min(shape.n_samples, DISTANCE_ROWS)))
+        clears = layout.BINNED_OF
+        parameters = {**parameters, "purpose": PURPOSE, "labels": labels, "slab_columns": columns}
     return [
         *stages,
         Stage.of(
@@ -119,9 +115,9 @@ def plan_redundancy(
             "filter",
             len(labels),
             parameters,
-            (Fixed("rest", peak),),
-            bytes_read=read,
-            bytes_written=written,
+            FILTER_STAGE.cost(shape.n_samples, shape.n_features, count, measure, process),
+            bytes_read=read + listed,
+            bytes_written=listed,
             clears=clears,
         ),
     ]
@@ -130,18 +126,12 @@ def plan_redundancy(
 def _plan_bins(shape: Shape, counts: Mapping[str, int], scaling: str | None, columns: int, process: Cost) -> Stage:
     """Stage that cuts the candidates into bins, slab by slab."""
     union = min(sum(counts.values()), shape.n_features)
-    own, rows = min(union, columns), min(shape.n_samples, DISTANCE_ROWS)
-    n_units = -(-shape.n_features // columns)
-    band = 3 * shape.tile_rows * columns * shape.itemsize + 3 * tile_bytes(shape)
-    peak = total(process) + band + own * rows * (shape.itemsize + 1 + (16 if scaling else 0))
-    peak += 100 * rows + 24 * shape.n_samples + own * 4096
-    parameters = {"purpose": "redundancy", "labels": list(counts), "scaling": scaling, "slab_columns": columns}
     return Stage.of(
         BINS_STAGE,
         "filter-bins",
-        n_units,
-        parameters,
-        (Fixed("rest", peak),),
+        -(-shape.n_features // columns),
+        {"purpose": PURPOSE, "labels": list(counts), "scaling": scaling, "slab_columns": columns},
+        BINS_STAGE.cost(shape, min(union, columns), columns, scaling, process),
         bytes_read=shape.x_bytes,
-        bytes_written=union * (rows + 2048),
+        bytes_written=total(binned_cost(union, min(shape.n_samples, DISTANCE_ROWS))),
     )

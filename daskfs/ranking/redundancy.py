@@ -9,13 +9,22 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError, JobError, nearest
-from daskfs.kernels.distance import distance_correlations_with
+from daskfs.kernels.distance import BINS, DISTANCE_ROWS, distance_correlations_with
 from daskfs.kernels.greedy import filter_redundant
 from daskfs.methods.registry import Method
 from daskfs.ranking.tables import method_scores
-from daskfs.scores.correlations import distance_weights, stored_bins, stored_correlations
+from daskfs.scores.correlations import (
+    distance_weights,
+    drawing_cost,
+    fewer_candidates,
+    stored_bins,
+    stored_bins_cost,
+    stored_comoments_cost,
+    stored_correlations,
+)
 from daskfs.scores.slab import methods_from
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import Array, Cost, Objects
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 
@@ -184,7 +193,41 @@ def _similarity(
     return lambda place, kept: distance_correlations_with(columns[place], [columns[k] for k in kept], weights)
 
 
-CANDIDATES_STAGE = StageKind("candidates", __name__, list_candidates, unlisted)
-FILTER_STAGE = StageKind(
-    "filter", __name__, filter_ranking, unlisted, advice=lambda _: " Fewer n_candidates need less."
-)
+FEATURE_BYTES = 400
+"""A feature in the table of a method, in its order as numbers of Python, and in what is kept, dropped and grouped."""
+CANDIDATE_BYTES = 400
+"""A candidate with its group, and why it was kept or passed over, as objects of Python and as JSON."""
+
+
+def candidates_cost(n_features: int, process: Cost) -> Cost:
+    """Return what listing the candidates takes."""
+    return (*process, Objects("features in tables, lists and groups", n_features, FEATURE_BYTES))
+
+
+def filter_cost(n_samples: int, n_features: int, count: int, measure: str | None, process: Cost) -> Cost:
+    """Return what walking past `count` candidates takes."""
+    return (
+        *candidates_cost(n_features, process),
+        *_compared_cost(n_samples, count, measure),
+        Objects("candidates, and why they were passed over", count, CANDIDATE_BYTES),
+        Array("weights of rows", (n_samples,)),
+        *drawing_cost(n_samples),
+    )
+
+
+def _compared_cost(n_samples: int, count: int, measure: str | None) -> Cost:
+    """Return what comparing candidates takes."""
+    if measure is None:
+        return ()
+    if measure == "correlation":
+        return stored_comoments_cost(count)
+    rows = min(n_samples, DISTANCE_ROWS)
+    return (
+        *stored_bins_cost(count, rows),
+        Array("pairs of bins of two candidates, weights of rows, and what counts them", (5, rows)),
+        Array("joint histograms of two candidates", (8, BINS, BINS)),
+    )
+
+
+CANDIDATES_STAGE = StageKind("candidates", __name__, list_candidates, candidates_cost)
+FILTER_STAGE = StageKind("filter", __name__, filter_ranking, filter_cost, advice=fewer_candidates)

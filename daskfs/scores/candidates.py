@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from daskfs.errors import MemoryPlanError
-from daskfs.kernels.comoments import PRODUCT_COLUMNS, stretch_rows, waiting_bytes
+from daskfs.kernels.comoments import stretch_rows
+from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.scaling import row_statistics
 from daskfs.scores.correlations import COMOMENTS_STAGE, comoment_rows
-from daskfs.scores.greedy import GREEDY_STAGE, SCREEN_STAGE
-from daskfs.stages.cost import Cost, Fixed, total
+from daskfs.scores.greedy import GREEDY_STAGE, N_FIELDS, PURPOSE, SCREEN_STAGE
+from daskfs.stages.cost import WORD, Cost
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
-from daskfs.store.tiles import GATHERED, Shape
-from daskfs.tiles.shapes import band_bytes, tile_bytes
+from daskfs.store.tiles import Shape
 
 MAX_CANDIDATES = 20_000
 """Features that are compared with each other at most: their correlations take 3.2 GB."""
@@ -23,24 +23,23 @@ MAX_CANDIDATES = 20_000
 
 def plan_greedy(shape: Shape, method: Mapping[str, Any], process: Cost) -> list[Stage]:
     """Stages of a method that picks its features one by one: candidates, their co-moments, the picks."""
-    label, wanted = method["label"], method["parameters"]["n_candidates"]
-    count = min(wanted or shape.n_features, shape.n_features)
+    label, wanted, n_features = method["label"], method["parameters"]["n_candidates"], shape.n_features
+    count = min(wanted or n_features, n_features)
     check_candidates(count, f"method {label}", "n_candidates")
-    done, tables, parameters = f"greedy-{label}", 32 * shape.n_features, {"method": dict(method)}
-    screen = total(process) + 200 * shape.n_features
+    done, parameters = f"greedy-{label}", {"method": dict(method)}
+    table, listed = WORD * N_FIELDS * n_features, WORD * count
     comoments = plan_comoments(
-        shape, f"comoments-{label}", ("greedy", {label: count}), method["parameters"]["score_scaling"], process
+        shape, f"comoments-{label}", (PURPOSE, {label: count}), method["parameters"]["score_scaling"], process
     )
-    matrices = 3 * 8 * count**2
     return [
         Stage.of(
             SCREEN_STAGE,
             f"candidates-{label}",
             1,
             parameters,
-            (Fixed("rest", screen),),
-            bytes_read=tables,
-            bytes_written=8 * count,
+            SCREEN_STAGE.cost(n_features, process),
+            bytes_read=table,
+            bytes_written=listed,
         ),
         replace(comoments, needed_until=done),
         Stage.of(
@@ -48,10 +47,10 @@ def plan_greedy(shape: Shape, method: Mapping[str, Any], process: Cost) -> list[
             done,
             1,
             parameters,
-            (Fixed("rest", screen + matrices),),
-            bytes_read=comoments.bytes_written + tables + 8 * count,
-            bytes_written=tables,
-            clears=layout.COMOMENTS_OF.format("greedy", label),
+            GREEDY_STAGE.cost(n_features, count, process),
+            bytes_read=comoments.bytes_written + table + listed,
+            bytes_written=table,
+            clears=layout.COMOMENTS_OF.format(PURPOSE, label),
         ),
     ]
 
@@ -60,8 +59,8 @@ def check_candidates(count: int, where: str, setting: str) -> None:
     """Raise :class:`MemoryPlanError` when so many features cannot be compared with each other."""
     if count > MAX_CANDIDATES:
         msg = (
-            f"{where} would compare {count} features with each other, which takes {count**2 * 8 / 2**30:.0f} GiB: set "
-            f"{setting} to {MAX_CANDIDATES} or less."
+            f"{where} would compare {count} features with each other, which takes {WORD * count**2 / 2**30:.0f} GiB: "
+            f"set {setting} to {MAX_CANDIDATES} or less."
         )
         raise MemoryPlanError(msg)
 
@@ -75,31 +74,29 @@ def plan_comoments(
     n_stretches = -(-shape.n_samples // height)
     per_unit = max(1, -(-shape.tile_rows // height))  # a unit reads whole bands
     n_units = -(-n_stretches // per_unit)
-    union = min(sum(counts.values()), shape.n_features)
-    rows = min(shape.tile_rows, shape.n_samples)
-    block = min(GATHERED, shape.n_samples) * (union * (shape.itemsize + (16 if scaling else 0)))
-    block += min(GATHERED, shape.n_samples) * max(counts.values()) * shape.itemsize
-    band = 5 * band_bytes(shape) if shape.is_sparse else rows * union * shape.itemsize + 3 * tile_bytes(shape)
-    sums = sum(8 * count**2 + waiting_bytes(count, shape.n_samples) for count in counts.values())
-    sums += 8 * max(counts.values()) * PRODUCT_COLUMNS
-    bands = sum(
-        -(-min((unit + 1) * per_unit * height, shape.n_samples) // rows) - unit * per_unit * height // rows
-        for unit in range(n_units)
-    )
-    of_band = -(-shape.x_bytes // shape.n_bands) if shape.is_sparse else rows * shape.n_features * shape.itemsize
-    norms = 8 * bands * rows * row_statistics(scaling)
-    read = bands * of_band + norms + n_units * 8 * sum(counts.values())
-    written = n_stretches * sum(8 * (stored_values(count) + count + 1) for count in counts.values())
     parameters = {
         "purpose": purpose,
         "labels": list(counts),
         "scaling": scaling,
         "stretches_per_unit": per_unit,
     }
-    peak = total(process) + band + block + sums + 24 * shape.n_samples
     return Stage.of(
-        COMOMENTS_STAGE, name, n_units, parameters, (Fixed("rest", peak),), bytes_read=read, bytes_written=written
+        COMOMENTS_STAGE,
+        name,
+        n_units,
+        parameters,
+        COMOMENTS_STAGE.cost(shape, counts.values(), scaling, process),
+        bytes_read=_bands_bytes(shape, per_unit * height, scaling) + n_units * WORD * sum(counts.values()),
+        bytes_written=n_stretches * WORD * sum(stored_values(count) + count + 1 for count in counts.values()),
     )
+
+
+def _bands_bytes(shape: Shape, height: int, scaling: str | None) -> int:
+    """Return what units of so many rows read of X, in whole bands, and of what scalings are told of rows."""
+    rows = min(shape.tile_rows, shape.n_samples)
+    n_bands = sum(-(-part.stop // rows) - part.start // rows for part in row_blocks(shape.n_samples, height))
+    of_band = -(-shape.x_bytes // shape.n_bands) if shape.is_sparse else rows * shape.n_features * shape.itemsize
+    return n_bands * (of_band + WORD * rows * row_statistics(scaling))
 
 
 def stored_values(count: int) -> int:

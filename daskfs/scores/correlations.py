@@ -7,20 +7,30 @@ change a bit. Distance correlations are of at most 100,000 rows, drawn evenly ov
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from daskfs.kernels.comoments import Comoments, ComomentSum, correlations, merge_comoments, stretch_rows
+from daskfs.kernels.comoments import (
+    PRODUCT_COLUMNS,
+    PRODUCT_ROWS,
+    Comoments,
+    ComomentSum,
+    correlations,
+    merge_comoments,
+    stretch_rows,
+)
 from daskfs.kernels.distance import BINS, DISTANCE_ROWS, BinnedColumn, binned
 from daskfs.kernels.scaling import Scaling, scale_rows, without_zscore
 from daskfs.kernels.threads import one_thread
 from daskfs.scores.slab import slab_range
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import Array, Cost, Objects
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.tiles import spread_rows
+from daskfs.store.tiles import GATHERED, Shape, spread_rows
+from daskfs.tiles.shapes import band_bytes, tile_bytes
 
 
 def candidate_lists(context: Context, parameters: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -178,14 +188,124 @@ def stored_bins(context: Context, parameters: Mapping[str, Any], features: np.nd
     return [found[int(feature)] for feature in features]
 
 
+# ------------------------------------------------------------------------------------------------- what units hold
+def fewer_candidates(parameters: Mapping[str, Any]) -> str:
+    """Say what needs less memory."""
+    del parameters
+    return " Fewer n_candidates need less."
+
+
+def comoments_cost(shape: Shape, counts: Collection[int], scaling: Scaling | None, process: Cost) -> Cost:
+    """Return what summing the products of some lists of candidates takes, from how many each of these has."""
+    rows, union, widest = min(GATHERED, shape.n_samples), min(sum(counts), shape.n_features), max(counts)
+    return (
+        *process,
+        *_band_cost(shape, union),
+        Array("rows of all candidates", (rows, union), shape.dtype),
+        *_rescaled_cost(rows, union, scaling),
+        Array("rows of the candidates of one list", (rows, widest), shape.dtype),
+        *(held for count in counts for held in _sums_cost(count, shape.n_samples)),
+        Array("what the means take off a panel of co-moments", (PRODUCT_COLUMNS, widest)),
+        *_row_scales_cost(shape.n_samples),
+    )
+
+
+def _band_cost(shape: Shape, n_columns: int) -> Cost:
+    """Return what reading some columns of a band takes."""
+    if shape.is_sparse:
+        return (Objects("bands of X: as read, of some columns, and by rows", 5, band_bytes(shape)),)
+    rows = min(shape.tile_rows, shape.n_samples)
+    return (
+        Array("all candidates in a band", (rows, n_columns), shape.dtype),
+        Objects("tiles of X", 3, tile_bytes(shape)),
+    )
+
+
+def _sums_cost(width: int, n_samples: int) -> Cost:
+    """Return what a :class:`ComomentSum` holds."""
+    n_waiting = min(PRODUCT_ROWS, n_samples + 64)  # a multiple of 64
+    panels = -(-width // PRODUCT_COLUMNS) * PRODUCT_COLUMNS
+    return (
+        Array("co-moments", (width, width)),
+        Array("rows that wait for a product, and these times their weights", (2, n_waiting, panels)),
+        Array("products of two panels, and these mirrored", (4, PRODUCT_COLUMNS, PRODUCT_COLUMNS)),
+    )
+
+
+def _rescaled_cost(n_rows: int, n_columns: int, scaling: Scaling | None) -> Cost:
+    """Return what values take as they are rescaled."""
+    return (Array("rescaled values, before and after a step", (2, n_rows, n_columns)),) if scaling else ()
+
+
+def _row_scales_cost(n_samples: int) -> Cost:
+    """Return what scalings are told of rows."""
+    return (Array("sums, factors and norms of rows", (3, n_samples)),)
+
+
+def stored_comoments_cost(count: int) -> Cost:
+    """Return what :func:`stored_comoments` takes, for `count` candidates."""
+    return (Array("co-moments: merged, those of a stretch, and as these are decoded", (3, count, count)),)
+
+
+def bins_cost(shape: Shape, n_columns: int, slab_columns: int, scaling: Scaling | None, process: Cost) -> Cost:
+    """Return what cutting `n_columns` candidates of a slab into bins takes."""
+    rows = min(shape.n_samples, DISTANCE_ROWS)
+    return (
+        *process,
+        *sampled_cost(shape, n_columns, slab_columns, rows, scaling),
+        *cutting_cost(rows),
+        *binned_cost(n_columns, rows),
+        Array("steps and shares of the bins, as they are written", (n_columns, 2 * BINS)),
+    )
+
+
+def sampled_cost(shape: Shape, n_columns: int, slab_columns: int, n_rows: int, scaling: Scaling | None) -> Cost:
+    """Return what :func:`sampled_columns` takes for `n_columns` of a slab."""
+    band = (shape.tile_rows, slab_columns)
+    return (
+        Array("a slab in a band: as read, dense, and of some rows", (3, *band), shape.dtype),
+        Objects("tiles of X", 3, tile_bytes(shape)),
+        Array("values of the rows in use", (n_rows, n_columns), shape.dtype),
+        *_rescaled_cost(n_rows, n_columns, scaling),
+        *_row_scales_cost(shape.n_samples),
+    )
+
+
+def cutting_cost(n_rows: int) -> Cost:
+    """Return what cutting one column into bins takes, where all of its values differ."""
+    return (
+        Array("values, levels, shares and masses of a column, and as these are sorted", (8, n_rows)),
+        Array("order of a column, and its levels and bins by number", (4, n_rows), "int64"),
+        Array("marks of levels and bins where these begin", (4, n_rows), "bool"),
+    )
+
+
+def binned_cost(n_columns: int, n_rows: int) -> Cost:
+    """Return what is stored of columns in bins."""
+    return (
+        Array("bins of the rows in use", (n_columns, n_rows), "uint8"),
+        Array("steps and shares of the bins", (n_columns, 2 * BINS)),
+    )
+
+
+def stored_bins_cost(n_columns: int, n_rows: int) -> Cost:
+    """Return what :func:`stored_bins` reads. Tables are those of whole slabs, where other methods have candidates."""
+    return (
+        *binned_cost(n_columns, n_rows),
+        Array("steps and shares of the bins of other candidates", (n_columns, 2 * BINS)),
+    )
+
+
+def drawing_cost(n_rows: int) -> Cost:
+    """Return what :func:`distance_rows` takes."""
+    return (
+        Array("where the stretches begin that rows are drawn from", (n_rows,), "int64"),
+        Array("places of the rows in their stretches", (n_rows,)),
+        Array("rows in use", (n_rows,), "int64"),
+    )
+
+
 COMOMENTS_STAGE = StageKind(
-    "comoments",
-    __name__,
-    sum_comoments,
-    unlisted,
-    reads_weights=True,
-    advice=lambda _: " Fewer n_candidates need less.",
+    "comoments", __name__, sum_comoments, comoments_cost, reads_weights=True, advice=fewer_candidates
 )
-BINS_STAGE = StageKind(
-    "bins", __name__, bin_candidates, unlisted, reads_weights=True, advice=lambda _: " Fewer n_candidates need less."
-)
+BINS_STAGE = StageKind("bins", __name__, bin_candidates, bins_cost, reads_weights=True, advice=fewer_candidates)

@@ -22,6 +22,8 @@ from daskfs.errors import InputError
 from daskfs.kernels.correlationspec import CorrelationSpec as CorrelationSpec
 from daskfs.kernels.distance import BINS
 from daskfs.kernels.distancegram import (
+    DISTANCES_AT_ONCE,
+    FEW_VALUES,
     DistanceColumns,
     DistanceSum,
     bias_corrected,
@@ -31,6 +33,8 @@ from daskfs.kernels.distancegram import (
     shares_of,
 )
 from daskfs.kernels.distancemap import (
+    PRODUCT_ROWS,
+    PRODUCT_WIDTH,
     CodeGram,
     FeatureMap,
     feature_map,
@@ -40,9 +44,17 @@ from daskfs.kernels.distancemap import (
 )
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.threads import one_thread
-from daskfs.scores.correlations import binned_columns, distance_weights, sampled_columns
+from daskfs.scores.correlations import (
+    binned_columns,
+    cutting_cost,
+    distance_weights,
+    drawing_cost,
+    sampled_columns,
+    sampled_cost,
+)
 from daskfs.scores.slab import slab_range
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import WORD, Array, Cost, Objects
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
@@ -52,6 +64,8 @@ BLOCK_COMPONENTS = 4096
 CODE_ROWS = 2**17
 """Rows of a chunk of codes."""
 CODE_COLUMNS = 16
+CHUNKS_AT_ONCE = 10
+"""Chunks of one array that Zarr writes at a time."""
 ROUNDING = 1e-12
 SINGLE_PRECISION = 2e-6
 """What a correlation of 1 may have lost in double and in single precision."""
@@ -59,6 +73,8 @@ VALUE_BYTES = 2**20
 """Values of features that are read together, for a product with a matrix that is not formed."""
 HELD_BYTES = 2**28
 """Blocks of a matrix that are held in memory; those of a larger one are read again for every product."""
+HANDLE_BYTES = 8192
+"""What an open array takes in a process, and the page that the allocator adds to each block that is held."""
 FACTS = 8
 """Of each feature: number of components, mean distance, trace, variance of mean distances, error, 1 if constant; and
 the number of rows in use, and the sum of their weights.
@@ -309,7 +325,7 @@ class _Formed:
         self._features = feature_blocks(spec, n_features)
         names = {pair: layout.FEATURE_CORRELATIONS.format(spec.name, *pair) for pair in block_pairs(spec, n_features)}
         arrays = {pair: context.store.open(name) for pair, name in names.items()}
-        held = matrix_bytes(spec, n_features) <= HELD_BYTES
+        held = formed_matrix(spec, n_features).nbytes <= HELD_BYTES
         self._arrays = {pair: array[...] if held else array for pair, array in arrays.items()}
 
     def blocks(self) -> Iterator[tuple[tuple[slice, slice], np.ndarray]]:
@@ -342,8 +358,8 @@ class _MatrixFree:
         weights = distance_weights(context, spec.rows_used(context.tiles.shape.n_samples))
         first = context.store.open(layout.DISTANCE_VALUES.format(spec.name, 0))
         self._shares = shares_of(weights, first.shape[1])
-        self._features = max(1, VALUE_BYTES // (8 * CODE_COLUMNS * first.shape[1])) * CODE_COLUMNS
-        self._holds = value_bytes(context.tiles.shape.n_features, first.shape[1]) <= HELD_BYTES
+        self._features = max(1, VALUE_BYTES // (WORD * CODE_COLUMNS * first.shape[1])) * CODE_COLUMNS
+        self._holds = values_in_use(context.tiles.shape.n_features, first.shape[1]).nbytes <= HELD_BYTES
         self._held: dict[int, np.ndarray] = {}
 
     def product(self, v: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -367,13 +383,10 @@ class _MatrixFree:
         return found
 
 
-def value_bytes(n_features: int, n_rows: int) -> int:
-    """Return the bytes of the values that products with a matrix that is not formed are made of."""
-    return 8 * n_features * n_rows
-
-
 def stored_feature_correlations(context: Context, spec: CorrelationSpec) -> FeatureCorrelations:
-    """Return what the stages of :func:`daskfs.scores.correlationplan.plan_correlation` wrote, "auto" settled as there."""
+    """Return what the stages of :func:`daskfs.scores.correlationplan.plan_correlation` wrote; "auto" is settled as
+    there.
+    """
     shape = context.tiles.shape
     spec = spec.resolved(shape)
     if spec.correlation == "matrix_free":
@@ -406,12 +419,130 @@ SAMPLING_ERROR = 1.6
 """Largest difference of an entry of some rows to that of all, times the root of their number, as it was measured."""
 
 
-def matrix_bytes(spec: CorrelationSpec, n_features: int) -> int:
-    """Return the bytes of the blocks of a matrix."""
+# ------------------------------------------------------------------------------------------------- what units hold
+def maps_cost(shape: Shape, spec: CorrelationSpec, n_columns: int, process: Cost) -> Cost:
+    """Return what mapping the features of a slab takes."""
+    rows = spec.rows_used(shape.n_samples)
+    return (
+        *process,
+        *sampled_cost(shape, n_columns, n_columns, rows, spec.felt),
+        *stored_cost(spec, n_columns, rows),
+        _chunks_written(rows, "uint8"),
+        *cutting_cost(rows),
+        Array("distances of bins, their kernel, and what finds its eigenvectors", (20, BINS, BINS)),
+    )
+
+
+def values_cost(shape: Shape, spec: CorrelationSpec, n_columns: int, process: Cost) -> Cost:
+    """Return what storing the values of the features of a slab takes."""
+    rows = spec.rows_used(shape.n_samples)
+    return (
+        *process,
+        *sampled_cost(shape, n_columns, n_columns, rows, spec.felt),
+        *stored_cost(spec, n_columns, rows),
+        _chunks_written(rows, "float64"),
+        Array("some columns: values, order, mean distances, and what finds these", (6, CODE_COLUMNS, rows)),
+        Array("rows in use, their weights and shares, and sums", (5, max(rows, DISTANCES_AT_ONCE))),
+    )
+
+
+def _chunks_written(rows: int, dtype: str) -> Array:
+    name = "chunks that are written at once, as they are and encoded"
+    return Array(name, (2, CHUNKS_AT_ONCE, CODE_COLUMNS, min(rows, CODE_ROWS)), dtype)
+
+
+def stored_cost(spec: CorrelationSpec, n_columns: int, rows: int) -> Cost:
+    """Return what is stored of some features, in whole chunks of rows."""
+    rows = rows if rows <= CODE_ROWS else -(-rows // CODE_ROWS) * CODE_ROWS
+    facts = Array("facts of features", (n_columns, FACTS))
+    if spec.correlation != "feature_map":
+        return (Array("values of features over the norms of their distances", (n_columns, rows)), facts)
+    return (
+        Array("bins of features", (n_columns, rows), "uint8"),
+        Array("maps of bins", (n_columns, most_components(spec.n_components) + 1, BINS)),
+        facts,
+    )
+
+
+def correlate_cost(shape: Shape, spec: CorrelationSpec, process: Cost) -> Cost:
+    """Return what correlating a block of features with another takes."""
+    width, rows = feature_blocks(spec, shape.n_features)[0].stop, spec.rows_used(shape.n_samples)
+    is_exact = spec.correlation == "exact"
+    return (
+        *process,
+        *drawing_cost(shape.n_samples),
+        Array("blocks of the matrix: squared, corrected, and as written", (6, width, width)),
+        *(_exact_block_cost(width, rows) if is_exact else _mapped_block_cost(spec, width, rows)),
+    )
+
+
+def _exact_block_cost(width: int, rows: int) -> Cost:
+    pairs = max(rows, DISTANCES_AT_ONCE)
+    return (
+        Array("values of two blocks, their mean distances, and what finds these", (6, 2, width, rows)),
+        Array("distances of some pairs of rows, centered, and what centers them", (3, 2, width, pairs)),
+        Array("roots of the shares of these pairs", (2, pairs)),
+    )
+
+
+def _mapped_block_cost(spec: CorrelationSpec, width: int, rows: int) -> Cost:
+    count, read, looked_up = most_components(spec.n_components), min(rows, CODE_ROWS), min(rows, PRODUCT_ROWS)
+    functions = width * count
+    return (
+        Array("maps of two blocks: of slabs, together, and in order", (3, 2, width, count + 1, BINS)),
+        Array("bins of two blocks: of slabs, and together", (2, 2, width, read), "uint8"),
+        Array("chunks of bins while they are decoded", (3, CODE_COLUMNS, read), "uint8"),
+        Array("functions of some rows", (2, functions, looked_up)),
+        Array("those of the second block, by weight", (functions, looked_up)),
+        Array("all in single precision, and as a product takes them", (2, 2, functions, looked_up), "float32"),
+        Array("sums of products of functions", (functions, functions)),
+        Array("their squares, summed by row and by column; products of mean distances", (count + 2, width, width)),
+        Array("products of two panels, and these mirrored", (4, PRODUCT_WIDTH, PRODUCT_WIDTH)),
+    )
+
+
+def feature_correlations_cost(shape: Shape, spec: CorrelationSpec) -> Cost:
+    """Return what :class:`FeatureCorrelations` takes in the process of a unit that has it, "auto" being settled."""
+    if spec.correlation == "matrix_free":
+        return _matrix_free_cost(shape, spec.rows_used(shape.n_samples))
+    return _formed_cost(shape.n_features, spec)
+
+
+def _matrix_free_cost(shape: Shape, n_rows: int) -> Cost:
+    values = values_in_use(shape.n_features, n_rows)
+    together = max(VALUE_BYTES // WORD, CODE_COLUMNS * n_rows)
+    return (
+        *((values,) if values.nbytes <= HELD_BYTES else ()),
+        Array("distances of all pairs of rows: sum, and what adds to it", (3, n_rows, n_rows)),
+        Array("rows above the steps of features read together, and products", (6, FEW_VALUES - 1, together)),
+        *drawing_cost(shape.n_samples),
+        Array("vectors and products", (4, shape.n_features)),
+    )
+
+
+def _formed_cost(n_features: int, spec: CorrelationSpec) -> Cost:
+    matrix = formed_matrix(spec, n_features)
+    return (
+        *((matrix,) if matrix.nbytes <= HELD_BYTES else ()),
+        Objects("open arrays of blocks", len(block_pairs(spec, n_features)), HANDLE_BYTES),
+        Array("blocks while they are read", (4, BLOCK_FEATURES, BLOCK_FEATURES)),
+        Array("facts of features", (n_features, FACTS)),
+        Array("vectors and products", (4, n_features)),
+        Array("marks of what is wanted", (4, n_features), "bool"),
+    )
+
+
+def formed_matrix(spec: CorrelationSpec, n_features: int) -> Array:
+    """Return the entries of the blocks of a matrix, as one array."""
     widths = [block.stop - block.start for block in feature_blocks(spec, n_features)]
-    return 8 * sum(widths[i] * widths[j] for i, j in block_pairs(spec, n_features))
+    return Array("blocks of the matrix", (sum(widths[i] * widths[j] for i, j in block_pairs(spec, n_features)),))
 
 
-DISTANCE_MAPS_STAGE = StageKind("distance-maps", __name__, map_features, unlisted, reads_weights=True)
-DISTANCE_VALUES_STAGE = StageKind("distance-values", __name__, store_values, unlisted, reads_weights=True)
-CORRELATE_STAGE = StageKind("correlate", __name__, correlate_block, unlisted, reads_weights=True)
+def values_in_use(n_features: int, n_rows: int) -> Array:
+    """Return the values that products with a matrix that is not formed are made of."""
+    return Array("values of the rows in use", (n_features, n_rows))
+
+
+DISTANCE_MAPS_STAGE = StageKind("distance-maps", __name__, map_features, maps_cost, reads_weights=True)
+DISTANCE_VALUES_STAGE = StageKind("distance-values", __name__, store_values, values_cost, reads_weights=True)
+CORRELATE_STAGE = StageKind("correlate", __name__, correlate_block, correlate_cost, reads_weights=True)

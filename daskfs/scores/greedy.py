@@ -9,14 +9,17 @@ import numpy as np
 
 from daskfs.kernels.greedy import pick_greedily
 from daskfs.kernels.order import rank_order
-from daskfs.methods.rrpc import GreedyParameters
-from daskfs.scores.correlations import stored_correlations
+from daskfs.methods.rrpc import CRITERIA, GreedyParameters
+from daskfs.scores.correlations import fewer_candidates, stored_comoments_cost, stored_correlations
 from daskfs.scores.slab import methods_from, slab_table
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import Array, Cost
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 
 PURPOSE = "greedy"
+N_FIELDS = len(CRITERIA[0].fields)
+"""Rows of the table: score, relevance, redundancy and step."""
 
 
 def screen_candidates(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
@@ -55,5 +58,21 @@ def pick_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
     store.put_array(layout.SCORES.format(method.label), table)
 
 
-SCREEN_STAGE = StageKind("screen", __name__, screen_candidates, unlisted)
-GREEDY_STAGE = StageKind("greedy", __name__, pick_features, unlisted, advice=lambda _: " Fewer n_candidates need less.")
+def screen_cost(n_features: int, process: Cost) -> Cost:
+    """Return what ranking the features by relevance takes."""
+    return (
+        *process,
+        Array("table of the method: as stored, decoded, as read, and to be changed", (4, N_FIELDS, n_features)),
+        Array("keys of the sort: relevance, its sign turned, and numbers of features", (3, n_features)),
+        Array("order of the features, and what the sort works in", (3, n_features), "int64"),
+        Array("features that are not compared, their steps, and as these are made", (3, n_features), "int64"),
+    )
+
+
+def greedy_cost(n_features: int, count: int, process: Cost) -> Cost:
+    """Return what the picks of `count` candidates take."""
+    return (*screen_cost(n_features, process), *stored_comoments_cost(count))
+
+
+SCREEN_STAGE = StageKind("screen", __name__, screen_candidates, screen_cost)
+GREEDY_STAGE = StageKind("greedy", __name__, pick_features, greedy_cost, advice=fewer_candidates)
