@@ -9,11 +9,13 @@ hold a slab; there is no second route that cuts slabs into row tiles.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from daskfs.graph.partition import block_rows, index_dtype
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.moments import Moments, column_moments
@@ -34,9 +36,17 @@ from daskfs.methods.statistics import (
 )
 from daskfs.scores.forms import graph_forms
 from daskfs.scores.observed import Group, Panel, Seen, cut_panels
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import Array, Cost, Objects
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
+from daskfs.store.tiles import PANEL_WIDTH, Shape
+from daskfs.tiles.shapes import conversion_cost, tile_cost
+
+STATISTICS_BYTES = 1024
+"""What the statistics of a method take, as objects, for a column that has rows of its own."""
+LEAST_WEIGHTS = 3
+"""Weights of each edge that are planned for at least: where there are fewer, finding them takes as much."""
 
 
 def slab_range(unit: int, slab_columns: int, n_features: int) -> slice:
@@ -172,4 +182,99 @@ def method_to_json(method: Method) -> dict[str, Any]:
     return {**found, "combined": True} if method.combined else found
 
 
-SCORE_STAGE = StageKind("score", __name__, score_slab, unlisted, arrays=create_scores, reads_weights=True)
+def slab_cost(shape: Shape, columns: int, *, scaled: bool) -> Cost:
+    """Return the columns that a unit holds, as stored, and rescaled where a method asks for that."""
+    stored = Array("slab", (shape.n_samples, columns), shape.dtype)
+    return (stored, Array("slab, rescaled", (shape.n_samples, columns))) if scaled else (stored,)
+
+
+def panel_cost(shape: Shape, width: int, *, scaled: bool, pairwise: bool) -> Cost:
+    """Return what is copied of a panel: the rows of some labels, or the steps of a rescaling; under `pairwise` also its
+    complete columns apart from the others, or the rows that have a column, and marks of these.
+    """
+    size, dtype = (shape.n_samples, width), "float64" if scaled else shape.dtype
+    copied = Array("rows of a panel that have some label", size, dtype)
+    if scaled:
+        copied = Array("a panel, rescaled step by step", (3, *size), dtype)
+    if not pairwise:
+        return (copied,)
+    return (
+        copied,
+        Array("columns of a panel apart from others, or of the rows that have them", size, dtype),
+        Array("marks of the values that are there", size, "bool"),
+    )
+
+
+def rows_cost(n_samples: int, *, pairwise: bool) -> Cost:
+    """Return what is known of each row beside its values, and under `pairwise` of the rows that have a column."""
+    known = (
+        Array("labels, as stored and of the rows that count", (2, n_samples)),
+        Array("sums, factors and norms of rows", (3, n_samples)),
+    )
+    if not pairwise:
+        return known
+    return (
+        *known,
+        Array("numbers of the rows that have a column", (n_samples,), "int64"),
+        Array("their labels, and the known ones of these", (2, n_samples)),
+        Array("their weights", (n_samples,)),
+        Array("marks of these rows, and of those with a label", (2, n_samples), "bool"),
+    )
+
+
+def stream_cost(n_samples: int, weightings: Sequence[Weighting], width: int) -> Cost:
+    """Return a block of edges, what is left of the one before it, and the lists that it is read from.
+
+    Parameters
+    ----------
+    n_samples, weightings
+        Rows, and all weightings; those of one graph stream together.
+    width
+        Length of the longest neighbor lists.
+    """
+    if not weightings:
+        return ()
+    rows = min(block_rows(n_samples), n_samples)
+    edges = rows * max(w.n_neighbors for w in weightings)
+    together = Counter((w.graph, w.n_neighbors) for w in _of_edges(weightings))
+    n_weights = max(LEAST_WEIGHTS, *together.values())
+    return (
+        Array("ends of edges, of two blocks", (2, 2, edges), "int64"),
+        Array("lengths of edges, of two blocks", (2, edges)),
+        Array("weights of edges, put together, and of the block before", (3, n_weights, edges)),
+        Array("neighbor lists, as stored, decoded and cut", (3, rows, width), index_dtype(n_samples).name),
+        Array("their distances", (3, rows, width)),
+        Array("degrees of rows, put together", (2, len(weightings), rows)),
+    )
+
+
+def _of_edges(weightings: Iterable[Weighting]) -> set[Weighting]:
+    """Return the weightings that differ on edges."""
+    return {dataclasses.replace(weighting, self_loops=False) for weighting in weightings}
+
+
+def score_cost(
+    shape: Shape,
+    columns: int,
+    process: Cost,
+    stream: Cost,
+    n_methods: int,
+    *,
+    scaled: bool,
+    pairwise: bool,
+) -> Cost:
+    """Return what a unit of so many columns holds, while the edges of `stream` go by."""
+    statistics = Objects("statistics of columns with rows of their own", (2 + n_methods) * columns, STATISTICS_BYTES)
+    return (
+        *process,
+        *slab_cost(shape, columns, scaled=scaled),
+        *panel_cost(shape, min(columns, PANEL_WIDTH), scaled=scaled, pairwise=pairwise),
+        *tile_cost(shape, 4),
+        *stream,
+        *rows_cost(shape.n_samples, pairwise=pairwise),
+        *conversion_cost(PANEL_WIDTH, 1 + pairwise),
+        *((statistics,) if pairwise else ()),
+    )
+
+
+SCORE_STAGE = StageKind("score", __name__, score_slab, score_cost, arrays=create_scores, reads_weights=True)

@@ -15,16 +15,22 @@ import numpy as np
 
 from daskfs.kernels.cut import CUT_ROWS, Cut, cut_features, cut_of, lowest_cut
 from daskfs.kernels.order import rank_order
+from daskfs.kernels.products import TILE_BYTES
 from daskfs.kernels.scaling import ends_with, inverse_or_zero, row_norms
 from daskfs.kernels.threads import one_thread
 from daskfs.methods.registry import Method
 from daskfs.methods.sselect import SSelectParameters, combined
 from daskfs.scores.slab import methods_from
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import Array, Cost, Fixed
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
+from daskfs.store.tiles import Shape, sample_rows
+from daskfs.tiles.shapes import conversion_cost, rows_held
 
+N_TERMS = 3
+"""Fields of a feature in the tables that are read and written: its score, and its two terms."""
 GRID = np.arange(11) / 10
 DIRECTION_GRID = 2.0**40
 """Coordinates of unit rows are rounded to this: rows of one direction are equal, whatever their lengths were."""
@@ -113,4 +119,25 @@ def stored_curve(store: Store, method: Method) -> dict[str, Any] | None:
     return curve
 
 
-TRADE_OFF_STAGE = StageKind("trade-off", __name__, choose_trade_off, unlisted, reads_weights=True)
+def trade_off_cost(shape: Shape, n_cut_features: int | None, process: Cost) -> Cost:
+    """Return what the unit holds."""
+    n_sampled, n_features = sample_rows(shape).size, shape.n_features
+    of_band = min(n_sampled, -(-n_sampled * shape.tile_rows // shape.n_samples) + 1)
+    count, rows = cut_features(n_cut_features, n_features), min(CUT_ROWS, n_sampled)
+    used = min(GRID.size * count, n_features)
+    return (
+        *process,
+        rows_held("sampled rows of a band, and what rescales them", shape, of_band, 4),
+        Array("terms and scores of features", (N_TERMS, n_features)),
+        Array("orders of features under each trade-off", (GRID.size, n_features), "int64"),
+        Array("these, put together", (GRID.size, n_features), "int64"),
+        Array("weights of rows, as stored and as read", (2, shape.n_samples)),
+        Array("rows that are cut, in the first features of all orders", (3, rows, used)),
+        Array("these, reduced to one order, and different ones", (6, rows, count)),
+        Array("distances, edges, kernel and what their eigenvalues take", (10, rows, rows)),
+        Fixed("a tile of products", TILE_BYTES),
+        *conversion_cost(n_features),
+    )
+
+
+TRADE_OFF_STAGE = StageKind("trade-off", __name__, choose_trade_off, trade_off_cost, reads_weights=True)

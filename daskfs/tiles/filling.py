@@ -15,11 +15,16 @@ import numpy as np
 
 from daskfs.kernels.missing import Observed, merge_observed
 from daskfs.kernels.moments import merge_tree
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import PROCESS, Array, Cost
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape, TileInfo, Tiles
 from daskfs.tiles.ingest import take_facts
+from daskfs.tiles.shapes import band_cost, conversion_cost, tile_cost
+
+WAITING_SUMS = 29
+"""Sums of subtrees of bands that wait for their neighbors at most: of 2**28 bands, and those of the next one."""
 
 
 def close_observed(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
@@ -42,5 +47,20 @@ def take_facts_of_filled(context: Context, parameters: Mapping[str, Any], unit: 
     take_facts(context.store, shape, unit, Tiles(context.store, info).as_counted().read_rows(shape.band(unit)))
 
 
-FILL_STAGE = StageKind("fill", __name__, close_observed, unlisted)
-FACTS_STAGE = StageKind("facts", __name__, take_facts_of_filled, unlisted)
+def fill_cost(n_features: int) -> Cost:
+    """Return what merging the bands holds."""
+    return (
+        PROCESS,
+        Array("what bands say of columns", (WAITING_SUMS, len(layout.OBSERVED_ROWS), n_features)),
+        Array("counts and means of columns, and what is written of them", (9, n_features)),
+    )
+
+
+def facts_cost(shape: Shape) -> Cost:
+    """Return what a unit holds; sparse columns become rows on the way."""
+    copies = 6 if shape.is_sparse else 3
+    return (PROCESS, *band_cost(shape, copies), *tile_cost(shape, 4), *conversion_cost(shape.n_features))
+
+
+FILL_STAGE = StageKind("fill", __name__, close_observed, fill_cost)
+FACTS_STAGE = StageKind("facts", __name__, take_facts_of_filled, facts_cost)

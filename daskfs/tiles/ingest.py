@@ -7,7 +7,7 @@ rows, and writes the tiles unless the source serves where it lies.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -25,16 +25,27 @@ from daskfs.sources import Source, SourceSpec
 from daskfs.sources.base import BESIDE
 from daskfs.sources.labels import encode_labels
 from daskfs.sources.state import as_planned
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import PROCESS, Array, Cost, Fixed, Objects
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context, put_beside, put_labels
 from daskfs.store.finite import LISTED, check_finite
 from daskfs.store.part import open_part_or_source
-from daskfs.store.rownames import put_row_names
+from daskfs.store.rownames import STRETCH_BYTES, put_row_names
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, TileInfo, sparse_chunk, write_sample
+from daskfs.tiles.shapes import REORDERED_COPIES, band_cost, conversion_cost, tile_cost
 
 REMEDY = ", or set data.missing to mean or pairwise where they are missing"
+NAME_BYTES = 400
+"""The name of a feature as a source has it, as text, and as JSON."""
+LABEL_BYTES = 60
+"""A label as a source has it, encoded, and stored."""
+BESIDE_BYTES = {"weights": 60, "groups": 220, "times": 300, "batch": 260}
+"""What a row of a column beside X takes while it is read: groups as text of which a few rows share each, times as text
+of which each is another.
+"""
+ROW_NAMES = Fixed("names of a stretch of rows, as long as they can be", STRETCH_BYTES)
 
 
 @lru_cache(maxsize=4)
@@ -239,6 +250,60 @@ def _merged(store: Store, shape: Shape) -> tuple[Moments, np.ndarray]:
     return merge_tree(parts()), nonzero
 
 
-LABELS_STAGE = StageKind("labels", __name__, store_labels, unlisted)
-INGEST_STAGE = StageKind("ingest", __name__, ingest_band, unlisted, arrays=create_tile_arrays)
-COLUMNS_STAGE = StageKind("columns", __name__, close_tiles, unlisted)
+def labels_cost(shape: Shape, beside: Iterable[str], *, row_names: bool) -> Cost:
+    """Return what the unit holds; `beside` are the columns beside X that there are."""
+    return (
+        PROCESS,
+        Objects("names of features", shape.n_features, NAME_BYTES),
+        Objects("labels", shape.n_samples, LABEL_BYTES),
+        *(Objects(f"{name} of rows", shape.n_samples, BESIDE_BYTES[name]) for name in beside),
+        *((ROW_NAMES,) if row_names else ()),
+    )
+
+
+def ingest_cost(shape: Shape, source_rows: int, reading_bytes: int, *, write_x: bool) -> Cost:
+    """Return what a unit holds: its band, what the source holds for it, and what writing it takes."""
+    written: Cost = ()
+    if shape.is_sparse:
+        written = band_cost(shape, REORDERED_COPIES)
+    elif write_x:
+        written = tile_cost(shape, 4)
+    return (
+        PROCESS,
+        *band_cost(shape, 2),
+        *_source_cost(shape, source_rows),
+        Fixed("what the source takes for reading", reading_bytes),
+        *written,
+        *conversion_cost(shape.n_features),
+    )
+
+
+def _source_cost(shape: Shape, n_rows: int) -> Cost:
+    if not shape.is_sparse:
+        return (Array("rows that the source reads in one go", (2, n_rows, shape.n_features), shape.dtype),)
+    entries = 2, n_rows * (shape.nnz or 0) // shape.n_samples
+    return (
+        Array("values of rows that the source reads in one go", entries, shape.dtype),
+        Array("columns of these", entries, "int32"),
+    )
+
+
+def columns_cost(shape: Shape) -> Cost:
+    """Return what the unit holds: moments until they are merged, then hashes, and last the sums of rows."""
+    n_samples, n_features = shape.n_samples, shape.n_features
+    tables = 8, len(layout.PARTIAL_ROWS), n_features
+    return (
+        PROCESS,
+        Array("moments of bands, and of subtrees that wait for their neighbors", tables),
+        Array("moments of all rows", (len(layout.COLUMN_ROWS), n_features)),
+        Array("hashes of columns, as they add up and in order", (4, N_HASHES, n_features), "uint64"),
+        Array("the first equal columns", (n_features,), "int64"),
+        Array("marks of columns", (4, n_features), "bool"),
+        Array("sums of rows, as they are read, and of which the median is taken", (7, n_samples)),
+        Array("marks of rows", (4, n_samples), "bool"),
+    )
+
+
+LABELS_STAGE = StageKind("labels", __name__, store_labels, labels_cost)
+INGEST_STAGE = StageKind("ingest", __name__, ingest_band, ingest_cost, arrays=create_tile_arrays)
+COLUMNS_STAGE = StageKind("columns", __name__, close_tiles, columns_cost)

@@ -9,18 +9,17 @@ from typing import Any
 
 from daskfs.kernels.columnhash import N_HASHES
 from daskfs.kernels.labels import Task
-from daskfs.stages.cost import PROCESS_BYTES, Fixed
+from daskfs.sources.base import BESIDE
+from daskfs.stages.cost import WORD
 from daskfs.stages.stage import Stage, fingerprinted, stages_from
-from daskfs.store.rownames import STRETCH_BYTES
+from daskfs.store import layout
 from daskfs.store.tiles import Shape, sample_rows
 from daskfs.tiles.filling import FACTS_STAGE, FILL_STAGE
 from daskfs.tiles.ingest import COLUMNS_STAGE, INGEST_STAGE, LABELS_STAGE
-from daskfs.tiles.shapes import band_bytes, chunk_bytes, conversion_bytes, tile_bytes
+from daskfs.tiles.shapes import chunk_bytes, fill_bytes, row_bytes
 
-BESIDE_BYTES = {"weights": 60, "groups": 220, "times": 300, "batch": 260}
-"""What a row of a column beside X takes while it is read: groups as text of which a few rows share each, times as text
-of which each is another.
-"""
+STORED_NAME_BYTES = 32
+"""What a row is called, as stored, where nobody knows how long names are."""
 
 
 @dataclass(frozen=True)
@@ -72,75 +71,73 @@ def plan_ingest(
     reading_bytes
         What it takes for reading them where that is more.
     """
-    band = band_bytes(shape)
-    source = source_rows * shape.n_features * shape.itemsize
-    if shape.is_sparse:
-        source = source_rows * (shape.nnz or 0) // shape.n_samples * (shape.itemsize + 4)
-    transient = 4 * tile_bytes(shape) if write_x else 0
-    if shape.is_sparse:
-        transient = 5 * band
-    peak = PROCESS_BYTES + 2 * band + 2 * source + reading_bytes + transient + conversion_bytes(shape.n_features)
-    moments = shape.n_bands * (6 + N_HASHES) * shape.n_features * 8
-    of_rows = 16 * shape.n_bands * shape.tile_rows  # norms and sums of rows, whole chunks
-    written = (shape.x_bytes if write_x else 0) + moments + of_rows
-    written += sample_rows(shape).size * -(-shape.x_bytes // shape.n_samples)
-    beside = [size for name, size in BESIDE_BYTES.items() if parameters["source"].get(name) is not None]
-    columns = 1 + len(beside)  # labels, and columns beside X
-    labels = PROCESS_BYTES + 400 * shape.n_features + (60 + sum(beside)) * shape.n_samples
-    names = parameters["row_names"]
-    labels += STRETCH_BYTES if names else 0
-    known = moments + of_rows
-    filling: tuple[Stage, ...] = ()
-    if parameters["source"]["missing"] != "refuse":  # what is known is taken of the tiles, when their means are known
-        seen = 32 * shape.n_bands * shape.n_features
-        reading = PROCESS_BYTES + 3 * band + 4 * tile_bytes(shape) + conversion_bytes(shape.n_features)
-        reading += 3 * band if shape.is_sparse else 0
-        closing = PROCESS_BYTES + 1000 * shape.n_features
-        filled = 16 * shape.n_features
-        again = 2 * shape.n_bands * filled  # by every unit, which asks whether there is something to fill first
-        filling = (
-            Stage.of(
-                FILL_STAGE, "fill", 1, parameters, (Fixed("rest", closing),), bytes_read=seen, bytes_written=filled
-            ),
-            Stage.of(
-                FACTS_STAGE,
-                "facts",
-                shape.n_bands,
-                parameters,
-                (Fixed("rest", reading),),
-                bytes_read=chunk_bytes(shape) + again,
-                bytes_written=known,
-            ),
-        )
-        written += seen - known
-    stages = (
-        Stage.of(
-            LABELS_STAGE,
-            "labels",
-            1,
-            parameters,
-            (Fixed("rest", labels),),
-            bytes_read=0,
-            bytes_written=(8 * columns + 32 * names) * shape.n_samples,
-        ),
-        Stage.of(
-            INGEST_STAGE,
-            "ingest",
-            shape.n_bands,
-            parameters,
-            (Fixed("rest", peak),),
-            bytes_read=shape.x_bytes,
-            bytes_written=written,
-        ),
-        *filling,
-        Stage.of(
-            COLUMNS_STAGE,
-            "columns",
-            1,
-            parameters,
-            (Fixed("rest", PROCESS_BYTES + 500 * shape.n_features + 60 * shape.n_samples),),
-            bytes_read=moments + 8 * shape.n_samples + (filling[0].bytes_written if filling else 0),
-            bytes_written=48 * shape.n_features,
-        ),
+    filling = () if parameters["source"]["missing"] == "refuse" else _plan_filling(shape, parameters)
+    ingest = Stage.of(
+        INGEST_STAGE,
+        "ingest",
+        shape.n_bands,
+        parameters,
+        INGEST_STAGE.cost(shape, source_rows, reading_bytes, write_x=write_x),
+        bytes_read=shape.x_bytes,
+        bytes_written=(shape.x_bytes if write_x else 0)
+        + (_observed_bytes(shape) if filling else _facts_bytes(shape))
+        + sample_rows(shape).size * row_bytes(shape),
     )
+    columns = Stage.of(
+        COLUMNS_STAGE,
+        "columns",
+        1,
+        parameters,
+        COLUMNS_STAGE.cost(shape),
+        bytes_read=_moments_bytes(shape) + WORD * shape.n_samples + (fill_bytes(shape) if filling else 0),
+        bytes_written=WORD * (len(layout.COLUMN_ROWS) + 1) * shape.n_features,  # and the first equal of each
+    )
+    stages = (_plan_labels(shape, parameters), ingest, *filling, columns)
     return fingerprinted(stages, str(parameters["fingerprint"]))
+
+
+def _plan_labels(shape: Shape, parameters: Mapping[str, Any]) -> Stage:
+    beside = [name for name in BESIDE if parameters["source"].get(name) is not None]
+    names = bool(parameters["row_names"])
+    row = WORD * (1 + len(beside)) + STORED_NAME_BYTES * names
+    cost = LABELS_STAGE.cost(shape, beside, row_names=names)
+    return Stage.of(LABELS_STAGE, "labels", 1, parameters, cost, bytes_written=row * shape.n_samples)
+
+
+def _plan_filling(shape: Shape, parameters: Mapping[str, Any]) -> tuple[Stage, ...]:
+    """Stages of what may miss values: what is known of it is taken of the tiles, when their means are known."""
+    fill = Stage.of(
+        FILL_STAGE,
+        "fill",
+        1,
+        parameters,
+        FILL_STAGE.cost(shape.n_features),
+        bytes_read=_observed_bytes(shape),
+        bytes_written=fill_bytes(shape),
+    )
+    facts = Stage.of(
+        FACTS_STAGE,
+        "facts",
+        shape.n_bands,
+        parameters,
+        FACTS_STAGE.cost(shape),
+        # twice what fills: every unit asks whether there is something to fill first
+        bytes_read=chunk_bytes(shape) + 2 * shape.n_bands * fill_bytes(shape),
+        bytes_written=_facts_bytes(shape),
+    )
+    return fill, facts
+
+
+def _moments_bytes(shape: Shape) -> int:
+    """Bytes of the moments and hashes of all bands."""
+    return WORD * shape.n_bands * (len(layout.PARTIAL_ROWS) + N_HASHES) * shape.n_features
+
+
+def _facts_bytes(shape: Shape) -> int:
+    """Bytes of what is known of columns and rows: moments and hashes, and norms and sums in whole chunks."""
+    return _moments_bytes(shape) + 2 * WORD * shape.n_bands * shape.tile_rows
+
+
+def _observed_bytes(shape: Shape) -> int:
+    """Bytes of what all bands say of the values that are there."""
+    return WORD * shape.n_bands * len(layout.OBSERVED_ROWS) * shape.n_features

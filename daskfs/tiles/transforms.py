@@ -17,13 +17,22 @@ import scipy.sparse as sp
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.moments import Moments, cell_rows, common_count, merge_tree, row_blocks, tree_moments
 from daskfs.kernels.scaling import Scaling, ends_with, row_norms, scale_rows, steps_of
-from daskfs.stages.cost import PROCESS_BYTES, Fixed
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import PROCESS, WORD, Array, Cost, Objects
+from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape, Tiles
-from daskfs.tiles.shapes import band_bytes, chunk_bytes, conversion_bytes, tile_bytes
+from daskfs.tiles.shapes import (
+    band_cost,
+    chunk_bytes,
+    conversion_cost,
+    entry_bytes,
+    fill_bytes,
+    row_bytes,
+    rows_held,
+    tile_cost,
+)
 
 CELLS_AT_ONCE = 16
 """Cells of the tree of moments whose rows are rescaled together: dense ones take 16 MiB."""
@@ -104,53 +113,71 @@ def merge_statistics(context: Context, parameters: Mapping[str, Any], unit: int)
             store.put_array(layout.TRANSFORM_COLUMNS.format(scaling), np.stack([found.mean, found.variance]))
 
 
+def transform_cost(shape: Shape) -> Cost:
+    """Return what a unit holds: its band with the copies that turn columns into rows, and a block of rows."""
+    return (
+        PROCESS,
+        *band_cost(shape, 3),
+        *tile_cost(shape, 3),
+        *_block_cost(shape),
+        *conversion_cost(shape.n_features),
+        Array("weights, sums, factors and norms of rows", (5, shape.tile_rows)),
+        Array("moments of subtrees that wait for their neighbors", (24, len(layout.TRANSFORM_ROWS), shape.n_features)),
+    )
+
+
+def _block_cost(shape: Shape) -> Cost:
+    """Return a block of rows, and in float64 the same rescaled, and its copies in norms."""
+    rows = min(CELLS_AT_ONCE * cell_rows(shape.n_features, shape.is_sparse), shape.tile_rows)
+    stored, name = rows_held("a block of rows", shape, rows), "the block rescaled, and its copies in norms"
+    if shape.is_sparse:
+        wide = row_bytes(shape) * entry_bytes(WORD) // entry_bytes(shape.itemsize)
+        return stored, Objects(name, 4 * rows, wide)
+    return stored, Array(name, (4, rows, shape.n_features))
+
+
+def transform_columns_cost(n_features: int) -> Cost:
+    """Return what merging the bands holds."""
+    tables = 40, len(layout.TRANSFORM_ROWS), n_features
+    return PROCESS, Array("moments of bands, and of subtrees that wait for their neighbors", tables)
+
+
 TRANSFORM_STAGE = StageKind(
-    "transform", __name__, take_statistics, unlisted, arrays=create_transforms, reads_weights=True
+    "transform", __name__, take_statistics, transform_cost, arrays=create_transforms, reads_weights=True
 )
-TRANSFORM_COLUMNS_STAGE = StageKind("transform-columns", __name__, merge_statistics, unlisted)
+TRANSFORM_COLUMNS_STAGE = StageKind("transform-columns", __name__, merge_statistics, transform_columns_cost)
 
 
 def plan_transforms(shape: Shape, scalings: Sequence[Scaling]) -> list[Stage]:
     """Stages that take the statistics of :func:`asked_scalings`; none where there are none."""
     if not scalings:
         return []
-    moments = [scaling for scaling in scalings if ends_with(scaling, "zscore")]
     parameters = {"scalings": list(scalings)}
-    row_bytes = -(-shape.x_bytes // shape.n_samples) if shape.is_sparse else shape.n_features * shape.itemsize
-    wide = row_bytes * (8 + 4) // (shape.itemsize + 4) if shape.is_sparse else 8 * shape.n_features
-    rows = min(CELLS_AT_ONCE * cell_rows(shape.n_features, shape.is_sparse), shape.tile_rows)
-    # a band, and the copies that turn its columns into rows; a block of rows, rescaled, and its copies in norms
-    peak = PROCESS_BYTES + 3 * band_bytes(shape) + 3 * tile_bytes(shape) + rows * (row_bytes + 4 * wide)
-    peak += conversion_bytes(shape.n_features) + 40 * shape.tile_rows
-    table = 8 * len(layout.TRANSFORM_ROWS) * shape.n_features
-    peak += 24 * table  # of subtrees that wait for their neighbors
-    n_norms = len(scalings) - len(moments)
-    written = 8 * shape.n_samples * n_norms + shape.n_bands * table * len(moments)
-    # where values were missing, every unit asks for what they are filled with
-    read = chunk_bytes(shape) + 8 * shape.n_samples + 16 * shape.n_bands * shape.n_features
+    n_moments = sum(ends_with(scaling, "zscore") for scaling in scalings)
+    norms = WORD * shape.n_samples * (len(scalings) - n_moments)
+    moments = WORD * shape.n_bands * len(layout.TRANSFORM_ROWS) * shape.n_features * n_moments
     stages = [
         Stage.of(
             TRANSFORM_STAGE,
             "transform",
             shape.n_bands,
             parameters,
-            (Fixed("rest", peak),),
-            bytes_read=read,
-            bytes_written=written,
+            TRANSFORM_STAGE.cost(shape),
+            # where values were missing, every unit asks for what they are filled with
+            bytes_read=chunk_bytes(shape) + WORD * shape.n_samples + shape.n_bands * fill_bytes(shape),
+            bytes_written=norms + moments,
         )
     ]
-    if moments:
-        merging = PROCESS_BYTES + 40 * table
-        read, written = shape.n_bands * table * len(moments), 16 * shape.n_features * len(moments)
+    if n_moments:
         stages.append(
             Stage.of(
                 TRANSFORM_COLUMNS_STAGE,
                 "transform-columns",
                 1,
                 parameters,
-                (Fixed("rest", merging),),
-                bytes_read=read,
-                bytes_written=written,
+                TRANSFORM_COLUMNS_STAGE.cost(shape.n_features),
+                bytes_read=moments,
+                bytes_written=2 * WORD * shape.n_features * n_moments,  # means and variances
             )
         )
     return stages

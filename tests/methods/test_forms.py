@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from daskfs.graph.edges import weighted_blocks
 from daskfs.graph.given import WeightMatrix
+from daskfs.graph.partition import block_rows
+from daskfs.graph.spec import Weighting
 from daskfs.kernels import passes
 from daskfs.kernels.labels import Labels
 from daskfs.methods.registry import Method, criteria, make_method
 from daskfs.plan.inline import memory_context, score_features
+from daskfs.scores.slab import stream_cost
+from daskfs.stages.cost import total
+from daskfs.store import layout
+from daskfs.store.store import Store
 
 N_SAMPLES = 600
 GRAPHS = (
@@ -90,3 +100,26 @@ def test_rows_without_an_edge_have_no_say(monkeypatch: pytest.MonkeyPatch, small
         f = X[:, column] - degrees @ X[:, column] / degrees.sum()
         expected = (f @ (np.diag(degrees) - S) @ f) / (f @ (degrees * f))
         np.testing.assert_allclose(tables[0][0, column], expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("n_weightings", [1, 3, 12])
+def test_edges_take_what_is_planned_however_many_weights_they_have(tmp_path: Path, n_weightings: int) -> None:
+    n_samples, k = 3 * 4096, 20
+    rng, size = np.random.default_rng(0), block_rows(n_samples)
+    context = memory_context(np.zeros((n_samples, 1)), None).with_store(Store(tmp_path))
+    lists = {
+        layout.KNN_INDICES.format("g"): rng.integers(0, n_samples, (n_samples, k), dtype=np.int32),
+        layout.KNN_DISTANCES.format("g"): rng.random((n_samples, k)),
+        layout.EDGE_ONCE.format("g", k): np.ones((n_samples, k), np.uint8),
+    }
+    for name, values in lists.items():
+        context.store.put_array(name, values, (size, k))
+    weightings = [Weighting("g", k, "heat", float(t)) for t in range(1, n_weightings + 1)]
+    for weighting in weightings:
+        context.store.write_json(layout.WEIGHT_SUMMARY.format(weighting.key), {"t": weighting.t})
+    tracemalloc.start()
+    for _source, _target, weights in weighted_blocks(context, "g", k, weightings):
+        assert weights.shape == (n_weightings, size * k)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= total(stream_cost(n_samples, weightings, k))
