@@ -20,9 +20,10 @@ from daskfs.kernels.scaling import Scaling, inverse_or_zero, without_zscore
 from daskfs.methods.centered import CENTERED_FIELDS
 from daskfs.methods.registry import Method
 from daskfs.scores.slab import slab_table
+from daskfs.stages.cost import WORD, Array, Cost, Objects, total
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
-from daskfs.tiles.shapes import band_bytes
+from daskfs.tiles.shapes import band_bytes, tile_bytes
 
 SMALLEST_STRETCH = 2**14
 
@@ -82,7 +83,7 @@ class RowBlock:
         """Bytes in memory."""
         X = self.values
         parts = (X.data, X.indices, X.indptr) if is_sparse(X) else (X,)
-        return sum(part.nbytes for part in parts) + 16 * self.codes.size
+        return sum(part.nbytes for part in parts) + 2 * WORD * self.codes.size  # codes, and weights if there are any
 
     def only(self, chosen: np.ndarray) -> RowBlock:
         """Return some of the rows, those of a mask of shape (n_rows,)."""
@@ -136,13 +137,43 @@ def center_and_scale(context: Context, method: Method, scaling: Scaling | None) 
     return mean, scale
 
 
+def reading_cost(shape: Shape, part_rows: int) -> Cost:
+    """Return what a pass holds of the rows that it reads, units of `part_rows` rows."""
+    together = min(part_rows, 2 * shape.tile_rows)
+    return _sparse_cost(shape, together) if shape.is_sparse else _dense_cost(shape, together)
+
+
+def _dense_cost(shape: Shape, together: int) -> Cost:
+    rows, d = block_rows(shape), shape.n_features
+    return (
+        Array("rows of a part, or of two bands", (together, d), shape.dtype),
+        Objects("a tile as stored, decoded, and its rows that count", 3, tile_bytes(shape)),
+        Array("a block that lies in two bands, in parts and whole", (2, rows, d), shape.dtype),
+        Array("a block scaled, and centered", (2, rows, d)),
+    )
+
+
+def _sparse_cost(shape: Shape, together: int) -> Cost:
+    """Return the same of CSR, whose rows are planned with as many values as they have in the mean."""
+    rows, per_row = block_rows(shape), -(-(shape.nnz or 0) // shape.n_samples)
+    return (
+        Objects("a band as stored and decoded", 2, band_bytes(shape)),
+        Array("values of the rows of a part, or of two bands", (together, per_row), shape.dtype),
+        Array("columns of these values", (together, per_row), "int32"),
+        Array("values of a block that lies in two bands, scaled, and centered", (3, rows, per_row)),
+        Array("columns of the values of these blocks", (3, rows, per_row), "int32"),
+    )
+
+
 def reading_bytes(shape: Shape, part_rows: int) -> int:
-    """Return what a pass takes at once: the rows of a part or of two bands, a tile as stored, decoded and as the rows
-    that count, and a block of rows that lies in two bands, scaled, and centered.
-    """
-    rows, part_rows = block_rows(shape), min(part_rows, 2 * shape.tile_rows)
-    if shape.is_sparse:
-        per_row = -(-(shape.nnz or 0) // shape.n_samples)
-        return 2 * band_bytes(shape) + part_rows * per_row * (shape.itemsize + 4) + 3 * (8 + 4) * per_row * rows
-    tile = shape.tile_rows * shape.tile_columns * shape.itemsize
-    return (part_rows * shape.itemsize + rows * (2 * shape.itemsize + 16)) * shape.n_features + 3 * tile
+    """Return the bytes of :func:`reading_cost`."""
+    return total(reading_cost(shape, part_rows))
+
+
+def weights_cost(n_samples: int) -> Cost:
+    """Return what units hold of the weights of rows, where rows have some."""
+    return (
+        Array("weights of rows", (n_samples,)),
+        Array("weights of the rows that count", (n_samples,)),
+        Array("which rows count, by number", (n_samples,), "int64"),
+    )
