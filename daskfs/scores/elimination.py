@@ -9,7 +9,7 @@ follows from it, so a process may begin with any round.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,11 +20,12 @@ from daskfs.kernels.centered import CenteredRows
 from daskfs.kernels.labels import Labels
 from daskfs.methods.registry import Method
 from daskfs.methods.svm import SVMParameters
-from daskfs.scores.rowpasses import Parts, center_and_scale, cut_parts, read_blocks
+from daskfs.scores.rowpasses import Parts, block_rows, center_and_scale, cut_parts, read_blocks, reading_cost
 from daskfs.scores.slab import methods_from
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import Array, Cost, Objects
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
-from daskfs.store.context import Context
+from daskfs.store.context import LABEL_CHUNK_ROWS, Context
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape
 
@@ -293,6 +294,86 @@ def stored_elimination(store: Store, method: Method) -> dict[str, Any] | None:
     return found
 
 
-SVM_CHOOSE_STAGE = StageKind("svm-choose", __name__, choose_rows, unlisted, reads_weights=True)
-SVM_ROWS_STAGE = StageKind("svm-rows", __name__, gather_rows, unlisted, reads_weights=True)
-SVM_TABLES_STAGE = StageKind("svm-tables", __name__, write_elimination, unlisted)
+# ------------------------------------------------------------------------------------------------------------- costs
+CENTER_BYTES = 96
+"""What is read of each feature to center and to scale rows: moments, of the slabs and of the tiles."""
+
+
+def kept_cost(n_rows: int, n_features: int, copies: int = 1) -> Cost:
+    """List the rows of a group, as :class:`KeptRows` has them."""
+    return (
+        Array("rows that are kept", (copies, n_rows, n_features)),
+        Array("numbers and codes of rows that are kept", (copies, 2, n_rows), "int64"),
+        Array("weights of rows that are kept", (copies, n_rows)),
+    )
+
+
+def groups_cost(methods: Sequence[Method], route: str, n_rows: Sequence[int], n_features: int, copies: int = 1) -> Cost:
+    """List the rows that some methods keep, of which those of one group share theirs.
+
+    Parameters
+    ----------
+    methods, route
+        Methods, and the route that they take.
+    n_rows
+        How many rows each of them keeps.
+    n_features, copies
+        Of each row; two copies leave room to read rows, which products of the rounds take later.
+    """
+    groups = {rows_key(method, route): rows for method, rows in zip(methods, n_rows, strict=True)}
+    return tuple(held for rows in groups.values() for held in kept_cost(rows, n_features, copies))
+
+
+def label_cost(parts: Parts) -> Cost:
+    """List what a unit knows of the rows it goes through, which are stored in whole chunks."""
+    n_rows = min(parts.n_samples, max(parts.per_part * parts.height, LABEL_CHUNK_ROWS))
+    return (
+        Array("labels as stored, as read and of the rows that count", (3, n_rows), "int64"),
+        Array("weights of rows as stored and as read", (2, n_rows)),
+        Array("marks of rows that count, have a label or are wanted", (8, n_rows), "bool"),
+    )
+
+
+def state_cost(n_features: int) -> Cost:
+    """List the state of a method, and what a unit makes of it."""
+    return (
+        Array("rounds and criteria of features, as stored, as read and as written", (3, 2, n_features)),
+        Array("criteria, orders and fields of the table while features are sorted", (44, n_features)),
+    )
+
+
+def choose_cost(n_samples: int, n_rows: int, process: Cost) -> Cost:
+    """List what the unit holds that chooses rows."""
+    return (
+        *process,
+        Array("labels as read and of the rows that count", (2, n_samples), "int32"),
+        Array("numbers of rows with a label and without, and as they are drawn", (3, n_samples), "int64"),
+        Array("marks of rows that count or have a label", (8, n_samples), "bool"),
+        Array("numbers of rows that are kept, joined, sorted and written", (3, n_rows), "int64"),
+    )
+
+
+def rows_cost(shape: Shape, n_rows: int, process: Cost) -> Cost:
+    """List what a unit holds that gathers rows."""
+    parts, d = gather_parts(shape), shape.n_features
+    looked_through = parts.per_part * parts.height
+    return (
+        *process,
+        *reading_cost(shape, looked_through),
+        *label_cost(parts),
+        Objects("moments of features, as stored and as read", d, 2 * CENTER_BYTES),
+        Array("scales of features", (d,)),
+        Array("numbers of rows that are kept", (n_rows,), "int64"),
+        Array("rows of a part that are kept, and as they are written", (2, min(n_rows, looked_through), d)),
+        Array("rows of a block, dense, centered and scaled", (3, block_rows(shape), d)),
+    )
+
+
+def tables_cost(n_features: int, process: Cost) -> Cost:
+    """List what a unit holds that writes a table."""
+    return (*process, *state_cost(n_features))
+
+
+SVM_CHOOSE_STAGE = StageKind("svm-choose", __name__, choose_rows, choose_cost, reads_weights=True)
+SVM_ROWS_STAGE = StageKind("svm-rows", __name__, gather_rows, rows_cost, reads_weights=True)
+SVM_TABLES_STAGE = StageKind("svm-tables", __name__, write_elimination, tables_cost)

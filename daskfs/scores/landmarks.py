@@ -7,28 +7,32 @@ share passes, and a process holds rows from round to round as far as its memory 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from daskfs.kernels.elimination import exact_changes, first_order_changes
 from daskfs.kernels.nystrom import LandmarkKernel, landmark_sums, solve_landmarks
+from daskfs.kernels.scaling import Scaling, without_zscore
 from daskfs.kernels.threads import one_thread
 from daskfs.methods.registry import Method
 from daskfs.methods.svm import SVMParameters
 from daskfs.scores.elimination import (
     Elimination,
+    groups_cost,
     kept_rows,
+    label_cost,
     load_state,
     rows_key,
     save_state,
     svm_parameters,
     targets_of,
 )
-from daskfs.scores.rowpasses import Parts, center_and_scale, cut_parts, read_blocks
+from daskfs.scores.rowpasses import Parts, block_rows, center_and_scale, cut_parts, read_blocks, reading_cost
 from daskfs.scores.slab import methods_from
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import WORD, Array, Cost, Objects, fullest
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
@@ -139,5 +143,70 @@ def _summed(context: Context, loop: str, method: Method, number: int) -> Mapping
     return total
 
 
-SVM_SUMS_STAGE = StageKind("svm-sums", __name__, sum_landmarks, unlisted, reads_weights=True)
-SVM_SOLVE_STAGE = StageKind("svm-solve", __name__, solve_round, unlisted)
+def sums_cost(p: SVMParameters, n_landmarks: int, n_columns: int, copies: int = 1) -> Cost:
+    """List the sums of one stretch, as :func:`daskfs.kernels.nystrom.landmark_sums` makes them, or of several."""
+    grams = 3 if p.laplacian else 1
+    return (
+        Array("products of kernel values", (copies, grams, n_landmarks, n_landmarks)),
+        Array("products of kernel values and targets", (copies, n_landmarks, n_columns)),
+        Array("sums of kernel values and of anchors", (copies, 2, n_landmarks)),
+        Array("sums of targets and of rows", (copies, n_columns + 2)),
+    )
+
+
+def all_sums_cost(methods: Sequence[Method], n_landmarks: Sequence[int], n_columns: int, copies: int = 1) -> Cost:
+    """List the sums of all methods, of one stretch or of several."""
+    of_methods = zip(methods, n_landmarks, strict=True)
+    return tuple(held for o, m in of_methods for held in sums_cost(svm_parameters(o), m, n_columns, copies))
+
+
+def held_rows_cost(shape: Shape, scaling: Scaling | None) -> Cost:
+    """List all rows as a process holds them from round to round: as stored, or rescaled as float64."""
+    copies = 1 if without_zscore(scaling) is None else max(1, WORD // shape.itemsize)
+    return (
+        Objects("rows that are held", copies, shape.x_bytes),
+        Array("codes and weights of rows that are held", (2, shape.n_samples)),
+        Array("where sparse rows that are held begin", (shape.n_samples,), "int32"),
+    )
+
+
+def landmark_cost(
+    shape: Shape, methods: Sequence[Method], n_landmarks: Sequence[int], n_columns: int, held: int, process: Cost
+) -> Cost:
+    """List what a unit holds that sums over rows or that solves a round, whichever is more: the same process does both,
+    in turn.
+
+    Parameters
+    ----------
+    shape
+        Of X.
+    methods, n_landmarks
+        Methods of the loop, and how many landmarks each of them has.
+    n_columns
+        Number of classes.
+    held
+        Bytes of the rows that the process holds from round to round.
+    process
+        What the process takes.
+    """
+    d, most, parts, height = shape.n_features, max(n_landmarks), landmark_parts(shape), block_rows(shape)
+    passing = (
+        *reading_cost(shape, parts.per_part * parts.height),
+        *label_cost(parts),
+        *all_sums_cost(methods, n_landmarks, n_columns, parts.per_part + 2),
+        Array("rows of a block, in the features that are left, with a label, centered and scaled", (3, height, d)),
+        Array("kernel values of a block, rounded, in order, weighted and on anchors", (6, height, most)),
+        Array("targets of a block, and times weights", (2, height, n_columns)),
+        Array("landmarks in the features that are left, and factors of exponents", (2, sum(n_landmarks), d)),
+    )
+    solving = (
+        *all_sums_cost(methods, n_landmarks, n_columns, 3),
+        Array("kernels between landmarks, systems and their factors", (8, most, most)),
+        Array("landmarks in the features that are left, factors of exponents, and products", (4, most, d)),
+    )
+    kept = groups_cost(methods, "landmarks", n_landmarks, d, 2)
+    return (*process, *kept, *fullest(passing, solving), Objects("rows that are held", 1, held))
+
+
+SVM_SUMS_STAGE = StageKind("svm-sums", __name__, sum_landmarks, landmark_cost, reads_weights=True)
+SVM_SOLVE_STAGE = StageKind("svm-solve", __name__, solve_round, landmark_cost)

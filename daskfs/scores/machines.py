@@ -8,7 +8,7 @@ the same, as :class:`daskfs.kernels.squares.KeptSquares` takes the same steps wh
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from daskfs.kernels.elimination import Kernel, score_candidates
 from daskfs.kernels.neighbors import exact_neighbors
 from daskfs.kernels.rows import prepare_rows
 from daskfs.kernels.squares import KeptSquares
-from daskfs.kernels.svm import Machine, fit_machine, is_exact_sphere
+from daskfs.kernels.svm import RADIUS_ROWS, Machine, fit_machine, is_exact_sphere
 from daskfs.kernels.threads import one_thread
 from daskfs.kernels.weights import edge_weights
 from daskfs.methods.registry import Method
@@ -29,16 +29,20 @@ from daskfs.methods.svm import SVMParameters
 from daskfs.scores.elimination import (
     Elimination,
     KeptRows,
+    groups_cost,
+    kept_cost,
     kept_rows,
     load_state,
     problems,
     rows_key,
     save_state,
+    state_cost,
     svm_parameters,
     targets_of,
 )
 from daskfs.scores.slab import methods_from
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import HALF_WORD, Array, Cost, MiB, Objects, fullest
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 
@@ -233,5 +237,91 @@ def fewer_rows(parameters: Mapping[str, Any]) -> str:
     return " SVMRFE takes the square of the labelled rows, with laplacian of all that count: let fewer of them count."
 
 
-SVM_JUDGE_STAGE = StageKind("svm-judge", __name__, judge_candidates, unlisted, reads_weights=True, advice=fewer_rows)
-SVM_DROP_STAGE = StageKind("svm-drop", __name__, drop_features, unlisted)
+LIBSVM_BYTES = 500 * MiB
+"""LIBSVM's cache of kernel rows, at most; it is never larger than the kernel."""
+
+
+def copies_cost(n_rows: int, n_features: int) -> Cost:
+    """List the copies of rows that a round of one method goes by: of those that all methods of a group share, each has
+    its own.
+    """
+    return (
+        Array("rows of a round, in all features that vary", (n_rows, n_features)),
+        Array("rows of a round, in the features that are left", (n_rows, n_features)),
+    )
+
+
+def round_cost(p: SVMParameters, n_rows: int, n_features: int) -> Cost:
+    """List what a process keeps of a round: rows, squared distances and the kernel, and under a graph the deformed one
+    and what pulls it.
+    """
+    square = (n_rows, n_rows)
+    graph = (Array("deformed kernel", square), Array("pull of the graph", square)) if p.laplacian else ()
+    return (*copies_cost(n_rows, n_features), Array("squared distances", square), Array("kernel", square), *graph)
+
+
+def judging_cost(p: SVMParameters, n_rows: int, n_features: int) -> Cost:
+    """List what a process takes for the round of one method, beside rows that are kept, with room to read them: of the
+    rows of support vectors and the products with them, one lies there.
+    """
+    radius, square = min(RADIUS_ROWS, n_rows), (n_rows, n_rows)
+    cached = min(n_rows, LIBSVM_BYTES // (HALF_WORD * max(n_rows, 1)))
+    changing = Array("kernel without a candidate, its change and a product, or a system and its factor", (3, *square))
+    graph = (Array("system of the graph and its factor", (2, *square)),) if p.laplacian else ()
+    sphere = (Array("kernel of the smallest sphere", (radius, radius)),) if p.criterion == "rmb" else ()
+    return (
+        *round_cost(p, n_rows, n_features),
+        changing,
+        *graph,
+        *sphere,
+        Array("rows of the kernel that LIBSVM holds", (cached, n_rows), "float32"),
+        Array("rows of support vectors, or products with them", (n_rows, n_features)),
+    )
+
+
+def training_cost(p: SVMParameters, n_rows: int, n_features: int) -> Cost:
+    """List what a process takes beyond itself where it judges for one method alone."""
+    return (*kept_cost(n_rows, n_features, 2), *judging_cost(p, n_rows, n_features))
+
+
+def judge_cost(methods: Sequence[Method], n_rows: Sequence[int], n_features: int, held: int, process: Cost) -> Cost:
+    """List what a unit holds that judges candidates.
+
+    Parameters
+    ----------
+    methods, n_rows
+        Methods of the loop, and how many rows each of them keeps.
+    n_features
+        Of each row.
+    held
+        Bytes of the rounds that the process holds beside the one that is judged.
+    process
+        What the process takes.
+    """
+    rounds = zip(methods, n_rows, strict=True)
+    return (
+        *process,
+        *groups_cost(methods, "exact", n_rows, n_features, 2),
+        *fullest(*(judging_cost(svm_parameters(method), rows, n_features) for method, rows in rounds)),
+        Objects("rounds that are held", 1, held),
+    )
+
+
+def drop_cost(
+    methods: Sequence[Method], n_rows: Sequence[int], n_features: int, n_units: int, held: int, process: Cost
+) -> Cost:
+    """List what a unit holds that lets features go, in a process that has judged in `n_units` and holds rounds: `held`
+    bytes, beside the copies of rows that the round of one method goes by, of which one lies where rows were read.
+    """
+    return (
+        *process,
+        *groups_cost(methods, "exact", n_rows, n_features, 2),
+        Array("rows of a round, in the features that are left", (max(n_rows), n_features)),
+        Objects("rounds that are held", 1, held),
+        *state_cost(n_features),
+        Array("criteria of all units", (n_units, n_features)),
+    )
+
+
+SVM_JUDGE_STAGE = StageKind("svm-judge", __name__, judge_candidates, judge_cost, reads_weights=True, advice=fewer_rows)
+SVM_DROP_STAGE = StageKind("svm-drop", __name__, drop_features, drop_cost)

@@ -6,33 +6,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from daskfs.kernels.scaling import without_zscore
-from daskfs.kernels.svm import RADIUS_ROWS
 from daskfs.methods.registry import Method
 from daskfs.methods.svm import EXACT_GRAPH_ROWS, EXACT_ROWS, Route, SVMParameters
 from daskfs.scores.elimination import (
+    CENTER_BYTES,
     SVM_CHOOSE_STAGE,
     SVM_ROWS_STAGE,
     SVM_TABLES_STAGE,
     gather_parts,
+    groups_cost,
+    kept_cost,
     rows_key,
     svm_parameters,
 )
-from daskfs.scores.landmarks import SVM_SOLVE_STAGE, SVM_SUMS_STAGE, landmark_parts
-from daskfs.scores.machines import LOOP, SVM_DROP_STAGE, SVM_JUDGE_STAGE, judging_units
-from daskfs.scores.rowpasses import Parts, block_rows, reading_bytes
+from daskfs.scores.landmarks import SVM_SOLVE_STAGE, SVM_SUMS_STAGE, all_sums_cost, held_rows_cost, landmark_parts
+from daskfs.scores.machines import (
+    LOOP,
+    SVM_DROP_STAGE,
+    SVM_JUDGE_STAGE,
+    copies_cost,
+    judging_units,
+    round_cost,
+    training_cost,
+)
+from daskfs.scores.rowpasses import Parts
 from daskfs.scores.slab import method_to_json
-from daskfs.stages.cost import HELD_SHARE, PROCESS_BYTES, WEIGHT_BYTES, Cost, Fixed, MiB, available_bytes, total
+from daskfs.stages.cost import HELD_SHARE, PROCESS_BYTES, WORD, Array, Cost, available_bytes, total
 from daskfs.stages.stage import PLANNED_CLASSES, Stage
 from daskfs.store import layout
 from daskfs.store.context import LABEL_CHUNK_ROWS
 from daskfs.store.tiles import Shape
 from daskfs.tiles.shapes import chunk_bytes
 
-LIBSVM_BYTES = 500 * MiB
-"""LIBSVM's cache of kernel rows, at most; it is never larger than the kernel."""
-CENTER_BYTES = 96
-"""What is read of each feature to center and to scale rows: moments, of the slabs and of the tiles."""
 DEFAULT_BYTES = 4 * 2**30
 """What machines may take where no limit is known."""
 
@@ -90,7 +95,7 @@ def route_of(p: SVMParameters, shape: Shape, n_labelled: int | None, memory_limi
 def _fits(p: SVMParameters, shape: Shape, n_rows: int, memory_limit: int | None) -> bool:
     """Return whether a worker can train machines with so many rows."""
     limit = available_bytes(memory_limit)
-    return _judging_bytes(p, n_rows, shape.n_features) <= (DEFAULT_BYTES if limit is None else limit)
+    return total(training_cost(p, n_rows, shape.n_features)) <= (DEFAULT_BYTES if limit is None else limit)
 
 
 def _exact_rows(p: SVMParameters, shape: Shape, n_labelled: int | None) -> int:
@@ -111,40 +116,16 @@ def _sizes(
     return {"n_rows": n_rows}
 
 
-def _label_bytes(parts: Parts) -> int:
-    """Return what a unit knows of the rows it goes through: labels, weights, and which are wanted."""
-    return 48 * min(parts.n_samples, max(parts.per_part * parts.height, LABEL_CHUNK_ROWS))
-
-
 def _labels_read(parts: Parts) -> int:
     """Return the bytes of labels that the units read, in whole chunks."""
     rows = parts.per_part * parts.height
-    return parts.n_parts * 8 * min(parts.n_samples, rows if rows % LABEL_CHUNK_ROWS == 0 else rows + LABEL_CHUNK_ROWS)
+    rows = rows if rows % LABEL_CHUNK_ROWS == 0 else rows + LABEL_CHUNK_ROWS
+    return parts.n_parts * WORD * min(parts.n_samples, rows)
 
 
-def _held_rows(n_rows: int, n_features: int) -> int:
-    return 8 * n_rows * n_features + 24 * n_rows
-
-
-def _round_bytes(p: SVMParameters, n_rows: int) -> int:
-    """Return what a process keeps of a round: squared distances, the kernel, and under a graph the deformed one and
-    what pulls it.
-    """
-    return 8 * n_rows**2 * (4 if p.laplacian else 2)
-
-
-def _working_bytes(p: SVMParameters, n_rows: int, n_features: int) -> int:
-    """Return what judging takes beside: a system of the free rows and its factor, or a candidate's kernel, its change
-    and a product with it; LIBSVM's cache; the columns that are left, and products with them.
-    """
-    matrices = 3 + (2 if p.laplacian else 0)
-    radius = 8 * min(RADIUS_ROWS, n_rows) ** 2 * (p.criterion == "rmb")
-    return 8 * matrices * n_rows**2 + min(LIBSVM_BYTES, 4 * n_rows**2) + radius + 3 * 8 * n_rows * n_features
-
-
-def _judging_bytes(p: SVMParameters, n_rows: int, n_features: int) -> int:
-    """Return what a process takes beyond itself while it judges for one method."""
-    return 2 * _held_rows(n_rows, n_features) + _round_bytes(p, n_rows) + _working_bytes(p, n_rows, n_features)
+def _state_bytes(n_methods: int, n_features: int) -> int:
+    """Return the bytes of the states of some methods: in which round each feature went, and its criterion."""
+    return n_methods * 2 * WORD * n_features
 
 
 def _plan_rows(
@@ -164,32 +145,29 @@ def _plan_rows(
         groups.setdefault(rows_key(method, route), (method, next(iter(size.values()))))
     for key, (method, n_rows) in groups.items():
         parameters = {"loop": loop, "key": key, "route": route, "methods": [method_to_json(method)]}
-        choosing, written = total(process) + 40 * n + 24 * n_rows, _held_rows(n_rows, d)
+        choosing = SVM_CHOOSE_STAGE.cost(n, n_rows, process)
         stages.append(
             Stage.of(
                 SVM_CHOOSE_STAGE,
                 f"svm-choose-{key}",
                 1,
                 parameters,
-                (Fixed("rest", choosing),),
-                bytes_read=16 * n,
-                bytes_written=8 * n_rows,
+                choosing,
+                bytes_read=2 * WORD * n,
+                bytes_written=WORD * n_rows,
                 needed_until=_tables(loop),
             )
         )
-        of_part = min(n_rows, parts.per_part * parts.height)
-        peak = total(process) + reading_bytes(shape, parts.per_part * parts.height) + _label_bytes(parts) + 200 * d
-        peak += 8 * n_rows + 2 * 8 * d * of_part + 3 * 8 * d * block_rows(shape)
-        read = chunk_bytes(shape) + parts.n_parts * (8 * n_rows + CENTER_BYTES * d) + _labels_read(parts)
+        of_part = WORD * n_rows + CENTER_BYTES * d
         stages.append(
             Stage.of(
                 SVM_ROWS_STAGE,
                 f"svm-rows-{key}",
                 parts.n_parts,
                 parameters,
-                (Fixed("rest", peak),),
-                bytes_read=read,
-                bytes_written=written,
+                SVM_ROWS_STAGE.cost(shape, n_rows, process),
+                bytes_read=chunk_bytes(shape) + parts.n_parts * of_part + _labels_read(parts),
+                bytes_written=total(kept_cost(n_rows, d)),
                 needed_until=_tables(loop),
             )
         )
@@ -207,40 +185,53 @@ def _plan_exact(
 ) -> list[Stage]:
     d, parameters = shape.n_features, [svm_parameters(method) for method in methods]
     n_rows = [size["n_rows"] for size in sizes]
-    rows = sum({rows_key(m, "exact"): _held_rows(n, d) for m, n in zip(methods, n_rows, strict=True)}.values())
-    rounds = [_round_bytes(p, n) for p, n in zip(parameters, n_rows, strict=True)]
-    working = [_working_bytes(p, n, d) for p, n in zip(parameters, n_rows, strict=True)]
-    busy = total(process) + 2 * rows + max(made + own for made, own in zip(rounds, working, strict=True))
-    holding = (
-        sum(rounds)
-        if memory_limit is None
-        else min(sum(rounds), _room(shape, busy, total(process) + rows, memory_limit))
-    )
-    shared = {"methods": [method_to_json(m) for m in methods], "held_bytes": holding, "round_bytes": rounds}
     n_units = len(judging_units(list(methods), n_classes or PLANNED_CLASSES, d))
-    states, criteria = len(methods) * 2 * 8 * d, n_units * 8 * d
-    graph = max((16 * shape.n_samples * p.n_neighbors for p in parameters if p.keeps_graph), default=0)
-    judge_read = rows + n_units * (2 * 8 * d + graph)
+    rounds = [total(round_cost(p, n, d)) for p, n in zip(parameters, n_rows, strict=True)]
+    own = total(copies_cost(min(n_rows), d))
+
+    def costs(held: int) -> tuple[Cost, Cost]:
+        return (
+            SVM_JUDGE_STAGE.cost(methods, n_rows, d, held, process),
+            SVM_DROP_STAGE.cost(methods, n_rows, d, n_units, held, process),
+        )
+
+    rows = total(groups_cost(methods, "exact", n_rows, d))
+    busy, kept = max(total(cost) for cost in costs(0)), total(process) + rows
+    holding = _held_rounds(shape, busy, kept, rounds, own, memory_limit)
+    judging, dropping = costs(min(holding, sum(rounds) - own))
+    shared = {"methods": [method_to_json(m) for m in methods], "held_bytes": holding, "round_bytes": rounds}
+    states, criteria = _state_bytes(len(methods), d), n_units * WORD * d
+    graph = max((2 * WORD * shape.n_samples * p.n_neighbors for p in parameters if p.keeps_graph), default=0)
     judge = Stage.of(
         SVM_JUDGE_STAGE,
         "svm-judge",
         n_units,
         shared,
-        (Fixed("rest", busy + holding),),
-        bytes_read=judge_read,
+        judging,
+        bytes_read=rows + n_units * (_state_bytes(1, d) + graph),
         bytes_written=criteria,
     )
-    dropping = total(process) + 2 * rows + holding + 400 * d + criteria
     drop = Stage.of(
         SVM_DROP_STAGE,
         "svm-drop",
         len(methods),
         shared,
-        (Fixed("rest", dropping),),
+        dropping,
         bytes_read=criteria + states,
         bytes_written=states,
     )
     return _in_turn(loop, judge, drop, methods, d, layout.SVM_CRITERIA_OF)
+
+
+def _held_rounds(shape: Shape, busy: int, kept: int, rounds: Sequence[int], own: int, memory_limit: int | None) -> int:
+    """Return what a process may hold of rounds: all of them, or what goes beside one that is made each time.
+
+    `busy` is planned with a round in it, of which `own` is not there twice where all are held.
+    """
+    everything = sum(rounds)
+    if memory_limit is None or everything <= _room(shape, busy - own, kept, memory_limit):
+        return everything
+    return _room(shape, busy, kept, memory_limit)
 
 
 def _plan_landmarks(
@@ -252,47 +243,40 @@ def _plan_landmarks(
     memory_limit: int | None,
     n_classes: int | None,
 ) -> list[Stage]:
-    n, d, columns = shape.n_samples, shape.n_features, n_classes or PLANNED_CLASSES
+    d, columns = shape.n_features, n_classes or PLANNED_CLASSES
     m = [size["n_landmarks"] for size in sizes]
-    parts, height = landmark_parts(shape), block_rows(shape)
-    sums = sum(_sum_bytes(svm_parameters(method), k, columns) for method, k in zip(methods, m, strict=True))
-    landmarks = {rows_key(o, "landmarks"): _held_rows(k, d) for o, k in zip(methods, m, strict=True)}
-    kept = total(process) + 2 * sum(landmarks.values())
-    passing = reading_bytes(shape, parts.per_part * parts.height) + _label_bytes(parts) + (parts.per_part + 2) * sums
-    passing += 8 * height * (3 * d + 6 * max(m) + 2 * columns) + 2 * 8 * sum(m) * d
-    solving = 3 * sums + 8 * (8 * max(m) ** 2 + 4 * max(m) * d)
-    busy = kept + max(passing, solving)
-    is_stored = without_zscore(svm_parameters(methods[0]).score_scaling) is None  # else rows are held as float64
-    whole = shape.x_bytes * (1 if is_stored else max(1, 8 // shape.itemsize)) + 20 * n
+    parts = landmark_parts(shape)
+    landmarks = groups_cost(methods, "landmarks", m, d)
+    busy = total(SVM_SUMS_STAGE.cost(shape, methods, m, columns, 0, process))
+    kept = total(process) + total(groups_cost(methods, "landmarks", m, d, 2))
+    whole = total(held_rows_cost(shape, svm_parameters(methods[0]).score_scaling))
     holding = 0 if memory_limit is None else min(_room(shape, busy, kept, memory_limit), whole)
-    all_rows = any(svm_parameters(method).laplacian for method in methods)
     shared = {
         "methods": [method_to_json(o) for o in methods],
         "loop": loop,
         "held_bytes": holding,
-        "all_rows": all_rows,
+        "all_rows": any(svm_parameters(method).laplacian for method in methods),
     }
-    written, states = parts.n_stretches * sums, len(methods) * 2 * 8 * d
-    read = chunk_bytes(shape) + parts.n_parts * (states + sum(landmarks.values()) + CENTER_BYTES * d)
-    read += _labels_read(parts)
+    written = parts.n_stretches * total(all_sums_cost(methods, m, columns))
+    states = _state_bytes(len(methods), d)
     scaling = loop.removeprefix("svm-landmarks-")
+    of_part = states + total(landmarks) + CENTER_BYTES * d
     passes = Stage.of(
         SVM_SUMS_STAGE,
         f"svm-sums-{scaling}",
         parts.n_parts,
         shared,
-        (Fixed("rest", busy + holding),),
-        bytes_read=read,
+        SVM_SUMS_STAGE.cost(shape, methods, m, columns, holding, process),
+        bytes_read=chunk_bytes(shape) + parts.n_parts * of_part + _labels_read(parts),
         bytes_written=written,
     )
-    taken = written + states + len(methods) * CENTER_BYTES * d + sum(landmarks.values())
     solve = Stage.of(
         SVM_SOLVE_STAGE,
         f"svm-solve-{scaling}",
         len(methods),
         shared,
-        (Fixed("rest", busy + holding),),
-        bytes_read=taken,
+        SVM_SOLVE_STAGE.cost(shape, methods, m, columns, holding, process),
+        bytes_read=written + states + len(methods) * CENTER_BYTES * d + total(landmarks),
         bytes_written=states,
     )
     return _in_turn(loop, passes, solve, methods, d, layout.SVM_SUMS_OF)
@@ -300,8 +284,17 @@ def _plan_landmarks(
 
 def _room(shape: Shape, busy: int, kept: int, memory_limit: int) -> int:
     """Return what a process may hold from round to round beside what it takes when it is busy."""
-    free = PROCESS_BYTES + (available_bytes(memory_limit) or 0) - busy - WEIGHT_BYTES * shape.n_samples
+    free = PROCESS_BYTES + (available_bytes(memory_limit) or 0) - busy - total(_weights_cost(shape.n_samples))
     return max(0, min(free, int(HELD_SHARE * memory_limit) - kept))
+
+
+def _weights_cost(n_samples: int) -> Cost:
+    """List what the weights of rows take, as :func:`daskfs.plan.chain.with_weights` adds it where rows have weights."""
+    return (
+        Array("weights of rows", (n_samples,)),
+        Array("weights of the rows that count", (n_samples,)),
+        Array("which rows count, by number", (n_samples,), "int64"),
+    )
 
 
 def _plan_tables(
@@ -313,7 +306,7 @@ def _plan_tables(
     process: Cost,
 ) -> Stage:
     d = shape.n_features
-    written = len(methods) * 3 * 8 * d
+    written = len(methods) * 3 * WORD * d
     parameters = {
         "methods": [method_to_json(method) for method in methods],
         "loop": loop,
@@ -327,7 +320,7 @@ def _plan_tables(
         _tables(loop),
         len(methods),
         parameters,
-        (Fixed("rest", total(process) + 400 * d),),
+        SVM_TABLES_STAGE.cost(d, process),
         bytes_read=written,
         bytes_written=written,
         clears=clears,
@@ -337,11 +330,6 @@ def _plan_tables(
 def _tables(loop: str) -> str:
     """Return the name of the stage that closes a loop."""
     return loop.replace("svm-", "svm-tables-", 1)
-
-
-def _sum_bytes(p: SVMParameters, n_landmarks: int, n_columns: int) -> int:
-    """Return what the sums of one stretch take."""
-    return 8 * ((3 if p.laplacian else 1) * n_landmarks**2 + n_landmarks * (n_columns + 2) + n_columns + 2)
 
 
 def _in_turn(

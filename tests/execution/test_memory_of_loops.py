@@ -108,6 +108,10 @@ ELIMINATED: dict[str, tuple[str, list[dict[str, Any]]]] = {
             {**EXACT, **GRAPH, "label": "unit", "score_scaling": "unit"},
         ],
     ),
+    "wide-exact": (
+        "synthetic:mixture?n_samples=1000&n_features=6000&n_classes=2&n_informative=20&seed=1",
+        [{**EXACT, "label": f"C = {C}", "C": C} for C in (1, 3, 10, 30)],
+    ),
     "sparse-exact": (
         "synthetic:sparse?n_samples=1000&n_features=4000&density=0.01&n_classes=3&n_informative=50&seed=1",
         [EXACT, {**EXACT, **GRAPH, "label": "graph"}],
