@@ -506,28 +506,29 @@ def test_everything_is_killed_in_every_stage(undisturbed: Undisturbed, tmp_path:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", JOBS)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_driver_is_killed_in_every_stage(
-    undisturbed: Undisturbed, tmp_path: Path, name: str, number: signal.Signals
-) -> None:
-    """Its workers live on, and end the units that they run: nothing begins twice."""
-    chain = Chain(undisturbed, name, tmp_path, "written" if number == signal.SIGKILL else "begun")
+def test_driver_is_killed_in_every_stage(undisturbed: Undisturbed, tmp_path: Path, name: str) -> None:
+    """Its workers live on, and end the units that they run: nothing begins twice. SIGKILL and SIGTERM take turns, and
+    the seed of the run says which of them is first.
+    """
+    chain = Chain(undisturbed, name, tmp_path, "written")
     points = all_points(undisturbed, name)
+    numbers = random.sample([signal.SIGKILL, signal.SIGTERM], 2)
     with Forks(chain.halts) as chain.forks:
         cluster = Joined(tmp_path, chain.forks)
         chain.job = JOBS[name](undisturbed.data, chain.folder, cluster=cluster.block)
         with cluster.connect() as client:
+            for point, number in zip(points, itertools.cycle(numbers), strict=False):
 
-            def kill(process: Forked, point: str) -> None:
-                process.send_signal(number)
-                process.wait(SECONDS)
-                if number == signal.SIGTERM:
-                    assert_stopped(process, "SIGTERM")
-                    assert json.loads((chain.run / "run.json").read_text())["status"] == "stopped"
-                chain.halts.let_go(point)
-                wait_until(lambda: is_idle(client), None, "the workers were idle")
+                def kill(process: Forked, point: str, number: signal.Signals = number) -> None:
+                    process.send_signal(number)
+                    process.wait(SECONDS)
+                    if number == signal.SIGTERM:
+                        assert_stopped(process, "SIGTERM")
+                        assert json.loads((chain.run / "run.json").read_text())["status"] == "stopped"
+                    chain.halts.let_go(point)
+                    wait_until(lambda: is_idle(client), None, "the workers were idle")
 
-            for point in points:
+                chain.halts.moment = "written" if number == signal.SIGKILL else "begun"
                 chain.kill_at(point, kill)
             chain.finish(0)
     assert chain.halts.reached() == set(points)
