@@ -30,15 +30,19 @@ from daskfs.ranking.dropped import selectable
 from daskfs.ranking.tables import method_scores
 from daskfs.scores.slab import methods_from, slab_range
 from daskfs.sources.base import BESIDE
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import Array, Cost, Objects
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
+from daskfs.store.tiles import Shape
 
 DEPTH = 1000
 """So much of each order is kept, for the spread of ranks, where no more features are tested."""
 UNRANKED = -1
 """Number of the selection of a baseline, which no ranking stands behind."""
+FEATURE_BYTES = 200
+"""A feature that models see: an integer of Python in a set and in a sorted list, and a method's values of it."""
 
 
 # ------------------------------------------------------------------------------------------- numbers and what they mean
@@ -159,10 +163,38 @@ class Design:
     @property
     def n_tests(self) -> int:
         """How many units of tests there are, those of baselines last."""
-        of_baselines = sum(
-            int(np.prod(self._draws_of(setting))) * self._baseline_tests_of(setting) for setting in self.settings
+        return sum(map(self._all_tests_of, self.settings))
+
+    @property
+    def n_tested_parts(self) -> int:
+        """How many parts of rows all units test: each fold of a repeat, or the one that the selection was made in."""
+        return sum(
+            self._all_tests_of(setting) * (self.n_splits if setting == "transductive" and self.has_folds else 1)
+            for setting in self.settings
         )
-        return self._n_ranked_tests + of_baselines
+
+    def _all_tests_of(self, setting: Setting) -> int:
+        ranked = int(np.prod(self._radices(setting))) * self._tests_of(setting)
+        return ranked + int(np.prod(self._draws_of(setting))) * self._baseline_tests_of(setting)
+
+    @property
+    def most_tested(self) -> int:
+        """The most features that a model is tested with."""
+        return max(*self.sizes, *(size for _, size in self.baselines), 0)
+
+    @property
+    def n_listings(self) -> int:
+        """How often each row of a world is listed: among all of them, and in one part of each fold."""
+        return 1 + self.n_folds
+
+    @property
+    def n_folds(self) -> int:
+        """How many folds all repeats have."""
+        return self.n_repeats * self.n_splits if self.has_folds else 0
+
+    def kept_depth(self, n_features: int) -> int:
+        """Return how many features of an order are kept at most."""
+        return min(n_features, max(DEPTH, *self.sizes))
 
     @property
     def _n_ranked_tests(self) -> int:
@@ -478,6 +510,41 @@ def draw_labels(labels: Labels, amount: float | int, draw: int, seed: int) -> np
     return kept
 
 
+def world_cost(n_rows: int, design: Design, copies: int = 1) -> Cost:
+    """Return what the places of a world's rows take, with those of all its folds."""
+    return (Array("places of a world's rows, and of its folds", (copies, design.n_listings, n_rows), "int64"),)
+
+
+def beside_cost(n_rows: int) -> Cost:
+    """Return what :class:`Beside` takes."""
+    return (Array("labels of the rows in use, and what else lies beside them", (1 + len(BESIDE), n_rows)),)
+
+
+def design_cost(n_samples: int, n_features: int, n_rows: int, design: Design, process: Cost) -> Cost:
+    """Return what the unit holds, where it draws `n_rows` rows and cuts them into folds."""
+    drawing = (
+        Array("labels", (n_samples,)),
+        Array("labelled rows, as they are and shuffled", (2, n_samples), "int64"),
+        Array("labels of the shuffled rows", (n_samples,)),
+        Array("order of these by class", (n_samples,), "int64"),
+        Array("places within the classes, and what they are made of", (4, n_samples)),
+        Array("order by these places", (n_samples,), "int64"),
+    )
+    cutting = (
+        Array("rows in use", (n_rows,), "int64"),
+        *beside_cost(n_rows),
+        Array("labelled rows of a world", (n_rows,), "int64"),
+        Array("labels of these", (n_rows,)),
+        Array("codes, folds and numbers of these while scikit-learn cuts them", (4, n_rows), "int64"),
+        Array("which rows are labelled, of a world, trained with and tested with", (4, n_rows), "bool"),
+        *world_cost(n_rows, design, 2),
+    )
+    return (*process, *drawing, *cutting, Objects("features that models see", n_features, FEATURE_BYTES))
+
+
+DESIGN_STAGE = StageKind("design", __name__, design_evaluation, design_cost)
+
+
 def gather_columns(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
     """Read the design's rows of those of its features that lie in one slab."""
     columns = slab_range(unit, int(parameters["slab_columns"]), context.tiles.shape.n_features)
@@ -490,5 +557,16 @@ def gather_columns(context: Context, parameters: Mapping[str, Any], unit: int) -
     context.store.put_array(layout.EVALUATION_SLAB.format(unit), block)
 
 
-DESIGN_STAGE = StageKind("design", __name__, design_evaluation, unlisted)
-GATHER_STAGE = StageKind("gather", __name__, gather_columns, unlisted)
+def gather_cost(shape: Shape, columns: int, n_rows: int, n_used: int, process: Cost) -> Cost:
+    """Return what a unit holds that reads `n_rows` rows of a slab of `columns` for their part of `n_used` features."""
+    return (
+        *process,
+        Array("band of a slab, as stored, decoded and dense", (3, shape.tile_rows, columns), shape.dtype),
+        # at most all rows are in use
+        Array("rows in use, and their places in a band", (5, shape.n_samples), "int64"),
+        Array("features that models see", (n_used,), "int64"),
+        Array("columns as read, gathered and written", (3, n_rows, min(n_used, columns)), shape.dtype),
+    )
+
+
+GATHER_STAGE = StageKind("gather", __name__, gather_columns, gather_cost)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
 from daskfs.errors import JobError, nearest
 from daskfs.kernels.labels import Task
+from daskfs.stages.cost import Array, Cost, Fixed, Held, MiB, Objects
 
 Setting = Literal["transductive", "inductive"]
 Family = Literal["classification", "regression", "clusters", "1nn-loo", "cut"]
@@ -41,8 +42,7 @@ DEFAULT_METRICS: Mapping[Family, tuple[str, ...]] = {
     "cut": ("cut",),
 }
 LOWER_IS_BETTER = frozenset({"rmse", "error", "cut"})
-MiB = 2**20
-LEAST_BYTES = 64 * MiB
+LEAST = Fixed("modules of scikit-learn, and distances between a few rows at a time", 64 * MiB)
 SQUARE_MATRICES = {
     "AffinityPropagation": 5,
     "AgglomerativeClustering": 2,
@@ -59,7 +59,11 @@ SQUARE_MATRICES = {
 }
 """Matrices of float64 over all pairs of rows that an estimator was seen to hold at a time, and some more."""
 TREES = ("RandomForest", "ExtraTrees", "Bagging")
-"""What the names of ensembles of fully grown trees begin with; a tree takes at most 200 bytes for each row."""
+"""What the names of ensembles of fully grown trees begin with."""
+TREE_ROW_BYTES = 200
+"""What a fully grown tree takes at most for each row."""
+KERNEL_CACHED = ("SVC", "SVR", "NuSVC", "NuSVR")
+"""Estimators of libsvm, which keeps so much of the kernel as its cache holds."""
 NOT_SET = {
     "n_jobs": "the workers of the cluster are what runs side by side",
     "verbose": "models run in workers, whose output nobody reads",
@@ -362,18 +366,26 @@ def fewest_rows(spec: ModelSpec) -> int:
     return 1
 
 
-def model_bytes(spec: ModelSpec, n_rows: int, n_columns: int) -> int:
-    """Return the bytes that fitting and testing a model takes beside the rows, at most.
+def model_cost(spec: ModelSpec, n_rows: int, n_features: int) -> Cost:
+    """Return what fitting and testing a model takes beside the rows, at most.
 
     Known for the short names and for estimators that hold distances of all rows, kernels of them, or whole trees; of
     the others it is what those that look at a few rows at a time were seen to take.
     """
     name = SHORT[spec.name].classifier if spec.name in SHORT else spec.name
-    held = 6 * 8 * n_rows * n_columns + LEAST_BYTES
+    held = (Array("copies of the rows that a model makes", (6, n_rows, n_features)), LEAST)
     if name in SQUARE_MATRICES:
-        return held + SQUARE_MATRICES[name] * 8 * n_rows**2
-    if name in ("SVC", "SVR", "NuSVC", "NuSVR"):
-        return held + min(int(spec.parameters.get("cache_size", 200) * MiB), 4 * n_rows**2)
+        return (*held, Array("matrices over all pairs of rows", (SQUARE_MATRICES[name], n_rows, n_rows)))
+    if name in KERNEL_CACHED:
+        return (*held, _kernel(spec, n_rows))
     if name.startswith(TREES):
-        return held + 200 * n_rows * int(spec.parameters.get("n_estimators", 100))
+        n_trees = int(spec.parameters.get("n_estimators", 100))
+        return (*held, Objects("rows in each of the trees", n_rows * n_trees, TREE_ROW_BYTES))
     return held
+
+
+def _kernel(spec: ModelSpec, n_rows: int) -> Held:
+    """Return what libsvm keeps of the kernel: all of it where that fits its cache."""
+    cache = Fixed("cache of the kernel", int(spec.parameters.get("cache_size", 200) * MiB))
+    kernel = Array("kernel", (n_rows, n_rows), "float32")
+    return kernel if kernel.nbytes < cache.nbytes else cache

@@ -14,12 +14,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.evaluation.design import Beside, Selection, beside_rows, draw_labels
+from daskfs.evaluation.design import Beside, Design, Selection, beside_cost, beside_rows, draw_labels, world_cost
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import Array, Cost, Objects
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
+from daskfs.store.tiles import Shape
+from daskfs.tiles.shapes import tile_bytes
 
 Matrix: TypeAlias = np.ndarray | sp.csr_matrix
 
@@ -50,6 +53,32 @@ def sample_rows_of_part(context: Context, parameters: Mapping[str, Any], unit: i
             arrays = {"values": np.concatenate(blocks)}
     context.store.write_arrays(layout.EVALUATION_PART.format(unit), arrays)
     return {"n_rows": int(high - low)}
+
+
+def sample_cost(name: str, used: Shape, copies: int = 1) -> Cost:
+    """Return what X of the rows in use, of shape `used`, takes in so many copies."""
+    if not used.is_sparse:
+        return (Array(name, (copies, used.n_samples, used.n_features), used.dtype),)
+    nnz = used.nnz or 0
+    return (
+        Array(f"{name}: values", (copies, nnz), used.dtype),
+        Array(f"{name}: their places", (copies, nnz), "int32"),
+        Array(f"{name}: where columns begin", (copies, used.n_bands, used.n_features + 1), "int64"),
+    )
+
+
+def sample_rows_cost(shape: Shape, used: Shape, n_parts: int, process: Cost) -> Cost:
+    """Return what a unit holds; all rows in use may lie in its bands."""
+    return (
+        *process,
+        Objects("tiles of X", 3, tile_bytes(shape)),
+        *sample_cost("rows in use as found, put together and written", used, 3),
+        Array("which rows of the part, and of its bands, are in use", (2 * shape.n_samples // n_parts,), "bool"),
+        Array("rows in use, their places in the part, and where sparse ones begin", (5, used.n_samples), "int64"),
+    )
+
+
+SAMPLE_ROWS_STAGE = StageKind("sample-rows", __name__, sample_rows_of_part, sample_rows_cost)
 
 
 def rows_of_sample(context: Context, parameters: Mapping[str, Any]) -> Matrix:
@@ -140,4 +169,12 @@ def _apart(beside: Beside, places: np.ndarray, test: np.ndarray) -> np.ndarray:
     return apart
 
 
-SAMPLE_ROWS_STAGE = StageKind("sample-rows", __name__, sample_rows_of_part, unlisted)
+def seen_cost(n_rows: int, design: Design) -> Cost:
+    """Return what a unit holds of its world, and of the rows that its selection sees."""
+    return (
+        *beside_cost(n_rows),
+        Array("rows that a selection sees", (n_rows,), "int64"),
+        Array("their labels", (n_rows,)),
+        Array("which rows are labelled, apart from the tested ones, drawn, and of a batch", (4, n_rows), "bool"),
+        *world_cost(n_rows, design, 2),
+    )

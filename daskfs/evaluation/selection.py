@@ -8,7 +8,7 @@ are all rows. A graph from outside is cut down to each set of rows instead.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from daskfs.errors import InputError
 from daskfs.evaluation.design import Design, Selection, put_order
-from daskfs.evaluation.rows import Matrix, Seen, rows_of_sample, seen_by
+from daskfs.evaluation.rows import Matrix, Seen, rows_of_sample, sample_cost, seen_by, seen_cost
 from daskfs.graph.given import WeightMatrix
 from daskfs.graph.induced import induced_lists, induced_matrix
 from daskfs.graph.spec import GraphSpec, Lists
@@ -29,9 +29,11 @@ from daskfs.plan.lists import needed_lists
 from daskfs.ranking.batches import check_batch_size, ranks_of, within_batch
 from daskfs.ranking.tables import method_scores
 from daskfs.scores.slab import methods_from
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import Array, Cost
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
+from daskfs.store.tiles import Shape
 
 NeighborTables = dict[str, tuple[np.ndarray, np.ndarray]]
 PREFILTERS = {"classification": "FisherScore", "regression": "PearsonScore"}
@@ -71,6 +73,25 @@ def find_lists_of_rows(context: Context, parameters: Mapping[str, Any], unit: in
             arrays |= {f"{name}/indices": indices, f"{name}/distances": distances}
     context.store.write_arrays(layout.EVALUATION_LISTS.format(one.rows), arrays)
     return {"n_rows": int(places.size), "lists": sorted(wanted)}
+
+
+def lists_cost(lists: Mapping[str, tuple[Lists, int]], n_rows: int) -> tuple[Array, ...]:
+    """Return what neighbor lists of some rows take, of the lengths of :func:`lists_over_rows`."""
+    return tuple(
+        array
+        for name, (_, k) in lists.items()
+        for array in (Array(f"neighbors, {name}", (n_rows, k), "int64"), Array(f"distances, {name}", (n_rows, k)))
+    )
+
+
+def matrix_cost(n_entries: int, n_rows: int) -> tuple[Array, ...]:
+    """Return what a graph from outside takes that has so many entries between some rows."""
+    return (
+        Array("weights between rows", (n_entries,)),
+        Array("their columns", (n_entries,), "int64"),
+        Array("where rows begin", (n_rows,), "int64"),
+        Array("weights of rows with themselves", (n_rows,)),
+    )
 
 
 def _known_lists(
@@ -220,5 +241,28 @@ def _given_matrix(
     return WeightMatrix.of(matrix, "graph.precomputed")
 
 
-SAMPLE_LISTS_STAGE = StageKind("sample-lists", __name__, find_lists_of_rows, unlisted)
-SELECT_STAGE = StageKind("select", __name__, select_features, unlisted)
+def twice(arrays: Iterable[Array]) -> Cost:
+    """Return what two copies of some arrays take."""
+    return tuple(dataclasses.replace(array, shape=(2, *array.shape)) for array in arrays)
+
+
+def within_unit_cost(ranking: Cost, lists: Iterable[Array], used: Shape, design: Design) -> Cost:
+    """Return what a unit holds that ranks rows in use, of shape `used`, or finds their neighbor lists.
+
+    Parameters
+    ----------
+    ranking
+        What the stages hold that it runs in its process, with this.
+    lists
+        Neighbor lists of all methods, which are there as found, and as written or read.
+    used, design
+        Shape of the rows in use, and what is tested on them.
+    """
+    name, copies = "rows in use, all and those that are seen", 2
+    if used.is_sparse:
+        name, copies = f"{name}, these also column by column", 3
+    return (*ranking, *sample_cost(name, used, copies), *seen_cost(used.n_samples, design), *twice(lists))
+
+
+SAMPLE_LISTS_STAGE = StageKind("sample-lists", __name__, find_lists_of_rows, within_unit_cost)
+SELECT_STAGE = StageKind("select", __name__, select_features, within_unit_cost)

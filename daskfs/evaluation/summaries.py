@@ -22,13 +22,21 @@ from daskfs.evaluation.modelspec import higher_is_better
 from daskfs.evaluation.significance import PairedDifference, mean_interval, paired_difference
 from daskfs.evaluation.stability import jaccard_index, kuncheva_index, rank_intervals, selection_frequency
 from daskfs.evaluation.tables import ColumnType, Result, Table, results, values_table, write_table
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import Array, Cost, Fixed, MiB, Objects
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
 
 LEAST_TOLD = 100
 """Of so many features at least it is told how often they are selected, where so many are."""
+TABLES = Fixed("pyarrow, SciPy's distributions, and the ranks of some features", 96 * MiB)
+VALUE_BYTES = 1500
+"""A value of a test: its record, what is known of it, and its row of a table in Python, in Arrow and as CSV."""
+ROW_BYTES = 1000
+"""A row of another table, as objects of Python, in Arrow and as CSV."""
+NAME_BYTES = 200
+"""Name of a feature, as a text of Python and in the JSON that it is read from."""
 
 SUMMARY_COLUMNS: Mapping[str, ColumnType] = {
     "method": "string",
@@ -526,4 +534,22 @@ def _frequencies(store: Store, group: Group, design: Design, names: Sequence[str
             yield (*group.own, feature, names[feature], size, float(shares[number]), *about)
 
 
-EVALUATION_TABLES_STAGE = StageKind("evaluation-tables", __name__, write_tables, unlisted)
+def evaluation_tables_cost(n_features: int, design: Design, n_metrics: int, process: Cost) -> Cost:
+    """Return what the unit holds, where models have `n_metrics` metrics together."""
+    n_methods = len(design.methods)
+    n_groups = len(design.settings) * len({world.n_classes for world in design.worlds}) * len(design.amounts)
+    n_compared = n_groups * n_metrics * (len(design.sizes) + 3) * n_methods * (n_methods + 1) // 2
+    n_told = n_groups * n_methods * sum(min(most_frequent(size), n_features) for size in design.sizes)
+    n_rankings = len(design.worlds) * design.n_draws * max(design.n_folds, 1)  # of one group, in the inductive setting
+    return (
+        *process,
+        TABLES,
+        Objects("values of tests", design.n_tested_parts * n_metrics, VALUE_BYTES),
+        Objects("rows of summaries and comparisons", n_compared, ROW_BYTES),
+        Objects("rows of how often features are selected", n_told, ROW_BYTES),
+        Array("orders of a method as read, and their places", (2, n_rankings, design.kept_depth(n_features)), "int64"),
+        Objects("names of features", n_features, NAME_BYTES),
+    )
+
+
+EVALUATION_TABLES_STAGE = StageKind("evaluation-tables", __name__, write_tables, evaluation_tables_cost)

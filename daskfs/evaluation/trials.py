@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from daskfs.evaluation.design import UNRANKED, Design, Trial, beside_rows
 from daskfs.evaluation.metrics import hit_rate
-from daskfs.evaluation.modelspec import ModelSpec, uses_folds
+from daskfs.evaluation.modelspec import ModelSpec, model_cost, uses_folds
 from daskfs.evaluation.predictors import evaluate_constant, evaluate_model, evaluate_whole
 from daskfs.evaluation.rows import rows_of_sample, seen_by, world_of
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import Array, Cost, fullest
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 
@@ -123,4 +124,23 @@ def _columns(context: Context, parameters: Mapping[str, Any], features: np.ndarr
     return X
 
 
-EVALUATE_STAGE = StageKind("evaluate", __name__, evaluate_selection, unlisted)
+def evaluate_cost(
+    held: Cost, n_rows: int, n_labelled: int, design: Design, models: Iterable[ModelSpec], process: Cost
+) -> Cost:
+    """Return what a unit holds beside `held`, from which it takes its columns of `n_rows` rows; models are fitted to
+    `n_labelled` of them at most.
+    """
+    most, selected = design.most_tested, max(design.sizes)
+    return (
+        *process,
+        *held,
+        *fullest(
+            # X, its training and test parts, and these filled and scaled; of sparse X also what makes its columns dense
+            (Array("selected columns as stored, dense, in parts and scaled", (10, n_rows, selected)),),
+            (Array("all columns that a model sees, in parts and scaled", (5, n_rows, most)),),
+        ),
+        *fullest(*(model_cost(spec, n_labelled, most) for spec in models)),
+    )
+
+
+EVALUATE_STAGE = StageKind("evaluate", __name__, evaluate_selection, evaluate_cost)

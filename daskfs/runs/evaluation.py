@@ -8,6 +8,8 @@ from typing import Any
 
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.evaluation.plan import MAX_PARTS, Inside, plan_new_rankings, plan_tests_of_run, thinned_columns, used_shape
+from daskfs.evaluation.rows import sample_cost
+from daskfs.evaluation.selection import lists_cost, matrix_cost, twice
 from daskfs.graph.given import Graph, NeighborLists, WeightMatrix, run_entries
 from daskfs.graph.spec import GraphSpec
 from daskfs.job.blocks import GraphBlock
@@ -20,7 +22,7 @@ from daskfs.ranking.batches import within_batch
 from daskfs.runs.extent import Extent, describe_extent, extents, is_affordable
 from daskfs.runs.selection import wanted_filter
 from daskfs.scores.slab import method_to_json
-from daskfs.stages.cost import PROCESS, USABLE, Cost, total
+from daskfs.stages.cost import PROCESS, USABLE, Cost, Fixed, Objects, fullest, total
 from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape
 from daskfs.tiles.plan import TilePlan
@@ -233,10 +235,10 @@ def _inside(
     data = Data(used, tiles.missing, tiles.has_weights, tiles.n_classes, n_labelled)
     search_chain = Chain(data, lists=over_rows, given=given, is_stored=True, memory_limit=memory_limit)
     process = (PROCESS, *descent_cost(lists, used, memory_limit, pairwise=tiles.is_pairwise))
-    scoring: list[Stage] = []
+    rankings: list[Stage] = []
     for method in methods:
         kept = thinned_columns(used, joint_features) if method.criterion.is_joint else used
-        scoring += Chain(
+        rankings += Chain(
             dataclasses.replace(data, shape=kept),
             [method],
             lists,
@@ -248,19 +250,28 @@ def _inside(
             memory_limit=memory_limit,
             base=process,
         ).stages()
-    searches = search_chain.stages()
-    filled = (3 if used.is_sparse else 1) * used.x_bytes if tiles.is_pairwise else 0  # and column by column
-    searching, scored = (
-        max((s.peak_bytes for s in stages), default=total(process)) + filled for stages in (searches, scoring)
-    )
-    held = sum(16 * used.n_samples * k for _, k in over_rows.values())
+    # and column by column
+    filled = sample_cost("rows where nothing is missing", used, 3 if used.is_sparse else 1) if tiles.is_pairwise else ()
+    searching, scoring = ((*_of_fullest(found, process), *filled) for found in (search_chain.stages(), rankings))
+    held = lists_cost(over_rows, used.n_samples)
     if isinstance(given, WeightMatrix):  # rows differ in how many edges they have
         entries = int(given.n_entries * min(1.0, 2 * used.n_samples / tiles.shape.n_samples))
-        held = 16 * entries + 16 * used.n_samples
-        scored += SORTED_ENTRY_BYTES * min(entries, run_entries(entries))
+        held = matrix_cost(entries, used.n_samples)
+        sorted_entries = min(entries, run_entries(entries))
+        scoring = (*scoring, Objects("entries of the matrix while they are sorted", sorted_entries, SORTED_ENTRY_BYTES))
     if tiles.has_batch:
-        return Inside(total(process), max(searching, scored) + 2 * (held + used.x_bytes), 0)
-    return Inside(searching, scored, held)
+        of_batch = (*twice(held), *sample_cost("rows of a batch, and those that are seen of it", used, 2))
+        return Inside(process, (*fullest(searching, scoring), *of_batch), ())
+    return Inside(searching, scoring, held)
+
+
+def _of_fullest(stages: Sequence[Stage], process: Cost) -> Cost:
+    """Return what a unit of the fullest stage holds; the process alone where there is no stage."""
+    if not stages:
+        return process
+    stage = max(stages, key=lambda stage: stage.peak_bytes)
+    rest = stage.peak_bytes - total(stage.cost)  # what a planner has added to a peak without listing it
+    return (*stage.cost, Fixed("rest", rest)) if rest else stage.cost
 
 
 def _worlds(evaluate: EvaluateBlock, n_classes: int | None) -> list[list[int | None]]:

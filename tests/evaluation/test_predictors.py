@@ -39,11 +39,12 @@ from daskfs.evaluation.modelspec import (
     known_metrics,
     make_model,
     metrics_of,
-    model_bytes,
+    model_cost,
     uses_folds,
 )
 from daskfs.evaluation.predictors import evaluate_model, evaluate_whole
 from daskfs.kernels.labels import Task
+from daskfs.stages.cost import total
 
 X, CLASSES = make_blobs(120, 4, centers=3, cluster_std=4.0, random_state=0)
 X = np.asarray(X * [1.0, 10.0, 0.1, 1.0], dtype=np.float64)
@@ -363,12 +364,12 @@ class TestWhatAJobMaySay:
     def test_bytes_that_a_model_takes(self) -> None:
         rows, columns = 10_000, 50
         named = ["knn", "rbf-svm", "kmeans", "GaussianProcessRegressor", "RandomForestClassifier", "GaussianNB"]
-        found = {name: model_bytes(make_model(name, {}), rows, columns) for name in named}
+        found = {name: total(model_cost(make_model(name, {}), rows, columns)) for name in named}
         least = 64 * 2**20 + 6 * 8 * rows * columns
         assert found["knn"] == found["kmeans"] == found["GaussianNB"] == least
         assert found["rbf-svm"] == least + 200 * 2**20  # the cache; a few rows do not fill it
-        assert model_bytes(make_model("linear-svm", {}), 100, 1) < least
-        assert model_bytes(make_model("rbf-svm", {"cache_size": 10}), rows, columns) == least + 10 * 2**20
+        assert total(model_cost(make_model("linear-svm", {}), 100, 1)) < least
+        assert total(model_cost(make_model("rbf-svm", {"cache_size": 10}), rows, columns)) == least + 10 * 2**20
         assert found["GaussianProcessRegressor"] > 8e9
         assert found["RandomForestClassifier"] == least + 100 * rows * 200
 
