@@ -25,17 +25,29 @@ from daskfs.kernels.greedy import pick_apart
 from daskfs.kernels.rescaled import Certificate, certificate, norms
 from daskfs.kernels.simplex import project_rows
 from daskfs.kernels.threads import one_thread
+from daskfs.methods.centered import CENTERED_FIELDS
 from daskfs.methods.registry import Method
 from daskfs.methods.rescaled import RescaledParameters
 from daskfs.scores.correlations import comoment_rows, stored_comoments
 from daskfs.scores.distances import stored_feature_correlations
-from daskfs.scores.rescaledstate import FIRST, State, cheaper_solver, is_dragged, load_state, row_parts
-from daskfs.scores.rowpasses import RowBlock, center_and_scale, read_blocks
+from daskfs.scores.rescaledstate import (
+    FIRST,
+    State,
+    cheaper_solver,
+    is_dragged,
+    load_state,
+    products_cost,
+    row_parts,
+    state_cost,
+)
+from daskfs.scores.rowpasses import RowBlock, block_rows, center_and_scale, labels_cost, read_blocks, reading_cost
 from daskfs.scores.slab import methods_from, slab_table
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import Array, Cost, fullest
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
+from daskfs.store.tiles import Shape
 
 PURPOSE = "rescaled"
 
@@ -57,6 +69,25 @@ def scale_features(context: Context, parameters: Mapping[str, Any], unit: int) -
         diagonal = np.diagonal(gram).copy()
         store.put_array(layout.RESCALED_GRAM.format(key), gram, (comoment_rows(gram.shape[0]), gram.shape[0]))
     store.put_array(layout.RESCALED_SCALE.format(key), np.stack([mean, scale, diagonal]))
+
+
+def scale_cost(shape: Shape, solver: str, process: Cost) -> Cost:
+    """Return what the unit holds."""
+    d = shape.n_features
+    gram = (Array("S, co-moments of a stretch, and as these are decoded", (3, d, d)),) if solver == "cholesky" else ()
+    return (
+        *process,
+        Array("table of the slabs, read twice", (2, len(CENTERED_FIELDS), d)),
+        Array("moments of columns", (len(layout.COLUMN_ROWS), d)),
+        Array("standard deviations, their inverses and where there are any", (3, d)),
+        Array("means of stretches, merged, and how far they are apart", (5, d)),
+        Array("center, scale and diagonal of S, and as they are written", (2, 3, d)),
+        *labels_cost(shape.n_samples),  # the unit reads none, but its process has had some
+        *gram,
+    )
+
+
+RESCALED_SCALE_STAGE = StageKind("rescaled-scale", __name__, scale_features, scale_cost, advice=cheaper_solver)
 
 
 # --------------------------------------------------------------------------------------------------------------- a pass
@@ -81,7 +112,7 @@ def sum_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> None
         makers = {FIRST: _first_sums(rows, mean.size, len(context.classes()))}
         blocks = read_blocks(context, parts, part, first.score_scaling)
     else:
-        states = {m: load_state(context, key, number - 1, m.label) for m in methods}
+        states = {m: load_state(context, key, number - 1, m.label, with_products=False) for m in methods}
         makers = {m.label: _sums_of(rows, m, state) for m, state in states.items() if not state.finished}
         blocks = context.holdings.series(
             ("rows", part),
@@ -155,6 +186,38 @@ def dragged_apart(predicted: np.ndarray, codes: np.ndarray) -> np.ndarray:
     return targets
 
 
+def pass_cost(shape: Shape, n_columns: int, n_methods: int, n_products: int, process: Cost) -> Cost:
+    """Return what a unit holds beside rows that its process keeps: while it reads states, or while it sums rows.
+
+    Parameters
+    ----------
+    shape
+        Of X.
+    n_columns
+        Of the targets.
+    n_methods
+        Methods that share the pass.
+    n_products
+        Products that a state holds at most; they go as soon as it is read.
+    process
+        What the process takes, with what it keeps from round to round.
+    """
+    cut, d = row_parts(shape), shape.n_features
+    states = (*process, *labels_cost(shape.n_samples), *state_cost(d, n_columns, n_methods))
+    summing = (
+        *states,
+        *reading_cost(shape, cut.per_part * cut.height),
+        Array("sums of each stretch, and scaled", (2, n_methods, cut.per_part, d, n_columns)),
+        Array("targets as predicted, projected and counted, and copies", (6, block_rows(shape), n_columns)),
+    )
+    return fullest(summing, (*states, *products_cost(d, n_columns, n_products)))
+
+
+RESCALED_ROWS_STAGE = StageKind(
+    "rescaled-rows", __name__, sum_rows, pass_cost, reads_weights=True, advice=cheaper_solver
+)
+
+
 # -------------------------------------------------------------------------------------------------- after the loop
 def write_rescaled_scores(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
     """Write the table of one method, and how its weights were found."""
@@ -193,6 +256,24 @@ def write_rescaled_scores(context: Context, parameters: Mapping[str, Any], unit:
     return {"n_iter": facts["n_iter"], "converged": facts["converged"]}
 
 
+def tables_cost(n_features: int, n_columns: int, correlations: Cost, process: Cost) -> Cost:
+    """Return what a unit holds, with the distance correlations that it may have."""
+    return (
+        *process,
+        *state_cost(n_features, n_columns),
+        Array("table of the slabs", (len(CENTERED_FIELDS), n_features)),
+        Array("norms, scores, bounds and positions, and the table of these", (9, n_features)),
+        Array("orders of the features", (6, n_features), "int64"),
+        Array("what correlations pull them by, and those with one feature", (7, n_features)),
+        *correlations,
+    )
+
+
+RESCALED_TABLES_STAGE = StageKind(
+    "rescaled-tables", __name__, write_rescaled_scores, tables_cost, reads_weights=True, advice=cheaper_solver
+)
+
+
 def _described(state: State, reached: Certificate, solver: str, n_rounds: int) -> dict[str, Any]:
     facts = {
         "solver": solver,
@@ -226,12 +307,3 @@ def solution_of(store: Store, method: Method) -> tuple[np.ndarray, dict[str, Any
     """Return the weights of a method, shape (n_features, n_classes), and how they were found."""
     weights = store.open(layout.SOLUTION_WEIGHTS.format(method.label))[...].copy()
     return weights, dict(store.need_json(layout.SOLUTION_JSON.format(method.label)))
-
-
-RESCALED_SCALE_STAGE = StageKind("rescaled-scale", __name__, scale_features, unlisted, advice=cheaper_solver)
-RESCALED_ROWS_STAGE = StageKind(
-    "rescaled-rows", __name__, sum_rows, unlisted, reads_weights=True, advice=cheaper_solver
-)
-RESCALED_TABLES_STAGE = StageKind(
-    "rescaled-tables", __name__, write_rescaled_scores, unlisted, reads_weights=True, advice=cheaper_solver
-)

@@ -31,12 +31,24 @@ from daskfs.kernels.threads import one_thread
 from daskfs.methods.registry import Method
 from daskfs.methods.rescaled import RescaledParameters, UncorrelatedParameters
 from daskfs.scores.distances import FeatureCorrelations, stored_feature_correlations
-from daskfs.scores.rescaledstate import FIRST, State, cheaper_solver, is_dragged, load_state, row_parts, save_state
-from daskfs.scores.rowpasses import block_rows
+from daskfs.scores.rescaledstate import (
+    FIRST,
+    State,
+    cheaper_solver,
+    is_dragged,
+    load_state,
+    products_cost,
+    row_parts,
+    save_state,
+    state_cost,
+)
+from daskfs.scores.rowpasses import block_rows, labels_cost
 from daskfs.scores.slab import methods_from
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import Array, Cost, Objects, total
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
+from daskfs.store.tiles import Shape
 
 N_STEPS = 30
 """Steps that the weights take in a round, and ten times as many in one that may be the last."""
@@ -79,28 +91,28 @@ def _summed(context: Context, parameters: Mapping[str, Any], number: int, label:
         layout.RESCALED_SUMS.format(parameters["key"], number, part, label)
         for part in range(row_parts(context.tiles.shape).n_parts)
     )
-    total: np.ndarray | None = None
+    summed: np.ndarray | None = None
     for name in names:
         for found in context.store.read_arrays(name)[0]["sums"]:
-            total = found.copy() if total is None else total + found
-    assert total is not None
-    return total
+            summed = found.copy() if summed is None else summed + found
+    assert summed is not None
+    return summed
 
 
 def _first_state(context: Context, parameters: Mapping[str, Any]) -> State:
     """Return the state in which all weights are zero, and unlabelled rows belong to all classes alike."""
     sums = _summed(context, parameters, 0, FIRST)
     counts, sums = sums[-1], sums[:-1]
-    n_classes, total = counts.size - 1, float(counts.sum())
+    n_classes, n_rows = counts.size - 1, float(counts.sum())
     residual = sums.sum(axis=1)
     _, _, diagonal = context.store.open(layout.RESCALED_SCALE.format(parameters["key"]))[...]
     labelled = np.vstack([sums[:, :-1], counts[:-1]])
     uniform = np.vstack([sums[:, -1:] / n_classes, counts[-1:] / n_classes])
     whole = labelled + uniform
-    mean = whole[-1] / total
-    spread = float(counts[:-1].sum() + counts[-1] / n_classes - total * np.sum(mean**2))
+    mean = whole[-1] / n_rows
+    spread = float(counts[:-1].sum() + counts[-1] / n_classes - n_rows * np.sum(mean**2))
     cross = certain(whole[:-1] - np.multiply.outer(residual, mean), diagonal, spread)
-    return State(start_at(diagonal, n_classes), cross, mean, spread, labelled, residual, total, offset=mean)
+    return State(start_at(diagonal, n_classes), cross, mean, spread, labelled, residual, n_rows, offset=mean)
 
 
 def _take(state: State, sums: np.ndarray, diagonal: np.ndarray, *, dragged: bool) -> None:
@@ -351,6 +363,49 @@ class _Solution:
         self._return_to_base()
 
 
+def kept_cost(shape: Shape, solver: str) -> Cost:
+    """Return what a process keeps of S from round to round."""
+    n, d = shape.n_samples, shape.n_features
+    if solver == "cholesky":
+        return (Array("S, and S among the features that are not zero", (2, d, d)),)
+    if solver == "woodbury":
+        return (
+            Array("rows of X, centered and scaled, and of the features that are not zero", (2, n, d)),
+            Array("S among few features", (min(n, d), min(n, d))),
+        )
+    return ()
+
+
+def system_cost(shape: Shape, solver: str) -> Cost:
+    """Return what the systems of a solution take beside."""
+    n, d = shape.n_samples, shape.n_features
+    if solver == "cholesky":
+        return (Array("a system, its factor, and S among the features of a working set", (3, d, d)),)
+    if solver == "woodbury":
+        return (
+            Array("rows of X by the scale of a system, and of a working set", (2, n, d)),
+            Array("a system of rows or of features, its factor, and S of a working set", (3, min(n, d), min(n, d))),
+        )
+    return ()
+
+
+def solution_cost(shape: Shape, n_columns: int, solver: str, n_products: int, process: Cost) -> Cost:
+    """Return what a unit holds beside rows that its process keeps; parameters are those of
+    :func:`daskfs.scores.rescaled.pass_cost`.
+    """
+    d = shape.n_features
+    state = state_cost(d, n_columns)
+    return (
+        *process,
+        *labels_cost(shape.n_samples),  # of the pass before
+        *system_cost(shape, solver),
+        Array("diagonal of S, and norms of the weights", (2, d)),
+        *state,
+        Objects("a copy that the state is written from", 1, total(state)),
+        *products_cost(d, n_columns, n_products),
+    )
+
+
 RESCALED_SOLVE_STAGE = StageKind(
-    "rescaled-solve", __name__, solve_weights, unlisted, reads_weights=True, advice=cheaper_solver
+    "rescaled-solve", __name__, solve_weights, solution_cost, reads_weights=True, advice=cheaper_solver
 )

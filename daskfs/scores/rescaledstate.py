@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.kernels.rescaled import Iterate
+from daskfs.kernels.rescaled import NEWTON_ITERATIONS, SYSTEM_ITERATIONS, Iterate
 from daskfs.methods.registry import Method
+from daskfs.methods.rescaled import UncorrelatedParameters
 from daskfs.scores.rowpasses import Parts, cut_parts
+from daskfs.stages.cost import Array, Cost, total
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
@@ -18,6 +20,12 @@ from daskfs.store.tiles import Shape
 FIRST = "first"
 """What the sums of round 0 are stored under, which all methods share."""
 STRETCHES = 1024
+PRODUCTS = 8
+"""Products that a state holds under "cg", in the mean over the rounds."""
+OTHER_PRODUCTS = 15
+"""Products that a step takes beside those of its iterations, of proximal steps and of a search along a line: 14 where
+most were seen.
+"""
 
 
 def row_parts(shape: Shape) -> Parts:
@@ -124,8 +132,8 @@ def save_state(context: Context, key: str, number: int, label: str, state: State
     context.store.write_arrays(layout.RESCALED_STATE.format(key, number, label), arrays, scalars)
 
 
-def load_state(context: Context, key: str, number: int, label: str) -> State:
-    """Return the state of a method after a round."""
+def load_state(context: Context, key: str, number: int, label: str, *, with_products: bool = True) -> State:
+    """Return the state of a method after a round; without its products for a pass, which needs none of them."""
     array, raw = context.store.read_arrays(layout.RESCALED_STATE.format(key, number, label))
     at = Iterate(array["W"], array["SW"], raw.pop("curvature"))
     base = None
@@ -136,8 +144,9 @@ def load_state(context: Context, key: str, number: int, label: str) -> State:
     if "best_curvature" in raw:
         best = Iterate(array["best_W"], array["best_SW"], raw.pop("best_curvature"))
     carried = array["carried"] if raw.pop("is_carried", False) else None
-    products = [array[f"product-{place}"] for place in range(raw.get("n_products", 0))]
-    asked = array["asked"] if raw.pop("n_products", None) is not None else None
+    n_products = raw.pop("n_products", None)
+    asked = None if n_products is None else array["asked"]
+    products = [array[f"product-{place}"] for place in range(n_products or 0)] if with_products else []
     return State(
         at=at,
         cross=array["cross"],
@@ -153,6 +162,39 @@ def load_state(context: Context, key: str, number: int, label: str) -> State:
         asked=asked,
         **raw,
     )
+
+
+def state_cost(n_features: int, n_columns: int, n_methods: int = 1) -> Cost:
+    """Return what states of some methods take, and what whoever has one makes of its weights."""
+    size = (n_features, n_columns)
+    return (
+        Array("W, S W, P, and what labelled rows add to P", (n_methods, 4, *size)),
+        Array("RLSR's W, S W and P, that SSUFS starts from", (n_methods, 3, *size)),
+        Array("W and S W of the round before", (n_methods, 2, *size)),
+        Array("W as carried on, and what a product is asked for", (n_methods, 2, *size)),
+        Array("W scaled, a gradient, a step, its product and what it leads to", (n_methods, 5, *size)),
+    )
+
+
+def products_cost(n_features: int, n_columns: int, n_products: int) -> Cost:
+    """Return what the products of one state take while they are read or written."""
+    if not n_products:
+        return ()
+    return (Array("products of a state, and its file", (2, n_products, n_features, n_columns)),)
+
+
+def stored_state_bytes(n_features: int, n_columns: int, solver: str) -> int:
+    """Return what one state is planned to take in the store."""
+    products = Array("products", (PRODUCTS if solver == "cg" else 0, n_features, n_columns))
+    return total(state_cost(n_features, n_columns)) + products.nbytes
+
+
+def most_products(method: Method, solver: str) -> int:
+    """Return how many products a state of a method holds at most: those of one step."""
+    if solver != "cg":
+        return 0
+    is_pulled = isinstance(method.parameters, UncorrelatedParameters)
+    return (SYSTEM_ITERATIONS if is_pulled else NEWTON_ITERATIONS) + OTHER_PRODUCTS
 
 
 def cheaper_solver(parameters: Mapping[str, Any]) -> str:

@@ -170,6 +170,24 @@ def reading_bytes(shape: Shape, part_rows: int) -> int:
     return total(reading_cost(shape, part_rows))
 
 
+def labels_cost(n_samples: int) -> Cost:
+    """Return what units hold of labels, and of which rows they are to read."""
+    return (
+        Array("labels, and those of the rows that count", (2, n_samples), "int64"),
+        Array("places of the chosen rows", (n_samples,), "int64"),
+    )
+
+
+def blocks_cost(shape: Shape) -> Cost:
+    """Return what all rows take in blocks that are held as stored."""
+    return (
+        Objects("X", 1, shape.x_bytes),
+        Array("codes of classes", (shape.n_samples,), "int64"),
+        Array("weights of rows in blocks", (shape.n_samples,)),
+        Array("where rows begin", (shape.n_samples,), "int32"),
+    )
+
+
 def weights_cost(n_samples: int) -> Cost:
     """Return what units hold of the weights of rows, where rows have some."""
     return (

@@ -20,7 +20,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from daskfs import DSSFS, RLSR, SSUFS, distance_correlation_matrix
 from daskfs.errors import InputError, JobError
+from daskfs.kernels.rescaled import NEWTON_ITERATIONS
 from daskfs.methods.registry import make_method
+from daskfs.scores import rescaledsolution
+from daskfs.scores.rescaledstate import most_products, save_state
 from tests.cases import case
 from tests.cli.command import daskfs as command
 from tests.cli.command import refused, rows_of, write_job
@@ -319,6 +322,21 @@ class TestSolvers:
         assert solved_by(99, 100) == solved_by(2000, 100_000) == "woodbury"
         assert solved_by(10**6, 20_001) == solved_by(10**5, 200_000) == "cg"
         assert solved_by(50_000, 2**20) == "cg"
+
+    @pytest.mark.parametrize("make", [RLSR, SSUFS])
+    def test_states_hold_as_many_products_as_are_planned(self, make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+        held: list[int] = []
+
+        def save(*where: Any) -> None:
+            held.append(len(where[-1].products))
+            save_state(*where)
+
+        monkeypatch.setattr(rescaledsolution, "save_state", save)
+        with pytest.warns(ConvergenceWarning):
+            make(solver="cg", gamma=0.01, max_iter=2).fit(*loaded("breast cancer"))
+        most = most_products(make_method(make.__name__, {}), "cg")
+        assert NEWTON_ITERATIONS < max(held) <= most
+        assert most_products(make_method(make.__name__, {}), "woodbury") == 0
 
 
 FORMS: dict[str, Callable[[FloatArray, Path], Any]] = {
