@@ -16,6 +16,12 @@ _NUMBA_PARALLEL = threading.Lock()
 """numba's workqueue layer aborts the process when two threads enter parallel regions, so builds go one at a time."""
 
 PAIRS_AT_ONCE = 2**18
+PROJECTED_KEPT = 3
+"""Candidates per neighbor wanted where fewer columns than all are searched."""
+MOST_CANDIDATES = 60
+"""Neighbors of a row that pynndescent compares with each other, at most."""
+UPDATED_ROWS = 2**14
+"""Rows of which pynndescent does so at a time."""
 
 
 def list_length(k: int) -> int:
@@ -62,7 +68,7 @@ def descent_neighbors(
     indices = np.full((rows.n_rows, k), -1, dtype=np.int64)
     distances = np.full((rows.n_rows, k), np.inf)
     if searched.size > k:
-        kept = k if sketch is None else min(3 * k, searched.size - 1)
+        kept = k if sketch is None else min(PROJECTED_KEPT * k, searched.size - 1)
         found = _search(operand if searched.size == rows.n_rows else operand[searched], kept, random_state)
         for start in range(0, searched.size, max(1, PAIRS_AT_ONCE // found.shape[1])):
             part = slice(start, start + max(1, PAIRS_AT_ONCE // found.shape[1]))

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.graph.components import Components
-from daskfs.graph.median import streamed_median
-from daskfs.graph.partition import block_rows, index_dtype
+from daskfs.graph.components import EDGES_AT_ONCE, Components
+from daskfs.graph.median import DIGIT_BITS, HELD_VALUES, streamed_median
+from daskfs.graph.partition import block_rows, index_dtype, largest_block, lists_cost
 from daskfs.graph.spec import TARGET_NAMES, Weighting
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.weights import edge_weights
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import Array, Cost
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -326,6 +327,93 @@ def _given_blocks(store: Store) -> Iterator[tuple[np.ndarray, np.ndarray, np.nda
         yield arrays[0][entries], arrays[1][entries], arrays[2][entries]
 
 
-EDGES_STAGE = StageKind("edges", __name__, mark_edges, unlisted, arrays=create_edges)
-EDGES_SUMMARY_STAGE = StageKind("edges-summary", __name__, describe_graph, unlisted, reads_weights=True)
-WEIGHTS_STAGE = StageKind("weights", __name__, weight_edges, unlisted, reads_weights=True)
+def own_lists(n_samples: int, n_rows: int, k: int) -> Cost:
+    """Return the lists of the rows whose edges a unit marks, and their marks."""
+    return (
+        Array("lists of the unit's rows", (n_rows, k), str(index_dtype(n_samples))),
+        Array("their marks", (n_rows, k), "bool"),
+    )
+
+
+def edges_cost(n_samples: int, n_rows: int, k: int, width: int, process: Cost) -> Cost:
+    """Return what a unit holds that marks the edges of so many rows, in lists of length `width`."""
+    block = (3, largest_block(n_samples), width)
+    return (
+        *process,
+        *own_lists(n_samples, n_rows, k),
+        Array("lists of a block, as stored and read", block, str(index_dtype(n_samples))),
+        Array("entries that are looked through, and where they are", (5, SCANNED_ENTRIES), "int64"),
+        Array("lists that are compared, and where they agree", (2, COMPARED_ENTRIES), "int64"),
+    )
+
+
+def listed_edges(n_samples: int, k: int, width: int) -> Cost:
+    """Return what streams by of the edges in lists of length `width`, of which k make the graph."""
+    size = largest_block(n_samples)
+    return (
+        Array("ends of the edges of a block and of the one before it", (2, 2, size, k), "int64"),
+        Array("lengths and weights of these", (2, size, k)),
+        Array("weights of a block by length alone", (size, k)),
+        Array("marks of a block, as stored and read", (4, size, k), "bool"),
+        *lists_cost("lists of a block, as stored, read and marked", 3, size, width, n_samples),
+    )
+
+
+def given_edges(n_entries: int) -> Cost:
+    """Return what streams by of the edges of a graph from outside with so many entries."""
+    block = min(n_entries, GIVEN_BLOCK)
+    return (
+        Array("ends of the edges of a block, as stored and read, and of the one before it", (3, 2, block), "int64"),
+        Array("their ends as other types need them", (2, 2, block), "int64"),
+        Array("their weights, as stored, read and weighed", (5, block)),
+    )
+
+
+def summary_cost(n_samples: int, streamed: Cost, n_edges: int, process: Cost, *, by_label: bool = False) -> Cost:
+    """Return what describing a graph holds, of which blocks of so many edges stream by; `by_label` says that labels
+    tell which rows are nodes.
+    """
+    index = str(index_dtype(n_samples))
+    return (
+        *process,
+        Array("degrees, and those of labelled rows", (2, n_samples), "int64"),
+        Array("lower nodes of the same components, and sizes", (2, n_samples), index),
+        *streamed,
+        Array("nodes that are joined, their roots, and the graph of these", (16, min(EDGES_AT_ONCE, n_edges)), "int64"),
+        *(_labels(n_samples) if by_label else ()),
+    )
+
+
+def _labels(n_samples: int) -> Cost:
+    return (
+        Array("labels, and their copy where some rows do not count", (2, n_samples)),
+        Array("which of them are known, and wanted", (4, n_samples), "bool"),
+    )
+
+
+def goes_by_labels(weighting: Weighting) -> bool:
+    """Return whether weights, or what is said of them, depend on which rows are labelled."""
+    return weighting.connects != "all" or weighting.labelled_factor != 1
+
+
+def weights_cost(n_samples: int, weighting: Weighting, width: int, process: Cost) -> Cost:
+    """Return what summing degrees holds, on lists of length `width`."""
+    return (
+        *process,
+        Array("degrees, the diagonal, and degrees as they are written", (3, n_samples)),
+        *listed_edges(n_samples, weighting.n_neighbors, width),
+        *(_labels(n_samples) if goes_by_labels(weighting) else ()),
+        *(_median(n_samples * weighting.n_neighbors) if weighting.t == "median" else ()),
+    )
+
+
+def _median(n_values: int) -> Cost:
+    return (
+        Array("counts of digits, of all blocks and of one, and their sums", (3, 2**DIGIT_BITS), "int64"),
+        Array("values around the median, apart, as one and in order", (3, min(HELD_VALUES, n_values))),
+    )
+
+
+EDGES_STAGE = StageKind("edges", __name__, mark_edges, edges_cost, arrays=create_edges)
+EDGES_SUMMARY_STAGE = StageKind("edges-summary", __name__, describe_graph, summary_cost, reads_weights=True)
+WEIGHTS_STAGE = StageKind("weights", __name__, weight_edges, weights_cost, reads_weights=True)

@@ -35,23 +35,33 @@ from daskfs.graph.neighbors import (
     store_queries,
 )
 from daskfs.graph.partition import (
+    PLANNED_VISITS,
     Partitioning,
     SearchUnit,
     block_rows,
     compared_tiles,
+    found_lists,
     graph_dtype,
     index_dtype,
+    largest_block,
+    lists_cost,
+    member_cost,
+    merged_lists,
     rows_at_a_merge,
     search_width,
     step_rows,
 )
-from daskfs.graph.space import Space, fitted_space
+from daskfs.graph.sizes import Search, centers_cost, conversion_cost, group_cost, incomplete_cost, products_cost
+from daskfs.graph.space import ASKED_ROWS, FITTING_ROWS, JUDGING_ROWS, Space, fitted_space
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.cells import (
+    CALIBRATION_RANKS,
+    CALIBRATION_ROWS,
     HELD_OUT,
     MAX_MEAN_PROBES,
     MAX_PROBES,
+    SAMPLE_PARTS,
     Cells,
     Members,
     assign_rows,
@@ -64,12 +74,15 @@ from daskfs.kernels.cellsearch import cell_neighbors, nearest_distinct
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.threads import one_thread
 from daskfs.places import each
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import Array, Cost, Objects, fullest
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles, sample_rows
 
+CANDIDATES_PER_NEIGHBOR = 64
+"""Rows of a step that are measured for each neighbor of a row whose recall is estimated, at most."""
 CELL_ARRAYS = ("group_centers", "group_offsets", "cell_centers", "cell_sizes", "cell_starts")
 
 
@@ -481,7 +494,182 @@ def _merged(
     return merged
 
 
-CELLS_STAGE = StageKind("cells", __name__, cut_cells, unlisted)
-ASSIGN_STAGE = StageKind("assign", __name__, assign_bands, unlisted, arrays=create_recall)
-BUILD_STAGE = StageKind("build", __name__, build_group, unlisted, finds_lists=True)
-MERGE_STAGE = StageKind("merge", __name__, merge_lists, unlisted, arrays=create_lists)
+# ---------------------------------------------------------------------------------- costs
+def cells_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
+    """Return what the unit holds: the sample until it is in the space of cells, then what cuts that."""
+    finds_directions = search.shape.is_sparse and search.n_directions
+    measured = _measured_sample(search) if search.pairwise else ()
+    rows, pairs = _rows_in_space(search), _calibration(search, plan)
+    return (
+        *process,
+        *fullest(
+            (*_sample(search), *rows, *pairs, *measured, *(_sparse_directions(search) if finds_directions else ())),
+            (*rows, *pairs, *measured, *products_cost(search.shape, -(-search.n_sampled // SAMPLE_PARTS))),
+            *(() if search.shape.is_sparse else _centering(search)),
+        ),
+        *centers_cost(search, plan, 1),
+    )
+
+
+def _centering(search: Search) -> tuple[Cost, ...]:
+    """Return the moments in which a dense sample is moved to its center, and directions are found and judged."""
+    n, dtype = search.n_sampled, str(search.dtype)
+    sample = (Array("rows of the sample", (n, search.shape.n_features), dtype),)
+    moved = (*sample, *_shifted(search, n))
+    if search.spec.projection is None:
+        return (moved,)
+    n_fitting, n_judging = (min(2 * rows, n) for rows in (FITTING_ROWS, JUDGING_ROWS))
+    unit = (Array("unit rows", (n, search.shape.n_features)),) if search.spec.metric == "cosine" else ()
+    fitting = Array("rows that directions are found from", (n_fitting, search.shape.n_features), dtype)
+    return (
+        moved,
+        (*sample, *unit, fitting, *_shifted(search, n_fitting)),
+        (*sample, *unit, *fullest(_shifted(search, n_judging), _judging(search, n_judging))),
+    )
+
+
+def _judging(search: Search, n_rows: int) -> Cost:
+    """Return dense rows that judge directions, and how far some of them are from all."""
+    n_features = search.shape.n_features
+    return (
+        Array("rows that judge the directions", (n_rows, n_features), "float32"),
+        *fullest(
+            (
+                Array("their operand", (n_rows, n_features), "float32"),
+                Array(
+                    "rows that ask, their operand, and their factor of the product",
+                    (3, ASKED_ROWS, n_features),
+                    "float32",
+                ),
+                Array("products, and what is sorted of them", (2, ASKED_ROWS, n_rows), "float32"),
+            ),
+            (Array("distances in each choice of directions", (3, ASKED_ROWS, n_rows)),),
+        ),
+    )
+
+
+def _shifted(search: Search, n_rows: int) -> Cost:
+    """Return what moving dense rows to the center takes, in float64 unless they are float32."""
+    rows = (n_rows, search.shape.n_features)
+    single = Array("differences in float32", rows, "float32")
+    if search.spec.metric == "cosine":
+        return (Array("unit rows, and their differences from the mean row", (2, *rows)),)
+    return (single,) if search.dtype == np.float32 else (Array("differences from the mean row", rows), single)
+
+
+def _sample(search: Search) -> Cost:
+    n, spec = search.n_sampled, search.spec
+    is_remade = spec.scaling is not None or spec.metric == "cosine"
+    return (
+        Objects("rows of the sample", n, search.row_bytes),
+        *((Objects("these rescaled, and their unit rows", 2 * n, search.compared_row_bytes),) if is_remade else ()),
+    )
+
+
+def _rows_in_space(search: Search) -> Cost:
+    """Return the sample as it is cut, all of it and what cells are trained on."""
+    n, shape = search.n_sampled, search.shape
+    columns = search.columns if shape.is_sparse else shape.n_features
+    return (
+        Array("rows in the space of cells", (2, n, columns), "float32"),
+        Array("their numbers, cells and distances, in order and by group", (12, n)),
+        Array("which of them count", (4, n), "bool"),
+    )
+
+
+def _calibration(search: Search, plan: Partitioning) -> Cost:
+    """Return pairs of neighbors in the sample, and how far their rows are from every group."""
+    n_pairs = min(CALIBRATION_ROWS, search.n_sampled) * (CALIBRATION_RANKS + 1)
+    return (
+        Array("squares of pairs to each group", (3, n_pairs, plan.n_groups), "float32"),
+        Array("roots and ratios of these", (2, n_pairs, plan.n_groups)),
+        Array("rows of pairs", (2, n_pairs, search.columns), "float32"),
+    )
+
+
+def _measured_sample(search: Search) -> Cost:
+    """Return the sample where values are missing: it stays, to be measured, a part of it at a time."""
+    n, row_bytes = search.n_sampled, search.compared_row_bytes
+    part = -(-n // SAMPLE_PARTS)
+    return (
+        Objects("rows of the sample as measured", n, max(search.row_bytes, row_bytes)),
+        Objects("rows of a part", part, row_bytes),
+        Array("operand of a part", (part, search.shape.n_features), "float32"),
+        *incomplete_cost(search.shape, n),
+    )
+
+
+def _sparse_directions(search: Search) -> Cost:
+    """Return what finds the directions, the rows that judge them, and their distances."""
+    n_fitting, n_judging = (min(2 * rows, search.n_sampled) for rows in (FITTING_ROWS, JUDGING_ROWS))
+    return (
+        Array("rows turned onto directions", (3, n_fitting, search.n_directions)),
+        Array("directions", (3, search.shape.n_features, search.n_directions)),
+        Objects("rows that judge the directions", 3 * n_judging, search.compared_row_bytes),
+        Array("their distances", (3, ASKED_ROWS, n_judging)),
+    )
+
+
+def assign_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
+    """Return what a unit holds: its bands, and of a step of rows the cells and the distances from rows asked."""
+    shape, step = search.shape, step_rows(search.shape)
+    return (
+        *process,
+        *centers_cost(search, plan, 2),
+        *_asked_rows(search),
+        *_spilled_rows(search, plan),
+        Objects("rows of a step, rescaled, as unit rows and as operand", 3 * step, search.compared_row_bytes),
+        Array("these in the space of cells", (2, step, search.columns), "float32"),
+        Array("candidates among them", (step, CANDIDATES_PER_NEIGHBOR, search.k), "int64"),
+        Array("distances of these", (step, CANDIDATES_PER_NEIGHBOR, search.k)),
+        *products_cost(shape, step),
+        *conversion_cost(shape),
+        *(incomplete_cost(shape, step) if search.pairwise else ()),
+    )
+
+
+def _asked_rows(search: Search) -> Cost:
+    n, k = search.n_asked, search.k
+    return (
+        Objects("rows whose recall is estimated, and their unit rows", 4 * n, search.compared_row_bytes),
+        Array("operands of these", (2, n, search.shape.n_features)),
+        Array("their nearest rows so far, with those of a step, in order", (16, n, k)),
+    )
+
+
+def _spilled_rows(search: Search, plan: Partitioning) -> Cost:
+    """Return the rows of a unit, and to which groups they go."""
+    shape = search.shape
+    n_rows = min(shape.n_samples, plan.bands_per_unit * shape.tile_rows)
+    copies = 6 if shape.is_sparse else 2  # sparse ones are put in the order of their groups as one
+    return (
+        Objects("rows of bands, apart and as one", copies * n_rows, search.row_bytes),
+        Objects("rows that are written at a time", 4 * plan.chunk_rows, search.row_bytes),
+        Array("rows, groups and cells of members", (PLANNED_VISITS, 3, n_rows), "int64"),
+        Array("cells that members look into", (PLANNED_VISITS, n_rows, search.cells_per_copy), "int32"),
+    )
+
+
+def build_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
+    """Return what a unit holds: the rows of a group or of a part of it, and what searching them takes."""
+    shape, spec = search.shape, search.spec
+    members = member_cost(shape, spec, search.k, plan.max_members, pairwise=search.pairwise)
+    return (*process, *members, *group_cost(search))
+
+
+def merge_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
+    """Return what a unit holds: the lists of its rows from all groups, and a block of merged ones."""
+    n, k = search.shape.n_samples, search.k
+    n_rows = plan.largest_merge(n)
+    return (
+        *process,
+        *found_lists(n, n_rows, k),
+        *lists_cost("merged lists of a block", 1, min(n_rows, largest_block(n)), k, n),
+        *merged_lists(n, min(n_rows, rows_at_a_merge(k)), k),
+    )
+
+
+CELLS_STAGE = StageKind("cells", __name__, cut_cells, cells_cost)
+ASSIGN_STAGE = StageKind("assign", __name__, assign_bands, assign_cost, arrays=create_recall)
+BUILD_STAGE = StageKind("build", __name__, build_group, build_cost, finds_lists=True)
+MERGE_STAGE = StageKind("merge", __name__, merge_lists, merge_cost, arrays=create_lists)

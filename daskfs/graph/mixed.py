@@ -26,17 +26,20 @@ from typing import Any
 
 import numpy as np
 
+from daskfs.graph.partition import largest_block, lists_cost
 from daskfs.graph.spec import GraphSpec, MixedGraph
 from daskfs.graph.target import (
     counted_target,
     create_list_arrays,
     listed_by_target,
     sorted_targets,
+    targets_cost,
     unit_blocks,
 )
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.targets import SortedTargets, first_by_length
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import Array, Cost
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -138,6 +141,18 @@ def open_rows(store: Store, name: str) -> int:
     return total
 
 
+def mixed_cost(n_samples: int, k: int, width: int, process: Cost) -> Cost:
+    """Return what a unit holds: what lists by target take, and a block of lists over X of that width."""
+    block = largest_block(n_samples)
+    n_merged = min(MIXED_ENTRIES, block * (width + 4 * k))
+    return (
+        *targets_cost(n_samples, k, process),
+        *lists_cost("lists over X of a block, as stored and read", 3, block, width, n_samples),
+        Array("candidates that are merged, as found, side by side and in order", (8, n_merged), "int64"),
+        Array("targets and lengths of these", (8, n_merged)),
+    )
+
+
 MIXED_STAGE = StageKind(
-    "mixed", __name__, mix_lists, unlisted, arrays=create_mixed_lists, reads_weights=True, finds_lists=True
+    "mixed", __name__, mix_lists, mixed_cost, arrays=create_mixed_lists, reads_weights=True, finds_lists=True
 )

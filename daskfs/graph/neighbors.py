@@ -15,24 +15,28 @@ from daskfs.graph.partition import (
     SearchUnit,
     block_rows,
     compared_tiles,
+    graph_dtype,
     index_dtype,
+    largest_block,
     read_members,
     search_units,
+    sparse_values,
 )
+from daskfs.graph.sizes import RECALL_ROWS, Search, conversion_cost, incomplete_cost, pairs_cost, products_cost
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.cells import training_rows
 from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.neighbors import exact_neighbors
 from daskfs.kernels.rows import prepare_rows
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.stages.cost import Array, Cost, Objects
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
-from daskfs.store.tiles import sample_rows
+from daskfs.store.tiles import Shape, sample_rows
+from daskfs.tiles.shapes import band_bytes
 
-RECALL_ROWS = 500
-"""Rows whose lists are checked against an exhaustive search."""
 DISTANCE_TOLERANCE = 1e-6
 
 
@@ -130,5 +134,56 @@ def close_recall(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     return summary
 
 
-NEIGHBORS_STAGE = StageKind("neighbors", __name__, find_neighbors, unlisted, arrays=create_lists, finds_lists=True)
-RECALL_STAGE = StageKind("recall", __name__, close_recall, unlisted)
+def neighbors_cost(
+    shape: Shape, spec: GraphSpec, k: int, n_asked: int, process: Cost, *, pairwise: bool = False
+) -> Cost:
+    """Return what an exact search holds: all rows, and what finding the lists of `n_asked` of them takes.
+
+    Rescaling a band takes no more: that is done before operand and products are there.
+    """
+    return (
+        *process,
+        *_prepared_rows(shape, spec),
+        Objects("bands of X", 2, band_bytes(shape)),
+        Array("rows that are found", (n_asked, k), "int64"),
+        Array("distances that are found", (n_asked, k)),
+        *products_cost(shape, shape.n_samples),
+        *pairs_cost(shape),
+        *conversion_cost(shape),
+        *(incomplete_cost(shape, shape.n_samples) if pairwise else ()),
+    )
+
+
+def _prepared_rows(shape: Shape, spec: GraphSpec) -> Cost:
+    """Return all rows in graph space, their unit rows under cosine, and the operand of the products."""
+    dtype = str(graph_dtype(np.dtype(shape.dtype), spec.scaling))
+    n_unit, lengths = int(spec.metric == "cosine"), Array("squared lengths, and those above 0", (2, shape.n_samples))
+    if shape.is_sparse:
+        nnz = shape.nnz or 0
+        return (
+            *sparse_values("rows, band by band and as one", 2, nnz, dtype),
+            *sparse_values("operand and unit rows", 1 + n_unit, nnz, "float64"),
+            lengths,
+        )
+    return (
+        Array("rows", (shape.n_samples, shape.n_features), dtype),
+        *(Array("unit rows", (shape.n_samples, shape.n_features)) for _ in range(n_unit)),
+        Array("operand of the products", (shape.n_samples, shape.n_features + 2), "float32"),
+        lengths,
+    )
+
+
+def recall_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
+    """Return what the unit holds: distances as every unit found them, put in order, and a block of lists."""
+    by_band = (4, plan.assign_units(search.shape), search.n_asked, search.k)
+    return (
+        *process,
+        Array("distances of each unit, side by side, their order, and sorted", by_band),
+        Array("distances of a block of rows, as stored and read", (2, largest_block(search.shape.n_samples), search.k)),
+    )
+
+
+NEIGHBORS_STAGE = StageKind(
+    "neighbors", __name__, find_neighbors, neighbors_cost, arrays=create_lists, finds_lists=True
+)
+RECALL_STAGE = StageKind("recall", __name__, close_recall, recall_cost)

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.graph.descent import list_length
+from daskfs.graph.descent import PROJECTED_KEPT, list_length
 from daskfs.graph.space import COMPONENT_CHOICES
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.cells import BLOCK_ROWS, MAX_PROBES, cell_rows
 from daskfs.kernels.cellsearch import PENDING_PER_ROW, SPARE
 from daskfs.kernels.scaling import Scaling
+from daskfs.stages.cost import Array, Cost, total
 from daskfs.store.tiles import Shape, Tiles, sample_rows
 
 PROJECTED_WIDTHS = (2, 8)
@@ -39,6 +40,11 @@ CHUNK_BYTES = 2**22
 MERGE_ROWS = 2**20
 MERGED_ENTRIES = 2**20
 """Entries of lists that are merged at a time, from one group."""
+PLANNED_VISITS, FOUND_COPIES = 3, 3
+"""Groups that have lists of a row, and how often these are held until they are merged."""
+MERGED_COPIES = 5 * 5
+"""Lists of a row that are held while those of five groups are put in order: as found, side by side, their
+order, sorted, and which of them are distinct."""
 MIN_BLOCK_ROWS = 4096
 MAX_BLOCK_ROWS = 2**16
 
@@ -121,33 +127,102 @@ class Partitioning:
         size = self.blocks_per_unit * block_rows(n_samples)
         return slice(unit * size, min((unit + 1) * size, n_samples))
 
+    def largest_merge(self, n_samples: int) -> int:
+        """Return the most rows whose lists one unit merges."""
+        return min(n_samples, self.blocks_per_unit * block_rows(n_samples))
+
     def merge_units(self, n_samples: int) -> int:
         """Return the number of units that merge lists."""
         return -(-n_samples // (self.blocks_per_unit * block_rows(n_samples)))
 
 
+def largest_block(n_samples: int) -> int:
+    """Return how many rows the largest block has."""
+    return min(block_rows(n_samples), n_samples)
+
+
 def member_bytes(shape: Shape, spec: GraphSpec, k: int) -> int:
     """Bytes that one row of a group takes while the group is searched."""
-    itemsize = graph_dtype(np.dtype(shape.dtype), spec.scaling).itemsize
-    raw = 0 if spec.scaling is None else shape.itemsize
-    if shape.is_sparse:
-        values = (shape.nnz or 0) // max(shape.n_samples, 1) * (2 * (itemsize + 4) + raw) + 16
-    else:
-        values = shape.n_features * (itemsize + raw)
-    if spec.metric == "cosine":
-        values *= 2
-    projected = 4 * (projected_columns(spec) + 1)
-    lists = 16 * k
-    if spec.engine == "pynndescent":
-        kept = 3 * k if spec.projection else k
-        return values + (projected if spec.projection else values) + 33 * (list_length(kept) + 1) + lists
+    return total(member_cost(shape, spec, k, 1))
+
+
+def member_cost(shape: Shape, spec: GraphSpec, k: int, n_members: int, *, pairwise: bool = False) -> Cost:
+    """Return what the rows of a group take while it is searched: themselves, what they are compared by, and lists."""
+    projected = Array("rows as compared", (n_members, projected_columns(spec) + 1), "float32")
     return (
-        values
-        + (projected if spec.projection else 0)
-        + lists
-        + 24 * (search_width(spec, k) + PENDING_PER_ROW)
-        + 12 * MAX_PROBES
+        *_member_rows(shape, spec, n_members),
+        *((projected,) if spec.projection else ()),
+        Array("rows that are found", (n_members, k), "int64"),
+        Array("distances that are found", (n_members, k)),
+        *(
+            _descent_lists(spec, k, n_members)
+            if spec.engine == "pynndescent"
+            else _cell_lists(search_width(spec, k, pairwise=pairwise), n_members)
+        ),
     )
+
+
+def _member_rows(shape: Shape, spec: GraphSpec, n_members: int) -> Cost:
+    """Return rows, with their unit rows under cosine, and what NN-descent makes of them where it sees all columns."""
+    whole = spec.engine == "pynndescent" and not spec.projection
+    copies = (2 if spec.metric == "cosine" else 1) * (2 if whole else 1)
+    dtype = str(graph_dtype(np.dtype(shape.dtype), spec.scaling))
+    stored = () if spec.scaling is None else (shape.dtype,)
+    name, before = "rows of a group", "these before they are rescaled"
+    if not shape.is_sparse:
+        rows = (copies, n_members, shape.n_features)
+        return (Array(name, rows, dtype), *(Array(before, rows, own) for own in stored))
+    nnz = n_members * ((shape.nnz or 0) // max(shape.n_samples, 1))
+    return (
+        *sparse_values(f"{name}, run by run and as one", 2 * copies, nnz, dtype),
+        Array("where they begin", (2 * copies, n_members), "int64"),
+        *(Array(before, (copies, nnz), own) for own in stored),
+    )
+
+
+def _descent_lists(spec: GraphSpec, k: int, n_members: int) -> Cost:
+    """Return the lists of NN-descent: neighbors so far, and of each row the new candidates and the old ones."""
+    each = (n_members, list_length(kept_by_descent(spec, k)) + 1)
+    return (
+        Array("neighbors so far, new and old candidates", (3, *each), "int32"),
+        Array("how far they are", (3, *each), "float32"),
+        Array("which neighbors are new", each, "bool"),
+        Array("neighbors as returned", each, "int64"),
+    )
+
+
+def _cell_lists(width: int, n_members: int) -> Cost:
+    """Return the candidates of a search by cells, and the cells that rows look into."""
+    return (
+        Array("candidates kept, waiting and in order", (3, n_members, width + PENDING_PER_ROW), "uint64"),
+        Array("cells that rows look into, stretched and in order", (3, n_members, MAX_PROBES), "int32"),
+    )
+
+
+def sparse_values(name: str, copies: int, nnz: int, dtype: str) -> Cost:
+    """Return the values of sparse rows, and their columns."""
+    return Array(f"values of {name}", (copies, nnz), dtype), Array(f"columns of {name}", (copies, nnz), "int32")
+
+
+def kept_by_descent(spec: GraphSpec, k: int) -> int:
+    """Return how many candidates NN-descent is asked for: rows that are compared in few columns are measured after."""
+    return PROJECTED_KEPT * k if spec.projection else k
+
+
+def lists_cost(name: str, copies: int, n_rows: int, k: int, n_samples: int) -> Cost:
+    """Return neighbor lists of some rows as they are stored: row numbers and distances."""
+    shape = (copies, n_rows, k)
+    return Array(f"{name}: rows", shape, str(index_dtype(n_samples))), Array(f"{name}: distances", shape)
+
+
+def found_lists(n_samples: int, n_rows: int, k: int) -> Cost:
+    """Return what was found for rows in the groups that they visit, as read, as one, and as a copy of that."""
+    return lists_cost("lists of each group", FOUND_COPIES * PLANNED_VISITS, n_rows, k, n_samples)
+
+
+def merged_lists(n_samples: int, n_rows: int, k: int) -> Cost:
+    """Return what putting the lists of rows in order takes that several groups have."""
+    return lists_cost("lists that are put in order", MERGED_COPIES, n_rows, k, n_samples)
 
 
 def partitioning(
@@ -160,10 +235,8 @@ def partitioning(
     says that values may be missing, which takes more room.
     """
     n = shape.n_samples
-    per_row = member_bytes(shape, spec, k)
-    total = n * per_row
-    held = per_row + 24 * (search_width(spec, k, pairwise=pairwise) - search_width(spec, k))
-    n_groups = -(-total // GROUP_BYTES)
+    held = total(member_cost(shape, spec, k, 1, pairwise=pairwise))
+    n_groups = -(-n * member_bytes(shape, spec, k) // GROUP_BYTES)
     if n_groups > MANY_GROUPS:
         n_groups = int(MANY_GROUPS * np.sqrt(n_groups / MANY_GROUPS))
     n_groups = max(n_groups, min(LEAST_GROUPS, n // GROUP_ROWS), 1)
@@ -180,13 +253,17 @@ def partitioning(
     rows = min(n, bands * shape.tile_rows)
     row_bytes = max(1, shape.x_bytes // max(n, 1))
     chunk = int(np.clip(2 * rows // (4 * n_groups), 16, max(16, CHUNK_BYTES // row_bytes)))
-    blocks = -(-n // block_rows(n))
-    per_merge = min(-(-blocks // ASSIGN_UNITS), MERGE_ROWS // block_rows(n))
-    if available is not None:  # three lists of a row, three times; and one block that is put in order
-        entry = 9 * (index_dtype(n).itemsize + 8)
-        per_merge = min(per_merge, (available // k - 300 * block_rows(n)) // (entry * block_rows(n)))
-    per_merge = max(1, per_merge)
-    return Partitioning(n_groups, n_cells, bands, chunk, max_members, per_merge)
+    return Partitioning(n_groups, n_cells, bands, chunk, max_members, _blocks_per_merge(n, k, available))
+
+
+def _blocks_per_merge(n_samples: int, k: int, available: int | None) -> int:
+    """Return how many blocks of rows one unit merges the lists of, one of which is put in order at a time."""
+    size = block_rows(n_samples)
+    blocks = min(-(-n_samples // size // ASSIGN_UNITS), MERGE_ROWS // size)
+    if available is not None:
+        block, ordered = (total(cost(n_samples, size, 1)) for cost in (found_lists, merged_lists))
+        blocks = min(blocks, (available // k - ordered) // block)
+    return max(1, blocks)
 
 
 def projected_columns(spec: GraphSpec) -> int:

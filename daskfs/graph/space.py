@@ -17,6 +17,7 @@ from daskfs.kernels.neighbors import exact_neighbors
 from daskfs.kernels.rows import Metric, as_metric_rows, column_spread, observed_means, prepare_rows
 from daskfs.kernels.scaling import squared_lengths
 from daskfs.kernels.threads import one_thread
+from daskfs.stages.cost import HALF_WORD
 
 COMPONENT_CHOICES = (32, 64, 128)
 SPARSE_COMPONENTS = COMPONENT_CHOICES[-1]
@@ -169,7 +170,7 @@ def directions(n_features: int, wanted: int | str | None) -> int:
     no process could hold directions enough to tell rows apart.
     """
     count = wanted if isinstance(wanted, int) else SPARSE_COMPONENTS
-    fitting = min(DIRECTION_BYTES // (4 * n_features), count)
+    fitting = min(DIRECTION_BYTES // (HALF_WORD * n_features), count)
     return fitting if count < n_features and fitting >= min(count, COMPONENT_CHOICES[0]) else 0
 
 

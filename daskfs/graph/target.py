@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.graph.partition import block_rows, index_dtype
+from daskfs.graph.partition import block_rows, index_dtype, largest_block, lists_cost
 from daskfs.graph.spec import TargetGraph
 from daskfs.kernels.moments import row_blocks
-from daskfs.kernels.targets import SortedTargets
-from daskfs.stages.kind import StageKind, unlisted
+from daskfs.kernels.targets import COMPARED_ENTRIES, SortedTargets
+from daskfs.stages.cost import Array, Cost
+from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -103,11 +104,26 @@ def listed_by_target(
     return indices, lengths
 
 
+def targets_cost(n_samples: int, k: int, process: Cost) -> Cost:
+    """Return what a unit holds: labels, the known targets in order, and a block of lists."""
+    block = largest_block(n_samples)
+    n_compared = min(COMPARED_ENTRIES, 4 * k * block)
+    return (
+        *process,
+        Array("labels, their copy where some rows do not count, and which are known", (3, n_samples)),
+        Array("targets, in order, and negated", (3, n_samples)),
+        Array("labelled rows, in order from both ends, and what the sort holds", (4, n_samples), "int64"),
+        Array("candidates by target, their places and order", (4, n_compared), "int64"),
+        Array("lengths of these, and in order", (4, n_compared)),
+        *lists_cost("lists of a block, as found and in order", 3, block, k, n_samples),
+    )
+
+
 TARGETS_STAGE = StageKind(
     "targets",
     __name__,
     find_target_neighbors,
-    unlisted,
+    targets_cost,
     arrays=create_target_lists,
     reads_weights=True,
     finds_lists=True,

@@ -22,6 +22,8 @@ from daskfs.kernels.moments import row_blocks, rows_at_once
 from daskfs.kernels.rows import Rows, operand_of, shifted
 
 TILE_BYTES = 2**25
+TILE_ROWS = (8, 1024)
+"""Queries of one product, at least and at most."""
 GROUP = 16
 """Columns of a tile that share one minimum when the k-th smallest is bounded."""
 SHARED_STEPS = 16
@@ -59,7 +61,7 @@ def tile_rows(queries: Rows, base: Rows) -> int:
         row_bytes = (3 if may_miss else 1) * 8 * (n_base + n_columns)
     else:
         row_bytes = max(4 * n_base, 16 * n_columns) if may_miss else 4 * n_base
-    return int(np.clip(TILE_BYTES // max(row_bytes, 1), 8, 1024))
+    return int(np.clip(TILE_BYTES // max(row_bytes, 1), *TILE_ROWS))
 
 
 def part_rows(n_queries: int, n_columns: int) -> int:

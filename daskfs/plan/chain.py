@@ -26,9 +26,10 @@ from daskfs.ranking.plan import plan_combination, plan_redundancy
 from daskfs.scores.correlationplan import plan_correlation
 from daskfs.scores.plan import compiled_cost, plan_finish, plan_scores, slab_columns
 from daskfs.scores.rescaledplan import plan_rescaled
+from daskfs.scores.rowpasses import weights_cost
 from daskfs.scores.slab import graph_needs, method_to_json
 from daskfs.scores.svmplan import plan_svm
-from daskfs.stages.cost import DESCENT, PROCESS, Array, Cost, Objects
+from daskfs.stages.cost import DESCENT, PROCESS, Cost, Objects
 from daskfs.stages.kind import kind_of
 from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape
@@ -210,13 +211,8 @@ class Chain:
 
 def with_weights(stages: Sequence[Stage], n_samples: int) -> list[Stage]:
     """Return the stages with what the weights of rows take, where their kinds read these."""
-    weights = (
-        Array("weights of rows", (n_samples,)),
-        Array("weights of the rows that count", (n_samples,)),
-        Array("which rows count, by number", (n_samples,), "int64"),
-    )
     return [
-        stage.with_more(*weights, bytes_read=stage.bytes_read + stage.n_units * 8 * n_samples)
+        stage.with_more(*weights_cost(n_samples), bytes_read=stage.bytes_read + stage.n_units * 8 * n_samples)
         if kind_of(stage.kind).reads_weights
         else stage
         for stage in stages

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from daskfs.errors import JobError
-from daskfs.graph.components import EDGES_AT_ONCE
-from daskfs.graph.edges import EDGES_SUMMARY_STAGE, GIVEN, GIVEN_BLOCK
-from daskfs.graph.given import GIVEN_STAGE, Graph, NeighborLists, WeightMatrix, given_bytes
+from daskfs.graph.edges import EDGES_SUMMARY_STAGE, GIVEN, GIVEN_BLOCK, given_edges
+from daskfs.graph.given import Graph, NeighborLists, WeightMatrix
+from daskfs.graph.givenstore import GIVEN_STAGE, edges_bytes, given_traffic
 from daskfs.graph.spec import GraphSpec
 from daskfs.methods.registry import Method
-from daskfs.stages.cost import Cost, Fixed, total
+from daskfs.stages.cost import WORD, Cost
 from daskfs.stages.stage import Stage
-
-GIVEN_ENTRY_BYTES = 120
-"""What an edge of a graph from outside takes in the block that streams by."""
 
 
 def check_given(graph: Graph, methods: list[Method], n_samples: int) -> None:
@@ -44,7 +39,6 @@ def check_given(graph: Graph, methods: list[Method], n_samples: int) -> None:
 
 def plan_given(graph: Graph, n_samples: int, k: int, process: Cost) -> Stage:
     """Stage that reads a graph from outside into the run store."""
-    held, read, written = given_bytes(graph, n_samples, k)
     metric, scaling = (graph.metric, graph.scaling) if isinstance(graph, NeighborLists) else (None, None)
     parameters = {
         "path": graph.where,
@@ -52,35 +46,28 @@ def plan_given(graph: Graph, n_samples: int, k: int, process: Cost) -> Stage:
         "graph": {"metric": metric, "scaling": scaling, "engine": GIVEN},
         "k": k,
     }
-    return Stage.of(
-        GIVEN_STAGE,
-        "graph-given",
-        1,
-        parameters,
-        (Fixed("rest", total(process) + held),),
-        bytes_read=read,
-        bytes_written=written,
-    )
+    cost = GIVEN_STAGE.cost(graph, n_samples, k, process)
+    return Stage.of(GIVEN_STAGE, "graph-given", 1, parameters, cost, **given_traffic(graph, n_samples, k))
 
 
 def plan_streams(stages: list[Stage], graph: Graph | None, n_samples: int, process: Cost) -> list[Stage]:
     """Stages over all edges, with what it takes where these are a matrix's; and one before them that describes it."""
     if not isinstance(graph, WeightMatrix):
         return stages
-    entries = min(graph.n_entries, GIVEN_BLOCK)
-    block, read = GIVEN_ENTRY_BYTES * entries, 12 * graph.n_entries
+    streamed, read = given_edges(graph.n_entries), edges_bytes(graph.n_entries)
+    weights = WORD * graph.n_entries // 2  # which are read once more for their histogram
     describe = Stage.of(
         EDGES_SUMMARY_STAGE,
         f"edges-summary-{GIVEN}",
         1,
         {"name": GIVEN, "n_neighbors": 0},
-        (Fixed("rest", total(process) + 24 * n_samples + block + 128 * min(EDGES_AT_ONCE, entries)),),
-        bytes_read=read + 4 * graph.n_entries,
+        EDGES_SUMMARY_STAGE.cost(n_samples, streamed, min(graph.n_entries, GIVEN_BLOCK), process),
+        bytes_read=read + weights,
     )
-    streamed = [
-        s
-        if s.parameters.get("weighting", {}).get("graph", GIVEN) != GIVEN
-        else dataclasses.replace(s, peak_bytes=s.peak_bytes + block, bytes_read=s.bytes_read + s.n_units * read)
-        for s in stages
+    streaming = [
+        stage
+        if stage.parameters.get("weighting", {}).get("graph", GIVEN) != GIVEN
+        else stage.with_more(*streamed, bytes_read=stage.bytes_read + stage.n_units * read)
+        for stage in stages
     ]
-    return [describe, *streamed]
+    return [describe, *streaming]

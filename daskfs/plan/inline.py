@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.graph.given import Graph, store_graph
+from daskfs.graph.given import Graph
+from daskfs.graph.givenstore import store_graph
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.correlationspec import CorrelationSpec

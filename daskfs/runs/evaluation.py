@@ -22,7 +22,7 @@ from daskfs.ranking.batches import within_batch
 from daskfs.runs.extent import Extent, describe_extent, extents, is_affordable
 from daskfs.runs.selection import wanted_filter
 from daskfs.scores.slab import method_to_json
-from daskfs.stages.cost import PROCESS, USABLE, Cost, Fixed, Objects, fullest, total
+from daskfs.stages.cost import PROCESS, USABLE, Cost, Objects, fullest
 from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape
 from daskfs.tiles.plan import TilePlan
@@ -269,9 +269,7 @@ def _of_fullest(stages: Sequence[Stage], process: Cost) -> Cost:
     """Return what a unit of the fullest stage holds; the process alone where there is no stage."""
     if not stages:
         return process
-    stage = max(stages, key=lambda stage: stage.peak_bytes)
-    rest = stage.peak_bytes - total(stage.cost)  # what a planner has added to a peak without listing it
-    return (*stage.cost, Fixed("rest", rest)) if rest else stage.cost
+    return max(stages, key=lambda stage: stage.peak_bytes).cost
 
 
 def _worlds(evaluate: EvaluateBlock, n_classes: int | None) -> list[list[int | None]]:

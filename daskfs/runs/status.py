@@ -79,8 +79,8 @@ def describe_tiles(url: str) -> dict[str, Any]:
 @reaching
 def plan_job(job: Job) -> dict[str, Any]:
     """Return what a run would do: stages, units, bytes, memory, and what is recorded already. Starts nothing and writes
-    nothing. Units and bytes of a stage that belongs to a loop are those of one round; its `cost` lists what a unit holds
-    at its fullest moment.
+    nothing. Units and bytes of a stage that belongs to a loop are those of one round; `cost` lists what a unit holds at
+    its fullest moment.
     """
     settings = ClusterSettings.of(job.cluster.model_dump(), job.dask)
     limit, threads = granted_memory(settings, None)

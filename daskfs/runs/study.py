@@ -330,8 +330,8 @@ def run_study(
 
 @reaching
 def plan_study(study: Study) -> dict[str, Any]:
-    """Return what a study would do: for each data set what :func:`daskfs.runs.status.plan_job` says, and what is left out.
-    Starts nothing and writes nothing.
+    """Return what a study would do: for each data set what
+    :func:`daskfs.runs.status.plan_job` says, and what is left out. Starts nothing and writes nothing.
     """
     plans = {}
     for member in members(study):

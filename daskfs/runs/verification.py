@@ -20,7 +20,7 @@ import numpy as np
 from daskfs.errors import DamagedError, InputError, StoreError
 from daskfs.execution.progress import Progress, Silent
 from daskfs.execution.waves import inputs_of, pending_units, recorded_units
-from daskfs.graph.given import GIVEN_STAGE
+from daskfs.graph.givenstore import GIVEN_STAGE
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.moments import tree_moments
 from daskfs.kernels.scaling import row_norms

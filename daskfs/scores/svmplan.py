@@ -29,9 +29,9 @@ from daskfs.scores.machines import (
     round_cost,
     training_cost,
 )
-from daskfs.scores.rowpasses import Parts
+from daskfs.scores.rowpasses import Parts, weights_cost
 from daskfs.scores.slab import method_to_json
-from daskfs.stages.cost import HELD_SHARE, PROCESS_BYTES, WORD, Array, Cost, available_bytes, total
+from daskfs.stages.cost import HELD_SHARE, PROCESS_BYTES, WORD, Cost, available_bytes, total
 from daskfs.stages.stage import PLANNED_CLASSES, Stage
 from daskfs.store import layout
 from daskfs.store.context import LABEL_CHUNK_ROWS
@@ -284,17 +284,8 @@ def _plan_landmarks(
 
 def _room(shape: Shape, busy: int, kept: int, memory_limit: int) -> int:
     """Return what a process may hold from round to round beside what it takes when it is busy."""
-    free = PROCESS_BYTES + (available_bytes(memory_limit) or 0) - busy - total(_weights_cost(shape.n_samples))
+    free = PROCESS_BYTES + (available_bytes(memory_limit) or 0) - busy - total(weights_cost(shape.n_samples))
     return max(0, min(free, int(HELD_SHARE * memory_limit) - kept))
-
-
-def _weights_cost(n_samples: int) -> Cost:
-    """List what the weights of rows take, as :func:`daskfs.plan.chain.with_weights` adds it where rows have weights."""
-    return (
-        Array("weights of rows", (n_samples,)),
-        Array("weights of the rows that count", (n_samples,)),
-        Array("which rows count, by number", (n_samples,), "int64"),
-    )
 
 
 def _plan_tables(

@@ -75,8 +75,6 @@ PROCESS = Fixed(
 PROCESS_BYTES = PROCESS.nbytes
 DESCENT = Fixed("numba and the compiled NN-descent", 480 * MiB)
 COMPILED = Fixed("numba and the compiled passes over panels", 112 * MiB)
-DESCENT_BYTES, COMPILED_BYTES = DESCENT.nbytes, COMPILED.nbytes
-WEIGHT_BYTES = 24
 
 
 def held_from(raw: Mapping[str, Any]) -> Held:

@@ -112,9 +112,3 @@ def reference_of(name: str) -> str:
             return kind.reference
     msg = f"a stage runs {name!r}, which this daskfs does not have"
     raise StoreError(msg)
-
-
-def unlisted(*sizes: Any) -> Cost:
-    """To be written."""
-    del sizes
-    return ()

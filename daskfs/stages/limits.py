@@ -47,11 +47,8 @@ def check_memory(
     if stage is None or _needed_bytes(stage, threads) <= USABLE * memory_limit:
         return
     enough = _enough_mebibytes(stage, threads)
-    while planned_at is not None:
-        largest = max(planned_at(enough * MiB), key=lambda stage: stage.peak_bytes)
-        if (again := _enough_mebibytes(largest, threads)) <= enough:
-            break
-        enough = again
+    if planned_at is not None:
+        enough = _smallest_limit(planned_at, memory_limit // MiB, enough, threads)
     needed = _needed_bytes(stage, threads)
     together = f" for {threads} units at once" if threads > 1 else ""
     limit = "the limit of the cluster's workers, or cluster.memory_limit," if is_joined else "cluster.memory_limit"
@@ -74,3 +71,19 @@ def _needed_bytes(stage: Stage, threads: int) -> int:
 def _enough_mebibytes(stage: Stage, threads: int) -> int:
     """Return the smallest limit, in MiB, that some units at once fit in."""
     return int(np.ceil(_needed_bytes(stage, threads) / USABLE / MiB))
+
+
+def _smallest_limit(planned_at: Callable[[int], Sequence[Stage]], refused: int, enough: int, threads: int) -> int:
+    """Return a limit, in MiB, under which the stages fit as they are planned then, at most a twentieth above the
+    smallest one: tiles and groups of rows follow the limit, so that stages need more under some and less under others.
+    """
+
+    def needed(limit: int) -> int:
+        return max(_enough_mebibytes(stage, threads) for stage in planned_at(limit * MiB))
+
+    while (more := needed(enough)) > enough:
+        refused, enough = enough, more
+    while enough - refused > max(1, refused // 20):
+        middle = (refused + enough) // 2
+        refused, enough = (refused, middle) if needed(middle) <= middle else (middle, enough)
+    return enough

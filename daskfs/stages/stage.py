@@ -72,8 +72,11 @@ class Stage:
 
     def with_more(self, *held: Held, **changed: Any) -> Stage:
         """Return the stage with more that its units hold."""
-        cost, peak = (*self.cost, *held), self.peak_bytes + total(held)
-        return replace(self, cost=cost, peak_bytes=peak, **changed)
+        return replace(self.costing((*self.cost, *held)), **changed)
+
+    def costing(self, cost: Cost) -> Stage:
+        """Return the stage with units of another cost."""
+        return replace(self, cost=cost, peak_bytes=total(cost))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ from distributed import Client
 
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.connecting import connected
-from daskfs.graph.given import NeighborLists, store_graph
+from daskfs.graph.given import NeighborLists
+from daskfs.graph.givenstore import store_graph
 from daskfs.graph.plan import plan_edges, plan_weights
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.moments import row_blocks

@@ -253,7 +253,8 @@ def test_ctrl_c_stays_that_of_the_driver() -> None:
     """dask-jobqueue takes it when it is imported."""
     code = (
         "import signal, sys\n"
-        "from daskfs.execution.cluster import ClusterSettings, SlurmSettings, connected\n"
+        "from daskfs.execution.cluster import ClusterSettings, SlurmSettings\n"
+        "from daskfs.execution.connecting import connected\n"
         "from daskfs.errors import ClusterError\n"
         "before = signal.getsignal(signal.SIGINT)\n"
         "try:\n"

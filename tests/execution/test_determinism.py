@@ -23,8 +23,7 @@ from daskfs.execution import waves
 from daskfs.kernels.labels import Task
 from daskfs.kernels.moments import cell_rows
 from daskfs.methods.registry import criteria
-from daskfs.runs import evaluation as planned_evaluation
-from daskfs.runs import plan as planned_run
+from daskfs.plan import chain
 from daskfs.runs import tiles as planned_tiles
 from daskfs.store.tiles import Shape
 from tests.execution.runs import local_client, write_job
@@ -174,8 +173,7 @@ def cut_and_ordered(way: Way) -> Iterator[set[str]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(waves, "run_stage", ordered)
         patch.setattr(planned_tiles, "plan_shape", cut)
-        for module in (planned_run, planned_evaluation):
-            patch.setattr(module, "slab_columns", lambda *_, **__: way.slab_columns)
+        patch.setattr(chain, "slab_columns", lambda *_, **__: way.slab_columns)
         yield several
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from daskfs import knn_graph
-from daskfs.stages.cost import COMPILED_BYTES, PROCESS_BYTES
+from daskfs.stages import cost
 from daskfs.stages.kind import all_kinds
 from tests.execution.measured import Case, measured, with_weights
 from tests.execution.test_evaluation import EVALUATIONS
@@ -189,7 +189,7 @@ def test_measured_peak_with_text_beside_x(tmp_path: Path, key: str) -> None:
 
 def test_measured_peak_of_compiled_passes(tmp_path: Path) -> None:
     (stage,) = measured(tmp_path, COMPILED)
-    assert stage["planned_peak_bytes"] > PROCESS_BYTES + COMPILED_BYTES
+    assert stage["planned_peak_bytes"] > cost.PROCESS_BYTES + cost.COMPILED.nbytes
 
 
 def test_measured_peak_of_a_graph_that_is_given(tmp_path: Path) -> None:

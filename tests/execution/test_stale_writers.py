@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import fcntl
 import json
@@ -169,16 +170,16 @@ def test_what_was_made_of_other_inputs_is_made_again(tmp_path: Path) -> None:
     chunk.unlink()
     from daskfs.graph import neighbors
 
-    found = neighbors.find_neighbors
+    kind = neighbors.NEIGHBORS_STAGE
 
     def otherwise(context: Any, parameters: Any, unit: int) -> Any:
-        facts = found(context, parameters, unit)
+        facts = kind.run(context, parameters, unit)
         array = context.store.open(layout.KNN_DISTANCES.format("euclidean"))
         rows = slice(0, array.chunks[0])
         array[rows] = array[rows] * (1 + 1e-12)
         return facts
 
-    with mock.patch.object(neighbors, "find_neighbors", otherwise):
+    with mock.patch.object(neighbors, "NEIGHBORS_STAGE", dataclasses.replace(kind, run=otherwise)):
         again = run_quietly(job)["recomputed"]
     assert again == {stages[position]: 1, **{name: first["recomputed"][name] for name in stages[position + 1 :]}}
     assert verified(run)["problems"] == []

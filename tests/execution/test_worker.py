@@ -49,7 +49,7 @@ def test_settings_of_a_cluster_end_with_it_and_no_others() -> None:
     code = (
         "import dask\n"
         "from daskfs.errors import ClusterError\n"
-        "from daskfs.execution.cluster import ClusterSettings, connected\n"
+        "from daskfs.execution.cluster import ClusterSettings\nfrom daskfs.execution.connecting import connected\n"
         "settings = ClusterSettings(address='tcp://127.0.0.1:9', wait_seconds=0.1)\n"
         "try:\n"
         "    with connected(settings):\n"

@@ -22,10 +22,13 @@ from numpy.typing import NDArray
 from daskfs import KNNGraph, LaplacianScore, knn_graph
 from daskfs.errors import InputError
 from daskfs.graph import given as given_module
-from daskfs.graph.given import NeighborLists, WeightMatrix, given_bytes, store_graph
+from daskfs.graph import givenstore
+from daskfs.graph.given import NeighborLists, WeightMatrix
 from daskfs.graph.givenfiles import open_graph
+from daskfs.graph.givenstore import given_cost, store_graph
 from daskfs.kernels.rows import Metric
 from daskfs.kernels.scaling import Scaling
+from daskfs.stages.cost import total
 from daskfs.store import layout
 from daskfs.store.store import Store
 from tests.cases import each
@@ -192,10 +195,11 @@ class TestMatrices:
             matrix = sp.csr_matrix(np.ones((n, n)))
         folder = tmp_path_factory.mktemp("parts")
         store = Store(folder / "run" if on_disk else None)
-        small = {"RUN_ENTRIES": (32, 32), "SAMPLED_KEYS": 4, "RUN_CHUNK": 8, "GIVEN_BLOCK": 16}
+        small = {"SAMPLED_KEYS": 4, "RUN_CHUNK": 8, "GIVEN_BLOCK": 16}
         with pytest.MonkeyPatch.context() as patch:
             for name, value in small.items():
-                patch.setattr(given_module, name, value)
+                patch.setattr(givenstore, name, value)
+            patch.setattr(given_module, "RUN_ENTRIES", (32, 32))
             store_graph(store, open_graph(anndata(3)(folder, matrix)), n, 0)
         np.testing.assert_array_equal(edges_in(store), union(matrix))
         if on_disk:
@@ -221,7 +225,8 @@ class TestMatrices:
         matrix = one_sided()
         whole = open_graph(npz("csr")(tmp_path, matrix))
         assert whole.held_bytes >= 12 * matrix.nnz
-        small, large = (given_bytes(open_graph(npz("csr")(tmp_path, one_sided(n))), n, 0)[0] for n in (60, 600))
+        graphs = ((n, open_graph(npz("csr")(tmp_path, one_sided(n)))) for n in (60, 600))
+        small, large = (total(given_cost(graph, n, 0, ())) for n, graph in graphs)
         assert large - small > 12 * 0.14 * (600**2 - 60**2)
 
     def test_diagonal_counts_as_self_loops(self, tmp_path: Path) -> None:

@@ -1,0 +1,185 @@
+"""Sizes of a search for neighbors, and what its stages hold alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from daskfs.graph.descent import MOST_CANDIDATES, UPDATED_ROWS, list_length
+from daskfs.graph.partition import (
+    CHUNK_BYTES,
+    SAMPLED_PER_CELL,
+    Partitioning,
+    graph_dtype,
+    kept_by_descent,
+    projected_columns,
+)
+from daskfs.graph.space import COMPONENT_CHOICES, FORCED_FEATURES, SPARSE_COMPONENTS, directions
+from daskfs.graph.spec import GraphSpec
+from daskfs.kernels.cells import LARGE_CELL
+from daskfs.kernels.products import TILE_BYTES, TILE_ROWS, part_rows
+from daskfs.kernels.rows import PAIR_ELEMENTS, SPARSE_PAIR_VALUES
+from daskfs.stages.cost import HALF_WORD, WORD, Array, Cost, Objects, fullest
+from daskfs.store.tiles import Shape, sample_rows
+from daskfs.tiles.shapes import conversion_bytes
+
+RECALL_ROWS = 500
+"""Rows whose lists are checked against an exhaustive search."""
+SPARSE_PAIR_BYTES = 100
+"""What a value of sparse rows takes while pairs of them are measured: both rows, in float64 too, their difference, its
+squares, and the columns of all of these."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Sizes of an approximate search.
+
+    Parameters
+    ----------
+    shape, spec, k
+        Of X, what decides the lists, and their length.
+    copies_per_row, cells_per_copy
+        Groups that a row goes to, and cells that it looks into there, as far as anybody knows before.
+    pairwise
+        Whether values may be missing, and distances are over what both rows have.
+    """
+
+    shape: Shape
+    spec: GraphSpec
+    k: int
+    copies_per_row: float
+    cells_per_copy: int
+    pairwise: bool = False
+
+    @property
+    def by_descent(self) -> bool:
+        """Whether groups are searched by NN-descent."""
+        return self.spec.engine == "pynndescent"
+
+    @property
+    def n_copies(self) -> int:
+        """Rows of all groups with their visitors."""
+        return int(self.copies_per_row * self.shape.n_samples)
+
+    @cached_property
+    def n_sampled(self) -> int:
+        """Rows of the sample from which cells are cut."""
+        return sample_rows(self.shape).size
+
+    @property
+    def n_asked(self) -> int:
+        """Rows whose recall is estimated."""
+        return min(RECALL_ROWS, self.n_sampled)
+
+    @property
+    def columns(self) -> int:
+        """Columns in which cells are cut, at most."""
+        shape, wanted = self.shape, self.spec.projection
+        columns = wanted if isinstance(wanted, int) else shape.n_features
+        if shape.is_sparse:
+            return min(columns, SPARSE_COMPONENTS)
+        is_forced = wanted == "auto" and shape.n_features > FORCED_FEATURES
+        return min(columns, COMPONENT_CHOICES[-1]) if is_forced else columns
+
+    @property
+    def n_directions(self) -> int:
+        """Directions that rows are turned onto, at most."""
+        if self.shape.is_sparse:
+            return directions(self.shape.n_features, self.spec.projection)
+        return projected_columns(self.spec)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of rows in graph space."""
+        return graph_dtype(np.dtype(self.shape.dtype), self.spec.scaling)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row as stored."""
+        return -(-self.shape.x_bytes // self.shape.n_samples)
+
+    @property
+    def compared_row_bytes(self) -> int:
+        """Bytes of a row in graph space."""
+        return self.row_bytes * self.dtype.itemsize // self.shape.itemsize
+
+
+def products_cost(shape: Shape, n_base: int) -> Cost:
+    """Return what bounding the distances of some queries and so many rows takes: as many queries as a tile has room
+    for, but no fewer than a product is worth.
+    """
+    copies, dtype = (2, "float64") if shape.is_sparse else (1, "float32")  # sparse ones are transposed
+    tile = min(TILE_BYTES // HALF_WORD, TILE_ROWS[1] * n_base)
+    fewest = TILE_ROWS[0], n_base
+    return fullest(
+        (Array("products, what is sorted of them, marks, and products in float64", (4, tile), "float32"),),
+        (
+            Array("products of the fewest queries", (copies, *fewest), dtype),
+            Array("their marks", fewest, "bool"),
+            Array("products of one query in float64, and what is sorted of them", (2, n_base)),
+        ),
+    )
+
+
+def pairs_cost(shape: Shape) -> Cost:
+    """Return what measuring pairs takes, some at a time."""
+    if shape.is_sparse:
+        return (Objects("values of pairs that are measured", SPARSE_PAIR_VALUES, SPARSE_PAIR_BYTES),)
+    return (Array("rows of pairs that are measured, and their differences", (4, PAIR_ELEMENTS)),)
+
+
+def conversion_cost(shape: Shape) -> Cost:
+    """Return blocks of rows on their way into another type."""
+    return (Objects("blocks of rows in float64", 1, conversion_bytes(shape.n_features)),)
+
+
+def incomplete_cost(shape: Shape, n_base: int) -> Cost:
+    """Return what comparing rows that lack values with so many others takes beyond what complete ones take."""
+    if shape.is_sparse:
+        return (Objects("norms, numbers of shared columns, and bounds", 3, TILE_BYTES),)
+    columns = shape.n_features
+    tile = int(np.clip(TILE_BYTES // max(HALF_WORD * n_base, 2 * WORD * columns), *TILE_ROWS))
+    part = part_rows(tile, columns)
+    return (
+        Array("both bounds in the place of one product", (2, min(TILE_BYTES // WORD, tile * n_base))),
+        Array("marks and squares of rows", (6, tile + part, columns)),
+        Array("what is known of their pairs", (6, tile, part)),
+    )
+
+
+def group_cost(search: Search) -> Cost:
+    """Return what searching a group takes whatever its rows are."""
+    return (
+        Objects("chunks that are read", 4, CHUNK_BYTES),
+        Objects("products of a tile, what is sorted of them, and marks", 3, TILE_BYTES),
+        Array("centers", (-(-search.n_sampled // SAMPLED_PER_CELL), search.columns), "float32"),
+        *(_updates(search) if search.by_descent else ()),
+        *(incomplete_cost(search.shape, LARGE_CELL) if search.pairwise else ()),
+    )
+
+
+def _updates(search: Search) -> Cost:
+    """Return what NN-descent notes of pairs of candidates: two rows and a distance.
+
+    There is room for new candidates of each row among each other and with old ones; what nobody writes takes no memory.
+    In a projection lists are longer, and planned by the most that is written: in the first round, when all are new.
+    """
+    length = list_length(search.k) + 1
+    longer = min(list_length(kept_by_descent(search.spec, search.k)) + 1, MOST_CANDIDATES)
+    return fullest(
+        (Array("room for pairs of candidates", (UPDATED_ROWS * 3 // 2, length, length, 3), "float32"),),
+        (Array("pairs of candidates that are all new", (UPDATED_ROWS // 2, longer, longer, 3), "float32"),),
+    )
+
+
+def centers_cost(search: Search, plan: Partitioning, copies: int) -> Cost:
+    """Return the cut of space: centers with their multiples for the product, and directions."""
+    centers = (copies, 2, plan.n_cells + plan.n_groups, search.columns)
+    turned = (copies, search.shape.n_features, search.n_directions)
+    return (
+        Array("centers of cells and groups, and their multiples", centers, "float32"),
+        Array("directions that rows are turned onto", turned, "float32"),
+    )
