@@ -25,7 +25,7 @@ import pytest
 import zarr
 from distributed import Client
 
-from daskfs.stages.kind import all_kinds
+from daskfs.stages.kind import all_kinds, name_of
 from daskfs.store import layout
 from daskfs.store.records import Record
 from daskfs.store.store import Store
@@ -152,7 +152,7 @@ class Undisturbed:
     def functions(self, name: str) -> list[str]:
         """Return the functions of all stages of a job, in their order."""
         plans = [json.loads((self.run(name) / place / "plan.json").read_text()) for place in ("tiles", ".")]
-        return list(dict.fromkeys(stage["function"] for plan in plans for stage in plan["stages"]))
+        return list(dict.fromkeys(name_of(stage["kind"]) for plan in plans for stage in plan["stages"]))
 
     def points(self, name: str) -> list[str]:
         """Return the points of a job, in their order; of later jobs those that no earlier one has."""

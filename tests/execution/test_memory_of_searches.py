@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from daskfs.graph.plan import plan_graph
 from daskfs.graph.spec import GraphSpec
+from daskfs.stages.kind import name_of
 from daskfs.store.tiles import Shape
 from tests.execution.measured import Case, GiB, measured
 from tests.execution.runs import recorded, run_here, write_job
@@ -130,7 +131,7 @@ def test_bytes_of_an_approximate_search(tmp_path: Path, monkeypatch: pytest.Monk
     cells = json.loads((folder / "knn/euclidean/cells.json").read_text())
     monkeypatch.setattr("daskfs.graph.plan.PLANNED_COPIES", n_copies / size.n_samples)
     monkeypatch.setattr("daskfs.graph.plan.PLANNED_CELLS", cells["cells_per_row"] / cells["copies"])
-    spec = GraphSpec(**next(s for s in planned["stages"] if s["function"] == "cells")["parameters"]["graph"])
+    spec = GraphSpec(**next(s for s in planned["stages"] if name_of(s["kind"]) == "cells")["parameters"]["graph"])
     for stage in plan_graph(size, spec, 5, GiB):
         read, written = (sum(record[key] for record in records[stage.name]) for key in ("bytes_read", "bytes_written"))
         assert stage.n_units == len(records[stage.name])

@@ -14,7 +14,7 @@ import pytest
 from daskfs.kernels import passes
 from daskfs.kernels.products import TILE_BYTES
 from daskfs.stages import units
-from daskfs.stages.kind import StageKind, kind_of
+from daskfs.stages.kind import StageKind, kind_of, name_of
 from daskfs.store.context import Context
 from tests.execution.runs import run_here, write_job
 
@@ -60,7 +60,7 @@ def test_one_dense_block_at_a_time(tmp_path: Path, peaks: dict[str, int], engine
     tracemalloc.start()
     run_here(write_job(tmp_path, SPARSE.format(N_SAMPLES, N_FEATURES), **blocks))
     stages = json.loads((tmp_path / "run" / "plan.json").read_text())["stages"]
-    columns = next(stage["parameters"]["slab_columns"] for stage in stages if stage["function"] == "score")
+    columns = next(stage["parameters"]["slab_columns"] for stage in stages if name_of(stage["kind"]) == "score")
     assert columns <= N_FEATURES // 8
     dense_block = 4 * N_SAMPLES * columns
     assert dense_block < peaks["score"] < 1.5 * dense_block

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from daskfs.stages.kind import name_of
 from tests.cli.command import daskfs
 from tests.execution.runs import (
     HERE,
@@ -157,7 +158,7 @@ class TestFinishedApproximateSearch:
 
     def planned(self, folder: Path) -> dict[str, int]:
         stages = json.loads((folder / "plan.json").read_text())["stages"]
-        return {stage["function"]: stage["n_units"] for stage in stages}
+        return {name_of(stage["kind"]): stage["n_units"] for stage in stages}
 
     def test_nothing_is_left(self, folder: Path) -> None:
         assert not spilled_files(folder)
