@@ -29,7 +29,7 @@ from daskfs.scores.rescaledplan import plan_rescaled
 from daskfs.scores.rowpasses import weights_cost
 from daskfs.scores.slab import graph_needs, method_to_json
 from daskfs.scores.svmplan import plan_svm
-from daskfs.stages.cost import DESCENT, PROCESS, Cost, Objects
+from daskfs.stages.cost import DESCENT, PROCESS, WORD, Cost, Objects
 from daskfs.stages.kind import kind_of
 from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape
@@ -191,7 +191,7 @@ class Chain:
             pairwise=self.data.is_pairwise,
         )
         n_fields = sum(len(method.fields) for method in methods)
-        streaming.append(dataclasses.replace(slabs, bytes_written=8 * n_fields * shape.n_features))
+        streaming.append(dataclasses.replace(slabs, bytes_written=WORD * n_fields * shape.n_features))
         stages += plan_streams(streaming, self.given, shape.n_samples, process)
         return stages + self._finishes()
 
@@ -212,7 +212,7 @@ class Chain:
 def with_weights(stages: Sequence[Stage], n_samples: int) -> list[Stage]:
     """Return the stages with what the weights of rows take, where their kinds read these."""
     return [
-        stage.with_more(*weights_cost(n_samples), bytes_read=stage.bytes_read + stage.n_units * 8 * n_samples)
+        stage.with_more(*weights_cost(n_samples), bytes_read=stage.bytes_read + stage.n_units * WORD * n_samples)
         if kind_of(stage.kind).reads_weights
         else stage
         for stage in stages
@@ -246,4 +246,4 @@ def label_bytes(methods: Sequence[Method], weightings: Sequence[Weighting], n_sa
     """
     by_label = {(w.graph, w.n_neighbors) for w in weightings if w.labelled_factor != 1}
     reads = any(method.criterion.needs_labels for method in methods) + len(by_label)
-    return 8 * reads * n_samples
+    return WORD * reads * n_samples

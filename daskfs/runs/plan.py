@@ -26,7 +26,7 @@ from daskfs.runs.given import precomputed_graph
 from daskfs.runs.selection import selected_count, wanted_filter
 from daskfs.runs.tiles import plan_tiles
 from daskfs.scores.slab import method_to_json
-from daskfs.stages.cost import Cost, limit_per_unit
+from daskfs.stages.cost import WORD, Cost, limit_per_unit
 from daskfs.stages.stage import Plan, Stage, digest, fingerprinted
 from daskfs.store.tiles import Shape
 from daskfs.tiles.plan import TilePlan
@@ -164,6 +164,6 @@ def plan_images(
         "sizes": [n for n in sizes if n < shape.n_features][:IMAGES] or [selected_count(job, shape.n_features)],
         **filtered,
     }
-    read = 8 * shape.n_features * sum(len(method.fields) for method in methods)
+    read = WORD * shape.n_features * sum(len(method.fields) for method in methods)
     cost = SCORE_IMAGES_STAGE.cost(shape.n_features, process)
     return [Stage.of(SCORE_IMAGES_STAGE, "score-images", 1, parameters, cost, bytes_read=read)]
