@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -97,15 +98,15 @@ def test_evaluation_in_small_form(
 ) -> None:
     """Every method on data of several kinds; no graph is built twice of the same rows, counted at the search itself."""
     searches: list[tuple[str, bytes]] = []
-    find = neighbors.find_neighbors
+    kind = neighbors.NEIGHBORS_STAGE
 
     def counted(context: Context, parameters: Mapping[str, Any], unit: int) -> Any:
         X = context.tiles.read_rows(slice(0, context.tiles.shape.n_samples))
         rows = X.toarray() if sp.issparse(X) else X
         searches.append((GraphSpec(**parameters["graph"]).name, rows.tobytes()))
-        return find(context, parameters, unit)
+        return kind.run(context, parameters, unit)
 
-    monkeypatch.setattr(neighbors, "find_neighbors", counted)
+    monkeypatch.setattr(neighbors, "NEIGHBORS_STAGE", dataclasses.replace(kind, run=counted))
     evaluation.main(["--small", "--workers", "0", "--setting", "inductive", "--folder", str(tmp_path / "study")])
     printed = capsys.readouterr().out
     assert "searched_in_evaluation" in printed
