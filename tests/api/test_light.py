@@ -20,14 +20,14 @@ import numpy as np
 from daskfs import FisherScore, LaplacianScore, PearsonScore, SSelect, VarianceScore, knn_graph
 from daskfs import LSDF, RRPC, RedundancyFilter, SemiSupervisedLaplacianScore, SupervisedLaplacianScore
 from daskfs import DSSFS, RLSR, SSUFS, SVMRFE, distance_correlation_matrix
-X = np.random.default_rng(0).normal(size=(300, 20))
-y = np.arange(300) % 3
+X = np.random.default_rng(0).normal(size=(150, 12))
+y = np.arange(150) % 3
 for selector in (VarianceScore(), LaplacianScore(), FisherScore(), PearsonScore(), SSelect(trade_off="auto")):
     selector.fit(X, y).transform(X)
 LaplacianScore(graph=knn_graph(X, 5)).fit(X)
 RRPC().fit(X, y)
 RedundancyFilter(FisherScore(), measure="distance_correlation").fit(X, y)
-partly = np.where(np.arange(300) % 5, -1, y)
+partly = np.where(np.arange(150) % 5, -1, y)
 LSDF().fit(X, partly)
 for selector in (RLSR(), DSSFS(), SSUFS(greedy_filter=True), RLSR(solver="woodbury")):
     selector.fit(X, partly)
@@ -43,7 +43,7 @@ print(sorted(heavy & {name.split(".")[0] for name in sys.modules}))
 
 
 @pytest.mark.cluster
-def test_fit_on_300_rows_imports_nothing_heavy(tmp_path: Path) -> None:
+def test_fits_on_few_rows_import_nothing_heavy(tmp_path: Path) -> None:
     """pandas and pyarrow do not count: scikit-learn imports them by itself where they are installed."""
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", SMALL_FITS], cwd=tmp_path, capture_output=True, text=True, check=False

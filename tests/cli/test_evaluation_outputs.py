@@ -29,7 +29,7 @@ LABELS = [method if isinstance(method, str) else "" for method in METHODS[:2]] +
     "SSelect trade_off=0",
     "SSelect trade_off=0.5",
 ]
-N_SELECTED, AMOUNTS, N_DRAWS, N_SPLITS = (2, 5), (2, 0.5), 3, 2
+N_SELECTED, AMOUNTS, N_DRAWS, N_SPLITS = (2, 5), (2, 0.5), 2, 2
 EVALUATE = {
     "setting": "both",
     "labels": list(AMOUNTS),

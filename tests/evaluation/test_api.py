@@ -96,6 +96,7 @@ DESIGNS: dict[str, dict[str, Any]] = {
         "n_subsets": 2,
         "labels": [4],
         "n_draws": 2,
+        "n_splits": 2,
         "train_on": "labelled",
     },
     "several models, of some of the rows": {
@@ -146,15 +147,16 @@ def test_times_and_targets_are_those_of_a_job(tmp_path: Path) -> None:
 def test_x_on_a_cluster(tmp_path: Path) -> None:
     X, y = data()
     wanted = {**SHORT, "setting": "inductive", "n_splits": 2}
-    expected = evaluate_selectors(SELECTORS, X, y, **wanted)
+    selectors = [LaplacianScore(), FisherScore()]
+    expected = evaluate_selectors(selectors, X, y, **wanted)
     stored = tmp_path / "X.npy"
     np.save(stored, X)
     with local_client(1) as client:
-        found = evaluate_selectors(SELECTORS, str(stored), y, **wanted)
+        found = evaluate_selectors(selectors, str(stored), y, **wanted)
         assert client.scheduler_info()["workers"]
     for attribute in ATTRIBUTES:
         assert getattr(found, attribute).equals(getattr(expected, attribute)), attribute
-    lazy = evaluate_selectors(SELECTORS, da.from_array(X, chunks=(20, 12)), y, **wanted)
+    lazy = evaluate_selectors(selectors, da.from_array(X, chunks=(20, 12)), y, **wanted)
     assert lazy.values.equals(expected.values)
 
 

@@ -52,10 +52,10 @@ def means_on_noise(names: list[str], n_features: int, seeds: range, **wanted: An
 
 def test_no_method_beats_a_coin_that_was_flipped() -> None:
     names = ["FisherScore", "LSDF", "RLSR"]
-    found = means_on_noise(names, 600, range(5), n_selected=[10, 50])
+    found = means_on_noise(names, 600, range(3), n_selected=[10, 50])
     assert {method for method, _ in found} == {*names, *BASELINES}
     assert max(abs(mean - 0.5) for mean in found.values()) < 0.1
-    seen = means_on_noise(names, 600, range(2), n_selected=[50], setting="transductive", baselines=False)
+    seen = means_on_noise(["FisherScore"], 600, range(2), n_selected=[50], setting="transductive", baselines=False)
     assert seen["FisherScore", 50] > 0.7  # which is what the default is there to keep out
 
 

@@ -36,9 +36,9 @@ N, N_FEATURES, N_SPLITS = 108, 9, 3
 CLUSTER = {"workers": 0, "memory_limit": "2GiB"}
 PARAMETERS: dict[str, dict[str, Any]] = {
     "SemiSupervisedLaplacianScore": {"n_neighbors": 8, "n_label_neighbors": 3},
-    "RLSR": {"max_iter": 4},
-    "DSSFS": {"max_iter": 4},
-    "SSUFS": {"max_iter": 4},
+    "RLSR": {"max_iter": 2},
+    "DSSFS": {"max_iter": 2},
+    "SSUFS": {"max_iter": 2},
     "SVMRFE": {"step": 3, "n_singly": 2},
 }
 """Where the defaults are for more rows, or would take more rounds."""

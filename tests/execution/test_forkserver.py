@@ -39,7 +39,7 @@ def test_workers_come_from_one_process_that_ends_with_the_driver(tmp_path: Path)
     """Their ranking is that of a run without workers. The process has no threads of Python or of numerical libraries,
     whose locks forks would find held, and leaves SIGTERM to the driver, as workers do.
     """
-    job = write_job(tmp_path, "sklearn:iris", evaluate=None)
+    job = write_job(tmp_path, "sklearn:iris", methods=["VarianceScore"], evaluate=None)
     with started(job) as process:
         wait_for_units(process, "ingest", 1)
         workers = worker_processes(process)
@@ -54,5 +54,5 @@ def test_workers_come_from_one_process_that_ends_with_the_driver(tmp_path: Path)
         process.communicate(timeout=200)
         assert process.returncode == 0
         wait_for_end([*workers, server])
-    run_here(write_job(tmp_path / "here", "sklearn:iris", evaluate=None))
+    run_here(write_job(tmp_path / "here", "sklearn:iris", methods=["VarianceScore"], evaluate=None))
     assert (tmp_path / "run/ranking.csv").read_bytes() == (tmp_path / "here/run/ranking.csv").read_bytes()

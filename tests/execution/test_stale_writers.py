@@ -74,7 +74,8 @@ def stages_of(folder: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
     return found
 
 
-@pytest.mark.parametrize("first", [pytest.param(first, marks=pytest.mark.long) for first in range(3)] + [3])
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(4))
 def test_what_a_run_that_has_ended_writes_late_is_made_again(
     runs: tuple[Path, Path], tmp_path: Path, first: int
 ) -> None:

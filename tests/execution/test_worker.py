@@ -191,7 +191,7 @@ def test_worker_at_the_end_of_its_lifetime_ends_its_unit(cluster: Cluster, tmp_p
     cluster.client.run(become, "paused")
     wait_until(lambda: statuses(cluster.client) == ["paused"])  # otherwise the scheduler may give the unit to it
     future = cluster.client.submit(work, 0, str(tmp_path), key="long")
-    for seconds in (3, 6, 12, 24, 48):  # on a busy machine one may end before the unit begins
+    for seconds in (2, 4, 8, 16, 32, 64):  # on a busy machine one may end before the unit begins
         process = cluster.begin_worker("--no-nanny", **{variable(LIFETIME_KEY): str(seconds)})
         wait_until(lambda process=process: begun(tmp_path) or process.poll() is not None)
         if begun(tmp_path):

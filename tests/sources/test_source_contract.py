@@ -33,7 +33,7 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csvscan, "RANGE_BYTES", 150)
     monkeypatch.setattr(csvscan, "SCAN_BYTES", 37)
     monkeypatch.setattr(svmscan, "SCAN_BYTES", 37)
-    monkeypatch.setattr(mtxscan, "SCAN_BYTES", 37)
+    monkeypatch.setattr(mtxscan, "SCAN_BYTES", 101)
     monkeypatch.setattr(objects, "PIECE_BYTES", 53)
     for module in (csvscan, svmscan, mtxscan):
         module.scan.cache_clear()
