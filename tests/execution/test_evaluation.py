@@ -185,8 +185,7 @@ PLANNED: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
         {
             "setting": "transductive",
             "n_splits": 3,
-            "n_repeats": 2,
-            "n_selected": [10, 60],
+            "n_selected": [60],
             "max_samples": 30000,
             "models": ["knn", "kmeans"],
         },

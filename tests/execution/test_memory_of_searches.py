@@ -31,7 +31,7 @@ SEARCHES = {
     "tall by cells": Case(TALL.format(150_000), ONLY_LAPLACIAN, BY_CELLS),
     "wide by cells": Case(WIDE, ONLY_LAPLACIAN, BY_CELLS),
     "sparse by cells": Case(SPARSE, ONLY_LAPLACIAN, BY_CELLS),
-    "tall by descent": Case(TALL.format(100_000), ONLY_LAPLACIAN, BY_DESCENT),
+    "tall by descent": Case(TALL.format(60_000), ONLY_LAPLACIAN, BY_DESCENT),
     "sparse by descent": Case(SPARSE, ONLY_LAPLACIAN, BY_DESCENT),
     # compared in few components whatever happens
     "very wide": Case(
