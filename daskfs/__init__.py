@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from daskfs.export.api import export_into, export_run
     from daskfs.graph.knn import KNNGraph
     from daskfs.job.job import load_job, make_job
+    from daskfs.runs.benchmark import load_study, make_study, run_study
     from daskfs.runs.comparison import compare_runs
     from daskfs.runs.pipeline import run_job
-    from daskfs.runs.study import load_study, make_study, run_study
     from daskfs.runs.verification import verify_run
     from daskfs.version import __version__
 
@@ -66,10 +66,10 @@ _HOME = {
     "load_job": "daskfs.job.job",
     "make_job": "daskfs.job.job",
     "compare_runs": "daskfs.runs.comparison",
-    "load_study": "daskfs.runs.study",
-    "make_study": "daskfs.runs.study",
+    "load_study": "daskfs.runs.benchmark",
+    "make_study": "daskfs.runs.benchmark",
     "run_job": "daskfs.runs.pipeline",
-    "run_study": "daskfs.runs.study",
+    "run_study": "daskfs.runs.benchmark",
     "verify_run": "daskfs.runs.verification",
     "__version__": "daskfs.version",
 }

@@ -18,8 +18,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from daskfs.errors import DaskfsError, ExitCode, JobError
-from daskfs.execution.stopping import end_process_when_stopped
-from daskfs.shown import masked, printable
+from daskfs.execution.signals import end_process_when_stopped
+from daskfs.redaction import masked, printable
 
 EPILOG = (
     "Exit codes: 0 done, 1 failed, 2 usage or job file, 3 bad input or store, 4 cluster, 75 interrupted but resumable."
@@ -83,7 +83,7 @@ def run(
 ) -> None:
     """Start a job, go on with it, or say that there is nothing to do."""
     from daskfs.execution.cluster import ClusterSettings
-    from daskfs.execution.connecting import prepare
+    from daskfs.execution.connection import prepare
     from daskfs.job.job import load_job
 
     loaded = load_job(job, overrides or [])
@@ -233,12 +233,12 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Run methods over several data sets, or go on with it, and rank them over all; or compare finished runs."""
-    from daskfs.places import place
+    from daskfs.storage import place
 
     if output is not None or not place(paths[0]).is_file():
         _emit(_compared_runs(paths, output, overrides, overwrite or only_plan), as_json, _comparison_lines)
         return
-    from daskfs.runs.study import load_study, plan_study, run_study
+    from daskfs.runs.benchmark import load_study, plan_study, run_study
 
     if len(paths) > 1:
         raise JobError(f"{paths[0]} is a study file, and a comparison is of one: leave out {paths[1]}.")
@@ -273,7 +273,7 @@ def _compared_runs(paths: list[str], output: str | None, overrides: list[str] | 
 
 
 def _comparison_lines(result: dict[str, Any]) -> list[str]:
-    from daskfs.report.comparisonview import format_p
+    from daskfs.report.comparison_view import format_p
 
     lines = [
         f"{one['name']}: {one['n_samples']} rows x {one['n_features']} features, best by {one['metric']} of "
@@ -621,7 +621,7 @@ def _exported_lines(result: dict[str, Any]) -> list[str]:
 @app.command(epilog=EPILOG)
 def methods(as_json: AsJson = False) -> None:
     """List the criteria, with direction and citation."""
-    from daskfs.methods.registry import criteria
+    from daskfs.criteria.registry import criteria
 
     rows = [
         {

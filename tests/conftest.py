@@ -119,11 +119,11 @@ def figures_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
     """Remember the figures of reports, as Matplotlib takes a third of a small run: by all that they show in tests that
     are marked figures, and elsewhere one of each kind, which stands for the others.
     """
-    from daskfs.report import comparisonview, evaluationview, methodview, plots, view
+    from daskfs.report import comparison_view, evaluation_view, method_view, plots, view
 
     key = _shown if request.node.get_closest_marker("figures") else _kind
     with pytest.MonkeyPatch.context() as patched:
-        for module in (comparisonview, evaluationview, methodview, view):
+        for module in (comparison_view, evaluation_view, method_view, view):
             for name, function in vars(module).copy().items():
                 if getattr(function, "__module__", None) == plots.__name__:
                     patched.setattr(module, name, _remembered(function, key))

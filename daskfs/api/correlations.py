@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from daskfs.errors import InputError, MemoryPlanError
-from daskfs.kernels.correlationspec import CORRELATIONS, MATRIX_FREE_FEATURES, CorrelationSpec
+from daskfs.kernels.distance_correlation.spec import CORRELATIONS, MATRIX_FREE_FEATURES, CorrelationSpec
 from daskfs.kernels.scaling import Scaling, checked_scaling
 
 Way = Literal["auto", "exact", "feature_map"]

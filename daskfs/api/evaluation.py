@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from daskfs.criteria.registry import Method, check_labels, criterion_named, make_method
 from daskfs.errors import InputError, JobError
 from daskfs.estimators.base import ScoreSelector
 from daskfs.estimators.opening import is_query, is_stored, loaded_if_small, opened
@@ -20,18 +21,17 @@ from daskfs.job.blocks import GraphBlock
 from daskfs.job.job import LABEL_BYTES, make_evaluation
 from daskfs.job.methods import check_names
 from daskfs.kernels.labels import Labels
-from daskfs.methods.registry import Method, check_labels, criterion_named, make_method
 from daskfs.plan.chain import Chain, check_missing
 from daskfs.plan.inline import data_of, run_all, score_features
 from daskfs.runs.evaluation import plan_tests, transductive_note
 from daskfs.runs.extent import NO_ALL_FEATURES, Extent, fits_unplanned
 from daskfs.sources.base import BESIDE
-from daskfs.sources.beside import COLUMNS
 from daskfs.sources.labels import encode_labels
+from daskfs.sources.sample_columns import COLUMNS
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.context import Context, put_beside
-from daskfs.store.finite import check_finite
+from daskfs.store.value_checks import check_finite
 from daskfs.tiles.plan import TilePlan
 
 Selectors = Sequence[ScoreSelector] | Mapping[str, ScoreSelector]

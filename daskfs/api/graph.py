@@ -10,7 +10,7 @@ import numpy as np
 from daskfs.graph.dominance import dominance_warnings
 from daskfs.graph.knn import KNNGraph
 from daskfs.graph.spec import ENGINES, Engine, GraphSpec
-from daskfs.kernels.rows import METRICS, Metric
+from daskfs.kernels.neighbors.rows import METRICS, Metric
 from daskfs.kernels.scaling import Scaling, checked_scaling
 
 

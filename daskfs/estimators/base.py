@@ -15,21 +15,21 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from daskfs.criteria.registry import Method, make_method
+from daskfs.criteria.slab import graph_needs
 from daskfs.errors import InputError, JobError
 from daskfs.estimators.opening import is_dask_frame, is_stored, loaded_if_small, opened
 from daskfs.graph.dominance import dominance_warnings
-from daskfs.graph.given import Graph
+from daskfs.graph.precomputed import Graph
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.order import ranks
-from daskfs.methods.registry import Method, make_method
 from daskfs.plan.inline import score_features
-from daskfs.scores.slab import graph_needs
 from daskfs.sources.labels import encode_labels
 from daskfs.sources.weights import check_weights
 from daskfs.store import layout
 from daskfs.store.context import Context
-from daskfs.store.finite import check_finite
+from daskfs.store.value_checks import check_finite
 
 _AS_ROWS: Mapping[str, Any] = {
     "accept_sparse": "csr",

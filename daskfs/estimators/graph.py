@@ -12,15 +12,15 @@ import scipy.sparse as sp
 from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from daskfs.criteria.registry import Method
 from daskfs.estimators.base import ScoreSelector
-from daskfs.graph.given import Graph, NeighborLists, WeightMatrix
 from daskfs.graph.knn import KNNGraph
+from daskfs.graph.precomputed import Graph, NeighborLists, WeightMatrix
 from daskfs.graph.spec import WidthRule
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.rows import METRICS, Metric
+from daskfs.kernels.neighbors.rows import METRICS, Metric
+from daskfs.kernels.neighbors.weights import WEIGHT_KINDS, WeightKind
 from daskfs.kernels.scaling import Scaling
-from daskfs.kernels.weights import WEIGHT_KINDS, WeightKind
-from daskfs.methods.registry import Method
 from daskfs.plan.lists import check_neighbors
 
 
@@ -150,7 +150,7 @@ def given_graph(graph: Any) -> Graph | None:
     if isinstance(graph, KNNGraph):
         return NeighborLists("graph", graph.indices, graph.distances, graph.metric, graph.graph_scaling)
     if isinstance(graph, str | Path):
-        from daskfs.graph.givenfiles import open_graph
+        from daskfs.graph.precomputed_files import open_graph
 
         return open_graph(graph)
     weights = check_array(graph, accept_sparse="csr", dtype=np.float64, input_name="graph", ensure_all_finite=False)

@@ -10,13 +10,13 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from daskfs.criteria.registry import Method
 from daskfs.errors import InputError, JobError
 from daskfs.estimators.base import ScoreSelector
 from daskfs.estimators.filters import PearsonScore
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.order import ranks
 from daskfs.kernels.scaling import Scaling, checked_scaling
-from daskfs.methods.registry import Method
 from daskfs.plan.inline import filter_features
 from daskfs.ranking.redundancy import check_counts, numbered_choice
 from daskfs.store.context import Context

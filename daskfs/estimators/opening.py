@@ -63,7 +63,7 @@ def stored_context(X: Any, missing: str = "refuse") -> Iterator[tuple[Context, t
 
     from daskfs.execution.pool import Pool
     from daskfs.execution.progress import Silent
-    from daskfs.execution.waves import ignore_unit
+    from daskfs.execution.submission import ignore_unit
     from daskfs.job.job import make_data
     from daskfs.runs.pipeline import Runner, fill_tiles
     from daskfs.runs.tiles import plan_tiles

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from daskfs.criteria.registry import Method
+from daskfs.criteria.rescaled_regression.criterion import SOLVERS, SolverName
+from daskfs.criteria.rescaled_regression.passes import solution_of
 from daskfs.estimators.base import ScoreSelector
-from daskfs.kernels.correlationspec import CORRELATIONS, Correlation
+from daskfs.kernels.distance_correlation.spec import CORRELATIONS, Correlation
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.scaling import Scaling
-from daskfs.methods.registry import Method
-from daskfs.methods.rescaled import SOLVERS, SolverName
-from daskfs.scores.rescaled import solution_of
 from daskfs.store.context import Context
 
 

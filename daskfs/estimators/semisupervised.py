@@ -10,20 +10,20 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from daskfs.criteria.registry import Method, label_warnings
+from daskfs.criteria.semisupervised import SemiSupervisedParameters
+from daskfs.criteria.sselect.trade_off import stored_curve
 from daskfs.errors import InputError
 from daskfs.estimators.base import ScoreSelector
 from daskfs.estimators.graph import GraphSelector, NeighborSelector, given_graph
-from daskfs.graph.given import Graph, NeighborLists
 from daskfs.graph.mixed import open_rows
+from daskfs.graph.precomputed import Graph, NeighborLists
 from daskfs.graph.spec import WidthRule
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.rows import Metric
+from daskfs.kernels.neighbors.rows import Metric
+from daskfs.kernels.neighbors.weights import WeightKind
 from daskfs.kernels.scaling import Scaling
-from daskfs.kernels.weights import WeightKind
-from daskfs.methods.registry import Method, label_warnings
-from daskfs.methods.semisupervised import SemiSupervisedParameters
 from daskfs.plan.lists import check_neighbors
-from daskfs.scores.tradeoff import stored_curve
 from daskfs.store.context import Context
 
 
@@ -43,9 +43,10 @@ class SSelect(GraphSelector):
         Number of features, or a share of them in (0, 1]; None selects half.
     trade_off
         The paper's lambda, in [0, 1]: 1 is the Laplacian Score, 0 looks at the labels only. "auto" tries 0, 0.1, ...,
-        1 and takes the one whose best features cut the rows most easily, as :mod:`daskfs.kernels.cut` defines it (the
-        paper's Algorithm 3, repaired) and measured it: mostly better than the mean of the grid, no better than the
-        paper's 0.1 on text, and worse than both on one set of images. Look at `trade_off_curve_`.
+        1 and takes the one whose best features cut the rows most easily, as
+        :mod:`daskfs.kernels.statistics.normalized_cut` defines it (the paper's Algorithm 3, repaired) and measured it:
+        mostly better than the mean of the grid, no better than the paper's 0.1 on text, and worse than both on one set
+        of images. Look at `trade_off_curve_`.
     n_cut_features
         How many of the best features "auto" looks at; None for half of them, 50 at most.
     n_neighbors, metric, weights, t, self_loops, graph, graph_scaling, score_scaling

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from daskfs.criteria.registry import Method
 from daskfs.estimators.base import ScoreSelector
-from daskfs.graph.given import Graph
+from daskfs.graph.precomputed import Graph
 from daskfs.kernels.labels import Labels
-from daskfs.methods.registry import Method
 from daskfs.plan.lists import check_neighbors
 
 

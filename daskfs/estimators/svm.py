@@ -9,20 +9,20 @@ from typing import Any, ClassVar, Literal
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from daskfs.criteria.registry import Method
+from daskfs.criteria.svmrfe.criterion import LARGE_N, LargeN
+from daskfs.criteria.svmrfe.elimination import elimination_warnings, stored_elimination
 from daskfs.errors import InputError
 from daskfs.estimators.base import ScoreSelector
 from daskfs.estimators.graph import given_graph
-from daskfs.graph.given import Graph, NeighborLists
 from daskfs.graph.knn import KNNGraph
+from daskfs.graph.precomputed import Graph, NeighborLists
 from daskfs.graph.spec import WidthRule
-from daskfs.kernels.elimination import Candidates, CriterionName, SlackReading
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.rows import METRICS, Metric
+from daskfs.kernels.neighbors.rows import METRICS, Metric
+from daskfs.kernels.neighbors.weights import WEIGHT_KINDS, WeightKind
 from daskfs.kernels.scaling import Scaling
-from daskfs.kernels.weights import WEIGHT_KINDS, WeightKind
-from daskfs.methods.registry import Method
-from daskfs.methods.svm import LARGE_N, LargeN
-from daskfs.scores.elimination import elimination_warnings, stored_elimination
+from daskfs.kernels.svm.elimination import Candidates, CriterionName, SlackReading
 from daskfs.store.context import Context
 
 

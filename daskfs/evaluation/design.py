@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
+from daskfs.criteria.slab import methods_from, slab_range
 from daskfs.errors import InputError
 from daskfs.evaluation.folds import Folds, cut_folds
-from daskfs.evaluation.modelspec import ModelSpec, Setting, fewest_rows
+from daskfs.evaluation.models import ModelSpec, Setting, fewest_rows
 from daskfs.kernels.labels import Labels
 from daskfs.ranking.dropped import selectable
 from daskfs.ranking.tables import method_scores
-from daskfs.scores.slab import methods_from, slab_range
 from daskfs.sources.base import BESIDE
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from daskfs.kernels.cut import CUT_ROWS, cut_of
-from daskfs.kernels.neighbors import exact_neighbors
-from daskfs.kernels.rows import prepare_rows
+from daskfs.kernels.neighbors.exact import exact_neighbors
+from daskfs.kernels.neighbors.rows import prepare_rows
+from daskfs.kernels.statistics.normalized_cut import CUT_ROWS, cut_of
 from daskfs.kernels.threads import one_thread
 
 
@@ -174,8 +174,8 @@ def all_on_top(order: np.ndarray, informative: Sequence[int] | np.ndarray) -> bo
 def cut_value(X: np.ndarray, n_neighbors: int) -> float:
     """Return how easily rows fall into two clusters: low is separable, 0 falls apart; in [0, 2].
 
-    The second-smallest eigenvalue of the normalized Laplacian of the graph that :mod:`daskfs.kernels.cut` describes, by
-    which Algorithm 3 of [1]_ chooses its trade-off.
+    The second-smallest eigenvalue of the normalized Laplacian of the graph that
+    :mod:`daskfs.kernels.statistics.normalized_cut` describes, by which Algorithm 3 of [1]_ chooses its trade-off.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from daskfs.evaluation.design import DESIGN_STAGE, GATHER_STAGE, Design, world_cost
-from daskfs.evaluation.modelspec import ModelSpec
+from daskfs.evaluation.models import ModelSpec
 from daskfs.evaluation.rows import SAMPLE_ROWS_STAGE, sample_cost, seen_cost
 from daskfs.evaluation.selection import SAMPLE_LISTS_STAGE, SELECT_STAGE
 from daskfs.evaluation.summaries import EVALUATION_TABLES_STAGE

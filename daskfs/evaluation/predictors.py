@@ -17,7 +17,7 @@ from threadpoolctl import ThreadpoolController
 
 from daskfs.errors import InputError
 from daskfs.evaluation import metrics
-from daskfs.evaluation.modelspec import (
+from daskfs.evaluation.models import (
     SHORT,
     Family,
     ModelSpec,
@@ -30,8 +30,8 @@ from daskfs.evaluation.modelspec import (
 )
 from daskfs.kernels.labels import Task
 from daskfs.kernels.missing import fill_missing, filled_by_means, has_missing, observed
-from daskfs.kernels.moments import column_moments
 from daskfs.kernels.scaling import ColumnScale, scale_rows
+from daskfs.kernels.statistics.moments import column_moments
 
 PAIRS_MIB = 16
 """Distances that scikit-learn holds at a time where it takes them in parts."""

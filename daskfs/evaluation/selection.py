@@ -14,21 +14,21 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from daskfs.criteria.registry import Method, make_method
+from daskfs.criteria.slab import methods_from
 from daskfs.errors import InputError
 from daskfs.evaluation.design import Design, Selection, put_order
 from daskfs.evaluation.rows import Matrix, Seen, rows_of_sample, sample_cost, seen_by, seen_cost
-from daskfs.graph.given import WeightMatrix
 from daskfs.graph.induced import induced_lists, induced_matrix
+from daskfs.graph.precomputed import WeightMatrix
 from daskfs.graph.spec import GraphSpec, Lists
 from daskfs.kernels.aggregate import combine_ranks
 from daskfs.kernels.labels import Labels
-from daskfs.methods.registry import Method, make_method
 from daskfs.plan.chain import Chain
 from daskfs.plan.inline import data_of, filter_features, memory_context, run_all, score_features
 from daskfs.plan.lists import needed_lists
 from daskfs.ranking.batches import check_batch_size, ranks_of, within_batch
 from daskfs.ranking.tables import method_scores
-from daskfs.scores.slab import methods_from
 from daskfs.stages.cost import Array, Cost
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout

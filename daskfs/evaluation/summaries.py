@@ -18,7 +18,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.evaluation.design import Design, Selection, describe_too_few
-from daskfs.evaluation.modelspec import higher_is_better
+from daskfs.evaluation.models import higher_is_better
 from daskfs.evaluation.significance import PairedDifference, mean_interval, paired_difference
 from daskfs.evaluation.stability import jaccard_index, kuncheva_index, rank_intervals, selection_frequency
 from daskfs.evaluation.tables import ColumnType, Result, Table, results, values_table, write_table

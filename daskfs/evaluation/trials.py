@@ -9,7 +9,7 @@ import numpy as np
 
 from daskfs.evaluation.design import UNRANKED, Design, Trial, beside_rows
 from daskfs.evaluation.metrics import hit_rate
-from daskfs.evaluation.modelspec import ModelSpec, model_cost, uses_folds
+from daskfs.evaluation.models import ModelSpec, model_cost, uses_folds
 from daskfs.evaluation.predictors import evaluate_constant, evaluate_model, evaluate_whole
 from daskfs.evaluation.rows import rows_of_sample, seen_by, world_of
 from daskfs.kernels.blocks import is_sparse

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any, Protocol
 
-from daskfs.shown import printable
+from daskfs.redaction import printable
 from daskfs.stages.cost import MiB
 from daskfs.stages.stage import Stage
 

@@ -11,20 +11,20 @@ from typing import Any, Literal, get_args
 from daskfs.errors import JobError, nearest
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.progress import Progress, Silent
-from daskfs.execution.stopping import stoppable
-from daskfs.export.anndatafile import H5AD, ZARR, need_anndata, write_anndata
+from daskfs.execution.signals import stoppable
+from daskfs.export.anndata_file import H5AD, ZARR, need_anndata, write_anndata
+from daskfs.export.append_anndata import add_to_anndata
 from daskfs.export.arrays import write_npz, write_parquet, write_zarr
-from daskfs.export.contents import Contents, chosen_columns, read_run
-from daskfs.export.into import add_to_anndata
-from daskfs.export.publishing import apart_from, published, target_of
-from daskfs.export.reduced import Reduced
-from daskfs.places import Place, is_there, place, remove
+from daskfs.export.atomic_publish import apart_from, published, target_of
+from daskfs.export.collect import Contents, chosen_columns, read_run
+from daskfs.export.selected_data import Reduced
+from daskfs.runs.manifest import refuse_foreign
 from daskfs.runs.pipeline import write_tiles
-from daskfs.runs.rundir import refuse_foreign
 from daskfs.runs.tiles import plan_source
+from daskfs.storage import Place, is_there, place, remove
 from daskfs.store import layout
 from daskfs.store.store import Store
-from daskfs.store.writing import writing
+from daskfs.store.write_errors import writing
 
 Format = Literal["anndata", "zarr", "parquet", "npz", "tiles"]
 ENDINGS: Mapping[str, Format] = {

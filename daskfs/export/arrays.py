@@ -13,10 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
-from daskfs.export.contents import KEY, Contents, facts_as_text, reduced_table
-from daskfs.export.reduced import Reduced, unused
+from daskfs.export.collect import KEY, Contents, facts_as_text, reduced_table
+from daskfs.export.selected_data import Reduced, unused
 from daskfs.kernels.blocks import is_sparse
-from daskfs.sources.rownames import ROWS_AT_ONCE
+from daskfs.sources.row_names import ROWS_AT_ONCE
 
 CHUNK_VALUES = 2**20
 ROW_GROUP_BYTES = 2**26

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.graph.partition import index_dtype
-from daskfs.kernels.moments import row_blocks
+from daskfs.kernels.statistics.moments import row_blocks
 
 EDGES_AT_ONCE = 2**19
 

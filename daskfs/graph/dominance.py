@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from daskfs.graph.spec import GraphSpec, Lists
-from daskfs.shown import printable
+from daskfs.redaction import printable
 from daskfs.store.tiles import Tiles
 
 DOMINANT_SHARE = 0.75

@@ -17,11 +17,11 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.graph.components import EDGES_AT_ONCE, Components
-from daskfs.graph.median import DIGIT_BITS, HELD_VALUES, streamed_median
 from daskfs.graph.partition import block_rows, index_dtype, largest_block, lists_cost
 from daskfs.graph.spec import TARGET_NAMES, Weighting
-from daskfs.kernels.moments import row_blocks
-from daskfs.kernels.weights import edge_weights
+from daskfs.graph.streaming_median import DIGIT_BITS, HELD_VALUES, streamed_median
+from daskfs.kernels.neighbors.weights import edge_weights
+from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import Array, Cost
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout

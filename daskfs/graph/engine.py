@@ -40,11 +40,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from daskfs.graph.descent import list_length
+from daskfs.graph.nndescent import list_length
 from daskfs.graph.partition import SAMPLED_PER_CELL, member_bytes, projected_columns, search_width
-from daskfs.graph.space import directions
+from daskfs.graph.projection import directions
 from daskfs.graph.spec import GraphSpec
-from daskfs.kernels.cells import cell_rows
+from daskfs.kernels.neighbors.cells import cell_rows
 from daskfs.store.tiles import Shape, sample_rows
 
 SEARCHES: tuple[Literal["exact", "cells", "pynndescent"], ...] = ("exact", "cells", "pynndescent")

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from daskfs.graph.edges import GIVEN, edge_blocks
 from daskfs.graph.partition import block_rows
-from daskfs.kernels.moments import row_blocks
+from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.store import layout
 from daskfs.store.store import Store
 

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.graph.given import NeighborLists, save_lists
-from daskfs.kernels.rows import Metric
+from daskfs.graph.precomputed import NeighborLists, save_lists
+from daskfs.kernels.neighbors.rows import Metric
 from daskfs.kernels.scaling import Scaling
 
 

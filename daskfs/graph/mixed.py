@@ -36,8 +36,8 @@ from daskfs.graph.target import (
     targets_cost,
     unit_blocks,
 )
-from daskfs.kernels.moments import row_blocks
-from daskfs.kernels.targets import SortedTargets, first_by_length
+from daskfs.kernels.neighbors.targets import SortedTargets, first_by_length
+from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import Array, Cost
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout

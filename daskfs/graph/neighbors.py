@@ -25,10 +25,10 @@ from daskfs.graph.partition import (
 from daskfs.graph.sizes import RECALL_ROWS, Search, conversion_cost, incomplete_cost, pairs_cost, products_cost
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.cells import training_rows
-from daskfs.kernels.moments import row_blocks
-from daskfs.kernels.neighbors import exact_neighbors
-from daskfs.kernels.rows import prepare_rows
+from daskfs.kernels.neighbors.cells import training_rows
+from daskfs.kernels.neighbors.exact import exact_neighbors
+from daskfs.kernels.neighbors.rows import prepare_rows
+from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout

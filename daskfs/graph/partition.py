@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.graph.descent import PROJECTED_KEPT, list_length
-from daskfs.graph.space import COMPONENT_CHOICES
+from daskfs.graph.nndescent import PROJECTED_KEPT, list_length
+from daskfs.graph.projection import COMPONENT_CHOICES
 from daskfs.graph.spec import GraphSpec
-from daskfs.kernels.cells import BLOCK_ROWS, MAX_PROBES, cell_rows
-from daskfs.kernels.cellsearch import PENDING_PER_ROW, SPARE
+from daskfs.kernels.neighbors.cell_search import PENDING_PER_ROW, SPARE
+from daskfs.kernels.neighbors.cells import BLOCK_ROWS, MAX_PROBES, cell_rows
 from daskfs.kernels.scaling import Scaling
 from daskfs.stages.cost import Array, Cost, total
 from daskfs.store.tiles import Shape, Tiles, sample_rows

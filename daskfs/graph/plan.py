@@ -15,8 +15,6 @@ from daskfs.graph.edges import (
     own_lists,
 )
 from daskfs.graph.engine import may_be_exact, resolved
-from daskfs.graph.grouped import ASSIGN_STAGE, BUILD_STAGE, CELLS_STAGE, MERGE_STAGE
-from daskfs.graph.median import MEDIAN_PASSES
 from daskfs.graph.mixed import MIXED_STAGE
 from daskfs.graph.neighbors import NEIGHBORS_STAGE, RECALL_STAGE
 from daskfs.graph.partition import (
@@ -27,10 +25,12 @@ from daskfs.graph.partition import (
     partitioning,
     search_units,
 )
+from daskfs.graph.partitioned_search import ASSIGN_STAGE, BUILD_STAGE, CELLS_STAGE, MERGE_STAGE
 from daskfs.graph.sizes import Search, group_cost
 from daskfs.graph.spec import TARGET_NAMES, GraphSpec, Lists, TargetGraph, Weighting
+from daskfs.graph.streaming_median import MEDIAN_PASSES
 from daskfs.graph.target import TARGETS_STAGE, blocks_per_unit
-from daskfs.kernels.cells import MAX_PROBES
+from daskfs.kernels.neighbors.cells import MAX_PROBES
 from daskfs.stages.cost import DESCENT, HALF_WORD, PROCESS, WORD, Cost, MiB, available_bytes, fullest, total
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage

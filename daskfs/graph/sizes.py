@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.graph.descent import MOST_CANDIDATES, UPDATED_ROWS, list_length
+from daskfs.graph.nndescent import MOST_CANDIDATES, UPDATED_ROWS, list_length
 from daskfs.graph.partition import (
     CHUNK_BYTES,
     SAMPLED_PER_CELL,
@@ -17,11 +17,11 @@ from daskfs.graph.partition import (
     kept_by_descent,
     projected_columns,
 )
-from daskfs.graph.space import COMPONENT_CHOICES, FORCED_FEATURES, SPARSE_COMPONENTS, directions
+from daskfs.graph.projection import COMPONENT_CHOICES, FORCED_FEATURES, SPARSE_COMPONENTS, directions
 from daskfs.graph.spec import GraphSpec
-from daskfs.kernels.cells import LARGE_CELL
-from daskfs.kernels.products import TILE_BYTES, TILE_ROWS, part_rows
-from daskfs.kernels.rows import PAIR_ELEMENTS, SPARSE_PAIR_VALUES
+from daskfs.kernels.neighbors.cells import LARGE_CELL
+from daskfs.kernels.neighbors.distance_bounds import TILE_BYTES, TILE_ROWS, part_rows
+from daskfs.kernels.neighbors.rows import PAIR_ELEMENTS, SPARSE_PAIR_VALUES
 from daskfs.stages.cost import HALF_WORD, WORD, Array, Cost, Objects, fullest
 from daskfs.store.tiles import Shape, sample_rows
 from daskfs.tiles.shapes import conversion_bytes

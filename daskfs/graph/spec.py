@@ -6,9 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from typing import Literal
 
-from daskfs.kernels.rows import Metric
+from daskfs.kernels.neighbors.rows import Metric
+from daskfs.kernels.neighbors.weights import WeightKind
 from daskfs.kernels.scaling import Scaling
-from daskfs.kernels.weights import WeightKind
 
 Engine = Literal["auto", "exact", "cells", "pynndescent"]
 ENGINES: tuple[Engine, ...] = ("auto", "exact", "cells", "pynndescent")

@@ -14,8 +14,8 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.graph.partition import block_rows, index_dtype, largest_block, lists_cost
 from daskfs.graph.spec import TargetGraph
-from daskfs.kernels.moments import row_blocks
-from daskfs.kernels.targets import COMPARED_ENTRIES, SortedTargets
+from daskfs.kernels.neighbors.targets import COMPARED_ENTRIES, SortedTargets
+from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import Array, Cost
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout

@@ -11,8 +11,8 @@ from pydantic import (
     field_validator,
 )
 
-from daskfs.methods.registry import refuse_switch
-from daskfs.shown import CREDENTIALS_BELONG, has_credentials
+from daskfs.criteria.registry import refuse_switch
+from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
 
 
 class Block(BaseModel):

@@ -15,14 +15,14 @@ from pydantic import (
     model_validator,
 )
 
+from daskfs.criteria.laplacian import GraphChoice
+from daskfs.criteria.scaling_field import ScalingChoice
 from daskfs.execution.clusters.walltime import walltime_seconds
 from daskfs.graph.spec import Engine
 from daskfs.job.base import Block
 from daskfs.job.redundancy import RedundancyBlock
-from daskfs.methods.laplacian import GraphChoice
-from daskfs.methods.scaling import ScalingChoice
-from daskfs.places import place_to_write
-from daskfs.shown import CREDENTIALS_BELONG, has_credentials
+from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
+from daskfs.storage import place_to_write
 
 _BYTES = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*((?:[kmgt]i?)?)b?\s*", re.IGNORECASE)
 

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from daskfs.errors import JobError, nearest
 from daskfs.job.base import BlockType
-from daskfs.shown import masked
+from daskfs.redaction import masked
 
 
 class _Shown(reprlib.Repr):

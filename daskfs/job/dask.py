@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from daskfs.errors import nearest
-from daskfs.shown import CREDENTIALS_BELONG, has_credentials
+from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
 
 PARTS = ("array", "dataframe", "daskfs", "distributed", "jobqueue", "kubernetes", "optimization", "temporary-directory")
 """Of the configuration, that a job may say something of; which scheduler there is follows from its cluster."""

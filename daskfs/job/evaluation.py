@@ -12,7 +12,7 @@ from pydantic import (
     model_validator,
 )
 
-from daskfs.evaluation.modelspec import ModelSpec, make_model
+from daskfs.evaluation.models import ModelSpec, make_model
 from daskfs.job.base import Block
 from daskfs.job.methods import check_names, is_plain, with_parameters
 from daskfs.kernels.labels import Task

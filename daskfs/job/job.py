@@ -11,6 +11,8 @@ from pydantic import (
     field_validator,
 )
 
+from daskfs.criteria.laplacian import NeighborParameters
+from daskfs.criteria.registry import FILLED_IN, Method, criterion_named, make_method
 from daskfs.errors import JobError
 from daskfs.graph.spec import GraphSpec
 from daskfs.job.base import Block
@@ -22,9 +24,7 @@ from daskfs.job.keys import read_keys
 from daskfs.job.methods import MethodBlock, check_names, with_parameters
 from daskfs.job.storage import DESCRIPTION, StorageKeys, access_of
 from daskfs.kernels.labels import Task
-from daskfs.methods.laplacian import NeighborParameters
-from daskfs.methods.registry import FILLED_IN, Method, criterion_named, make_method
-from daskfs.places import Access
+from daskfs.storage import Access
 
 LABEL_BYTES = 200
 
@@ -101,7 +101,7 @@ class Job(Block):
         return methods
 
     def access(self) -> dict[str, Access]:
-        """Return how buckets are reached, as :func:`daskfs.places.reached_by` takes it."""
+        """Return how buckets are reached, as :func:`daskfs.storage.reached_by` takes it."""
         return access_of(self.storage)
 
     def grids(self) -> dict[str, tuple[str, dict[str, Any]]]:

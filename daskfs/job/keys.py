@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from daskfs.errors import InputError, JobError
-from daskfs.places import is_url, place
-from daskfs.shown import masked
+from daskfs.redaction import masked
+from daskfs.storage import is_url, place
 
 MAX_DEPTH = 50
 MAX_VALUES = 1_000_000

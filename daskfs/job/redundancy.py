@@ -15,7 +15,7 @@ from pydantic import (
 
 from daskfs.errors import JobError
 from daskfs.job.base import Block
-from daskfs.places import place
+from daskfs.storage import place
 
 
 class RedundancyBlock(Block):

@@ -9,7 +9,7 @@ from daskfs.job.job import Job
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of job files, with the method names and their parameters."""
-    from daskfs.methods.registry import criteria
+    from daskfs.criteria.registry import criteria
 
     schema = Job.model_json_schema()
     entries: list[dict[str, Any]] = [{"enum": list(criteria())}]

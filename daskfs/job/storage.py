@@ -10,8 +10,8 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from daskfs.errors import InputError
 from daskfs.job.base import Block
-from daskfs.places import SCHEMES, Access, ObjectPath, is_url, reached_by
-from daskfs.shown import CREDENTIALS_BELONG, has_credentials
+from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
+from daskfs.storage import SCHEMES, Access, ObjectPath, is_url, reached_by
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -75,7 +75,7 @@ DESCRIPTION = (
 
 
 def access_of(storage: Mapping[str, BucketBlock]) -> dict[str, Access]:
-    """Return the block as :func:`daskfs.places.configure` takes it."""
+    """Return the block as :func:`daskfs.storage.configure` takes it."""
     return {name: Access(bucket.endpoint, bucket.region, bucket.anonymous) for name, bucket in storage.items()}
 
 

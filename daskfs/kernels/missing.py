@@ -1,7 +1,7 @@
 """Missing values: NaN among the values of X, and the means that stand for them.
 
 Means are those of the values that are there, each row counting for one, and are rounded to the type of the data. They
-are added up along the tree of :mod:`daskfs.kernels.moments`, so that bits do not depend on how rows are cut.
+are added up along the tree of :mod:`daskfs.kernels.statistics.moments`, so that bits do not depend on how rows are cut.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.kernels.blocks import Block, is_sparse
-from daskfs.kernels.moments import cell_rows, merge_tree, row_blocks
+from daskfs.kernels.statistics.moments import cell_rows, merge_tree, row_blocks
 
 
 @dataclass(frozen=True)

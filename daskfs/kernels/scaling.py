@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 from daskfs.errors import nearest
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.moments import row_blocks, rows_at_once
+from daskfs.kernels.statistics.moments import row_blocks, rows_at_once
 
 Scaling: TypeAlias = str
 """A chain of steps, as :func:`scaling_text` writes it."""

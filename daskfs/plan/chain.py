@@ -11,24 +11,24 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from daskfs.criteria.distance_correlation.plan import plan_correlation
+from daskfs.criteria.plan import compiled_cost, plan_finish, plan_scores, slab_columns
+from daskfs.criteria.registry import Method
+from daskfs.criteria.rescaled_regression.plan import plan_rescaled
+from daskfs.criteria.row_partitions import weights_cost
+from daskfs.criteria.slab import graph_needs, method_to_json
+from daskfs.criteria.svmrfe.plan import plan_svm
 from daskfs.errors import JobError
 from daskfs.graph.edges import GIVEN
-from daskfs.graph.given import Graph
 from daskfs.graph.plan import plan_edges, plan_weights
+from daskfs.graph.precomputed import Graph
 from daskfs.graph.spec import Lists, Weighting
-from daskfs.kernels.correlationspec import CorrelationSpec
+from daskfs.kernels.distance_correlation.spec import CorrelationSpec
 from daskfs.kernels.scaling import without_zscore
-from daskfs.methods.registry import Method
 from daskfs.plan.given import plan_given, plan_streams
 from daskfs.plan.lists import check_pairwise, descent_cost, longest_given, plan_all_lists
 from daskfs.plan.transforms import asked_scalings
 from daskfs.ranking.plan import plan_combination, plan_redundancy
-from daskfs.scores.correlationplan import plan_correlation
-from daskfs.scores.plan import compiled_cost, plan_finish, plan_scores, slab_columns
-from daskfs.scores.rescaledplan import plan_rescaled
-from daskfs.scores.rowpasses import weights_cost
-from daskfs.scores.slab import graph_needs, method_to_json
-from daskfs.scores.svmplan import plan_svm
 from daskfs.stages.cost import DESCENT, PROCESS, WORD, Cost, Objects
 from daskfs.stages.kind import kind_of
 from daskfs.stages.stage import Stage

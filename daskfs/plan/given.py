@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from daskfs.criteria.registry import Method
 from daskfs.errors import JobError
 from daskfs.graph.edges import EDGES_SUMMARY_STAGE, GIVEN, GIVEN_BLOCK, given_edges
-from daskfs.graph.given import Graph, NeighborLists, WeightMatrix
-from daskfs.graph.givenstore import GIVEN_STAGE, edges_bytes, given_traffic
+from daskfs.graph.precomputed import Graph, NeighborLists, WeightMatrix
+from daskfs.graph.precomputed_stage import GIVEN_STAGE, edges_bytes, given_traffic
 from daskfs.graph.spec import GraphSpec
-from daskfs.methods.registry import Method
 from daskfs.stages.cost import WORD, Cost
 from daskfs.stages.stage import Stage
 

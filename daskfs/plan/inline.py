@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.graph.given import Graph
-from daskfs.graph.givenstore import store_graph
+from daskfs.criteria.distance_correlation.matrix import FeatureCorrelations, stored_feature_correlations
+from daskfs.criteria.registry import Method, check_labels
+from daskfs.graph.precomputed import Graph
+from daskfs.graph.precomputed_stage import store_graph
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.correlationspec import CorrelationSpec
+from daskfs.kernels.distance_correlation.spec import CorrelationSpec
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.missing import filled_by_means, has_missing, observed
-from daskfs.kernels.moments import tree_moments
 from daskfs.kernels.scaling import row_norms, row_sums
-from daskfs.methods.registry import Method, check_labels
+from daskfs.kernels.statistics.moments import tree_moments
 from daskfs.plan.chain import Chain, Data, check_missing
 from daskfs.plan.lists import (
     limited_lists,
@@ -29,13 +30,12 @@ from daskfs.plan.lists import (
 )
 from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.ranking.tables import method_scores
-from daskfs.scores.distances import FeatureCorrelations, stored_feature_correlations
 from daskfs.stages.stage import Plan, Stage, digest, fingerprinted
 from daskfs.store import layout
 from daskfs.store.context import Context, put_beside, put_labels
-from daskfs.store.finite import check_finite
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, TileInfo, Tiles
+from daskfs.store.value_checks import check_finite
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -216,7 +216,7 @@ def find_lists(
 def run_all(context: Context, stages: Sequence[Stage], client: Client | None) -> None:
     """Run all units of some stages: on a cluster, or in this process."""
     from daskfs.execution.pool import Pool
-    from daskfs.execution.waves import ignore_unit, pending_units, run_stages
+    from daskfs.execution.submission import ignore_unit, pending_units, run_stages
     from daskfs.stages.units import create_arrays
 
     stages = fingerprinted(stages, context.tiles.info.fingerprint)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
+from daskfs.criteria.registry import Method
 from daskfs.errors import InputError, JobError
 from daskfs.graph.engine import resolved
-from daskfs.graph.given import Graph, NeighborLists
 from daskfs.graph.plan import plan_lists
+from daskfs.graph.precomputed import Graph, NeighborLists
 from daskfs.graph.spec import GraphSpec, Lists, MixedGraph
 from daskfs.kernels.scaling import ends_with
-from daskfs.methods.registry import Method
 from daskfs.stages.cost import DESCENT, Cost, available_bytes
 from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape

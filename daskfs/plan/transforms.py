@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from daskfs.criteria.registry import Method
 from daskfs.graph.spec import GraphSpec, Lists, MixedGraph
 from daskfs.kernels.scaling import Scaling, ends_with, steps_of
-from daskfs.methods.registry import Method
 
 
 def asked_scalings(

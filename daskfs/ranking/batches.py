@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from daskfs.criteria.registry import Method
+from daskfs.criteria.slab import methods_from
 from daskfs.errors import InputError
 from daskfs.kernels.aggregate import combine_ranks, shared_ranks
-from daskfs.methods.registry import Method
 from daskfs.ranking.tables import DEFUSED, FORMULA, PARQUET, method_scores
-from daskfs.scores.slab import methods_from
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.methods.registry import Method
+from daskfs.criteria.registry import Method
 from daskfs.store import layout
 from daskfs.store.store import Store
 

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from daskfs.methods.registry import Method
+from daskfs.criteria.registry import Method
+from daskfs.criteria.slab import methods_from
 from daskfs.ranking.dropped import selectable
 from daskfs.ranking.tables import method_scores
-from daskfs.scores.slab import methods_from
 from daskfs.stages.cost import Cost, Fixed, MiB, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from daskfs.kernels.distance import DISTANCE_ROWS
+from daskfs.criteria.rrpc.candidates import check_candidates, plan_comoments
+from daskfs.criteria.rrpc.correlations import BINS_STAGE, binned_cost, stored_bins_cost
+from daskfs.kernels.distance_correlation.histograms import DISTANCE_ROWS
 from daskfs.ranking.batches import BATCH_TABLES_STAGE, COMBINE_STAGE
 from daskfs.ranking.redundancy import CANDIDATES_STAGE, FILTER_STAGE, PURPOSE
-from daskfs.scores.candidates import check_candidates, plan_comoments
-from daskfs.scores.correlations import BINS_STAGE, binned_cost, stored_bins_cost
 from daskfs.stages.cost import WORD, Cost, total
 from daskfs.stages.stage import Stage
 from daskfs.store import layout

@@ -8,12 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.errors import InputError, JobError, nearest
-from daskfs.kernels.distance import BINS, DISTANCE_ROWS, distance_correlations_with
-from daskfs.kernels.greedy import filter_redundant
-from daskfs.methods.registry import Method
-from daskfs.ranking.tables import method_scores
-from daskfs.scores.correlations import (
+from daskfs.criteria.registry import Method
+from daskfs.criteria.rrpc.correlations import (
     distance_weights,
     drawing_cost,
     fewer_candidates,
@@ -22,7 +18,11 @@ from daskfs.scores.correlations import (
     stored_comoments_cost,
     stored_correlations,
 )
-from daskfs.scores.slab import methods_from
+from daskfs.criteria.slab import methods_from
+from daskfs.errors import InputError, JobError, nearest
+from daskfs.kernels.distance_correlation.histograms import BINS, DISTANCE_ROWS, distance_correlations_with
+from daskfs.kernels.greedy import filter_redundant
+from daskfs.ranking.tables import method_scores
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout

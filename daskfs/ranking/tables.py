@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.methods.registry import Method
+from daskfs.criteria.registry import Method
+from daskfs.criteria.slab import methods_from
 from daskfs.ranking.dropped import dropped_features, selectable
-from daskfs.scores.slab import methods_from
 from daskfs.stages.cost import Cost, Fixed, MiB, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout

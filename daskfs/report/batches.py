@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from daskfs.criteria.registry import Method
+from daskfs.criteria.slab import methods_from
 from daskfs.kernels.aggregate import rank_agreement
-from daskfs.methods.registry import Method
 from daskfs.ranking.batches import batch_ranks
-from daskfs.report.cells import Cell
+from daskfs.report.table_cells import Cell
 from daskfs.report.values import (
     MISSING,
     format_count,
@@ -23,7 +24,6 @@ from daskfs.report.values import (
     plottable,
     sequence,
 )
-from daskfs.scores.slab import methods_from
 from daskfs.stages.stage import Plan
 from daskfs.store.store import Store
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from daskfs.report.comparisonview import comparison_page
+from daskfs.report.comparison_view import comparison_page
 from daskfs.report.plots import THEME
 from daskfs.report.values import mapping, plain
 from daskfs.report.view import page

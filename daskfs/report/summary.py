@@ -11,30 +11,30 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.execution.waves import recorded_units
+from daskfs.criteria.registry import Method, label_warnings
+from daskfs.criteria.rescaled_regression.passes import stored_solution
+from daskfs.criteria.slab import graph_needs, methods_from
+from daskfs.criteria.sselect.trade_off import stored_curve
+from daskfs.criteria.svmrfe.elimination import elimination_warnings, stored_elimination
+from daskfs.execution.submission import recorded_units
 from daskfs.graph.dominance import dominance_warnings
 from daskfs.graph.edges import EDGES_SUMMARY_STAGE, GIVEN, WEIGHTS_STAGE
-from daskfs.graph.grouped import BUILD_STAGE
 from daskfs.graph.mixed import mixed_graph
 from daskfs.graph.neighbors import NEIGHBORS_STAGE, is_exact_after_all
+from daskfs.graph.partitioned_search import BUILD_STAGE
 from daskfs.graph.spec import GraphSpec
 from daskfs.graph.target import TARGETS_STAGE
-from daskfs.methods.registry import Method, label_warnings
-from daskfs.places import Place, place
 from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.ranking.images import SCORE_IMAGES_STAGE, for_report, score_levels, selected_levels
 from daskfs.ranking.redundancy import FILTER_STAGE
 from daskfs.ranking.tables import method_scores
 from daskfs.report.batches import batch_summary, batch_warnings
-from daskfs.report.evaluationsummary import evaluation_cost, evaluation_summary, evaluation_warnings
+from daskfs.report.evaluation_summary import evaluation_cost, evaluation_summary, evaluation_warnings
 from daskfs.report.view import BETTER_SEARCH, LOW_RECALL
-from daskfs.scores.elimination import elimination_warnings, stored_elimination
-from daskfs.scores.rescaled import stored_solution
-from daskfs.scores.slab import graph_needs, methods_from
-from daskfs.scores.tradeoff import stored_curve
 from daskfs.sources.base import BESIDE
 from daskfs.sources.labels import classes_note
 from daskfs.stages.stage import Plan, Stage
+from daskfs.storage import Place, place
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.store import Store

@@ -10,10 +10,10 @@ from itertools import zip_longest
 from typing import Any
 
 from daskfs.report.batches import batch_view
-from daskfs.report.cells import Cell, Fact
-from daskfs.report.evaluationview import evaluation_contents, evaluation_view
-from daskfs.report.methodview import elimination_view, solution_view, trade_off_view
+from daskfs.report.evaluation_view import evaluation_contents, evaluation_view
+from daskfs.report.method_view import elimination_view, solution_view, trade_off_view
 from daskfs.report.plots import histogram, pixel_image, score_curve
+from daskfs.report.table_cells import Cell, Fact
 from daskfs.report.values import (
     MISSING,
     TIMES,

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from daskfs.criteria.registry import Method, check_labels
 from daskfs.errors import InputError, JobError
 from daskfs.graph.spec import GraphSpec
 from daskfs.job.blocks import DataBlock, OutputBlock, SelectBlock
 from daskfs.job.job import Job
 from daskfs.kernels.labels import Labels
-from daskfs.methods.registry import Method, check_labels
-from daskfs.places import place
 from daskfs.plan.lists import check_neighbors, needed_lists
 from daskfs.ranking.batches import check_batch_size
+from daskfs.storage import place
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.store import Store

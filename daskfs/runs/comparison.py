@@ -16,16 +16,16 @@ import numpy as np
 from pydantic import Field, PositiveInt
 
 from daskfs.errors import InputError, JobError, StoreError, nearest
-from daskfs.evaluation.modelspec import ModelSpec, Setting, metrics_of
+from daskfs.evaluation.models import ModelSpec, Setting, metrics_of
 from daskfs.evaluation.significance import alike, average_ranks, friedman, nemenyi, rank_table
 from daskfs.evaluation.tables import ColumnType, Table, read_table, write_table
 from daskfs.job.base import Block
 from daskfs.job.checks import checked
 from daskfs.job.job import LABEL_BYTES
 from daskfs.job.methods import check_names
-from daskfs.places import place, place_to_write, relative_name
-from daskfs.runs.rundir import locked, read_manifest
+from daskfs.runs.manifest import locked, read_manifest
 from daskfs.stages.stage import Plan
+from daskfs.storage import place, place_to_write, relative_name
 from daskfs.store import layout
 from daskfs.store.store import Store
 from daskfs.version import __version__

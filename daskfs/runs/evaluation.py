@@ -6,22 +6,22 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from daskfs.criteria.registry import Method, make_method
+from daskfs.criteria.slab import method_to_json
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.evaluation.plan import MAX_PARTS, Inside, plan_new_rankings, plan_tests_of_run, thinned_columns, used_shape
 from daskfs.evaluation.rows import sample_cost
 from daskfs.evaluation.selection import lists_cost, matrix_cost, twice
-from daskfs.graph.given import Graph, NeighborLists, WeightMatrix, run_entries
+from daskfs.graph.precomputed import Graph, NeighborLists, WeightMatrix, run_entries
 from daskfs.graph.spec import GraphSpec
 from daskfs.job.blocks import GraphBlock
 from daskfs.job.evaluation import EvaluateBlock
 from daskfs.job.job import Job
-from daskfs.methods.registry import Method, make_method
 from daskfs.plan.chain import Chain, Data
 from daskfs.plan.lists import descent_cost, needed_lists
 from daskfs.ranking.batches import within_batch
 from daskfs.runs.extent import Extent, describe_extent, extents, is_affordable
 from daskfs.runs.selection import wanted_filter
-from daskfs.scores.slab import method_to_json
 from daskfs.stages.cost import PROCESS, USABLE, Cost, Objects, fullest
 from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from daskfs.criteria.registry import Method
 from daskfs.graph.engine import TYPICAL_NEIGHBORS, cells_seconds, exact_seconds
 from daskfs.graph.spec import GraphSpec
 from daskfs.job.evaluation import EvaluateBlock
-from daskfs.methods.registry import Method
 from daskfs.store.tiles import Shape
 
 SHARE = 0.5

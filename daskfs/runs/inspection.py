@@ -9,14 +9,14 @@ import numpy as np
 
 from daskfs.job.blocks import DataBlock
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.columnhash import N_HASHES, column_hashes, describe_equal, first_equal
+from daskfs.kernels.statistics.column_hash import N_HASHES, column_hashes, describe_equal, first_equal
 from daskfs.runs.status import LISTED, describe_counts, describe_tiles
 from daskfs.runs.tiles import is_tile_store, source_spec
 from daskfs.sources import Source, open_source
 from daskfs.sources.base import BESIDE
-from daskfs.sources.beside import COLUMNS
 from daskfs.sources.labels import classes_note, encode_labels
-from daskfs.store.rownames import describe_row_names
+from daskfs.sources.sample_columns import COLUMNS
+from daskfs.store.row_names import describe_row_names
 from daskfs.store.tiles import Shape
 from daskfs.tiles.shapes import plan_shape
 

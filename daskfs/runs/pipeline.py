@@ -12,33 +12,33 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from daskfs.criteria.registry import check_labels
+from daskfs.criteria.slab import methods_from
 from daskfs.errors import DaskfsError, InputError, JobError, RunStoppedError, StoreError, WriteError
 from daskfs.evaluation.design import DESIGN_STAGE, check_folds, check_rows, sample_rows
 from daskfs.execution.cluster import ClusterSettings, granted_memory
-from daskfs.execution.connecting import connected
+from daskfs.execution.connection import connected
 from daskfs.execution.pool import Pool, pool_of
 from daskfs.execution.progress import OfSeveral, Progress, Silent
-from daskfs.execution.stopping import check_stopped, stoppable
-from daskfs.execution.waves import Report, pending_units, run_stages
-from daskfs.graph.grouped import BUILD_STAGE
+from daskfs.execution.signals import check_stopped, stoppable
+from daskfs.execution.submission import Report, pending_units, run_stages
+from daskfs.graph.partitioned_search import BUILD_STAGE
 from daskfs.job.blocks import DataBlock
 from daskfs.job.job import Job
 from daskfs.job.storage import reaching
-from daskfs.methods.registry import check_labels
-from daskfs.places import is_there, lies_in, place, place_to_write, remove
+from daskfs.redaction import masked
 from daskfs.runs.batches import batch_jobs, batch_url, find_batches
-from daskfs.runs.given import precomputed_path
-from daskfs.runs.mending import Tell, describe_arrays, has_pending, mended, naming, remove_lost, told_at_the_end
+from daskfs.runs.manifest import Lock, claimed, clear, file_facts, is_as_stated, locked, refuse_scored
 from daskfs.runs.plan import plan_run, replanned
-from daskfs.runs.rundir import Lock, claimed, clear, file_facts, is_as_stated, locked, refuse_scored
+from daskfs.runs.precomputed_graph import precomputed_path
+from daskfs.runs.repair import Tell, describe_arrays, has_pending, mended, naming, remove_lost, told_at_the_end
 from daskfs.runs.selection import listed_names
 from daskfs.runs.tiles import n_labelled, plan_tiles
-from daskfs.scores.slab import methods_from
-from daskfs.shown import masked
 from daskfs.stages.cost import limit_per_unit
 from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Plan, Stage, digest
 from daskfs.stages.units import create_arrays
+from daskfs.storage import is_there, lies_in, place, place_to_write, remove
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles, planned_tiles
 from daskfs.store.log import Log
@@ -476,7 +476,7 @@ def warm(client: Client, context: Context, plan: Plan) -> Iterator[None]:
 
     projected = all(isinstance(stage.parameters["graph"]["projection"], int) for stage in descends)
     sparse = context.tiles.shape.is_sparse and not projected
-    with warmed(client, "daskfs.graph.descent:compile_descent", sparse, "pynndescent"):
+    with warmed(client, "daskfs.graph.nndescent:compile_descent", sparse, "pynndescent"):
         yield
 
 

@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from daskfs.criteria.registry import Method
+from daskfs.criteria.slab import method_to_json
 from daskfs.errors import JobError
-from daskfs.graph.given import WeightMatrix
+from daskfs.graph.precomputed import WeightMatrix
 from daskfs.job.job import Job
 from daskfs.kernels.labels import Task
-from daskfs.methods.registry import Method
 from daskfs.plan.chain import Chain, Data, check_missing
 from daskfs.plan.given import check_given
 from daskfs.plan.lists import (
@@ -22,10 +23,9 @@ from daskfs.ranking.images import SCORE_IMAGES_STAGE
 from daskfs.ranking.tables import RANK_STAGE
 from daskfs.runs.batches import check_batches
 from daskfs.runs.evaluation import plan_evaluation
-from daskfs.runs.given import precomputed_graph
+from daskfs.runs.precomputed_graph import precomputed_graph
 from daskfs.runs.selection import selected_count, wanted_filter
 from daskfs.runs.tiles import plan_tiles
-from daskfs.scores.slab import method_to_json
 from daskfs.stages.cost import WORD, Cost, limit_per_unit
 from daskfs.stages.stage import Plan, Stage, digest, fingerprinted
 from daskfs.store.tiles import Shape

@@ -7,10 +7,10 @@ from typing import Any
 
 from daskfs.errors import JobError
 from daskfs.job.job import Job
-from daskfs.places import place
 from daskfs.ranking.redundancy import check_counts, numbered_choice
 from daskfs.runs.tiles import source_spec
 from daskfs.sources import open_source
+from daskfs.storage import place
 from daskfs.store import layout
 from daskfs.store.store import Store
 from daskfs.tiles.plan import TilePlan

@@ -9,28 +9,28 @@ from typing import Any
 
 import numpy as np
 
+from daskfs.criteria.slab import methods_from
+from daskfs.criteria.svmrfe.elimination import SVM_TABLES_STAGE, svm_parameters
 from daskfs.errors import StoreError
 from daskfs.execution.cluster import ClusterSettings, granted_memory
-from daskfs.execution.waves import ended_rounds, pending_units, rounds_done
+from daskfs.execution.submission import ended_rounds, pending_units, rounds_done
 from daskfs.graph.mixed import MIXED_STAGE
 from daskfs.graph.target import TARGETS_STAGE
 from daskfs.job.job import Job
 from daskfs.job.storage import reaching
-from daskfs.kernels.columnhash import describe_equal
-from daskfs.places import Place, place
+from daskfs.kernels.statistics.column_hash import describe_equal
 from daskfs.runs.batches import batch_jobs, find_batches
+from daskfs.runs.manifest import batch_runs, file_facts, read_manifest, refuse_foreign
 from daskfs.runs.plan import plan_run, replanned
-from daskfs.runs.rundir import batch_runs, file_facts, read_manifest, refuse_foreign
 from daskfs.runs.selection import listed_names
 from daskfs.runs.tiles import plan_tiles
-from daskfs.scores.elimination import SVM_TABLES_STAGE, svm_parameters
-from daskfs.scores.slab import methods_from
 from daskfs.sources.base import BESIDE
 from daskfs.sources.labels import classes_note
 from daskfs.stages.cost import limit_per_unit
 from daskfs.stages.kind import kind_of
 from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Plan, Stage
+from daskfs.storage import Place, place
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.store import Store

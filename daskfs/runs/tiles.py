@@ -14,7 +14,6 @@ import numpy as np
 
 from daskfs.errors import JobError
 from daskfs.job.blocks import DataBlock
-from daskfs.places import is_url, place
 from daskfs.sources import Source, SourceSpec
 from daskfs.sources.base import BESIDE
 from daskfs.sources.checks import is_generated, unreadable
@@ -23,10 +22,11 @@ from daskfs.sources.state import source_state
 from daskfs.stages.stage import (
     digest,
 )
+from daskfs.storage import is_url, place
 from daskfs.store import layout
 from daskfs.store.context import open_tiles
-from daskfs.store.part import open_part_or_source, part_spec
 from daskfs.store.store import Store
+from daskfs.store.subset import open_part_or_source, part_spec
 from daskfs.store.tiles import Shape, TileInfo, read_tile_info
 from daskfs.tiles.plan import TilePlan, plan_ingest
 from daskfs.tiles.shapes import plan_shape, serves_in_place

@@ -19,12 +19,16 @@ import numpy as np
 
 from daskfs.errors import DamagedError, InputError, StoreError
 from daskfs.execution.progress import Progress, Silent
-from daskfs.execution.waves import inputs_of, pending_units, recorded_units
-from daskfs.graph.givenstore import GIVEN_STAGE
+from daskfs.execution.submission import inputs_of, pending_units, recorded_units
+from daskfs.graph.precomputed_stage import GIVEN_STAGE
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.moments import tree_moments
 from daskfs.kernels.scaling import row_norms
-from daskfs.places import (
+from daskfs.kernels.statistics.moments import tree_moments
+from daskfs.runs.manifest import batch_runs, is_as_stated, is_in_use, locked, read_manifest
+from daskfs.sources.state import changed_file
+from daskfs.stages.stage import Plan, Stage
+from daskfs.stages.units import ArrayPlan, shared_arrays
+from daskfs.storage import (
     ObjectPath,
     Place,
     at_once,
@@ -36,11 +40,7 @@ from daskfs.places import (
     place,
     remove_file,
 )
-from daskfs.places.clients import asked
-from daskfs.runs.rundir import batch_runs, is_as_stated, is_in_use, locked, read_manifest
-from daskfs.sources.state import changed_file
-from daskfs.stages.stage import Plan, Stage
-from daskfs.stages.units import ArrayPlan, shared_arrays
+from daskfs.storage.clients import asked
 from daskfs.store import layout
 from daskfs.store.arrays import CHECKSUM_BYTES, METADATA, open_zarr
 from daskfs.store.context import Context, open_tiles
@@ -48,7 +48,7 @@ from daskfs.store.ledger import Ledger
 from daskfs.store.seals import hashed
 from daskfs.store.store import Store
 from daskfs.store.tiles import read_tile_info
-from daskfs.store.writing import writing
+from daskfs.store.write_errors import writing
 from daskfs.tiles.ingest import spec_from
 from daskfs.tiles.plan import TilePlan
 
@@ -304,7 +304,7 @@ class _Check:
             tell(place(changed), f"the source {text}; a run that is not finished, or damaged, cannot go on with it")
 
     def _given(self, plan: Plan) -> None:
-        from daskfs.graph.givenfiles import open_graph
+        from daskfs.graph.precomputed_files import open_graph
 
         for stage in (stage for stage in plan.stages if stage.is_of(GIVEN_STAGE)):
             path = place(stage.parameters["path"])

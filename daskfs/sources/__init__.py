@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from daskfs import hdf5
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
-from daskfs.places import Place, place
+from daskfs.sources import hdf5
 from daskfs.sources.base import Source, SourceInfo, SourceSpec
 from daskfs.sources.checks import check_spec, unreadable
-from daskfs.sources.parts import COMPRESSED, TABLE_ENDINGS, find_parts, is_pattern
+from daskfs.sources.multifile import COMPRESSED, TABLE_ENDINGS, find_parts, is_pattern
+from daskfs.storage import Place, place
 
 __all__ = ["Block", "Source", "SourceInfo", "SourceSpec", "open_source"]
 
@@ -100,7 +100,7 @@ def _open_file(spec: SourceSpec, path: Place, suffix: str) -> Source:
 
 
 def _open_directory(spec: SourceSpec, path: Place) -> Source:
-    from daskfs.sources.zarrarray import read_metadata
+    from daskfs.sources.zarr_array import read_metadata
 
     if read_metadata(path) is not None:
         from daskfs.sources.layouts import open_zarr

@@ -65,7 +65,7 @@ class SourceSpec:
     unlabeled
         The label that means an unlabeled row, as :func:`daskfs.sources.labels.encode_labels` takes it.
     columns
-        Of a tile store, the columns that are features here, as :mod:`daskfs.store.part` writes them; no user does.
+        Of a tile store, the columns that are features here, as :mod:`daskfs.store.subset` writes them; no user does.
     """
 
     source: str
@@ -132,5 +132,5 @@ class Source(Protocol):
         ...
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return what the rows are called, as :meth:`daskfs.sources.rownames.RowNames.read` does; None for nothing."""
+        """Return what the rows are called, as :meth:`daskfs.sources.row_names.RowNames.read` does; None for nothing."""
         ...

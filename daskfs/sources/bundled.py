@@ -10,10 +10,10 @@ import numpy as np
 from daskfs.errors import InputError, nearest
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.beside import Beside
 from daskfs.sources.checks import block_dtype, check_range, check_shape, listed, refuse_options
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
-from daskfs.sources.rownames import RowNames
+from daskfs.sources.row_names import RowNames
+from daskfs.sources.sample_columns import Beside
 
 SCHEME = "sklearn:"
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")

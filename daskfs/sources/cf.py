@@ -14,7 +14,7 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.sources.checks import listed
 from daskfs.sources.matrices import Array
-from daskfs.sources.zarrarray import ZarrMember
+from daskfs.sources.zarr_array import ZarrMember
 
 NOT_DECODED = ("_Unsigned",)
 FILLS = ("_FillValue", "missing_value")

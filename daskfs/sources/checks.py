@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError, nearest
-from daskfs.places import SCHEMES, Place, is_url
-from daskfs.shown import CREDENTIALS_BELONG, has_credentials
+from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
 from daskfs.sources.base import SourceSpec
+from daskfs.storage import SCHEMES, Place, is_url
 
 LISTED_NAMES = 20
 

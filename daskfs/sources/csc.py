@@ -18,9 +18,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
-from daskfs.places import fill_from
 from daskfs.sources.checks import block_dtype
 from daskfs.sources.csr import Part, canonical, check_parts
+from daskfs.storage import fill_from
 
 BUCKET_BYTES = 16 << 20
 """Of the entries of rows that go together."""

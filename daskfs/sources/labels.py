@@ -11,9 +11,9 @@ import numpy as np
 
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.kernels.labels import Labels
-from daskfs.places import Place
 from daskfs.sources.checks import check_label_column, check_label_count, listed, unknown_name
 from daskfs.sources.paths import split_reference
+from daskfs.storage import Place
 
 TASKS = ("auto", "classification", "regression")
 AUTO, NONE = "auto", "none"
@@ -50,7 +50,7 @@ def read_labels_file(ref: str, n_samples: int, what: str = "labels") -> np.ndarr
     elif member is not None:
         raise InputError(f"{path} has no members, so {ref!r} means nothing.")
     elif suffix == ".npy":
-        from daskfs.sources.npyfile import NpyFile, whole_file
+        from daskfs.sources.npy_file import NpyFile, whole_file
 
         values = NpyFile(whole_file(path), str(path)).read_all()
     elif suffix == ".txt":
@@ -77,7 +77,7 @@ def _from_npz(path: Place, member: str | None, n_samples: int) -> np.ndarray:
 
 
 def _from_table(path: Place, column: str | None, n_samples: int) -> np.ndarray:
-    from daskfs.sources.csvtable import CsvTable
+    from daskfs.sources.csv_table import CsvTable
 
     table = CsvTable(path)
     columns = table.layout.columns

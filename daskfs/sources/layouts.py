@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from daskfs.errors import InputError
-from daskfs.places import Place
-from daskfs.sources.anndatalayout import anndata_contents, is_anndata
+from daskfs.sources.anndata_layout import anndata_contents, is_anndata
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import refuse_options
-from daskfs.sources.hdf5folder import Hdf5Folder
-from daskfs.sources.members import MemberSource
+from daskfs.sources.group_source import MemberSource
+from daskfs.sources.hdf5_folder import Hdf5Folder
 from daskfs.sources.tenx import find_tenx, tenx_contents
 from daskfs.sources.variables import variable_contents
-from daskfs.sources.zarrarray import ZarrFolder
+from daskfs.sources.zarr_array import ZarrFolder
+from daskfs.storage import Place
 
 ANNDATA_ENDING = ".h5ad"
 NETCDF_ENDINGS = (".nc", ".nc4")

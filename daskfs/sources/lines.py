@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.places import Place, blocks_ahead, reading
+from daskfs.storage import Place, blocks_ahead, reading
 
 NEWLINE = ord("\n")
 LONGEST_LINE = 1 << 28

@@ -11,10 +11,10 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
-from daskfs.places import Place
 from daskfs.sources.checks import block_dtype, check_shape, listed
 from daskfs.sources.csc import CscRows
 from daskfs.sources.csr import CSR_PARTS, CsrParts, Part
+from daskfs.storage import Place
 
 READ_BYTES = 4 << 20
 """Rows are read and converted so many bytes at a time, or a chunk at a time where that is more."""

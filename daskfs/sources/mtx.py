@@ -12,15 +12,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.kernels.blocks import Block
-from daskfs.places import Place
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.beside import Beside
 from daskfs.sources.checks import check_range, check_shape, file_identity, refuse_options
 from daskfs.sources.csr import canonical
 from daskfs.sources.lines import read_range
-from daskfs.sources.mtxscan import parse, scan
+from daskfs.sources.mtx_scan import parse, scan
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
-from daskfs.sources.rownames import RowNames
+from daskfs.sources.row_names import RowNames
+from daskfs.sources.sample_columns import Beside
+from daskfs.storage import Place
 
 
 class MtxSource:

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from daskfs.kernels.blocks import Block
-from daskfs.places import Place
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.beside import Beside
 from daskfs.sources.checks import (
     block_dtype,
     check_range,
@@ -18,9 +16,11 @@ from daskfs.sources.checks import (
     refuse_options,
     unknown_name,
 )
-from daskfs.sources.npyfile import NpyFile, whole_file
+from daskfs.sources.npy_file import NpyFile, whole_file
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
-from daskfs.sources.rownames import RowNames
+from daskfs.sources.row_names import RowNames
+from daskfs.sources.sample_columns import Beside
+from daskfs.storage import Place
 
 PAGE_BYTES = 4096
 

@@ -8,17 +8,17 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
-from daskfs.places import Place
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.beside import Beside
 from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, listed, refuse_options
 from daskfs.sources.csc import CscRows
 from daskfs.sources.csr import CSR_PARTS, CsrParts
 from daskfs.sources.npy import cheap_rows
-from daskfs.sources.npyfile import NpyFile
+from daskfs.sources.npy_file import NpyFile
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
-from daskfs.sources.rownames import RowNames, parts_of_array
+from daskfs.sources.row_names import RowNames, parts_of_array
+from daskfs.sources.sample_columns import Beside
 from daskfs.sources.zipped import NpzFile
+from daskfs.storage import Place
 
 
 class NpzSource:

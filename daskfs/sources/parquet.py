@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.places import ObjectPath, Place
 from daskfs.sources.checks import block_dtype, first_line
+from daskfs.storage import ObjectPath, Place
 
 FOOTERS_KEPT = 4
 BATCH_BYTES = 8 << 20

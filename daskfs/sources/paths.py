@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daskfs.places import ObjectPath, Place, place
+from daskfs.storage import ObjectPath, Place, place
 
 
 def split_reference(reference: str) -> tuple[Place, str | None] | None:

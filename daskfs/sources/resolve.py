@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskfs.errors import InputError, nearest
-from daskfs.places import SCHEMES, Place, is_url
 from daskfs.sources.base import BESIDE, SourceSpec
 from daskfs.sources.checks import check_label_column, check_label_count, listed, unknown_name
 from daskfs.sources.labels import read_labels_file
 from daskfs.sources.paths import split_reference
+from daskfs.storage import SCHEMES, Place, is_url
 
 TENX_NAMES = ("features.tsv", "genes.tsv")
 MemberReader = Callable[[str], np.ndarray]

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from daskfs.errors import InputError
-from daskfs.places import is_url, place
 from daskfs.sources.base import BESIDE, Source, SourceSpec
 from daskfs.sources.checks import file_identity
-from daskfs.sources.parts import KIND as PARTS
-from daskfs.sources.parts import find_parts
+from daskfs.sources.multifile import KIND as PARTS
+from daskfs.sources.multifile import find_parts
 from daskfs.sources.paths import split_reference
+from daskfs.storage import is_url, place
 
 ZARR = "zarr"
 TILES = "tiles"
@@ -91,7 +91,7 @@ def _identity_now(spec: SourceSpec, planned: Mapping[str, Any], source: Source |
         return planned if source is None else source.identity_now()  # type: ignore[attr-defined]
     if planned["kind"] == ZARR:
         from daskfs.sources import open_source
-        from daskfs.sources.members import MemberSource
+        from daskfs.sources.group_source import MemberSource
 
         opened = source if source is not None else open_source(spec)
         assert isinstance(opened, MemberSource)

@@ -14,15 +14,15 @@ import scipy.sparse as sp
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
-from daskfs.places import Place
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.beside import Beside
 from daskfs.sources.checks import check_range, check_shape, file_identity, first_line, refuse_options
 from daskfs.sources.labels import AUTO
 from daskfs.sources.lines import read_range
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
-from daskfs.sources.rownames import RowNames
-from daskfs.sources.svmscan import scan
+from daskfs.sources.row_names import RowNames
+from daskfs.sources.sample_columns import Beside
+from daskfs.sources.svmlight_scan import scan
+from daskfs.storage import Place
 
 TARGET, GROUPS = "target", "qid"
 

@@ -11,12 +11,12 @@ import scipy.sparse as sp
 from daskfs.errors import InputError, nearest
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.beside import Beside
 from daskfs.sources.checks import check_range, listed, refuse_options
-from daskfs.sources.models import BLOCK_ROWS, LowRank, Mixture, Model, Nonlinear, SparseCounts
 from daskfs.sources.parameters import parse_parameters
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
-from daskfs.sources.rownames import RowNames
+from daskfs.sources.row_names import RowNames
+from daskfs.sources.sample_columns import Beside
+from daskfs.sources.synthetic_models import BLOCK_ROWS, LowRank, Mixture, Model, Nonlinear, SparseCounts
 
 SCHEME = "synthetic:"
 MODELS: dict[str, type[Mixture] | type[LowRank] | type[SparseCounts] | type[Nonlinear]] = {

@@ -10,16 +10,16 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
-from daskfs.places import ObjectPath, Place
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.beside import Beside
 from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, refuse_options
 from daskfs.sources.columns import arrow_to_labels, arrow_to_names, text_to_labels
-from daskfs.sources.csvtable import CsvTable
+from daskfs.sources.csv_table import CsvTable
+from daskfs.sources.multifile import Parts
 from daskfs.sources.parquet import ParquetTable
-from daskfs.sources.parts import Parts
 from daskfs.sources.resolve import resolve_columns, resolve_feature_names, resolve_labels
-from daskfs.sources.rownames import RowNames
+from daskfs.sources.row_names import RowNames
+from daskfs.sources.sample_columns import Beside
+from daskfs.storage import ObjectPath, Place
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 OPENED_AT_ONCE = 8

@@ -10,8 +10,8 @@ from daskfs.errors import InputError
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import check_shape, listed, unknown_name
 from daskfs.sources.csr import CSR_PARTS, CsrParts
+from daskfs.sources.group_source import Columns, Contents
 from daskfs.sources.matrices import Array, Folder, parts_of
-from daskfs.sources.members import Columns, Contents
 
 BARCODES = "barcodes"
 NAMES = {"features/name": "features/id", "gene_names": "genes"}

@@ -12,9 +12,9 @@ from daskfs.errors import InputError, nearest
 from daskfs.sources.base import BESIDE, SourceSpec
 from daskfs.sources.cf import decoding
 from daskfs.sources.checks import listed, unknown_name
+from daskfs.sources.group_source import Columns, Contents
 from daskfs.sources.matrices import Array, DenseMatrix, Folder, Matrix, is_sparse_group, parts_of, sparse_matrix
-from daskfs.sources.members import Columns, Contents
-from daskfs.sources.zarrarray import in_place
+from daskfs.sources.zarr_array import in_place
 
 
 def variable_contents(spec: SourceSpec, folder: Folder) -> Contents:

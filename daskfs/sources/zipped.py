@@ -14,9 +14,9 @@ from functools import lru_cache, partial
 from typing import IO
 
 from daskfs.errors import InputError
-from daskfs.places import Fill, ObjectPath, Place, fill_from, zip_archive
 from daskfs.sources.checks import first_line, unknown_name
-from daskfs.sources.npyfile import BUFFER_BYTES, FileRange, Location, NpyFile
+from daskfs.sources.npy_file import BUFFER_BYTES, FileRange, Location, NpyFile
+from daskfs.storage import Fill, ObjectPath, Place, fill_from, zip_archive
 
 # What precedes a member's name and extra field in the file; the last two numbers are the lengths of these.
 LOCAL_HEADER = struct.Struct("<4s22xHH")

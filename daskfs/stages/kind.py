@@ -11,16 +11,19 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from daskfs.errors import StoreError
 from daskfs.stages.cost import Cost
 from daskfs.store.context import Context, UnitFunction
 
-FOLDERS = ("evaluation", "graph", "ranking", "scores", "tiles")
+FOLDERS = ("criteria", "evaluation", "graph", "ranking", "tiles")
 """Folders of the package that define stages."""
+FORMER_FOLDERS = ("scores",)
+"""Folders that did, as plans of earlier versions name them."""
 SUFFIX = "_STAGE"
-REFERENCE = re.compile(rf"(daskfs\.(?:{'|'.join(FOLDERS)})(?:\.[a-z_]+)+):([A-Z_]+){SUFFIX}")
+REFERENCE = re.compile(rf"(daskfs\.(?:{'|'.join(FOLDERS + FORMER_FOLDERS)})(?:\.[a-z_]+)+):([A-Z_]+){SUFFIX}")
 
 
 @dataclass(frozen=True)
@@ -106,9 +109,24 @@ def all_kinds() -> Iterator[StageKind]:
 
 
 def reference_of(name: str) -> str:
-    """Return the reference of a kind by its name, as plans of daskfs 0.1 have it; :class:`StoreError` for no kind."""
+    """Return the reference of a kind by its name; :class:`StoreError` for no kind."""
     for kind in all_kinds():
         if kind.name == name:
             return kind.reference
     msg = f"a stage runs {name!r}, which this daskfs does not have"
     raise StoreError(msg)
+
+
+def current_reference(reference: str) -> str:
+    """Return a reference from a plan of any daskfs: kinds keep their names where their modules move."""
+    match = REFERENCE.fullmatch(reference)
+    if match and not _is_module(match[1]):
+        return reference_of(name_of(reference))
+    return reference
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # of the folder
+        return False

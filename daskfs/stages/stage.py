@@ -14,7 +14,7 @@ from typing import Any
 
 from daskfs.errors import StoreError
 from daskfs.stages.cost import Cost, Held, held_from, total
-from daskfs.stages.kind import StageKind, name_of, reference_of
+from daskfs.stages.kind import StageKind, current_reference, name_of, reference_of
 from daskfs.store import layout
 from daskfs.store.records import is_inside
 
@@ -134,7 +134,7 @@ def stages_from(raw: Sequence[Mapping[str, Any]]) -> tuple[Stage, ...]:
 
 def _with_kind(raw: Mapping[str, Any]) -> dict[str, Any]:
     if "function" not in raw:
-        return dict(raw)
+        return {**raw, "kind": current_reference(raw["kind"])}
     return {**{key: value for key, value in raw.items() if key != "function"}, "kind": reference_of(raw["function"])}
 
 

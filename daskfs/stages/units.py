@@ -12,13 +12,13 @@ from functools import lru_cache
 from typing import Any
 
 from daskfs.errors import DaskfsError, PassingError, StoreError, UnitError
-from daskfs.places import AccessRows, Place, place, take_over
 from daskfs.stages.cost import MiB
 from daskfs.stages.kind import kind_of
 from daskfs.stages.memory import peak_bytes, release_freed, reset_peak
 from daskfs.stages.processors import computed_by
 from daskfs.stages.requirements import Versions, check_room, check_versions
 from daskfs.stages.stage import Plan, Stage
+from daskfs.storage import AccessRows, Place, place, take_over
 from daskfs.store import layout
 from daskfs.store.arrays import counted_bytes
 from daskfs.store.context import Context, UnitFunction

@@ -22,11 +22,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from daskfs.errors import DamagedError, InputError, StoreError
-from daskfs.places import ObjectPath, Place, each, errors_of, is_there, look_again, name_below, read_buffer
-from daskfs.places.clients import client_of
-from daskfs.sources.zarrarray import open_array
-from daskfs.sources.zarrcodecs import check_document
-from daskfs.store.writing import try_to_remove, writing
+from daskfs.sources.zarr_array import open_array
+from daskfs.sources.zarr_codecs import check_document
+from daskfs.storage import ObjectPath, Place, each, errors_of, is_there, look_again, name_below, read_buffer
+from daskfs.storage.clients import client_of
+from daskfs.store.write_errors import try_to_remove, writing
 
 DECODE_ERRORS = (ValueError, RuntimeError, OSError, EOFError, zlib.error)
 """What Zarr and its codecs raise for a damaged chunk."""

@@ -9,10 +9,10 @@ import numpy as np
 
 from daskfs.errors import StoreError
 from daskfs.kernels.labels import Labels
-from daskfs.places import lies_in, place
-from daskfs.sources.beside import COLUMNS, as_stored
+from daskfs.sources.sample_columns import COLUMNS, as_stored
+from daskfs.storage import lies_in, place
 from daskfs.store import layout
-from daskfs.store.holdings import Holdings
+from daskfs.store.process_cache import Holdings
 from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles, read_tile_info
 

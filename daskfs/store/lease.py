@@ -21,7 +21,7 @@ from typing import Any
 import dask
 
 from daskfs.errors import StoreError
-from daskfs.places import ObjectPath, Tag
+from daskfs.storage import ObjectPath, Tag
 
 LEASE_KEY = "daskfs.lease-seconds"
 """Of Dask's configuration: how long a lock that is not renewed holds."""

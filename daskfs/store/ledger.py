@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import DamagedError, StoreError
-from daskfs.places import ObjectPath, Place, each, look_again, put, put_first, read_buffer, remove, says_nothing, sizes
+from daskfs.storage import ObjectPath, Place, each, look_again, put, put_first, read_buffer, remove, says_nothing, sizes
 from daskfs.store import layout
 from daskfs.store.arrays import MADE_AGAIN
 from daskfs.store.records import EPOCH_DIGITS, Record, decode, encode, epoch_of, lines_of, place_of
 from daskfs.store.seals import ENTRY, ROUND, Seal, Sealed, hashed, merged, seal_of
-from daskfs.store.writing import writing
+from daskfs.store.write_errors import writing
 
 TOGETHER = 256
 """Records of a stage that lie in files of their own, at most, before the driver puts them into one."""

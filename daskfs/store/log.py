@@ -6,8 +6,8 @@ import os
 import time
 from pathlib import Path
 
-from daskfs.places import Place, put
-from daskfs.store.writing import writing
+from daskfs.storage import Place, put
+from daskfs.store.write_errors import writing
 
 GROWTH = 0.1
 """Share by which the log of a store grows before it is put again."""

@@ -20,7 +20,7 @@ from typing import IO, Any
 import numpy as np
 
 from daskfs.errors import DamagedError, StoreError
-from daskfs.places import Place, each, files_below, open_whole, put, remove
+from daskfs.storage import Place, each, files_below, open_whole, put, remove
 from daskfs.store.arrays import (
     MADE_AGAIN,
     METADATA,
@@ -35,7 +35,7 @@ from daskfs.store.arrays import (
     zarr_document,
 )
 from daskfs.store.ledger import Ledger
-from daskfs.store.writing import try_to_remove, writing
+from daskfs.store.write_errors import try_to_remove, writing
 
 DELETE_ATTEMPTS = 5
 MAX_OPENED = 4096
@@ -157,7 +157,7 @@ class Store:
 
     def read_each(self, parts: Iterable[tuple[str, Any]], part_bytes: int = 1) -> Iterator[np.ndarray]:
         """Yield what selections of arrays hold, in their order; in an object store, while those that follow are read,
-        as many as `part_bytes` of each allow (:func:`daskfs.places.each`).
+        as many as `part_bytes` of each allow (:func:`daskfs.storage.each`).
         """
 
         inputs = self.ledger.entered

@@ -16,12 +16,12 @@ from daskfs.errors import StoreError
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels, Task
 from daskfs.kernels.missing import fill_missing
-from daskfs.kernels.moments import row_blocks
 from daskfs.kernels.scaling import RowScale, Scaling, ends_with, row_norms, scale_rows, steps_of
-from daskfs.places import place
+from daskfs.kernels.statistics.moments import row_blocks
+from daskfs.storage import place
 from daskfs.store import layout
 from daskfs.store.arrays import Array, ChunkedArray, open_foreign
-from daskfs.store.scales import Scales
+from daskfs.store.scaling_statistics import Scales
 from daskfs.store.store import Store
 
 PANEL_WIDTH = 64

@@ -17,10 +17,10 @@ import scipy.sparse as sp
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block, is_sparse
-from daskfs.kernels.columnhash import N_HASHES, column_hashes, first_equal
 from daskfs.kernels.missing import observed
-from daskfs.kernels.moments import Moments, common_count, merge_tree, row_blocks, tree_moments
 from daskfs.kernels.scaling import median_sum, row_norms, row_sums
+from daskfs.kernels.statistics.column_hash import N_HASHES, column_hashes, first_equal
+from daskfs.kernels.statistics.moments import Moments, common_count, merge_tree, row_blocks, tree_moments
 from daskfs.sources import Source, SourceSpec
 from daskfs.sources.base import BESIDE
 from daskfs.sources.labels import encode_labels
@@ -29,11 +29,11 @@ from daskfs.stages.cost import PROCESS, Array, Cost, Fixed, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context, put_beside, put_labels
-from daskfs.store.finite import LISTED, check_finite
-from daskfs.store.part import open_part_or_source
-from daskfs.store.rownames import STRETCH_BYTES, put_row_names
+from daskfs.store.row_names import STRETCH_BYTES, put_row_names
 from daskfs.store.store import Store
+from daskfs.store.subset import open_part_or_source
 from daskfs.store.tiles import Shape, TileInfo, sparse_chunk, write_sample
+from daskfs.store.value_checks import LISTED, check_finite
 from daskfs.tiles.shapes import REORDERED_COPIES, band_cost, conversion_cost, tile_cost
 
 REMEDY = ", or set data.missing to mean or pairwise where they are missing"

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from daskfs.kernels.columnhash import N_HASHES
 from daskfs.kernels.labels import Task
+from daskfs.kernels.statistics.column_hash import N_HASHES
 from daskfs.sources.base import BESIDE
 from daskfs.stages.cost import WORD
 from daskfs.stages.stage import Stage, fingerprinted, stages_from
 from daskfs.store import layout
 from daskfs.store.tiles import Shape, sample_rows
-from daskfs.tiles.filling import FACTS_STAGE, FILL_STAGE
+from daskfs.tiles.imputation import FACTS_STAGE, FILL_STAGE
 from daskfs.tiles.ingest import COLUMNS_STAGE, INGEST_STAGE, LABELS_STAGE
 from daskfs.tiles.shapes import chunk_bytes, fill_bytes, row_bytes
 

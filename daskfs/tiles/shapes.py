@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from daskfs.kernels.moments import ROW_BLOCK
+from daskfs.kernels.statistics.moments import ROW_BLOCK
 from daskfs.stages.cost import HALF_WORD, PROCESS_BYTES, USABLE, WORD, Array, Cost, Held, MiB, Objects, total
 from daskfs.store.tiles import Shape, sparse_chunk
 

@@ -15,8 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.moments import Moments, cell_rows, common_count, merge_tree, row_blocks, tree_moments
 from daskfs.kernels.scaling import Scaling, ends_with, row_norms, scale_rows, steps_of
+from daskfs.kernels.statistics.moments import Moments, cell_rows, common_count, merge_tree, row_blocks, tree_moments
 from daskfs.stages.cost import PROCESS, WORD, Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 import daskfs.estimators.opening
 from daskfs import distance_correlation_matrix
+from daskfs.criteria.distance_correlation.matrix import FeatureCorrelations
 from daskfs.errors import MemoryPlanError
-from daskfs.kernels.correlationspec import CorrelationSpec
+from daskfs.kernels.distance_correlation.spec import CorrelationSpec
 from daskfs.plan.inline import find_correlations, memory_context
-from daskfs.scores.distances import FeatureCorrelations
 from tests.optional import pandas as pd
 from tests.reference import distance as reference
 

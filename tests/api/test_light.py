@@ -60,7 +60,7 @@ JOBS = [
     "daskfs.runs.comparison",
     "daskfs.export.api",
     "daskfs.runs.pipeline",
-    "daskfs.runs.study",
+    "daskfs.runs.benchmark",
     "daskfs.runs.verification",
 ]
 """Modules whose examples run whole jobs."""

@@ -45,7 +45,7 @@ from daskfs import (
     VarianceScore,
     knn_graph,
 )
-from daskfs.methods.registry import criteria
+from daskfs.criteria.registry import criteria
 from tests.api.checks import passes_checks
 from tests.cases import case
 from tests.optional import dask_dataframe as dd

@@ -20,7 +20,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from daskfs import distance_correlation_matrix
-from daskfs.kernels.correlationspec import MATRIX_FREE_ROWS, CorrelationSpec
+from daskfs.kernels.distance_correlation.spec import MATRIX_FREE_ROWS, CorrelationSpec
 from daskfs.plan.inline import find_correlations, memory_context
 from tests.benchmarks.main_job import show
 

@@ -19,16 +19,16 @@ from typing import Any
 
 from distributed.security import Security
 
+from daskfs.criteria import slab
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.connecting import connected
+from daskfs.execution.connection import connected
 from daskfs.execution.pool import pool_of
-from daskfs.execution.waves import run_stage
+from daskfs.execution.submission import run_stage
 from daskfs.job.job import make_job
-from daskfs.places import place
 from daskfs.runs.pipeline import run_job
-from daskfs.scores import slab
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Plan, Stage
+from daskfs.storage import place
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -43,7 +43,7 @@ def do_nothing(context: Context, parameters: Mapping[str, Any], unit: int) -> No
     del context, parameters, unit
 
 
-KIND = StageKind(TRIVIAL, "daskfs.scores.slab", do_nothing, tuple)
+KIND = StageKind(TRIVIAL, "daskfs.criteria.slab", do_nothing, tuple)
 
 
 def know_trivial() -> None:

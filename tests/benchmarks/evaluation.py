@@ -22,7 +22,7 @@ import numpy as np
 
 from daskfs.evaluation.design import Design
 from daskfs.evaluation.rows import seen_by
-from daskfs.runs.study import make_study, run_study
+from daskfs.runs.benchmark import make_study, run_study
 from daskfs.stages.stage import Plan
 from daskfs.store import layout
 from daskfs.store.context import Context

@@ -25,8 +25,8 @@ import numpy as np
 import scipy.stats
 
 from daskfs import LaplacianScore, knn_graph
-from daskfs.kernels.neighbors import exact_neighbors
-from daskfs.kernels.rows import prepare_rows
+from daskfs.kernels.neighbors.exact import exact_neighbors
+from daskfs.kernels.neighbors.rows import prepare_rows
 from tests.benchmarks.main_job import MiB, show
 from tests.execution.runs import command, write_job
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from daskfs import load_job, run_job
-from daskfs.places import clients
+from daskfs.storage import clients
 from tests.execution.runs import write_job
 from tests.objects.proxy import Proxy, proxy
 from tests.objects.server import environment, object_server

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from daskfs.places import Place, clients, each, place
+from daskfs.storage import Place, clients, each, place
 from daskfs.store.ledger import TOGETHER, Ledger
 from daskfs.store.records import Record, encode
 from tests.objects.proxy import Proxy, proxy

@@ -30,18 +30,18 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 
 from daskfs import RLSR, LaplacianScore
+from daskfs.criteria.registry import make_method
+from daskfs.criteria.rescaled_regression.passes import solution_of
+from daskfs.criteria.rescaled_regression.state import row_parts
+from daskfs.criteria.row_partitions import block_rows
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.connecting import connected
+from daskfs.execution.connection import connected
 from daskfs.job.job import load_job
-from daskfs.kernels.grams import MatrixGram, RowsGram
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.moments import row_blocks
-from daskfs.methods.registry import make_method
+from daskfs.kernels.regression.grams import MatrixGram, RowsGram
+from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.plan.inline import memory_context, score_features
 from daskfs.runs.pipeline import run_job
-from daskfs.scores.rescaled import solution_of
-from daskfs.scores.rescaledstate import row_parts
-from daskfs.scores.rowpasses import block_rows
 from daskfs.store.context import Context, open_tiles
 from daskfs.tiles.shapes import plan_shape
 from tests.benchmarks.main_job import MiB, show

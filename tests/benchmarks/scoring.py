@@ -27,18 +27,18 @@ from typing import Any
 import numpy as np
 from distributed import Client
 
+from daskfs.criteria.plan import plan_scores, slab_columns
+from daskfs.criteria.registry import Method, make_method
+from daskfs.criteria.slab import graph_needs, method_to_json, slab_range
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.connecting import connected
-from daskfs.graph.given import NeighborLists
-from daskfs.graph.givenstore import store_graph
+from daskfs.execution.connection import connected
 from daskfs.graph.plan import plan_edges, plan_weights
+from daskfs.graph.precomputed import NeighborLists
+from daskfs.graph.precomputed_stage import store_graph
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.moments import row_blocks
-from daskfs.methods.registry import Method, make_method
+from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.plan.chain import label_bytes
 from daskfs.plan.inline import run_all
-from daskfs.scores.plan import plan_scores, slab_columns
-from daskfs.scores.slab import graph_needs, method_to_json, slab_range
 from daskfs.stages.cost import PROCESS
 from daskfs.stages.stage import digest
 from daskfs.stages.units import run_stored_unit

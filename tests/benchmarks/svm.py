@@ -34,9 +34,9 @@ from sklearn.svm import SVC
 
 from daskfs import SVMRFE
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.connecting import connected
+from daskfs.execution.connection import connected
 from daskfs.job.job import load_job
-from daskfs.kernels.moments import row_blocks
+from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.runs.pipeline import run_job
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.synthetic import SyntheticSource

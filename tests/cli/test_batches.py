@@ -18,8 +18,8 @@ from daskfs.errors import RunStoppedError
 from daskfs.sources.base import SourceSpec
 from daskfs.store import layout
 from daskfs.store.context import open_tiles
-from daskfs.store.part import TilePart
 from daskfs.store.store import Store
+from daskfs.store.subset import TilePart
 from tests.cli.command import daskfs, refused, rows_of
 from tests.execution.runs import Stop, records
 

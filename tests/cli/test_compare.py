@@ -14,11 +14,11 @@ import pytest
 import yaml
 
 from daskfs import compare_runs, load_study, make_study, run_study
+from daskfs.criteria.registry import criteria
 from daskfs.errors import InputError, JobError, StoreError
-from daskfs.execution import connecting
+from daskfs.execution import connection
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.methods.registry import criteria
-from daskfs.runs.study import members
+from daskfs.runs.benchmark import members
 from tests.cli.command import daskfs, refused, rows_of
 from tests.report.test_render import assert_sound
 
@@ -273,13 +273,13 @@ def test_all_beside_methods_with_parameters(tmp_path: Path) -> None:
 
 def test_one_cluster_for_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked for once, at the first run that has a unit left."""
-    asked, real = [], connecting.connected
+    asked, real = [], connection.connected
 
     def counted(settings: ClusterSettings) -> Any:
         asked.append(settings)
         return real(settings)
 
-    monkeypatch.setattr(connecting, "connected", counted)
+    monkeypatch.setattr(connection, "connected", counted)
     study = make_study(study_of(tmp_path, methods=["VarianceScore"], evaluate={"n_splits": 2, "n_selected": [2]}))
     run_study(study)
     assert len(asked) == 1

@@ -17,9 +17,9 @@ import scipy.sparse as sp
 from daskfs import run_job
 from daskfs.errors import RunStoppedError
 from daskfs.job.job import load_job
-from daskfs.places import remove
-from daskfs.runs import rundir
+from daskfs.runs import manifest as rundir
 from daskfs.stages.stage import Stage
+from daskfs.storage import remove
 from daskfs.store import layout
 from daskfs.store.store import Store
 from tests.cli.command import N_SAMPLES, basic_job, daskfs, labels, matrix, refused, write_job

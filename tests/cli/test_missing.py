@@ -17,10 +17,10 @@ import scipy.sparse as sp
 import zarr
 
 from daskfs import RRPC, FisherScore, LaplacianScore, RedundancyFilter, VarianceScore, distance_correlation_matrix
+from daskfs.criteria.registry import criteria
 from daskfs.errors import JobError
-from daskfs.evaluation.modelspec import ModelSpec
+from daskfs.evaluation.models import ModelSpec
 from daskfs.evaluation.predictors import evaluate_model
-from daskfs.methods.registry import criteria
 from daskfs.runs import tiles as planned_tiles
 from tests.execution.runs import lose_record
 

@@ -101,7 +101,7 @@ def test_signals_after_the_one_that_stopped_a_run(is_program: bool) -> None:
     code = (
         "import contextlib, os, signal\n"
         "from daskfs.errors import RunStoppedError\n"
-        "from daskfs.execution.stopping import end_process_when_stopped, stoppable\n"
+        "from daskfs.execution.signals import end_process_when_stopped, stoppable\n"
         f"{'end_process_when_stopped()' if is_program else ''}\n"
         "with contextlib.suppress(RunStoppedError), stoppable():\n"
         "    signal.raise_signal(signal.SIGUSR1)\n"

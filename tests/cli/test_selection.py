@@ -282,7 +282,9 @@ class TestBits:
 
     @pytest.mark.parametrize("measure", ["correlation", "distance_correlation"])
     def test_tiles(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measure: str) -> None:
-        monkeypatch.setattr("daskfs.kernels.comoments.SMALLEST_STRETCH", 4096)  # three stretches of 10,000 rows
+        monkeypatch.setattr(
+            "daskfs.kernels.statistics.comoments.SMALLEST_STRETCH", 4096
+        )  # three stretches of 10,000 rows
         found = [
             self.run(tmp_path / f"run{chunks}", self.write(tmp_path, 10_000, chunks), measure=measure)
             for chunks in ((10_000, 12), (777, 5), (4096, 1), (5000, 12))

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from daskfs.criteria.registry import criteria
 from daskfs.kernels.labels import Task
-from daskfs.methods.registry import criteria
 from daskfs.runs import tiles as planned_tiles
 
 from .command import daskfs, rows_of, write_job

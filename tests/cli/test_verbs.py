@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from daskfs.criteria.registry import criteria
 from daskfs.errors import RunStoppedError
 from daskfs.evaluation import trials
-from daskfs.methods.registry import criteria
 
 from .command import N_FEATURES, N_SAMPLES, basic_job, daskfs, labels, matrix, refused, rows_of, write_job
 

@@ -16,7 +16,7 @@ import zarr
 
 import daskfs as package
 from daskfs.errors import StoreError
-from daskfs.places import ASIDE
+from daskfs.storage import ASIDE
 from daskfs.store.records import decode, encode, lines_of
 from tests.cli.command import daskfs, refused
 from tests.execution.damage import (

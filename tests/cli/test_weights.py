@@ -14,7 +14,7 @@ import pytest
 import zarr
 
 from daskfs import FisherScore, LaplacianScore, VarianceScore
-from daskfs.methods.registry import criteria
+from daskfs.criteria.registry import criteria
 from tests.execution.runs import lose_record, recorded
 
 from .command import N_SAMPLES, basic_job, daskfs, labels, matrix, refused, rows_of, write_job

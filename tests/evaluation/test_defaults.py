@@ -19,9 +19,9 @@ from sklearn.preprocessing import StandardScaler
 
 import daskfs
 from daskfs import KNNGraph, LaplacianScore, evaluate_selectors, knn_graph, make_job, run_job
+from daskfs.criteria.registry import criteria
 from daskfs.errors import JobError, MemoryPlanError
 from daskfs.evaluation.design import Design, Selection
-from daskfs.methods.registry import criteria
 from daskfs.runs import extent
 from daskfs.runs.status import plan_job
 from daskfs.store import layout

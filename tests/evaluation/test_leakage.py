@@ -20,11 +20,11 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 import daskfs
+from daskfs.criteria.registry import criteria
 from daskfs.errors import RunStoppedError
 from daskfs.evaluation.design import Design, Selection, draw_labels
 from daskfs.execution.progress import Silent
 from daskfs.kernels.labels import Labels
-from daskfs.methods.registry import criteria
 from daskfs.runs.pipeline import run_job
 from daskfs.stages.stage import Stage
 from daskfs.store import layout

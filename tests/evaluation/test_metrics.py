@@ -21,8 +21,8 @@ from daskfs.evaluation.metrics import (
     nearest_neighbor_error,
     normalized_mutual_information,
 )
-from daskfs.kernels import products
-from daskfs.kernels.cut import CUT_ROWS, cut_of
+from daskfs.kernels.neighbors import distance_bounds
+from daskfs.kernels.statistics.normalized_cut import CUT_ROWS, cut_of
 from tests.reference import evaluation as reference
 from tests.reference.iris import uci_iris
 from tests.reference.sselect import nmi
@@ -60,7 +60,7 @@ class TestNearestNeighborError:
         lengths = ((X[:, None] - X[None]) ** 2).sum(axis=2)
         np.fill_diagonal(lengths, 10**6)
         expected = np.mean(y[lengths.argmin(axis=1)] != y)
-        monkeypatch.setattr(products, "TILE_BYTES", 4 * 400 * 30)
+        monkeypatch.setattr(distance_bounds, "TILE_BYTES", 4 * 400 * 30)
         assert nearest_neighbor_error(X, y) == expected
 
     def test_columns_that_say_nothing(self) -> None:

@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_info
 from daskfs.errors import InputError, JobError
 from daskfs.evaluation import metrics
 from daskfs.evaluation.metrics import cut_value, matched_accuracy, nearest_neighbor_error
-from daskfs.evaluation.modelspec import (
+from daskfs.evaluation.models import (
     ModelSpec,
     _estimators,
     family_of,
@@ -413,7 +413,7 @@ class TestRowsThatDoNotServe:
 
 def test_short_names_need_no_scikit_learn() -> None:
     code = (
-        "import sys\nfrom daskfs.evaluation.modelspec import make_model\n"
+        "import sys\nfrom daskfs.evaluation.models import make_model\n"
         "for name in ('knn', 'kmeans', 'ridge', 'cut', '1nn-loo'):\n    make_model(name, {})\n"
         "sys.exit('sklearn' in sys.modules)"
     )

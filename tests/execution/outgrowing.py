@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from daskfs.criteria import slab
 from daskfs.execution import cluster
-from daskfs.scores import slab
 from daskfs.store.context import Context
 
 WAY_KEY = "DASKFS_OUTGROWING"

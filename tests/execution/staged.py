@@ -13,9 +13,9 @@ from typing import Any
 
 from distributed import Client, LocalCluster, get_worker
 
+from daskfs.criteria import slab
 from daskfs.execution.pool import Pool
-from daskfs.execution.waves import run_stages
-from daskfs.scores import slab
+from daskfs.execution.submission import run_stages
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Plan, Stage, fingerprinted
 from daskfs.store import layout
@@ -34,7 +34,7 @@ def call(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str
     return _called[parameters["call"]](unit)
 
 
-MADE_UP = StageKind("made-up", "daskfs.scores.slab", call, tuple)
+MADE_UP = StageKind("made-up", "daskfs.criteria.slab", call, tuple)
 """A kind that lies in a folder of stages as long as its units run."""
 
 

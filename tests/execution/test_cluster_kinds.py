@@ -13,13 +13,13 @@ import yaml
 
 from daskfs.errors import ClusterError, JobError
 from daskfs.execution.cluster import ClusterSettings, SlurmSettings
-from daskfs.execution.clusters.environment import carried
 from daskfs.execution.clusters.pods import cluster_manifest
 from daskfs.execution.clusters.walltime import walltime_seconds
-from daskfs.execution.connecting import connected
+from daskfs.execution.clusters.worker_environment import carried
+from daskfs.execution.connection import connected
 from daskfs.job.job import Job, make_job
+from daskfs.runs.benchmark import candidate, make_study
 from daskfs.runs.status import plan_job
-from daskfs.runs.study import candidate, make_study
 from tests.cli.command import basic_job, daskfs, refused, write_job
 
 USAGE, CLUSTER = 2, 4
@@ -254,7 +254,7 @@ def test_ctrl_c_stays_that_of_the_driver() -> None:
     code = (
         "import signal, sys\n"
         "from daskfs.execution.cluster import ClusterSettings, SlurmSettings\n"
-        "from daskfs.execution.connecting import connected\n"
+        "from daskfs.execution.connection import connected\n"
         "from daskfs.errors import ClusterError\n"
         "before = signal.getsignal(signal.SIGINT)\n"
         "try:\n"

@@ -15,11 +15,11 @@ import zarr
 from distributed import Client
 
 from daskfs import distance_correlation_matrix
-from daskfs.execution.waves import pending_units
-from daskfs.kernels.correlationspec import Correlation, CorrelationSpec
+from daskfs.criteria.distance_correlation.matrix import stored_feature_correlations
+from daskfs.criteria.distance_correlation.plan import plan_correlation
+from daskfs.execution.submission import pending_units
+from daskfs.kernels.distance_correlation.spec import Correlation, CorrelationSpec
 from daskfs.plan.inline import memory_context
-from daskfs.scores.correlationplan import plan_correlation
-from daskfs.scores.distances import stored_feature_correlations
 from daskfs.stages.kind import kind_of
 from daskfs.stages.stage import Stage, fingerprinted
 from daskfs.stages.units import run_unit
@@ -109,7 +109,7 @@ def test_large_matrices_are_read_again(tmp_path: Path, monkeypatch: pytest.Monke
         for unit in range(stage.n_units):
             run_unit(context, stage, unit)
     held = stored_feature_correlations(context, spec)
-    monkeypatch.setattr("daskfs.scores.distances.HELD_BYTES", 0)
+    monkeypatch.setattr("daskfs.criteria.distance_correlation.matrix.HELD_BYTES", 0)
     read = stored_feature_correlations(context, spec)
     assert held.product(v).tobytes() == read.product(v).tobytes()
     for feature in (0, 255, 256, 299):
@@ -142,12 +142,12 @@ from dataclasses import replace
 from pathlib import Path
 from daskfs.stages.memory import peak_bytes, release_freed, reset_peak
 from daskfs.stages.units import run_unit
-from daskfs.kernels.correlationspec import CorrelationSpec
+from daskfs.kernels.distance_correlation.spec import CorrelationSpec
 from daskfs.plan.chain import with_weights
-from daskfs.scores.plan import slab_columns
+from daskfs.criteria.plan import slab_columns
 from daskfs.stages.stage import fingerprinted
-from daskfs.scores.correlationplan import held_bytes, plan_correlation
-from daskfs.scores.distances import stored_feature_correlations
+from daskfs.criteria.distance_correlation.plan import held_bytes, plan_correlation
+from daskfs.criteria.distance_correlation.matrix import stored_feature_correlations
 from daskfs.store.context import Context, open_tiles, put_beside
 from daskfs.store.store import Store
 

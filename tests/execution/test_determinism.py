@@ -19,10 +19,10 @@ import yaml
 import zarr
 
 from daskfs import make_job, run_job
-from daskfs.execution import waves
+from daskfs.criteria.registry import criteria
+from daskfs.execution import submission
 from daskfs.kernels.labels import Task
-from daskfs.kernels.moments import cell_rows
-from daskfs.methods.registry import criteria
+from daskfs.kernels.statistics.moments import cell_rows
 from daskfs.plan import chain
 from daskfs.runs import tiles as planned_tiles
 from daskfs.store.tiles import Shape
@@ -159,7 +159,7 @@ WAYS = {"columns, backwards": COLUMNS, "bands, three threads": BANDS}
 def cut_and_ordered(way: Way) -> Iterator[set[str]]:
     """Let jobs be planned and run that way within the block, in which the stages of several units are noted."""
     several: set[str] = set()
-    run_stage, plan_shape = waves.run_stage, planned_tiles.plan_shape
+    run_stage, plan_shape = submission.run_stage, planned_tiles.plan_shape
 
     def ordered(context: Any, stage: Any, units: Iterable[int], *others: Any) -> None:
         found = way.order(units)
@@ -171,7 +171,7 @@ def cut_and_ordered(way: Way) -> Iterator[set[str]]:
         return dataclasses.replace(plan_shape(*arguments), tile_rows=way.tile[0], tile_columns=way.tile[1])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waves, "run_stage", ordered)
+        patch.setattr(submission, "run_stage", ordered)
         patch.setattr(planned_tiles, "plan_shape", cut)
         patch.setattr(chain, "slab_columns", lambda *_, **__: way.slab_columns)
         yield several

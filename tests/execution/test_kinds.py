@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from daskfs.criteria import slab
+from daskfs.criteria.slab import SCORE_STAGE
 from daskfs.errors import MemoryPlanError, StoreError
 from daskfs.execution.pool import Pool
-from daskfs.execution.waves import ignore_unit, run_stages
+from daskfs.execution.submission import ignore_unit, run_stages
 from daskfs.plan.chain import with_weights
-from daskfs.scores import slab
-from daskfs.scores.slab import SCORE_STAGE
 from daskfs.stages.cost import PROCESS, Array, Cost, Fixed, MiB, Objects, held_from, total
 from daskfs.stages.kind import StageKind, all_kinds, kind_of
 from daskfs.stages.limits import check_memory
@@ -45,7 +45,7 @@ def table_cost(n_columns: int) -> Cost:
 
 NEW = StageKind(
     "new",
-    "daskfs.scores.slab",
+    "daskfs.criteria.slab",
     write_row,
     table_cost,
     arrays=create_table,

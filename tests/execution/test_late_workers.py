@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daskfs.execution.flight import PER_THREAD, room
+from daskfs.execution.in_flight import PER_THREAD, room
 from daskfs.execution.pool import Pool
 from tests.cli.command import basic_job, daskfs, write_job
 from tests.execution.staged import halted, here, run_made_up, threads_as_workers

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from daskfs import make_job
+from daskfs.criteria.slab import SCORE_STAGE
 from daskfs.errors import MemoryPlanError
 from daskfs.runs.status import plan_job
-from daskfs.scores.slab import SCORE_STAGE
 from daskfs.stages.cost import PROCESS_BYTES, MiB
 from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Stage

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from daskfs.kernels import passes
-from daskfs.kernels.products import TILE_BYTES
+from daskfs.kernels.neighbors.distance_bounds import TILE_BYTES
+from daskfs.kernels.panel import backend
 from daskfs.stages import units
 from daskfs.stages.kind import StageKind, kind_of, name_of
 from daskfs.store.context import Context
@@ -42,7 +42,7 @@ def peaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
         return dataclasses.replace(kind, run=measured)
 
     monkeypatch.setattr(units, "kind_of", traced)
-    monkeypatch.setattr(passes, "COMPILED_VALUES", 2**40)  # to compile takes more than what is looked for
+    monkeypatch.setattr(backend, "COMPILED_VALUES", 2**40)  # to compile takes more than what is looked for
     yield found
     tracemalloc.stop()
 

@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from daskfs.criteria.plan import slab_columns
+from daskfs.criteria.registry import make_method
+from daskfs.criteria.rescaled_regression.plan import plan_rescaled
+from daskfs.criteria.slab import SCORE_STAGE
+from daskfs.criteria.svmrfe.plan import plan_svm
 from daskfs.errors import MemoryPlanError, StoreError
-from daskfs.execution.waves import pending_units, reached_round
+from daskfs.execution.submission import pending_units, reached_round
 from daskfs.graph.partition import block_rows, search_units
 from daskfs.graph.plan import plan_edges, plan_graph, plan_weights
 from daskfs.graph.spec import Engine, GraphSpec, Weighting
 from daskfs.job.job import make_job
-from daskfs.kernels.moments import cell_rows
-from daskfs.kernels.rows import Metric
-from daskfs.methods.registry import make_method
+from daskfs.kernels.neighbors.rows import Metric
+from daskfs.kernels.statistics.moments import cell_rows
 from daskfs.ranking.plan import plan_redundancy
 from daskfs.runs.plan import plan_run
 from daskfs.runs.tiles import plan_tiles
-from daskfs.scores.plan import slab_columns
-from daskfs.scores.rescaledplan import plan_rescaled
-from daskfs.scores.slab import SCORE_STAGE
-from daskfs.scores.svmplan import plan_svm
 from daskfs.stages.cost import PROCESS, PROCESS_BYTES, MiB, limit_per_unit
 from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Plan, Stage, fingerprinted

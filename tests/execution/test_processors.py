@@ -11,8 +11,8 @@ import pytest
 
 from daskfs.errors import JobError, RunStoppedError
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.clusters.environment import carried
-from daskfs.execution.connecting import connected
+from daskfs.execution.clusters.worker_environment import carried
+from daskfs.execution.connection import connected
 from daskfs.job.job import load_job, make_cluster
 from daskfs.runs.pipeline import run_job
 from daskfs.stages import units

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from daskfs.criteria.slab import SCORE_STAGE
 from daskfs.execution.progress import PlainProgress
-from daskfs.scores.slab import SCORE_STAGE
 from daskfs.stages.stage import Stage
 from tests.execution.runs import command, write_job
 

@@ -16,12 +16,12 @@ import pytest
 from distributed import KilledWorker
 from distributed.protocol.pickle import dumps, loads
 
+from daskfs.criteria import slab
+from daskfs.criteria.slab import score_slab
 from daskfs.errors import InputError, PassingError, UnitError
 from daskfs.execution import retries
 from daskfs.execution.pool import Pool
 from daskfs.execution.retries import PAUSES, Retries
-from daskfs.scores import slab
-from daskfs.scores.slab import score_slab
 from daskfs.store.context import Context
 from tests.cli.command import basic_job, daskfs, write_job
 from tests.execution.staged import halted, here, run_made_up, threads_as_workers

@@ -17,10 +17,10 @@ import pytest
 
 from daskfs.evaluation import trials
 from daskfs.evaluation.trials import evaluate_selection
-from daskfs.execution import flight, pace, pool
-from daskfs.execution.pace import FEWEST, Pace
+from daskfs.execution import in_flight, pool, stragglers
 from daskfs.execution.pool import Pool
 from daskfs.execution.progress import Silent
+from daskfs.execution.stragglers import FEWEST, Pace
 from daskfs.job.job import load_job
 from daskfs.runs.pipeline import run_job
 from daskfs.store.context import Context
@@ -66,8 +66,8 @@ def test_a_slow_unit_runs_elsewhere_and_the_first_result_counts(
 ) -> None:
     """Its first worker halts until the stage has ended."""
     for name in ("COPIED_TIMES", "COPIED_SECONDS", "TOLD_TIMES", "TOLD_SECONDS"):
-        monkeypatch.setattr(pace, name, 0.0)
-    monkeypatch.setattr(flight, "LOOK_SECONDS", 0.05)
+        monkeypatch.setattr(stragglers, name, 0.0)
+    monkeypatch.setattr(in_flight, "LOOK_SECONDS", 0.05)
     begun, ended, told = Counter[tuple[int, str]](), threading.Event(), list[str]()
 
     def unit(number: int) -> None:
@@ -108,8 +108,8 @@ class _Watching(Silent):
 @pytest.mark.cluster
 def test_status_tells_of_a_slow_unit_until_it_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TOLD_TIMES", "TOLD_SECONDS"):
-        monkeypatch.setattr(pace, name, 0.0)
-    monkeypatch.setattr(flight, "LOOK_SECONDS", 0.05)
+        monkeypatch.setattr(stragglers, name, 0.0)
+    monkeypatch.setattr(in_flight, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(trials, "EVALUATE_STAGE", dataclasses.replace(trials.EVALUATE_STAGE, run=evaluate_or_halt))
     _gate.clear()
     progress = _Watching(tmp_path / "run")

@@ -15,7 +15,7 @@ import zarr
 from daskfs import make_job as make_loaded
 from daskfs import run_job
 from daskfs.errors import RunStoppedError
-from daskfs.execution import waves
+from daskfs.execution import submission
 from daskfs.execution.progress import Silent
 from daskfs.job.job import Job
 from daskfs.runs.status import plan_job, run_status
@@ -182,14 +182,14 @@ def test_workers(data: Path, tmp_path: Path, source: str, expected: str, request
 
 @pytest.mark.long
 def test_order_of_units(data: Path, laplacian: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    forwards, turned = waves.run_unit, set()
+    forwards, turned = submission.run_unit, set()
 
     def backwards(context: Any, stage: Stage, unit: int, inputs: str | None) -> dict[str, Any]:
         number, place = divmod(unit, stage.n_units)
         turned.add(stage.name)
         return forwards(context, stage, number * stage.n_units + stage.n_units - 1 - place, inputs)
 
-    monkeypatch.setattr(waves, "run_unit", backwards)
+    monkeypatch.setattr(submission, "run_unit", backwards)
     run_job(loaded(make_job(data, tmp_path, "few")))
     assert {JUDGE, DROP} <= turned
     assert_same(tmp_path / "run", laplacian)
@@ -207,8 +207,8 @@ def test_nothing_is_held(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every unit makes what it needs from the rounds before."""
-    monkeypatch.setattr("daskfs.store.holdings.Holdings.get", lambda _, *arguments: arguments[-1]())
-    monkeypatch.setattr("daskfs.store.holdings.Holdings.series", lambda _, *arguments: arguments[-1]())
+    monkeypatch.setattr("daskfs.store.process_cache.Holdings.get", lambda _, *arguments: arguments[-1]())
+    monkeypatch.setattr("daskfs.store.process_cache.Holdings.series", lambda _, *arguments: arguments[-1]())
     run_job(loaded(make_job(data, tmp_path, source)))
     assert_same(tmp_path / "run", request.getfixturevalue(expected))
 

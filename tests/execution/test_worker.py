@@ -20,8 +20,8 @@ from distributed import Client, Worker
 from distributed.core import Status
 
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.clusters.environment import variable
-from daskfs.execution.connecting import connected
+from daskfs.execution.clusters.worker_environment import variable
+from daskfs.execution.connection import connected
 from daskfs.execution.pool import pool_of
 from daskfs.execution.worker import GRACE_KEY, LIFETIME_KEY, warmed
 from tests.execution.runs import local_cluster
@@ -49,7 +49,7 @@ def test_settings_of_a_cluster_end_with_it_and_no_others() -> None:
     code = (
         "import dask\n"
         "from daskfs.errors import ClusterError\n"
-        "from daskfs.execution.cluster import ClusterSettings\nfrom daskfs.execution.connecting import connected\n"
+        "from daskfs.execution.cluster import ClusterSettings\nfrom daskfs.execution.connection import connected\n"
         "settings = ClusterSettings(address='tcp://127.0.0.1:9', wait_seconds=0.1)\n"
         "try:\n"
         "    with connected(settings):\n"

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 import zarr
 
 from daskfs.errors import InputError
-from daskfs.export import into as into_module
+from daskfs.export import append_anndata as into_module
 from tests.cli.command import daskfs as call
 from tests.cli.command import refused, rows_of
 from tests.export.runs import METHODS, Ranked, finished

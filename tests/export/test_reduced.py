@@ -13,7 +13,7 @@ import zarr
 
 from daskfs import export_run
 from daskfs.errors import RunStoppedError
-from daskfs.export import reduced as reduced_module
+from daskfs.export import selected_data as reduced_module
 from daskfs.store.context import open_tiles
 from tests.cli.command import daskfs as call
 from tests.cli.command import rows_of, write_job

@@ -12,7 +12,7 @@ import pytest
 import zarr
 
 from daskfs.errors import WriteError
-from daskfs.export import anndatafile, api
+from daskfs.export import anndata_file, api
 from tests.cli.command import daskfs as call
 from tests.cli.command import refused
 from tests.export.runs import Ranked
@@ -100,6 +100,6 @@ def test_a_failure_leaves_nothing(dense: Ranked, tmp_path: Path, monkeypatch: py
 
 
 def test_the_extra_is_named(dense: Ranked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(anndatafile, "find_spec", lambda name: None if name == "anndata" else find_spec(name))
+    monkeypatch.setattr(anndata_file, "find_spec", lambda name: None if name == "anndata" else find_spec(name))
     refused(call("export", dense.run, tmp_path / "t.h5ad"), 2, "pip install 'daskfs[anndata]'")
     refused(call("export", dense.run, "--into", tmp_path / "t.h5ad"), 2, "pip install 'daskfs[anndata]'")

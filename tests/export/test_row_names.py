@@ -13,8 +13,8 @@ import scipy.sparse as sp
 import zarr
 
 from daskfs.export import arrays
-from daskfs.sources import rownames
-from daskfs.store import rownames as stored
+from daskfs.sources import row_names
+from daskfs.store import row_names as stored
 from daskfs.store.context import open_tiles
 from tests.cli.command import daskfs as call
 from tests.cli.command import refused, rows_of, write_job
@@ -32,7 +32,7 @@ BATCH = np.array(["a", "b"])[np.arange(N) // 3 % 2]
 @pytest.fixture(autouse=True)
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that names come in several chunks, and the rows of a batch from all of them."""
-    for module in (rownames, stored, arrays):
+    for module in (row_names, stored, arrays):
         monkeypatch.setattr(module, "ROWS_AT_ONCE", 32)
 
 
@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("named")
     cells().write_h5ad(root / "cells.h5ad")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rownames, "ROWS_AT_ONCE", 32)
+        patch.setattr(row_names, "ROWS_AT_ONCE", 32)
         patch.setattr(stored, "ROWS_AT_ONCE", 32)
         finished(root, job_on(root / "cells.h5ad"))
     return root

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daskfs.graph import partition
-from daskfs.kernels import cells
+from daskfs.kernels.neighbors import cells
 
 
 @pytest.fixture

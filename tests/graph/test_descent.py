@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 from daskfs import LaplacianScore, knn_graph
-from daskfs.graph.descent import descent_neighbors
 from daskfs.graph.knn import KNNGraph
-from daskfs.kernels.neighbors import exact_neighbors
-from daskfs.kernels.rows import Metric, prepare_rows
+from daskfs.graph.nndescent import descent_neighbors
+from daskfs.kernels.neighbors.exact import exact_neighbors
+from daskfs.kernels.neighbors.rows import Metric, prepare_rows
 
 pytestmark = pytest.mark.long
 

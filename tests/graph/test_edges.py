@@ -17,14 +17,14 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.datasets import load_iris
 
-from daskfs.graph import median, partition, plan
+from daskfs.graph import partition, plan, streaming_median
 from daskfs.graph.components import Components
 from daskfs.graph.edges import create_edges, mark_edges, weighted_blocks
-from daskfs.graph.median import streamed_median
 from daskfs.graph.partition import block_rows
 from daskfs.graph.plan import plan_edges, plan_weights
 from daskfs.graph.spec import Weighting
-from daskfs.kernels.weights import WeightKind
+from daskfs.graph.streaming_median import streamed_median
+from daskfs.kernels.neighbors.weights import WeightKind
 from daskfs.plan.inline import memory_context
 from daskfs.stages.units import create_arrays, run_unit
 from daskfs.store import layout
@@ -288,13 +288,13 @@ class TestMedian:
     @pytest.mark.parametrize(("held", "sizes"), [(0, (51, 100)), (4, (3, 4, 51, 100)), (2**22, (1, 2, 51, 100))])
     @pytest.mark.parametrize("kind", MEDIANS)
     def test_to_the_bit(self, kind: str, held: int, sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(median, "HELD_VALUES", held)
+        monkeypatch.setattr(streaming_median, "HELD_VALUES", held)
         for n in sizes:
             rng = np.random.default_rng(n)
             values, cuts = MEDIANS[kind](rng, n), np.sort(rng.integers(0, n + 1, 3))
             passes = CountedPasses(np.split(values, cuts))
             assert streamed_median(passes) == np.median(values), n
-            assert passes.count <= median.MEDIAN_PASSES
+            assert passes.count <= streaming_median.MEDIAN_PASSES
 
     def test_of_nothing(self) -> None:
         assert np.isnan(streamed_median(lambda: iter([np.empty(0)])))

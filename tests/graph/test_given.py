@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from daskfs import KNNGraph, LaplacianScore, knn_graph
 from daskfs.errors import InputError
-from daskfs.graph import given as given_module
-from daskfs.graph import givenstore
-from daskfs.graph.given import NeighborLists, WeightMatrix
-from daskfs.graph.givenfiles import open_graph
-from daskfs.graph.givenstore import given_cost, store_graph
-from daskfs.kernels.rows import Metric
+from daskfs.graph import precomputed as given_module
+from daskfs.graph import precomputed_stage
+from daskfs.graph.precomputed import NeighborLists, WeightMatrix
+from daskfs.graph.precomputed_files import open_graph
+from daskfs.graph.precomputed_stage import given_cost, store_graph
+from daskfs.kernels.neighbors.rows import Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.stages.cost import total
 from daskfs.store import layout
@@ -198,7 +198,7 @@ class TestMatrices:
         small = {"SAMPLED_KEYS": 4, "RUN_CHUNK": 8, "GIVEN_BLOCK": 16}
         with pytest.MonkeyPatch.context() as patch:
             for name, value in small.items():
-                patch.setattr(givenstore, name, value)
+                patch.setattr(precomputed_stage, name, value)
             patch.setattr(given_module, "RUN_ENTRIES", (32, 32))
             store_graph(store, open_graph(anndata(3)(folder, matrix)), n, 0)
         np.testing.assert_array_equal(edges_in(store), union(matrix))

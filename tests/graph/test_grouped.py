@@ -24,8 +24,8 @@ from daskfs.graph import partition
 from daskfs.graph.partition import Partitioning
 from daskfs.graph.plan import plan_graph
 from daskfs.graph.spec import Engine, GraphSpec
-from daskfs.kernels.neighbors import exact_neighbors
-from daskfs.kernels.rows import Metric, metric_distances, metric_rows, prepare_rows, squared_distances
+from daskfs.kernels.neighbors.exact import exact_neighbors
+from daskfs.kernels.neighbors.rows import Metric, metric_distances, metric_rows, prepare_rows, squared_distances
 from daskfs.kernels.scaling import Scaling
 from daskfs.plan.inline import memory_context, run_all
 from daskfs.store import layout

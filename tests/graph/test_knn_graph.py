@@ -13,7 +13,7 @@ from sklearn.datasets import load_iris
 from sklearn.neighbors import kneighbors_graph
 
 from daskfs import KNNGraph, LaplacianScore, knn_graph
-from daskfs.kernels.rows import Metric
+from daskfs.kernels.neighbors.rows import Metric
 from daskfs.kernels.scaling import Scaling
 from tests.cases import each
 from tests.reference.graph import binary, heat, heat_t, knn_lists, union_adjacency

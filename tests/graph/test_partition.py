@@ -26,7 +26,7 @@ from daskfs.graph.partition import (
 )
 from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.cells import BLOCK_ROWS
+from daskfs.kernels.neighbors.cells import BLOCK_ROWS
 from daskfs.kernels.scaling import Scaling
 from daskfs.plan.inline import memory_context
 from daskfs.store.tiles import sample_rows

@@ -9,10 +9,10 @@ import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from daskfs.graph import space as space_module
-from daskfs.graph.space import FORCED_FEATURES, Space, fitted_space
-from daskfs.kernels.cells import BLOCK_ROWS
-from daskfs.kernels.rows import Metric
+from daskfs.graph import projection as space_module
+from daskfs.graph.projection import FORCED_FEATURES, Space, fitted_space
+from daskfs.kernels.neighbors.cells import BLOCK_ROWS
+from daskfs.kernels.neighbors.rows import Metric
 from tests.cases import each
 
 FloatArray = NDArray[np.float64]

@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daskfs.criteria.plan import plan_scores, slab_columns
+from daskfs.criteria.registry import make_method
+from daskfs.criteria.slab import graph_needs, method_to_json
 from daskfs.errors import InputError
 from daskfs.graph import target
 from daskfs.graph.partition import block_rows
@@ -14,10 +17,7 @@ from daskfs.graph.plan import plan_edges, plan_lists, plan_weights
 from daskfs.graph.spec import TARGET_NAMES, TargetGraph, Weighting
 from daskfs.graph.target import blocks_per_unit, find_target_neighbors, unit_blocks
 from daskfs.kernels.labels import Labels
-from daskfs.methods.registry import make_method
 from daskfs.plan.inline import memory_context, run_all
-from daskfs.scores.plan import plan_scores, slab_columns
-from daskfs.scores.slab import graph_needs, method_to_json
 from daskfs.stages.cost import PROCESS
 from daskfs.stages.limits import check_memory
 from daskfs.stages.units import create_arrays

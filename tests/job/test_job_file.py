@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from daskfs.criteria.registry import criteria
 from daskfs.errors import JobError
 from daskfs.job.blocks import parse_bytes
 from daskfs.job.job import Job, load_job, make_cluster, make_data, make_job
 from daskfs.job.schema import json_schema
-from daskfs.methods.registry import criteria
 
 MINIMAL: dict[str, Any] = {
     "data": {"source": "X.npy"},

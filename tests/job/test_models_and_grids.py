@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from daskfs.errors import JobError
-from daskfs.evaluation.modelspec import ModelSpec
+from daskfs.evaluation.models import ModelSpec
 from daskfs.job.evaluation import EvaluateBlock
 from daskfs.job.job import Job, load_job, make_job
 from daskfs.job.schema import json_schema

@@ -14,9 +14,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from daskfs.criteria.registry import criteria
 from daskfs.errors import JobError
 from daskfs.job.job import Job, make_job
-from daskfs.methods.registry import criteria
 from tests.cli.command import Outcome, daskfs
 
 USAGE, INPUT = 2, 3

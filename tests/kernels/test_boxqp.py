@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from daskfs.kernels import boxqp
-from daskfs.kernels.boxqp import BoxProgram, BoxSolution, by_blocks, solve_box
+from daskfs.kernels.svm import quadratic_program
+from daskfs.kernels.svm.quadratic_program import BoxProgram, BoxSolution, by_blocks, solve_box
 from tests.cases import each
 from tests.reference.svm import gaussian, minimize, weston
 
@@ -95,7 +95,7 @@ class TestRandomPrograms:
         program, start = given_
         x, is_there = start, False
         for _ in range(5):
-            x, is_there = boxqp._by_pairs(program, x)
+            x, is_there = quadratic_program._by_pairs(program, x)
             if is_there:
                 break
         assert (x >= program.lower).all()
@@ -110,7 +110,7 @@ class TestRandomPrograms:
     @settings(max_examples=40)
     def test_path_alone_comes_to_the_same(self, given_: tuple[BoxProgram, np.ndarray]) -> None:
         program, start = given_
-        x, _ = boxqp._by_path(program, start)
+        x, _ = quadratic_program._by_path(program, start)
         assert (x >= program.lower).all()
         assert (x <= program.upper).all()
         if not program.lower.sum() + 1e-6 < program.total < program.upper.sum() - 1e-6:
@@ -144,7 +144,7 @@ class TestBlocksAndPairs:
         assert_solved(program, found)
         pairs, is_there = np.zeros(n), False
         for _ in range(50):
-            pairs, is_there = boxqp._by_pairs(program, pairs)
+            pairs, is_there = quadratic_program._by_pairs(program, pairs)
             if is_there:
                 break
         assert abs(value(program, pairs) - value(program, found.x)) <= 1e-7 * abs(value(program, found.x))
@@ -152,8 +152,8 @@ class TestBlocksAndPairs:
     def test_blocks_that_turn_in_circles(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """There are such programs among these; every one of them is solved all the same."""
         n_failed, n_pairs = 0, []
-        by_pairs = boxqp._by_pairs
-        monkeypatch.setattr(boxqp, "_by_pairs", lambda *args: n_pairs.append(1) or by_pairs(*args))
+        by_pairs = quadratic_program._by_pairs
+        monkeypatch.setattr(quadratic_program, "_by_pairs", lambda *args: n_pairs.append(1) or by_pairs(*args))
         for seed in range(20):
             X, y = weston(30, seed)
             K = gaussian(X[:, :2], 4.0)
@@ -168,7 +168,7 @@ class TestBlocksAndPairs:
 
     def test_blocks_that_never_hold(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Then pairs end it, and say how well."""
-        monkeypatch.setattr(boxqp, "by_blocks", lambda *_: None)
+        monkeypatch.setattr(quadratic_program, "by_blocks", lambda *_: None)
         X, y = weston(40, 0)
         for program in (machine_program(gaussian(X, 1 / 52), y, 10.0), sphere_program(gaussian(X, 1 / 52))):
             found = solve_box(program, np.clip(y, program.lower, np.minimum(program.upper, 1.0)))
@@ -181,8 +181,8 @@ class TestBlocksAndPairs:
     def test_kernels_that_are_all_but_singular(self, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of one feature: pairs would take minutes; the end of a path tells the sets."""
         n_paths = []
-        by_path = boxqp._by_path
-        monkeypatch.setattr(boxqp, "_by_path", lambda *args: n_paths.append(1) or by_path(*args))
+        by_path = quadratic_program._by_path
+        monkeypatch.setattr(quadratic_program, "_by_path", lambda *args: n_paths.append(1) or by_path(*args))
         X, y = weston(n, 0)
         K = gaussian(X[:, :1], 10.0)
         assert np.linalg.cond(K) > 1e15
@@ -195,23 +195,23 @@ class TestBlocksAndPairs:
             assert_solved(program, solve_box(program, C * y / 2), 1e-11 * C + 1e-9)
 
     def test_path_where_blocks_never_hold(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(boxqp, "by_blocks", lambda *_: None)
-        monkeypatch.setattr(boxqp, "STEPS", 1)
+        monkeypatch.setattr(quadratic_program, "by_blocks", lambda *_: None)
+        monkeypatch.setattr(quadratic_program, "STEPS", 1)
         X, _ = weston(100, 0)
         sphere = sphere_program(gaussian(X[:, :1], 10.0))
         assert_solved(sphere, solve_box(sphere, np.full(100, 0.01)))
 
     def test_path_without_an_interior(self) -> None:
         program = BoxProgram(np.eye(2), np.ones(2), 0.0, np.zeros(2), np.ones(2))
-        x, is_there = boxqp._by_path(program, np.zeros(2))
+        x, is_there = quadratic_program._by_path(program, np.zeros(2))
         assert (x.tolist(), is_there) == ([0.0, 0.0], False)
         assert solve_box(program, np.ones(2)).x.tolist() == [0.0, 0.0]
 
     def test_out_of_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """What is left undone is said."""
-        monkeypatch.setattr(boxqp, "by_blocks", lambda *_: None)
-        monkeypatch.setattr(boxqp, "STEPS", 1)
-        monkeypatch.setattr(boxqp, "PATH_STEPS", 3)
+        monkeypatch.setattr(quadratic_program, "by_blocks", lambda *_: None)
+        monkeypatch.setattr(quadratic_program, "STEPS", 1)
+        monkeypatch.setattr(quadratic_program, "PATH_STEPS", 3)
         X, y = weston(40, 0)
         program = machine_program(gaussian(X, 1 / 52), y, 10.0)
         found = solve_box(program, np.zeros(40))

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from daskfs.kernels import cells as kernel
-from daskfs.kernels.cells import (
+from daskfs.kernels.neighbors import cells as kernel
+from daskfs.kernels.neighbors.cells import (
     BLOCK_ROWS,
     MAX_COPIES,
     MAX_GROUPS,
@@ -26,8 +26,8 @@ from daskfs.kernels.cells import (
     train_cells,
     training_rows,
 )
-from daskfs.kernels.neighbors import exact_neighbors
-from daskfs.kernels.rows import prepare_rows
+from daskfs.kernels.neighbors.exact import exact_neighbors
+from daskfs.kernels.neighbors.rows import prepare_rows
 from tests.cases import each
 
 FloatArray = NDArray[np.float64]

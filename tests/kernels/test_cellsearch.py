@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from daskfs.kernels import cellsearch
-from daskfs.kernels.cellsearch import _Best, cell_neighbors, nearest_distinct
-from daskfs.kernels.rows import Metric, metric_distances, metric_rows, squared_distances
+from daskfs.kernels.neighbors import cell_search
+from daskfs.kernels.neighbors.cell_search import _Best, cell_neighbors, nearest_distinct
+from daskfs.kernels.neighbors.rows import Metric, metric_distances, metric_rows, squared_distances
 from tests.cases import each
 from tests.kernels.test_neighbors import AWKWARD
 from tests.reference.graph import lists_among, meeting_rows
@@ -128,7 +128,7 @@ class TestOrdinaryRows:
         X = normal()
         cut = cut_by_centers(X)
         expected = search(X, cut, 5)
-        monkeypatch.setattr(cellsearch, "PENDING_PER_ROW", 1)
+        monkeypatch.setattr(cell_search, "PENDING_PER_ROW", 1)
         assert_exact(search(X, cut, 5), expected)
 
     def test_the_order_of_cells_changes_nothing(self) -> None:

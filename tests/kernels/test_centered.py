@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.kernels.centered import CenteredRows, rows_per_block
+from daskfs.kernels.regression.centered import CenteredRows, rows_per_block
 from tests.cases import each
 
 RNG = np.random.default_rng(0)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from daskfs.kernels import columnhash
-from daskfs.kernels.columnhash import column_hashes, first_equal
+from daskfs.kernels.statistics import column_hash
+from daskfs.kernels.statistics.column_hash import column_hashes, first_equal
 from tests.cases import each
 
 
@@ -38,7 +38,7 @@ def test_types_and_storage_do_not_matter(form: type, dtype: str) -> None:
 def test_any_cut_gives_the_same(form: type, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     X = matrix()
     whole = column_hashes(X, 0)
-    monkeypatch.setattr(columnhash, "VALUES_AT_ONCE", at_once)
+    monkeypatch.setattr(column_hash, "VALUES_AT_ONCE", at_once)
     parts = [column_hashes(form(X[a:b]), a) for a, b in itertools.pairwise([0, 1, 1, 120, 299, 300])]
     np.testing.assert_array_equal(sum(parts[::-1], np.zeros_like(whole)), whole)
 

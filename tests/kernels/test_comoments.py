@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskfs.kernels.comoments import (
+from daskfs.kernels.statistics.comoments import (
     PRODUCT_ROWS,
     Comoments,
     ComomentSum,

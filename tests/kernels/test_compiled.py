@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import DTypeLike, NDArray
 
-from daskfs.kernels import compiled, plain
-from daskfs.kernels.passes import COMPILED_VALUES, PLAIN, passes_for
+from daskfs.kernels.panel import numba as compiled
+from daskfs.kernels.panel import numpy as plain
+from daskfs.kernels.panel.backend import COMPILED_VALUES, PLAIN, passes_for
 from tests.cases import each
 
 FloatArray = NDArray[np.float64]

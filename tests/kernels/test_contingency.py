@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import mutual_info_score
 
-from daskfs.kernels.contingency import class_table, information_gain
-from daskfs.kernels.moments import ROW_BLOCK
+from daskfs.kernels.statistics.contingency import class_table, information_gain
+from daskfs.kernels.statistics.moments import ROW_BLOCK
 from tests.cases import each
 
 FloatArray = NDArray[np.float64]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daskfs.kernels.cut import cut_features, cut_of, lowest_cut, second_eigenvalue
+from daskfs.kernels.statistics.normalized_cut import cut_features, cut_of, lowest_cut, second_eigenvalue
 from tests.cases import each
 from tests.reference import sselect as reference
 from tests.reference.graph import knn_lists

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from daskfs.kernels.deformed import Deformed, deform
-from daskfs.kernels.deformed import graph_laplacian as laplacian_of
+from daskfs.kernels.svm.laplacian_kernel import Deformed, deform
+from daskfs.kernels.svm.laplacian_kernel import graph_laplacian as laplacian_of
 from tests.cases import each
 from tests.reference import svm as reference
 from tests.reference.svm import gaussian, graph_laplacian, weston

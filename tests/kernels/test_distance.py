@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from daskfs.kernels.distance import BINS, binned, distance_correlations_with
+from daskfs.kernels.distance_correlation.histograms import BINS, binned, distance_correlations_with
 from tests.reference import greedy as reference
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskfs.kernels.distancegram import (
+from daskfs.kernels.distance_correlation.exact import (
     DistanceSum,
     bias_corrected,
     distance_columns,

@@ -7,9 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskfs.kernels.distance import binned, pair_distance_correlation
-from daskfs.kernels.distancegram import distance_columns, exact_correlations, shares_of
-from daskfs.kernels.distancemap import CodeGram, feature_map, most_components, squares_by_column, with_lost_traces
+from daskfs.kernels.distance_correlation.exact import distance_columns, exact_correlations, shares_of
+from daskfs.kernels.distance_correlation.feature_map import (
+    CodeGram,
+    feature_map,
+    most_components,
+    squares_by_column,
+    with_lost_traces,
+)
+from daskfs.kernels.distance_correlation.histograms import binned, pair_distance_correlation
 from tests.cases import each
 from tests.kernels.test_distance import marginals
 from tests.reference import distance as reference

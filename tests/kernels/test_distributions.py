@@ -12,9 +12,9 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import DTypeLike, NDArray
 from scipy.stats import ks_2samp
 
-from daskfs.kernels import distributions as module
-from daskfs.kernels.contingency import information_gain
-from daskfs.kernels.distributions import Distributions, distributions, sorted_columns
+from daskfs.kernels.statistics import distributions as module
+from daskfs.kernels.statistics.contingency import information_gain
+from daskfs.kernels.statistics.distributions import Distributions, distributions, sorted_columns
 from tests.cases import each
 from tests.reference.distributions import bins_of, kolmogorov_smirnov
 

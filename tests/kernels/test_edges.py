@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from daskfs.kernels.plain import EDGE_BLOCK, edge_sums, observed_edge_sums
+from daskfs.kernels.panel.numpy import EDGE_BLOCK, edge_sums, observed_edge_sums
 from tests.cases import each
 
 FloatArray = NDArray[np.float64]

@@ -10,8 +10,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.stats import spearmanr
 
-from daskfs.kernels.deformed import deform
-from daskfs.kernels.elimination import (
+from daskfs.kernels.svm.elimination import (
     Kernel,
     Rule,
     exact_changes,
@@ -19,7 +18,8 @@ from daskfs.kernels.elimination import (
     score_candidates,
     spread_along,
 )
-from daskfs.kernels.svm import Machine, fit_machine
+from daskfs.kernels.svm.laplacian_kernel import deform
+from daskfs.kernels.svm.machines import Machine, fit_machine
 from tests.cases import each
 from tests.reference import svm as reference
 from tests.reference.svm import Setting, gaussian, graph_laplacian, weston

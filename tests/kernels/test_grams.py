@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from daskfs.kernels.grams import Gram, MatrixGram, ProductNeeded, ReplayedGram, RowsGram
+from daskfs.kernels.regression.grams import Gram, MatrixGram, ProductNeeded, ReplayedGram, RowsGram
 
 N_ROWS, N_FEATURES = 12, 30
 A = np.random.default_rng(0).normal(size=(N_ROWS, N_FEATURES)) * np.logspace(-2, 2, N_FEATURES)

@@ -14,11 +14,11 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from sklearn.metrics.pairwise import nan_euclidean_distances
 
-from daskfs.kernels import neighbors as searched
-from daskfs.kernels.cellsearch import cell_neighbors
-from daskfs.kernels.neighbors import MAX_TIES, exact_neighbors
-from daskfs.kernels.products import narrow_bounds, tile_buffer, wide_bounds
-from daskfs.kernels.rows import metric_rows, prepare_rows, squared_distances
+from daskfs.kernels.neighbors import exact as searched
+from daskfs.kernels.neighbors.cell_search import cell_neighbors
+from daskfs.kernels.neighbors.distance_bounds import narrow_bounds, tile_buffer, wide_bounds
+from daskfs.kernels.neighbors.exact import MAX_TIES, exact_neighbors
+from daskfs.kernels.neighbors.rows import metric_rows, prepare_rows, squared_distances
 from tests.cases import each
 from tests.kernels.test_cellsearch import assert_as_near, assert_sound, cut_by_centers, cut_by_hand
 from tests.kernels.test_neighbors import AWKWARD, assert_same_lists, normal
@@ -141,8 +141,8 @@ class TestExact:
     def test_blocks_of_queries_and_of_the_base(self, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
         X = holed(normal(400, 9), 0.5)
         whole = neighbors(form(X), 5)
-        monkeypatch.setattr("daskfs.kernels.products.PART_ROWS", (7, 7))
-        monkeypatch.setattr("daskfs.kernels.products.TILE_BYTES", 2**14)
+        monkeypatch.setattr("daskfs.kernels.neighbors.distance_bounds.PART_ROWS", (7, 7))
+        monkeypatch.setattr("daskfs.kernels.neighbors.distance_bounds.TILE_BYTES", 2**14)
         cut = neighbors(form(X), 5)
         np.testing.assert_array_equal(cut[0], whole[0])
         assert cut[1].tobytes() == whole[1].tobytes()

@@ -7,8 +7,8 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike
 
 from daskfs.kernels.missing import fill_missing, filled_by_means, has_missing, merge_observed, observed
-from daskfs.kernels.moments import column_moments, merge_moments, merge_tree, tree_moments
 from daskfs.kernels.scaling import row_norms, row_sums, scale_rows
+from daskfs.kernels.statistics.moments import column_moments, merge_moments, merge_tree, tree_moments
 from tests.cases import each
 
 

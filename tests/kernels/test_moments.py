@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import DTypeLike, NDArray
 
-from daskfs.kernels.moments import (
+from daskfs.kernels.statistics.moments import (
     ROW_BLOCK,
     CenteredSums,
     Moments,

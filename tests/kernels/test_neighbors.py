@@ -10,8 +10,8 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits, load_iris, load_wine
 
-from daskfs.kernels.neighbors import MAX_TIES, exact_neighbors, order_with_ties
-from daskfs.kernels.rows import Metric, prepare_rows
+from daskfs.kernels.neighbors.exact import MAX_TIES, exact_neighbors, order_with_ties
+from daskfs.kernels.neighbors.rows import Metric, prepare_rows
 from tests.cases import each
 from tests.reference.graph import TIE_TOLERANCE, knn_lists
 

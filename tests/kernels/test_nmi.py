@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.metrics import normalized_mutual_info_score
 
-from daskfs.kernels.nmi import cut_point, normalized_mutual_information
+from daskfs.kernels.statistics.mutual_information import cut_point, normalized_mutual_information
 from tests.cases import each
 from tests.reference.sselect import nmi
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from daskfs.kernels.nystrom import LandmarkKernel, LandmarkMachines, landmark_sums, solve_landmarks
+from daskfs.kernels.svm.nystroem import LandmarkKernel, LandmarkMachines, landmark_sums, solve_landmarks
 from tests.cases import each
 from tests.reference import svm as reference
 from tests.reference.svm import anchor_laplacian, gaussian, weston

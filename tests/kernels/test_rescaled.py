@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskfs.kernels.grams import Gram, MatrixGram, RowsGram
-from daskfs.kernels.rescaled import (
+from daskfs.kernels.regression.grams import Gram, MatrixGram, RowsGram
+from daskfs.kernels.regression.rescaled import (
     Iterate,
     advance,
     carried_on,

@@ -7,7 +7,6 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 from sklearn.preprocessing import normalize
 
-from daskfs.kernels.moments import column_moments
 from daskfs.kernels.scaling import (
     ColumnScale,
     RowScale,
@@ -19,6 +18,7 @@ from daskfs.kernels.scaling import (
     row_sums,
     scale_rows,
 )
+from daskfs.kernels.statistics.moments import column_moments
 from tests.cases import each
 
 FloatArray = NDArray[np.float64]

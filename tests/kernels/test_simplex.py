@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from daskfs.kernels.simplex import project_rows
+from daskfs.kernels.regression.simplex import project_rows
 from tests.cases import each
 from tests.reference.rescaled import project
 

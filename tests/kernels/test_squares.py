@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskfs.kernels.squares import KeptSquares, squared_distances
+from daskfs.kernels.svm.incremental_distances import KeptSquares, squared_distances
 from tests.cases import each
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from sklearn.svm import SVC
 
-from daskfs.kernels import svm
-from daskfs.kernels.svm import Machine, Sphere, find_sphere, fit_machine, is_exact_sphere
+from daskfs.kernels.svm import machines
+from daskfs.kernels.svm.machines import Machine, Sphere, find_sphere, fit_machine, is_exact_sphere
 from tests.cases import each
 from tests.reference import svm as reference
 from tests.reference.svm import gaussian, weston
@@ -84,7 +84,7 @@ class TestMachine:
         X, y = weston(200, 2)
         K, cost = gaussian(X[:, :n_features], 1 / n_features), np.full(200, 10.0)
         expected = fit_machine(K, y, cost)
-        monkeypatch.setattr(svm, "LIBSVM_ROWS", 0)
+        monkeypatch.setattr(machines, "LIBSVM_ROWS", 0)
         found = fit_machine(K, y, cost)
         np.testing.assert_allclose(found.beta, expected.beta, atol=1e-6)
         assert found.squared_norm == pytest.approx(expected.squared_norm, rel=1e-10)
@@ -202,7 +202,7 @@ class TestSphere:
         X, _ = weston(30, 4)
         K = gaussian(X, 1 / 52)
         exact = find_sphere(K, np.ones(30)).squared_radius
-        monkeypatch.setattr(svm, "RADIUS_ROWS", 29)
+        monkeypatch.setattr(machines, "RADIUS_ROWS", 29)
         assert not is_exact_sphere(30)
         squares = np.diagonal(K) - 2 * K.mean(axis=1) + K.mean()
         found = find_sphere(K, np.ones(30)).squared_radius

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskfs.kernels import targets
-from daskfs.kernels.targets import SortedTargets
+from daskfs.kernels.neighbors import targets
+from daskfs.kernels.neighbors.targets import SortedTargets
 from tests.cases import each
 from tests.reference.labelled import nearest, target_distances
 

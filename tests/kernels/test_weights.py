@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from daskfs.kernels.weights import edge_weights
+from daskfs.kernels.neighbors.weights import edge_weights
 from tests.cases import each
 from tests.reference.graph import binary, cosine, heat
 

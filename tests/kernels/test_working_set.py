@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from daskfs.kernels.grams import Gram, MatrixGram, RowsGram
-from daskfs.kernels.rescaled import Iterate, advance, certificate, objective, start_at, working_set
+from daskfs.kernels.regression.grams import Gram, MatrixGram, RowsGram
+from daskfs.kernels.regression.rescaled import Iterate, advance, certificate, objective, start_at, working_set
 from tests.cases import each
 
 N_ROWS, N_FEATURES, GAMMA = 300, 900, 60.0

@@ -13,8 +13,8 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 from sklearn.metrics import mutual_info_score
 
 from daskfs import InformationGainScore, KolmogorovSmirnovScore
-from daskfs.kernels.distributions import distributions
-from daskfs.methods import statistics
+from daskfs.criteria import statistics
+from daskfs.kernels.statistics.distributions import distributions
 from daskfs.store import layout
 from daskfs.store.store import Store
 from tests.cli.command import basic_job, daskfs, rows_of, write_job

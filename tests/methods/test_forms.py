@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from daskfs.criteria.registry import Method, criteria, make_method
+from daskfs.criteria.slab import stream_cost
 from daskfs.graph.edges import weighted_blocks
-from daskfs.graph.given import WeightMatrix
 from daskfs.graph.partition import block_rows
+from daskfs.graph.precomputed import WeightMatrix
 from daskfs.graph.spec import Weighting
-from daskfs.kernels import passes
 from daskfs.kernels.labels import Labels
-from daskfs.methods.registry import Method, criteria, make_method
+from daskfs.kernels.panel import backend
 from daskfs.plan.inline import memory_context, score_features
-from daskfs.scores.slab import stream_cost
 from daskfs.stages.cost import total
 from daskfs.store import layout
 from daskfs.store.store import Store
@@ -55,7 +55,7 @@ def test_compiled_and_plain_passes_give_the_same_scores(
 ) -> None:
     X, labels = data()
     plain = score_features(memory_context(X, labels), every_method(left_out), labels)
-    monkeypatch.setattr(passes, "COMPILED_VALUES", 1)
+    monkeypatch.setattr(backend, "COMPILED_VALUES", 1)
     compiled = score_features(memory_context(X, labels), every_method(left_out), labels)
     assert list(plain) == list(compiled)
     for label, table in plain.items():
@@ -71,10 +71,10 @@ def test_a_criterion_scores_alone_as_among_others() -> None:
         np.testing.assert_array_equal(alone[method.label], together[method.label], err_msg=method.label)
 
 
-@pytest.mark.parametrize("smallest", [1, passes.COMPILED_VALUES], ids=["compiled", "plain"])
+@pytest.mark.parametrize("smallest", [1, backend.COMPILED_VALUES], ids=["compiled", "plain"])
 def test_rows_without_an_edge_have_no_say(monkeypatch: pytest.MonkeyPatch, smallest: int) -> None:
     """However far from the others they lie; and a column that is constant on the others has no score."""
-    monkeypatch.setattr(passes, "COMPILED_VALUES", smallest)
+    monkeypatch.setattr(backend, "COMPILED_VALUES", smallest)
     n_edges = 400
     rng = np.random.default_rng(1)
     source = np.arange(n_edges)

@@ -17,8 +17,8 @@ from sklearn.datasets import load_diabetes, load_iris, load_wine
 from sklearn.feature_selection import f_classif
 
 from daskfs import LSDF, FisherScore, LaplacianScore, SemiSupervisedLaplacianScore, SupervisedLaplacianScore, knn_graph
+from daskfs.criteria.registry import make_method
 from daskfs.errors import JobError
-from daskfs.methods.registry import make_method
 from tests.reference.graph import binary, knn_lists, union_adjacency
 from tests.reference.labelled import lsdf, semi_supervised_laplacian_score, supervised_laplacian_score
 from tests.reference.scores import class_graph, laplacian_score

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from daskfs import SVMRFE
-from daskfs.scores.elimination import draw_landmarks
+from daskfs.criteria.svmrfe.elimination import draw_landmarks
 from tests.benchmarks.svm import first_criteria, weston, with_few_labels
 
 N_FEATURES = 52

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from daskfs.criteria import plan as planned_scores
+from daskfs.criteria.registry import Criterion, Method, criteria, make_method
 from daskfs.errors import InputError, JobError
-from daskfs.graph.given import Graph, WeightMatrix
-from daskfs.kernels import passes
+from daskfs.graph.precomputed import Graph, WeightMatrix
 from daskfs.kernels.labels import Labels, Task
-from daskfs.methods.registry import Criterion, Method, criteria, make_method
+from daskfs.kernels.panel import backend
 from daskfs.plan.inline import memory_context, score_features
 from daskfs.plan.lists import needed_lists
-from daskfs.scores import plan as planned_scores
 from daskfs.store import layout
 
 N_SAMPLES = 240
@@ -233,7 +233,7 @@ def test_bits_do_not_depend_on_slabs_passes_or_other_columns(
     with monkeypatch.context() as patched:
         patched.setattr("daskfs.plan.chain.slab_columns", lambda *_, **__: 2)
         narrow = scored(values, methods, labels, counts, lists)
-        patched.setattr(passes, "COMPILED_VALUES", 1)
+        patched.setattr(backend, "COMPILED_VALUES", 1)
         compiled = scored(values, methods, labels, counts, lists)
     for label, table in whole.items():
         assert narrow[label].tobytes() == table.tobytes(), label

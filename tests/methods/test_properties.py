@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
 import daskfs
-from daskfs.methods.registry import Method, criteria
+from daskfs.criteria.registry import Method, criteria
 from tests.cases import case
 from tests.cli.command import daskfs as command
 from tests.cli.command import rows_of, write_job
-from tests.reference import chance, distributions, greedy, rankdata, rescaled, scores, svm
+from tests.reference import distributions, greedy, rankdata, rescaled, scores, svm
 from tests.reference.distance import distance_correlations
 from tests.reference.graph import binary, heat, heat_t, knn_lists, union_adjacency
 from tests.reference.labelled import lsdf, semi_supervised_laplacian_score, supervised_laplacian_score
@@ -187,7 +187,7 @@ def check_variance(e: Example, fitted: Any) -> None:
 
 
 def random_numbers(e: Example) -> FloatArray:
-    return np.where(np.ptp(e.plain, axis=0) == 0, np.nan, chance.uniform_numbers(e.plain.shape[1], 5))
+    return np.where(np.ptp(e.plain, axis=0) == 0, np.nan, np.random.default_rng(5).random(e.plain.shape[1]))
 
 
 def lsdf_scores(e: Example) -> FloatArray:

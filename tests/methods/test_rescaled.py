@@ -19,11 +19,11 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.exceptions import ConvergenceWarning
 
 from daskfs import DSSFS, RLSR, SSUFS, distance_correlation_matrix
+from daskfs.criteria.registry import make_method
+from daskfs.criteria.rescaled_regression import solution
+from daskfs.criteria.rescaled_regression.state import most_products, save_state
 from daskfs.errors import InputError, JobError
-from daskfs.kernels.rescaled import NEWTON_ITERATIONS
-from daskfs.methods.registry import make_method
-from daskfs.scores import rescaledsolution
-from daskfs.scores.rescaledstate import most_products, save_state
+from daskfs.kernels.regression.rescaled import NEWTON_ITERATIONS
 from tests.cases import case
 from tests.cli.command import daskfs as command
 from tests.cli.command import refused, rows_of, write_job
@@ -331,7 +331,7 @@ class TestSolvers:
             held.append(len(where[-1].products))
             save_state(*where)
 
-        monkeypatch.setattr(rescaledsolution, "save_state", save)
+        monkeypatch.setattr(solution, "save_state", save)
         with pytest.warns(ConvergenceWarning):
             make(solver="cg", gamma=0.01, max_iter=2).fit(*loaded("breast cancer"))
         most = most_products(make_method(make.__name__, {}), "cg")

@@ -13,10 +13,10 @@ import scipy.sparse as sp
 from sklearn.datasets import load_diabetes, load_wine
 
 from daskfs import RRPC, PearsonScore
+from daskfs.criteria.plan import plan_finish
+from daskfs.criteria.rrpc.candidates import MAX_CANDIDATES
 from daskfs.errors import MemoryPlanError
-from daskfs.kernels.comoments import stretch_rows
-from daskfs.scores.candidates import MAX_CANDIDATES
-from daskfs.scores.plan import plan_finish
+from daskfs.kernels.statistics.comoments import stretch_rows
 from daskfs.stages.cost import PROCESS
 from daskfs.stages.limits import check_memory
 from daskfs.tiles.shapes import plan_shape

@@ -14,13 +14,13 @@ from sklearn.datasets import load_digits, load_iris, load_wine
 
 import daskfs.estimators.opening
 from daskfs import LaplacianScore, SSelect, knn_graph
-from daskfs.kernels.contingency import class_table
-from daskfs.kernels.cut import CUT_ROWS, cut_of
+from daskfs.criteria.plan import plan_finish
+from daskfs.criteria.registry import make_method
+from daskfs.criteria.slab import method_to_json
+from daskfs.criteria.statistics import GraphForms, sign_table
 from daskfs.kernels.labels import Labels
-from daskfs.methods.registry import make_method
-from daskfs.methods.statistics import GraphForms, sign_table
-from daskfs.scores.plan import plan_finish
-from daskfs.scores.slab import method_to_json
+from daskfs.kernels.statistics.contingency import class_table
+from daskfs.kernels.statistics.normalized_cut import CUT_ROWS, cut_of
 from daskfs.stages.cost import PROCESS
 from daskfs.stages.limits import check_memory
 from daskfs.store.tiles import spread_rows

@@ -12,10 +12,10 @@ import zarr
 from numpy.typing import NDArray
 
 from daskfs import RRPC, LaplacianScore, RedundancyFilter, SSelect, distance_correlation_matrix, knn_graph
+from daskfs.criteria.registry import criteria, make_method
 from daskfs.errors import InputError
 from daskfs.estimators.opening import stored_context
 from daskfs.kernels.labels import Labels
-from daskfs.methods.registry import criteria, make_method
 from daskfs.plan.inline import memory_context, score_features
 from daskfs.plan.transforms import asked_scalings
 from daskfs.store.context import put_beside

@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import laplacian
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
 
 from daskfs import FisherScore, LaplacianScore, PearsonScore, VarianceScore, knn_graph
-from daskfs.kernels.weights import WeightKind
+from daskfs.kernels.neighbors.weights import WeightKind
 from tests.reference.graph import Metric, Weight, binary, cosine, heat, heat_t, knn_lists, union_adjacency
 from tests.reference.iris import uci_iris
 from tests.reference.rankdata import order

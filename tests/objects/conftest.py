@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from daskfs.places import clients
+from daskfs.storage import clients
 from tests.objects.server import object_server, reach
 
 

@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from daskfs.places import clients
+from daskfs.storage import clients
 
 KEY, SECRET = "AKIATESTKEYFORDASKFS", "secret-that-nobody-may-see"
 BUCKETS = ("runs", "data")

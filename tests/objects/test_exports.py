@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from daskfs.places import place, zarr_store
+from daskfs.storage import place, zarr_store
 from daskfs.store.context import open_tiles
 from tests.cli.command import basic_job, refused, write_job
 from tests.cli.command import daskfs as call

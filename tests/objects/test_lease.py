@@ -11,7 +11,7 @@ import dask
 import pytest
 
 from daskfs.errors import StoreError
-from daskfs.places import ObjectPath
+from daskfs.storage import ObjectPath
 from daskfs.store.lease import LEASE_KEY, Lease, holder, leased
 from tests.objects.proxy import Proxy, proxy
 from tests.objects.server import reach

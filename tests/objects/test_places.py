@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from daskfs import places
+from daskfs import storage
 from daskfs.errors import InputError
-from daskfs.places import Access, ObjectPath, Place, clients, objects, place
+from daskfs.storage import Access, ObjectPath, Place, clients, objects, place
 from tests.objects.proxy import Proxy, proxy
 from tests.objects.server import reach
 
@@ -48,30 +48,30 @@ def test_order_and_relations() -> None:
     assert str(b.relative_to(a)) == "b"
     with pytest.raises(ValueError, match="does not lie in"):
         a.relative_to(b)
-    assert places.lies_in(b, a)
-    assert not places.lies_in(Path("/a/b"), a)
-    assert places.relative_name(b, ObjectPath("s3://bucket", "c/d")) == "../../a/b"
-    assert places.relative_name(b, ObjectPath("s3://other", "c")) == str(b)
-    assert places.relative_name(Path("/x/y"), Path("/x/z")) == "../y"
+    assert storage.lies_in(b, a)
+    assert not storage.lies_in(Path("/a/b"), a)
+    assert storage.relative_name(b, ObjectPath("s3://bucket", "c/d")) == "../../a/b"
+    assert storage.relative_name(b, ObjectPath("s3://other", "c")) == str(b)
+    assert storage.relative_name(Path("/x/y"), Path("/x/z")) == "../y"
 
 
 def test_what_is_written_is_there(folder: Place) -> None:
-    assert not places.is_there(folder)
-    places.put(folder / "b" / "c.txt", b"one\ntwo\n")
-    places.put(folder / "d.bin", bytes(range(256)))
+    assert not storage.is_there(folder)
+    storage.put(folder / "b" / "c.txt", b"one\ntwo\n")
+    storage.put(folder / "d.bin", bytes(range(256)))
     assert (folder.is_dir(), (folder / "b").is_dir(), (folder / "d.bin").is_dir()) == (True, True, False)
     assert ((folder / "b" / "c.txt").is_file(), (folder / "b").is_file()) == (True, False)
     assert sorted(path.name for path in folder.iterdir()) == ["b", "d.bin"]
     assert [path.name for path in folder.glob("*.bin")] == ["d.bin"]
-    assert {places.name_below(path, folder) for path in places.files_below(folder)} == {"d.bin", "b/c.txt"}
+    assert {storage.name_below(path, folder) for path in storage.files_below(folder)} == {"d.bin", "b/c.txt"}
     assert (folder / "d.bin").stat().st_size == 256
-    assert bytes(places.read_buffer(folder / "d.bin")) == bytes(range(256))
-    assert places.open_whole(folder / "d.bin").read() == bytes(range(256))
+    assert bytes(storage.read_buffer(folder / "d.bin")) == bytes(range(256))
+    assert storage.open_whole(folder / "d.bin").read() == bytes(range(256))
     with (folder / "b" / "c.txt").open() as file:
         assert file.readlines() == ["one\n", "two\n"]
-    with places.blocks_of(folder / "d.bin", 100) as (size, blocks):
+    with storage.blocks_of(folder / "d.bin", 100) as (size, blocks):
         assert (size, b"".join(map(bytes, blocks))) == (256, bytes(range(256)))
-    places.put(folder / "d.bin", b"new")
+    storage.put(folder / "d.bin", b"new")
     assert (folder / "d.bin").read_bytes() == b"new"
 
 
@@ -80,37 +80,37 @@ def test_what_is_not_there(folder: Place) -> None:
     calls: list[Callable[[], object]] = [
         missing.read_bytes,
         missing.stat,
-        lambda: places.read_buffer(missing),
-        lambda: places.open_whole(missing),
+        lambda: storage.read_buffer(missing),
+        lambda: storage.open_whole(missing),
         lambda: list(missing.iterdir()),
-        lambda: places.blocks_of(missing, 1).__enter__(),
+        lambda: storage.blocks_of(missing, 1).__enter__(),
     ]
     for call in calls:
         with pytest.raises(FileNotFoundError) as caught:
             call()
         assert str(caught.value.filename) == str(missing)
     assert list(missing.glob("*")) == []
-    assert list(places.files_below(missing)) == []
-    places.remove(missing)
+    assert list(storage.files_below(missing)) == []
+    storage.remove(missing)
     missing.unlink(missing_ok=True)
 
 
 def test_remove_takes_an_object_and_all_below_it_and_no_neighbor(folder: Place) -> None:
     for name in ("a/1", "a/b/2", "ab", "c"):
-        places.put(folder / name, b"x")
-    places.remove(folder / "a")
-    assert {places.name_below(path, folder) for path in places.files_below(folder)} == {"ab", "c"}
-    places.remove(folder / "c")
-    assert {places.name_below(path, folder) for path in places.files_below(folder)} == {"ab"}
+        storage.put(folder / name, b"x")
+    storage.remove(folder / "a")
+    assert {storage.name_below(path, folder) for path in storage.files_below(folder)} == {"ab", "c"}
+    storage.remove(folder / "c")
+    assert {storage.name_below(path, folder) for path in storage.files_below(folder)} == {"ab"}
 
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_sizes(folder: Place, whole: bool) -> None:
     names = [f"X/c/{i}/{j}" for i in range(3) for j in range(4)] + ["plan.json", "records/s/1.json"]
     for number, name in enumerate(names):
-        places.put(folder / name, b"x" * number)
+        storage.put(folder / name, b"x" * number)
     asked = [*names, "X/c/9/9", "gone", "records"]
-    assert places.sizes(folder, asked, whole=whole) == {name: number for number, name in enumerate(names)}
+    assert storage.sizes(folder, asked, whole=whole) == {name: number for number, name in enumerate(names)}
 
 
 def test_an_object_is_read_piece_by_piece(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_requests_that_are_cut_off_are_made_again(server: str, bucket: str, monk
             assert len((folder / f"{number}").read_buffer()) == 1000
             assert not (folder / "no").is_file()
             assert len(list(folder.objects())) == number + 1
-        places.remove(folder)
+        storage.remove(folder)
         assert list(folder.objects()) == []
     assert len(unreliable.faults) == 3
 
@@ -159,11 +159,11 @@ def test_a_changed_access_is_seen(server: str, bucket: str, monkeypatch: pytest.
     path.write_bytes(b"1")
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     clients._client.cache_clear()
-    with places.reached_by({}):
-        places.take_over(((path.root, server, "us-east-1", False),))
+    with storage.reached_by({}):
+        storage.take_over(((path.root, server, "us-east-1", False),))
         assert path.read_bytes() == b"1"
-        assert places.access_rows() == ((path.root, server, "us-east-1", False),)
-        with places.reached_by({path.root: Access(endpoint="http://127.0.0.1:1")}):
+        assert storage.access_rows() == ((path.root, server, "us-east-1", False),)
+        with storage.reached_by({path.root: Access(endpoint="http://127.0.0.1:1")}):
             monkeypatch.setattr(clients, "RETRIES", {"max_retries": 0})
             with pytest.raises(OSError, match="HTTP error"):
                 path.read_bytes()

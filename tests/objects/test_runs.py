@@ -18,10 +18,10 @@ import pytest
 import yaml
 import zarr
 
-from daskfs import load_job, places, run_job
+from daskfs import load_job, run_job, storage
 from daskfs.execution.progress import Silent
-from daskfs.places import ObjectPath, clients
 from daskfs.stages.stage import Stage
+from daskfs.storage import ObjectPath, clients
 from daskfs.store.layout import is_seal
 from daskfs.store.lease import LEASE_KEY, leased
 from tests.cli.command import daskfs, refused
@@ -107,7 +107,7 @@ def small_job(folder: Path, url: str, **blocks: Any) -> Path:
 def everything(url: str) -> dict[str, bytes]:
     """Return all objects below a URL."""
     root = ObjectPath.of(url)
-    return {places.name_below(path, root): path.read_bytes() for path, _ in root.objects()}
+    return {storage.name_below(path, root): path.read_bytes() for path, _ in root.objects()}
 
 
 # ---------------------------------------------------------------------------------------------------------- whole runs
@@ -165,7 +165,7 @@ def test_a_zarr_array_in_the_store_is_used_where_it_lies(tmp_path: Path, bucket:
     X[:, 5] += y
     np.save(tmp_path / "y.npy", y)
     for where in (ObjectPath.of(f"{bucket}/X.zarr"), tmp_path / "X.zarr"):
-        array = zarr.create_array(store=places.zarr_store(where), shape=X.shape, chunks=(1024, 16), dtype="f4")
+        array = zarr.create_array(store=storage.zarr_store(where), shape=X.shape, chunks=(1024, 16), dtype="f4")
         array[...] = X
     outputs = []
     for source, output in ((f"{bucket}/X.zarr", f"{bucket}/run"), (tmp_path / "X.zarr", tmp_path / "run")):
@@ -174,7 +174,7 @@ def test_a_zarr_array_in_the_store_is_used_where_it_lies(tmp_path: Path, bucket:
             write_job(tmp_path, "", **FEW, data=data, cluster={"workers": 0}, output={"path": str(output)})
         )
         assert result["data"]["in_place"] == str(source)
-        outputs.append(places.place(result["ranking"]).read_bytes())
+        outputs.append(storage.place(result["ranking"]).read_bytes())
     assert outputs[0] == outputs[1]
 
 

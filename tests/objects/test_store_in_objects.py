@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daskfs import load_job, places, run_job
+from daskfs import load_job, run_job, storage
 from daskfs.errors import DamagedError, WriteError
-from daskfs.places import ObjectPath, clients, place
+from daskfs.storage import ObjectPath, clients, place
 from daskfs.store import log
 from daskfs.store.arrays import counted_bytes
 from daskfs.store.log import Log
@@ -68,11 +68,11 @@ def test_what_is_done(store: Store) -> None:
     assert store.ledger.lost("s", range(4), "f") == []
     assert (store.ledger.n_recorded("s"), store.ledger.n_recorded("t")) == (3, 0)
     for name, data in (("X/c/1/0", None), ("X/c/2/1", b"short"), ("a.json", b'{\n "b": 2\n}')):
-        store.path(name).unlink() if data is None else places.put(store.path(name), data)
+        store.path(name).unlink() if data is None else storage.put(store.path(name), data)
     assert store.ledger.not_done("s", range(4), "f") == [0, 1, 2, 3]
     assert sorted(store.ledger.lost("s", range(4), "f")) == ["X/c/1/0", "X/c/2/1", "a.json"]
     store.delete("X")
-    assert not list(places.files_below(store.path("X")))
+    assert not list(storage.files_below(store.path("X")))
 
 
 class TestReadsOverlap:
@@ -112,7 +112,7 @@ class TestReadsOverlap:
         np.testing.assert_array_equal(list(found), [np.full(6, number) for number in range(40)])
 
     def test_as_far_as_memory_was_planned(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(places, "AHEAD_BYTES", 2 * 64)
+        monkeypatch.setattr(storage, "AHEAD_BYTES", 2 * 64)
         reading, most, lock, read = 0, 0, threading.Lock(), ObjectPath.read_buffer
 
         def count(path: ObjectPath) -> memoryview:
@@ -220,7 +220,7 @@ def test_a_log(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = ObjectPath.of(f"{bucket}/events.jsonl")
     path.write_bytes(b"before\n")
     puts: list[int] = []
-    monkeypatch.setattr(log, "put", lambda where, data: puts.append(len(data)) or places.put(where, data))
+    monkeypatch.setattr(log, "put", lambda where, data: puts.append(len(data)) or storage.put(where, data))
     monkeypatch.setattr(log, "SHARE", 0)
     monkeypatch.setattr(log, "PUT_SECONDS", 3600.0)
     written = Log(path)

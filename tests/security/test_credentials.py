@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from daskfs import FisherScore, LaplacianScore, VarianceScore, knn_graph, load_job, make_study
 from daskfs.errors import DaskfsError, InputError, JobError
-from daskfs.shown import has_credentials, masked, printable
+from daskfs.redaction import has_credentials, masked, printable
 from daskfs.sources import SourceSpec, open_source
 from tests.cli.command import basic_job, daskfs, matrix, refused, write_job
 

@@ -22,7 +22,7 @@ from distributed.security import Security
 
 from daskfs.errors import JobError
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.connecting import connected
+from daskfs.execution.connection import connected
 from daskfs.job.job import make_cluster
 from tests.cli.command import basic_job, daskfs, refused, write_job
 from tests.execution.runs import command, run_here, wait_for_units

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from daskfs.places import ObjectPath, objects
+from daskfs.storage import ObjectPath, objects
 
 BUCKET = "s3://bucket"
 

@@ -12,7 +12,7 @@ import pytest
 
 from daskfs.errors import InputError
 from daskfs.sources import SourceSpec, open_source
-from daskfs.sources.beside import as_stored, check_groups, check_times, describe_groups, describe_times
+from daskfs.sources.sample_columns import as_stored, check_groups, check_times, describe_groups, describe_times
 
 NAN = np.nan
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from daskfs.places import Place, objects
-from daskfs.sources import Source, SourceInfo, SourceSpec, csvscan, mtxscan, open_source, svmscan
+from daskfs.sources import Source, SourceInfo, SourceSpec, csv_scan, mtx_scan, open_source, svmlight_scan
+from daskfs.storage import Place, objects
 
 from .objects import folder_as_bucket
 from .writers import COLUMNS, KINDS, N_FEATURES, N_SAMPLES, Kind, labels, matrix, open_memory
@@ -30,12 +30,12 @@ PARTITIONS = (
 @pytest.fixture(autouse=True)
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     # So that tables of a few hundred bytes come in many ranges and the scan in many blocks.
-    monkeypatch.setattr(csvscan, "RANGE_BYTES", 150)
-    monkeypatch.setattr(csvscan, "SCAN_BYTES", 37)
-    monkeypatch.setattr(svmscan, "SCAN_BYTES", 37)
-    monkeypatch.setattr(mtxscan, "SCAN_BYTES", 101)
+    monkeypatch.setattr(csv_scan, "RANGE_BYTES", 150)
+    monkeypatch.setattr(csv_scan, "SCAN_BYTES", 37)
+    monkeypatch.setattr(svmlight_scan, "SCAN_BYTES", 37)
+    monkeypatch.setattr(mtx_scan, "SCAN_BYTES", 101)
     monkeypatch.setattr(objects, "PIECE_BYTES", 53)
-    for module in (csvscan, svmscan, mtxscan):
+    for module in (csv_scan, svmlight_scan, mtx_scan):
         module.scan.cache_clear()
 
 
@@ -217,7 +217,7 @@ def test_bundled_source(name: str, shape: tuple[int, int], task: str) -> None:
 def test_types_are_converted_in_pieces(
     stored: str, handed_on: str, order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daskfs.sources.npyfile.BUFFER_BYTES", 64)
+    monkeypatch.setattr("daskfs.sources.npy_file.BUFFER_BYTES", 64)
     X = np.arange(60).reshape(12, 5).astype(stored)
     np.save(tmp_path / "X.npy", np.asarray(X, order=order))
     source = open_source(SourceSpec(str(tmp_path / "X.npy")))

@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from daskfs import hdf5
 from daskfs.errors import InputError
-from daskfs.places import objects
-from daskfs.sources import SourceSpec, open_source
+from daskfs.sources import SourceSpec, hdf5, open_source
 from daskfs.sources.layouts import open_hdf5
+from daskfs.storage import objects
 from tests.optional import h5py, hdf5plugin
 
 from .broken import Make, cut, damage, spec, text

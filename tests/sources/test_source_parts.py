@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from daskfs.errors import InputError
-from daskfs.places import Place
 from daskfs.sources import SourceSpec, open_source
-from daskfs.sources.parts import find_parts
+from daskfs.sources.multifile import find_parts
 from daskfs.sources.state import as_planned, changed_file, source_state
+from daskfs.storage import Place
 
 from .objects import folder_as_bucket
 

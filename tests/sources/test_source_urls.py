@@ -17,11 +17,12 @@ import pytest
 import yaml
 from sklearn.datasets import load_iris
 
-from daskfs import LaplacianScore, VarianceScore, knn_graph, load_job, places
+from daskfs import LaplacianScore, VarianceScore, knn_graph, load_job
+from daskfs import storage as places
 from daskfs.execution.progress import Silent
-from daskfs.places import ObjectPath, clients, place
 from daskfs.runs.pipeline import run_job
 from daskfs.stages.stage import Stage
+from daskfs.storage import ObjectPath, clients, place
 from tests.cli.command import basic_job, daskfs, labels, matrix, refused, write_job
 from tests.cli.test_given import MATRICES, saved
 from tests.execution.runs import recorded
@@ -362,7 +363,7 @@ def test_objects_are_read_in_parts(bucket: ObjectPath, tmp_path: Path, monkeypat
     )
     np.savetxt(tmp_path / "X.csv", X, delimiter=",", header=",".join(f"x{i}" for i in range(16)), comments="")
     upload(tmp_path, bucket)
-    monkeypatch.setattr("daskfs.sources.csvscan.RANGE_BYTES", 2**19)
+    monkeypatch.setattr("daskfs.sources.csv_scan.RANGE_BYTES", 2**19)
     asked: list[int] = []
     real: Callable[..., memoryview] = ObjectPath.read_range
 

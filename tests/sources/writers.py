@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import scipy.sparse as sp
 import zarr
 
-from daskfs.places import Place
 from daskfs.sources import Source, SourceSpec, open_source
 from daskfs.sources.memory import ArraySource
+from daskfs.storage import Place
 from tests.optional import h5py
 
 from . import textwriters

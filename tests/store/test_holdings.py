@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from daskfs.store.holdings import Holdings
+from daskfs.store.process_cache import Holdings
 
 
 class Maker:

@@ -10,7 +10,7 @@ import dask
 import pytest
 
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.clusters.environment import carried
+from daskfs.execution.clusters.worker_environment import carried
 from daskfs.job.job import load_job
 from daskfs.runs.status import plan_job
 

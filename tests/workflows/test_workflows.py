@@ -17,8 +17,8 @@ import pytest
 from distributed import Client, LocalCluster
 from sklearn.datasets import load_diabetes, load_digits, load_wine
 
+from daskfs.criteria.registry import criteria
 from daskfs.job.job import load_job
-from daskfs.methods.registry import criteria
 from daskfs.runs.status import plan_job
 from tests.execution.runs import command, run, run_here
 

@@ -34,7 +34,7 @@ from daskfs.errors import DaskfsError
 from daskfs.evaluation.metrics import all_on_top
 from daskfs.evaluation.tables import read_table
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.connecting import connected
+from daskfs.execution.connection import connected
 from daskfs.store.store import Store
 
 # ------------------------------------------------------------------------------------------------ artificial problems

@@ -13,7 +13,8 @@ Algorithm 3, which trade-off between graph and labels to take: a job, whose run 
 each trade-off from 0 (labels alone) to 1 (the graph alone), in a fourth of the draws, it tells the accuracy of 1-NN,
 and the cut value of the rows on the selected features, which needs no label: the paper finds both best at the same
 trade-offs, from 0.1 to 0.3 with 10 features, and with 200 features the best accuracy at 0.8, 0.4 and 0.2 by 2, 6 and 10
-labels. The cut value is that of :mod:`daskfs.kernels.cut`, which says why it is not the one that is printed.
+labels. The cut value is that of :mod:`daskfs.kernels.statistics.normalized_cut`, which says why it is not the one that
+is printed.
 
 The paper leaves the width of its kernel open: here it is the median squared length of the edges. Where Fisher's score
 is infinite (one row in each class: every feature that differs), features follow by number.
@@ -38,7 +39,7 @@ from daskfs import FisherScore, KNNGraph, LaplacianScore, SSelect, knn_graph, ma
 from daskfs.errors import DaskfsError
 from daskfs.evaluation.tables import read_table
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.connecting import connected
+from daskfs.execution.connection import connected
 from daskfs.store.store import Store
 
 N_SELECTED = tuple(range(5, 55, 5))

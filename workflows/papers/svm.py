@@ -37,7 +37,7 @@ from sklearn.svm import SVC
 from daskfs import SVMRFE
 from daskfs.errors import ClusterError
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.connecting import connected
+from daskfs.execution.connection import connected
 from daskfs.execution.pool import Pool
 from daskfs.sources import SourceSpec, open_source
 

@@ -18,8 +18,8 @@ from distributed import Client
 
 from daskfs.errors import ClusterError
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.clusters.arrival import wait_for_workers
 from daskfs.execution.clusters.pods import cluster_manifest
+from daskfs.execution.clusters.wait_for_workers import wait_for_workers
 
 ANSWER_SECONDS = 20.0
 """How long Kubernetes may take to say how its pods are."""

@@ -16,8 +16,8 @@ from distributed.security import Security
 from daskfs.errors import ClusterError
 from daskfs.execution.cluster import ONE_THREAD, ClusterSettings, granted_memory
 from daskfs.execution.clusters.certificates import made_for_the_run
-from daskfs.execution.clusters.environment import SPAWN_KEY
 from daskfs.execution.clusters.forkserver import METHOD_KEY, begin, start_method
+from daskfs.execution.clusters.worker_environment import SPAWN_KEY
 
 DRIVER_ENDS_THEM = {"DASK_DASKFS__LOCAL_WORKERS": "true"}
 """Tells :mod:`daskfs.execution.worker` to leave the end of local workers to the driver."""

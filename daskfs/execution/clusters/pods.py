@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from daskfs.execution.cluster import ClusterSettings, KubernetesSettings
-from daskfs.execution.clusters.environment import carried, variable
+from daskfs.execution.clusters.worker_environment import carried, variable
 
 COMM_PORT, HTTP_PORT = 8786, 8787
 DEATH_SECONDS = 120

@@ -6,9 +6,9 @@ after the cluster while units run, asks SLURM which jobs there are and lets go o
 
 A worker has no nanny, as SLURM signals both at once and the nanny would end its worker within seconds; it is the
 job's first process, so that a signal to the job reaches it, and leaves in order (:mod:`daskfs.execution.worker`).
-What nannies set up is in the environment (:mod:`daskfs.execution.clusters.environment`). Of the wall time it uses all
-but :data:`MARGIN_SECONDS`: then it ends its unit and leaves, and another job takes its place. Dask's own ``--lifetime``
-would let that unit run again elsewhere.
+What nannies set up is in the environment (:mod:`daskfs.execution.clusters.worker_environment`). Of the wall time it
+uses all but :data:`MARGIN_SECONDS`: then it ends its unit and leaves, and another job takes its place. Dask's own
+``--lifetime`` would let that unit run again elsewhere.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from distributed.utils import get_ip
 
 from daskfs.errors import ClusterError
 from daskfs.execution.cluster import ClusterSettings, SlurmSettings
-from daskfs.execution.clusters.arrival import wait_for_workers
 from daskfs.execution.clusters.certificates import made_for_the_run
-from daskfs.execution.clusters.environment import carried, variable
+from daskfs.execution.clusters.wait_for_workers import wait_for_workers
 from daskfs.execution.clusters.walltime import walltime_seconds
+from daskfs.execution.clusters.worker_environment import carried, variable
 from daskfs.execution.worker import LIFETIME_KEY
 
 MiB = 2**20

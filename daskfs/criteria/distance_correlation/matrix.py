@@ -1,0 +1,548 @@
+"""Stages "distance-maps", "distance-values" and "correlate": distance correlations of all features with each other.
+
+At most :attr:`CorrelationSpec.n_rows` rows are used, drawn evenly. A slab holds all of these for its features, so that
+the edges of bins come from the rows themselves; no sketch of quantiles has to be merged. Every slab writes, for each
+feature, its bins and what these map to ("feature_map"), or its values ("exact", "matrix_free"). Then one unit for each
+pair of blocks of 256 features reads those of both and writes one block of the matrix; blocks below the diagonal are
+those above it. Under "matrix_free" there are no such units, and :class:`FeatureCorrelations` reads the values for every
+product.
+
+Blocks of features and of rows have fixed sizes, so neither tiles nor slabs nor workers change a bit.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from daskfs.criteria.rrpc.correlations import (
+    binned_columns,
+    cutting_cost,
+    distance_weights,
+    drawing_cost,
+    sampled_columns,
+    sampled_cost,
+)
+from daskfs.criteria.slab import slab_range
+from daskfs.errors import InputError
+from daskfs.kernels.distance_correlation.exact import (
+    DISTANCES_AT_ONCE,
+    FEW_VALUES,
+    DistanceColumns,
+    DistanceSum,
+    bias_corrected,
+    distance_columns,
+    exact_correlations,
+    exact_deviations,
+    shares_of,
+)
+from daskfs.kernels.distance_correlation.feature_map import (
+    PRODUCT_ROWS,
+    PRODUCT_WIDTH,
+    CodeGram,
+    FeatureMap,
+    feature_map,
+    most_components,
+    squares_by_column,
+    with_lost_traces,
+)
+from daskfs.kernels.distance_correlation.histograms import BINS
+from daskfs.kernels.distance_correlation.spec import CorrelationSpec as CorrelationSpec
+from daskfs.kernels.statistics.moments import row_blocks
+from daskfs.kernels.threads import one_thread
+from daskfs.stages.cost import WORD, Array, Cost, Objects
+from daskfs.stages.kind import StageKind
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.tiles import Shape
+
+BLOCK_FEATURES = 256
+BLOCK_COMPONENTS = 4096
+CODE_ROWS = 2**17
+"""Rows of a chunk of codes."""
+CODE_COLUMNS = 16
+CHUNKS_AT_ONCE = 10
+"""Chunks of one array that Zarr writes at a time."""
+ROUNDING = 1e-12
+SINGLE_PRECISION = 2e-6
+"""What a correlation of 1 may have lost in double and in single precision."""
+VALUE_BYTES = 2**20
+"""Values of features that are read together, for a product with a matrix that is not formed."""
+HELD_BYTES = 2**28
+"""Blocks of a matrix that are held in memory; those of a larger one are read again for every product."""
+HANDLE_BYTES = 8192
+"""What an open array takes in a process, and the page that the allocator adds to each block that is held."""
+FACTS = 8
+"""Of each feature: number of components, mean distance, trace, variance of mean distances, error, 1 if constant; and
+the number of rows in use, and the sum of their weights.
+"""
+N_COMPONENTS, MEAN, TRACE, VARIANCE, ERROR, IS_CONSTANT, N_ROWS, TOTAL = range(FACTS)
+
+
+# --------------------------------------------------------------------------------- what blocks are made of
+def map_features(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Write the bins of the features of one slab, what these map to, and what is known of each feature."""
+    spec, slab = _spec(parameters), _slab(context, parameters, unit)
+    columns = np.arange(slab.start, slab.stop)
+    store, width = context.store, most_components(spec.n_components)
+    codes: np.ndarray | None = None
+    table = np.zeros((columns.size, width + 1, BINS))
+    facts = np.zeros((columns.size, FACTS))
+    found = binned_columns(context, columns, slab, spec.rows_used(context.tiles.shape.n_samples), spec.felt)
+    with one_thread():
+        for place, column in enumerate(found):
+            if codes is None:
+                codes = np.empty((columns.size, column.codes.size), dtype=np.uint8)
+            codes[place] = column.codes
+            own = feature_map(column, spec.n_components)
+            count, n_bins = own.table.shape
+            table[place, :count, :n_bins] = own.table
+            table[place, width, :n_bins] = own.deviation
+            constant = not own.table.any()
+            facts[place, :N_ROWS] = count, own.mean, own.trace, own.variance, own.error, constant
+    assert codes is not None
+    weights = distance_weights(context, spec.rows_used(context.tiles.shape.n_samples))
+    facts[:, N_ROWS:] = codes.shape[1], codes.shape[1] if weights is None else weights.sum()
+    store.put_array(layout.DISTANCE_CODES.format(spec.name, unit), codes, (CODE_COLUMNS, CODE_ROWS))
+    store.put_array(layout.DISTANCE_TABLE.format(spec.name, unit), table, (CODE_COLUMNS, *table.shape[1:]))
+    store.put_array(layout.DISTANCE_FACTS.format(spec.name, unit), facts)
+
+
+def store_values(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Write the rows in use of the features of one slab, over the norms of their distances."""
+    spec, slab = _spec(parameters), _slab(context, parameters, unit)
+    columns = np.arange(slab.start, slab.stop)
+    n_rows = spec.rows_used(context.tiles.shape.n_samples)
+    values = sampled_columns(context, columns, slab, n_rows, spec.felt)
+    scaled = np.empty((columns.size, values.shape[0]))
+    facts = np.zeros((columns.size, FACTS))
+    shares = shares_of(distance_weights(context, n_rows), values.shape[0])
+    with one_thread():
+        for part in row_blocks(columns.size, CODE_COLUMNS):
+            found = distance_columns(values[:, part].T, shares)
+            scaled[part] = found.values
+            facts[part, IS_CONSTANT] = found.mean <= 0
+    facts[:, N_ROWS] = values.shape[0]
+    context.store.put_array(layout.DISTANCE_VALUES.format(spec.name, unit), scaled, (CODE_COLUMNS, CODE_ROWS))
+    context.store.put_array(layout.DISTANCE_FACTS.format(spec.name, unit), facts)
+
+
+def _spec(parameters: Mapping[str, Any]) -> CorrelationSpec:
+    return CorrelationSpec(**parameters["correlation"])
+
+
+def _slab(context: Context, parameters: Mapping[str, Any], unit: int) -> slice:
+    return slab_range(unit, int(parameters["slab_columns"]), context.tiles.shape.n_features)
+
+
+def _gathered(context: Context, name: str, spec: CorrelationSpec, features: slice, *rest: slice) -> np.ndarray:
+    """Return what the slabs hold of some features; `rest` selects on the other axes."""
+    columns, parts = context.store.open(layout.DISTANCE_FACTS.format(spec.name, 0)).shape[0], []
+    for unit in range(features.start // columns, -(-features.stop // columns)):
+        slab = slab_range(unit, columns, features.stop)
+        own = slice(max(features.start - slab.start, 0), slab.stop - slab.start)
+        parts.append(context.store.open(name.format(spec.name, unit))[(own, *rest)])
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+# --------------------------------------------------------------------------------------------- pairs of blocks
+def feature_blocks(spec: CorrelationSpec, n_features: int) -> list[slice]:
+    """Return the blocks that the features come in: of 256, or fewer where they have many components."""
+    width = BLOCK_FEATURES
+    if spec.correlation == "feature_map":
+        width = min(width, max(1, BLOCK_COMPONENTS // most_components(spec.n_components)))
+    return list(row_blocks(n_features, width))
+
+
+def block_pairs(spec: CorrelationSpec, n_features: int) -> list[tuple[int, int]]:
+    """Return which pairs of blocks there are, in the order of the units."""
+    return list(itertools.combinations_with_replacement(range(len(feature_blocks(spec, n_features))), 2))
+
+
+def correlate_block(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Write one block of the matrix; a block on the diagonal also what is known of its features."""
+    spec, n_features = _spec(parameters), context.tiles.shape.n_features
+    first, second = block_pairs(spec, n_features)[unit]
+    blocks = feature_blocks(spec, n_features)
+    left, right = blocks[first], None if first == second else blocks[second]
+    weights = distance_weights(context, spec.rows_used(context.tiles.shape.n_samples))
+    with one_thread():
+        block_of = _exact_block if spec.correlation == "exact" else _mapped_block
+        matrix = block_of(context, spec, (left, right), weights)
+    np.clip(matrix, 0.0, 1.0, out=matrix)
+    matrix[matrix > 1.0 - ROUNDING] = 1.0  # copies are copies
+    if right is None:
+        facts = _gathered(context, layout.DISTANCE_FACTS, spec, left)
+        matrix = np.triu(matrix, 1)
+        matrix += matrix.T
+        np.fill_diagonal(matrix, 1.0 - facts[:, IS_CONSTANT])
+        context.store.put_array(layout.FEATURE_FACTS.format(spec.name, first), facts)
+    context.store.put_array(layout.FEATURE_CORRELATIONS.format(spec.name, first, second), matrix)
+
+
+Blocks = tuple[slice, slice | None]
+"""Features of a block of the matrix: of its rows, and of its columns where these are others."""
+
+
+def _exact_block(context: Context, spec: CorrelationSpec, features: Blocks, weights: np.ndarray | None) -> np.ndarray:
+    values = [_gathered(context, layout.DISTANCE_VALUES, spec, part) for part in features if part is not None]
+    shares = shares_of(weights, values[0].shape[1])
+    columns = [distance_columns(part, shares) for part in values]
+    left, right = columns[0], columns[1] if len(columns) > 1 else None
+    squared = exact_correlations(left, right, shares)
+    if not spec.bias_corrected:
+        return squared
+    other: DistanceColumns = left if right is None else right
+    total = _checked(float(shares.size) if weights is None else float(weights.sum()))
+    return bias_corrected(squared, exact_deviations(left, other, shares), (left.mean, other.mean), total)
+
+
+def _checked(total: float) -> float:
+    if total <= 3:
+        msg = (
+            f"bias_corrected divides by the number of rows less 3, and there are {total:g}: set bias_corrected to "
+            "false, or give more rows."
+        )
+        raise InputError(msg)
+    return total
+
+
+def _mapped_block(context: Context, spec: CorrelationSpec, features: Blocks, weights: np.ndarray | None) -> np.ndarray:
+    parts = [part for part in features if part is not None]
+    maps, orders, n_precise = [], [], []
+    for part in parts:
+        found = _maps(context, spec, part)
+        is_whole = np.array([one.error == 0 for one in found])
+        orders.append(np.argsort(~is_whole, kind="stable"))  # those that lose nothing, first
+        maps.append([found[k] for k in orders[-1]])
+        n_precise.append(int(is_whole.sum()))
+    tables = [[one.table for one in found] for found in maps]
+    deviations = [[one.deviation[None] for one in found] for found in maps]
+    is_square = len(parts) == 1
+    gram = CodeGram(tables[0], None if is_square else tables[1], (n_precise[0], n_precise[-1]))
+    means = CodeGram(deviations[0], None if is_square else deviations[1]) if spec.bias_corrected else None
+    n_rows = context.store.open(layout.DISTANCE_CODES.format(spec.name, 0)).shape[1]
+    total = float(n_rows) if weights is None else float(weights.sum())
+    counts = None if weights is None else weights * (n_rows / total)
+    for rows in row_blocks(n_rows, CODE_ROWS):
+        read = [_gathered(context, layout.DISTANCE_CODES, spec, part, rows) for part in parts]
+        codes = [[own[k] for k in order] for own, order in zip(read, orders, strict=True)]
+        for one in (gram, means):
+            if one is not None:
+                one.add(codes, None if counts is None else counts[rows])
+    matrix = gram.result()
+    matrix /= n_rows
+    squared = with_lost_traces(squares_by_column(matrix, tables[0], tables[-1]), maps[0], maps[-1], total)
+    if means is not None:
+        own = [np.array([(one.variance, one.mean) for one in found]).T for found in maps]
+        covariances = (means.result() / n_rows, own[0][0], own[-1][0])
+        squared = bias_corrected(squared, covariances, (own[0][1], own[-1][1]), _checked(total))
+    squared[n_precise[0] :][squared[n_precise[0] :] > 1.0 - SINGLE_PRECISION] = 1.0
+    places = [np.argsort(order) for order in orders]
+    return squared[places[0][:, None], places[-1]]
+
+
+def _maps(context: Context, spec: CorrelationSpec, features: slice) -> list[FeatureMap]:
+    """Return the maps of some features, as :func:`map_features` wrote them."""
+    tables = _gathered(context, layout.DISTANCE_TABLE, spec, features)
+    facts = _gathered(context, layout.DISTANCE_FACTS, spec, features)
+    return [
+        FeatureMap(table[: int(own[N_COMPONENTS])], own[MEAN], own[TRACE], table[-1], own[VARIANCE], own[ERROR])
+        for table, own in zip(tables, facts, strict=True)
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------ reading
+class FeatureCorrelations:
+    """The matrix M of squared distance correlations of all features, as what multiplies vectors.
+
+    Entries are in [0, 1], and 1 on the diagonal; rows and columns of constant features are 0. Made by
+    :func:`stored_feature_correlations`.
+
+    Attributes
+    ----------
+    facts
+        `correlation`, the way that was taken; `n_rows`, the rows in use; `n_components`, the largest number of
+        components of a feature, None where there are none; `bias_corrected`; `error_bound`, how far an entry may be
+        from that of the definition on the rows in use; `sampling_error`, what the largest entry-wise difference to all
+        rows was measured at for so many, 0 where all are in use.
+    """
+
+    def __init__(self, facts: Mapping[str, Any], n_features: int, rows: _Formed | _MatrixFree) -> None:
+        self.facts = facts
+        self.n_features = n_features
+        self._rows = rows
+
+    def product(self, v: np.ndarray, wanted: np.ndarray | None = None) -> np.ndarray:
+        """Return M v.
+
+        Parameters
+        ----------
+        v
+            Shape (n_features,), float64. Under "matrix_free" a feature costs half where it is 0.
+        wanted
+            True for the entries that are wanted, shape (n_features,); others are 0, and cost the other half. None for
+            all.
+
+        Returns
+        -------
+        Shape (n_features,), float64.
+        """
+        mask = np.ones(self.n_features, dtype=bool) if wanted is None else np.asarray(wanted, dtype=bool)
+        with one_thread():
+            return self._rows.product(np.asarray(v, dtype=np.float64), mask)
+
+    def degrees(self) -> np.ndarray:
+        """Return the sums of the rows, shape (n_features,), float64."""
+        return self.product(np.ones(self.n_features))
+
+    def columns(self, feature: int) -> np.ndarray:
+        """Return one column of M, which is also its row, shape (n_features,), float64."""
+        if isinstance(self._rows, _Formed):
+            return self._rows.column(feature)
+        unit = np.zeros(self.n_features)
+        unit[feature] = 1.0
+        return self.product(unit)
+
+    def matrix(self) -> np.ndarray:
+        """Return M, shape (n_features, n_features), float64; not under "matrix_free"."""
+        assert isinstance(self._rows, _Formed)
+        matrix = np.empty((self.n_features, self.n_features))
+        for (rows, columns), block in self._rows.blocks():
+            matrix[rows, columns] = block
+            matrix[columns, rows] = block.T
+        return matrix
+
+
+class _Formed:
+    """A matrix in blocks: held where they are few, read again where they are many."""
+
+    def __init__(self, context: Context, spec: CorrelationSpec) -> None:
+        n_features = context.tiles.shape.n_features
+        self._features = feature_blocks(spec, n_features)
+        names = {pair: layout.FEATURE_CORRELATIONS.format(spec.name, *pair) for pair in block_pairs(spec, n_features)}
+        arrays = {pair: context.store.open(name) for pair, name in names.items()}
+        held = formed_matrix(spec, n_features).nbytes <= HELD_BYTES
+        self._arrays = {pair: array[...] if held else array for pair, array in arrays.items()}
+
+    def blocks(self) -> Iterator[tuple[tuple[slice, slice], np.ndarray]]:
+        for (first, second), array in self._arrays.items():
+            yield (self._features[first], self._features[second]), array[...]
+
+    def product(self, v: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        result = np.zeros(v.size)
+        for (rows, columns), block in self.blocks():
+            result[rows] += block @ v[columns]
+            if rows != columns:
+                result[columns] += v[rows] @ block
+        return np.where(wanted, result, 0.0)
+
+    def column(self, feature: int) -> np.ndarray:
+        own = next(number for number, block in enumerate(self._features) if feature < block.stop)
+        place = feature - self._features[own].start
+        parts = [self._arrays[other, own][:, place : place + 1][:, 0] for other in range(own)]
+        parts += [self._arrays[own, other][place : place + 1][0] for other in range(own, len(self._features))]
+        return np.concatenate(parts)
+
+
+class _MatrixFree:
+    """Products from the values of the rows in use: held where they are few, read again for every product where they are
+    many.
+    """
+
+    def __init__(self, context: Context, spec: CorrelationSpec) -> None:
+        self._context, self._spec = context, spec
+        weights = distance_weights(context, spec.rows_used(context.tiles.shape.n_samples))
+        first = context.store.open(layout.DISTANCE_VALUES.format(spec.name, 0))
+        self._shares = shares_of(weights, first.shape[1])
+        self._features = max(1, VALUE_BYTES // (WORD * CODE_COLUMNS * first.shape[1])) * CODE_COLUMNS
+        self._holds = values_in_use(context.tiles.shape.n_features, first.shape[1]).nbytes <= HELD_BYTES
+        self._held: dict[int, np.ndarray] = {}
+
+    def product(self, v: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        total, result = DistanceSum(self._shares), np.zeros(v.size)
+        parts = list(row_blocks(v.size, self._features))
+        for part in parts:
+            if v[part].any():
+                total.add(self._values(part), v[part])
+        total.close()
+        for part in parts:
+            if wanted[part].any():
+                result[part][wanted[part]] = total.products(self._values(part)[wanted[part]])
+        return result
+
+    def _values(self, features: slice) -> np.ndarray:
+        found = self._held.get(features.start)
+        if found is None:
+            found = _gathered(self._context, layout.DISTANCE_VALUES, self._spec, features)
+            if self._holds:
+                self._held[features.start] = found
+        return found
+
+
+def stored_feature_correlations(context: Context, spec: CorrelationSpec) -> FeatureCorrelations:
+    """Return what the stages of :func:`daskfs.criteria.distance_correlation.plan.plan_correlation` wrote; "auto" is
+    settled as there.
+    """
+    shape = context.tiles.shape
+    spec = spec.resolved(shape)
+    if spec.correlation == "matrix_free":
+        known = context.store.open(layout.DISTANCE_FACTS.format(spec.name, 0))[...]
+        return FeatureCorrelations(_facts(spec, shape, known), shape.n_features, _MatrixFree(context, spec))
+    numbers = range(len(feature_blocks(spec, shape.n_features)))
+    known = np.concatenate([context.store.open(layout.FEATURE_FACTS.format(spec.name, i))[...] for i in numbers])
+    return FeatureCorrelations(_facts(spec, shape, known), shape.n_features, _Formed(context, spec))
+
+
+def _facts(spec: CorrelationSpec, shape: Shape, known: np.ndarray) -> dict[str, Any]:
+    n_rows = int(known[0, N_ROWS])
+    sampled = spec.rows_used(shape.n_samples) < shape.n_samples
+    # the sum of two angles, and what is added for components that were left out
+    error = float(np.sort(known[:, ERROR])[-2:].sum())
+    if spec.correlation == "feature_map":
+        lost = float((known[:, MEAN] - known[:, TRACE]).max())
+        error += lost * float(known[:, MEAN].max() + known[:, TRACE].max()) / float(known[0, TOTAL])
+    return {
+        "correlation": spec.correlation,
+        "n_rows": n_rows,
+        "n_components": int(known[:, N_COMPONENTS].max()) or None,
+        "bias_corrected": spec.bias_corrected,
+        "error_bound": min(1.0, error),
+        "sampling_error": SAMPLING_ERROR / n_rows**0.5 if sampled else 0.0,
+    }
+
+
+SAMPLING_ERROR = 1.6
+"""Largest difference of an entry of some rows to that of all, times the root of their number, as it was measured."""
+
+
+# ------------------------------------------------------------------------------------------------- what units hold
+def maps_cost(shape: Shape, spec: CorrelationSpec, n_columns: int, process: Cost) -> Cost:
+    """Return what mapping the features of a slab takes."""
+    rows = spec.rows_used(shape.n_samples)
+    return (
+        *process,
+        *sampled_cost(shape, n_columns, n_columns, rows, spec.felt),
+        *stored_cost(spec, n_columns, rows),
+        _chunks_written(rows, "uint8"),
+        *cutting_cost(rows),
+        Array("distances of bins, their kernel, and what finds its eigenvectors", (20, BINS, BINS)),
+    )
+
+
+def values_cost(shape: Shape, spec: CorrelationSpec, n_columns: int, process: Cost) -> Cost:
+    """Return what storing the values of the features of a slab takes."""
+    rows = spec.rows_used(shape.n_samples)
+    return (
+        *process,
+        *sampled_cost(shape, n_columns, n_columns, rows, spec.felt),
+        *stored_cost(spec, n_columns, rows),
+        _chunks_written(rows, "float64"),
+        Array("some columns: values, order, mean distances, and what finds these", (6, CODE_COLUMNS, rows)),
+        Array("rows in use, their weights and shares, and sums", (5, max(rows, DISTANCES_AT_ONCE))),
+    )
+
+
+def _chunks_written(rows: int, dtype: str) -> Array:
+    name = "chunks that are written at once, as they are and encoded"
+    return Array(name, (2, CHUNKS_AT_ONCE, CODE_COLUMNS, min(rows, CODE_ROWS)), dtype)
+
+
+def stored_cost(spec: CorrelationSpec, n_columns: int, rows: int) -> Cost:
+    """Return what is stored of some features, in whole chunks of rows."""
+    rows = rows if rows <= CODE_ROWS else -(-rows // CODE_ROWS) * CODE_ROWS
+    facts = Array("facts of features", (n_columns, FACTS))
+    if spec.correlation != "feature_map":
+        return (Array("values of features over the norms of their distances", (n_columns, rows)), facts)
+    return (
+        Array("bins of features", (n_columns, rows), "uint8"),
+        Array("maps of bins", (n_columns, most_components(spec.n_components) + 1, BINS)),
+        facts,
+    )
+
+
+def correlate_cost(shape: Shape, spec: CorrelationSpec, process: Cost) -> Cost:
+    """Return what correlating a block of features with another takes."""
+    width, rows = feature_blocks(spec, shape.n_features)[0].stop, spec.rows_used(shape.n_samples)
+    is_exact = spec.correlation == "exact"
+    return (
+        *process,
+        *drawing_cost(shape.n_samples),
+        Array("blocks of the matrix: squared, corrected, and as written", (6, width, width)),
+        *(_exact_block_cost(width, rows) if is_exact else _mapped_block_cost(spec, width, rows)),
+    )
+
+
+def _exact_block_cost(width: int, rows: int) -> Cost:
+    pairs = max(rows, DISTANCES_AT_ONCE)
+    return (
+        Array("values of two blocks, their mean distances, and what finds these", (6, 2, width, rows)),
+        Array("distances of some pairs of rows, centered, and what centers them", (3, 2, width, pairs)),
+        Array("roots of the shares of these pairs", (2, pairs)),
+    )
+
+
+def _mapped_block_cost(spec: CorrelationSpec, width: int, rows: int) -> Cost:
+    count, read, looked_up = most_components(spec.n_components), min(rows, CODE_ROWS), min(rows, PRODUCT_ROWS)
+    functions = width * count
+    return (
+        Array("maps of two blocks: of slabs, together, and in order", (3, 2, width, count + 1, BINS)),
+        Array("bins of two blocks: of slabs, and together", (2, 2, width, read), "uint8"),
+        Array("chunks of bins while they are decoded", (3, CODE_COLUMNS, read), "uint8"),
+        Array("functions of some rows", (2, functions, looked_up)),
+        Array("those of the second block, by weight", (functions, looked_up)),
+        Array("all in single precision, and as a product takes them", (2, 2, functions, looked_up), "float32"),
+        Array("sums of products of functions", (functions, functions)),
+        Array("their squares, summed by row and by column; products of mean distances", (count + 2, width, width)),
+        Array("products of two panels, and these mirrored", (4, PRODUCT_WIDTH, PRODUCT_WIDTH)),
+    )
+
+
+def feature_correlations_cost(shape: Shape, spec: CorrelationSpec) -> Cost:
+    """Return what :class:`FeatureCorrelations` takes in the process of a unit that has it, "auto" being settled."""
+    if spec.correlation == "matrix_free":
+        return _matrix_free_cost(shape, spec.rows_used(shape.n_samples))
+    return _formed_cost(shape.n_features, spec)
+
+
+def _matrix_free_cost(shape: Shape, n_rows: int) -> Cost:
+    values = values_in_use(shape.n_features, n_rows)
+    together = max(VALUE_BYTES // WORD, CODE_COLUMNS * n_rows)
+    return (
+        *((values,) if values.nbytes <= HELD_BYTES else ()),
+        Array("distances of all pairs of rows: sum, and what adds to it", (3, n_rows, n_rows)),
+        Array("rows above the steps of features read together, and products", (6, FEW_VALUES - 1, together)),
+        *drawing_cost(shape.n_samples),
+        Array("vectors and products", (4, shape.n_features)),
+    )
+
+
+def _formed_cost(n_features: int, spec: CorrelationSpec) -> Cost:
+    matrix = formed_matrix(spec, n_features)
+    return (
+        *((matrix,) if matrix.nbytes <= HELD_BYTES else ()),
+        Objects("open arrays of blocks", len(block_pairs(spec, n_features)), HANDLE_BYTES),
+        Array("blocks while they are read", (4, BLOCK_FEATURES, BLOCK_FEATURES)),
+        Array("facts of features", (n_features, FACTS)),
+        Array("vectors and products", (4, n_features)),
+        Array("marks of what is wanted", (4, n_features), "bool"),
+    )
+
+
+def formed_matrix(spec: CorrelationSpec, n_features: int) -> Array:
+    """Return the entries of the blocks of a matrix, as one array."""
+    widths = [block.stop - block.start for block in feature_blocks(spec, n_features)]
+    return Array("blocks of the matrix", (sum(widths[i] * widths[j] for i, j in block_pairs(spec, n_features)),))
+
+
+def values_in_use(n_features: int, n_rows: int) -> Array:
+    """Return the values that products with a matrix that is not formed are made of."""
+    return Array("values of the rows in use", (n_features, n_rows))
+
+
+DISTANCE_MAPS_STAGE = StageKind("distance-maps", __name__, map_features, maps_cost, reads_weights=True)
+DISTANCE_VALUES_STAGE = StageKind("distance-values", __name__, store_values, values_cost, reads_weights=True)
+CORRELATE_STAGE = StageKind("correlate", __name__, correlate_block, correlate_cost, reads_weights=True)

@@ -1,0 +1,112 @@
+"""Plan of the distance correlations of all features with each other: which stages, at which size."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from daskfs.criteria.distance_correlation.matrix import (
+    CODE_COLUMNS,
+    CORRELATE_STAGE,
+    DISTANCE_MAPS_STAGE,
+    DISTANCE_VALUES_STAGE,
+    FACTS,
+    block_pairs,
+    feature_blocks,
+    feature_correlations_cost,
+    formed_matrix,
+    stored_cost,
+    values_in_use,
+)
+from daskfs.kernels.distance_correlation.spec import CorrelationSpec
+from daskfs.kernels.scaling import row_statistics
+from daskfs.stages.cost import WORD, Cost, total
+from daskfs.stages.stage import Stage
+from daskfs.store import layout
+from daskfs.store.tiles import Shape
+
+
+def plan_correlation(shape: Shape, spec: CorrelationSpec, slab_columns: int, process: Cost) -> list[Stage]:
+    """Stages of the distance correlations of all features with each other.
+
+    Parameters
+    ----------
+    shape
+        Of X.
+    spec
+        Which correlations; "auto" is settled here.
+    slab_columns
+        How many features one unit bins or scales.
+    process
+        What the process of a unit takes before it starts.
+
+    Raises
+    ------
+    InputError
+        Where they cannot be had so: see :meth:`CorrelationSpec.resolved`.
+    """
+    spec = spec.resolved(shape)
+    first = _plan_slabs(shape, spec, slab_columns, process)
+    if spec.correlation == "matrix_free":
+        return [first]
+    blocks = _plan_blocks(shape, spec, slab_columns, process)
+    return [replace(first, needed_until=blocks.name), blocks]
+
+
+def _plan_slabs(shape: Shape, spec: CorrelationSpec, slab_columns: int, process: Cost) -> Stage:
+    """Stage that bins or scales the features, slab by slab."""
+    n_features, n_units = shape.n_features, -(-shape.n_features // slab_columns)
+    kind = DISTANCE_MAPS_STAGE if spec.correlation == "feature_map" else DISTANCE_VALUES_STAGE
+    n_stored = _touched(slice(0, n_features), slab_columns, n_features)
+    return Stage.of(
+        kind,
+        f"distances-{spec.name}",
+        n_units,
+        {"correlation": asdict(spec), "slab_columns": slab_columns},
+        kind.cost(shape, spec, min(slab_columns, n_features), process),
+        bytes_read=shape.x_bytes + WORD * shape.n_samples * n_units * row_statistics(spec.felt),
+        bytes_written=total(stored_cost(spec, n_stored, spec.rows_used(shape.n_samples))),
+    )
+
+
+def _plan_blocks(shape: Shape, spec: CorrelationSpec, slab_columns: int, process: Cost) -> Stage:
+    """Stage that makes the matrix, block by block."""
+    n_features, pairs = shape.n_features, block_pairs(spec, shape.n_features)
+    touched = [_touched(block, slab_columns, n_features) for block in feature_blocks(spec, n_features)]
+    n_read = sum(touched[i] + (touched[j] if i != j else 0) for i, j in pairs)
+    facts = 2 * WORD * FACTS * slab_columns * len(pairs)
+    return Stage.of(
+        CORRELATE_STAGE,
+        f"correlations-{spec.name}",
+        len(pairs),
+        {"correlation": asdict(spec)},
+        CORRELATE_STAGE.cost(shape, spec, process),
+        bytes_read=total(stored_cost(spec, n_read, spec.rows_used(shape.n_samples))) + facts,
+        bytes_written=formed_matrix(spec, n_features).nbytes + WORD * FACTS * n_features,
+        clears=layout.DISTANCES_OF.format(spec.name),
+    )
+
+
+def _touched(features: slice, slab_columns: int, n_features: int) -> int:
+    """Return the features of the chunks that some features lie in, whole chunks."""
+    count = 0
+    for start in range(features.start // slab_columns * slab_columns, features.stop, slab_columns):
+        slab = min(start + slab_columns, n_features) - start
+        first, last = max(features.start - start, 0), min(features.stop - start, slab)
+        chunk = min(CODE_COLUMNS, slab)
+        count += (-(-last // chunk) - first // chunk) * chunk
+    return count
+
+
+def read_bytes(shape: Shape, spec: CorrelationSpec) -> int:
+    """Return what reading them once takes."""
+    spec = spec.resolved(shape)
+    if spec.correlation == "matrix_free":
+        return values_in_use(shape.n_features, spec.rows_used(shape.n_samples)).nbytes
+    return formed_matrix(spec, shape.n_features).nbytes
+
+
+def held_bytes(shape: Shape, spec: CorrelationSpec) -> int:
+    """Return what :class:`daskfs.criteria.distance_correlation.matrix.FeatureCorrelations` takes in the process of a
+    unit that has it.
+    """
+    return total(feature_correlations_cost(shape, spec.resolved(shape)))

@@ -1,0 +1,243 @@
+"""Filters of one feature at a time: variance, Fisher score, Pearson correlation, Kolmogorov-Smirnov distance and
+information gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from pydantic import Field
+
+from daskfs.criteria.registry import Criterion, Parameters
+from daskfs.criteria.statistics import (
+    Need,
+    NeedClassMoments,
+    NeedDistributions,
+    NeedMoments,
+    NeedTargetMoments,
+    Statistics,
+)
+from daskfs.kernels.labels import Task
+from daskfs.kernels.statistics.distributions import SORT_BYTES, Distributions
+from daskfs.kernels.statistics.moments import ClassMoments, Moments, TargetMoments
+
+
+# ------------------------------------------------------------------------------------------------------------- variance
+def variance_needs(parameters: Parameters) -> tuple[NeedMoments]:
+    return (NeedMoments(parameters.score_scaling),)
+
+
+def variance_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str, np.ndarray]:
+    """Population variance (divisor n); NaN for a constant feature."""
+    moments = statistics[variance_needs(parameters)[0]]
+    assert isinstance(moments, Moments)
+    return {
+        "score": np.where(moments.is_constant, np.nan, moments.variance),
+        "mean": moments.mean,
+        "minimum": moments.minimum,
+        "maximum": moments.maximum,
+    }
+
+
+# --------------------------------------------------------------------------------------------------------- Fisher score
+def fisher_needs(parameters: Parameters) -> tuple[NeedClassMoments]:
+    return (NeedClassMoments(parameters.score_scaling),)
+
+
+def fisher_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str, np.ndarray]:
+    """Sum of n_c (mean_c - mean)**2 over the sum of n_c var_c, both over labelled rows.
+
+    +inf where the classes are constant and differ; NaN where the feature is constant on the labelled rows.
+    """
+    moments = statistics[fisher_needs(parameters)[0]]
+    assert isinstance(moments, ClassMoments)
+    between, within = scatters(moments)
+    score = np.full(between.shape, np.nan)
+    np.divide(between, within, out=score, where=within > 0)
+    score[(within == 0) & (between > 0)] = np.inf
+    return {"score": score, "between": between, "within": within}
+
+
+def scatters(moments: ClassMoments) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sum of n_c (mean_c - mean)**2 and the sum of n_c var_c over the classes that there are."""
+    present = moments.counts > 0
+    counts, means = moments.counts[present, None], moments.means[present]
+    # means are measured from one class's mean, so that an offset of 1e8 costs no digit of the between-class scatter
+    shifted = means - means[0]
+    between = (counts * (shifted - (counts * shifted).sum(axis=0) / counts.sum()) ** 2).sum(axis=0)
+    within = moments.m2[present].sum(axis=0)
+    return np.where((means == means[0]).all(axis=0), 0.0, between), within
+
+
+# -------------------------------------------------------------------------------------------------- Pearson correlation
+ROUND_OFF = 1e-12
+"""Correlations that differ by less than this share are equal."""
+
+
+class PearsonParameters(Parameters):
+    """`task` is filled in from the data."""
+
+    task: Task = "regression"
+
+
+def pearson_needs(parameters: PearsonParameters) -> tuple[Need]:
+    """Return the moments over labelled rows that a task takes."""
+    if parameters.task == "classification":
+        return (NeedClassMoments(parameters.score_scaling),)
+    return (NeedTargetMoments(parameters.score_scaling),)
+
+
+def pearson_fields(statistics: Statistics, parameters: PearsonParameters) -> Mapping[str, np.ndarray]:
+    """Absolute correlation over labelled rows; with classes, the largest over one-against-the-rest indicators.
+
+    NaN where the feature is constant on the labelled rows.
+    """
+    moments = statistics[pearson_needs(parameters)[0]]
+    if isinstance(moments, TargetMoments):
+        scale = np.sqrt(moments.m2) * np.sqrt(moments.target_m2)
+        correlation = np.full(scale.shape, np.nan)
+        np.divide(moments.comoment, scale, out=correlation, where=(scale > 0) & ~moments.is_constant)
+        correlation = np.clip(correlation, -1.0, 1.0)
+        return {"score": np.abs(correlation), "correlation": correlation}
+    assert isinstance(moments, ClassMoments)
+    by_class = _indicator_correlations(moments)
+    # the last of equal classes: with two classes this gives the sign of the correlation with the class code
+    size = np.abs(by_class)
+    is_largest = size >= size.max(axis=0) * (1 - ROUND_OFF)
+    best = by_class.shape[0] - 1 - np.argmax(is_largest[::-1], axis=0)
+    correlation = np.take_along_axis(by_class, best[None, :], axis=0)[0]
+    return {"score": np.abs(correlation), "correlation": correlation, "class_code": best.astype(np.float64)}
+
+
+def _indicator_correlations(moments: ClassMoments) -> np.ndarray:
+    """Correlations with the indicator of each class that has rows, shape (n_classes, width), from class means and
+    scatters.
+    """
+    present = moments.counts > 0
+    counts = moments.counts[:, None].astype(np.float64)
+    total = counts.sum()
+    shifted = np.where(present[:, None], moments.means - moments.means[present][0], 0.0)
+    deviation = shifted - (counts * shifted).sum(axis=0) / total
+    scatter = moments.m2[present].sum(axis=0) + (counts * deviation**2).sum(axis=0)
+    constant = (moments.m2[present] == 0).all(axis=0) & (shifted[present] == 0).all(axis=0)
+    scale = np.sqrt(scatter * counts * (1.0 - counts / total))
+    result = np.full(deviation.shape, 0.0)
+    np.divide(counts * deviation, scale, out=result, where=scale > 0)
+    result[:, constant] = np.nan
+    return np.clip(result, -1.0, 1.0)
+
+
+# ------------------------------------------------------------------------------------------ Kolmogorov-Smirnov distance
+def kolmogorov_needs(parameters: Parameters) -> tuple[NeedDistributions]:
+    return (NeedDistributions(parameters.score_scaling),)
+
+
+def kolmogorov_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str, np.ndarray]:
+    """sup |F_a - F_b| over labelled rows, the largest of all pairs of classes, and the first value where it is reached;
+    NaN where the feature is constant on the labelled rows.
+    """
+    found = statistics[kolmogorov_needs(parameters)[0]]
+    assert isinstance(found, Distributions)
+    return {"score": found.distance, "threshold": found.threshold}
+
+
+# ----------------------------------------------------------------------------------------------------- information gain
+class InformationParameters(Parameters):
+    """`n_bins` is the number of bins of equal frequency; equal values are never parted, so fewer may be in use."""
+
+    n_bins: int = Field(10, ge=2, le=1000)
+
+    def more_fields(self) -> tuple[str, ...]:
+        """Return the names of the edges."""
+        return tuple(f"edge_{number}" for number in range(1, self.n_bins))
+
+
+def information_needs(parameters: InformationParameters) -> tuple[NeedDistributions]:
+    return (NeedDistributions(parameters.score_scaling, parameters.n_bins),)
+
+
+def information_fields(statistics: Statistics, parameters: InformationParameters) -> Mapping[str, np.ndarray]:
+    """H(Y) - H(Y | bin of F) in bits over labelled rows; NaN where the feature is constant on these.
+
+    ``edge_1``, ... are the least values of the bins in use but the first, ascending and NaN beyond the last.
+    """
+    found = statistics[information_needs(parameters)[0]]
+    assert isinstance(found, Distributions)
+    edges = found.edges[parameters.n_bins]
+    return {
+        "score": np.where(found.is_constant, np.nan, found.gains[parameters.n_bins]),
+        "bins_in_use": 1.0 + np.count_nonzero(~np.isnan(edges), axis=0),
+        **dict(zip(parameters.more_fields(), edges, strict=True)),
+    }
+
+
+# ----------------------------------------------------------------------------------------------------------- the rows
+CRITERIA = (
+    Criterion(
+        name="VarianceScore",
+        summary="Population variance of the feature; large is good.",
+        citation="He, Cai and Niyogi (2005), NIPS 18, section 4 (the baseline)",
+        direction="descending",
+        fields=("score", "mean", "minimum", "maximum"),
+        parameters=Parameters,
+        statistics=variance_needs,
+        score=variance_fields,
+    ),
+    Criterion(
+        name="FisherScore",
+        summary="Between-class over within-class scatter on the labelled rows; large is good.",
+        citation="He, Cai and Niyogi (2005), NIPS 18, Eq. 4 (Fisher 1936)",
+        direction="descending",
+        fields=("score", "between", "within"),
+        parameters=Parameters,
+        statistics=fisher_needs,
+        score=fisher_fields,
+        reason="constant on the labelled rows",
+        needs_labels=True,
+        tasks=("classification",),
+    ),
+    Criterion(
+        name="PearsonScore",
+        summary=(
+            "Absolute correlation with the target, or the largest with a one-against-the-rest class indicator; "
+            "large is good."
+        ),
+        citation="Doquire and Verleysen (2011), section 4 (the baseline); classes: one against the rest",
+        direction="descending",
+        fields=("score", "correlation", "class_code"),
+        parameters=PearsonParameters,
+        statistics=pearson_needs,
+        score=pearson_fields,
+        reason="constant on the labelled rows",
+        needs_labels=True,
+    ),
+    Criterion(
+        name="KolmogorovSmirnovScore",
+        summary="Largest distance between the distributions of two classes on the labelled rows; large is good.",
+        citation="He, Cai and Niyogi (2005), NIPS 18, section 1 (Kolmogorov 1933, Smirnov 1939)",
+        direction="descending",
+        fields=("score", "threshold"),
+        parameters=Parameters,
+        statistics=kolmogorov_needs,
+        score=kolmogorov_fields,
+        reason="constant on the labelled rows",
+        needs_labels=True,
+        tasks=("classification",),
+        row_bytes=SORT_BYTES,
+    ),
+    Criterion(
+        name="InformationGainScore",
+        summary="Entropy of the class less that within bins of equal frequency of the feature, in bits; large is good.",
+        citation="Quinlan (1986), Machine Learning 1, section 4; Zhao and Liu (2007), Algorithm 2 (named there)",
+        direction="descending",
+        fields=("score", "bins_in_use"),
+        parameters=InformationParameters,
+        statistics=information_needs,
+        score=information_fields,
+        reason="constant on the labelled rows",
+        needs_labels=True,
+        tasks=("classification",),
+        row_bytes=SORT_BYTES,
+    ),
+)

@@ -1,0 +1,103 @@
+"""Laplacian Score."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, Field, PositiveInt, model_validator
+
+from daskfs.criteria.registry import Criterion, Parameters
+from daskfs.criteria.scaling_field import ScalingChoice
+from daskfs.criteria.statistics import GraphForms, NeedGraphForms, Statistics
+from daskfs.graph.spec import GraphSpec, Lists, Weighting
+from daskfs.kernels.neighbors.rows import Metric
+from daskfs.kernels.neighbors.weights import WeightKind
+
+FiniteWidth = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class GraphChoice(BaseModel):
+    """What a method chooses of the neighbor graph, and what a job may settle for all of them."""
+
+    n_neighbors: PositiveInt = 5
+    metric: Metric = "euclidean"
+    weights: WeightKind = "heat"
+    t: FiniteWidth | Literal["mean", "median"] = "mean"
+    self_loops: bool = False
+
+
+class NeighborParameters(Parameters):
+    """Parameters of every criterion on neighbor lists over X. `graph` is "given" when a matrix of weights stands for
+    them, and "none" when there is no edge to weigh.
+    """
+
+    n_neighbors: PositiveInt = 5
+    metric: Metric = "euclidean"
+    graph_scaling: ScalingChoice = None
+    graph: Literal["neighbors", "given", "none"] = Field(default="neighbors", exclude=True)
+
+    @property
+    def spec(self) -> GraphSpec:
+        """The neighbor lists over X."""
+        return GraphSpec(metric=self.metric, scaling=self.graph_scaling)
+
+    def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
+        """Return the lists over X, unless a graph comes from outside."""
+        del n_samples
+        return {self.spec.name: (self.spec, self.n_neighbors)} if self.graph == "neighbors" else {}
+
+
+class GraphParameters(GraphChoice, NeighborParameters):
+    """Parameters of every criterion on the weighted graph over X."""
+
+    @model_validator(mode="after")
+    def _cosine_weights_need_cosines(self) -> GraphParameters:
+        if self.weights == "cosine" and self.metric != "cosine":
+            msg = "weights 'cosine' need metric 'cosine', whose edge lengths hold the cosines"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def weighting(self) -> Weighting:
+        """The weighted graph these parameters ask for."""
+        if self.graph == "given":  # its weights are its own: one weighting for all methods
+            return Weighting("given", 0, "binary", "mean", self.self_loops)
+        return Weighting(self.spec.name, self.n_neighbors, self.weights, self.t, self.self_loops)
+
+
+def _statistics(parameters: GraphParameters) -> tuple[NeedGraphForms]:
+    return (NeedGraphForms(parameters.score_scaling, parameters.weighting),)
+
+
+def laplacian_fields(statistics: Statistics, parameters: GraphParameters) -> Mapping[str, np.ndarray]:
+    """f'Lf over f~'D f~, in [0, 2]; NaN for a feature that is constant on the rows which have an edge."""
+    forms = statistics[_statistics(parameters)[0]]
+    assert isinstance(forms, GraphForms)
+    return {"score": quotient(forms), "numerator": forms.numerator, "denominator": forms.denominator}
+
+
+def quotient(forms: GraphForms) -> np.ndarray:
+    """Return f'Lf over f~'D f~, NaN for a feature that is constant on the rows which have an edge."""
+    score = np.full(forms.numerator.shape, np.nan)
+    np.divide(forms.numerator, forms.denominator, out=score, where=~forms.is_constant & (forms.denominator > 0))
+    return score
+
+
+CRITERIA = (
+    Criterion(
+        name="LaplacianScore",
+        summary=(
+            "How little the feature varies along the edges of the neighbor graph, against its variance; small is good."
+        ),
+        citation="He, Cai and Niyogi (2005), NIPS 18, Eq. 1",
+        direction="ascending",
+        fields=("score", "numerator", "denominator"),
+        parameters=GraphParameters,
+        statistics=_statistics,
+        score=laplacian_fields,
+        reason="constant on the rows that have an edge",
+        uses_graph=True,
+    ),
+)

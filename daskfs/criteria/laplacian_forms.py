@@ -1,0 +1,236 @@
+"""Quadratic forms of the graphs of a job, over the panels of a slab: numerators from the edges that stream by,
+denominators from the degrees.
+
+A column that some rows lack has a graph of its own: the other rows and the edges between these. Its degrees are those
+that are left, so that its denominators come from the edges as well (:class:`daskfs.kernels.panel.numpy.EdgeSums`); the
+same stream of edges serves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from daskfs.criteria.statistics import GraphForms
+from daskfs.graph.edges import loop_weights, weighted_blocks
+from daskfs.graph.partition import block_rows
+from daskfs.graph.spec import Weighting
+from daskfs.kernels.panel.backend import Passes
+from daskfs.kernels.panel.numpy import EdgeSums, no_edge_sums
+from daskfs.kernels.statistics.moments import CenteredSums, Moments, row_blocks, weighted_deviation
+from daskfs.store import layout
+from daskfs.store.context import Context
+
+Panels = Sequence[np.ndarray]
+Spread = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Means, sums of squared deviations, and where these are too far from the center they were taken from."""
+
+
+def graph_forms(
+    context: Context, weightings: Sequence[Weighting], panels: Panels, moments: Sequence[Moments], passes: Passes
+) -> list[list[GraphForms]]:
+    """Return the forms of each weighting, one for each panel.
+
+    Parameters
+    ----------
+    context
+        Run store with edges and degrees.
+    weightings
+        Distinct weightings.
+    panels
+        All columns of the slab, each panel of shape (n_samples, width); NaN where a value is missing.
+    moments
+        Of each panel over all rows, each counting for one: deviations are taken from these means. Counts by column say
+        that each column of the panel lacks values.
+    passes
+        What adds up.
+    """
+    centers = [known.mean if np.ndim(known.count) else None for known in moments]
+    totals = _edge_totals(context, weightings, panels, centers, passes)
+    forms: dict[tuple[int, int], GraphForms] = {}
+    whole = [i for i, center in enumerate(centers) if center is None]
+    if whole:
+        numerators = [[_numerator(of_panels[i]) for i in whole] for of_panels in totals]
+        own = [panels[i] for i in whole], [moments[i] for i in whole]
+        for number, found in enumerate(_whole_forms(context, weightings, *own, numerators, passes)):
+            forms |= {(number, i): form for i, form in zip(whole, found, strict=True)}
+    if len(whole) < len(panels):
+        rows = context.weights()
+        for number, weighting in enumerate(weightings):
+            loops = loop_weights(context.store, weighting, rows)
+            for i, center in enumerate(centers):
+                total = totals[number][i]
+                if center is not None and isinstance(total, EdgeSums):
+                    forms[number, i] = _observed_form(context, weighting, loops, panels[i], center, total, passes)
+    return [[forms[number, i] for i in range(len(panels))] for number in range(len(weightings))]
+
+
+def _numerator(total: np.ndarray | EdgeSums) -> np.ndarray:
+    assert not isinstance(total, EdgeSums)
+    return total
+
+
+def _edge_totals(
+    context: Context,
+    weightings: Sequence[Weighting],
+    panels: Panels,
+    centers: Sequence[np.ndarray | None],
+    passes: Passes,
+) -> list[list[np.ndarray | EdgeSums]]:
+    """Return for each weighting and panel the numerators, or, where a center is given as values are missing, all that
+    the edges add up to.
+
+    Each graph is streamed once for all its weightings. Loops do not show on edges: with and without them is one sum.
+    """
+    edges = [replace(weighting, self_loops=False) for weighting in weightings]
+    found: dict[Weighting, list[np.ndarray | EdgeSums]] = {}
+    for graph, k in dict.fromkeys((w.graph, w.n_neighbors) for w in weightings):
+        wanted = {e: w for e, w in zip(edges, weightings, strict=True) if (w.graph, w.n_neighbors) == (graph, k)}
+        shapes = [(len(wanted), panel.shape[1]) for panel in panels]
+        sums = [np.zeros(s) if c is None else no_edge_sums(*s) for s, c in zip(shapes, centers, strict=True)]
+        for source, target, weights in weighted_blocks(context, graph, k, list(wanted.values())):
+            for total, panel, center in zip(sums, panels, centers, strict=True):
+                if isinstance(total, EdgeSums):
+                    assert center is not None
+                    total.add(passes.observed_edge_sums(panel, center, source, target, weights))
+                else:
+                    total += passes.edge_sums(panel, source, target, weights)
+        found.update({e: [_of_weighting(total, row) for total in sums] for row, e in enumerate(wanted)})
+    return [found[e] for e in edges]
+
+
+def _of_weighting(total: np.ndarray | EdgeSums, row: int) -> np.ndarray | EdgeSums:
+    if isinstance(total, EdgeSums):
+        own = slice(row, row + 1)
+        return EdgeSums(total.sums[:, own].copy(), total.low[own].copy(), total.high[own].copy())
+    return total[row]
+
+
+# ------------------------------------------------------------------------------ columns of which all values are there
+def _whole_forms(
+    context: Context,
+    weightings: Sequence[Weighting],
+    panels: Panels,
+    moments: Sequence[Moments],
+    numerators: Sequence[Sequence[np.ndarray]],
+    passes: Passes,
+) -> list[list[GraphForms]]:
+    """Return the forms of each weighting and panel, with denominators from the degrees of all rows."""
+    sums = [CenteredSums(known.mean, len(weightings), passes) for known in moments]
+    degrees = [context.store.open(layout.DEGREES.format(weighting.key)) for weighting in weightings]
+    n_samples = context.tiles.shape.n_samples
+    n_isolated = np.zeros(len(weightings), np.int64)
+    for rows in row_blocks(n_samples, block_rows(n_samples)):
+        block = np.stack([of_one[rows] for of_one in degrees])
+        n_isolated += np.count_nonzero(block == 0, axis=1)
+        for total, panel in zip(sums, panels, strict=True):
+            total.add(panel[rows], block)
+    spread = [_spread(total, known) for total, known in zip(sums, moments, strict=True)]
+    forms = []
+    for number, of_one in enumerate(degrees):
+        volume = float(context.store.need_json(layout.WEIGHT_SUMMARY.format(weightings[number].key))["volume"])
+        whole = not n_isolated[number] and not any(far[number].any() for _, _, far in spread)
+        held = None if whole else of_one[...]
+        forms.append(
+            [
+                _form(panel, known, held, numerators[number][i], _row(spread[i], number), volume, passes)
+                for i, (panel, known) in enumerate(zip(panels, moments, strict=True))
+            ]
+        )
+    return forms
+
+
+def _spread(total: CenteredSums, moments: Moments) -> Spread:
+    mean, squares, far = total.result()
+    return mean, squares, far & ~moments.is_constant  # of which the mean is off by its rounding alone
+
+
+def _row(spread: Spread, number: int) -> Spread:
+    mean, squares, far = spread
+    return mean[number], squares[number], far[number]
+
+
+def _form(
+    panel: np.ndarray,
+    moments: Moments,
+    degrees: np.ndarray | None,
+    numerator: np.ndarray,
+    spread: Spread,
+    volume: float,
+    passes: Passes,
+) -> GraphForms:
+    """Return one form; `degrees` are needed where rows have none, or where means lie far from those of all rows."""
+    mean, denominator, far = spread
+    if degrees is None:
+        return GraphForms(numerator, denominator, mean, moments.is_constant, volume)
+    if not degrees.any():  # no edge of those that count: all pairs have closed forms
+        nothing = np.zeros_like(mean)
+        return GraphForms(numerator, nothing, nothing, np.ones(mean.shape, bool), 0.0)
+    if far.any():
+        mean, denominator = mean.copy(), denominator.copy()
+        mean[far], denominator[far] = weighted_deviation(np.ascontiguousarray(panel[:, far]), degrees, passes)
+    return GraphForms(numerator, denominator, mean, _constant_where(panel, degrees > 0, passes), volume)
+
+
+def _constant_where(panel: np.ndarray, rows: np.ndarray, passes: Passes) -> np.ndarray:
+    """Return which columns have one value on the marked rows, of which a block is copied at a time."""
+    low, high = np.full(panel.shape[1], np.inf), np.full(panel.shape[1], -np.inf)
+    for block in row_blocks(panel.shape[0]):
+        marked = rows[block]
+        if marked.any():
+            smallest, largest = passes.extremes(panel[block] if marked.all() else panel[block][marked])
+            np.minimum(low, smallest, out=low)
+            np.maximum(high, largest, out=high)
+    return low == high
+
+
+# ---------------------------------------------------------------------------------- columns of which values are missing
+def _observed_form(
+    context: Context,
+    weighting: Weighting,
+    loops: float | np.ndarray | None,
+    panel: np.ndarray,
+    center: np.ndarray,
+    total: EdgeSums,
+    passes: Passes,
+    *,
+    is_near: bool = False,
+) -> GraphForms:
+    """Return one form of columns that lack values, from what the edges add up to around a center. Columns whose mean by
+    degrees lies far from it, by their spread, take a second stream around that mean, unless they are near by now.
+    """
+    if loops is not None:
+        total.add(_loop_sums(panel, center, np.broadcast_to(loops, len(panel)), passes))
+    numerator, weight, sums, squares = total.sums[:, 0]
+    volume, is_constant = 2 * weight, total.low[0] >= total.high[0]  # no edge has no ends: inf and -inf
+    correction = np.divide(sums, volume, out=np.zeros_like(sums), where=volume > 0)
+    moved = volume * correction**2
+    mean, denominator = center + correction, np.where(is_constant, 0.0, np.maximum(squares - moved, 0.0))
+    far = np.flatnonzero((moved > squares / 2) & ~is_constant)
+    if far.size and not is_near:
+        own, near = np.ascontiguousarray(panel[:, far]), mean[far]
+        [[again]] = _edge_totals(context, [weighting], [own], [near], passes)
+        assert isinstance(again, EdgeSums)
+        form = _observed_form(context, weighting, loops, own, near, again, passes, is_near=True)
+        mean[far], denominator[far] = form.mean, form.denominator
+    return GraphForms(numerator, denominator, mean, is_constant, volume)
+
+
+def _loop_sums(panel: np.ndarray, center: np.ndarray, loops: np.ndarray, passes: Passes) -> EdgeSums:
+    """Return what edges from rows to themselves add. Such a one counts once in the degree of its row, where others
+    count at both ends, so that the sum of weights has half of it.
+    """
+    found = no_edge_sums(1, panel.shape[1])
+    for rows in row_blocks(len(panel)):
+        values, weights = panel[rows].astype(np.float64), np.ascontiguousarray(loops[None, rows])
+        gone = np.isnan(values)
+        np.copyto(values, center, where=gone)
+        sums, squares = passes.deviation_sums(values, center, weights)
+        volume = passes.weighted_sums((~gone).astype(np.float64), weights)
+        marked = ~gone & (weights[0] > 0)[:, None]
+        low = values.min(axis=0, where=marked, initial=np.inf)
+        high = values.max(axis=0, where=marked, initial=-np.inf)
+        found.add(EdgeSums(np.stack([np.zeros_like(volume), volume / 2, sums, squares]), low[None], high[None]))
+    return found

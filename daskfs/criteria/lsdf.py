@@ -1,0 +1,86 @@
+"""Locality Sensitive Discriminant Feature: scatter between classes over scatter within classes and neighborhoods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from pydantic import PositiveInt
+
+from daskfs.criteria.filters import scatters
+from daskfs.criteria.laplacian import NeighborParameters
+from daskfs.criteria.registry import Criterion, PositiveNumber
+from daskfs.criteria.statistics import GraphForms, NeedClassMoments, NeedGraphForms, Statistics
+from daskfs.graph.spec import Weighting
+from daskfs.kernels.statistics.moments import ClassMoments
+
+
+class LSDFParameters(NeighborParameters):
+    """Parameters of LSDF. `graph` "none" where no row is unlabelled, so that no edge counts."""
+
+    n_neighbors: PositiveInt = 10
+    same_class_weight: PositiveNumber = 100.0
+
+    @property
+    def weighting(self) -> Weighting:
+        """Edges of weight 1, or as a matrix says, but none between two labelled rows: those have closed forms."""
+        if self.graph == "given":
+            return Weighting("given", 0, "binary", labelled_factor=0.0)
+        return Weighting(self.spec.name, self.n_neighbors, "binary", labelled_factor=0.0)
+
+
+def _classes(parameters: LSDFParameters) -> NeedClassMoments:
+    return NeedClassMoments(parameters.score_scaling)
+
+
+def _edges(parameters: LSDFParameters) -> NeedGraphForms:
+    return NeedGraphForms(parameters.score_scaling, parameters.weighting)
+
+
+def _statistics(parameters: LSDFParameters) -> tuple[NeedClassMoments | NeedGraphForms, ...]:
+    classes = _classes(parameters)
+    return (classes,) if parameters.graph == "none" else (classes, _edges(parameters))
+
+
+def lsdf_fields(statistics: Statistics, parameters: LSDFParameters) -> Mapping[str, np.ndarray]:
+    """f'L_b f over f'L_w f, without a sum over pairs of labelled rows.
+
+    Over pairs of rows of one class (f_i - f_j)**2 adds up to n_c times the scatter of the class, and over all pairs of
+    l labelled rows to l times their scatter about their mean. The difference of the two, which is the sum over pairs
+    of different classes, is sum_c (l - n_c) m2_c + l sum_c n_c (mean_c - mean)**2: nothing cancels. NaN where both
+    are 0, as for a constant feature; +inf where only the second is.
+    """
+    moments = statistics[_classes(parameters)]
+    assert isinstance(moments, ClassMoments)
+    present = moments.counts > 0
+    counts, m2 = moments.counts[present, None], moments.m2[present]
+    between = ((counts.sum() - counts) * m2).sum(axis=0) + counts.sum() * scatters(moments)[0]
+    within = parameters.same_class_weight * (counts * m2).sum(axis=0)
+    if parameters.graph != "none":
+        forms = statistics[_edges(parameters)]
+        assert isinstance(forms, GraphForms)
+        within = within + forms.numerator
+    score = np.full(between.shape, np.nan)
+    np.divide(between, within, out=score, where=within > 0)
+    score[(within == 0) & (between > 0)] = np.inf
+    return {"score": score, "between": between, "within": within}
+
+
+CRITERIA = (
+    Criterion(
+        name="LSDF",
+        summary=(
+            "How much the feature varies between classes, against how much it varies within them and between rows that "
+            "are near in X; large is good."
+        ),
+        citation="Zhao, Lu and He (2008), Neurocomputing 71(10-12), 1842-1849",
+        direction="descending",
+        fields=("score", "between", "within"),
+        parameters=LSDFParameters,
+        statistics=_statistics,
+        score=lsdf_fields,
+        needs_labels=True,
+        tasks=("classification",),
+        uses_graph=True,
+    ),
+)

@@ -1,0 +1,133 @@
+"""Plan of the slabs, and of what follows them for single methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskfs.criteria.rrpc.candidates import plan_greedy
+from daskfs.criteria.slab import SCORE_STAGE, panel_cost, rows_cost, slab_cost, stream_cost
+from daskfs.criteria.sselect.trade_off import N_TERMS, TRADE_OFF_STAGE
+from daskfs.graph.partition import block_rows, index_dtype
+from daskfs.graph.spec import Weighting
+from daskfs.kernels.panel.backend import compiles
+from daskfs.kernels.scaling import row_statistics
+from daskfs.stages.cost import COMPILED, WORD, Cost, total
+from daskfs.stages.stage import Stage
+from daskfs.store.tiles import Shape, sample_rows
+from daskfs.tiles.shapes import (
+    MIN_PARALLEL,
+    MIN_TILE_BYTES,
+    SLABS_PER_WORKER,
+    fill_bytes,
+    row_bytes,
+    slab_budget,
+    slabs_bytes,
+)
+
+SLAB_SHARE = 0.8
+"""Share of what a worker has beyond its process that a slab fills with what is copied of it."""
+MOST_FIELDS = 4
+"""Fields in the table of a method, at most."""
+
+
+def slab_columns(shape: Shape, scaled: bool, memory_limit: int | None, *, pairwise: bool = False) -> int:
+    """Return how many columns one scoring unit holds: whole tile columns, as many as the slab budget takes.
+
+    `pairwise` says that values may be missing, and rows are picked column by column.
+    """
+    per_column = total(slab_cost(shape, 1, scaled=scaled))
+    copied = total(panel_cost(shape, 1, scaled=scaled, pairwise=pairwise))
+    beside = SLAB_SHARE * SLABS_PER_WORKER * slab_budget(memory_limit)
+    beside -= total(rows_cost(shape.n_samples, pairwise=pairwise))
+    beside -= 0 if memory_limit is None else total(compiled_cost(shape, scaled))
+    fitting = min(slab_budget(memory_limit) // per_column, int(beside) // (per_column + copied))
+    fitting = max(1, fitting)
+    wanted = (
+        max(shape.tile_columns, -(-shape.n_features // MIN_PARALLEL))
+        if shape.x_bytes > MIN_TILE_BYTES
+        else shape.n_features
+    )
+    columns = min(fitting, wanted)
+    if columns > shape.tile_columns:
+        columns -= columns % shape.tile_columns
+    return int(min(columns, shape.n_features))
+
+
+def compiled_cost(shape: Shape, scaled: bool) -> Cost:
+    """Return what compiled passes add to a process that has scored, for good; nothing where nothing is compiled."""
+    dtype = np.dtype(np.float64 if scaled else shape.dtype)
+    return (COMPILED,) if compiles(shape.n_samples * shape.n_features, dtype) else ()
+
+
+def plan_finish(shape: Shape, method: Mapping[str, Any], finish: str, columns: int, process: Cost) -> list[Stage]:
+    """Stages that make the table of one method from those of its slabs."""
+    if finish == "trade-off":
+        return [_plan_trade_off(shape, method, columns, process)]
+    if finish == "greedy":
+        return plan_greedy(shape, method, process)
+    raise NotImplementedError
+
+
+def _plan_trade_off(shape: Shape, method: Mapping[str, Any], columns: int, process: Cost) -> Stage:
+    tables = N_TERMS * WORD * shape.n_features
+    return Stage.of(
+        TRADE_OFF_STAGE,
+        f"trade-off-{method['label']}",
+        1,
+        {"method": dict(method), "slab_columns": columns},
+        TRADE_OFF_STAGE.cost(shape, method["parameters"]["n_cut_features"], process),
+        bytes_read=tables + sample_rows(shape).size * row_bytes(shape),
+        bytes_written=tables,
+    )
+
+
+def plan_scores(
+    shape: Shape,
+    methods: list[dict[str, Any]],
+    weightings: Sequence[Weighting],
+    scaled: bool,
+    columns: int,
+    process: Cost,
+    widths: Mapping[str, int] | None = None,
+    label_bytes: int = 0,
+    *,
+    pairwise: bool = False,
+) -> Stage:
+    """Stage that scores the slabs; `widths` are the lengths of neighbor lists, where these are longer than needed, and
+    `label_bytes` what a unit reads of labels. `pairwise` is as of :func:`slab_columns`.
+    """
+    n_units = -(-shape.n_features // columns)
+    graphs = {(w.graph, w.n_neighbors): (widths or {}).get(w.graph) or w.n_neighbors for w in weightings}
+    cost = SCORE_STAGE.cost(
+        shape,
+        columns,
+        (*process, *compiled_cost(shape, scaled)),
+        stream_cost(shape.n_samples, weightings, max(graphs.values(), default=0)),
+        len(methods),
+        scaled=scaled,
+        pairwise=pairwise,
+    )
+    scalings = {method["parameters"]["score_scaling"] for method in methods}
+    of_rows = WORD * shape.n_samples * (len(weightings) + sum(map(row_statistics, scalings)))
+    missing = fill_bytes(shape) if pairwise else 0
+    per_unit = _graph_bytes(shape.n_samples, graphs) + of_rows + label_bytes + missing
+    return Stage.of(
+        SCORE_STAGE,
+        "score",
+        n_units,
+        {"methods": methods, "slab_columns": columns},
+        cost,
+        bytes_read=slabs_bytes(shape, columns) + n_units * per_unit,
+        bytes_written=len(methods) * MOST_FIELDS * WORD * shape.n_features,
+    )
+
+
+def _graph_bytes(n_samples: int, graphs: Mapping[tuple[str, int], int]) -> int:
+    """Bytes of the lists of graphs, by their lengths, and of a mark for each entry that may be an edge."""
+    size = min(block_rows(n_samples), n_samples)
+    stored = -(-n_samples // size) * size  # whole chunks count
+    entry = index_dtype(n_samples).itemsize + WORD
+    return stored * sum(k + entry * width for (_, k), width in graphs.items())

@@ -1,0 +1,70 @@
+"""A random order of the features: what any ranking is to be held against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+import numpy as np
+from pydantic import NonNegativeInt
+
+from daskfs.criteria.registry import Criterion, Parameters
+from daskfs.criteria.statistics import Need, NeedMoments, NeedNumbers, Statistics
+from daskfs.kernels.statistics.moments import Moments
+
+
+class ChanceParameters(Parameters):
+    """Parameters of RandomOrder."""
+
+    random_state: NonNegativeInt = 0
+
+    def redrawn(self, place: tuple[int, ...]) -> Self:
+        """Return the same with a seed that follows from this one and the place."""
+        seed = np.random.SeedSequence([self.random_state, *place]).generate_state(1, np.uint64)[0]
+        return self.model_copy(update={"random_state": int(seed)})
+
+
+def uniform_numbers(features: np.ndarray, random_state: int) -> np.ndarray:
+    """Return the uniform number in [0, 1) of each feature, which the seed and the feature's index decide.
+
+    The raw output of a NumPy bit generator is the same in all versions of NumPy (NEP 19); that of
+    :meth:`numpy.random.Generator.random` need not be.
+
+    Parameters
+    ----------
+    features
+        Indices of features, shape (width,), int64.
+    random_state
+        Seed, at least 0.
+    """
+    n_features = int(features.max(initial=-1)) + 1
+    drawn = np.random.PCG64(random_state).random_raw(n_features)[features]
+    return (drawn >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def chance_needs(parameters: ChanceParameters) -> tuple[Need, ...]:
+    """Return what tells constant features, and the numbers of all."""
+    return (NeedMoments(parameters.score_scaling), NeedNumbers())
+
+
+def chance_fields(statistics: Statistics, parameters: ChanceParameters) -> Mapping[str, np.ndarray]:
+    """Return the numbers that were drawn; NaN for a constant feature."""
+    moments, numbers = (statistics[need] for need in chance_needs(parameters))
+    assert isinstance(moments, Moments)
+    assert isinstance(numbers, np.ndarray)
+    drawn = uniform_numbers(numbers, parameters.random_state)
+    return {"score": np.where(moments.is_constant, np.nan, drawn)}
+
+
+CRITERIA = (
+    Criterion(
+        name="RandomOrder",
+        summary="A number drawn for each feature, whatever its values, as a baseline; large is good.",
+        citation="O'Neill (2014), HMC-CS-2014-0905 (the generator PCG64)",
+        direction="descending",
+        fields=("score",),
+        parameters=ChanceParameters,
+        statistics=chance_needs,
+        score=chance_fields,
+    ),
+)

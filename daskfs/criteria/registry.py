@@ -1,0 +1,312 @@
+"""The table of criteria. Adding one touches its own file, its test, and the list of families at the end of this one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from types import NoneType
+from typing import Annotated, Any, ClassVar, Self, get_args
+
+import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+
+from daskfs.criteria.scaling_field import ScalingChoice
+from daskfs.criteria.statistics import Need, Statistics
+from daskfs.errors import InputError, JobError, nearest
+from daskfs.graph.spec import Lists, Weighting
+from daskfs.kernels.labels import Labels, Task
+from daskfs.kernels.order import Direction, rank_order
+
+FILLED_IN = {
+    "task": "it follows from the labels, or from data.task",
+    "graph": "it is built from the data, or graph.precomputed names one",
+}
+"""Parameters of criteria that a job does not set, and why."""
+
+
+def _has_a_square(value: float) -> float:
+    if not 1e-100 <= value <= 1e100:
+        msg = "a positive number should lie between 1e-100 and 1e+100"
+        raise ValueError(msg)
+    return value
+
+
+COMBINED_FIELDS = ("score", "mean_rank", "n_batches", "place")
+"""Of a method whose rankings within batches are combined: the score is the median rank."""
+PositiveNumber = Annotated[float, Field(gt=0), AfterValidator(_has_a_square)]
+"""A positive number whose square, and inverse, are numbers too."""
+
+
+def refuse_switch(value: Any, annotation: Any) -> None:
+    """Raise ``ValueError`` for true or false where a field of some type is no switch; pydantic would count them."""
+    if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
+        hint = "; null stands for none" if NoneType in get_args(annotation) else ""
+        msg = f"true and false mean nothing here{hint}"
+        raise ValueError(msg)
+
+
+class Parameters(BaseModel):
+    """Parameters that every method has."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    score_scaling: ScalingChoice = None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _switch_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        refuse_switch(value, cls.model_fields[str(info.field_name)].annotation)
+        return value
+
+    @classmethod
+    def public_fields(cls) -> tuple[str, ...]:
+        """Return the names that a user may set."""
+        return tuple(name for name in cls.model_fields if name not in FILLED_IN)
+
+    def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
+        """Return the neighbor lists that the criterion stands on, with the number of neighbors, by name; those that
+        others are made from come first.
+        """
+        del n_samples
+        return {}
+
+    def weightings(self) -> tuple[Weighting, ...]:
+        """Return the weighted graphs that stages after the slabs read."""
+        return ()
+
+    def idle(self) -> tuple[str, ...]:
+        """Return the parameters that have no say, as others are set."""
+        return ()
+
+    def more_fields(self) -> tuple[str, ...]:
+        """Return the fields that these parameters add to the criterion's own."""
+        return ()
+
+    def redrawn(self, place: tuple[int, ...]) -> Self:
+        """Return the parameters for one of an evaluation's rankings: the same, but where chance is all that ranks, and
+        each is to be by a chance of its own.
+
+        `place` tells rankings apart that are not of the same rows and draw.
+        """
+        del place
+        return self
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One row of the registry.
+
+    `statistics(parameters)` names the statistics of a panel that the criterion needs; `score(statistics, parameters)`
+    turns them into the fields, each of shape (width,), float64, of which "score" is the first. `slab_fields` names what
+    the slabs hand to the stages of `finish` instead of the fields. `reason` says why a
+    feature is excluded where its score is NaN. `ranked_by` names a field that ranks instead of the score, smallest
+    first, with NaN for an excluded feature. `finish` names the stages that make the table from that of the slabs, where
+    no slab can say its scores alone; a function of the parameters where these decide. `unscored` says why a feature
+    that is ranked has no score. `row_bytes` is what the statistics take for each row beside their panel.
+    `one_class_serves` says that labelled rows of one class are no error: something else can rank. `is_joint` says that
+    features, or rows, are compared with each other, so that each row must have all features. `pairs_features` says that
+    every pair of features is, which takes the square of their number in time.
+    """
+
+    name: str
+    summary: str
+    citation: str
+    direction: Direction
+    fields: tuple[str, ...]
+    parameters: type[Parameters]
+    statistics: Callable[[Any], tuple[Need, ...]]
+    score: Callable[[Statistics, Any], Mapping[str, np.ndarray]]
+    reason: str = "constant feature"
+    unscored: str = ""
+    ranked_by: str = ""
+    finish: str | Callable[[Any], str] = ""
+    needs_labels: bool = False
+    one_class_serves: bool = False
+    is_joint: bool = False
+    pairs_features: bool = False
+    slab_fields: tuple[str, ...] = ()
+    tasks: tuple[Task, ...] = ("classification", "regression")
+    uses_graph: bool = False
+    row_bytes: int = 0
+
+    families: ClassVar[tuple[str, ...]] = (
+        "filters",
+        "laplacian",
+        "supervised",
+        "semisupervised",
+        "lsdf",
+        "sselect.criterion",
+        "rrpc.criterion",
+        "rescaled_regression.criterion",
+        "svmrfe.criterion",
+        "random_order",
+    )
+
+
+@dataclass(frozen=True)
+class Method:
+    """A criterion with its parameters, under the label that tables and plots show."""
+
+    label: str
+    criterion: Criterion
+    parameters: Parameters
+    combined: bool = False
+    """Whether the table holds what :func:`daskfs.kernels.aggregate.combine_ranks` makes of rankings within batches."""
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """Statistics that the criterion needs."""
+        return self.criterion.statistics(self.parameters)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the rows of the method's table."""
+        if self.combined:
+            return COMBINED_FIELDS
+        return (*self.criterion.fields, *self.parameters.more_fields())
+
+    @property
+    def slab_fields(self) -> tuple[str, ...]:
+        """Names of the rows of the table that the slabs make."""
+        return self.criterion.slab_fields or self.fields
+
+    @property
+    def finish(self) -> str:
+        """Name of the stages that make the method's table from that of its slabs; empty where these score it."""
+        finish = "" if self.combined else self.criterion.finish
+        return finish if isinstance(finish, str) else finish(self.parameters)
+
+    @property
+    def direction(self) -> Direction:
+        """Whether small or large scores are good."""
+        return "ascending" if self.combined else self.criterion.direction
+
+    @property
+    def ranked_by(self) -> str:
+        """Name of the field that ranks instead of the score, smallest first; empty where the score does."""
+        return COMBINED_FIELDS[-1] if self.combined else self.criterion.ranked_by
+
+    @property
+    def reason(self) -> str:
+        """Why a feature is excluded."""
+        return "no rank in any batch" if self.combined else self.criterion.reason
+
+    def ranking_values(self, table: np.ndarray) -> tuple[np.ndarray, Direction]:
+        """Return the values that rank, shape (n_features,), and whether small or large ones are good."""
+        if by := self.ranked_by:
+            return table[self.fields.index(by)], "ascending"
+        return table[0], self.direction
+
+    def order(self, table: np.ndarray) -> np.ndarray:
+        """Return all features, best first, excluded ones last; shape (n_features,), int64."""
+        return rank_order(*self.ranking_values(table))
+
+    def is_excluded(self, table: np.ndarray) -> np.ndarray:
+        """Return which features have no rank, shape (n_features,), bool."""
+        return np.isnan(self.ranking_values(table)[0])
+
+    def check_ranks_any(self, table: np.ndarray, n_samples: int) -> None:
+        """Raise :class:`InputError` where every feature is excluded."""
+        if self.is_excluded(table).all():
+            why = f"every one is excluded ({self.reason}, n_samples={n_samples})"
+            msg = f"method {self.label} can rank none of the {table.shape[1]} features: {why}."
+            raise InputError(msg)
+
+
+@cache
+def criteria() -> Mapping[str, Criterion]:
+    """Return the registry, by name, in the order of its families."""
+    rows: dict[str, Criterion] = {}
+    for family in Criterion.families:
+        module = import_module(f"daskfs.criteria.{family}")
+        for criterion in module.CRITERIA:
+            if criterion.name in rows:
+                msg = f"two criteria are named {criterion.name}"
+                raise RuntimeError(msg)
+            rows[criterion.name] = criterion
+    return rows
+
+
+def criterion_named(name: str) -> Criterion:
+    """Return a row of the registry, or raise :class:`JobError` with the nearest name."""
+    table = criteria()
+    if name not in table:
+        msg = f"unknown method '{name}'.{nearest(name, tuple(table))} Methods: {', '.join(table)}."
+        raise JobError(msg)
+    return table[name]
+
+
+def make_method(name: str, parameters: Mapping[str, Any], label: str | None = None) -> Method:
+    """Check the parameters of a method; :class:`JobError` names an unknown or wrong one."""
+    criterion = criterion_named(name)
+    try:
+        checked = criterion.parameters.model_validate(dict(parameters))
+    except ValidationError as error:
+        raise JobError(_first_problem(error, criterion)) from None
+    return Method(label or name, criterion, checked)
+
+
+def _first_problem(error: ValidationError, criterion: Criterion) -> str:
+    problem = error.errors()[0]
+    key = str(problem["loc"][0]) if problem["loc"] else ""
+    if problem["type"] == "extra_forbidden":
+        valid = criterion.parameters.public_fields()
+        return f"method {criterion.name} has no parameter '{key}'.{nearest(key, valid)} Parameters: {', '.join(valid)}."
+    if not key:
+        return f"method {criterion.name}: {problem['msg'].removeprefix('Value error, ')}."
+    # a parameter of several types has one problem for each of them
+    messages = dict.fromkeys(
+        p["msg"].removeprefix("Value error, ") for p in error.errors() if p["loc"] and p["loc"][0] == key
+    )
+    return f"method {criterion.name}, parameter '{key}': {'; or: '.join(messages)} (got {problem['input']!r})."
+
+
+def check_labels(criterion: Criterion, label: str, labels: Labels | None, weights: np.ndarray | None = None) -> None:
+    """Raise :class:`InputError` when the labels of the rows that count cannot serve a method.
+
+    `weights`, shape (n_samples,), say how many rows each row counts for; None for one each.
+    """
+    if not criterion.needs_labels:
+        return
+    if labels is None:
+        msg = f"method {label} needs labels, and the data have none: set data.labels."
+        raise InputError(msg)
+    if labels.task not in criterion.tasks:
+        msg = f"method {label} is for {' or '.join(criterion.tasks)}, and data.task is {labels.task}."
+        raise InputError(msg)
+    if not labels.is_labelled.any():
+        msg = f"method {label} needs labels, and none of the {labels.values.shape[0]} rows has one."
+        raise InputError(msg)
+    counted = labels.counted(weights)
+    known = counted.values[counted.is_labelled]
+    if known.size == 0:
+        msg = f"method {label} needs labels, and every labelled row has sample weight 0."
+        raise InputError(msg)
+    if not enough_labels(criterion, known):
+        what = "one class" if labels.task == "classification" else "one value"
+        msg = f"method {label} needs labels that differ, and all {known.size} labelled rows have {what}."
+        raise InputError(msg)
+
+
+def enough_labels(criterion: Criterion, known: np.ndarray) -> bool:
+    """Return whether the labels of rows that count, shape (n_labelled,), are enough for a criterion: some, that differ
+    unless one class serves it, or any at all where it needs none.
+    """
+    if not criterion.needs_labels:
+        return True
+    return known.size > 0 and (criterion.one_class_serves or bool(known.min() != known.max()))
+
+
+def label_warnings(method: Method, labels: Labels | None, weights: np.ndarray | None = None) -> list[str]:
+    """Return what is wrong with labels that serve a method all the same, without a full stop."""
+    if labels is None or not method.criterion.one_class_serves:
+        return []
+    counted = labels.counted(weights)
+    known = counted.values[counted.is_labelled]
+    if np.unique(known).size != 1:
+        return []
+    return [
+        f"method {method.label}: all {known.size} labelled rows have one class, which tells no feature from another; "
+        "only the graph ranks"
+    ]

@@ -1,0 +1,1 @@
+"""Rescaled linear regression: RLSR, DSSFS and SSUFS."""

@@ -1,0 +1,121 @@
+"""RLSR, SSUFS and DSSFS: features by the weights of one regression on class indicators, unknown ones learned with it.
+
+The slabs say which features are constant, and their means and sums of squares; the stages of a loop do the rest
+(scores/rescaled.py).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, PositiveInt
+
+from daskfs.criteria.centered import CENTERED_FIELDS, centered_fields, centered_needs
+from daskfs.criteria.registry import Criterion, Parameters, PositiveNumber
+from daskfs.criteria.scaling_field import ScalingChoice
+from daskfs.kernels.distance_correlation.spec import Correlation, CorrelationSpec
+
+SolverName = Literal["auto", "cholesky", "woodbury", "cg"]
+SOLVERS: tuple[SolverName, ...] = ("auto", "cholesky", "woodbury", "cg")
+SolvedBy = Literal["cholesky", "woodbury", "cg"]
+CHOLESKY_FEATURES = 20_000
+"""Features up to which their Gram matrix is made: of so many it takes 3.2 GB."""
+WOODBURY_VALUES = 2**28
+"""Values of X up to which one process holds them, in float64, where there are fewer rows than features."""
+
+
+class RescaledParameters(Parameters):
+    """Parameters of RLSR and of those built on it."""
+
+    score_scaling: ScalingChoice = "zscore"
+    gamma: PositiveNumber = 1.0
+    max_iter: PositiveInt = 300
+    tol: float = Field(1e-8, ge=0.0)
+    solver: SolverName = "auto"
+    greedy_filter: bool = False
+    correlation: Correlation = "auto"
+    n_components: PositiveInt = 8
+    n_correlation_rows: PositiveInt | None = 100_000
+
+    def idle(self) -> tuple[str, ...]:
+        """Return the parameters that have no say, as others are set."""
+        if self.correlations is None:
+            return ("correlation", "n_components", "n_correlation_rows")
+        return ("n_components",) if self.correlation in ("exact", "matrix_free") else ()
+
+    @property
+    def correlations(self) -> CorrelationSpec | None:
+        """The distance correlations that the method stands on; None for none."""
+        if not self.greedy_filter:
+            return None
+        return CorrelationSpec(self.correlation, self.n_components, self.n_correlation_rows, False, self.score_scaling)
+
+    def solved_by(self, n_samples: int, n_features: int) -> SolvedBy:
+        """Return how S takes part, by the size of X alone: as a matrix where there are at least as many rows as
+        features and at most 20,000 of these; by the rows of X where these are fewer and one process holds X; else by
+        products over all rows.
+        """
+        if self.solver != "auto":
+            return self.solver
+        if n_samples < n_features and n_samples * n_features <= WOODBURY_VALUES:
+            return "woodbury"
+        return "cholesky" if n_features <= CHOLESKY_FEATURES else "cg"
+
+
+class UncorrelatedParameters(RescaledParameters):
+    """Parameters of SSUFS."""
+
+    eta: PositiveNumber | None = None
+    eta_relative: PositiveNumber = 0.05
+
+    def idle(self) -> tuple[str, ...]:
+        """Return the parameters that have no say, as others are set."""
+        return super().idle() + (() if self.eta is None else ("eta_relative",))
+
+    @property
+    def correlations(self) -> CorrelationSpec:
+        """The distance correlations that the method stands on."""
+        return CorrelationSpec(self.correlation, self.n_components, self.n_correlation_rows, False, self.score_scaling)
+
+
+def _criterion(name: str, summary: str, citation: str, parameters: type[RescaledParameters]) -> Criterion:
+    return Criterion(
+        name=name,
+        summary=summary,
+        citation=citation,
+        direction="descending",
+        fields=("score", "bound", "position"),
+        slab_fields=CENTERED_FIELDS,
+        parameters=parameters,
+        statistics=lambda parameters: centered_needs(parameters.score_scaling),
+        score=lambda statistics, parameters: centered_fields(statistics, parameters.score_scaling),
+        ranked_by="position",
+        finish="rescaled",
+        is_joint=True,
+        pairs_features=parameters is UncorrelatedParameters,
+        needs_labels=True,
+        tasks=("classification",),
+    )
+
+
+CRITERIA = (
+    _criterion(
+        "RLSR",
+        "Share of a feature in a rescaled linear regression on classes, with those of unlabelled rows learned; large "
+        "is good.",
+        "Chen, Yuan, Nie and Huang (2017), IJCAI, 1525-1531",
+        RescaledParameters,
+    ),
+    _criterion(
+        "DSSFS",
+        "As RLSR, with the targets of labelled rows dragged apart; a reconstruction; large is good.",
+        "Yuan, Chen, Wang, Nie and Jing (2018), AAAI (student abstract)",
+        RescaledParameters,
+    ),
+    _criterion(
+        "SSUFS",
+        "As RLSR, with a reward for weights that differ between correlated features; large is good.",
+        "Zhong, Chen and Nie (2019), EasyChair preprint 1690",
+        UncorrelatedParameters,
+    ),
+)

@@ -1,0 +1,316 @@
+"""Stages of RLSR, SSUFS and DSSFS: passes over the rows and solutions of the weights, in turn, until both agree.
+
+Everything that rows say goes into two sums: S = X'HX, which is made once, and P = X'HY for the targets of the round.
+A pass makes P: unlabelled rows get as targets what the weights of the round before predict for them, projected on the
+simplex (Eq. 8 of Zhong, Chen and Nie 2019), and under DSSFS labelled rows are dragged along; targets are never stored.
+Sums are made over stretches of rows whose height the number of rows alone decides, and added up in order. The solution
+(rescaledsolution.py) then takes the steps of kernels/rescaled.py, and offsets follow from means (Eq. 6). Both are exact
+minima of their blocks, so the objective falls from round to round. The methods of a job that scale X alike share
+passes.
+
+Where neither S nor X fits a process, a round can also be a product of S with what a solution asks for: the pass sums
+X'H(X V), and the solution goes on where it stopped. After every round, a state (rescaledstate.py) says how to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskfs.criteria.centered import CENTERED_FIELDS
+from daskfs.criteria.distance_correlation.matrix import stored_feature_correlations
+from daskfs.criteria.registry import Method
+from daskfs.criteria.rescaled_regression.criterion import RescaledParameters
+from daskfs.criteria.rescaled_regression.state import (
+    FIRST,
+    State,
+    cheaper_solver,
+    is_dragged,
+    load_state,
+    products_cost,
+    row_parts,
+    state_cost,
+)
+from daskfs.criteria.row_partitions import (
+    RowBlock,
+    block_rows,
+    center_and_scale,
+    labels_cost,
+    read_blocks,
+    reading_cost,
+)
+from daskfs.criteria.rrpc.correlations import comoment_rows, stored_comoments
+from daskfs.criteria.slab import methods_from, slab_table
+from daskfs.kernels.greedy import pick_apart
+from daskfs.kernels.regression.centered import CenteredRows
+from daskfs.kernels.regression.rescaled import Certificate, certificate, norms
+from daskfs.kernels.regression.simplex import project_rows
+from daskfs.kernels.threads import one_thread
+from daskfs.stages.cost import Array, Cost, fullest
+from daskfs.stages.kind import StageKind
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.store import Store
+from daskfs.store.tiles import Shape
+
+PURPOSE = "rescaled"
+
+
+# ------------------------------------------------------------------------------------------------ before the loop
+def scale_features(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Write center, scale and diag(S) of the features, and S itself where it is made."""
+    del unit
+    store, key = context.store, parameters["key"]
+    method = methods_from(parameters["methods"])[0]
+    assert isinstance(method.parameters, RescaledParameters)
+    mean, scale = center_and_scale(context, method, method.parameters.score_scaling)
+    m2 = store.open(slab_table(method))[...][method.slab_fields.index("m2")]
+    diagonal = m2 * scale**2
+    if parameters["solver"] == "cholesky":
+        gram = stored_comoments(context, PURPOSE, key).matrix
+        gram *= scale
+        gram *= scale[:, None]
+        diagonal = np.diagonal(gram).copy()
+        store.put_array(layout.RESCALED_GRAM.format(key), gram, (comoment_rows(gram.shape[0]), gram.shape[0]))
+    store.put_array(layout.RESCALED_SCALE.format(key), np.stack([mean, scale, diagonal]))
+
+
+def scale_cost(shape: Shape, solver: str, process: Cost) -> Cost:
+    """Return what the unit holds."""
+    d = shape.n_features
+    gram = (Array("S, co-moments of a stretch, and as these are decoded", (3, d, d)),) if solver == "cholesky" else ()
+    return (
+        *process,
+        Array("table of the slabs, read twice", (2, len(CENTERED_FIELDS), d)),
+        Array("moments of columns", (len(layout.COLUMN_ROWS), d)),
+        Array("standard deviations, their inverses and where there are any", (3, d)),
+        Array("means of stretches, merged, and how far they are apart", (5, d)),
+        Array("center, scale and diagonal of S, and as they are written", (2, 3, d)),
+        *labels_cost(shape.n_samples),  # the unit reads none, but its process has had some
+        *gram,
+    )
+
+
+RESCALED_SCALE_STAGE = StageKind("rescaled-scale", __name__, scale_features, scale_cost, advice=cheaper_solver)
+
+
+# --------------------------------------------------------------------------------------------------------------- a pass
+@dataclass(frozen=True)
+class Sums:
+    """What a block of rows adds to the sums of one method, and its shape; the scale is for the end."""
+
+    shape: tuple[int, int]
+    make: Callable[[RowBlock], np.ndarray]
+
+
+def sum_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Write the sums of one part of the rows that each method takes in this round."""
+    key, methods = parameters["key"], methods_from(parameters["methods"])
+    parts = row_parts(context.tiles.shape)
+    number, part = divmod(unit, parts.n_parts)
+    first = methods[0].parameters
+    assert isinstance(first, RescaledParameters)
+    mean, scale, _ = context.store.open(layout.RESCALED_SCALE.format(key))[...]
+    rows = CenteredRows(mean, scale)
+    if number == 0:
+        makers = {FIRST: _first_sums(rows, mean.size, len(context.classes()))}
+        blocks = read_blocks(context, parts, part, first.score_scaling)
+    else:
+        states = {m: load_state(context, key, number - 1, m.label, with_products=False) for m in methods}
+        makers = {m.label: _sums_of(rows, m, state) for m, state in states.items() if not state.finished}
+        blocks = context.holdings.series(
+            ("rows", part),
+            int(parameters["held_bytes"]),
+            lambda block: block.nbytes,
+            lambda: read_blocks(
+                context, parts, part, first.score_scaling, "unlabelled" if parameters["unlabelled_only"] else "all"
+            ),
+        )
+    stretches = parts.stretches(part)
+    sums = {label: np.zeros((len(stretches), *maker.shape)) for label, maker in makers.items()}
+    with one_thread():
+        for block in blocks:
+            rows.take(block.values)
+            for label, maker in makers.items():
+                sums[label][block.stretch - stretches.start] += maker.make(block)
+    for label, total in sums.items():
+        total[:, : mean.size] = rows.scaled(total[:, : mean.size])
+        context.store.write_arrays(layout.RESCALED_SUMS.format(key, number, part, label), {"sums": total})
+
+
+def _first_sums(rows: CenteredRows, n_features: int, n_classes: int) -> Sums:
+    """Sums of the rows of each class, and of the unlabelled ones in the last column; the last row counts."""
+
+    def make(block: RowBlock) -> np.ndarray:
+        indicators = np.zeros((block.codes.size, n_classes + 1))
+        counts = 1.0 if block.weights is None else block.weights
+        indicators[np.arange(block.codes.size), block.codes] = counts  # -1, for no label, is the last column
+        return np.vstack([rows.cross(indicators), indicators.sum(axis=0)])
+
+    return Sums((n_features + 1, n_classes + 1), make)
+
+
+def _sums_of(rows: CenteredRows, method: Method, state: State) -> Sums:
+    """P, and below it the sums of the targets and of their squares; or the product that is asked for."""
+    n_features, n_columns = state.cross.shape
+    if state.wanted == "product":
+        asked = state.asked
+        assert asked is not None
+        product = rows.products(asked)
+        return Sums(asked.shape, lambda block: rows.cross(block.counted(product())))
+    offset = state.offset - (state.residual / state.total) @ state.at.W
+    dragged, product = is_dragged(method), rows.products(state.at.W)
+
+    def make(block: RowBlock) -> np.ndarray:
+        predicted = product() + offset
+        if dragged:
+            targets = dragged_apart(predicted, block.codes)
+        else:
+            targets = project_rows(predicted)
+            targets[block.codes >= 0] = 0.0  # their part never changes
+        counted = block.counted(targets)
+        squares = np.zeros(offset.size)
+        squares[0] = float(np.sum(counted * targets))
+        return np.vstack([rows.cross(counted), counted.sum(axis=0), squares])
+
+    return Sums((n_features + 2, n_columns), make)
+
+
+def dragged_apart(predicted: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Return DSSFS's targets: of a labelled row 1 or more in its class and 0 or less in others, as near as that allows
+    to what is predicted; of an unlabelled one its projection on the simplex.
+    """
+    targets = np.minimum(predicted, 0.0)
+    known = np.flatnonzero(codes >= 0)
+    own = codes[known]
+    targets[known, own] = np.maximum(predicted[known, own], 1.0)
+    unknown = codes < 0
+    if unknown.any():
+        targets[unknown] = project_rows(predicted[unknown])
+    return targets
+
+
+def pass_cost(shape: Shape, n_columns: int, n_methods: int, n_products: int, process: Cost) -> Cost:
+    """Return what a unit holds beside rows that its process keeps: while it reads states, or while it sums rows.
+
+    Parameters
+    ----------
+    shape
+        Of X.
+    n_columns
+        Of the targets.
+    n_methods
+        Methods that share the pass.
+    n_products
+        Products that a state holds at most; they go as soon as it is read.
+    process
+        What the process takes, with what it keeps from round to round.
+    """
+    cut, d = row_parts(shape), shape.n_features
+    states = (*process, *labels_cost(shape.n_samples), *state_cost(d, n_columns, n_methods))
+    summing = (
+        *states,
+        *reading_cost(shape, cut.per_part * cut.height),
+        Array("sums of each stretch, and scaled", (2, n_methods, cut.per_part, d, n_columns)),
+        Array("targets as predicted, projected and counted, and copies", (6, block_rows(shape), n_columns)),
+    )
+    return fullest(summing, (*states, *products_cost(d, n_columns, n_products)))
+
+
+RESCALED_ROWS_STAGE = StageKind(
+    "rescaled-rows", __name__, sum_rows, pass_cost, reads_weights=True, advice=cheaper_solver
+)
+
+
+# -------------------------------------------------------------------------------------------------- after the loop
+def write_rescaled_scores(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Write the table of one method, and how its weights were found."""
+    store, key, methods = context.store, parameters["key"], methods_from(parameters["methods"])
+    method = methods[unit]
+    assert isinstance(method.parameters, RescaledParameters)
+    n_rounds = store.ledger.n_recorded(parameters["closing"]) // len(methods)
+    state = load_state(context, key, n_rounds - 1, method.label)
+    excluded = np.isnan(store.open(slab_table(method))[...][0])
+    norm, total = norms(state.at.W), float(norms(state.at.W).sum())
+    score = norm / total if total > 0 else norm
+    bound = norms(state.cross - state.at.SW)
+    bound = np.minimum(bound / (method.parameters.gamma * total), 1.0) if total > 0 else bound
+    bound[norm > 0] = 1.0
+    score[excluded] = bound[excluded] = np.nan
+    order = np.lexsort((np.arange(score.size), -bound, -score))
+    order = order[~excluded[order]]
+    spec = method.parameters.correlations
+    facts: dict[str, Any] = {}
+    pull: np.ndarray | None = None
+    if spec is not None:
+        correlations = stored_feature_correlations(context, spec)
+        facts["correlation"] = dict(correlations.facts)
+        if state.base is not None:
+            pull = 2.0 * state.eta * (correlations.degrees() * norm**2 - correlations.product(norm**2))
+        if method.parameters.greedy_filter:
+            n_active = int(np.count_nonzero(norm))
+            order[:n_active] = pick_apart(order[:n_active], score, correlations.columns)
+    position = np.full(score.size, np.nan)
+    position[order] = np.arange(1, order.size + 1)
+    store.put_array(layout.SCORES.format(method.label), np.stack([score, bound, position]))
+    store.put_array(layout.SOLUTION_WEIGHTS.format(method.label), state.at.W)
+    reached = certificate(state.at, state.cross, method.parameters.gamma, pull)
+    facts |= _described(state, reached, parameters["solver"], n_rounds)
+    store.write_json(layout.SOLUTION_JSON.format(method.label), facts)
+    return {"n_iter": facts["n_iter"], "converged": facts["converged"]}
+
+
+def tables_cost(n_features: int, n_columns: int, correlations: Cost, process: Cost) -> Cost:
+    """Return what a unit holds, with the distance correlations that it may have."""
+    return (
+        *process,
+        *state_cost(n_features, n_columns),
+        Array("table of the slabs", (len(CENTERED_FIELDS), n_features)),
+        Array("norms, scores, bounds and positions, and the table of these", (9, n_features)),
+        Array("orders of the features", (6, n_features), "int64"),
+        Array("what correlations pull them by, and those with one feature", (7, n_features)),
+        *correlations,
+    )
+
+
+RESCALED_TABLES_STAGE = StageKind(
+    "rescaled-tables", __name__, write_rescaled_scores, tables_cost, reads_weights=True, advice=cheaper_solver
+)
+
+
+def _described(state: State, reached: Certificate, solver: str, n_rounds: int) -> dict[str, Any]:
+    facts = {
+        "solver": solver,
+        "n_iter": len(state.history) - (state.base is not None),
+        "n_rounds": n_rounds,
+        "converged": state.converged,
+        "objective": state.history,
+        "n_active": reached.n_active,
+        "kkt_active": reached.active,
+        "kkt_inactive": reached.inactive if np.isfinite(reached.inactive) else None,
+    }
+    if state.base is None:
+        return facts
+    return {
+        **facts,
+        "free_objective": state.free_history,
+        "eta": 2.0 * state.eta_asked,
+        "eta_used": 2.0 * state.eta,
+        "eta_reference": state.eta_reference,
+        "halvings": state.halvings,
+    }
+
+
+def stored_solution(store: Store, method: Method) -> dict[str, Any] | None:
+    """Return how the weights of a method were found, None for a method that has none."""
+    found: dict[str, Any] | None = store.read_json(layout.SOLUTION_JSON.format(method.label))
+    return found
+
+
+def solution_of(store: Store, method: Method) -> tuple[np.ndarray, dict[str, Any]]:
+    """Return the weights of a method, shape (n_features, n_classes), and how they were found."""
+    weights = store.open(layout.SOLUTION_WEIGHTS.format(method.label))[...].copy()
+    return weights, dict(store.need_json(layout.SOLUTION_JSON.format(method.label)))

@@ -1,0 +1,271 @@
+"""Plan of RLSR, SSUFS and DSSFS: what comes before the loop, the loop, and the tables, for all methods at once that can
+share passes over the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from daskfs.criteria.centered import CENTERED_FIELDS
+from daskfs.criteria.distance_correlation.plan import held_bytes, plan_correlation, read_bytes
+from daskfs.criteria.registry import Method
+from daskfs.criteria.rescaled_regression.criterion import RescaledParameters, UncorrelatedParameters
+from daskfs.criteria.rescaled_regression.passes import (
+    PURPOSE,
+    RESCALED_ROWS_STAGE,
+    RESCALED_SCALE_STAGE,
+    RESCALED_TABLES_STAGE,
+)
+from daskfs.criteria.rescaled_regression.solution import MAX_HALVINGS, RESCALED_SOLVE_STAGE, kept_cost
+from daskfs.criteria.rescaled_regression.state import is_dragged, most_products, row_parts, stored_state_bytes
+from daskfs.criteria.row_partitions import blocks_cost, weights_cost
+from daskfs.criteria.rrpc.candidates import plan_comoments, stored_values
+from daskfs.criteria.slab import method_to_json
+from daskfs.kernels.distance_correlation.spec import CorrelationSpec
+from daskfs.kernels.scaling import without_zscore
+from daskfs.stages.cost import HELD_SHARE, PROCESS_BYTES, WORD, Cost, Fixed, Objects, available_bytes, fullest, total
+from daskfs.stages.stage import PLANNED_CLASSES, Stage
+from daskfs.store import layout
+from daskfs.store.tiles import Shape
+from daskfs.tiles.shapes import chunk_bytes
+
+SCALE_ROWS = 3
+"""Values of each feature that all stages read of the first one: center, scale and diagonal of S."""
+
+
+def plan_rescaled(
+    shape: Shape,
+    methods: Sequence[Method],
+    slab_columns: int,
+    process: Cost,
+    memory_limit: int | None,
+    n_classes: int | None = None,
+) -> list[Stage]:
+    """Stages of all methods of the family, after their slabs.
+
+    Parameters
+    ----------
+    shape
+        Of X.
+    methods
+        All methods of a job; those of other families are left out.
+    slab_columns, process
+        As elsewhere.
+    memory_limit
+        Of one worker, bytes; None where rows are not to be held.
+    n_classes
+        Number of classes; None where it is not known yet.
+    """
+    own = [method for method in methods if isinstance(method.parameters, RescaledParameters)]
+    stages: dict[str, Stage] = {}
+    for spec in _all_specs(own):
+        stages |= {s.name: s for s in plan_correlation(shape, spec, slab_columns, process)}
+    groups: dict[str, list[Method]] = {}
+    for method in own:
+        groups.setdefault(_key(method, shape), []).append(method)
+    columns = n_classes or PLANNED_CLASSES
+    for key, some in groups.items():
+        group = _Group(shape, key, some, columns, process)
+        stages |= {s.name: s for s in _plan_group(group, memory_limit)}
+    return list(stages.values())
+
+
+def _key(method: Method, shape: Shape) -> str:
+    """Return the name of the group of methods that share passes."""
+    parameters = method.parameters
+    assert isinstance(parameters, RescaledParameters)
+    solver = parameters.solved_by(shape.n_samples, shape.n_features)
+    parts = [parameters.score_scaling or "raw", solver, *(["dragged"] if is_dragged(method) else [])]
+    return "-".join(parts)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Methods that share passes, with what their stages are planned from; the targets have `n_columns` columns."""
+
+    shape: Shape
+    key: str
+    methods: Sequence[Method]
+    n_columns: int
+    process: Cost
+
+    @property
+    def first(self) -> RescaledParameters:
+        """Parameters of the first method, whose scaling and solver are those of all."""
+        first = self.methods[0].parameters
+        assert isinstance(first, RescaledParameters)
+        return first
+
+    @property
+    def solver(self) -> str:
+        return self.first.solved_by(self.shape.n_samples, self.shape.n_features)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What all stages are told."""
+        return {"key": self.key, "methods": [method_to_json(m) for m in self.methods], "solver": self.solver}
+
+    @property
+    def states(self) -> int:
+        """Bytes of the states of all methods in the store."""
+        return len(self.methods) * stored_state_bytes(self.shape.n_features, self.n_columns, self.solver)
+
+    @property
+    def stored_gram(self) -> int:
+        """Bytes of S in the store."""
+        return WORD * stored_values(self.shape.n_features) if self.solver == "cholesky" else 0
+
+    @cached_property
+    def kept(self) -> Cost:
+        """What a process keeps from round to round beside rows: itself, S, and correlations of features."""
+        own = (m.parameters for m in self.methods)
+        specs = dict.fromkeys(p.correlations for p in own if isinstance(p, UncorrelatedParameters))
+        correlations = (item for spec in specs for item in _correlations_cost(self.shape, spec))
+        return (*self.process, *kept_cost(self.shape, self.solver), *correlations)
+
+    @cached_property
+    def busy(self) -> Cost:
+        """What a process holds beside rows in a pass, or in a solution, which follow each other in it."""
+        shape, columns = self.shape, self.n_columns
+        products = max(most_products(method, self.solver) for method in self.methods)
+        return fullest(
+            RESCALED_ROWS_STAGE.cost(shape, columns, len(self.methods), products, self.kept),
+            RESCALED_SOLVE_STAGE.cost(shape, columns, self.solver, products, self.kept),
+        )
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """What the two stages of the rounds share."""
+        most = most_rounds(self.methods, self.solver)
+        return {"needed_until": self.tables, "loop": f"rescaled-{self.key}", "max_rounds": most}
+
+    @property
+    def tables(self) -> str:
+        """Name of the last stage."""
+        return f"rescaled-tables-{self.key}"
+
+
+def _plan_group(group: _Group, memory_limit: int | None) -> list[Stage]:
+    return [*_plan_scale(group), *_plan_loop(group, memory_limit), _plan_tables(group)]
+
+
+def _plan_scale(group: _Group) -> list[Stage]:
+    """Stages that make center, scale and S, where it is made."""
+    d, key = group.shape.n_features, group.key
+    stages: list[Stage] = []
+    read = (2 * len(CENTERED_FIELDS) + len(layout.COLUMN_ROWS)) * WORD * d
+    if group.solver == "cholesky":
+        scaling = without_zscore(group.first.score_scaling)
+        made = plan_comoments(group.shape, f"rescaled-comoments-{key}", (PURPOSE, {key: d}), scaling, group.process)
+        made = replace(made, parameters={**made.parameters, "all_features": True})
+        stages.append(replace(made, needed_until=f"rescaled-scale-{key}"))
+        read += made.bytes_written
+    scale = Stage.of(
+        RESCALED_SCALE_STAGE,
+        f"rescaled-scale-{key}",
+        1,
+        group.parameters,
+        RESCALED_SCALE_STAGE.cost(group.shape, group.solver, group.process),
+        bytes_read=read,
+        bytes_written=SCALE_ROWS * WORD * d + group.stored_gram,
+        needed_until=group.tables,
+        clears=layout.COMOMENTS_OF.format(PURPOSE, key),
+    )
+    return [*stages, scale]
+
+
+def _plan_loop(group: _Group, memory_limit: int | None) -> list[Stage]:
+    """The two stages of the rounds: a pass over the rows, and the solutions of all methods."""
+    shape, key, n_methods = group.shape, group.key, len(group.methods)
+    cut, states = row_parts(shape), group.states
+    holding = _holding(group, memory_limit)
+    cost = (*group.busy, Fixed("rows held from round to round", holding))
+    sums = WORD * (shape.n_features + 2) * (group.n_columns + 1) * cut.n_stretches * n_methods
+    parameters = {
+        **group.parameters,
+        "held_bytes": holding,
+        "unlabelled_only": group.solver != "cg" and not is_dragged(group.methods[0]),
+    }
+    of_part = states + WORD * (shape.n_samples + SCALE_ROWS * shape.n_features)
+    parts = Stage.of(
+        RESCALED_ROWS_STAGE,
+        f"rescaled-rows-{key}",
+        cut.n_parts,
+        parameters,
+        cost,
+        bytes_read=chunk_bytes(shape) + cut.n_parts * of_part,
+        bytes_written=sums,
+        clears=layout.RESCALED_SUMS_OF.format(key, "{round}"),
+        **group.common,
+    )
+    solve = Stage.of(
+        RESCALED_SOLVE_STAGE,
+        f"rescaled-solve-{key}",
+        n_methods,
+        parameters,
+        cost,
+        bytes_read=sums + states + group.stored_gram + (shape.x_bytes if group.solver == "woodbury" else 0),
+        bytes_written=states,
+        clears=layout.RESCALED_STATES_OF.format(key, "{before}"),
+        **group.common,
+    )
+    return [parts, solve]
+
+
+def _holding(group: _Group, memory_limit: int | None) -> int:
+    """Return how much of the rows a process may hold from round to round."""
+    available = available_bytes(memory_limit)
+    if memory_limit is None or available is None:
+        return 0
+    beside = total(group.busy) + total(weights_cost(group.shape.n_samples))
+    room = min(int(HELD_SHARE * memory_limit) - total(group.kept), PROCESS_BYTES + available - beside)
+    return max(0, min(room, total(blocks_cost(group.shape))))
+
+
+def _plan_tables(group: _Group) -> Stage:
+    """The stage that writes what the loop has come to."""
+    shape, specs = group.shape, _all_specs(group.methods)
+    correlations = fullest((), *(_correlations_cost(shape, spec) for spec in specs))
+    written = len(group.methods) * WORD * (len(group.methods[0].criterion.fields) + group.n_columns) * shape.n_features
+    compared = sum(read_bytes(shape, spec) for spec in specs)
+    return Stage.of(
+        RESCALED_TABLES_STAGE,
+        group.tables,
+        len(group.methods),
+        {**group.parameters, "closing": f"rescaled-solve-{group.key}"},
+        RESCALED_TABLES_STAGE.cost(shape.n_features, group.n_columns, correlations, group.process),
+        bytes_read=group.states + written + compared,
+        bytes_written=written,
+        clears=layout.RESCALED_OF.format(group.key),
+    )
+
+
+def _correlations_cost(shape: Shape, spec: CorrelationSpec) -> Cost:
+    """Return what the distance correlations of all features take."""
+    return (Objects(f"distance correlations {spec.name}", 1, held_bytes(shape, spec)),)
+
+
+def most_rounds(methods: Sequence[Method], solver: str) -> int | None:
+    """Return how many rounds some methods that share passes take at most.
+
+    One for each update of the targets; SSUFS updates them for RLSR's solution, and as often again from there and after
+    each halving, where the first time takes no pass. None where a round may be a product that a solution asks for.
+    """
+    if solver == "cg":
+        return None
+    return max(_rounds_of(method) for method in methods)
+
+
+def _rounds_of(method: Method) -> int:
+    parameters = method.parameters
+    assert isinstance(parameters, RescaledParameters)
+    n_more = MAX_HALVINGS + 2 if isinstance(parameters, UncorrelatedParameters) else 0
+    return parameters.max_iter + n_more * (parameters.max_iter - 1)
+
+
+def _all_specs(methods: Sequence[Method]) -> list[CorrelationSpec]:
+    own = (method.parameters for method in methods)
+    return [p.correlations for p in own if isinstance(p, RescaledParameters) and p.correlations is not None]

@@ -1,0 +1,411 @@
+"""Solutions of RLSR, SSUFS and DSSFS: the weights of one method, moved on until they need another pass over the rows.
+
+Every method takes the steps of kernels/rescaled.py on the system that its plan chose; SSUFS starts from RLSR's solution
+and goes back there, with half the pull, where it leaves its basin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from daskfs.criteria.distance_correlation.matrix import FeatureCorrelations, stored_feature_correlations
+from daskfs.criteria.registry import Method
+from daskfs.criteria.rescaled_regression.criterion import RescaledParameters, UncorrelatedParameters
+from daskfs.criteria.rescaled_regression.state import (
+    FIRST,
+    State,
+    cheaper_solver,
+    is_dragged,
+    load_state,
+    products_cost,
+    row_parts,
+    save_state,
+    state_cost,
+)
+from daskfs.criteria.row_partitions import block_rows, labels_cost
+from daskfs.criteria.slab import methods_from
+from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.regression.grams import Gram, MatrixGram, ProductNeeded, ReplayedGram, RowsGram
+from daskfs.kernels.regression.rescaled import (
+    Certificate,
+    Iterate,
+    advance,
+    carried_on,
+    certificate,
+    joined,
+    norms,
+    objective,
+    pulled,
+    start_at,
+)
+from daskfs.kernels.scaling import without_zscore
+from daskfs.kernels.threads import one_thread
+from daskfs.stages.cost import Array, Cost, Objects, total
+from daskfs.stages.kind import StageKind
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.tiles import Shape
+
+N_STEPS = 30
+"""Steps that the weights take in a round, and ten times as many in one that may be the last."""
+TOLERANCE = 1e-7
+"""How well the last weights meet the conditions of a minimum, and their offset its own."""
+LOOSEST = 1e-2
+FORCING = 0.1
+"""Share that the steps of a round leave of what the targets' change has left of the conditions."""
+ROUND_OFF = 1e-13
+"""Share of the objective, and of the largest that a sum over the rows can be, that is nothing but rounding."""
+FAR = 10.0
+"""SSUFS has left its basin when loss and penalty exceed the spread of the targets so many times."""
+MAX_HALVINGS = 100
+
+
+def solve_weights(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Take the sums of a round, move the weights of one method on, and write its state."""
+    key, methods = parameters["key"], methods_from(parameters["methods"])
+    number, place = divmod(unit, len(methods))
+    method = methods[place]
+    assert isinstance(method.parameters, RescaledParameters)
+    with one_thread():
+        if number == 0:
+            state = _first_state(context, parameters)
+        else:
+            state = load_state(context, key, number - 1, method.label)
+            if not state.finished:
+                _, _, diagonal = context.store.open(layout.RESCALED_SCALE.format(key))[...]
+                sums = _summed(context, parameters, number, method.label)
+                _take(state, sums, diagonal, dragged=is_dragged(method))
+        if not state.finished:
+            _Solution(context, parameters, method, state).go_on()
+    save_state(context, key, number, method.label, state)
+    return {"finished": state.finished}
+
+
+def _summed(context: Context, parameters: Mapping[str, Any], number: int, label: str) -> np.ndarray:
+    """Add up the sums of all stretches, in order."""
+    names = (
+        layout.RESCALED_SUMS.format(parameters["key"], number, part, label)
+        for part in range(row_parts(context.tiles.shape).n_parts)
+    )
+    summed: np.ndarray | None = None
+    for name in names:
+        for found in context.store.read_arrays(name)[0]["sums"]:
+            summed = found.copy() if summed is None else summed + found
+    assert summed is not None
+    return summed
+
+
+def _first_state(context: Context, parameters: Mapping[str, Any]) -> State:
+    """Return the state in which all weights are zero, and unlabelled rows belong to all classes alike."""
+    sums = _summed(context, parameters, 0, FIRST)
+    counts, sums = sums[-1], sums[:-1]
+    n_classes, n_rows = counts.size - 1, float(counts.sum())
+    residual = sums.sum(axis=1)
+    _, _, diagonal = context.store.open(layout.RESCALED_SCALE.format(parameters["key"]))[...]
+    labelled = np.vstack([sums[:, :-1], counts[:-1]])
+    uniform = np.vstack([sums[:, -1:] / n_classes, counts[-1:] / n_classes])
+    whole = labelled + uniform
+    mean = whole[-1] / n_rows
+    spread = float(counts[:-1].sum() + counts[-1] / n_classes - n_rows * np.sum(mean**2))
+    cross = certain(whole[:-1] - np.multiply.outer(residual, mean), diagonal, spread)
+    return State(start_at(diagonal, n_classes), cross, mean, spread, labelled, residual, n_rows, offset=mean)
+
+
+def _take(state: State, sums: np.ndarray, diagonal: np.ndarray, *, dragged: bool) -> None:
+    """Take what a pass has made into the state."""
+    wanted, state.wanted = state.wanted, ""
+    if wanted == "product":
+        assert state.asked is not None
+        centered = np.multiply.outer(state.residual, state.residual @ state.asked) / state.total
+        state.products.append(sums - centered)
+        return
+    cross, targets, squares = sums[:-2], sums[-2], float(sums[-1, 0])
+    if not dragged:
+        known = state.labelled[-1]
+        cross, targets, squares = cross + state.labelled[:-1], targets + known, squares + float(known.sum())
+    state.target_mean = targets / state.total
+    state.drift = float(np.abs(state.target_mean - state.offset).max())
+    state.spread = squares - state.total * float(np.sum(state.target_mean**2))
+    state.cross = certain(cross - np.multiply.outer(state.residual, state.target_mean), diagonal, state.spread)
+    state.n_steps, state.goal = 0, 0.0
+
+
+def certain(cross: np.ndarray, diagonal: np.ndarray, spread: float) -> np.ndarray:
+    """Return P with 0 for features that the targets have nothing to do with, but for rounding."""
+    largest = np.sqrt(np.maximum(diagonal * spread, 0.0))
+    return np.where((norms(cross) > ROUND_OFF * largest)[:, None], cross, 0.0)
+
+
+class _Solution:
+    """The weights of one method, moved on until they need another pass."""
+
+    def __init__(self, context: Context, stage: Mapping[str, Any], method: Method, state: State) -> None:
+        assert isinstance(method.parameters, RescaledParameters)
+        self._context, self._stage, self._parameters, self._state = context, stage, method.parameters, state
+        self._made: Gram | None = None
+
+    def go_on(self) -> None:
+        """Change the state until it wants something of the rows, or is finished."""
+        try:
+            while not self._state.finished and not self._state.wanted:
+                if self._state.goal == 0.0:
+                    self._open_round()
+                    continue
+                self._descend()
+                if self._state.goal > 0.0:  # else it has started again
+                    self._close_round()
+        except ProductNeeded as needed:
+            self._state.wanted, self._state.asked = "product", needed.W
+
+    # ------------------------------------------------------------------------------------------------- what it has
+    def _gram(self) -> Gram:
+        store, key, solver = self._context.store, self._stage["key"], self._stage["solver"]
+        if solver == "cg":
+            _, _, diagonal = store.open(layout.RESCALED_SCALE.format(key))[...]
+            return ReplayedGram(diagonal, self._state.products)
+        if self._made is None:
+            make = self._matrix_gram if solver == "cholesky" else self._rows_gram
+            self._made = self._held("gram", make)
+        return self._made
+
+    def _held(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what every round needs; rows take what it leaves, so it is always held."""
+        return self._context.holdings.get(name, int(self._stage["held_bytes"]), lambda _: 0, make)
+
+    def _matrix_gram(self) -> Gram:
+        return MatrixGram(self._context.store.open(layout.RESCALED_GRAM.format(self._stage["key"]))[...])
+
+    def _rows_gram(self) -> Gram:
+        """Return S by the rows of X, centered and scaled, each times the root of its weight."""
+        tiles, weights = self._context.tiles, self._context.weights()
+        mean, scale, _ = self._context.store.open(layout.RESCALED_SCALE.format(self._stage["key"]))[...]
+        rows = np.empty((tiles.shape.n_samples, tiles.shape.n_features))
+        height = block_rows(tiles.shape)
+        for place, values in tiles.aligned_rows(
+            slice(0, rows.shape[0]), height, without_zscore(self._parameters.score_scaling)
+        ):
+            block = rows[place]
+            block[...] = values.toarray() if is_sparse(values) else values
+            block -= mean  # what rounding leaves of the means counts by its square, which is none
+            block *= scale
+            if weights is not None:
+                block *= np.sqrt(weights[place])[:, None]
+        return RowsGram(rows)
+
+    def _correlated(self) -> tuple[FeatureCorrelations, np.ndarray]:
+        """Return M, and its row sums."""
+        spec = self._parameters.correlations
+        assert spec is not None
+
+        def made() -> tuple[FeatureCorrelations, np.ndarray]:
+            found = stored_feature_correlations(self._context, spec)
+            return found, found.degrees()
+
+        found: tuple[FeatureCorrelations, np.ndarray] = self._held(f"correlations-{spec.name}", made)
+        return found
+
+    # ------------------------------------------------------------------------------------------------------ one round
+    def _open_round(self) -> None:
+        """See how well the weights that the targets are of meet the conditions with these targets: well enough to end
+        the phase, or how well the steps of this round are worth to meet them.
+        """
+        state, found = self._state, self._certificate()
+        state.goal = min(LOOSEST, FORCING * max(TOLERANCE, found.worst))
+        # the offset meets its own condition as the weight of a feature of ones would
+        drift = state.total * state.drift / max(float(np.abs(state.cross).max(initial=0.0)), np.finfo(np.float64).tiny)
+        if not state.history or not found.holds(TOLERANCE) or (state.cross.any() and drift > TOLERANCE):
+            return
+        value = self._objective()
+        if self._change(value) <= max(self._parameters.tol, ROUND_OFF):
+            self._note(value)
+            self._end_phase(converged=True)
+
+    def _descend(self) -> None:
+        """Take steps until the weights are as good as the targets deserve."""
+        state, gamma = self._state, self._parameters.gamma
+        while state.goal > 0.0 and not self._is_close():
+            if state.phase == "free":
+                state.at = advance(self._gram(), state.at, state.cross, gamma, state.goal)
+            else:
+                state.at = pulled(self._gram(), state.at, state.cross, gamma, self._pull)
+            state.n_steps += 1
+            state.products.clear()
+            if state.phase == "pulled" and self._is_lost():
+                self._start_again()
+
+    def _is_close(self) -> bool:
+        state = self._state
+        may_be_last = state.relative <= self._parameters.tol or state.n_outer + 1 >= self._parameters.max_iter
+        if state.n_steps >= N_STEPS * (10 if may_be_last else 1):
+            return True
+        return self._certificate().holds(state.goal)
+
+    def _close_round(self) -> None:
+        """Note the objective, and carry the weights on to where the next targets are made; or go back to those of the
+        round before, where they were carried too far.
+        """
+        state = self._state
+        state.at = replace(state.at, SW=self._gram().product(state.at.W))
+        state.products.clear()
+        value = self._objective()
+        state.n_outer += 1
+        state.wanted = "targets"
+        if state.carried is not None and state.best is not None and value > state.history[-1]:
+            assert state.best_offset is not None
+            state.at, state.offset = replace(state.best, curvature=state.at.curvature), state.best_offset
+            state.carried, state.momentum = None, 1.0
+        else:  # where nothing was carried on, rounding alone can have raised it
+            self._note(value)
+            self._carry_on()
+        if state.n_outer >= self._parameters.max_iter:
+            state.at = state.best or state.at
+            self._end_phase(converged=False)
+
+    def _carry_on(self) -> None:
+        """Carry weights and offset on, and keep them as they are now."""
+        state = self._state
+        at, before, start = joined(state.at, state.target_mean, state.total), None, None
+        if state.best is not None and state.best_offset is not None:
+            before = joined(state.best, state.best_offset, state.total)
+        if state.carried is not None:
+            start = np.vstack([state.carried, state.offset])
+        carried, state.momentum = carried_on(at, before, start, state.momentum)
+        state.best, state.best_offset = state.at, state.target_mean
+        state.offset, state.carried = state.target_mean, None
+        if carried is not at:
+            state.at, state.offset = Iterate(carried.W[:-1], carried.SW[:-1], at.curvature), carried.W[-1]
+            state.carried = state.at.W
+
+    def _change(self, value: float) -> float:
+        """Return by what share of it the objective has changed since the last round; 1 in the first."""
+        state = self._state
+        if not state.history:
+            return 1.0
+        return abs(state.history[-1] - value) / max(abs(value), 1e-12 * state.total)
+
+    def _note(self, value: float) -> None:
+        state = self._state
+        state.relative = self._change(value)
+        state.history.append(value)
+
+    def _end_phase(self, *, converged: bool) -> None:
+        state = self._state
+        state.wanted, state.converged = "", converged
+        if state.phase == "free" and isinstance(self._parameters, UncorrelatedParameters):
+            self._begin_pull(self._parameters)
+        else:
+            state.phase = "done"
+
+    def _certificate(self) -> Certificate:
+        state = self._state
+        pull = self._pull(norms(state.at.W) ** 2) if state.phase == "pulled" else None
+        return certificate(state.at, state.cross, self._parameters.gamma, pull)
+
+    def _objective(self) -> float:
+        """Return the objective of the phase: of RLSR, or of SSUFS (Eq. 5)."""
+        state = self._state
+        value = objective(state.at, state.cross, self._parameters.gamma) + state.spread
+        if state.phase == "free" or state.eta == 0.0:
+            return value
+        squares = norms(state.at.W) ** 2
+        return value - state.eta * float(squares @ self._laplacian(squares))
+
+    # ----------------------------------------------------------------------------------------------------------- SSUFS
+    def _laplacian(self, squares: np.ndarray) -> np.ndarray:
+        correlations, degrees = self._correlated()
+        return degrees * squares - correlations.product(squares)
+
+    def _pull(self, squares: np.ndarray) -> np.ndarray:
+        return 2.0 * self._state.eta * self._laplacian(squares)
+
+    def _begin_pull(self, parameters: UncorrelatedParameters) -> None:
+        """Go on from RLSR's solution with the uncorrelated regularization."""
+        state = self._state
+        norm = norms(state.at.W)
+        rise = np.maximum(self._laplacian(norm**2), 0.0)
+        steepest = float((norm / norm.sum() * rise).max()) if norm.any() else 0.0
+        state.eta_reference = parameters.gamma / (2.0 * steepest) if steepest > 0 else 0.0
+        # the paper's W step is that of a penalty of half its eta (methods.md, finding 2)
+        state.eta = parameters.eta_relative * state.eta_reference if parameters.eta is None else parameters.eta / 2.0
+        state.eta_asked, state.phase = state.eta, "pulled"
+        state.free_history = state.history
+        state.base = state.at, state.cross, state.target_mean, state.spread
+        self._return_to_base()
+
+    def _return_to_base(self) -> None:
+        state = self._state
+        assert state.base is not None
+        state.at, state.cross, state.target_mean, state.spread = state.base
+        state.history, state.relative, state.n_steps, state.n_outer = [], 1.0, 0, 0
+        state.best, state.best_offset, state.offset = state.at, state.target_mean, state.target_mean
+        state.carried, state.momentum, state.goal = None, 1.0, 0.0
+        state.history.append(self._objective())
+
+    def _is_lost(self) -> bool:
+        """Return whether the weights have left the basin of RLSR's solution, beyond which nothing bounds the
+        objective.
+        """
+        state = self._state
+        assert state.base is not None
+        without = objective(state.at, state.cross, self._parameters.gamma) + state.spread
+        # not above 0, or not a number
+        return not (self._objective() >= 0.0 and without <= FAR * state.base[-1])
+
+    def _start_again(self) -> None:
+        """Go back to RLSR's solution, with half the pull."""
+        state = self._state
+        state.halvings += 1
+        state.eta = state.eta / 2.0 if state.halvings <= MAX_HALVINGS else 0.0
+        self._return_to_base()
+
+
+def kept_cost(shape: Shape, solver: str) -> Cost:
+    """Return what a process keeps of S from round to round."""
+    n, d = shape.n_samples, shape.n_features
+    if solver == "cholesky":
+        return (Array("S, and S among the features that are not zero", (2, d, d)),)
+    if solver == "woodbury":
+        return (
+            Array("rows of X, centered and scaled, and of the features that are not zero", (2, n, d)),
+            Array("S among few features", (min(n, d), min(n, d))),
+        )
+    return ()
+
+
+def system_cost(shape: Shape, solver: str) -> Cost:
+    """Return what the systems of a solution take beside."""
+    n, d = shape.n_samples, shape.n_features
+    if solver == "cholesky":
+        return (Array("a system, its factor, and S among the features of a working set", (3, d, d)),)
+    if solver == "woodbury":
+        return (
+            Array("rows of X by the scale of a system, and of a working set", (2, n, d)),
+            Array("a system of rows or of features, its factor, and S of a working set", (3, min(n, d), min(n, d))),
+        )
+    return ()
+
+
+def solution_cost(shape: Shape, n_columns: int, solver: str, n_products: int, process: Cost) -> Cost:
+    """Return what a unit holds beside rows that its process keeps; parameters are those of
+    :func:`daskfs.criteria.rescaled_regression.passes.pass_cost`.
+    """
+    d = shape.n_features
+    state = state_cost(d, n_columns)
+    return (
+        *process,
+        *labels_cost(shape.n_samples),  # of the pass before
+        *system_cost(shape, solver),
+        Array("diagonal of S, and norms of the weights", (2, d)),
+        *state,
+        Objects("a copy that the state is written from", 1, total(state)),
+        *products_cost(d, n_columns, n_products),
+    )
+
+
+RESCALED_SOLVE_STAGE = StageKind(
+    "rescaled-solve", __name__, solve_weights, solution_cost, reads_weights=True, advice=cheaper_solver
+)

@@ -1,0 +1,206 @@
+"""Where a method of :mod:`daskfs.criteria.rescaled_regression.passes` stands after a round of its loop, written and
+read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from daskfs.criteria.registry import Method
+from daskfs.criteria.rescaled_regression.criterion import UncorrelatedParameters
+from daskfs.criteria.row_partitions import Parts, cut_parts
+from daskfs.kernels.regression.rescaled import NEWTON_ITERATIONS, SYSTEM_ITERATIONS, Iterate
+from daskfs.stages.cost import Array, Cost, total
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.tiles import Shape
+
+FIRST = "first"
+"""What the sums of round 0 are stored under, which all methods share."""
+STRETCHES = 1024
+PRODUCTS = 8
+"""Products that a state holds under "cg", in the mean over the rounds."""
+OTHER_PRODUCTS = 15
+"""Products that a step takes beside those of its iterations, of proximal steps and of a search along a line: 14 where
+most were seen.
+"""
+
+
+def row_parts(shape: Shape) -> Parts:
+    """Return which rows the units of a pass take."""
+    return cut_parts(shape, STRETCHES)
+
+
+def is_dragged(method: Method) -> bool:
+    """Return whether a method drags the targets of labelled rows, and so takes all rows in every round."""
+    return method.criterion.name == "DSSFS"
+
+
+@dataclass
+class State:
+    """Where a method stands after a round.
+
+    `at`, `cross`, `target_mean` and `spread` are W with SW, P, the weighted mean of the targets and ||HY||^2.
+    `labelled`, shape (n_features + 1, n_columns), is what labelled rows add to P, and in its last row to the sums of
+    the targets; `residual`, shape (n_features,), the sums of the centered columns, which rounding leaves. `wanted` is
+    what the next pass is to make: "targets", or the "product" of S and `asked`; `products` are those made since `at`.
+    `offset` is what the next pass predicts rows at the means of the features as, shape (n_columns,), and `drift` by how
+    much the targets of the last pass would move it. `base` is RLSR's solution, that SSUFS starts from. `best` and
+    `best_offset` are the weights and the offset of the last round, beyond which `at` and `offset` may have been carried
+    on, to `carried` and `offset`, with a momentum; `goal` is how well the steps of this round are to meet the
+    conditions, 0 as long as its targets are new.
+    """
+
+    at: Iterate
+    cross: np.ndarray
+    target_mean: np.ndarray
+    spread: float
+    labelled: np.ndarray
+    residual: np.ndarray
+    total: float
+    offset: np.ndarray
+    drift: float = 0.0
+    phase: str = "free"
+    wanted: str = ""
+    n_steps: int = 0
+    n_outer: int = 0
+    relative: float = 1.0
+    history: list[float] = field(default_factory=list)
+    free_history: list[float] = field(default_factory=list)
+    eta: float = 0.0
+    eta_asked: float = 0.0
+    eta_reference: float = 0.0
+    halvings: int = 0
+    converged: bool = False
+    asked: np.ndarray | None = None
+    products: list[np.ndarray] = field(default_factory=list)
+    base: tuple[Iterate, np.ndarray, np.ndarray, float] | None = None
+    best: Iterate | None = None
+    best_offset: np.ndarray | None = None
+    carried: np.ndarray | None = None
+    momentum: float = 1.0
+    goal: float = 0.0
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.phase == "done"
+
+
+SCALARS = (
+    "spread",
+    "total",
+    "drift",
+    "phase",
+    "wanted",
+    "n_steps",
+    "n_outer",
+    "relative",
+    "history",
+    "free_history",
+    "eta",
+    "eta_asked",
+    "eta_reference",
+    "halvings",
+    "converged",
+    "momentum",
+    "goal",
+)
+
+
+def save_state(context: Context, key: str, number: int, label: str, state: State) -> None:
+    """Write the state of a method after a round."""
+    arrays = {name: getattr(state, name) for name in ("cross", "target_mean", "labelled", "residual", "offset")}
+    arrays |= {"W": state.at.W, "SW": state.at.SW}
+    scalars = {name: getattr(state, name) for name in SCALARS} | {"curvature": state.at.curvature}
+    if state.base is not None:
+        at, cross, mean, spread = state.base
+        arrays |= {"base_W": at.W, "base_SW": at.SW, "base_cross": cross, "base_target_mean": mean}
+        scalars |= {"base_curvature": at.curvature, "base_spread": spread}
+    if state.best is not None and state.best_offset is not None:
+        arrays |= {"best_W": state.best.W, "best_SW": state.best.SW, "best_offset": state.best_offset}
+        scalars |= {"best_curvature": state.best.curvature}
+    if state.carried is not None:
+        arrays |= {"carried": state.carried}
+        scalars |= {"is_carried": True}
+    if state.asked is not None:
+        arrays |= {"asked": state.asked}
+        scalars |= {"n_products": len(state.products)}
+        arrays |= {f"product-{place}": product for place, product in enumerate(state.products)}
+    context.store.write_arrays(layout.RESCALED_STATE.format(key, number, label), arrays, scalars)
+
+
+def load_state(context: Context, key: str, number: int, label: str, *, with_products: bool = True) -> State:
+    """Return the state of a method after a round; without its products for a pass, which needs none of them."""
+    array, raw = context.store.read_arrays(layout.RESCALED_STATE.format(key, number, label))
+    at = Iterate(array["W"], array["SW"], raw.pop("curvature"))
+    base = None
+    if "base_spread" in raw:
+        first = Iterate(array["base_W"], array["base_SW"], raw.pop("base_curvature"))
+        base = first, array["base_cross"], array["base_target_mean"], raw.pop("base_spread")
+    best = None
+    if "best_curvature" in raw:
+        best = Iterate(array["best_W"], array["best_SW"], raw.pop("best_curvature"))
+    carried = array["carried"] if raw.pop("is_carried", False) else None
+    n_products = raw.pop("n_products", None)
+    asked = None if n_products is None else array["asked"]
+    products = [array[f"product-{place}"] for place in range(n_products or 0)] if with_products else []
+    return State(
+        at=at,
+        cross=array["cross"],
+        target_mean=array["target_mean"],
+        labelled=array["labelled"],
+        residual=array["residual"],
+        offset=array["offset"],
+        base=base,
+        best=best,
+        best_offset=array.get("best_offset"),
+        carried=carried,
+        products=products,
+        asked=asked,
+        **raw,
+    )
+
+
+def state_cost(n_features: int, n_columns: int, n_methods: int = 1) -> Cost:
+    """Return what states of some methods take, and what whoever has one makes of its weights."""
+    size = (n_features, n_columns)
+    return (
+        Array("W, S W, P, and what labelled rows add to P", (n_methods, 4, *size)),
+        Array("RLSR's W, S W and P, that SSUFS starts from", (n_methods, 3, *size)),
+        Array("W and S W of the round before", (n_methods, 2, *size)),
+        Array("W as carried on, and what a product is asked for", (n_methods, 2, *size)),
+        Array("W scaled, a gradient, a step, its product and what it leads to", (n_methods, 5, *size)),
+    )
+
+
+def products_cost(n_features: int, n_columns: int, n_products: int) -> Cost:
+    """Return what the products of one state take while they are read or written."""
+    if not n_products:
+        return ()
+    return (Array("products of a state, and its file", (2, n_products, n_features, n_columns)),)
+
+
+def stored_state_bytes(n_features: int, n_columns: int, solver: str) -> int:
+    """Return what one state is planned to take in the store."""
+    products = Array("products", (PRODUCTS if solver == "cg" else 0, n_features, n_columns))
+    return total(state_cost(n_features, n_columns)) + products.nbytes
+
+
+def most_products(method: Method, solver: str) -> int:
+    """Return how many products a state of a method holds at most: those of one step."""
+    if solver != "cg":
+        return 0
+    is_pulled = isinstance(method.parameters, UncorrelatedParameters)
+    return (SYSTEM_ITERATIONS if is_pulled else NEWTON_ITERATIONS) + OTHER_PRODUCTS
+
+
+def cheaper_solver(parameters: Mapping[str, Any]) -> str:
+    """Return which solver takes less memory, as a sentence to add."""
+    if parameters["solver"] in ("cholesky", "woodbury"):
+        return " Methods with solver 'cg' need less, and more passes over X."
+    return ""

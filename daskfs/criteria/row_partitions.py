@@ -1,0 +1,197 @@
+"""Passes over the rows of X in units of a stage: which rows a unit takes, and in which blocks.
+
+Sums are made over stretches of rows whose height the number of rows alone decides, and added up in order, so that their
+bits depend neither on tiles nor on workers. A unit takes whole stretches, and no band of tiles in two units where both
+are powers of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.criteria.centered import CENTERED_FIELDS
+from daskfs.criteria.registry import Method
+from daskfs.criteria.slab import slab_table
+from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.regression.centered import rows_per_block
+from daskfs.kernels.scaling import Scaling, inverse_or_zero, without_zscore
+from daskfs.stages.cost import WORD, Array, Cost, Objects, total
+from daskfs.store.context import Context
+from daskfs.store.tiles import Shape
+from daskfs.tiles.shapes import band_bytes, tile_bytes
+
+SMALLEST_STRETCH = 2**14
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Which rows each unit takes: `per_part` stretches of `height` rows."""
+
+    n_samples: int
+    height: int
+    per_part: int
+
+    @property
+    def n_stretches(self) -> int:
+        """Number of stretches."""
+        return -(-self.n_samples // self.height)
+
+    @property
+    def n_parts(self) -> int:
+        """Number of units."""
+        return -(-self.n_stretches // self.per_part)
+
+    def stretches(self, part: int) -> range:
+        """Return the stretches of one part."""
+        return range(part * self.per_part, min((part + 1) * self.per_part, self.n_stretches))
+
+    def rows(self, part: int) -> slice:
+        """Return the rows of one part."""
+        stretches = self.stretches(part)
+        return slice(stretches.start * self.height, min(stretches.stop * self.height, self.n_samples))
+
+
+def cut_parts(shape: Shape, n_stretches: int) -> Parts:
+    """Return the parts for at most so many stretches, whose height is a power of two; a part reads whole bands."""
+    height = max(SMALLEST_STRETCH, 1 << max(0, -(-shape.n_samples // n_stretches) - 1).bit_length())
+    return Parts(shape.n_samples, height, max(1, -(-shape.tile_rows // height)))
+
+
+def block_rows(shape: Shape) -> int:
+    """Return the rows that are multiplied together."""
+    if not shape.is_sparse:
+        return rows_per_block(shape.n_features)
+    return rows_per_block(shape.n_features, -(-(shape.nnz or 0) // max(shape.n_samples, 1)))
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Some rows of one stretch: values as stored, class codes, and weights, None where each counts for one."""
+
+    stretch: int
+    values: np.ndarray | sp.csr_matrix
+    codes: np.ndarray
+    weights: np.ndarray | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        X = self.values
+        parts = (X.data, X.indices, X.indptr) if is_sparse(X) else (X,)
+        return sum(part.nbytes for part in parts) + 2 * WORD * self.codes.size  # codes, and weights if there are any
+
+    def only(self, chosen: np.ndarray) -> RowBlock:
+        """Return some of the rows, those of a mask of shape (n_rows,)."""
+        if chosen.all():
+            return self
+        weights = None if self.weights is None else self.weights[chosen]
+        return RowBlock(self.stretch, self.values[chosen], self.codes[chosen], weights)
+
+    def counted(self, values: np.ndarray) -> np.ndarray:
+        """Return values of the rows, shape (n_rows, n_columns), times their weights."""
+        return values if self.weights is None else values * self.weights[:, None]
+
+
+def read_blocks(
+    context: Context,
+    parts: Parts,
+    part: int,
+    scaling: Scaling | None,
+    wanted: Literal["all", "labelled", "unlabelled"] = "all",
+    chosen: np.ndarray | None = None,
+) -> Iterator[RowBlock]:
+    """Yield the rows of one part that count, those with a label or without, in blocks that end where stretches do.
+
+    They are as stored, or rescaled by what :func:`without_zscore` says of `scaling`; of these the rows that are
+    `chosen`, shape (n_rows of the part,), bool.
+    """
+    rows = parts.rows(part)
+    labels, weights = context.counted_rows(rows)
+    counting = np.ones(rows.stop - rows.start, dtype=bool) if weights is None else weights > 0
+    chosen = counting if chosen is None else counting & chosen
+    if wanted != "all":
+        chosen &= labels.is_labelled == (wanted == "labelled")
+    blocks = context.tiles.aligned_rows(rows, block_rows(context.tiles.shape), without_zscore(scaling), chosen)
+    for place, values in blocks:
+        inside = slice(place.start - rows.start, place.stop - rows.start)
+        own = chosen[inside]
+        counts = None if weights is None else weights[inside][own]
+        if values.shape[0]:
+            yield RowBlock(place.start // parts.height, values, labels.values[inside][own], counts)
+
+
+def center_and_scale(context: Context, method: Method, scaling: Scaling | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return what is subtracted from the features of a method whose slabs say moments, and what they are then
+    multiplied by: 0 where one is constant. Shape (n_features,) each.
+    """
+    table = context.store.open(slab_table(method))[...]
+    score, mean = (table[CENTERED_FIELDS.index(name)] for name in ("score", "mean"))
+    known = None if scaling is None else context.tiles.scales.of_columns(scaling)
+    scale = np.ones_like(mean) if known is None else inverse_or_zero(known.std)
+    scale[np.isnan(score)] = 0.0
+    return mean, scale
+
+
+def reading_cost(shape: Shape, part_rows: int) -> Cost:
+    """Return what a pass holds of the rows that it reads, units of `part_rows` rows."""
+    together = min(part_rows, 2 * shape.tile_rows)
+    return _sparse_cost(shape, together) if shape.is_sparse else _dense_cost(shape, together)
+
+
+def _dense_cost(shape: Shape, together: int) -> Cost:
+    rows, d = block_rows(shape), shape.n_features
+    return (
+        Array("rows of a part, or of two bands", (together, d), shape.dtype),
+        Objects("a tile as stored, decoded, and its rows that count", 3, tile_bytes(shape)),
+        Array("a block that lies in two bands, in parts and whole", (2, rows, d), shape.dtype),
+        Array("a block scaled, and centered", (2, rows, d)),
+    )
+
+
+def _sparse_cost(shape: Shape, together: int) -> Cost:
+    """Return the same of CSR, whose rows are planned with as many values as they have in the mean."""
+    rows, per_row = block_rows(shape), -(-(shape.nnz or 0) // shape.n_samples)
+    return (
+        Objects("a band as stored and decoded", 2, band_bytes(shape)),
+        Array("values of the rows of a part, or of two bands", (together, per_row), shape.dtype),
+        Array("columns of these values", (together, per_row), "int32"),
+        Array("values of a block that lies in two bands, scaled, and centered", (3, rows, per_row)),
+        Array("columns of the values of these blocks", (3, rows, per_row), "int32"),
+    )
+
+
+def reading_bytes(shape: Shape, part_rows: int) -> int:
+    """Return the bytes of :func:`reading_cost`."""
+    return total(reading_cost(shape, part_rows))
+
+
+def labels_cost(n_samples: int) -> Cost:
+    """Return what units hold of labels, and of which rows they are to read."""
+    return (
+        Array("labels, and those of the rows that count", (2, n_samples), "int64"),
+        Array("places of the chosen rows", (n_samples,), "int64"),
+    )
+
+
+def blocks_cost(shape: Shape) -> Cost:
+    """Return what all rows take in blocks that are held as stored."""
+    return (
+        Objects("X", 1, shape.x_bytes),
+        Array("codes of classes", (shape.n_samples,), "int64"),
+        Array("weights of rows in blocks", (shape.n_samples,)),
+        Array("where rows begin", (shape.n_samples,), "int32"),
+    )
+
+
+def weights_cost(n_samples: int) -> Cost:
+    """Return what units hold of the weights of rows, where rows have some."""
+    return (
+        Array("weights of rows", (n_samples,)),
+        Array("weights of the rows that count", (n_samples,)),
+        Array("which rows count, by number", (n_samples,), "int64"),
+    )

@@ -1,0 +1,1 @@
+"""RRPC, and the correlations of features that it shares with the redundancy filter."""

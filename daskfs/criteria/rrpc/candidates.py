@@ -1,0 +1,105 @@
+"""Plan of what compares features with each other: co-moments, greedy picks and the redundancy filter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from daskfs.criteria.rrpc.correlations import COMOMENTS_STAGE, comoment_rows
+from daskfs.criteria.rrpc.greedy import GREEDY_STAGE, N_FIELDS, PURPOSE, SCREEN_STAGE
+from daskfs.errors import MemoryPlanError
+from daskfs.kernels.scaling import row_statistics
+from daskfs.kernels.statistics.comoments import stretch_rows
+from daskfs.kernels.statistics.moments import row_blocks
+from daskfs.stages.cost import WORD, Cost
+from daskfs.stages.stage import Stage
+from daskfs.store import layout
+from daskfs.store.tiles import Shape
+
+MAX_CANDIDATES = 20_000
+"""Features that are compared with each other at most: their correlations take 3.2 GB."""
+
+
+def plan_greedy(shape: Shape, method: Mapping[str, Any], process: Cost) -> list[Stage]:
+    """Stages of a method that picks its features one by one: candidates, their co-moments, the picks."""
+    label, wanted, n_features = method["label"], method["parameters"]["n_candidates"], shape.n_features
+    count = min(wanted or n_features, n_features)
+    check_candidates(count, f"method {label}", "n_candidates")
+    done, parameters = f"greedy-{label}", {"method": dict(method)}
+    table, listed = WORD * N_FIELDS * n_features, WORD * count
+    comoments = plan_comoments(
+        shape, f"comoments-{label}", (PURPOSE, {label: count}), method["parameters"]["score_scaling"], process
+    )
+    return [
+        Stage.of(
+            SCREEN_STAGE,
+            f"candidates-{label}",
+            1,
+            parameters,
+            SCREEN_STAGE.cost(n_features, process),
+            bytes_read=table,
+            bytes_written=listed,
+        ),
+        replace(comoments, needed_until=done),
+        Stage.of(
+            GREEDY_STAGE,
+            done,
+            1,
+            parameters,
+            GREEDY_STAGE.cost(n_features, count, process),
+            bytes_read=comoments.bytes_written + table + listed,
+            bytes_written=table,
+            clears=layout.COMOMENTS_OF.format(PURPOSE, label),
+        ),
+    ]
+
+
+def check_candidates(count: int, where: str, setting: str) -> None:
+    """Raise :class:`MemoryPlanError` when so many features cannot be compared with each other."""
+    if count > MAX_CANDIDATES:
+        msg = (
+            f"{where} would compare {count} features with each other, which takes {WORD * count**2 / 2**30:.0f} GiB: "
+            f"set {setting} to {MAX_CANDIDATES} or less."
+        )
+        raise MemoryPlanError(msg)
+
+
+def plan_comoments(
+    shape: Shape, name: str, candidates: tuple[str, Mapping[str, int]], scaling: str | None, process: Cost
+) -> Stage:
+    """Stage that sums the products of candidates: their purpose, and how many there are of each method."""
+    purpose, counts = candidates
+    height = stretch_rows(shape.n_samples)
+    n_stretches = -(-shape.n_samples // height)
+    per_unit = max(1, -(-shape.tile_rows // height))  # a unit reads whole bands
+    n_units = -(-n_stretches // per_unit)
+    parameters = {
+        "purpose": purpose,
+        "labels": list(counts),
+        "scaling": scaling,
+        "stretches_per_unit": per_unit,
+    }
+    return Stage.of(
+        COMOMENTS_STAGE,
+        name,
+        n_units,
+        parameters,
+        COMOMENTS_STAGE.cost(shape, counts.values(), scaling, process),
+        bytes_read=_bands_bytes(shape, per_unit * height, scaling) + n_units * WORD * sum(counts.values()),
+        bytes_written=n_stretches * WORD * sum(stored_values(count) + count + 1 for count in counts.values()),
+    )
+
+
+def _bands_bytes(shape: Shape, height: int, scaling: str | None) -> int:
+    """Return what units of so many rows read of X, in whole bands, and of what scalings are told of rows."""
+    rows = min(shape.tile_rows, shape.n_samples)
+    n_bands = sum(-(-part.stop // rows) - part.start // rows for part in row_blocks(shape.n_samples, height))
+    of_band = -(-shape.x_bytes // shape.n_bands) if shape.is_sparse else rows * shape.n_features * shape.itemsize
+    return n_bands * (of_band + WORD * rows * row_statistics(scaling))
+
+
+def stored_values(count: int) -> int:
+    """Return the values of whole chunks of a matrix of co-moments."""
+    rows = min(comoment_rows(count), count)
+    return -(-count // rows) * rows * count

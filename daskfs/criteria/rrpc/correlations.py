@@ -1,0 +1,311 @@
+"""Stages "comoments" and "bins": what correlations and distance correlations of candidate features are made of.
+
+For correlations, rows are cut into stretches whose height the number of rows alone decides. One unit takes one stretch
+or several, and writes the co-moments of each; the stage after it merges them in order. So neither tiles nor workers
+change a bit. Distance correlations are of at most 100,000 rows, drawn evenly over all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from daskfs.criteria.slab import slab_range
+from daskfs.kernels.distance_correlation.histograms import BINS, DISTANCE_ROWS, BinnedColumn, binned
+from daskfs.kernels.scaling import Scaling, scale_rows, without_zscore
+from daskfs.kernels.statistics.comoments import (
+    PRODUCT_COLUMNS,
+    PRODUCT_ROWS,
+    Comoments,
+    ComomentSum,
+    correlations,
+    merge_comoments,
+    stretch_rows,
+)
+from daskfs.kernels.threads import one_thread
+from daskfs.stages.cost import Array, Cost, Objects
+from daskfs.stages.kind import StageKind
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.tiles import GATHERED, Shape, spread_rows
+from daskfs.tiles.shapes import band_bytes, tile_bytes
+
+
+def candidate_lists(context: Context, parameters: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the candidates of each method that has some, by label; all features, where these are asked for."""
+    if parameters.get("all_features"):
+        return {label: np.arange(context.tiles.shape.n_features) for label in parameters["labels"]}
+    names = {label: layout.CANDIDATES.format(parameters["purpose"], label) for label in parameters["labels"]}
+    lists = {label: context.store.open(name)[...] for label, name in names.items()}
+    return {label: features for label, features in lists.items() if features.size}
+
+
+def sum_comoments(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Write the co-moments of some stretches, for each list of candidates.
+
+    All lists are served by one read of X. What a list has is the same whatever other lists there are.
+    """
+    store, tiles = context.store, context.tiles
+    lists = candidate_lists(context, parameters)
+    if not lists:
+        return
+    columns = np.unique(np.concatenate(list(lists.values())))
+    places = {label: np.searchsorted(columns, features) for label, features in lists.items()}
+    weights = context.weights()
+    n_samples, per_unit = tiles.shape.n_samples, int(parameters["stretches_per_unit"])
+    height = stretch_rows(n_samples)
+    of_unit = slice(unit * per_unit * height, min((unit + 1) * per_unit * height, n_samples))
+    sums: dict[str, ComomentSum] = {}
+    with one_thread():
+        for part, block in tiles.column_blocks(columns, of_unit, without_zscore(parameters["scaling"])):
+            stretch, passed = divmod(part.start, height)
+            if passed == 0:
+                left = min(height, n_samples - part.start)
+                sums = {label: ComomentSum(features.size, left) for label, features in lists.items()}
+            for label, total in sums.items():
+                total.add(block[:, places[label]], None if weights is None else weights[part])
+            if part.stop % height and part.stop != of_unit.stop:
+                continue
+            for label in list(sums):
+                found = sums.pop(label).result()
+                name = (parameters["purpose"], label, stretch)
+                chunks = comoment_rows(found.mean.size), found.mean.size
+                store.put_array(layout.COMOMENTS.format(*name), found.matrix, chunks)
+                store.put_array(layout.COMOMENT_MEANS.format(*name), np.append(found.mean, found.total))
+
+
+def comoment_rows(width: int) -> int:
+    """Return the rows of a chunk of a matrix of co-moments."""
+    return max(1, 2**22 // max(width, 1))
+
+
+def stored_correlations(context: Context, purpose: str, label: str) -> np.ndarray:
+    """Return the correlations of a method's candidates, shape (n_candidates, n_candidates), from what
+    :func:`sum_comoments` wrote.
+    """
+    return correlations(stored_comoments(context, purpose, label))
+
+
+def stored_comoments(context: Context, purpose: str, label: str) -> Comoments:
+    """Return the co-moments of a list of candidates over all rows, from what :func:`sum_comoments` wrote."""
+    store, n_samples = context.store, context.tiles.shape.n_samples
+    merged: Comoments | None = None
+    for stretch in range(-(-n_samples // stretch_rows(n_samples))):
+        means = store.open(layout.COMOMENT_MEANS.format(purpose, label, stretch))[...]
+        matrix = store.open(layout.COMOMENTS.format(purpose, label, stretch))[...]
+        if merged is None:  # the first is added to, and may be the store's own
+            merged = Comoments(float(means[-1]), means[:-1], matrix.copy())
+        else:
+            merged = merge_comoments(merged, Comoments(float(means[-1]), means[:-1], matrix))
+    assert merged is not None
+    return merged
+
+
+def distance_rows(context: Context, n_rows: int = DISTANCE_ROWS) -> np.ndarray:
+    """Return the rows that distance correlations are taken over, at most `n_rows`, ascending; none of weight 0."""
+    n_samples = context.tiles.shape.n_samples
+    rows = spread_rows(n_samples, min(n_samples, n_rows))
+    weights = context.weights()
+    return rows if weights is None else rows[weights[rows] > 0]
+
+
+def distance_weights(context: Context, n_rows: int = DISTANCE_ROWS) -> np.ndarray | None:
+    """Return how many rows each of :func:`distance_rows` counts for."""
+    weights = context.weights()
+    return None if weights is None else weights[distance_rows(context, n_rows)]
+
+
+def sampled_columns(
+    context: Context, columns: np.ndarray, slab: slice, n_rows: int, scaling: Scaling | None
+) -> np.ndarray:
+    """Return some columns of a slab, of :func:`distance_rows`; shape (n_rows, n_columns), as stored or rescaled."""
+    rows = distance_rows(context, n_rows)
+    values = context.tiles.read_columns(columns, rows, slab.start, slab.stop)
+    if (scaling := without_zscore(scaling)) is None:
+        return values
+    of_all = context.tiles.scales.of_rows(scaling, slice(0, context.tiles.shape.n_samples))
+    return np.asarray(scale_rows(values, scaling, None, of_all.part(rows)))
+
+
+def binned_columns(
+    context: Context, columns: np.ndarray, slab: slice, n_rows: int, scaling: Scaling | None
+) -> Iterator[BinnedColumn]:
+    """Yield columns as of :func:`sampled_columns`, each in bins."""
+    values, weights = sampled_columns(context, columns, slab, n_rows, scaling), distance_weights(context, n_rows)
+    for place in range(columns.size):
+        yield binned(values[:, place], BINS, weights)
+
+
+def bin_candidates(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Write the bins of the candidates that lie in one slab."""
+    slab = slab_range(unit, int(parameters["slab_columns"]), context.tiles.shape.n_features)
+    columns = _inside(candidate_lists(context, parameters), slab)
+    if columns.size == 0:
+        return
+    n_rows = distance_rows(context).size
+    codes = np.empty((columns.size, n_rows), dtype=np.uint8)
+    table = np.zeros((columns.size, 2 * BINS))
+    for place, column in enumerate(binned_columns(context, columns, slab, DISTANCE_ROWS, parameters["scaling"])):
+        codes[place] = column.codes
+        table[place] = _packed(column)
+    context.store.put_array(layout.BINNED_CODES.format(unit), codes, (1, n_rows))
+    context.store.put_array(layout.BINNED_TABLE.format(unit), table)
+
+
+def _inside(lists: Mapping[str, np.ndarray], slab: slice) -> np.ndarray:
+    columns = np.unique(np.concatenate(list(lists.values()))) if lists else np.empty(0, dtype=np.int64)
+    return columns[(columns >= slab.start) & (columns < slab.stop)]
+
+
+def _packed(column: BinnedColumn) -> np.ndarray:
+    """Number of bins, variance, steps and shares of a column in one row."""
+    row, steps = np.zeros(2 * BINS), column.steps.size
+    row[0], row[1], row[2 : 2 + steps], row[1 + BINS : 1 + BINS + steps] = (
+        steps,
+        column.variance,
+        column.steps,
+        column.below,
+    )
+    return row
+
+
+def stored_bins(context: Context, parameters: Mapping[str, Any], features: np.ndarray) -> list[BinnedColumn]:
+    """Return some candidates in bins, from what :func:`bin_candidates` wrote."""
+    lists, columns = candidate_lists(context, parameters), int(parameters["slab_columns"])
+    found: dict[int, BinnedColumn] = {}
+    for slab in np.unique(features // columns):
+        known = _inside(lists, slab_range(int(slab), columns, context.tiles.shape.n_features))
+        codes = context.store.open(layout.BINNED_CODES.format(int(slab)))
+        table = context.store.open(layout.BINNED_TABLE.format(int(slab)))[...]
+        for feature in features[features // columns == slab]:
+            place = int(np.searchsorted(known, feature))
+            steps, row = int(table[place, 0]), table[place]
+            found[int(feature)] = BinnedColumn(
+                codes[place : place + 1][0], row[2 : 2 + steps], row[1 + BINS : 1 + BINS + steps], float(row[1])
+            )
+    return [found[int(feature)] for feature in features]
+
+
+# ------------------------------------------------------------------------------------------------- what units hold
+def fewer_candidates(parameters: Mapping[str, Any]) -> str:
+    """Say what needs less memory."""
+    del parameters
+    return " Fewer n_candidates need less."
+
+
+def comoments_cost(shape: Shape, counts: Collection[int], scaling: Scaling | None, process: Cost) -> Cost:
+    """Return what summing the products of some lists of candidates takes, from how many each of these has."""
+    rows, union, widest = min(GATHERED, shape.n_samples), min(sum(counts), shape.n_features), max(counts)
+    return (
+        *process,
+        *_band_cost(shape, union),
+        Array("rows of all candidates", (rows, union), shape.dtype),
+        *_rescaled_cost(rows, union, scaling),
+        Array("rows of the candidates of one list", (rows, widest), shape.dtype),
+        *(held for count in counts for held in _sums_cost(count, shape.n_samples)),
+        Array("what the means take off a panel of co-moments", (PRODUCT_COLUMNS, widest)),
+        *_row_scales_cost(shape.n_samples),
+    )
+
+
+def _band_cost(shape: Shape, n_columns: int) -> Cost:
+    """Return what reading some columns of a band takes."""
+    if shape.is_sparse:
+        return (Objects("bands of X: as read, of some columns, and by rows", 5, band_bytes(shape)),)
+    rows = min(shape.tile_rows, shape.n_samples)
+    return (
+        Array("all candidates in a band", (rows, n_columns), shape.dtype),
+        Objects("tiles of X", 3, tile_bytes(shape)),
+    )
+
+
+def _sums_cost(width: int, n_samples: int) -> Cost:
+    """Return what a :class:`ComomentSum` holds."""
+    n_waiting = min(PRODUCT_ROWS, n_samples + 64)  # a multiple of 64
+    panels = -(-width // PRODUCT_COLUMNS) * PRODUCT_COLUMNS
+    return (
+        Array("co-moments", (width, width)),
+        Array("rows that wait for a product, and these times their weights", (2, n_waiting, panels)),
+        Array("products of two panels, and these mirrored", (4, PRODUCT_COLUMNS, PRODUCT_COLUMNS)),
+    )
+
+
+def _rescaled_cost(n_rows: int, n_columns: int, scaling: Scaling | None) -> Cost:
+    """Return what values take as they are rescaled."""
+    return (Array("rescaled values, before and after a step", (2, n_rows, n_columns)),) if scaling else ()
+
+
+def _row_scales_cost(n_samples: int) -> Cost:
+    """Return what scalings are told of rows."""
+    return (Array("sums, factors and norms of rows", (3, n_samples)),)
+
+
+def stored_comoments_cost(count: int) -> Cost:
+    """Return what :func:`stored_comoments` takes, for `count` candidates."""
+    return (Array("co-moments: merged, those of a stretch, and as these are decoded", (3, count, count)),)
+
+
+def bins_cost(shape: Shape, n_columns: int, slab_columns: int, scaling: Scaling | None, process: Cost) -> Cost:
+    """Return what cutting `n_columns` candidates of a slab into bins takes."""
+    rows = min(shape.n_samples, DISTANCE_ROWS)
+    return (
+        *process,
+        *sampled_cost(shape, n_columns, slab_columns, rows, scaling),
+        *cutting_cost(rows),
+        *binned_cost(n_columns, rows),
+        Array("steps and shares of the bins, as they are written", (n_columns, 2 * BINS)),
+    )
+
+
+def sampled_cost(shape: Shape, n_columns: int, slab_columns: int, n_rows: int, scaling: Scaling | None) -> Cost:
+    """Return what :func:`sampled_columns` takes for `n_columns` of a slab."""
+    band = (shape.tile_rows, slab_columns)
+    return (
+        Array("a slab in a band: as read, dense, and of some rows", (3, *band), shape.dtype),
+        Objects("tiles of X", 3, tile_bytes(shape)),
+        Array("values of the rows in use", (n_rows, n_columns), shape.dtype),
+        *_rescaled_cost(n_rows, n_columns, scaling),
+        *_row_scales_cost(shape.n_samples),
+    )
+
+
+def cutting_cost(n_rows: int) -> Cost:
+    """Return what cutting one column into bins takes, where all of its values differ."""
+    return (
+        Array("values, levels, shares and masses of a column, and as these are sorted", (8, n_rows)),
+        Array("order of a column, and its levels and bins by number", (4, n_rows), "int64"),
+        Array("marks of levels and bins where these begin", (4, n_rows), "bool"),
+    )
+
+
+def binned_cost(n_columns: int, n_rows: int) -> Cost:
+    """Return what is stored of columns in bins."""
+    return (
+        Array("bins of the rows in use", (n_columns, n_rows), "uint8"),
+        Array("steps and shares of the bins", (n_columns, 2 * BINS)),
+    )
+
+
+def stored_bins_cost(n_columns: int, n_rows: int) -> Cost:
+    """Return what :func:`stored_bins` reads. Tables are those of whole slabs, where other methods have candidates."""
+    return (
+        *binned_cost(n_columns, n_rows),
+        Array("steps and shares of the bins of other candidates", (n_columns, 2 * BINS)),
+    )
+
+
+def drawing_cost(n_rows: int) -> Cost:
+    """Return what :func:`distance_rows` takes."""
+    return (
+        Array("where the stretches begin that rows are drawn from", (n_rows,), "int64"),
+        Array("places of the rows in their stretches", (n_rows,)),
+        Array("rows in use", (n_rows,), "int64"),
+    )
+
+
+COMOMENTS_STAGE = StageKind(
+    "comoments", __name__, sum_comoments, comoments_cost, reads_weights=True, advice=fewer_candidates
+)
+BINS_STAGE = StageKind("bins", __name__, bin_candidates, bins_cost, reads_weights=True, advice=fewer_candidates)

@@ -1,0 +1,280 @@
+"""Stage "score": all rows of one block of features in memory, the graph streaming by, every criterion of the job from
+one read.
+
+When a slab of b columns is held whole, each feature's score is complete inside one task, and nothing needs merging
+across tasks. A single column of 10^8 float32 rows takes 0.4 GB, so a worker that holds the degrees of the graph can
+hold a slab; there is no second route that cuts slabs into row tiles.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskfs.criteria.laplacian_forms import graph_forms
+from daskfs.criteria.pairwise_missing import Group, Panel, Seen, cut_panels
+from daskfs.criteria.registry import Method, make_method
+from daskfs.criteria.statistics import (
+    GraphForms,
+    Need,
+    NeedDistributions,
+    NeedGraphForms,
+    NeedMoments,
+    NeedNumbers,
+    NeedOfLabels,
+    NeedSignTable,
+    distribution_statistics,
+    panel_statistic,
+    sign_table,
+)
+from daskfs.graph.partition import block_rows, index_dtype
+from daskfs.graph.spec import Weighting
+from daskfs.kernels.labels import Labels
+from daskfs.kernels.panel.backend import Passes, passes_for
+from daskfs.kernels.statistics.moments import Moments, column_moments
+from daskfs.stages.cost import Array, Cost, Objects
+from daskfs.stages.kind import StageKind
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.tiles import PANEL_WIDTH, Shape
+from daskfs.tiles.shapes import conversion_cost, tile_cost
+
+STATISTICS_BYTES = 1024
+"""What the statistics of a method take, as objects, for a column that has rows of its own."""
+LEAST_WEIGHTS = 3
+"""Weights of each edge that are planned for at least: where there are fewer, finding them takes as much."""
+
+
+def slab_range(unit: int, slab_columns: int, n_features: int) -> slice:
+    """Columns of one slab."""
+    return slice(unit * slab_columns, min((unit + 1) * slab_columns, n_features))
+
+
+def methods_from(raw: Iterable[Mapping[str, Any]]) -> list[Method]:
+    """Rebuild methods from JSON: name, label, parameters."""
+    return [
+        dataclasses.replace(make_method(m["name"], m["parameters"], m["label"]), combined=bool(m.get("combined")))
+        for m in raw
+    ]
+
+
+def create_scores(context: Context, parameters: Mapping[str, Any]) -> None:
+    """Create one array of fields for each method."""
+    n_features, columns = context.tiles.shape.n_features, int(parameters["slab_columns"])
+    for method in methods_from(parameters["methods"]):
+        n_fields = len(method.slab_fields)
+        name, shape = slab_table(method), (n_fields, n_features)
+        context.store.create(name, shape, np.float64, (n_fields, columns))
+
+
+def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Score the features of one slab under every method."""
+    methods = methods_from(parameters["methods"])
+    columns = slab_range(unit, int(parameters["slab_columns"]), context.tiles.shape.n_features)
+    labels = context.counted_labels() if any(m.criterion.needs_labels for m in methods) else None
+    weights = context.weights()
+    tiles = context.tiles.as_counted()
+    panels = cut_panels(tiles, columns.start, columns.stop, labels, weights)
+    needs = list(dict.fromkeys(need for method in methods for need in method.needs))
+    for scaling in dict.fromkeys(need.scaling for need in needs):
+        scaled = tiles.scaled_panels([p.values for p in panels], [p.numbers for p in panels], scaling)
+        passes = passes_for(tiles.shape.n_samples * tiles.shape.n_features, scaled[0].dtype)
+        wanted = [need for need in needs if need.scaling == scaling]
+        for panel, values in zip(panels, scaled, strict=True):
+            for group in panel.groups:
+                _add_statistics(panel, group, wanted, group.seen(values, labels, weights), passes)
+        _add_graph_forms(context, [n for n in wanted if isinstance(n, NeedGraphForms)], panels, scaled, passes)
+        for need in [n for n in wanted if isinstance(n, NeedSignTable)]:
+            _add_sign_tables(need, panels, scaled, labels, weights)
+        del scaled  # before the next copy of the slab
+    tables = {
+        method.label: np.full((len(method.slab_fields), columns.stop - columns.start), np.nan) for method in methods
+    }
+    for panel in panels:
+        for group in panel.groups:
+            own = panel.numbers[group.columns] - columns.start
+            for method in methods:
+                if group.serves(method.criterion):
+                    fields = method.criterion.score(group.statistics, method.parameters)
+                    for row, name in zip(tables[method.label], method.slab_fields, strict=True):
+                        if name in fields:
+                            row[own] = fields[name]
+    for method in methods:
+        context.store.open(slab_table(method))[:, columns] = tables[method.label]
+
+
+def slab_table(method: Method) -> str:
+    """Return the name of the table that the slabs of a method write."""
+    return (layout.UNFINISHED if method.finish else layout.SCORES).format(method.label)
+
+
+def _add_statistics(panel: Panel, group: Group, needs: list[Need], seen: Seen, passes: Passes) -> None:
+    """Add what panel and labels say; nothing of labels where no row that counts has one."""
+    if not group.counts:
+        return
+    found, sorts = group.statistics, [need for need in needs if isinstance(need, NeedDistributions)]
+    if group.known.size:
+        found.update(distribution_statistics(sorts, seen.values, seen.labels, seen.weights))
+    for need in needs:
+        if isinstance(need, NeedNumbers):
+            found[need] = panel.numbers[group.columns]
+        elif isinstance(need, NeedMoments) or (
+            isinstance(need, NeedOfLabels) and need not in sorts and group.known.size
+        ):
+            found[need] = panel_statistic(need, seen.values, seen.labels, seen.weights, passes)
+
+
+def _add_graph_forms(
+    context: Context, needs: list[NeedGraphForms], panels: list[Panel], scaled: list[np.ndarray], passes: Passes
+) -> None:
+    """Stream each graph once for all its weightings, over all panels."""
+    if not needs:
+        return
+    of_all = NeedMoments(needs[0].scaling)
+    moments = []
+    unweighted = context.weights() is None
+    for panel, values in zip(panels, scaled, strict=True):
+        known = panel.groups[0].statistics.get(of_all) if unweighted and panel.is_complete else None
+        moments.append(known if isinstance(known, Moments) else column_moments(values, None, passes))
+    forms = graph_forms(context, [need.weighting for need in needs], scaled, moments, passes)
+    for need, found in zip(needs, forms, strict=True):
+        for panel, form in zip(panels, found, strict=True):
+            for group in panel.groups:
+                group.statistics[need] = form if panel.is_complete else form.part(group.columns)
+
+
+def _add_sign_tables(
+    need: NeedSignTable,
+    panels: list[Panel],
+    scaled: list[np.ndarray],
+    labels: Labels | None,
+    weights: np.ndarray | None,
+) -> None:
+    """Add what stands on the means of the graph forms."""
+    for panel, values in zip(panels, scaled, strict=True):
+        for group in panel.groups:
+            if group.known.size:
+                forms, seen = group.statistics[need.forms], group.seen(values, labels, weights)
+                assert isinstance(forms, GraphForms)
+                assert seen.labels is not None
+                group.statistics[need] = sign_table(seen.values, forms, seen.labels, seen.weights)
+
+
+def graph_needs(methods: list[Method]) -> list[Weighting]:
+    """Return the distinct weightings that the methods stand on, in order."""
+    found: list[Weighting] = []
+    for method in methods:
+        found += [need.weighting for need in method.needs if isinstance(need, NeedGraphForms)]
+        found += method.parameters.weightings()
+    return list(dict.fromkeys(found))
+
+
+def method_to_json(method: Method) -> dict[str, Any]:
+    """Return what :func:`methods_from` reads."""
+    parameters = method.parameters.model_dump(mode="json")
+    if hasattr(method.parameters, "graph"):
+        parameters["graph"] = method.parameters.graph
+    found = {"name": method.criterion.name, "label": method.label, "parameters": parameters}
+    return {**found, "combined": True} if method.combined else found
+
+
+def slab_cost(shape: Shape, columns: int, *, scaled: bool) -> Cost:
+    """Return the columns that a unit holds, as stored, and rescaled where a method asks for that."""
+    stored = Array("slab", (shape.n_samples, columns), shape.dtype)
+    return (stored, Array("slab, rescaled", (shape.n_samples, columns))) if scaled else (stored,)
+
+
+def panel_cost(shape: Shape, width: int, *, scaled: bool, pairwise: bool) -> Cost:
+    """Return what is copied of a panel: the rows of some labels, or the steps of a rescaling; under `pairwise` also its
+    complete columns apart from the others, or the rows that have a column, and marks of these.
+    """
+    size, dtype = (shape.n_samples, width), "float64" if scaled else shape.dtype
+    copied = Array("rows of a panel that have some label", size, dtype)
+    if scaled:
+        copied = Array("a panel, rescaled step by step", (3, *size), dtype)
+    if not pairwise:
+        return (copied,)
+    return (
+        copied,
+        Array("columns of a panel apart from others, or of the rows that have them", size, dtype),
+        Array("marks of the values that are there", size, "bool"),
+    )
+
+
+def rows_cost(n_samples: int, *, pairwise: bool) -> Cost:
+    """Return what is known of each row beside its values, and under `pairwise` of the rows that have a column."""
+    known = (
+        Array("labels, as stored and of the rows that count", (2, n_samples)),
+        Array("sums, factors and norms of rows", (3, n_samples)),
+    )
+    if not pairwise:
+        return known
+    return (
+        *known,
+        Array("numbers of the rows that have a column", (n_samples,), "int64"),
+        Array("their labels, and the known ones of these", (2, n_samples)),
+        Array("their weights", (n_samples,)),
+        Array("marks of these rows, and of those with a label", (2, n_samples), "bool"),
+    )
+
+
+def stream_cost(n_samples: int, weightings: Sequence[Weighting], width: int) -> Cost:
+    """Return a block of edges, what is left of the one before it, and the lists that it is read from.
+
+    Parameters
+    ----------
+    n_samples, weightings
+        Rows, and all weightings; those of one graph stream together.
+    width
+        Length of the longest neighbor lists.
+    """
+    if not weightings:
+        return ()
+    rows = min(block_rows(n_samples), n_samples)
+    edges = rows * max(w.n_neighbors for w in weightings)
+    together = Counter((w.graph, w.n_neighbors) for w in _of_edges(weightings))
+    n_weights = max(LEAST_WEIGHTS, *together.values())
+    return (
+        Array("ends of edges, of two blocks", (2, 2, edges), "int64"),
+        Array("lengths of edges, of two blocks", (2, edges)),
+        Array("weights of edges, put together, and of the block before", (3, n_weights, edges)),
+        Array("neighbor lists, as stored, decoded and cut", (3, rows, width), index_dtype(n_samples).name),
+        Array("their distances", (3, rows, width)),
+        Array("degrees of rows, put together", (2, len(weightings), rows)),
+    )
+
+
+def _of_edges(weightings: Iterable[Weighting]) -> set[Weighting]:
+    """Return the weightings that differ on edges."""
+    return {dataclasses.replace(weighting, self_loops=False) for weighting in weightings}
+
+
+def score_cost(
+    shape: Shape,
+    columns: int,
+    process: Cost,
+    stream: Cost,
+    n_methods: int,
+    *,
+    scaled: bool,
+    pairwise: bool,
+) -> Cost:
+    """Return what a unit of so many columns holds, while the edges of `stream` go by."""
+    statistics = Objects("statistics of columns with rows of their own", (2 + n_methods) * columns, STATISTICS_BYTES)
+    return (
+        *process,
+        *slab_cost(shape, columns, scaled=scaled),
+        *panel_cost(shape, min(columns, PANEL_WIDTH), scaled=scaled, pairwise=pairwise),
+        *tile_cost(shape, 4),
+        *stream,
+        *rows_cost(shape.n_samples, pairwise=pairwise),
+        *conversion_cost(PANEL_WIDTH, 1 + pairwise),
+        *((statistics,) if pairwise else ()),
+    )
+
+
+SCORE_STAGE = StageKind("score", __name__, score_slab, score_cost, arrays=create_scores, reads_weights=True)

@@ -1,0 +1,1 @@
+"""sSelect, and the choice of its trade-off."""

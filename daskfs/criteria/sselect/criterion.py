@@ -1,0 +1,79 @@
+"""sSelect: a feature as a two-way cut of the graph, judged by the cut and by the labels it falls between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from daskfs.criteria.laplacian import GraphParameters, laplacian_fields
+from daskfs.criteria.registry import Criterion
+from daskfs.criteria.statistics import NeedGraphForms, NeedSignTable, SignTable, Statistics
+from daskfs.kernels.statistics.mutual_information import normalized_mutual_information
+
+TradeOff = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class SSelectParameters(GraphParameters):
+    """Parameters of sSelect. `trade_off` is the weight of the graph's term; "auto" chooses it by the cut value of the
+    data reduced to the first `n_cut_features` features, None for half of them and 50 at most.
+    """
+
+    n_neighbors: PositiveInt = 10
+    trade_off: TradeOff | Literal["auto"] = 0.1
+    n_cut_features: PositiveInt | None = None
+
+
+def _statistics(parameters: SSelectParameters) -> tuple[NeedGraphForms, NeedSignTable]:
+    scaling, weighting = parameters.score_scaling, parameters.weighting
+    return NeedGraphForms(scaling, weighting), NeedSignTable(scaling, weighting)
+
+
+def sselect_fields(statistics: Statistics, parameters: SSelectParameters) -> Mapping[str, np.ndarray]:
+    """trade_off * g'Lg / g'Dg + (1 - trade_off) (1 - NMI(sign g, y)); NaN where the graph's term is.
+
+    With trade_off "auto" the score is left open, and :func:`combined` makes it from both terms.
+    """
+    table = statistics[_statistics(parameters)[1]]
+    assert isinstance(table, SignTable)
+    graph_term = laplacian_fields(statistics, parameters)["score"]
+    label_term = 1.0 - normalized_mutual_information(table.upper, table.counts)
+    label_term[np.isnan(graph_term)] = np.nan
+    open_score = np.full_like(graph_term, np.nan)
+    trade_off = parameters.trade_off
+    score = open_score if trade_off == "auto" else combined(graph_term, label_term, float(trade_off))
+    return {"score": score, "graph_term": graph_term, "label_term": label_term}
+
+
+def combined(graph_term: np.ndarray, label_term: np.ndarray, trade_off: float) -> np.ndarray:
+    """Return the score from its terms, shape (n_features,); the graph's term itself at 1, the labels' at 0."""
+    return trade_off * graph_term + (1.0 - trade_off) * label_term
+
+
+def _finish(parameters: SSelectParameters) -> str:
+    return "trade-off" if parameters.trade_off == "auto" else ""
+
+
+CRITERIA = (
+    Criterion(
+        name="SSelect",
+        summary=(
+            "How well the feature, as a two-way cut of the neighbor graph, keeps neighbors together and the classes of "
+            "the labelled rows apart; small is good."
+        ),
+        citation="Zhao and Liu (2007), SIAM Data Mining, Eq. 3.8",
+        direction="ascending",
+        fields=("score", "graph_term", "label_term"),
+        parameters=SSelectParameters,
+        statistics=_statistics,
+        score=sselect_fields,
+        reason="constant on the rows that have an edge",
+        finish=_finish,
+        needs_labels=True,
+        one_class_serves=True,
+        tasks=("classification",),
+        uses_graph=True,
+    ),
+)

@@ -1,0 +1,143 @@
+"""Stage "trade-off": the weights of sSelect's two terms, chosen by the cut value of the reduced data.
+
+The slabs have written both terms of every feature. For each trade-off of a grid the features are ranked, a sample of
+the rows is reduced to the first of them, and :mod:`daskfs.kernels.statistics.normalized_cut` says how easily it falls
+into two clusters. The rows come from the sample that is kept beside the tiles, so X is not read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from daskfs.criteria.registry import Method
+from daskfs.criteria.slab import methods_from
+from daskfs.criteria.sselect.criterion import SSelectParameters, combined
+from daskfs.kernels.neighbors.distance_bounds import TILE_BYTES
+from daskfs.kernels.order import rank_order
+from daskfs.kernels.scaling import ends_with, inverse_or_zero, row_norms
+from daskfs.kernels.statistics.normalized_cut import CUT_ROWS, Cut, cut_features, cut_of, lowest_cut
+from daskfs.kernels.threads import one_thread
+from daskfs.stages.cost import Array, Cost, Fixed
+from daskfs.stages.kind import StageKind
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.store import Store
+from daskfs.store.tiles import Shape, sample_rows
+from daskfs.tiles.shapes import conversion_cost, rows_held
+
+N_TERMS = 3
+"""Fields of a feature in the tables that are read and written: its score, and its two terms."""
+GRID = np.arange(11) / 10
+DIRECTION_GRID = 2.0**40
+"""Coordinates of unit rows are rounded to this: rows of one direction are equal, whatever their lengths were."""
+USUAL_TRADE_OFF = 0.1
+"""The paper's; taken where no reduced data has two different rows."""
+
+
+def choose_trade_off(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Choose a trade-off, write the scores under it, and keep the whole curve."""
+    del unit
+    (method,) = methods_from([parameters["method"]])
+    own = method.parameters
+    assert isinstance(own, SSelectParameters)
+    table = context.store.open(layout.UNFINISHED.format(method.label))[...]
+    _, graph_term, label_term = table
+    count = cut_features(own.n_cut_features, int(np.count_nonzero(~np.isnan(graph_term))))
+    orders = [rank_order(combined(graph_term, label_term, t), "ascending")[:count] for t in GRID]
+    used = np.unique(np.concatenate(orders))
+    rows, block = context.tiles.sampled_columns(used, CUT_ROWS, own.graph_scaling)
+    weights = context.weights()
+    cuts = _cuts(block, used, orders, own, None if weights is None else weights[rows])
+    values = np.array([cut.value for cut in cuts])
+    known = label_term[~np.isnan(label_term)]
+    if known.size and (known == known[0]).all():
+        values[0] = np.nan  # where labels tell no feature apart, they cannot rank
+    place = lowest_cut(GRID, values)
+    chosen = USUAL_TRADE_OFF if place is None else float(GRID[place])
+    table[0] = combined(graph_term, label_term, chosen)
+    context.store.put_array(
+        layout.SCORES.format(method.label), table, (table.shape[0], int(parameters["slab_columns"]))
+    )
+    beside = {"n_rows": int(rows.size), "n_features": count, "n_neighbors": own.n_neighbors}
+    curve = _curve(cuts) | {"chosen": chosen, **beside}
+    context.store.write_json(layout.TRADE_OFFS.format(method.label), curve)
+    return {"trade_off": chosen}
+
+
+def _cuts(
+    block: np.ndarray,
+    used: np.ndarray,
+    orders: list[np.ndarray],
+    parameters: SSelectParameters,
+    weights: np.ndarray | None,
+) -> list[Cut]:
+    """Cut the rows reduced to the first features of each order; the same features in another order are not cut
+    again.
+    """
+    found: dict[bytes, Cut] = {}
+    cuts = []
+    with one_thread():  # sums of another number of threads have other last bits
+        for order in orders:
+            columns = np.sort(order)
+            key = columns.tobytes()
+            if key not in found:
+                reduced = np.ascontiguousarray(block[:, np.searchsorted(used, columns)])
+                if parameters.metric == "cosine":
+                    reduced *= inverse_or_zero(row_norms(reduced))[:, None]
+                if parameters.metric == "cosine" or ends_with(parameters.graph_scaling, "unit"):
+                    reduced = np.rint(reduced * DIRECTION_GRID) / DIRECTION_GRID
+                found[key] = cut_of(reduced, parameters.n_neighbors, weights)
+            cuts.append(found[key])
+    return cuts
+
+
+def _curve(cuts: list[Cut]) -> dict[str, Any]:
+    """Return the curve as lists by name, None for what is not there."""
+    rows = [asdict(cut) for cut in cuts]
+    return {"trade_off": GRID.tolist()} | {
+        name: [None if np.isnan(row[key]) else row[key] for row in rows]
+        for key, name in (
+            ("value", "cut_value"),
+            ("kernel_value", "kernel_cut_value"),
+            ("width", "kernel_width"),
+            ("n_components", "n_components"),
+            ("largest_component", "largest_component"),
+            ("n_distinct", "n_distinct"),
+        )
+    }
+
+
+def stored_curve(store: Store, method: Method) -> dict[str, Any] | None:
+    """Return what :func:`choose_trade_off` kept of a method, None for one whose trade-off was given."""
+    curve: dict[str, Any] | None = None
+    if isinstance(method.parameters, SSelectParameters) and method.finish:
+        curve = store.need_json(layout.TRADE_OFFS.format(method.label))
+    return curve
+
+
+def trade_off_cost(shape: Shape, n_cut_features: int | None, process: Cost) -> Cost:
+    """Return what the unit holds."""
+    n_sampled, n_features = sample_rows(shape).size, shape.n_features
+    of_band = min(n_sampled, -(-n_sampled * shape.tile_rows // shape.n_samples) + 1)
+    count, rows = cut_features(n_cut_features, n_features), min(CUT_ROWS, n_sampled)
+    used = min(GRID.size * count, n_features)
+    return (
+        *process,
+        rows_held("sampled rows of a band, and what rescales them", shape, of_band, 4),
+        Array("terms and scores of features", (N_TERMS, n_features)),
+        Array("orders of features under each trade-off", (GRID.size, n_features), "int64"),
+        Array("these, put together", (GRID.size, n_features), "int64"),
+        Array("weights of rows, as stored and as read", (2, shape.n_samples)),
+        Array("rows that are cut, in the first features of all orders", (3, rows, used)),
+        Array("these, reduced to one order, and different ones", (6, rows, count)),
+        Array("distances, edges, kernel and what their eigenvalues take", (10, rows, rows)),
+        Fixed("a tile of products", TILE_BYTES),
+        *conversion_cost(n_features),
+    )
+
+
+TRADE_OFF_STAGE = StageKind("trade-off", __name__, choose_trade_off, trade_off_cost, reads_weights=True)

@@ -1,0 +1,198 @@
+"""The statistics of a panel that criteria are made of.
+
+A criterion names the statistics it needs. All methods of a job that score the same slab name theirs, duplicates fall
+together, each is computed once per panel, and every criterion then turns a few short arrays into scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskfs.graph.spec import Weighting
+from daskfs.kernels.labels import Labels
+from daskfs.kernels.panel.backend import PLAIN, Passes
+from daskfs.kernels.scaling import Scaling
+from daskfs.kernels.statistics.contingency import class_table
+from daskfs.kernels.statistics.distributions import Distributions, distributions
+from daskfs.kernels.statistics.moments import (
+    ClassMoments,
+    Moments,
+    TargetMoments,
+    class_moments,
+    column_moments,
+    row_blocks,
+    target_moments,
+)
+from daskfs.kernels.statistics.mutual_information import cut_point
+
+
+@dataclass(frozen=True)
+class GraphForms:
+    """Quadratic forms of a graph: f'Lf and f~'D f~, and the mean by degrees, f'D1 / 1'D1, shape (width,); NaN-worthy
+    columns are marked in `is_constant`. `volume` is the sum of the degrees, 1'D1; of shape (width,) where columns have
+    graphs of their own, of the rows that have a value.
+    """
+
+    numerator: np.ndarray
+    denominator: np.ndarray
+    mean: np.ndarray
+    is_constant: np.ndarray
+    volume: float | np.ndarray
+
+    def part(self, columns: np.ndarray) -> GraphForms:
+        """Return the forms of some columns."""
+        volume = self.volume[columns] if isinstance(self.volume, np.ndarray) else self.volume
+        rest = (self.numerator, self.denominator, self.mean, self.is_constant)
+        numerator, denominator, mean, is_constant = (values[columns] for values in rest)
+        return GraphForms(numerator, denominator, mean, is_constant, volume)
+
+
+@dataclass(frozen=True)
+class SignTable:
+    """How many labelled rows of each class there are, `counts` of shape (n_classes,), and how many of these lie at or
+    above a column's mean, `upper` of shape (n_classes, width); float64.
+    """
+
+    upper: np.ndarray
+    counts: np.ndarray
+
+
+@dataclass(frozen=True)
+class NeedMoments:
+    """Moments over all rows."""
+
+    scaling: Scaling | None
+
+
+@dataclass(frozen=True)
+class NeedClassMoments:
+    """Moments of each class over labelled rows."""
+
+    scaling: Scaling | None
+
+
+@dataclass(frozen=True)
+class NeedTargetMoments:
+    """Joint moments with the target over labelled rows."""
+
+    scaling: Scaling | None
+
+
+@dataclass(frozen=True)
+class NeedDistributions:
+    """Distributions of the classes over labelled rows: the distances between them, or a table of classes against
+    `n_bins` bins. All of these of one panel come from one sort.
+    """
+
+    scaling: Scaling | None
+    n_bins: int | None = None
+
+
+@dataclass(frozen=True)
+class NeedGraphForms:
+    """Quadratic forms of one weighted graph."""
+
+    scaling: Scaling | None
+    weighting: Weighting
+
+
+@dataclass(frozen=True)
+class NeedSignTable:
+    """Classes of the labelled rows at or above the mean by degrees of one weighted graph."""
+
+    scaling: Scaling | None
+    weighting: Weighting
+
+    @property
+    def forms(self) -> NeedGraphForms:
+        """What says the mean."""
+        return NeedGraphForms(self.scaling, self.weighting)
+
+
+@dataclass(frozen=True)
+class NeedNumbers:
+    """Numbers of the panel's columns among all features, shape (width,), int64."""
+
+    scaling: None = None
+
+
+NeedOfLabels = NeedClassMoments | NeedTargetMoments | NeedDistributions
+Need = NeedMoments | NeedOfLabels | NeedGraphForms | NeedSignTable | NeedNumbers
+Statistic = Moments | ClassMoments | TargetMoments | Distributions | GraphForms | SignTable | np.ndarray
+Statistics = Mapping[Need, Statistic]
+
+
+def panel_statistic(
+    need: Need, F: np.ndarray, labels: Labels | None, weights: np.ndarray | None = None, passes: Passes = PLAIN
+) -> Statistic:
+    """Compute a statistic that needs the panel and the labels only.
+
+    Parameters
+    ----------
+    need
+        Any need but :class:`NeedGraphForms`, which all panels of a slab compute together while the graph streams by.
+    F
+        Panel, shape (n_samples, width).
+    labels
+        Labels of the rows that count: rows of weight 0 have none.
+    weights
+        Shape (n_samples,), float64: how many rows each row counts for; None for one each.
+    passes
+        What adds up.
+    """
+    if isinstance(need, NeedMoments):
+        return column_moments(F, weights, passes)
+    assert labels is not None
+    if isinstance(need, NeedClassMoments):
+        return class_moments(F, labels.values, len(labels.classes), weights, passes)
+    if isinstance(need, NeedDistributions):
+        return distribution_statistics([need], F, labels, weights)[need]
+    known = np.flatnonzero(labels.is_labelled)
+    target = labels.values[known].astype(np.float64)
+    return target_moments(F, target, None if weights is None else weights[known], passes, known)
+
+
+def distribution_statistics(
+    needs: Sequence[NeedDistributions], F: np.ndarray, labels: Labels | None, weights: np.ndarray | None = None
+) -> dict[Need, Statistic]:
+    """Return the distributions of a panel that any method needs, from one sort of its columns.
+
+    The parameters are those of :func:`panel_statistic`.
+    """
+    if not needs:
+        return {}
+    assert labels is not None
+    bins = [need.n_bins for need in needs if need.n_bins is not None]
+    distances = any(need.n_bins is None for need in needs)
+    found = distributions(F, labels.values, bins, weights, distances=distances)
+    return {need: found for need in needs}
+
+
+def sign_table(F: np.ndarray, forms: GraphForms, labels: Labels, weights: np.ndarray | None = None) -> SignTable:
+    """Count the labelled rows of each class that lie at or above a panel's means.
+
+    Parameters
+    ----------
+    F
+        Panel, shape (n_samples, width).
+    forms
+        Of a weighted graph, with the means.
+    labels
+        Classes of the rows that count.
+    weights
+        Shape (n_samples,), float64: how many rows each row counts for; None for one each.
+    """
+    variance = np.zeros_like(forms.denominator)
+    np.divide(forms.denominator, forms.volume, out=variance, where=np.greater(forms.volume, 0))
+    point = cut_point(forms.mean, np.sqrt(variance))
+    codes, n_classes = labels.values, len(labels.classes)
+    upper = np.zeros((n_classes, F.shape[1]))
+    known = np.flatnonzero(codes >= 0)
+    for some in row_blocks(known.size):
+        rows = known[some]
+        upper += class_table(codes[rows], n_classes, F[rows] >= point, None if weights is None else weights[rows])
+    counts = np.bincount(codes[known], None if weights is None else weights[known], minlength=n_classes)
+    return SignTable(upper, counts.astype(np.float64))

@@ -1,0 +1,91 @@
+"""Supervised Laplacian Score: the Laplacian Score on a graph that the labels alone make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from pydantic import PositiveInt
+
+from daskfs.criteria.filters import scatters
+from daskfs.criteria.laplacian import FiniteWidth, quotient
+from daskfs.criteria.registry import Criterion, Parameters
+from daskfs.criteria.statistics import GraphForms, NeedClassMoments, NeedGraphForms, Statistics
+from daskfs.graph.spec import Lists, TargetGraph, Weighting
+from daskfs.kernels.labels import Task
+from daskfs.kernels.statistics.moments import ClassMoments
+
+
+def target_weighting(lists: TargetGraph, n_neighbors: int, t: float) -> Weighting:
+    """Return the weights of Doquire and Verleysen (2011), Eq. 4: exp(-(y_i - y_j)**2 / t) on the target's neighbors."""
+    return Weighting(lists.name, n_neighbors, "heat", t)
+
+
+class SupervisedParameters(Parameters):
+    """Parameters of the Supervised Laplacian Score. For classes there is nothing to choose."""
+
+    task: Task = "regression"
+    n_neighbors: PositiveInt = 5
+    t: FiniteWidth = 1.0
+    standardize_y: bool = True
+
+    @property
+    def target_graph(self) -> TargetGraph:
+        """The neighbor lists over the target."""
+        return TargetGraph(self.standardize_y)
+
+    def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
+        """Return the lists over the target; none for classes, whose graph has a closed form."""
+        del n_samples
+        if self.task == "classification":
+            return {}
+        return {self.target_graph.name: (self.target_graph, self.n_neighbors)}
+
+
+def _statistics(parameters: SupervisedParameters) -> tuple[NeedGraphForms | NeedClassMoments]:
+    if parameters.task == "classification":
+        return (NeedClassMoments(parameters.score_scaling),)
+    weighting = target_weighting(parameters.target_graph, parameters.n_neighbors, parameters.t)
+    return (NeedGraphForms(parameters.score_scaling, weighting),)
+
+
+def supervised_fields(statistics: Statistics, parameters: SupervisedParameters) -> Mapping[str, np.ndarray]:
+    """f'Lf over f~'D f~ on the graph of the target, or of the classes.
+
+    The class graph of He, Cai and Niyogi (2005), Eq. 5, joins rows of one class, each to itself too, by 1 / n_class.
+    Its degrees are 1, so that f~'D f~ is the scatter about the mean and f'Lf that within classes: the score is
+    1 / (1 + Fisher score), 0 for a feature that is constant in each class. NaN for one that is constant on the
+    labelled rows.
+    """
+    statistic = statistics[_statistics(parameters)[0]]
+    if isinstance(statistic, GraphForms):
+        return {
+            "score": quotient(statistic),
+            "numerator": statistic.numerator,
+            "denominator": statistic.denominator,
+        }
+    assert isinstance(statistic, ClassMoments)
+    between, within = scatters(statistic)
+    total = between + within
+    score = np.full(total.shape, np.nan)
+    np.divide(within, total, out=score, where=total > 0)
+    return {"score": score, "numerator": within, "denominator": total}
+
+
+CRITERIA = (
+    Criterion(
+        name="SupervisedLaplacianScore",
+        summary=(
+            "How little the feature varies between labelled rows of near targets, or of one class, against its "
+            "variance; small is good."
+        ),
+        citation=("Doquire and Verleysen (2011), IWANN, Eq. 4; for classes He, Cai and Niyogi (2005), NIPS 18, Eq. 5"),
+        direction="ascending",
+        fields=("score", "numerator", "denominator"),
+        parameters=SupervisedParameters,
+        statistics=_statistics,
+        score=supervised_fields,
+        reason="constant on the labelled rows",
+        needs_labels=True,
+    ),
+)

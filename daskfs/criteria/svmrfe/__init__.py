@@ -1,0 +1,1 @@
+"""SVMRFE: recursive elimination of features by (Laplacian) support vector machines."""

@@ -1,0 +1,379 @@
+"""Backward elimination as stages: which rows machines see, what is left after each round, and the ranking in the end.
+
+The rounds of all methods of a job that take the same route are those of one loop. A round judges the features that are
+left, in units of problems and candidates (scores/machines.py) or of rows (scores/landmarks.py), and then lets the least
+of each method go. A method's state says which features are left and which went when: whatever else a round needs
+follows from it, so a process may begin with any round.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from daskfs.criteria.registry import Method
+from daskfs.criteria.row_partitions import Parts, block_rows, center_and_scale, cut_parts, read_blocks, reading_cost
+from daskfs.criteria.slab import methods_from
+from daskfs.criteria.svmrfe.criterion import SVMParameters
+from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.labels import Labels
+from daskfs.kernels.regression.centered import CenteredRows
+from daskfs.stages.cost import Array, Cost, Objects
+from daskfs.stages.kind import StageKind
+from daskfs.store import layout
+from daskfs.store.context import LABEL_CHUNK_ROWS, Context
+from daskfs.store.store import Store
+from daskfs.store.tiles import Shape
+
+ROW_STRETCHES = 1024
+TIED = 1e-12
+"""Share of the largest criterion of a round by which two may differ and still be the same."""
+
+
+def svm_parameters(method: Method) -> SVMParameters:
+    """Return the parameters of a method of the family."""
+    assert isinstance(method.parameters, SVMParameters)
+    return method.parameters
+
+
+def rows_key(method: Method, route: str) -> str:
+    """Return the name of the rows that a method keeps; methods of one name share them."""
+    p = svm_parameters(method)
+    parts = [route, p.score_scaling or "raw", "counted" if p.laplacian else "labelled"]
+    if route == "landmarks":
+        parts += [str(p.n_landmarks), str(p.random_state)]
+    return "-".join(parts)
+
+
+def gather_parts(shape: Shape) -> Parts:
+    """Return which rows the units that gather rows look through."""
+    return cut_parts(shape, ROW_STRETCHES)
+
+
+# --------------------------------------------------------------------------------------------------------- kept rows
+def choose_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Write the numbers of the rows that methods keep: landmarks are drawn among them."""
+    del unit
+    p = svm_parameters(methods_from(parameters["methods"])[0])
+    labels, weights = context.counted_labels(), context.weights()
+    assert isinstance(labels, Labels)
+    known = np.flatnonzero(labels.is_labelled)
+    others = np.empty(0, dtype=known.dtype)
+    if p.laplacian:
+        counts = np.ones(labels.is_labelled.size, dtype=bool) if weights is None else weights > 0
+        others = np.flatnonzero(counts & ~labels.is_labelled)
+    if parameters["route"] == "landmarks":
+        known, others = draw_landmarks(known, others, p.n_landmarks, p.random_state)
+    rows = np.sort(np.concatenate([known, others]))
+    context.store.put_array(layout.SVM_CHOSEN.format(parameters["loop"], parameters["key"]), rows.astype(np.int64))
+    return {"n_rows": int(rows.size)}
+
+
+def draw_landmarks(
+    labelled: np.ndarray, unlabelled: np.ndarray, count: int, random_state: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return which rows become landmarks: half of them have a label, as far as there are so many of either, for what a
+    machine says of its few labelled rows others near by could not.
+    """
+    generator = np.random.default_rng([random_state, labelled.size + unlabelled.size])
+    n_labelled = min(labelled.size, max(-(-count // 2), count - unlabelled.size))
+    n_unlabelled = min(unlabelled.size, count - n_labelled)
+    return (
+        generator.choice(labelled, n_labelled, replace=False),
+        generator.choice(unlabelled, n_unlabelled, replace=False),
+    )
+
+
+def gather_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Write the kept rows of one part, centered and scaled, dense, with their labels and weights."""
+    loop, key, method = parameters["loop"], parameters["key"], methods_from(parameters["methods"])[0]
+    parts = gather_parts(context.tiles.shape)
+    span = parts.rows(unit)
+    numbers = context.store.open(layout.SVM_CHOSEN.format(loop, key))[...]
+    chosen = np.zeros(span.stop - span.start, dtype=bool)
+    chosen[numbers[np.searchsorted(numbers, span.start) : np.searchsorted(numbers, span.stop)] - span.start] = True
+    scaling = svm_parameters(method).score_scaling
+    mean, scale = center_and_scale(context, method, scaling)
+    centered = CenteredRows(mean, scale)
+    n_rows = int(chosen.sum())
+    found = {"rows": np.empty((n_rows, mean.size)), "codes": np.empty(n_rows, np.int64), "weights": np.ones(n_rows)}
+    place = 0
+    for block in read_blocks(context, parts, unit, scaling, chosen=chosen):
+        inside = slice(place, place + block.codes.size)
+        values = block.values.toarray() if is_sparse(block.values) else block.values
+        found["rows"][inside] = centered.taken(values)
+        found["codes"][inside] = block.codes
+        if block.weights is not None:
+            found["weights"][inside] = block.weights
+        place = inside.stop
+    context.store.write_arrays(layout.SVM_ROWS.format(loop, key, unit), found)
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """Rows that a method keeps: their numbers in X; centered and scaled values, float64, in Fortran order, as rounds
+    take some of the columns; class codes, -1 for no label; weights.
+    """
+
+    numbers: np.ndarray
+    values: np.ndarray
+    codes: np.ndarray
+    weights: np.ndarray
+
+    @property
+    def labelled(self) -> np.ndarray:
+        """Places of the rows with a label, shape (n_labelled,)."""
+        return np.flatnonzero(self.codes >= 0)
+
+
+def kept_rows(context: Context, loop: str, key: str) -> KeptRows:
+    """Return the kept rows of a group, as every round needs them; the process holds them."""
+
+    def made() -> KeptRows:
+        numbers = context.store.open(layout.SVM_CHOSEN.format(loop, key))[...]
+        d, place = context.tiles.shape.n_features, 0
+        values = np.empty((numbers.size, d), order="F")
+        codes, weights = np.empty(numbers.size, np.int64), np.empty(numbers.size)
+        for part in range(gather_parts(context.tiles.shape).n_parts):
+            found, _ = context.store.read_arrays(layout.SVM_ROWS.format(loop, key, part))
+            inside = slice(place, place + found["codes"].size)
+            values[inside], codes[inside], weights[inside] = found["rows"], found["codes"], found["weights"]
+            place = inside.stop
+        return KeptRows(numbers, values, codes, weights)
+
+    rows: KeptRows = context.holdings.get(("kept rows", key), sys.maxsize, lambda _: 0, made)
+    return rows
+
+
+# ------------------------------------------------------------------------------------------------- state of a method
+@dataclass
+class Elimination:
+    """Where a method stands after a round.
+
+    `gone`, shape (n_features,), int64, is the round in which a feature went, counted from 0, with -1 for one that is
+    left, and -2 for one that is constant and never took part. `value`, shape (n_features,), float64, is its criterion
+    in the last round that judged it. `rounds` says what was seen in each.
+    """
+
+    gone: np.ndarray
+    value: np.ndarray
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def left(self) -> np.ndarray:
+        """Numbers of the features that are left, ascending."""
+        return np.flatnonzero(self.gone == -1)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features that took part from the beginning."""
+        return int(np.count_nonzero(self.gone != -2))
+
+    @property
+    def finished(self) -> bool:
+        """Whether an order is found: at most one feature is left, and was judged."""
+        n_left = self.left.size
+        return n_left == 0 or (n_left == 1 and bool(self.rounds))
+
+    def steps(self) -> list[np.ndarray]:
+        """Return the features that went in each round."""
+        return [np.flatnonzero(self.gone == number) for number in range(len(self.rounds))]
+
+    def drop(self, values: np.ndarray, parameters: SVMParameters, facts: Mapping[str, Any]) -> None:
+        """Let the features of the least criterion go, of equals the one of the higher number first.
+
+        Parameters
+        ----------
+        values
+            Criterion of the features that are left, shape (n_left,).
+        parameters
+            How many go at once.
+        facts
+            What else is to be known of the round.
+        """
+        left, values = self.left, _without_rounding(values)
+        self.value[left] = values
+        number = len(self.rounds)
+        self.rounds.append({"n_left": int(left.size), **facts})
+        if left.size > 1:
+            order = np.lexsort((-left, values))
+            self.gone[left[order[: parameters.n_leaving(left.size)]]] = number
+
+    def table(self) -> np.ndarray:
+        """Return the fields of the method over all features: its criterion, the round it went in, counted from 1 and
+        one more for what is left in the end, and its position; shape (3, n_features), NaN for constant ones.
+        """
+        round_ = np.where(self.gone == -1, len(self.rounds), self.gone).astype(np.float64) + 1.0
+        excluded = self.gone == -2
+        order = np.lexsort((np.arange(round_.size), -self.value, -round_))
+        order = order[~excluded[order]]
+        position = np.full(round_.size, np.nan)
+        position[order] = np.arange(1, order.size + 1)
+        value = np.where(excluded, np.nan, self.value)
+        round_[excluded] = np.nan
+        return np.stack([value, round_, position])
+
+
+def _without_rounding(values: np.ndarray) -> np.ndarray:
+    """Return values that differ by rounding as the least of them: products of matrices tell copies of a feature apart
+    by where their columns stand.
+    """
+    order = np.argsort(values, kind="stable")
+    ascending = values[order]
+    is_new = np.diff(ascending, prepend=-np.inf) > TIED * np.abs(values).max(initial=0.0)
+    equal = np.empty_like(values)
+    equal[order] = ascending[is_new][np.cumsum(is_new) - 1]
+    return equal
+
+
+def load_state(context: Context, loop: str, number: int, method: Method) -> Elimination:
+    """Return the state of a method before a round."""
+    if number == 0:
+        _, scale = center_and_scale(context, method, svm_parameters(method).score_scaling)
+        gone = np.where(scale == 0.0, -2, -1)
+        return Elimination(gone.astype(np.int64), np.full(gone.size, np.nan))
+    arrays, facts = context.store.read_arrays(layout.SVM_STATE.format(loop, number - 1, method.label))
+    return Elimination(arrays["gone"], arrays["value"], facts["rounds"])
+
+
+def save_state(context: Context, loop: str, number: int, method: Method, state: Elimination) -> dict[str, Any]:
+    """Write the state of a method after a round; return what its unit says."""
+    arrays = {"gone": state.gone, "value": state.value}
+    context.store.write_arrays(layout.SVM_STATE.format(loop, number, method.label), arrays, {"rounds": state.rounds})
+    return {"finished": state.finished}
+
+
+def problems(codes: np.ndarray) -> list[int]:
+    """Return the classes that are told from all others, one problem each: one of two, or each of more."""
+    present = np.unique(codes[codes >= 0]).tolist()
+    return present[1:] if len(present) == 2 else present
+
+
+def targets_of(codes: np.ndarray, own: int) -> np.ndarray:
+    """Return 1 for rows of a class and -1 for other labelled rows, float64."""
+    return np.where(codes == own, 1.0, -1.0)
+
+
+# -------------------------------------------------------------------------------------------------- after the loop
+def write_elimination(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Write the table of one method, and how its ranking was found."""
+    store, methods = context.store, methods_from(parameters["methods"])
+    method = methods[unit]
+    n_rounds = store.ledger.n_recorded(parameters["closing"]) // len(methods)
+    state = load_state(context, parameters["loop"], n_rounds, method)
+    store.put_array(layout.SCORES.format(method.label), state.table())
+    route, (size,) = parameters["route"], parameters["sizes"][unit]
+    kept = store.open(layout.SVM_CHOSEN.format(parameters["loop"], rows_key(method, route)))
+    facts = {"route": route, size: int(kept.shape[0]), "rounds": state.rounds}  # rows of weight 0 were planned for
+    store.write_json(layout.ELIMINATION_JSON.format(method.label), facts)
+    return {"n_rounds": len(state.rounds)}
+
+
+def elimination_warnings(method: Method, found: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a ranking that was found, without a full stop."""
+    n_bound = sum(seen.get("bound_share") == 1.0 for seen in found["rounds"])
+    if not n_bound:
+        return []
+    p = svm_parameters(method)
+    remedy = "lower gamma_intrinsic or raise C" if p.laplacian else "raise C"
+    return [
+        f"method {method.label}: in {n_bound} of {len(found['rounds'])} rounds every alpha was at C, which hardly lets "
+        f"labels tell one feature from another; {remedy}"
+    ]
+
+
+def stored_elimination(store: Store, method: Method) -> dict[str, Any] | None:
+    """Return how the ranking of a method was found, its route, its rows and what was seen in each round; None for a
+    method that eliminates nothing.
+    """
+    found: dict[str, Any] | None = store.read_json(layout.ELIMINATION_JSON.format(method.label))
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------- costs
+CENTER_BYTES = 96
+"""What is read of each feature to center and to scale rows: moments, of the slabs and of the tiles."""
+
+
+def kept_cost(n_rows: int, n_features: int, copies: int = 1) -> Cost:
+    """List the rows of a group, as :class:`KeptRows` has them."""
+    return (
+        Array("rows that are kept", (copies, n_rows, n_features)),
+        Array("numbers and codes of rows that are kept", (copies, 2, n_rows), "int64"),
+        Array("weights of rows that are kept", (copies, n_rows)),
+    )
+
+
+def groups_cost(methods: Sequence[Method], route: str, n_rows: Sequence[int], n_features: int, copies: int = 1) -> Cost:
+    """List the rows that some methods keep, of which those of one group share theirs.
+
+    Parameters
+    ----------
+    methods, route
+        Methods, and the route that they take.
+    n_rows
+        How many rows each of them keeps.
+    n_features, copies
+        Of each row; two copies leave room to read rows, which products of the rounds take later.
+    """
+    groups = {rows_key(method, route): rows for method, rows in zip(methods, n_rows, strict=True)}
+    return tuple(held for rows in groups.values() for held in kept_cost(rows, n_features, copies))
+
+
+def label_cost(parts: Parts) -> Cost:
+    """List what a unit knows of the rows it goes through, which are stored in whole chunks."""
+    n_rows = min(parts.n_samples, max(parts.per_part * parts.height, LABEL_CHUNK_ROWS))
+    return (
+        Array("labels as stored, as read and of the rows that count", (3, n_rows), "int64"),
+        Array("weights of rows as stored and as read", (2, n_rows)),
+        Array("marks of rows that count, have a label or are wanted", (8, n_rows), "bool"),
+    )
+
+
+def state_cost(n_features: int) -> Cost:
+    """List the state of a method, and what a unit makes of it."""
+    return (
+        Array("rounds and criteria of features, as stored, as read and as written", (3, 2, n_features)),
+        Array("criteria, orders and fields of the table while features are sorted", (44, n_features)),
+    )
+
+
+def choose_cost(n_samples: int, n_rows: int, process: Cost) -> Cost:
+    """List what the unit holds that chooses rows."""
+    return (
+        *process,
+        Array("labels as read and of the rows that count", (2, n_samples), "int32"),
+        Array("numbers of rows with a label and without, and as they are drawn", (3, n_samples), "int64"),
+        Array("marks of rows that count or have a label", (8, n_samples), "bool"),
+        Array("numbers of rows that are kept, joined, sorted and written", (3, n_rows), "int64"),
+    )
+
+
+def rows_cost(shape: Shape, n_rows: int, process: Cost) -> Cost:
+    """List what a unit holds that gathers rows."""
+    parts, d = gather_parts(shape), shape.n_features
+    looked_through = parts.per_part * parts.height
+    return (
+        *process,
+        *reading_cost(shape, looked_through),
+        *label_cost(parts),
+        Objects("moments of features, as stored and as read", d, 2 * CENTER_BYTES),
+        Array("scales of features", (d,)),
+        Array("numbers of rows that are kept", (n_rows,), "int64"),
+        Array("rows of a part that are kept, and as they are written", (2, min(n_rows, looked_through), d)),
+        Array("rows of a block, dense, centered and scaled", (3, block_rows(shape), d)),
+    )
+
+
+def tables_cost(n_features: int, process: Cost) -> Cost:
+    """List what a unit holds that writes a table."""
+    return (*process, *state_cost(n_features))
+
+
+SVM_CHOOSE_STAGE = StageKind("svm-choose", __name__, choose_rows, choose_cost, reads_weights=True)
+SVM_ROWS_STAGE = StageKind("svm-rows", __name__, gather_rows, rows_cost, reads_weights=True)
+SVM_TABLES_STAGE = StageKind("svm-tables", __name__, write_elimination, tables_cost)

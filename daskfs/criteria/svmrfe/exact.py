@@ -1,0 +1,327 @@
+"""The exact route of SVMRFE: machines trained with all labelled rows, in a loop of judging and dropping.
+
+A unit judges some candidates of one problem of one method. What it needs of the rows, their squared distances in the
+features that are left and the kernel of the round, its process keeps from round to round; one that begins later makes
+the same, as :class:`daskfs.kernels.svm.incremental_distances.KeptSquares` takes the same steps wherever it starts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.criteria.registry import Method
+from daskfs.criteria.slab import methods_from
+from daskfs.criteria.svmrfe.criterion import SVMParameters
+from daskfs.criteria.svmrfe.elimination import (
+    Elimination,
+    KeptRows,
+    groups_cost,
+    kept_cost,
+    kept_rows,
+    load_state,
+    problems,
+    rows_key,
+    save_state,
+    state_cost,
+    svm_parameters,
+    targets_of,
+)
+from daskfs.errors import InputError
+from daskfs.graph.edges import weighted_blocks
+from daskfs.kernels.neighbors.exact import exact_neighbors
+from daskfs.kernels.neighbors.rows import prepare_rows
+from daskfs.kernels.neighbors.weights import edge_weights
+from daskfs.kernels.svm.elimination import Kernel, score_candidates
+from daskfs.kernels.svm.incremental_distances import KeptSquares
+from daskfs.kernels.svm.laplacian_kernel import deform, graph_laplacian
+from daskfs.kernels.svm.machines import RADIUS_ROWS, Machine, fit_machine, is_exact_sphere
+from daskfs.kernels.threads import one_thread
+from daskfs.stages.cost import HALF_WORD, Array, Cost, MiB, Objects, fullest
+from daskfs.stages.kind import StageKind
+from daskfs.store import layout
+from daskfs.store.context import Context
+
+LOOP = "svm-exact"
+BLOCK_CANDIDATES = 16
+MAX_BLOCKS = 64
+
+
+def candidate_blocks(parameters: SVMParameters, n_features: int) -> int:
+    """Return in how many units the candidates of one problem are judged: one where that takes a product of matrices."""
+    if parameters.candidates == "first_order" and not parameters.retrain:
+        return 1
+    return min(MAX_BLOCKS, -(-n_features // BLOCK_CANDIDATES))
+
+
+def judging_units(methods: list[Method], n_classes: int, n_features: int) -> list[tuple[int, int, int]]:
+    """Return the units of a round: number of the method, of its problem, and of the block of candidates."""
+    n_problems = 1 if n_classes == 2 else n_classes
+    return [
+        (place, problem, block)
+        for place, method in enumerate(methods)
+        for problem in range(n_problems)
+        for block in range(candidate_blocks(svm_parameters(method), n_features))
+    ]
+
+
+class _Round:
+    """What a process keeps of one method: distances, and the kernel and the machines of the round it is in."""
+
+    def __init__(self, context: Context, method: Method) -> None:
+        self._context, self._method = context, method
+        self._lock = threading.Lock()
+        self._squares: KeptSquares | None = None
+        self._places = np.empty(0, dtype=np.int64)  # of features among those that are not constant
+        self._number = -1
+        self._kernel: Kernel | None = None
+        self._machines: dict[int, Machine] = {}
+
+    def at(self, state: Elimination, problem: int) -> tuple[Kernel, Machine, np.ndarray, np.ndarray]:
+        """Return the kernel of the round after a state, and of a problem the machine, targets and costs."""
+        p, rows = svm_parameters(self._method), kept_rows(self._context, LOOP, rows_key(self._method, "exact"))
+        with self._lock:
+            if self._number != len(state.rounds) or self._kernel is None:
+                self._kernel, self._machines = None, {}
+                self._kernel = self._made(state, p, rows)
+                self._number = len(state.rounds)
+            kernel = self._kernel
+            y = targets_of(rows.codes[kernel.labelled], problem)
+            cost = p.C * rows.weights[kernel.labelled]
+            if problem not in self._machines:
+                self._machines[problem] = fit_machine(kernel.trained, y, cost)
+            return kernel, self._machines[problem], y, cost
+
+    def _made(self, state: Elimination, p: SVMParameters, rows: KeptRows) -> Kernel:
+        if self._squares is None or self._squares.n_steps > len(state.rounds):
+            present = np.flatnonzero(state.gone != -2)
+            self._squares = KeptSquares(rows.values[:, present])
+            self._places = np.full(state.gone.size, -1)
+            self._places[present] = np.arange(present.size)
+        self._squares.advance([self._places[gone] for gone in state.steps()])
+        X = np.ascontiguousarray(rows.values[:, state.left])
+        gamma = p.width(state.left.size, state.n_features)
+        plain = np.exp(-gamma * self._squares.values)
+        labelled = rows.labelled
+        if not p.laplacian:
+            return Kernel(plain, X, gamma, labelled, squares=self._squares.values)
+        laplacian = self._laplacian(p, rows, X)
+        deformed = deform(plain, laplacian, p.gamma_intrinsic, labelled)
+        return Kernel(plain, X, gamma, labelled, deformed, laplacian, p.gamma_intrinsic, self._squares.values)
+
+    def _laplacian(self, p: SVMParameters, rows: KeptRows, X: np.ndarray) -> sp.csr_matrix:
+        source, target, weight = (_kept_edges if p.keeps_graph else _found_edges)(self._context, p, rows, X)
+        return graph_laplacian(source, target, weight, rows.numbers.size)
+
+
+Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def _found_edges(context: Context, p: SVMParameters, rows: KeptRows, X: np.ndarray) -> Edges:
+    """Return the edges of the graph of the features that are left, each once."""
+    del context
+    n = rows.numbers.size
+    if n <= p.n_neighbors:
+        msg = f"n_neighbors is {p.n_neighbors}, and {n} rows count: at most {n - 1} neighbors exist."
+        raise InputError(msg)
+    base = prepare_rows(X, p.metric)
+    indices, lengths = exact_neighbors(base, np.arange(n), base, 0, p.n_neighbors)
+    source, target = np.repeat(np.arange(n), p.n_neighbors), indices.ravel()
+    low, high = np.minimum(source, target), np.maximum(source, target)
+    keys, first = np.unique(low * n + high, return_index=True)
+    length, t = lengths.ravel()[first], 1.0
+    if p.weights == "heat":
+        squares = length**2
+        t = float(np.median(squares) if p.t == "median" else squares.mean()) if isinstance(p.t, str) else p.t
+    weight = edge_weights(length, p.weights, t if t > 0 else 1.0)
+    source, target = keys // n, keys % n
+    return source, target, weight * (rows.weights[source] * rows.weights[target])
+
+
+def _kept_edges(context: Context, p: SVMParameters, rows: KeptRows, X: np.ndarray) -> Edges:
+    """Return the edges of the graph that was found once, between rows that count."""
+    del X
+    weighting = p.weighting
+    place = np.full(context.tiles.shape.n_samples, -1, dtype=np.int64)
+    place[rows.numbers] = np.arange(rows.numbers.size)
+    parts: list[Edges] = []
+    for source, target, weights in weighted_blocks(context, weighting.graph, weighting.n_neighbors, [weighting]):
+        a, b = place[source], place[target]
+        inside = (a >= 0) & (b >= 0)
+        parts.append((a[inside], b[inside], weights[0][inside]))
+    source, target, weight = (np.concatenate([part[i] for part in parts]) for i in range(3))
+    return source, target, weight
+
+
+def judge_candidates(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Write the criterion of some candidates of one problem."""
+    methods = methods_from(parameters["methods"])
+    units = judging_units(methods, len(context.classes()), context.tiles.shape.n_features)
+    number, index = divmod(unit, len(units))
+    place, problem, block = units[index]
+    method = methods[place]
+    p = svm_parameters(method)
+    state = load_state(context, LOOP, number, method)
+    if state.finished:
+        return
+    n_left, n_blocks = state.left.size, candidate_blocks(p, state.gone.size)
+    columns = slice(block * n_left // n_blocks, (block + 1) * n_left // n_blocks)
+    own = problems(kept_rows(context, LOOP, rows_key(method, "exact")).codes)
+    name = layout.SVM_CRITERIA.format(LOOP, number, index)
+    if problem >= len(own) or columns.start == columns.stop:  # of a class without rows, or near the end
+        context.store.write_arrays(name, {"values": np.empty(0)})
+        return
+    with one_thread():
+        held: _Round = context.holdings.get(
+            ("round", method.label),
+            int(parameters["held_bytes"]),
+            lambda _: int(parameters["round_bytes"][place]),
+            lambda: _Round(context, method),
+        )
+        kernel, machine, y, cost = held.at(state, own[problem])
+        values = score_candidates(kernel, machine, y, cost, p.rule, columns)
+    facts = {
+        "n_support": int(np.count_nonzero(machine.beta)),
+        "bound_share": machine.bound_share,
+        "gap": machine.gap,
+        "is_exact_sphere": is_exact_sphere(y.size),
+    }
+    context.store.write_arrays(name, {"values": values}, facts)
+
+
+def drop_features(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Add up the criteria of a method's problems, let features go, and write its state."""
+    methods = methods_from(parameters["methods"])
+    number, place = divmod(unit, len(methods))
+    method = methods[place]
+    state = load_state(context, LOOP, number, method)
+    if not state.finished:
+        units = judging_units(methods, len(context.classes()), state.gone.size)
+        by_problem: dict[int, list[np.ndarray]] = {}
+        facts: list[dict[str, Any]] = []
+        for index, (of, problem, _) in enumerate(units):
+            if of != place:
+                continue
+            arrays, found = context.store.read_arrays(layout.SVM_CRITERIA.format(LOOP, number, index))
+            if not arrays["values"].size:
+                continue
+            if problem not in by_problem:
+                facts.append(found)
+            by_problem.setdefault(problem, []).append(arrays["values"])
+        values = np.sum([np.concatenate(parts) for parts in by_problem.values()], axis=0)
+        state.drop(values, svm_parameters(method), _joined(facts, svm_parameters(method)))
+    return save_state(context, LOOP, number, method, state)
+
+
+def _joined(facts: list[dict[str, Any]], p: SVMParameters) -> dict[str, Any]:
+    """Return what the problems of a round say together."""
+    found = {
+        "n_support": max(fact["n_support"] for fact in facts),
+        "bound_share": min(fact["bound_share"] for fact in facts),
+        "gap": max(fact["gap"] for fact in facts),
+    }
+    if p.criterion == "rmb":
+        found["radius"] = "exact" if facts[0]["is_exact_sphere"] else "variance"
+    return found
+
+
+def fewer_rows(parameters: Mapping[str, Any]) -> str:
+    """Return what lets machines take less memory, as a sentence to add."""
+    own = [method["parameters"] for method in parameters["methods"]]
+    if any(p["criterion"] == "rfe" and not p["retrain"] for p in own):
+        return " SVMRFE with large_n 'landmarks' takes as much memory for any number of rows."
+    return " SVMRFE takes the square of the labelled rows, with laplacian of all that count: let fewer of them count."
+
+
+LIBSVM_BYTES = 500 * MiB
+"""LIBSVM's cache of kernel rows, at most; it is never larger than the kernel."""
+
+
+def copies_cost(n_rows: int, n_features: int) -> Cost:
+    """List the copies of rows that a round of one method goes by: of those that all methods of a group share, each has
+    its own.
+    """
+    return (
+        Array("rows of a round, in all features that vary", (n_rows, n_features)),
+        Array("rows of a round, in the features that are left", (n_rows, n_features)),
+    )
+
+
+def round_cost(p: SVMParameters, n_rows: int, n_features: int) -> Cost:
+    """List what a process keeps of a round: rows, squared distances and the kernel, and under a graph the deformed one
+    and what pulls it.
+    """
+    square = (n_rows, n_rows)
+    graph = (Array("deformed kernel", square), Array("pull of the graph", square)) if p.laplacian else ()
+    return (*copies_cost(n_rows, n_features), Array("squared distances", square), Array("kernel", square), *graph)
+
+
+def judging_cost(p: SVMParameters, n_rows: int, n_features: int) -> Cost:
+    """List what a process takes for the round of one method, beside rows that are kept, with room to read them: of the
+    rows of support vectors and the products with them, one lies there.
+    """
+    radius, square = min(RADIUS_ROWS, n_rows), (n_rows, n_rows)
+    cached = min(n_rows, LIBSVM_BYTES // (HALF_WORD * max(n_rows, 1)))
+    changing = Array("kernel without a candidate, its change and a product, or a system and its factor", (3, *square))
+    graph = (Array("system of the graph and its factor", (2, *square)),) if p.laplacian else ()
+    sphere = (Array("kernel of the smallest sphere", (radius, radius)),) if p.criterion == "rmb" else ()
+    return (
+        *round_cost(p, n_rows, n_features),
+        changing,
+        *graph,
+        *sphere,
+        Array("rows of the kernel that LIBSVM holds", (cached, n_rows), "float32"),
+        Array("rows of support vectors, or products with them", (n_rows, n_features)),
+    )
+
+
+def training_cost(p: SVMParameters, n_rows: int, n_features: int) -> Cost:
+    """List what a process takes beyond itself where it judges for one method alone."""
+    return (*kept_cost(n_rows, n_features, 2), *judging_cost(p, n_rows, n_features))
+
+
+def judge_cost(methods: Sequence[Method], n_rows: Sequence[int], n_features: int, held: int, process: Cost) -> Cost:
+    """List what a unit holds that judges candidates.
+
+    Parameters
+    ----------
+    methods, n_rows
+        Methods of the loop, and how many rows each of them keeps.
+    n_features
+        Of each row.
+    held
+        Bytes of the rounds that the process holds beside the one that is judged.
+    process
+        What the process takes.
+    """
+    rounds = zip(methods, n_rows, strict=True)
+    return (
+        *process,
+        *groups_cost(methods, "exact", n_rows, n_features, 2),
+        *fullest(*(judging_cost(svm_parameters(method), rows, n_features) for method, rows in rounds)),
+        Objects("rounds that are held", 1, held),
+    )
+
+
+def drop_cost(
+    methods: Sequence[Method], n_rows: Sequence[int], n_features: int, n_units: int, held: int, process: Cost
+) -> Cost:
+    """List what a unit holds that lets features go, in a process that has judged in `n_units` and holds rounds: `held`
+    bytes, beside the copies of rows that the round of one method goes by, of which one lies where rows were read.
+    """
+    return (
+        *process,
+        *groups_cost(methods, "exact", n_rows, n_features, 2),
+        Array("rows of a round, in the features that are left", (max(n_rows), n_features)),
+        Objects("rounds that are held", 1, held),
+        *state_cost(n_features),
+        Array("criteria of all units", (n_units, n_features)),
+    )
+
+
+SVM_JUDGE_STAGE = StageKind("svm-judge", __name__, judge_candidates, judge_cost, reads_weights=True, advice=fewer_rows)
+SVM_DROP_STAGE = StageKind("svm-drop", __name__, drop_features, drop_cost)

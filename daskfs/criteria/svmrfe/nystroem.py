@@ -1,0 +1,212 @@
+"""The landmark route of SVMRFE: one pass over the rows in each round, whatever their number.
+
+A unit adds up, over its part of the rows, what every method needs of them (kernels/nystrom.py), stretch by stretch; the
+solution of a round adds up the stretches in order, judges the features by the landmarks and lets the least go. Methods
+share passes, and a process holds rows from round to round as far as its memory goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskfs.criteria.registry import Method
+from daskfs.criteria.row_partitions import Parts, block_rows, center_and_scale, cut_parts, read_blocks, reading_cost
+from daskfs.criteria.slab import methods_from
+from daskfs.criteria.svmrfe.criterion import SVMParameters
+from daskfs.criteria.svmrfe.elimination import (
+    Elimination,
+    groups_cost,
+    kept_rows,
+    label_cost,
+    load_state,
+    rows_key,
+    save_state,
+    svm_parameters,
+    targets_of,
+)
+from daskfs.kernels.scaling import Scaling, without_zscore
+from daskfs.kernels.svm.elimination import exact_changes, first_order_changes
+from daskfs.kernels.svm.nystroem import LandmarkKernel, landmark_sums, solve_landmarks
+from daskfs.kernels.threads import one_thread
+from daskfs.stages.cost import WORD, Array, Cost, Objects, fullest
+from daskfs.stages.kind import StageKind
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.tiles import Shape
+
+STRETCHES = (16, 128)
+STRETCH_VALUES = 2**22
+"""Values of a stretch where there are many: to start a unit takes as long as some tens of thousands of narrow rows."""
+
+
+def landmark_parts(shape: Shape) -> Parts:
+    """Return which rows the units of a pass take."""
+    rows = max(1, min(2**16, STRETCH_VALUES // shape.n_features))
+    least, most = STRETCHES
+    return cut_parts(shape, min(most, max(least, shape.n_samples // rows)))
+
+
+def n_anchors(parameters: SVMParameters, n_landmarks: int) -> int:
+    """Return how many landmarks each row hangs on; 0 for no graph."""
+    return min(parameters.n_neighbors, n_landmarks) if parameters.laplacian else 0
+
+
+def problem_classes(n_classes: int) -> list[int]:
+    """Return the classes that are told from all others; where one has no rows, its coefficients are 0."""
+    return [1] if n_classes == 2 else list(range(n_classes))
+
+
+def _landmark_kernel(context: Context, loop: str, method: Method, state: Elimination) -> LandmarkKernel:
+    p, left = svm_parameters(method), state.left
+    mean, scale = center_and_scale(context, method, p.score_scaling)
+    Z = np.ascontiguousarray(kept_rows(context, loop, rows_key(method, "landmarks")).values[:, left])
+    return LandmarkKernel(Z, left, mean[left], scale[left], p.width(left.size, state.n_features))
+
+
+def sum_landmarks(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Write the sums of one part of the rows that each method takes in this round."""
+    methods, parts = methods_from(parameters["methods"]), landmark_parts(context.tiles.shape)
+    loop, (number, part) = parameters["loop"], divmod(unit, parts.n_parts)
+    states = {m: load_state(context, loop, number, m) for m in methods}
+    running = {m: _landmark_kernel(context, loop, m, state) for m, state in states.items() if not state.finished}
+    if not running:
+        return
+    scaling = svm_parameters(methods[0]).score_scaling
+    blocks = context.holdings.series(
+        ("rows", part),
+        int(parameters["held_bytes"]),
+        lambda block: block.nbytes,
+        lambda: read_blocks(context, parts, part, scaling, "all" if parameters["all_rows"] else "labelled"),
+    )
+    classes, stretches = problem_classes(len(context.classes())), parts.stretches(part)
+    totals: dict[Method, dict[str, np.ndarray]] = {}
+    with one_thread():
+        for block in blocks:
+            # bits of products depend on the rows beside: unlabelled ones are not there for whom they do not count
+            labelled = block.only(block.codes >= 0)
+            for method, kernel in running.items():
+                p = svm_parameters(method)
+                rows = block if p.laplacian else labelled
+                if not rows.codes.size:
+                    continue
+                known = rows.codes >= 0
+                targets = np.stack([known * targets_of(rows.codes, own) for own in classes], axis=1)
+                found = landmark_sums(kernel(rows.values), targets, rows.weights, n_anchors(p, len(kernel.Z)))
+                total = totals.setdefault(method, {k: np.zeros((len(stretches), *v.shape)) for k, v in found.items()})
+                for name, values in found.items():
+                    total[name][block.stretch - stretches.start] += values
+    for method in running:
+        name = layout.SVM_SUMS.format(loop, number, part, method.label)
+        context.store.write_arrays(name, totals.get(method, {}))
+
+
+def solve_round(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Take the sums of a round, judge the features of one method, let some go, and write its state."""
+    methods = methods_from(parameters["methods"])
+    loop, (number, place) = parameters["loop"], divmod(unit, len(methods))
+    method = methods[place]
+    p, state = svm_parameters(method), load_state(context, loop, number, method)
+    if not state.finished:
+        with one_thread():
+            values = _judged(context, loop, method, state)
+        state.drop(values, p, {})
+    return save_state(context, loop, number, method, state)
+
+
+def _judged(context: Context, loop: str, method: Method, state: Elimination) -> np.ndarray:
+    """Return the criteria of the features that are left, summed over the problems."""
+    p, kernel = svm_parameters(method), _landmark_kernel(context, loop, method, state)
+    K, sums = kernel.between_landmarks(), _summed(context, loop, method, len(state.rounds))
+    machines = solve_landmarks(K, sums, p.ridge, p.gamma_intrinsic, n_anchors(p, len(K)))
+    is_linear, squares = p.rule.is_linear(state.left.size), kernel.squares()
+    values = np.zeros(state.left.size)
+    for a in machines.coefficients.T:
+        if is_linear:
+            changes = first_order_changes(K, kernel.Z, kernel.gamma, a)
+        else:
+            changes = exact_changes(K, kernel.Z, kernel.gamma, a, squares)
+        values += machines.scale * np.abs(changes)
+    return values
+
+
+def _summed(context: Context, loop: str, method: Method, number: int) -> Mapping[str, np.ndarray]:
+    """Add up the sums of all stretches, in order."""
+    total: dict[str, np.ndarray] = {}
+    for part in range(landmark_parts(context.tiles.shape).n_parts):
+        found, _ = context.store.read_arrays(layout.SVM_SUMS.format(loop, number, part, method.label))
+        for name, stretches in found.items():
+            for values in stretches:
+                total[name] = total[name] + values if name in total else values.copy()
+    return total
+
+
+def sums_cost(p: SVMParameters, n_landmarks: int, n_columns: int, copies: int = 1) -> Cost:
+    """List the sums of one stretch, as :func:`daskfs.kernels.svm.nystroem.landmark_sums` makes them, or of several."""
+    grams = 3 if p.laplacian else 1
+    return (
+        Array("products of kernel values", (copies, grams, n_landmarks, n_landmarks)),
+        Array("products of kernel values and targets", (copies, n_landmarks, n_columns)),
+        Array("sums of kernel values and of anchors", (copies, 2, n_landmarks)),
+        Array("sums of targets and of rows", (copies, n_columns + 2)),
+    )
+
+
+def all_sums_cost(methods: Sequence[Method], n_landmarks: Sequence[int], n_columns: int, copies: int = 1) -> Cost:
+    """List the sums of all methods, of one stretch or of several."""
+    of_methods = zip(methods, n_landmarks, strict=True)
+    return tuple(held for o, m in of_methods for held in sums_cost(svm_parameters(o), m, n_columns, copies))
+
+
+def held_rows_cost(shape: Shape, scaling: Scaling | None) -> Cost:
+    """List all rows as a process holds them from round to round: as stored, or rescaled as float64."""
+    copies = 1 if without_zscore(scaling) is None else max(1, WORD // shape.itemsize)
+    return (
+        Objects("rows that are held", copies, shape.x_bytes),
+        Array("codes and weights of rows that are held", (2, shape.n_samples)),
+        Array("where sparse rows that are held begin", (shape.n_samples,), "int32"),
+    )
+
+
+def landmark_cost(
+    shape: Shape, methods: Sequence[Method], n_landmarks: Sequence[int], n_columns: int, held: int, process: Cost
+) -> Cost:
+    """List what a unit holds that sums over rows or that solves a round, whichever is more: the same process does both,
+    in turn.
+
+    Parameters
+    ----------
+    shape
+        Of X.
+    methods, n_landmarks
+        Methods of the loop, and how many landmarks each of them has.
+    n_columns
+        Number of classes.
+    held
+        Bytes of the rows that the process holds from round to round.
+    process
+        What the process takes.
+    """
+    d, most, parts, height = shape.n_features, max(n_landmarks), landmark_parts(shape), block_rows(shape)
+    passing = (
+        *reading_cost(shape, parts.per_part * parts.height),
+        *label_cost(parts),
+        *all_sums_cost(methods, n_landmarks, n_columns, parts.per_part + 2),
+        Array("rows of a block, in the features that are left, with a label, centered and scaled", (3, height, d)),
+        Array("kernel values of a block, rounded, in order, weighted and on anchors", (6, height, most)),
+        Array("targets of a block, and times weights", (2, height, n_columns)),
+        Array("landmarks in the features that are left, and factors of exponents", (2, sum(n_landmarks), d)),
+    )
+    solving = (
+        *all_sums_cost(methods, n_landmarks, n_columns, 3),
+        Array("kernels between landmarks, systems and their factors", (8, most, most)),
+        Array("landmarks in the features that are left, factors of exponents, and products", (4, most, d)),
+    )
+    kept = groups_cost(methods, "landmarks", n_landmarks, d, 2)
+    return (*process, *kept, *fullest(passing, solving), Objects("rows that are held", 1, held))
+
+
+SVM_SUMS_STAGE = StageKind("svm-sums", __name__, sum_landmarks, landmark_cost, reads_weights=True)
+SVM_SOLVE_STAGE = StageKind("svm-solve", __name__, solve_round, landmark_cost)

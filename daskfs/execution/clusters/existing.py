@@ -1,0 +1,93 @@
+"""A cluster that exists already, by its address or by the file that its scheduler writes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+
+from distributed import Client
+from distributed.security import Security
+
+from daskfs.errors import ClusterError
+from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.clusters.certificates import configured
+from daskfs.execution.clusters.wait_for_workers import LOOK_SECONDS, wait_for_workers
+
+
+@contextmanager
+def serving(settings: ClusterSettings) -> Iterator[Client]:
+    """Yield a client of a scheduler that runs."""
+    if settings.scheduler_file and not Path(settings.scheduler_file).exists():
+        msg = f"cluster.scheduler_file {settings.scheduler_file} does not exist: is the scheduler running?"
+        raise ClusterError(msg)
+    where = settings.address or _written_address(Path(str(settings.scheduler_file)))
+    if settings.tls and not where.startswith("tls://"):
+        msg = f"cluster.tls is on, and the scheduler at {where} has no TLS: start it with --protocol tls."
+        raise ClusterError(msg)
+    security = configured(where)
+    problem, client = "", None
+    try:
+        _greet(where, security, settings.wait_seconds)
+        client = Client(where, timeout=settings.wait_seconds, security=security)
+    except (OSError, ValueError) as error:
+        problem = str(error) or "somebody listens there and says nothing"
+    if client is None:
+        # The client that failed closes when it is collected. Were that to happen while the next one starts, both would
+        # wait for the same lock; so it happens now, when no traceback holds it any more.
+        gc.collect()
+        msg = f"cannot reach the Dask scheduler at {where} within {settings.wait_seconds:g} s: {problem}."
+        raise ClusterError(msg)
+    named = f"--scheduler-file {settings.scheduler_file}" if settings.scheduler_file else where
+
+    def told() -> str:
+        return (
+            f"the scheduler at {where} had no worker within {settings.wait_seconds:g} s: start some (dask worker "
+            f"{named}), or raise cluster.wait_seconds."
+        )
+
+    with client:
+        wait_for_workers(client, settings, told)
+        yield client
+
+
+def _greet(address: str, security: Security | None, patience: float) -> None:
+    """Raise ``TimeoutError`` where somebody listens and says nothing: a client would wait for him without end."""
+    from distributed.comm.core import connect
+
+    arguments = security.get_connection_args("client") if security is not None else {}
+
+    async def greet() -> None:
+        async with asyncio.timeout(patience):
+            found = await connect(address, timeout=patience, **arguments)
+        found.abort()
+
+    outcome: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(asyncio.run(greet()))
+        except (OSError, ValueError) as error:
+            outcome.set_exception(error)
+
+    # apart, as a notebook has a loop of its own here; and not in a pool, whose end a signal would have to wait for
+    threading.Thread(target=run, name="daskfs-greet", daemon=True).start()
+    outcome.result(timeout=patience + LOOK_SECONDS)
+
+
+def _written_address(path: Path) -> str:
+    """Return the address in a scheduler file."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        msg = f"cluster.scheduler_file {path} is not what a Dask scheduler writes: {error}"
+        raise ClusterError(msg) from error
+    if not isinstance(content, dict) or not isinstance(content.get("address"), str):
+        msg = f"cluster.scheduler_file {path} is not what a Dask scheduler writes: it has no address."
+        raise ClusterError(msg)
+    return str(content["address"])

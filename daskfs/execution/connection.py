@@ -1,0 +1,124 @@
+"""Where units run: a local cluster started for the run, one that exists, jobs of SLURM, pods of Kubernetes, or this
+process.
+
+Each kind of cluster is a module of :mod:`daskfs.execution.clusters`, which is imported when a job asks for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Self
+
+from daskfs.errors import ClusterError
+from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.signals import undisturbed_end
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+def prepare(settings: ClusterSettings) -> None:
+    """Begin to start a local cluster, beside what the driver does before it needs one."""
+    if settings.is_local:
+        import dask
+
+        from daskfs.execution.clusters import local
+
+        with dask.config.set(settings.told_to_dask):
+            local.prepare()
+
+
+@contextmanager
+def connected(settings: ClusterSettings) -> Iterator[Client | None]:
+    """Yield a client with at least one worker; None means that units run in this process.
+
+    Raises
+    ------
+    ClusterError
+        When the scheduler cannot be reached, what starts workers is not there or refuses to, or no worker comes within
+        ``wait_seconds``.
+    """
+    if settings.workers == 0 and not settings.is_joined:
+        yield None
+        return
+    import dask
+    import distributed  # noqa: F401 - its defaults would go with the settings of this block, were it imported inside
+
+    serving = _serving(settings)
+    # naming the scheduler here makes the end of this block take back what a client that fails to connect leaves set
+    with (
+        undisturbed_end() as ending,
+        _quiet(),
+        dask.config.set({**settings.told_to_dask, "scheduler": dask.config.get("scheduler", None)}),
+        serving(settings) as client,
+        ending,
+    ):
+        yield client
+
+
+def _serving(settings: ClusterSettings) -> Callable[[ClusterSettings], AbstractContextManager[Client]]:
+    """Return what starts, or joins, the kind of cluster that a job asks for."""
+    if settings.is_joined:
+        kind = "joined"
+    elif settings.slurm is not None:
+        kind = "slurm"
+    else:
+        kind = "local" if settings.is_local else "kubernetes"
+    package = {"slurm": "dask_jobqueue", "kubernetes": "dask_kubernetes"}.get(kind)
+    if package is not None and find_spec(package) is None:
+        msg = f"cluster.{kind} needs the package {package.replace('_', '-')}: pip install 'daskfs[{kind}]'."
+        raise ClusterError(msg)
+    interrupt = signal.getsignal(signal.SIGINT)
+    try:
+        module = import_module(f"daskfs.execution.clusters.{kind}")
+    finally:
+        # dask-jobqueue takes Ctrl-C for itself when it is imported
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, interrupt)
+    serving: Callable[[ClusterSettings], AbstractContextManager[Client]] = module.serving
+    return serving
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave it to the driver to say what is wrong: Dask's loggers would print a traceback for every connection that
+    ends.
+    """
+    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client", "tornado.application")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+class SharedCluster:
+    """One cluster for several runs: started, or joined, when the first of them asks for it; it ends with the block."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._clients: list[tuple[ClusterSettings, Client | None]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._stack.close()
+
+    @contextmanager
+    def connected(self, settings: ClusterSettings) -> Iterator[Client | None]:
+        """Yield the client, as :func:`connected` does."""
+        known = [client for asked, client in self._clients if asked == settings]
+        if not known:
+            known = [self._stack.enter_context(connected(settings))]
+            self._clients.append((settings, known[0]))
+        yield known[0]

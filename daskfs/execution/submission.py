@@ -1,0 +1,334 @@
+"""Running the units of a stage that are not done: in bounded waves on a cluster, or one after the other here."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from daskfs.errors import ClusterError, DaskfsError, PassingError, UnitError
+from daskfs.execution.in_flight import PER_THREAD, Flight
+from daskfs.execution.pool import Pool, lost_scheduler
+from daskfs.execution.retries import Retries
+from daskfs.execution.signals import check_stopped
+from daskfs.stages.requirements import cannot_serve
+from daskfs.stages.stage import Stage
+from daskfs.stages.units import MEASURED, failed, is_within_unit, run_unit
+from daskfs.store.context import Context
+from daskfs.store.seals import ROUND
+
+Report = Callable[[Stage, int, dict[str, Any]], None]
+"""Called in the driver for every unit that finishes: stage, unit, facts."""
+
+
+def ignore_unit(stage: Stage, unit: int, facts: dict[str, Any]) -> None:
+    """Report nothing."""
+    del stage, unit, facts
+
+
+def pending_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> list[int]:
+    """Return the units without a record that verifies, of a loop those of the round that it has come to; none where
+    what they wrote has served, to judge by the stages of the plan: all that lie between and whose own results are there
+    to stay are done.
+    """
+    names = [s.name for s in stages]
+    if stage.needed_until in names:
+        between = stages[names.index(stage.name) + 1 : names.index(stage.needed_until) + 1]
+        # what one of these wrote may have served in turn
+        others = [s for s in between if s.needed_until != stage.needed_until]
+        if not any(pending_units(context, s, stages) for s in others):
+            return []
+    if not stage.loop:
+        return _unrecorded(context, stage, 0, stages)
+    number, is_finished = reached_round(context, stage.loop, stages)
+    return [] if is_finished else _unrecorded(context, stage, number, stages)
+
+
+def _unrecorded(context: Context, stage: Stage, number: int, stages: Sequence[Stage]) -> list[int]:
+    units = range(number * stage.n_units, (number + 1) * stage.n_units)
+    inputs = inputs_of(context, stage, number, stages)
+    return context.store.ledger.not_done(stage.name, units, stage.fingerprint, inputs)
+
+
+def inputs_of(context: Context, stage: Stage | None, number: int, stages: Sequence[Stage]) -> str | None:
+    """Return the digest of everything that was made before a round of a stage, or for None in all: it names the inputs
+    of its units. None while some of that is not recorded, and in memory.
+    """
+    ledger = context.store.ledger
+    if context.store.root is None:
+        return None
+    inputs, position = context.tiles_seal(), 0
+    for loop, group in itertools.groupby(stages, lambda one: one.loop):
+        some = list(group)
+        n_rounds = -(-ledger.n_recorded(some[-1].name) // some[-1].n_units) if loop else 1
+        is_last = stage is not None and stage.name in [one.name for one in some]
+        if n_rounds == 0 and not is_last:
+            return None
+        for i, one in itertools.product(range(number + 1 if is_last else n_rounds), some):
+            if stage is not None and (one.name, i) == (stage.name, number):
+                return inputs
+            label = f"{one.name}{ROUND}{i}" if loop else one.name
+            units = range(i * one.n_units, (i + 1) * one.n_units)
+            sealed = ledger.seal(position, inputs, label, units, one.fingerprint)
+            if sealed is None:
+                return None
+            inputs, position = sealed.after, position + 1
+    return inputs
+
+
+def reached_round(context: Context, loop: str, stages: Sequence[Stage]) -> tuple[int, bool]:
+    """Return the round that the stages of a loop have come to, and whether the one before it was the last."""
+    closing = next(stage for stage in reversed(stages) if stage.loop == loop)
+    number, _ = ended_rounds(context, loop, stages)
+    while number > 0 and _unrecorded(context, closing, number - 1, stages):  # what a damaged round wrote is made again
+        number -= 1
+    return number, number > 0 and _is_finished(context, closing, number - 1)
+
+
+def ended_rounds(context: Context, loop: str, stages: Sequence[Stage]) -> tuple[int, bool]:
+    """Return how many rounds of a loop are recorded, and whether the last of them was the last."""
+    closing = next(stage for stage in reversed(stages) if stage.loop == loop)
+    number = context.store.ledger.n_recorded(closing.name) // closing.n_units
+    return number, number > 0 and _is_finished(context, closing, number - 1)
+
+
+def rounds_done(context: Context, stage: Stage, stages: Sequence[Stage]) -> tuple[int, bool]:
+    """Return how many rounds of the loop of a stage are done, and whether these are all, as they are where what they
+    wrote has served.
+    """
+    loop = [s for s in stages if s.loop == stage.loop]
+    if any(pending_units(context, s, stages) for s in loop):
+        return reached_round(context, stage.loop, stages)
+    n_rounds, _ = ended_rounds(context, stage.loop, stages)
+    return n_rounds, n_rounds > 0
+
+
+def recorded_units(context: Context, stage: Stage) -> range:
+    """Return the units of a stage that may have a record: of a loop those of all rounds, however far they came."""
+    n_recorded = context.store.ledger.n_recorded(stage.name) if stage.loop else 0
+    return range(max(stage.n_units, n_recorded))
+
+
+def _is_finished(context: Context, closing: Stage, number: int) -> bool:
+    units = range(number * closing.n_units, (number + 1) * closing.n_units)
+    records = context.store.ledger.records(closing.name, units)
+    return all((record or {}).get("facts", {}).get("finished", False) for record in records)
+
+
+def run_stages(
+    context: Context,
+    stages: Sequence[Stage],
+    pool: Pool,
+    identity: str,
+    report: Report,
+    begin: Callable[[Stage, int], None] | None = None,
+) -> None:
+    """Run what is left of some stages, in order, loops until they have finished, and clear what has served.
+
+    Parameters
+    ----------
+    context, pool, identity, report
+        As :func:`run_stage` takes them.
+    stages
+        The stages, with their fingerprints.
+    begin
+        Told of every stage that has something left, with the number of its units; of a loop, once.
+    """
+    for loop, group in itertools.groupby(stages, lambda stage: stage.loop):
+        some = list(group)
+        if loop:
+            _run_loop(context, some, stages, pool, identity, report, begin)
+            continue
+        for stage in some:
+            if units := pending_units(context, stage, stages):
+                if begin is not None:
+                    begin(stage, len(units))
+                run_stage(context, stage, units, pool, identity, report, inputs_of(context, stage, 0, stages))
+            if stage.clears:
+                context.store.delete(stage.clears)
+    inputs_of(context, None, 0, stages)
+    context.enter(None)
+
+
+def _run_loop(
+    context: Context,
+    loop: Sequence[Stage],
+    stages: Sequence[Stage],
+    pool: Pool,
+    identity: str,
+    report: Report,
+    begin: Callable[[Stage, int], None] | None,
+) -> None:
+    if not any(pending_units(context, stage, stages) for stage in loop):
+        return
+    if begin is not None:
+        begin(loop[0], loop[0].n_units)
+    number, is_finished = reached_round(context, loop[0].loop, stages)
+    while not is_finished:
+        for stage in loop:
+            units = _unrecorded(context, stage, number, stages)
+            run_stage(context, stage, units, pool, identity, report, inputs_of(context, stage, number, stages))
+        for stage in loop:
+            if stage.clears:
+                context.store.delete(stage.clears.replace("{round}", str(number)).replace("{before}", str(number - 2)))
+        is_finished = _is_finished(context, loop[-1], number)
+        number += 1
+
+
+def run_stage(
+    context: Context,
+    stage: Stage,
+    units: Iterable[int],
+    pool: Pool,
+    identity: str,
+    report: Report,
+    inputs: str | None = None,
+) -> None:
+    """Run some units of a stage, of a loop those of one round.
+
+    Parameters
+    ----------
+    context
+        Run store; on disk when there is a client.
+    stage
+        The stage, with its fingerprint.
+    units
+        Unit numbers.
+    pool
+        What the units run on.
+    identity
+        Identity of the plan, so that workers do not use one they remember.
+    report
+        Told of every finished unit.
+    inputs
+        As :func:`inputs_of` returns them.
+
+    Raises
+    ------
+    DaskfsError
+        As a unit raised it; :class:`UnitError` for one whose worker died each time, or that left no record, and, when
+        all others are done, for those whose failures were taken to pass and did not;
+        :class:`ClusterError` when the scheduler or all workers are gone.
+    """
+    check_stopped()
+    ledger, units = context.store.ledger, list(units)
+    if units:  # they may come to other bytes than before
+        ledger.unseal(f"{stage.name}{ROUND}{units[0] // stage.n_units}" if stage.loop else stage.name)
+
+    def recorded(stage: Stage, unit: int, facts: dict[str, Any]) -> None:
+        ledger.put_together(stage.name)
+        report(stage, unit, facts)
+
+    if pool.client is None:
+        _run_here(context, stage, units, pool, recorded, inputs)
+    else:
+        _run_on_cluster(context, stage, units, pool, identity, recorded, inputs)
+    ledger.close(stage.name)
+
+
+def _run_here(
+    context: Context, stage: Stage, units: Iterable[int], pool: Pool, report: Report, inputs: str | None
+) -> None:
+    retries, remaining = Retries(), iter(units)
+    while True:
+        now = time.monotonic()
+        wave = [*retries.take_due(now), *itertools.islice(remaining, PER_THREAD * pool.threads)]
+        for unit, found in _tried(context, stage, wave, pool.threads, inputs):
+            if isinstance(found, PassingError):
+                pool.tell(retries.set_aside(unit, found, time.monotonic()))
+            elif isinstance(found, DaskfsError):
+                raise found
+            else:
+                report(stage, unit, found)
+        if not wave:
+            if (due := retries.next_due) is None:
+                break
+            threading.Event().wait(due - now)
+            check_stopped()
+    retries.check()
+
+
+Tried = dict[str, Any] | DaskfsError
+"""The facts of a unit, or why it has none."""
+
+
+def _tried(
+    context: Context, stage: Stage, units: Sequence[int], threads: int, inputs: str | None
+) -> Iterable[tuple[int, Tried]]:
+    """Yield what becomes of some units, of several threads those first that are done."""
+    if threads == 1:
+        return ((unit, _try(context, stage, unit, inputs)) for unit in units)
+    from dask.base import compute
+    from dask.delayed import delayed
+
+    tasks = [delayed(_try, pure=False)(context, stage, unit, inputs) for unit in units]
+    found = zip(units, compute(*tasks, scheduler="threads", num_workers=threads), strict=True)
+    return sorted(found, key=lambda pair: isinstance(pair[1], DaskfsError))
+
+
+def _try(context: Context, stage: Stage, unit: int, inputs: str | None) -> Tried:
+    """Run a unit; one within another unit leaves it to that one to be tried again."""
+    try:
+        return run_unit(context, stage, unit, inputs)
+    except DaskfsError as error:
+        if is_within_unit():
+            raise
+        return error
+
+
+def _run_on_cluster(
+    context: Context,
+    stage: Stage,
+    units: Iterable[int],
+    pool: Pool,
+    identity: str,
+    report: Report,
+    inputs: str | None,
+) -> None:
+    from distributed import CancelledError, KilledWorker
+    from distributed.scheduler import NoValidWorkerError
+
+    flight = Flight(context, stage, units, pool, identity, inputs)
+    try:
+        flight.fill()
+        while flight.is_under_way:
+            unit, future, record = flight.next_ended()
+            try:
+                # what a unit did is in its record: a result that was lost with its worker is not waited for
+                if future.status in ("error", "cancelled"):
+                    future.result()
+                elif record is None:
+                    raise UnitError(_left_nothing(context, stage, unit))
+            except KilledWorker as error:
+                flight.resubmit(unit, error.allowed_failures + 1)
+            except NoValidWorkerError as error:
+                msg = f"no worker is left for unit {unit} of stage {stage.name}: {error}"
+                raise ClusterError(msg) from error
+            except (
+                ImportError,
+                AttributeError,
+                TypeError,
+            ) as error:  # of what runs a unit; a unit's own is a UnitError
+                raise ClusterError(cannot_serve(error)) from error
+            except CancelledError as error:
+                msg = f"the cluster dropped unit {unit} of stage {stage.name}: {lost_scheduler(error)}"
+                raise ClusterError(msg) from error
+            except PassingError as error:
+                flight.set_aside(unit, error)
+            except OSError as error:  # before the unit itself began
+                flight.set_aside(unit, PassingError(failed(stage, unit, error)))
+            except DaskfsError as error:
+                flight.stop(error)
+            else:
+                assert record is not None
+                flight.pace.add(float(record.get("seconds", 0.0)))
+                report(stage, unit, {name: record[name] for name in MEASURED if name in record})
+        flight.check()
+    finally:
+        flight.release()
+
+
+def _left_nothing(context: Context, stage: Stage, unit: int) -> str:
+    return f"unit {unit} of stage {stage.name} left no record in {context.store.url}: do the workers share it?"

@@ -1,0 +1,158 @@
+"""Exports as AnnData, a ``.h5ad`` file or a Zarr group: the table as ``var``, the facts as ``uns["daskfs"]``, and of
+reduced data also ``X`` and ``obs``.
+
+Elements are written by the package anndata; rows of X follow block after block.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskfs.errors import JobError
+from daskfs.export.arrays import CHUNK_VALUES, X, fill_names, fill_rows, text_array
+from daskfs.export.collect import KEY, Contents, reduced_table
+from daskfs.export.selected_data import Reduced
+from daskfs.kernels.blocks import is_sparse
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EXTRA = "anndata"
+EMPTY = ("layers", "obsm", "varm", "obsp", "varp")
+INDEX = "_index"
+H5AD = ".h5ad"
+ZARR = ".zarr"
+OBS = {"labels": "label", "weights": "weight", "groups": "group", "times": "time", "batch": "batch"}
+"""What the columns beside X are called in obs."""
+
+
+def need_anndata() -> None:
+    """Raise :class:`JobError` where the packages that write AnnData are missing."""
+    if find_spec("anndata") is None or find_spec("h5py") is None:
+        msg = f"AnnData is written by the packages anndata and h5py: pip install 'daskfs[{EXTRA}]'."
+        raise JobError(msg)
+
+
+def write_anndata(path: Path, contents: Contents, reduced: Reduced | None, *, as_zarr: bool) -> None:
+    """Write an AnnData file or group. Without reduced data it has no rows."""
+    with _created(path, as_zarr=as_zarr) as root:
+        from anndata.io import write_elem
+
+        root.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+        for name in EMPTY:
+            write_elem(root, name, {})
+        write_elem(root, "var", _frame(*reduced_table(contents, None if reduced is None else reduced.features)))
+        _write_obs(root, reduced, as_zarr=as_zarr)
+        write_elem(root, "uns", {KEY: storable(contents.facts)})
+        if reduced is not None:
+            _write_x(root, reduced, as_zarr=as_zarr)
+
+
+@contextmanager
+def _created(path: Path, *, as_zarr: bool) -> Iterator[Any]:
+    """Create the file or group that the elements are written into."""
+    if as_zarr:
+        import zarr
+
+        with quiet_zarr():
+            yield zarr.create_group(store=str(path), zarr_format=3)
+        return
+    import h5py
+
+    with h5py.File(path, "w") as root:
+        yield root
+
+
+@contextmanager
+def quiet_zarr() -> Iterator[None]:
+    """Within this, anndata does not ask how it is to keep chunks of Zarr v3."""
+    import anndata
+
+    with anndata.settings.override(auto_shard_zarr_v3=False):
+        yield
+
+
+def _frame(names: list[str], columns: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(dict(columns), index=pd.Index(names, dtype=object))
+
+
+def _write_obs(root: Any, reduced: Reduced | None, *, as_zarr: bool) -> None:
+    """Write labels and the columns beside X, one by one, and what the rows are called, some of these at a time: a
+    DataFrame would hold a piece of text for each row.
+    """
+    from anndata.io import write_elem
+
+    if reduced is None:
+        write_elem(root, "obs", _frame([], {}))
+        return
+    columns = _obs_columns(reduced)
+    group = root.create_group("obs")
+    group.attrs.update({"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": INDEX})
+    group.attrs["column-order"] = list(columns)
+    for name, values in columns.items():
+        write_elem(group, name, values)
+    names = text_array(group, INDEX, reduced.info.n_samples, as_zarr=as_zarr)
+    names.attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
+    fill_names(names, reduced)
+
+
+def _obs_columns(reduced: Reduced) -> dict[str, Any]:
+    import pandas as pd
+
+    columns: dict[str, Any] = dict(reduced.row_arrays())
+    labels = reduced.labels()
+    if labels is not None and labels.task == "classification":
+        columns["labels"] = pd.Categorical.from_codes(
+            labels.values, categories=pd.Index(list(labels.classes), dtype=object)
+        )
+    for name, values in columns.items():
+        if isinstance(values, np.ndarray) and values.dtype.kind in "UO":
+            columns[name] = pd.Categorical(values.astype(object))
+    return {OBS[name]: values for name, values in columns.items()}
+
+
+def _write_x(root: Any, reduced: Reduced, *, as_zarr: bool) -> None:
+    from anndata.io import sparse_dataset, write_elem
+
+    info = reduced.info
+    if not info.is_sparse:
+        shape = (info.n_samples, info.n_features)
+        chunks = (min(info.n_samples, max(1, CHUNK_VALUES // info.n_features)), info.n_features)
+        create = root.create_array if as_zarr else root.create_dataset
+        array = create(X, shape=shape, dtype=info.dtype, chunks=chunks)
+        array.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+        fill_rows(array, reduced)
+        return
+    for number, block in enumerate(reduced.blocks()):
+        assert is_sparse(block)
+        if number == 0:
+            # the first block decides the type of the indices of all
+            block.indices, block.indptr = block.indices.astype(np.int64), block.indptr.astype(np.int64)
+            write_elem(root, X, block)
+            parts = sparse_dataset(root[X])
+        else:
+            parts.append(block)
+
+
+def storable(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facts as ``uns`` holds them, in few elements, each a file of a Zarr group: numbers and text as they are,
+    methods one by one, and all else as JSON text.
+    """
+    methods = {label: _in_text(found) for label, found in facts["methods"].items()}
+    return {**_in_text({key: value for key, value in facts.items() if key != "methods"}), "methods": methods}
+
+
+def _in_text(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: value if isinstance(value, str | int | float) else json.dumps(value, sort_keys=True)
+        for key, value in facts.items()
+    }

@@ -1,0 +1,184 @@
+"""Adding rankings to an AnnData file of the user's: columns of ``var``, and ``uns["daskfs"]``; all else stays.
+
+HDF5 is not changed in place, where a process that ends early may leave a file that nobody can read: a copy beside the
+file is changed, and takes its place whole. In a Zarr group, columns count that ``var`` lists. Those of an earlier
+export are taken from the list, new ones are written elsewhere and moved to their places, and then listed: at every
+moment the group can be read.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError, JobError
+from daskfs.export.anndata_file import H5AD, quiet_zarr, storable
+from daskfs.export.atomic_publish import copied, published, put_tree, replace, synced
+from daskfs.export.collect import KEY, Contents, is_ours
+from daskfs.sources.checks import first_line
+from daskfs.storage import ObjectPath, Place, place, zarr_store
+
+ORDER = "column-order"
+UNREADABLE = (OSError, KeyError, ValueError, TypeError, RuntimeError)
+"""What HDF5, Zarr and anndata raise for files that make no sense."""
+
+
+def add_to_anndata(contents: Contents, file: str | Path) -> Place:
+    """Add the table and the facts of a run to an AnnData file or group, and return where that is.
+
+    Raises
+    ------
+    InputError
+        Where it is none, or its var names are not the names of the run's features, in their order.
+    JobError
+        For an HDF5 file in an object store.
+    """
+    target = place(file)
+    if not isinstance(target, ObjectPath):
+        target = target.resolve()
+    if target.is_dir():
+        _add_to_group(contents, target)
+    elif target.suffix.lower() == H5AD:
+        _add_to_file(contents, target)
+    else:
+        raise InputError(f"{target} is no {H5AD} file, and no Zarr group, that is there.")
+    return target
+
+
+# ---------------------------------------------------------------------------------------------------------- HDF5
+def _add_to_file(contents: Contents, target: Place) -> None:
+    import h5py
+
+    if isinstance(target, ObjectPath):
+        raise JobError(f"{target} lies in an object store, where no file can be changed: do it to a copy on a disk.")
+    if not target.is_file():
+        raise InputError(f"{target} does not exist.")
+    with _readable(target), h5py.File(target, "r") as root:
+        _check_names(root, contents, target)
+    before = _state(target)
+    with published(target) as copy:
+        copied(target, copy)
+        with h5py.File(copy, "r+") as root:
+            _write_columns(root["var"], contents)
+            root["var"].attrs[ORDER] = _listed_columns(root, contents)
+            _write_facts(root, contents)
+        if _state(target) != before:
+            raise InputError(f"{target} changed while the ranking was added to it: nothing was; try again.")
+
+
+def _state(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+# ---------------------------------------------------------------------------------------------------------- Zarr
+def _add_to_group(contents: Contents, target: Place) -> None:
+    import zarr
+
+    def opened() -> Any:
+        return zarr.open_group(zarr_store(target), mode="r+", use_consolidated=False)
+
+    with _readable(target):
+        root = opened()
+        _check_names(root, contents, target)
+    listed = _listed_columns(root, contents)
+    _list_columns(root, [name for name in listed if name not in contents.columns])
+    with _folder_beside(target) as folder, quiet_zarr():
+        group = zarr.create_group(store=str(folder / "group.zarr"), zarr_format=root.metadata.zarr_format)
+        _write_columns(group, contents)
+        _write_facts(group, contents)
+        for name in contents.columns:
+            _move(folder / "group.zarr" / name, target / "var" / name)
+        if "uns" not in root:
+            _move(folder / "group.zarr" / "uns", target / "uns")
+        else:
+            _move(folder / "group.zarr" / "uns" / KEY, target / "uns" / KEY)
+    _list_columns(opened(), listed)
+
+
+def _list_columns(root: Any, names: Sequence[str]) -> None:
+    """Say which columns var has, also in the metadata that the group may hold of all its members."""
+    import zarr
+    from zarr.errors import ZarrUserWarning
+
+    root["var"].attrs[ORDER] = list(names)
+    if zarr.open_group(root.store_path, mode="r").metadata.consolidated_metadata is not None:
+        with warnings.catch_warnings(category=ZarrUserWarning, action="ignore"):  # whoever wrote the group knows
+            zarr.consolidate_metadata(root.store_path, zarr_format=root.metadata.zarr_format)
+
+
+@contextmanager
+def _folder_beside(target: Place) -> Iterator[Path]:
+    """Yield a folder from which things can be moved into the group, or put there."""
+    where = None if isinstance(target, ObjectPath) else target.parent
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=where) as folder:
+        yield Path(folder)
+
+
+def _move(new: Path, old: Place) -> None:
+    if isinstance(old, ObjectPath):
+        put_tree(new, old)
+        return
+    synced(new)
+    replace(new, old)
+
+
+# ---------------------------------------------------------------------------------------------------------- both
+@contextmanager
+def _readable(target: Place) -> Iterator[None]:
+    try:
+        yield
+    except (InputError, JobError):
+        raise
+    except UNREADABLE as error:
+        raise InputError(f"{target} cannot be read as AnnData: {first_line(error)}") from error
+
+
+def _check_names(root: Any, contents: Contents, target: Place) -> None:
+    """Raise :class:`InputError` where the names of var are not those of the features."""
+    from anndata.io import read_elem
+
+    if "var" not in root or "_index" not in getattr(root["var"], "attrs", {}):
+        raise InputError(f"{target} has no var that this anndata reads: open it by its own, and write it again.")
+    found = [str(name) for name in read_elem(root["var"][root["var"].attrs["_index"]])]
+    names = contents.names
+    if len(found) != len(names):
+        raise InputError(f"{target} has {len(found)} names in var, and the run ranked {len(names)} features.")
+    if found != names:
+        number = next(i for i, (a, b) in enumerate(zip(found, names, strict=True)) if a != b)
+        raise InputError(
+            f"name {number} in var of {target} is '{found[number]}', and feature {number} of the run is "
+            f"'{names[number]}': they must be the same, in the same order."
+        )
+
+
+def _listed_columns(root: Any, contents: Contents) -> list[str]:
+    """Return the columns that var has with those of the run: of an earlier export, those of other methods go."""
+    from anndata.io import read_elem
+
+    uns = root.get("uns", {})
+    facts = read_elem(uns[KEY]) if KEY in uns else {}
+    listed = [str(name) for name in root["var"].attrs[ORDER]]
+    kept = [name for name in listed if name not in contents.columns and not is_ours(name, facts)]
+    return [*kept, *contents.columns]
+
+
+def _write_columns(var: Any, contents: Contents) -> None:
+    from anndata.io import write_elem
+
+    for name, values in contents.columns.items():
+        write_elem(var, name, np.asarray(values))
+
+
+def _write_facts(root: Any, contents: Contents) -> None:
+    from anndata.io import write_elem
+
+    if "uns" not in root:
+        write_elem(root, "uns", {})
+    write_elem(root["uns"], KEY, storable(contents.facts))

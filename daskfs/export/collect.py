@@ -1,0 +1,160 @@
+"""What a finished run has to hand on: a table of its features in the order of X, and the facts behind it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskfs.criteria.registry import Method
+from daskfs.criteria.slab import methods_from
+from daskfs.errors import JobError, StoreError, nearest
+from daskfs.kernels.order import ranks
+from daskfs.ranking.dropped import selectable
+from daskfs.ranking.tables import method_scores
+from daskfs.runs.manifest import read_manifest
+from daskfs.stages.stage import Plan
+from daskfs.storage import place
+from daskfs.store import layout
+from daskfs.store.context import open_tiles
+from daskfs.store.store import Store
+from daskfs.store.tiles import Tiles
+
+KEY = "daskfs"
+"""What the facts are called wherever they are written."""
+PREFIXES = ("rank_", "score_", "selected_")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A finished run.
+
+    Parameters
+    ----------
+    store, tiles, tiles_url
+        The run, and the data that it ranked.
+    names
+        Of the features.
+    columns
+        ``rank_METHOD`` (int64, 1 is best), ``score_METHOD`` (float64, NaN where a feature has none) and
+        ``selected_METHOD`` (bool), for each method, each of shape (n_features,).
+    selectable
+        By method, the features that it may select, best first.
+    facts
+        Parameters, versions and citations; JSON-able.
+    """
+
+    store: Store
+    tiles: Tiles
+    tiles_url: str
+    names: list[str]
+    columns: dict[str, np.ndarray]
+    selectable: dict[str, np.ndarray]
+    facts: dict[str, Any]
+
+
+def read_run(url: str) -> Contents:
+    """Return what a finished run has to hand on; :class:`StoreError` where it is not finished, or damaged."""
+    store = Store(place(url))
+    manifest = read_manifest(store)
+    if manifest["status"] != "done":
+        msg = f"the run in {store.url} is not finished: 'daskfs status {url}' shows how far it is."
+        raise StoreError(msg)
+    plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
+    tiles = open_tiles(plan.tiles_url)
+    n_selected, stage = int(plan.facts["n_selected"]), plan.stage("rank")
+    methods = methods_from(stage.parameters["methods"])
+    columns: dict[str, np.ndarray] = {}
+    may: dict[str, np.ndarray] = {}
+    for method in methods:
+        table = method_scores(store, method)
+        may[method.label] = selectable(store, method, table, filtered=bool(stage.parameters.get("filtered")))
+        columns |= _columns(method, table, may[method.label][:n_selected])
+    facts = _facts(manifest, methods, n_selected)
+    return Contents(store, tiles, plan.tiles_url, tiles.feature_names(), columns, may, facts)
+
+
+def _columns(method: Method, table: np.ndarray, selected: np.ndarray) -> dict[str, np.ndarray]:
+    rank = ranks(method.order(table))
+    is_selected = np.zeros(rank.size, dtype=bool)
+    is_selected[selected] = True
+    return dict(zip((f"{prefix}{method.label}" for prefix in PREFIXES), (rank, table[0], is_selected), strict=True))
+
+
+def is_ours(column: str, facts: Mapping[str, Any]) -> bool:
+    """Return whether a column is one that an export wrote whose facts are there."""
+    labels = facts.get("methods")
+    return isinstance(labels, Mapping) and any(column == f"{prefix}{label}" for prefix in PREFIXES for label in labels)
+
+
+def _facts(manifest: Mapping[str, Any], methods: Sequence[Method], n_selected: int) -> dict[str, Any]:
+    job = manifest["job"]
+    return {
+        "daskfs_version": manifest["daskfs_version"],
+        "created": manifest["created"],
+        "versions": manifest["versions"],
+        "n_selected": n_selected,
+        "data": manifest["data"],
+        "methods": {
+            method.label: {
+                "method": method.criterion.name,
+                "direction": method.direction,
+                "citation": method.criterion.citation,
+                "parameters": method.parameters.model_dump(mode="json"),
+            }
+            for method in methods
+        },
+        "seeds": {key: job[key]["random_state"] for key in ("graph", "evaluate") if job.get(key)},
+        "job": job,
+        "warnings": manifest["warnings"],
+    }
+
+
+def chosen_columns(contents: Contents, label: str, n_features: int | None) -> np.ndarray:
+    """Return the features that a method selected, or its best ones, ascending, int64.
+
+    Parameters
+    ----------
+    contents
+        The run.
+    label
+        Of the method.
+    n_features
+        How many, among those that the method may select; None for as many as the job says.
+
+    Raises
+    ------
+    JobError
+        For a label that no method has, and where there are fewer features.
+    """
+    if label not in contents.selectable:
+        labels = tuple(contents.selectable)
+        msg = f"no method of {contents.store.url} is called '{label}'.{nearest(label, labels)} It has {listed(labels)}."
+        raise JobError(msg)
+    found = contents.selectable[label]
+    if n_features is not None and not 1 <= n_features <= found.size:
+        msg = f"n_features is {n_features}, and method {label} ranks {found.size} features that it may select."
+        raise JobError(msg)
+    return np.sort(found[: contents.facts["n_selected"] if n_features is None else n_features])
+
+
+def listed(labels: Sequence[str]) -> str:
+    """Return some labels for a message."""
+    more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
+    return f"{', '.join(labels[:10])}{more}"
+
+
+def reduced_table(contents: Contents, features: np.ndarray | None) -> tuple[list[str], dict[str, np.ndarray]]:
+    """Return names and columns of some features; of all for None."""
+    if features is None:
+        return contents.names, contents.columns
+    names = [contents.names[feature] for feature in features]
+    return names, {name: values[features] for name, values in contents.columns.items()}
+
+
+def facts_as_text(facts: Mapping[str, Any]) -> str:
+    """Return facts as JSON text."""
+    return json.dumps(facts, sort_keys=True)

@@ -1,0 +1,675 @@
+"""Stages of an approximate search: "cells", "assign", "build", "merge".
+
+Space is cut into groups and cells on a sample. One pass over the bands sends every row to its group and to those it
+visits, and meets the rows whose recall is estimated with all others on the way. Each group is then searched on its own,
+with exact distances, and what was found for a row in several groups is merged. Rows travel through spilled arrays, each
+unit writing its own, so nothing passes the scheduler; they are deleted when the lists are complete.
+
+Where the job left the choice to daskfs, the sample may say that cells do not pay (:mod:`daskfs.graph.engine`). Stages
+are fixed before data are read, so they stay: "assign" and "build" have nothing to do then, and the units of "merge"
+search among all rows for the lists that they write.
+
+A projection serves to find candidates only. They are measured on all columns where the group's rows are at hand, in the
+build unit: a stage of its own that streamed feature blocks would read X once more and write the sums of 3 k candidates
+of each row, to save the rows' second half of the spill.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.graph.engine import cells_do_not_pay
+from daskfs.graph.neighbors import (
+    close_band,
+    create_lists,
+    create_recall,
+    is_exact_after_all,
+    store_exact_lists,
+    store_queries,
+)
+from daskfs.graph.nndescent import descent_neighbors
+from daskfs.graph.partition import (
+    PLANNED_VISITS,
+    Partitioning,
+    SearchUnit,
+    block_rows,
+    compared_tiles,
+    found_lists,
+    graph_dtype,
+    index_dtype,
+    largest_block,
+    lists_cost,
+    member_cost,
+    merged_lists,
+    rows_at_a_merge,
+    search_width,
+    step_rows,
+)
+from daskfs.graph.projection import ASKED_ROWS, FITTING_ROWS, JUDGING_ROWS, Space, fitted_space
+from daskfs.graph.sizes import Search, centers_cost, conversion_cost, group_cost, incomplete_cost, products_cost
+from daskfs.graph.spec import GraphSpec
+from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.neighbors.cell_search import cell_neighbors, nearest_distinct
+from daskfs.kernels.neighbors.cells import (
+    CALIBRATION_RANKS,
+    CALIBRATION_ROWS,
+    HELD_OUT,
+    MAX_MEAN_PROBES,
+    MAX_PROBES,
+    SAMPLE_PARTS,
+    Cells,
+    Members,
+    assign_rows,
+    joined_members,
+    split_large,
+    train_cells,
+    training_rows,
+)
+from daskfs.kernels.statistics.moments import row_blocks
+from daskfs.kernels.threads import one_thread
+from daskfs.stages.cost import Array, Cost, Objects, fullest
+from daskfs.stages.kind import StageKind
+from daskfs.storage import each
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.store import Store
+from daskfs.store.tiles import Tiles, sample_rows
+
+CANDIDATES_PER_NEIGHBOR = 64
+"""Rows of a step that are measured for each neighbor of a row whose recall is estimated, at most."""
+CELL_ARRAYS = ("group_centers", "group_offsets", "cell_centers", "cell_sizes", "cell_starts")
+
+
+def _settings(parameters: Mapping[str, Any]) -> tuple[GraphSpec, int, Partitioning]:
+    return GraphSpec(**parameters["graph"]), int(parameters["k"]), Partitioning(**parameters["partitioning"])
+
+
+# ---------------------------------------------------------------------------------- cells
+def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Cut space on the sample, and keep the rows whose recall will be estimated."""
+    del unit
+    spec, k, plan = _settings(parameters)
+    store, n_samples, tiles = context.store, context.tiles.shape.n_samples, compared_tiles(context.tiles)
+    sample = tiles.sample(spec.scaling)
+    store_queries(context, spec, sample)
+    with one_thread():
+        space = fitted_space(
+            sample, spec.metric, spec.projection, n_samples, k, search_width(spec, k), spec.random_state
+        )
+        rows = space.rows(sample)
+        measured = sample if tiles.is_pairwise else None
+        probes = float(MAX_PROBES) if tiles.is_pairwise else MAX_MEAN_PROBES
+        del sample  # it takes as much room as all that follows
+        # comparing few columns is cheap, and loses some neighbors of its own: the cells are to lose half as many
+        recall = (1 + spec.recall) / 2 if is_sketched(space, spec) else spec.recall
+        cells = train_cells(
+            rows, n_samples, plan.n_groups, plan.n_cells, k, recall, spec.random_state, probes, measured
+        )
+        judged = rows[HELD_OUT - 1 :: HELD_OUT] if len(rows) >= HELD_OUT else rows
+        members = assign_rows(judged, cells)
+    compared = space.n_components if is_sketched(space, spec) else None
+    expected = space.kept * cells.expected_recall
+    for name in CELL_ARRAYS:
+        store.put_array(layout.KNN_CELLS.format(spec.name, name), getattr(cells, name))
+    for name, part in (("center", space.center), ("basis", space.basis), ("fill", space.fill)):
+        if part is not None:
+            store.put_array(layout.KNN_CELLS.format(spec.name, name), part)
+    share = n_samples / len(judged)
+    largest = np.bincount(members.group, minlength=cells.n_groups).max() * share
+    summary = {
+        "n_groups": cells.n_groups,
+        "n_cells": len(cells.cell_centers),
+        "group_reach": cells.group_reach,
+        "cell_reach": cells.cell_reach,
+        "least_rows": cells.least_rows,
+        "trained_share": cells.trained_share,
+        "scale": space.scale,
+        "n_components": space.n_components,
+        "has_center": space.center is not None,
+        "has_basis": space.basis is not None,
+        "has_fill": space.fill is not None,
+        "copies": members.row.size / len(judged),
+        "cells_per_row": members.cell.size / len(judged),
+        "largest_group": round(float(largest)),
+        "expected_recall": expected,
+        "is_exact": bool(parameters.get("may_be_exact")) and cells_do_not_pay(spec, tiles.shape, k, compared, expected),
+    }
+    store.write_json(layout.CELLS_SUMMARY.format(spec.name), summary)
+    return summary
+
+
+def is_sketched(space: Space, spec: GraphSpec) -> bool:
+    """Return whether rows are compared by what the space keeps of them; cells of sparse rows are cut there anyway."""
+    return spec.projection is not None and (space.basis is not None or isinstance(spec.projection, int))
+
+
+def _stored_space(context: Context, spec: GraphSpec) -> Space:
+    store = context.store
+    summary = store.need_json(layout.CELLS_SUMMARY.format(spec.name))
+    center, basis, fill = (
+        store.open(layout.KNN_CELLS.format(spec.name, name))[...] if summary[f"has_{name}"] else None
+        for name in ("center", "basis", "fill")
+    )
+    return Space(spec.metric, spec.random_state, center, float(summary["scale"]), basis, summary["n_components"], fill)
+
+
+def _stored_cells(context: Context, spec: GraphSpec) -> Cells:
+    store = context.store
+    summary = store.need_json(layout.CELLS_SUMMARY.format(spec.name))
+    found = store.read_each((layout.KNN_CELLS.format(spec.name, name), ...) for name in CELL_ARRAYS)
+    parts: dict[str, Any] = dict(zip(CELL_ARRAYS, found, strict=True))
+    parts |= {name: float(summary[name]) for name in ("group_reach", "cell_reach", "least_rows", "trained_share")}
+    return Cells(**parts)
+
+
+# --------------------------------------------------------------------------------- assign
+def assign_bands(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Send the rows of some bands to their groups, and compare them with the rows whose recall is estimated."""
+    spec, k, plan = _settings(parameters)
+    tiles, store = compared_tiles(context.tiles), context.store
+    if is_exact_after_all(store, spec.name):
+        return {}
+    space, cells = _stored_space(context, spec), _stored_cells(context, spec)
+    bands = plan.assigned(tiles.shape, unit)
+    start, stop = bands[0].start, bands[-1].stop
+    queries = store.open(layout.KNN_QUERIES.format(spec.name))[...]
+    numbers = store.open(layout.KNN_QUERY_ROWS.format(spec.name))[...]
+    nearest = np.full((numbers.size, k), np.inf)
+    sampled = sample_rows(tiles.shape)
+    shown = sampled[training_rows(sampled.size, tiles.shape.n_samples)]
+    blocks, parts = [], []
+    with one_thread():
+        for band in bands:
+            block = tiles.read_rows(band)
+            blocks.append(block)
+            for step in row_blocks(band.stop - band.start, step_rows(tiles.shape)):
+                rows = tiles.rescaled(block[step], spec.scaling)
+                first = band.start + step.start
+                trained = np.zeros(step.stop - step.start, dtype=bool)
+                trained[shown[slice(*np.searchsorted(shown, [first, first + trained.size]))] - first] = True
+                members = assign_rows(space.rows(rows), cells, trained)
+                parts.append(_moved(members, first - start))
+                nearest = close_band(rows, first, queries, numbers, spec, nearest)
+    store.open(layout.KNN_RECALL.format(spec.name))[unit : unit + 1] = nearest[None]
+    members = joined_members(parts)
+    X = blocks[0] if len(blocks) == 1 else _stacked(blocks)
+    _spill(store, spec, plan, unit, X, members, start)
+    sizes = np.bincount(members.group, minlength=plan.n_groups)
+    return {"n_rows": stop - start, "n_copies": int(members.row.size), "largest_run": int(sizes.max())}
+
+
+def _moved(members: Members, offset: int) -> Members:
+    return Members(members.row + offset, members.group, members.is_home, members.starts, members.cell)
+
+
+def _stacked(blocks: list[np.ndarray | sp.csr_matrix]) -> np.ndarray | sp.csr_matrix:
+    return sp.vstack(blocks, format="csr") if is_sparse(blocks[0]) else np.concatenate(blocks)
+
+
+def _spill(
+    store: Store,
+    spec: GraphSpec,
+    plan: Partitioning,
+    unit: int,
+    X: np.ndarray | sp.csr_matrix,
+    members: Members,
+    start: int,
+) -> None:
+    """Write the rows of a unit in the order of their groups; where each group begins comes last."""
+
+    def put(part: str, values: np.ndarray, chunks: tuple[int, ...] | None = None) -> None:
+        store.put_array(layout.SPILL_ROWS.format(spec.name, unit, part), values, chunks)
+
+    chunk = plan.chunk_rows
+    # one array in the place of three: opening one costs as much as its content
+    member = (members.row + start) << 8 | members.is_home.astype(np.int64) << 7 | np.diff(members.starts)
+    put("member", member, (4 * chunk,))
+    put("cell", members.cell, (16 * chunk,))
+    bounds = np.searchsorted(members.group, np.arange(plan.n_groups + 1))
+    offsets = [bounds, members.starts[bounds]]
+    if is_sparse(X):
+        rows = X[members.row]
+        per_row = max(1, rows.nnz // max(members.row.size, 1))
+        put("data", rows.data, (chunk * per_row,))
+        put("indices", rows.indices.astype(np.int32), (chunk * per_row,))
+        put("indptr", rows.indptr.astype(np.int64), (4 * chunk,))
+        offsets.append(rows.indptr[bounds].astype(np.int64))
+    else:
+        name = layout.SPILL_ROWS.format(spec.name, unit, "values")
+        store.create(name, (members.row.size, X.shape[1]), X.dtype, (chunk, X.shape[1]))
+        values = store.open(name)
+        for block in row_blocks(members.row.size, 4 * chunk):
+            values[block] = X[members.row[block]]
+    put("offsets", np.stack(offsets))
+
+
+# ---------------------------------------------------------------------------------- build
+def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Search one group, in parts where it is too large to be held whole."""
+    spec, k, plan = _settings(parameters)
+    store, tiles = context.store, compared_tiles(context.tiles)
+    if is_exact_after_all(store, spec.name):
+        return {"engine": "exact"}
+    runs, width = _Runs(store, tiles, spec, plan, unit), search_width(spec, k, pairwise=tiles.is_pairwise)
+    n_parts = 0
+    for wanted in runs.parts(plan.max_members):
+        rows, is_home, starts, cell = runs.members(wanted)
+        if not rows.size:
+            continue
+        X = tiles.rescaled(runs.values(wanted), spec.scaling)
+        X = X if is_sparse(X) else np.ascontiguousarray(X, graph_dtype(np.dtype(tiles.shape.dtype), spec.scaling))
+        with one_thread():
+            space = _stored_space(context, spec)
+            sketch = space.sketch(X) if is_sketched(space, spec) else None
+            if spec.engine == "pynndescent":
+                indices, distances = descent_neighbors(X, spec.metric, min(k, rows.size - 1), spec.random_state, sketch)
+            else:
+                starts, cell = split_large(
+                    partial(_space_rows, space, X),
+                    is_home,
+                    starts,
+                    cell,
+                    k,
+                    spec.recall,
+                    spec.random_state,
+                )
+                indices, distances = cell_neighbors(X, spec.metric, is_home, starts, cell, k, sketch, width)
+        _put_lists(store, spec, plan, tiles.shape.n_samples, f"{unit}-{n_parts}", rows, indices, distances, k)
+        n_parts += 1
+    store.write_json(layout.LISTS_SUMMARY.format(spec.name, unit), {"n_parts": n_parts})
+    return {"engine": spec.engine, "n_members": runs.n_members, "n_home": runs.n_home, "n_parts": n_parts}
+
+
+def _space_rows(space: Space, X: np.ndarray | sp.csr_matrix, members: np.ndarray) -> np.ndarray:
+    return space.rows(X[members])
+
+
+class _Runs:
+    """What the assign units spilled for one group, run after run; so members lie in the order of their row numbers."""
+
+    def __init__(self, store: Store, tiles: Tiles, spec: GraphSpec, plan: Partitioning, group: int) -> None:
+        self._store, self._shape, self._name, self._step = store, tiles.shape, spec.name, 4 * plan.chunk_rows
+        own = slice(None), slice(group, group + 2)
+        bounds = self._read((unit, "offsets", own) for unit in range(plan.assign_units(tiles.shape)))
+        self._bounds = [(unit, ends.copy()) for unit, ends in enumerate(bounds) if ends[0, 0] < ends[0, 1]]
+        empty = np.empty(0, np.int64)
+        member, cell = (
+            np.concatenate([empty, *self._read((unit, part, slice(*ends[row])) for unit, ends in self._bounds)])
+            for row, part in enumerate(("member", "cell"))
+        )
+        self._rows, self._is_home = member >> 8, (member >> 7 & 1).astype(bool)
+        self._member = np.repeat(np.arange(member.size), member & 127)
+        self._cell = cell.astype(np.int32)
+
+    def _read(self, parts: Iterable[tuple[int, str, Any]], part_bytes: int = 1) -> Iterator[np.ndarray]:
+        named = ((layout.SPILL_ROWS.format(self._name, unit, part), rows) for unit, part, rows in parts)
+        return self._store.read_each(named, part_bytes)
+
+    @property
+    def n_members(self) -> int:
+        """Rows of the group and its visitors."""
+        return int(self._rows.size)
+
+    @property
+    def n_home(self) -> int:
+        """Rows of the group."""
+        return int(self._is_home.sum())
+
+    def parts(self, max_members: int) -> list[np.ndarray]:
+        """Return the pairs (member, cell) of each part of the group, as a mask over all pairs.
+
+        A part is a range of cells with the members that look into them. A cell that is too large alone is cut by row
+        order: its rows then miss those of the other pieces, and the estimated recall says so.
+        """
+        if self.n_members <= max_members:
+            return [np.ones(self._cell.size, dtype=bool)]
+        by_cell = np.argsort(self._cell, kind="stable")
+        bounds = np.searchsorted(self._cell[by_cell], np.arange(int(self._cell.max()) + 2))
+        parts = []
+        taken, current = np.zeros(self.n_members, dtype=bool), np.zeros(self._cell.size, dtype=bool)
+        for first, last in itertools.pairwise(bounds):
+            pairs = by_cell[first:last]
+            if pairs.size > max_members:
+                pieces = np.array_split(pairs, -(-pairs.size // max_members))
+                parts += [np.isin(np.arange(self._cell.size), piece) for piece in pieces]
+                continue
+            grown = taken.copy()
+            grown[self._member[pairs]] = True
+            if np.count_nonzero(grown) > max_members:
+                parts.append(current)
+                taken, current = np.zeros_like(taken), np.zeros_like(current)
+                taken[self._member[pairs]] = True
+            else:
+                taken = grown
+            current[pairs] = True
+        return [*parts, current]
+
+    def members(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return rows, whether they are at home, and the cells they look into (starts, cells) of one part."""
+        member, cell = self._member[pairs], self._cell[pairs]
+        own = np.ones(self._cell.size, dtype=bool)
+        own[1:] = self._member[1:] != self._member[:-1]
+        taken, counts = np.unique(member, return_counts=True)
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        # a member's home is its first cell of all; in a part without it the member is a visitor
+        is_home = self._is_home[taken] & own[pairs][starts[:-1]]
+        return self._rows[taken], is_home, starts, cell - cell.min(initial=0)
+
+    def values(self, pairs: np.ndarray) -> np.ndarray | sp.csr_matrix:
+        """Return the values of one part's rows, dense or CSR, as stored."""
+        wanted = np.zeros(self.n_members, dtype=bool)
+        wanted[self._member[pairs]] = True
+        if self._shape.is_sparse:
+            return self._sparse_values(wanted)
+        values = np.empty((np.count_nonzero(wanted), self._shape.n_features), self._shape.dtype)
+        blocks, masks, seen = [], [], 0
+        for unit, bounds in self._bounds:
+            first, last = bounds[0]
+            # steps end where chunks do, so that no chunk is read twice
+            for start in range(first - first % self._step, last, self._step):
+                block = slice(max(start, first), min(start + self._step, last))
+                mask = wanted[seen : seen + block.stop - block.start]
+                seen += mask.size
+                if mask.any():
+                    blocks.append((unit, "values", block))
+                    masks.append(mask)
+        done = 0
+        for mask, read in zip(masks, self._read(blocks, self._step * values[:1].nbytes), strict=True):
+            count = int(np.count_nonzero(mask))
+            values[done : done + count] = read if count == mask.size else read[mask]
+            done += count
+        return values
+
+    def _sparse_values(self, wanted: np.ndarray) -> sp.csr_matrix:
+        asked = [
+            (unit, part, slice(*ends[2]) if part != "indptr" else slice(ends[0, 0], ends[0, 1] + 1))
+            for unit, ends in self._bounds
+            for part in ("indptr", "data", "indices")
+        ]
+        longest = max((int(ends[2, 1] - ends[2, 0]) for _, ends in self._bounds), default=0)
+        found = self._read(asked, longest * np.dtype(self._shape.dtype).itemsize)
+        parts, seen = [], 0
+        for _, bounds in self._bounds:
+            first, last = bounds[0]
+            indptr, data, indices = (next(found) for _ in range(3))
+            run = sp.csr_matrix((data, indices, indptr - indptr[0]), shape=(last - first, self._shape.n_features))
+            parts.append(run[wanted[seen : seen + last - first]])
+            seen += last - first
+        return sp.vstack(parts, format="csr")
+
+
+def _put_lists(
+    store: Store,
+    spec: GraphSpec,
+    plan: Partitioning,
+    n_samples: int,
+    part: str,
+    rows: np.ndarray,
+    indices: np.ndarray,
+    distances: np.ndarray,
+    k: int,
+) -> None:
+    """Write the lists of one part, and where the rows of each merge unit begin."""
+    group, _, number = part.partition("-")
+    found = np.full((rows.size, k), -1, dtype=index_dtype(n_samples))
+    found[:, : indices.shape[1]] = np.where(indices >= 0, rows[indices], -1)
+    lengths = np.full((rows.size, k), np.inf)
+    lengths[:, : indices.shape[1]] = distances
+    starts = [plan.merged(n_samples, unit).start for unit in range(plan.merge_units(n_samples))]
+    bounds = np.searchsorted(rows, [*starts, n_samples])
+    chunk = max(1, rows.size // (4 * len(starts)))
+    for name, values in (("row", rows), ("indices", found), ("distances", lengths), ("bounds", bounds)):
+        chunks = None if name == "bounds" else (chunk, *values.shape[1:])
+        store.put_array(layout.SPILL_LISTS.format(spec.name, group, number, name), values, chunks)
+
+
+# ---------------------------------------------------------------------------------- merge
+def merge_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Merge what was found for some rows in several groups, or find it where the sample sent the search to all rows."""
+    spec, k, plan = _settings(parameters)
+    store, n_samples = context.store, context.tiles.shape.n_samples
+    wanted = plan.merged(n_samples, unit)
+    if is_exact_after_all(store, spec.name):
+        return store_exact_lists(context, spec, k, SearchUnit(slice(0, n_samples), wanted))
+    n_short = 0
+    summaries = each(
+        store.root,
+        lambda group: store.need_json(layout.LISTS_SUMMARY.format(spec.name, group)),
+        range(plan.n_groups),
+    )
+    parts = [(group, part) for group, found in enumerate(summaries) for part in range(int(found["n_parts"]))]
+
+    def names(name: str, some: Iterable[tuple[int, int]]) -> Iterator[str]:
+        return (layout.SPILL_LISTS.format(spec.name, group, part, name) for group, part in some)
+
+    bounds = store.read_each(zip(names("bounds", parts), itertools.repeat(slice(unit, unit + 2))))
+    runs = {part: slice(*ends) for part, ends in zip(parts, bounds, strict=True) if ends[0] < ends[1]}
+    rows, indices, distances = (
+        np.concatenate(list(store.read_each(zip(names(name, runs), runs.values(), strict=True))))
+        for name in ("row", "indices", "distances")
+    )
+    order = np.argsort(rows, kind="stable")
+    for block in row_blocks(wanted.stop - wanted.start, block_rows(n_samples)):
+        here = slice(wanted.start + block.start, wanted.start + block.stop)
+        merged = np.empty((here.stop - here.start, k), indices.dtype), np.empty((here.stop - here.start, k))
+        for piece in row_blocks(here.stop - here.start, rows_at_a_merge(k)):
+            first, stop = here.start + piece.start, here.start + piece.stop
+            some = order[slice(*np.searchsorted(rows, [first, stop], sorter=order))]
+            merged[0][piece], merged[1][piece] = _merged(
+                rows[some] - first, indices[some], distances[some], stop - first, k
+            )
+        store.open(layout.KNN_INDICES.format(spec.name))[here] = merged[0]
+        store.open(layout.KNN_DISTANCES.format(spec.name))[here] = merged[1]
+        n_short += int((merged[0][:, -1] < 0).sum())
+    return {"n_short": n_short}
+
+
+def _merged(
+    row: np.ndarray, indices: np.ndarray, distances: np.ndarray, n_rows: int, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Merge lists, sorted by row, into one for each row."""
+    counts = np.bincount(row, minlength=n_rows)
+    place = np.arange(row.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    merged = np.full((n_rows, k), -1, dtype=indices.dtype), np.full((n_rows, k), np.inf)
+    single = counts[row] == 1
+    merged[0][row[single]], merged[1][row[single]] = indices[single], distances[single]
+    several = np.flatnonzero(counts > 1)
+    if several.size:
+        number = np.zeros(n_rows, dtype=np.int64)
+        number[several] = np.arange(several.size)
+        width = int(counts.max())
+        names = np.full((several.size, width, k), -1, dtype=indices.dtype)
+        lengths = np.full((several.size, width, k), np.inf)
+        at = number[row[~single]], place[~single]
+        names[at], lengths[at] = indices[~single], distances[~single]
+        merged[0][several], merged[1][several] = nearest_distinct(
+            names.reshape(several.size, -1), lengths.reshape(several.size, -1), k
+        )
+    return merged
+
+
+# ---------------------------------------------------------------------------------- costs
+def cells_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
+    """Return what the unit holds: the sample until it is in the space of cells, then what cuts that."""
+    finds_directions = search.shape.is_sparse and search.n_directions
+    measured = _measured_sample(search) if search.pairwise else ()
+    rows, pairs = _rows_in_space(search), _calibration(search, plan)
+    return (
+        *process,
+        *fullest(
+            (*_sample(search), *rows, *pairs, *measured, *(_sparse_directions(search) if finds_directions else ())),
+            (*rows, *pairs, *measured, *products_cost(search.shape, -(-search.n_sampled // SAMPLE_PARTS))),
+            *(() if search.shape.is_sparse else _centering(search)),
+        ),
+        *centers_cost(search, plan, 1),
+    )
+
+
+def _centering(search: Search) -> tuple[Cost, ...]:
+    """Return the moments in which a dense sample is moved to its center, and directions are found and judged."""
+    n, dtype = search.n_sampled, str(search.dtype)
+    sample = (Array("rows of the sample", (n, search.shape.n_features), dtype),)
+    moved = (*sample, *_shifted(search, n))
+    if search.spec.projection is None:
+        return (moved,)
+    n_fitting, n_judging = (min(2 * rows, n) for rows in (FITTING_ROWS, JUDGING_ROWS))
+    unit = (Array("unit rows", (n, search.shape.n_features)),) if search.spec.metric == "cosine" else ()
+    fitting = Array("rows that directions are found from", (n_fitting, search.shape.n_features), dtype)
+    return (
+        moved,
+        (*sample, *unit, fitting, *_shifted(search, n_fitting)),
+        (*sample, *unit, *fullest(_shifted(search, n_judging), _judging(search, n_judging))),
+    )
+
+
+def _judging(search: Search, n_rows: int) -> Cost:
+    """Return dense rows that judge directions, and how far some of them are from all."""
+    n_features = search.shape.n_features
+    return (
+        Array("rows that judge the directions", (n_rows, n_features), "float32"),
+        *fullest(
+            (
+                Array("their operand", (n_rows, n_features), "float32"),
+                Array(
+                    "rows that ask, their operand, and their factor of the product",
+                    (3, ASKED_ROWS, n_features),
+                    "float32",
+                ),
+                Array("products, and what is sorted of them", (2, ASKED_ROWS, n_rows), "float32"),
+            ),
+            (Array("distances in each choice of directions", (3, ASKED_ROWS, n_rows)),),
+        ),
+    )
+
+
+def _shifted(search: Search, n_rows: int) -> Cost:
+    """Return what moving dense rows to the center takes, in float64 unless they are float32."""
+    rows = (n_rows, search.shape.n_features)
+    single = Array("differences in float32", rows, "float32")
+    if search.spec.metric == "cosine":
+        return (Array("unit rows, and their differences from the mean row", (2, *rows)),)
+    return (single,) if search.dtype == np.float32 else (Array("differences from the mean row", rows), single)
+
+
+def _sample(search: Search) -> Cost:
+    n, spec = search.n_sampled, search.spec
+    is_remade = spec.scaling is not None or spec.metric == "cosine"
+    return (
+        Objects("rows of the sample", n, search.row_bytes),
+        *((Objects("these rescaled, and their unit rows", 2 * n, search.compared_row_bytes),) if is_remade else ()),
+    )
+
+
+def _rows_in_space(search: Search) -> Cost:
+    """Return the sample as it is cut, all of it and what cells are trained on."""
+    n, shape = search.n_sampled, search.shape
+    columns = search.columns if shape.is_sparse else shape.n_features
+    return (
+        Array("rows in the space of cells", (2, n, columns), "float32"),
+        Array("their numbers, cells and distances, in order and by group", (12, n)),
+        Array("which of them count", (4, n), "bool"),
+    )
+
+
+def _calibration(search: Search, plan: Partitioning) -> Cost:
+    """Return pairs of neighbors in the sample, and how far their rows are from every group."""
+    n_pairs = min(CALIBRATION_ROWS, search.n_sampled) * (CALIBRATION_RANKS + 1)
+    return (
+        Array("squares of pairs to each group", (3, n_pairs, plan.n_groups), "float32"),
+        Array("roots and ratios of these", (2, n_pairs, plan.n_groups)),
+        Array("rows of pairs", (2, n_pairs, search.columns), "float32"),
+    )
+
+
+def _measured_sample(search: Search) -> Cost:
+    """Return the sample where values are missing: it stays, to be measured, a part of it at a time."""
+    n, row_bytes = search.n_sampled, search.compared_row_bytes
+    part = -(-n // SAMPLE_PARTS)
+    return (
+        Objects("rows of the sample as measured", n, max(search.row_bytes, row_bytes)),
+        Objects("rows of a part", part, row_bytes),
+        Array("operand of a part", (part, search.shape.n_features), "float32"),
+        *incomplete_cost(search.shape, n),
+    )
+
+
+def _sparse_directions(search: Search) -> Cost:
+    """Return what finds the directions, the rows that judge them, and their distances."""
+    n_fitting, n_judging = (min(2 * rows, search.n_sampled) for rows in (FITTING_ROWS, JUDGING_ROWS))
+    return (
+        Array("rows turned onto directions", (3, n_fitting, search.n_directions)),
+        Array("directions", (3, search.shape.n_features, search.n_directions)),
+        Objects("rows that judge the directions", 3 * n_judging, search.compared_row_bytes),
+        Array("their distances", (3, ASKED_ROWS, n_judging)),
+    )
+
+
+def assign_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
+    """Return what a unit holds: its bands, and of a step of rows the cells and the distances from rows asked."""
+    shape, step = search.shape, step_rows(search.shape)
+    return (
+        *process,
+        *centers_cost(search, plan, 2),
+        *_asked_rows(search),
+        *_spilled_rows(search, plan),
+        Objects("rows of a step, rescaled, as unit rows and as operand", 3 * step, search.compared_row_bytes),
+        Array("these in the space of cells", (2, step, search.columns), "float32"),
+        Array("candidates among them", (step, CANDIDATES_PER_NEIGHBOR, search.k), "int64"),
+        Array("distances of these", (step, CANDIDATES_PER_NEIGHBOR, search.k)),
+        *products_cost(shape, step),
+        *conversion_cost(shape),
+        *(incomplete_cost(shape, step) if search.pairwise else ()),
+    )
+
+
+def _asked_rows(search: Search) -> Cost:
+    n, k = search.n_asked, search.k
+    return (
+        Objects("rows whose recall is estimated, and their unit rows", 4 * n, search.compared_row_bytes),
+        Array("operands of these", (2, n, search.shape.n_features)),
+        Array("their nearest rows so far, with those of a step, in order", (16, n, k)),
+    )
+
+
+def _spilled_rows(search: Search, plan: Partitioning) -> Cost:
+    """Return the rows of a unit, and to which groups they go."""
+    shape = search.shape
+    n_rows = min(shape.n_samples, plan.bands_per_unit * shape.tile_rows)
+    copies = 6 if shape.is_sparse else 2  # sparse ones are put in the order of their groups as one
+    return (
+        Objects("rows of bands, apart and as one", copies * n_rows, search.row_bytes),
+        Objects("rows that are written at a time", 4 * plan.chunk_rows, search.row_bytes),
+        Array("rows, groups and cells of members", (PLANNED_VISITS, 3, n_rows), "int64"),
+        Array("cells that members look into", (PLANNED_VISITS, n_rows, search.cells_per_copy), "int32"),
+    )
+
+
+def build_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
+    """Return what a unit holds: the rows of a group or of a part of it, and what searching them takes."""
+    shape, spec = search.shape, search.spec
+    members = member_cost(shape, spec, search.k, plan.max_members, pairwise=search.pairwise)
+    return (*process, *members, *group_cost(search))
+
+
+def merge_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
+    """Return what a unit holds: the lists of its rows from all groups, and a block of merged ones."""
+    n, k = search.shape.n_samples, search.k
+    n_rows = plan.largest_merge(n)
+    return (
+        *process,
+        *found_lists(n, n_rows, k),
+        *lists_cost("merged lists of a block", 1, min(n_rows, largest_block(n)), k, n),
+        *merged_lists(n, min(n_rows, rows_at_a_merge(k)), k),
+    )
+
+
+CELLS_STAGE = StageKind("cells", __name__, cut_cells, cells_cost)
+ASSIGN_STAGE = StageKind("assign", __name__, assign_bands, assign_cost, arrays=create_recall)
+BUILD_STAGE = StageKind("build", __name__, build_group, build_cost, finds_lists=True)
+MERGE_STAGE = StageKind("merge", __name__, merge_lists, merge_cost, arrays=create_lists)

@@ -1,0 +1,379 @@
+"""Graphs from outside in files: neighbour lists as a run leaves them, sparse matrices in ``.npz`` and Zarr.
+
+What a file says of itself is looked at when it is opened. Its values are read later, a part at a time where the format
+has parts.
+"""
+
+from __future__ import annotations
+
+import math
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError, StoreError
+from daskfs.graph.precomputed import (
+    DISTANCES,
+    INDICES,
+    METRIC_ATTRIBUTE,
+    SCALING_ATTRIBUTE,
+    EntryRows,
+    Graph,
+    NeighborLists,
+    Readable,
+    WeightMatrix,
+)
+from daskfs.graph.spec import GraphSpec
+from daskfs.kernels.neighbors.rows import METRICS, Metric
+from daskfs.kernels.scaling import CHAIN, Scaling, scaling_text
+from daskfs.redaction import masked
+from daskfs.sources.hdf5 import ENDINGS, Hdf5Array, attributes_of, find, members_of, opened, text_of
+from daskfs.storage import Place, each, errors_of, name_below, place, zarr_store, zip_archive
+from daskfs.storage.npy_header import read_header
+from daskfs.store import layout
+from daskfs.store.arrays import ChunkedArray, open_foreign
+
+EXPECTED = (
+    "A graph is a daskfs run, or a group of neighbor lists in one (RUN/knn/NAME); a sparse matrix of weights in an "
+    ".npz file (scipy.sparse.save_npz, or data, indices, indptr and shape); or one in AnnData's layout, in a Zarr "
+    "group (FILE.zarr/obsp/NAME) or an HDF5 file (FILE.h5ad:obsp/NAME)."
+)
+COMPRESSED_ROWS = ("data", "indices", "indptr")
+TRIPLES = ("data", "row", "col")
+SAMPLED_CHUNKS = 16
+OBSP = "obsp"
+"""Where AnnData keeps its graphs."""
+METADATA = ("zarr.json", ".zgroup", ".zarray", ".zattrs")
+# what zipfile and NumPy let through for damaged files; NotImplementedError for flags of other versions of zip
+NPZ_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    SyntaxError,
+    tokenize.TokenError,
+)
+
+
+def open_graph(path: str | Place) -> Graph:
+    """Open a graph from outside.
+
+    Parameters
+    ----------
+    path
+        A run directory with one graph of neighbour lists, or the directory of one; an ``.npz`` file with a sparse
+        matrix; a Zarr group with one; or ``file.h5ad:obsp/connectivities``, a group with one in an HDF5 file. Each may
+        be at a URL.
+
+    Raises
+    ------
+    InputError
+        When there is none, or it cannot be read; the message says what was expected.
+    """
+    file = place(path)
+    try:
+        if file.is_file() and file.suffix.lower() == ".npz":
+            return _npz_matrix(file)
+        if (found := _in_hdf5(file)) is not None:
+            return _hdf5_matrix(*found)
+        if file.is_dir():
+            return _in_directory(file)
+        problem = "is not a graph" if file.exists() else "does not exist"
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror or error})"
+    raise InputError(f"{masked(str(path))} {problem}. {EXPECTED}")
+
+
+def _in_directory(path: Place) -> Graph:
+    if _holds_lists(path):
+        return _lists(path)
+    if (path / layout.RUN_JSON).is_file():
+        return _lists_of_run(path)
+    encoding = str(_attributes(path).get("encoding-type", ""))
+    if encoding in ("csr_matrix", "csc_matrix"):
+        return _zarr_matrix(path, by_rows=encoding == "csr_matrix")
+    held = sorted(str(entry) for entry in (path / OBSP).iterdir()) if (path / OBSP).is_dir() else []
+    hint = f" Did you mean one of {', '.join(held)}?" if held else ""
+    raise InputError(f"{path} is not a graph.{hint} {EXPECTED}")
+
+
+def _in_hdf5(path: Place) -> tuple[Place, str] | None:
+    """Split ``file.h5ad:member`` into path and member, which is empty where none is named; None for another kind."""
+    for above in (path, *_above(path)):  # the member's own slashes make it look like folders
+        name, _, member = above.name.partition(":")
+        if name.lower().endswith(ENDINGS) and (file := above.with_name(name)).is_file():
+            below = "" if above == path else name_below(path, above)
+            return file, "/".join(part for part in (member, below) if part)
+    return None
+
+
+def _above(path: Place) -> Iterator[Place]:
+    while path.parent != path:
+        path = path.parent
+        yield path
+
+
+# ------------------------------------------------------------------------------- lists
+def _holds_lists(path: Place) -> bool:
+    return (path / INDICES).is_dir() and (path / DISTANCES).is_dir()
+
+
+def _lists_of_run(path: Place) -> NeighborLists:
+    folder = path / PurePath(layout.KNN_INDICES).parts[0]
+    groups = folder.iterdir() if folder.is_dir() else ()  # those by a target are no graph over X
+    found = sorted(group for group in groups if _named(group.name) and _holds_lists(group))
+    if len(found) != 1:
+        names = ", ".join(str(group) for group in found)
+        problem = f"several graphs, of which one has to be named: {names}" if found else "no neighbor lists"
+        raise InputError(f"{path} is a run with {problem}.")
+    return _lists(found[0])
+
+
+def _lists(path: Place) -> NeighborLists:
+    indices, distances = _ZarrPart(path / INDICES), _ZarrPart(path / DISTANCES)
+    if len(indices.shape) != 2 or indices.shape != distances.shape or 0 in indices.shape:
+        msg = (
+            f"{path} has {INDICES} of shape {indices.shape} and {DISTANCES} of shape {distances.shape}: neighbor lists "
+            "are two tables of one shape, (n_samples, n_neighbors)."
+        )
+        raise InputError(msg)
+    _check_kind(indices, "iu", path / INDICES)
+    _check_kind(distances, "f", path / DISTANCES)
+    for part in (indices, distances):
+        part.check_whole()
+    metric, scaling = _metric_of(path)
+    identity = {"path": str(path), "files": [*_states(path), *indices.states(), *distances.states()]}
+    return NeighborLists(str(path), indices, distances, metric, scaling, identity)
+
+
+def _metric_of(path: Place) -> tuple[Metric, Scaling | None]:
+    attributes = _attributes(path)
+    if METRIC_ATTRIBUTE not in attributes:
+        if (named := _named(path.name)) is not None:
+            return named
+        msg = (
+            f"{path} does not say what its distances are: the name of the group should be one of {', '.join(METRICS)}, "
+            "or one of these with a scaling, such as euclidean-zscore, or it should have the attributes "
+            f"'{METRIC_ATTRIBUTE}' and '{SCALING_ATTRIBUTE}'."
+        )
+        raise InputError(msg)
+    metric, scaling = attributes[METRIC_ATTRIBUTE], attributes.get(SCALING_ATTRIBUTE)
+    if _named(f"{metric}-{scaling}" if scaling else str(metric)) is None:
+        msg = (
+            f"{path} has the attributes '{METRIC_ATTRIBUTE}' {metric!r} and '{SCALING_ATTRIBUTE}' {scaling!r}: the "
+            f"first is one of {', '.join(METRICS)}, the second null or a chain of {CHAIN}."
+        )
+        raise InputError(msg)
+    return metric, scaling
+
+
+def _named(name: str) -> tuple[Metric, Scaling | None] | None:
+    """Return the metric and the scaling that the name of a group stands for, None where it stands for none."""
+    metric, dash, scaling = name.partition("-")
+    if metric not in METRICS:
+        return None
+    try:
+        found = scaling_text(scaling) if dash else None
+    except ValueError:
+        return None
+    return (metric, found) if GraphSpec(metric, found).name == name else None
+
+
+# ------------------------------------------------------------------------------ matrix
+def _npz_matrix(path: Place) -> WeightMatrix:
+    with _readable(path) as archive:
+        members = {name.removesuffix(".npy") for name in archive.namelist()}
+    kind = "csr"
+    if "format" in members:
+        kind = _text(_NpzPart(path, "format")[...])
+    elif not {*COMPRESSED_ROWS, "shape"} <= members:
+        raise InputError(f"{path} holds {', '.join(sorted(members)) or 'nothing'}, and no graph. {EXPECTED}")
+    if kind not in ("csr", "csc", "coo"):
+        raise InputError(f"{path} holds a sparse matrix in {kind} format: save it as CSR, CSC or COO.")
+    names = (*(TRIPLES if kind == "coo" else COMPRESSED_ROWS), "shape")
+    if lacking := [name for name in names if name not in members]:
+        raise InputError(f"{path} is damaged: a matrix in {kind} format without {' and '.join(lacking)}.")
+    *parts, sides = (_NpzPart(path, name) for name in names)
+    _check_kind(sides, "iu", f"{path}:shape")
+    shape = tuple(int(size) for size in sides[...].ravel())
+    status = path.stat()
+    identity = {"path": str(path), "files": [[path.name, status.st_size, status.st_mtime_ns]]}
+    return _matrix(path, kind, shape, parts, identity)
+
+
+def _zarr_matrix(path: Place, *, by_rows: bool) -> WeightMatrix:
+    parts = [_ZarrPart(path / name) for name in COMPRESSED_ROWS]
+    shape = _sides(_attributes(path).get("shape"), path)
+    files = [state for part in parts for state in part.states()]
+    identity = {"path": str(path), "files": [*_states(path), *files]}
+    return _matrix(path, "csr" if by_rows else "csc", shape, parts, identity)
+
+
+def _sides(shape: Any, where: object) -> tuple[int, ...]:
+    if not isinstance(shape, list | tuple) or not all(isinstance(size, int) for size in shape):
+        raise InputError(f"{where} lacks the attribute 'shape', two whole numbers; it has {shape!r}.")
+    return tuple(shape)
+
+
+def _hdf5_matrix(path: Place, member: str) -> WeightMatrix:
+    where = f"{path}:{member}" if member else str(path)
+    with opened(path) as file:
+        group = find(file, member, str(path))
+        held = {} if group is None else attributes_of(group)
+        kind = {"csr_matrix": "csr", "csc_matrix": "csc"}.get(text_of(held.get("encoding-type", "")))
+        datasets = [find(file, f"{member}/{name}", str(path)) for name in COMPRESSED_ROWS]
+        if kind is None or None in datasets:
+            others = [f"{path}:{OBSP}/{name}" for name in members_of(find(file, OBSP, str(path)))]
+            hint = f" Did you mean one of {', '.join(others)}?" if others else ""
+            raise InputError(f"{where} is not a graph.{hint} {EXPECTED}")
+        named = zip(COMPRESSED_ROWS, datasets, strict=True)
+        parts = [Hdf5Array(path, dataset, f"{member}/{name}") for name, dataset in named]
+    stated = held.get("shape")
+    shape = _sides(stated.tolist() if isinstance(stated, np.ndarray) else stated, where)
+    status = path.stat()
+    identity = {"path": where, "files": [[path.name, status.st_size, status.st_mtime_ns]]}
+    return _matrix(where, kind, shape, parts, identity)
+
+
+def _matrix(
+    path: Place | str, kind: str, shape: tuple[int, ...], parts: list[Any], identity: dict[str, Any]
+) -> WeightMatrix:
+    values, one, other = parts
+    names = TRIPLES if kind == "coo" else COMPRESSED_ROWS
+    if len(shape) != 2 or any(len(part.shape) != 1 for part in parts):
+        shapes = ", ".join(f"{name} of shape {part.shape}" for name, part in zip(names, parts, strict=True))
+        raise InputError(f"{path} holds {shapes}, and its shape is {shape}: that is no sparse matrix.")
+    _check_kind(values, "biuf", f"{path}:{names[0]}")
+    _check_kind(one, "iu", f"{path}:{names[1]}")
+    _check_kind(other, "iu", f"{path}:{names[2]}")
+    n_entries = values.shape[0]
+    lengths = (n_entries, n_entries if kind == "coo" else shape[0 if kind == "csr" else 1] + 1)
+    if (one.shape[0], other.shape[0]) != lengths:
+        msg = (
+            f"{path} is damaged: it has {n_entries} values, {one.shape[0]} {names[1]} and {other.shape[0]} {names[2]}, "
+            f"where a {kind} matrix of shape {shape} has {lengths[0]} and {lengths[1]}."
+        )
+        raise InputError(msg)
+    if kind == "coo":
+        return WeightMatrix(str(path), shape, one, other, values, identity)
+    major = EntryRows(other, n_entries, str(path))
+    rows, columns = (major, one) if kind == "csr" else (one, major)
+    return WeightMatrix(str(path), shape, rows, columns, values, identity)
+
+
+def _text(value: np.ndarray) -> str:
+    item = value.item() if value.size == 1 else value
+    return item.decode("ascii", "replace") if isinstance(item, bytes) else str(item)
+
+
+def _check_kind(part: Readable, kinds: str, where: object) -> None:
+    if part.dtype.kind not in kinds:
+        needed = "real numbers" if "f" in kinds else "whole numbers"
+        raise InputError(f"{where} has dtype {part.dtype}: a graph has {needed} there.")
+
+
+# ------------------------------------------------------------------------------ reading
+@contextmanager
+def _readable(path: Place) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zip_archive(path) as archive:
+            yield archive
+    except NPZ_ERRORS as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # it was not handed out, which says nothing of what is in it
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"{path} is truncated, damaged or no .npz file: {reason}") from error
+
+
+class _NpzPart:
+    """A member of an ``.npz`` file. Its values are read, all of them, at the first use."""
+
+    def __init__(self, path: Place, name: str) -> None:
+        self._path, self._name = path, f"{name}.npy"
+        self._values: np.ndarray | None = None
+        with _readable(path) as archive, archive.open(self._name) as member:
+            _, self.shape, _, self.dtype = read_header(member)
+        self.held_bytes = math.prod(self.shape) * self.dtype.itemsize
+
+    def __getitem__(self, selection: Any) -> np.ndarray:
+        if self._values is None:
+            with _readable(self._path) as archive, archive.open(self._name) as member:
+                self._values = np.lib.format.read_array(member, allow_pickle=False)
+        return self._values[selection]
+
+
+class _ZarrPart:
+    """A Zarr array of a graph from outside, version 2 or 3."""
+
+    def __init__(self, path: Place) -> None:
+        self._path = path
+        try:
+            self._zarr = open_foreign(path)
+        except StoreError as error:
+            raise InputError(f"{error}. {EXPECTED}") from error
+        self._array = ChunkedArray(path, self._zarr, foreign=True)
+        self.shape, self.dtype = self._array.shape, self._array.dtype
+        self.chunk_rows = self._array.chunks[0] if self._array.chunks else 1
+        self.held_bytes = 2 * math.prod(self._array.chunks) * self.dtype.itemsize  # encoded and decoded
+
+    def __getitem__(self, selection: Any) -> np.ndarray:
+        try:
+            return self._array[selection]
+        except StoreError as error:
+            raise InputError(str(error)) from error
+
+    def check_whole(self) -> None:
+        """Raise :class:`InputError` unless every chunk is there: one that is missing reads as zeros."""
+        with errors_of(self._path):
+            there, wanted = self._zarr.nchunks_initialized, self._zarr.nchunks
+        if there != wanted:
+            msg = f"{self._path} has {there} of its {wanted} chunks: is the run that writes it done, or was it damaged?"
+            raise InputError(msg)
+
+    def states(self) -> list[list[Any]]:
+        """Return what tells one state of the array from another: of its metadata, and of some of its chunks."""
+        counts = [-(-size // chunk) for size, chunk in zip(self.shape, self._array.chunks, strict=True)]
+        n_chunks = math.prod(counts)
+        places = np.unique(np.linspace(0, max(n_chunks - 1, 0), SAMPLED_CHUNKS).astype(np.int64))[:n_chunks]
+        encode = self._zarr.metadata.encode_chunk_key
+        keys = [encode(tuple(int(i) for i in np.unravel_index(place, counts))) for place in places]
+        return [*_states(self._path), *_states(self._path, keys)]
+
+
+def _states(folder: Place, names: Any = METADATA) -> list[list[Any]]:
+    """Return name, size and time of those files in a directory that exist."""
+
+    def state(name: str) -> list[Any] | None:
+        try:
+            status = (folder / name).stat()
+        except FileNotFoundError:
+            return None
+        return [f"{folder.name}/{name}", status.st_size, status.st_mtime_ns]
+
+    return [found for found in each(folder, state, names) if found is not None]
+
+
+def _attributes(path: Place) -> dict[str, Any]:
+    """Return the attributes of a Zarr group; none for a directory that is no group."""
+    if not any((path / name).is_file() for name in ("zarr.json", ".zgroup")):
+        return {}
+    import zarr
+    from zarr.errors import ContainsArrayError
+
+    try:
+        with errors_of(path):
+            return dict(zarr.open_group(store=zarr_store(path), mode="r").attrs.asdict())
+    except ContainsArrayError:
+        return {}
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path} has Zarr metadata that cannot be read: {error}. {EXPECTED}") from error

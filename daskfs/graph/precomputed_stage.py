@@ -1,0 +1,254 @@
+"""Stage "graph-given": a graph from outside into the run store.
+
+Neighbor lists are copied, so that all that follows finds them where a search would have left them. Of a matrix of
+weights each edge is stored once, with the larger of its two entries, in ascending order. Nothing is held but some
+entries at a time and a few numbers for each row, unless a file cannot be read in parts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.graph.edges import GIVEN, GIVEN_BLOCK
+from daskfs.graph.partition import block_rows, index_dtype, largest_block
+from daskfs.graph.precomputed import Graph, NeighborLists, WeightMatrix, run_entries
+from daskfs.graph.precomputed_files import open_graph
+from daskfs.kernels.statistics.moments import row_blocks
+from daskfs.stages.cost import WORD, Array, Cost, Objects
+from daskfs.stages.kind import StageKind
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.store import Store
+
+RUN_CHUNK = 2**16
+SAMPLED_KEYS = 2**12
+"""Every so many keys of a sorted run, one is kept in memory to find the others by."""
+
+
+def store_given(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Read the graph at a path and put it into the run store."""
+    del unit
+    path, planned = str(parameters["path"]), parameters["identity"]
+    graph = open_graph(path)
+    _check_identity(graph, planned)
+    try:
+        return store_graph(context.store, graph, context.tiles.shape.n_samples, int(parameters["k"]))
+    finally:
+        _check_identity(open_graph(path), planned)
+
+
+def _check_identity(graph: Graph, planned: Mapping[str, Any]) -> None:
+    if json.loads(json.dumps(dict(graph.identity))) != json.loads(json.dumps(dict(planned))):
+        msg = f"{graph.where} changed after its reading was planned: restore it, or start over with what it is now."
+        raise InputError(msg)
+
+
+def store_graph(store: Store, graph: Graph, n_samples: int, k: int) -> dict[str, Any]:
+    """Put a graph from outside where the stages that follow look for it.
+
+    Parameters
+    ----------
+    store
+        Run store.
+    graph
+        Neighbour lists or a matrix of weights.
+    n_samples
+        Rows of X.
+    k
+        How much of each neighbour list is needed.
+
+    Raises
+    ------
+    InputError
+        Where it is no graph of so many rows, naming the row.
+    """
+    if isinstance(graph, NeighborLists):
+        graph.check_size(n_samples, k)
+        return _store_lists(store, graph, k)
+    graph.check_size(n_samples)
+    return _store_matrix(store, graph)
+
+
+def given_traffic(graph: Graph, n_samples: int, k: int) -> dict[str, int]:
+    """Return the bytes that :func:`store_graph` reads and writes, by the names that stages have for them."""
+    if isinstance(graph, NeighborLists):
+        read = n_samples * (graph.indices.dtype.itemsize + graph.distances.dtype.itemsize) * graph.n_neighbors
+        return {"bytes_read": read, "bytes_written": n_samples * (index_dtype(n_samples).itemsize + WORD) * k}
+    n_entries = graph.n_entries
+    values = n_entries * (graph.values.dtype.itemsize + graph.columns.dtype.itemsize)
+    # the sorted runs are read once for their keys and once for all, by chunks of which others need a part
+    read = values + 2 * 3 * WORD * n_entries
+    runs = n_entries * 2 * WORD
+    return {"bytes_read": read, "bytes_written": runs + edges_bytes(n_entries) + WORD * n_samples}
+
+
+def edges_bytes(n_entries: int) -> int:
+    """Return the bytes of the edges of a matrix, of which half the entries are edges where it is symmetric: two rows
+    and a weight each.
+    """
+    return 3 * WORD * n_entries // 2
+
+
+def _store_lists(store: Store, lists: NeighborLists, k: int) -> dict[str, Any]:
+    n_samples, name = lists.indices.shape[0], lists.name
+    size = block_rows(n_samples)
+    store.create(layout.KNN_INDICES.format(name), (n_samples, k), index_dtype(n_samples), (size, k))
+    store.create(layout.KNN_DISTANCES.format(name), (n_samples, k), np.float64, (size, k))
+    n_listed = 0
+    for rows in row_blocks(n_samples, size):
+        indices, distances = lists.read(rows, k)
+        store.open(layout.KNN_INDICES.format(name))[rows] = indices
+        store.open(layout.KNN_DISTANCES.format(name))[rows] = distances
+        n_listed += int(np.count_nonzero(indices >= 0))
+    return {"n_listed": n_listed}
+
+
+def _store_matrix(store: Store, matrix: WeightMatrix) -> dict[str, Any]:
+    scratch = Store(store.root)  # one whose writes are no outputs of the unit
+    scratch.delete(layout.SPILL.format(GIVEN))
+    try:
+        runs = _SortedRuns(scratch, run_entries(matrix.n_entries))
+        diagonal = _sort_entries(matrix, runs)
+        n_edges = sum(int(np.count_nonzero(np.diff(keys >> 1, prepend=-1))) for keys in runs.keys_in_order())
+        if not n_edges:
+            msg = f"{matrix.where} has no edges: no two rows have a weight above 0."
+            raise InputError(msg)
+        _store_edges(store, runs, n_edges, matrix.shape[0])
+    finally:
+        scratch.delete(layout.SPILL.format(GIVEN))
+    store.put_array(layout.GIVEN_DIAGONAL, diagonal, (block_rows(matrix.shape[0]),))
+    return {"n_edges": n_edges}
+
+
+def _sort_entries(matrix: WeightMatrix, runs: _SortedRuns) -> np.ndarray:
+    """Sort the entries that are above 0 by the pair of rows they belong to, and return those on the diagonal."""
+    n_samples = matrix.shape[0]
+    diagonal = np.zeros(n_samples)
+    for rows, columns, weights in matrix.read():
+        loops, apart = rows == columns, (rows != columns) & (weights > 0)
+        np.add.at(diagonal, rows[loops], weights[loops])
+        rows, columns = rows[apart], columns[apart]
+        # the entries of one pair differ in the last bit, by the side of the diagonal
+        pair = np.minimum(rows, columns) * n_samples + np.maximum(rows, columns)
+        runs.add(2 * pair + (rows > columns), weights[apart])
+    return diagonal
+
+
+def _store_edges(store: Store, runs: _SortedRuns, n_edges: int, n_samples: int) -> None:
+    names = (layout.GIVEN_SOURCE, layout.GIVEN_TARGET, layout.GIVEN_WEIGHT)
+    for name, dtype in zip(names, (np.int64, np.int64, np.float64), strict=True):
+        store.create(name, (n_edges,), dtype, (GIVEN_BLOCK,))
+    stored = 0
+    for pairs, weights in _in_blocks(itertools.starmap(_merged, runs.in_order()), GIVEN_BLOCK):
+        part = slice(stored, stored + pairs.size)
+        for name, values in zip(names, (pairs // n_samples, pairs % n_samples, weights), strict=True):
+            store.open(name)[part] = values
+        stored = part.stop
+
+
+def _merged(keys: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return pairs of rows and their weights: entries of one place summed, then the larger of both places."""
+    if not keys.size:
+        return keys, weights
+    place = np.flatnonzero(np.diff(keys, prepend=-1))
+    pairs, weights = keys[place] >> 1, np.add.reduceat(weights, place)
+    first = np.flatnonzero(np.diff(pairs, prepend=-1))
+    return pairs[first], np.maximum.reduceat(weights, first)
+
+
+def _in_blocks(
+    stretches: Iterable[tuple[np.ndarray, np.ndarray]], size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Cut stretches of any length into ones of `size`, and a last one of what is left."""
+    pairs, weights = np.empty(0, np.int64), np.empty(0)
+    for more in stretches:
+        pairs, weights = np.concatenate([pairs, more[0]]), np.concatenate([weights, more[1]])
+        whole = pairs.size - pairs.size % size
+        for part in row_blocks(whole, size):
+            yield pairs[part], weights[part]
+        pairs, weights = pairs[whole:], weights[whole:]
+    if pairs.size:
+        yield pairs, weights
+
+
+class _SortedRuns:
+    """Keys with weights, each `size` of them sorted and stored, read back in ascending stretches of about `size`."""
+
+    def __init__(self, store: Store, size: int) -> None:
+        self._store, self._size = store, size
+        self._sampled: list[np.ndarray] = []
+        self._lengths: list[int] = []
+
+    def add(self, keys: np.ndarray, weights: np.ndarray) -> None:
+        """Sort and store some keys, which are not negative, with their weights."""
+        if not keys.size:
+            return
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        number = len(self._lengths)
+        self._store.put_array(layout.SPILL_KEYS.format(GIVEN, number), keys, (RUN_CHUNK,))
+        self._store.put_array(layout.SPILL_WEIGHTS.format(GIVEN, number), weights[order], (RUN_CHUNK,))
+        self._sampled.append(keys[::SAMPLED_KEYS].copy())
+        self._lengths.append(keys.size)
+
+    def keys_in_order(self) -> Iterator[np.ndarray]:
+        """Yield the keys in ascending order; those that differ in the last bit only come together."""
+        for low, high in self._cuts():
+            yield np.sort(np.concatenate([keys for _, keys, _ in self._parts(low, high)]))
+
+    def in_order(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield keys in ascending order, and their weights."""
+        for low, high in self._cuts():
+            parts = list(self._parts(low, high))
+            keys = np.concatenate([part[1] for part in parts])
+            weights = [self._store.open(layout.SPILL_WEIGHTS.format(GIVEN, run))[rows] for run, _, rows in parts]
+            order = np.argsort(keys, kind="stable")
+            yield keys[order], np.concatenate(weights)[order]
+
+    def _cuts(self) -> Iterator[tuple[int, int]]:
+        """Yield ranges of keys that hold about as many as one run does."""
+        if not self._sampled:
+            return
+        sampled = np.sort(np.concatenate(self._sampled))
+        step = self._size // SAMPLED_KEYS
+        yield from itertools.pairwise([0, *np.unique(sampled[step::step] & ~1).tolist(), np.iinfo(np.int64).max])
+
+    def _parts(self, low: int, high: int) -> Iterator[tuple[int, np.ndarray, slice]]:
+        """Yield of each run the keys from `low` to below `high`, and where they stand in it."""
+        for run, (sampled, length) in enumerate(zip(self._sampled, self._lengths, strict=True)):
+            start = max(int(np.searchsorted(sampled, low)) - 1, 0) * SAMPLED_KEYS
+            stop = min(int(np.searchsorted(sampled, high)) * SAMPLED_KEYS, length)
+            keys = self._store.open(layout.SPILL_KEYS.format(GIVEN, run))[start : max(start, stop)]
+            first, last = (int(place) for place in np.searchsorted(keys, [low, high]))
+            yield run, keys[first:last], slice(start + first, start + last)
+
+
+def given_cost(graph: Graph, n_samples: int, k: int, process: Cost) -> Cost:
+    """Return what the unit holds: what reading a part of the files takes, and a part."""
+    files = Objects("what reading a part of the files takes", 1, graph.held_bytes)
+    if isinstance(graph, NeighborLists):
+        block = (largest_block(n_samples), max(k, 1))
+        return (
+            *process,
+            files,
+            Array("lists of a block, as read, in order, compared and stored", (12, *block)),
+            Array("marks of what is wrong with them", (4, *block), "bool"),
+        )
+    size = run_entries(graph.n_entries)
+    n_sorted = min(graph.n_entries, size) + graph.n_entries // size * SAMPLED_KEYS
+    return (
+        *process,
+        files,
+        Array("rows, columns and weights of entries that are read", (3, min(graph.n_entries, graph.read_entries))),
+        Array("keys and weights that are sorted: of each run, as one, their order, and merged", (16, n_sorted)),
+        Array("diagonal, and as it is written", (2, n_samples)),
+    )
+
+
+GIVEN_STAGE = StageKind("given", __name__, store_given, given_cost)

@@ -1,0 +1,254 @@
+"""Where rows are compared before they are measured: few dense float32 columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.missing import fill_missing, has_missing, observed
+from daskfs.kernels.neighbors.cells import BLOCK_ROWS
+from daskfs.kernels.neighbors.exact import exact_neighbors
+from daskfs.kernels.neighbors.rows import Metric, as_metric_rows, column_spread, observed_means, prepare_rows
+from daskfs.kernels.scaling import squared_lengths
+from daskfs.kernels.statistics.moments import row_blocks
+from daskfs.kernels.threads import one_thread
+from daskfs.stages.cost import HALF_WORD
+
+COMPONENT_CHOICES = (32, 64, 128)
+SPARSE_COMPONENTS = COMPONENT_CHOICES[-1]
+DIRECTION_BYTES = 2**27
+"""Directions in the space of the features take no more, in float32: of more features, fewer are kept."""
+FORCED_FEATURES = 4096
+"""Above so many features rows are always compared in few components: the graph is not worth the products."""
+FITTING_ROWS = 2**13
+JUDGING_ROWS = 2**15
+ASKED_ROWS = 300
+ENOUGH = 0.995
+"""Share of the nearest neighbours that a choice of components must keep among the candidates."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """A map from rows in graph space to float32 rows whose Euclidean distances stand for the metric's.
+
+    Under cosine rows are divided by their norm first. `center` (n_features,) float64 is subtracted and `scale`
+    multiplied, so that float32 neither drowns in an offset nor overflows. Dense rows are turned onto the leading
+    principal directions of a sample, the columns of `basis` (n_features, n_components) float32, where there is one;
+    what these leave out of a row is kept as its squared length, which makes the sum of the two rests the expected part
+    of a squared distance that the directions miss. Sparse rows are turned as they are, without a center: among rows of
+    counts that rest decides, as rows of little weight are near to all others, which no projection alone can tell. Where
+    there are too many features for directions that a process could hold, sparse rows go through a sparse random
+    projection to `n_components`.
+
+    Where values are missing the mean of the sampled rows that have one stands for them: of dense rows that is the
+    center, and of sparse ones `fill` (n_features,) float64 says it; 0 where no sampled row lacks any. Distances in this
+    space are then not those that are measured.
+
+    `kept` is the share of the nearest rows of a sample that are among the candidates found here, where that was asked.
+    """
+
+    metric: Metric
+    random_state: int
+    center: np.ndarray | None = None
+    scale: float = 1.0
+    basis: np.ndarray | None = None
+    n_components: int | None = None
+    fill: np.ndarray | None = None
+    kept: float = 1.0
+
+    def rows(self, X: np.ndarray | sp.csr_matrix) -> np.ndarray:
+        """Return rows in this space, shape (n_rows, n_columns), float32, C order."""
+        return self._turned(self.shifted(X))
+
+    def sketch(self, X: np.ndarray | sp.csr_matrix) -> np.ndarray:
+        """Return :meth:`rows` with the squared length of what they leave out as one more column."""
+        values = self.shifted(X)
+        turned = self._turned(values)
+        sketch = np.zeros((turned.shape[0], turned.shape[1] + 1), np.float32)
+        sketch[:, :-1] = turned
+        if self.basis is not None:
+            whole = squared_lengths(values) - np.einsum("ij,ij->i", turned, turned)
+            sketch[:, -1] = np.maximum(whole, 0)
+        return sketch
+
+    def shifted(self, X: np.ndarray | sp.csr_matrix) -> Any:
+        """Return rows before they are turned, dense or CSR, float32, with the means of the sample in the place of
+        missing values.
+        """
+        values: Any = as_metric_rows(X, self.metric)[0]
+        if self.center is not None:
+            keeps = values.dtype.kind == "f" and values.dtype.itemsize >= 4 and self.scale == 1.0
+            values = values - self.center.astype(values.dtype if keeps else np.float64)
+        if self.scale != 1.0:
+            values = values * self.scale
+        values = values.astype(np.float32, copy=False)
+        if not has_missing(values):
+            return values
+        if is_sparse(values):
+            fill = np.zeros(values.shape[1]) if self.fill is None else self.fill * self.scale
+            return fill_missing(values.copy(), fill)
+        return np.where(np.isnan(values), np.float32(0), values)
+
+    def _turned(self, values: Any) -> np.ndarray:
+        if self.basis is not None and is_sparse(values):
+            values = values @ self.basis
+        elif self.basis is not None:
+            # block by block: a product of more rows may round differently
+            turned = np.empty((values.shape[0], self.basis.shape[1]), np.float32)
+            for block in row_blocks(values.shape[0], BLOCK_ROWS):
+                np.matmul(values[block], self.basis, out=turned[block])
+            values = turned
+        elif self.n_components is not None:
+            values = values @ projection(values.shape[1], self.n_components, self.random_state)
+        if is_sparse(values):
+            values = values.toarray()
+        return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def fitted_space(
+    sample: np.ndarray | sp.csr_matrix,
+    metric: Metric,
+    wanted: int | str | None,
+    n_samples: int,
+    n_neighbors: int,
+    width: int,
+    random_state: int,
+) -> Space:
+    """Return the space for a sample.
+
+    Parameters
+    ----------
+    sample
+        Rows in graph space, dense or CSR.
+    metric
+        "euclidean" or "cosine".
+    wanted
+        Number of components, None for all columns, or "auto": the fewest with which nearly all neighbours in the
+        sample are among the candidates; all columns where 128 do not suffice, unless there are very many or rows are
+        sparse.
+    n_samples
+        Number of rows that the sample stands for.
+    n_neighbors, width
+        Number of neighbours wanted, and of candidates that are measured.
+    random_state
+        Seed.
+    """
+    values, _ = as_metric_rows(sample, metric)
+    n_features = sample.shape[1]
+    if is_sparse(values):
+        largest = float(np.fmax.reduce(np.abs(values.data), initial=0.0))
+        fill = observed(values).values(values.shape[0], np.dtype(np.float64)) if has_missing(values) else None
+        space = Space(metric, random_state, scale=_safe_scale(largest), fill=fill)
+        return _sparse_space(space, sample, wanted, n_samples, n_neighbors, width)
+    center = observed_means(values) if has_missing(values) else values.mean(axis=0, dtype=np.float64)
+    spread = column_spread(values, center)
+    space = Space(metric, random_state, center, _safe_scale(spread))
+    if wanted is None:
+        return space
+    some = np.arange(0, len(values), max(1, len(values) // FITTING_ROWS))
+    most = min(wanted if isinstance(wanted, int) else COMPONENT_CHOICES[-1], n_features, some.size)
+    basis = _principal_directions(space.rows(sample[some]), most, random_state)
+    if isinstance(wanted, int):
+        return replace(space, basis=basis, n_components=basis.shape[1])
+    chosen, kept = _enough_components(
+        space, sample[:: max(1, len(values) // JUDGING_ROWS)], basis, n_samples, n_neighbors, width
+    )
+    if chosen is None and n_features > FORCED_FEATURES:
+        chosen = basis.shape[1]
+    if chosen is None:
+        return space
+    return replace(space, basis=np.ascontiguousarray(basis[:, :chosen]), n_components=chosen, kept=kept)
+
+
+def directions(n_features: int, wanted: int | str | None) -> int:
+    """Return how many directions sparse rows are turned onto, at most: 0 where they have few columns, or so many that
+    no process could hold directions enough to tell rows apart.
+    """
+    count = wanted if isinstance(wanted, int) else SPARSE_COMPONENTS
+    fitting = min(DIRECTION_BYTES // (HALF_WORD * n_features), count)
+    return fitting if count < n_features and fitting >= min(count, COMPONENT_CHOICES[0]) else 0
+
+
+def _sparse_space(
+    space: Space, sample: sp.csr_matrix, wanted: int | str | None, n_samples: int, n_neighbors: int, width: int
+) -> Space:
+    """Return the space for sparse rows, which is one of few columns whatever is `wanted`, as cells need such; rows are
+    compared in it unless that is None.
+    """
+    n_features = sample.shape[1]
+    components = wanted if isinstance(wanted, int) else SPARSE_COMPONENTS
+    if components >= n_features:
+        return space
+    some = np.arange(0, sample.shape[0], max(1, sample.shape[0] // FITTING_ROWS))
+    most = min(directions(n_features, wanted), some.size)
+    if not most:
+        return replace(space, n_components=components)
+    basis = _principal_directions(space.shifted(sample[some]), most, space.random_state)
+    if wanted == "auto":
+        step = sample.shape[0] // JUDGING_ROWS
+        judged = sample[::step] if step > 1 else sample  # a copy takes as much room as all that follows
+        chosen, kept = _enough_components(space, judged, basis, n_samples, n_neighbors, width)
+        space, most = replace(space, kept=kept), chosen or most
+    return replace(space, basis=np.ascontiguousarray(basis[:, :most]), n_components=most)
+
+
+def _safe_scale(spread: float) -> float:
+    return 1.0 if spread == 0 or 1e-3 < spread < 1e9 else 1.0 / spread
+
+
+def _principal_directions(rows: Any, count: int, random_state: int) -> np.ndarray:
+    from sklearn.utils.extmath import randomized_svd
+
+    with one_thread():  # SciPy brings a library of its own, which a limit set before knows nothing of
+        _, _, directions = randomized_svd(rows, count, n_iter=4, random_state=random_state)
+    return np.ascontiguousarray(directions.T, dtype=np.float32)
+
+
+def _enough_components(
+    space: Space,
+    judged: np.ndarray | sp.csr_matrix,
+    basis: np.ndarray,
+    n_samples: int,
+    n_neighbors: int,
+    width: int,
+) -> tuple[int | None, float]:
+    """Return the fewest leading directions that keep neighbours among the candidates, None when all do not, and the
+    share of the neighbours that the last ones tried keep.
+
+    A row that is r-th by estimate in the sample would be about (r n_samples / n_rows)-th among all rows.
+    """
+    rows = space.shifted(judged)
+    share = rows.shape[0] / n_samples
+    allowed, rank = max(1, int(width * share)), max(1, round(n_neighbors * share))
+    asked = np.arange(0, rows.shape[0], max(1, rows.shape[0] // ASKED_ROWS))
+    base = prepare_rows(judged if has_missing(judged) else rows, "euclidean")
+    nearest = exact_neighbors(base.part(asked), asked, base, 0, rank)[0]
+    del base
+    squares = squared_lengths(rows)
+    turned = rows @ basis
+    kept = 1.0
+    for count in COMPONENT_CHOICES:
+        if count >= rows.shape[1] // 2 or count > basis.shape[1]:
+            break
+        lengths = squares[None, :] - 2 * (turned[asked, :count] @ turned[:, :count].T)
+        lengths[np.arange(asked.size), asked] = np.inf
+        limit = np.partition(lengths, allowed - 1, axis=1)[:, allowed - 1 : allowed]
+        kept = float(np.mean((np.take_along_axis(lengths, nearest, axis=1) <= limit)[nearest >= 0]))
+        if kept >= ENOUGH:
+            return count, kept
+    return None, kept
+
+
+@lru_cache(maxsize=2)
+def projection(n_features: int, n_components: int, random_state: int) -> Any:
+    """Return a sparse random projection, CSR (n_features, n_components), float32."""
+    from sklearn.random_projection import SparseRandomProjection
+
+    shape_only = np.broadcast_to(np.float32(0), (1, n_features))
+    components = SparseRandomProjection(n_components, random_state=random_state).fit(shape_only).components_
+    return components.T.astype(np.float32)

@@ -1,0 +1,255 @@
+"""Distance correlations from the distances of all pairs of rows, which are made a block of rows at a time.
+
+With A the matrix of distances |x_a - x_b|, less its row and column means plus its mean, the squared distance covariance
+of two columns is the mean of the products of the entries of their matrices (Székely, Rizzo and Bakirov 2007, Definition
+4). So the correlations of all pairs are the cosines of as many vectors of n x n entries.
+
+Their product with a vector v needs no correlation by itself: it is the cosine of each column's matrix with the one sum
+of all matrices times v.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskfs.kernels.distance_correlation.histograms import mean_distances
+from daskfs.kernels.statistics.moments import row_blocks
+
+DISTANCES_AT_ONCE = 2**14
+SMALLEST_SPAN = 2.0**-1000
+FEW_VALUES = 9
+"""Values of a column up to which products with its steps are quicker than with its distances."""
+
+
+@dataclass(frozen=True)
+class DistanceColumns:
+    """Columns and their mean distances.
+
+    Attributes
+    ----------
+    values
+        Shape (n_columns, n_rows), float64: each column less its first value, over the norm of its centered distances;
+        zeros where it is constant.
+    means
+        Shape (n_columns, n_rows), float64: mean distance of these from each row.
+    mean
+        Shape (n_columns,), float64: their mean.
+    """
+
+    values: np.ndarray
+    means: np.ndarray
+    mean: np.ndarray
+
+    def part(self, columns: slice) -> DistanceColumns:
+        """Return some of the columns."""
+        return DistanceColumns(self.values[columns], self.means[columns], self.mean[columns])
+
+
+def shares_of(weights: np.ndarray | None, n_rows: int) -> np.ndarray:
+    """Return the share of each row in all rows, shape (n_rows,), float64; the weights say how many each counts for."""
+    return np.full(n_rows, 1.0 / n_rows) if weights is None else weights / weights.sum()
+
+
+def distance_columns(values: np.ndarray, shares: np.ndarray) -> DistanceColumns:
+    """Divide columns by the norm of their centered distances.
+
+    Parameters
+    ----------
+    values
+        Shape (n_columns, n_rows), any real dtype, finite.
+    shares
+        Share of each row in all rows, shape (n_rows,), above 0.
+    """
+    scaled = values.astype(np.float64, order="C")  # sums along rows take their terms in one order only
+    scaled -= scaled[:, :1].copy()  # an offset of 1e8 would cost the differences their digits
+    span = scaled.max(axis=1) - scaled.min(axis=1)
+    if (tiny := span < SMALLEST_SPAN).any():  # whose inverse is none
+        scaled[tiny] *= 2.0**60
+        span[tiny] *= 2.0**60
+    scaled *= np.divide(1.0, span, out=np.zeros_like(span), where=span > 0)[:, None]
+    order = np.argsort(scaled, axis=1, kind="stable")
+    means = np.empty_like(scaled)
+    np.put_along_axis(means, order, mean_distances(np.take_along_axis(scaled, order, axis=1), shares[order]), axis=1)
+    mean = np.sum(means * shares, axis=1)
+    # the mean of the squared distances is twice the variance
+    variance = _variance(scaled, np.sum(scaled * shares, axis=1), shares)
+    norm = np.sqrt(np.maximum(2.0 * (variance - _variance(means, mean, shares)) - mean**2, 0.0))
+    inverse = np.divide(1.0, norm, out=np.zeros_like(norm), where=norm > 0)
+    means *= inverse[:, None]
+    scaled *= inverse[:, None]
+    return DistanceColumns(scaled, means, mean * inverse)
+
+
+def _variance(values: np.ndarray, mean: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    deviations = values - mean[:, None]
+    np.multiply(deviations, deviations, out=deviations)
+    deviations *= shares
+    return np.asarray(deviations.sum(axis=1))
+
+
+def _blocks(n_rows: int) -> list[slice]:
+    return list(row_blocks(n_rows, max(1, DISTANCES_AT_ONCE // n_rows)))
+
+
+def exact_correlations(left: DistanceColumns, right: DistanceColumns | None, shares: np.ndarray) -> np.ndarray:
+    """Return the squared distance correlations of columns with others, shape (n_left, n_right), float64; with each
+    other where `right` is None. Constant columns have zeros.
+    """
+    roots, n_rows = np.sqrt(shares), shares.size
+    others = left if right is None else right
+    result = np.zeros((left.mean.size, others.mean.size))
+    for rows in _blocks(n_rows):
+        ours = _centered(left, rows, roots)
+        theirs = ours if right is None else _centered(others, rows, roots)
+        result += ours @ theirs.T
+    return result
+
+
+def _centered(columns: DistanceColumns, rows: slice, roots: np.ndarray) -> np.ndarray:
+    """Return centered distances of some rows to all, times the roots of their shares, shape (n_columns, n_pairs)."""
+    centered = np.abs(columns.values[:, rows, None] - columns.values[:, None, :])
+    centered -= columns.means[:, rows, None]
+    centered -= (columns.means - columns.mean[:, None])[:, None, :]
+    centered *= roots[rows, None] * roots
+    return centered.reshape(columns.mean.size, -1)
+
+
+def bias_corrected(
+    squared: np.ndarray,
+    deviations: tuple[np.ndarray, np.ndarray, np.ndarray],
+    means: tuple[np.ndarray, np.ndarray],
+    total: float,
+) -> np.ndarray:
+    """Return ratios of U-statistics for squared distance correlations of V-statistics, 0 where they are negative.
+
+    With a and b the mean distances from each row, over the norms of the centered distances, dcov²_U over both norms is
+    n / (n - 3) (dcor²_V - 4 cov(a, b) / (n - 2) - mean(a) mean(b) / (n - 1)), from Székely and Rizzo (2014), Eq. 2.
+
+    Parameters
+    ----------
+    squared
+        Shape (n_left, n_right).
+    deviations
+        cov(a, b) of all pairs, (n_left, n_right), and of each column with itself, (n_left,) and (n_right,).
+    means
+        Mean distances of the columns, (n_left,) and (n_right,); 0 of constant ones.
+    total
+        Number of rows, or the sum of their weights; above 3.
+    """
+    covariance, *own = deviations
+    roots = []
+    for variance, mean in zip(own, means, strict=True):
+        ratio = (mean > 0) - 4.0 * variance / (total - 2.0) - mean**2 / (total - 1.0)
+        roots.append(np.sqrt(np.where(ratio > 1e-12, ratio, np.inf)))
+    ratio = squared - covariance * (4.0 / (total - 2.0)) - np.multiply.outer(*means) / (total - 1.0)
+    return np.maximum(ratio, 0.0) / np.multiply.outer(*roots)
+
+
+def exact_deviations(
+    left: DistanceColumns, right: DistanceColumns, shares: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return what :func:`bias_corrected` takes of the mean distances from each row."""
+    a, b = (columns.means - columns.mean[:, None] for columns in (left, right))
+    return (a * shares) @ b.T, (a * a) @ shares, (b * b) @ shares
+
+
+# --------------------------------------------------------------------- products, with no matrix formed
+class DistanceSum:
+    """The sum of the centered distances of many columns, each times its weight: an (n_rows, n_rows) matrix.
+
+    The distance of two rows is the sum of the steps between neighboring values that lie between them: with z = 1 for
+    the rows above a step, of the step times (z_a - z_b)², which is -2 z_a z_b once it is centered. So columns of few
+    values are products of matrices.
+
+    Parameters
+    ----------
+    shares
+        Share of each row in all rows, shape (n_rows,).
+    """
+
+    def __init__(self, shares: np.ndarray) -> None:
+        self._shares = shares
+        self._sum = np.zeros((shares.size, shares.size))
+
+    def add(self, values: np.ndarray, weights: np.ndarray) -> None:
+        """Add columns.
+
+        Parameters
+        ----------
+        values
+            As of :class:`DistanceColumns`, (n_columns, n_rows).
+        weights
+            Weight of each, shape (n_columns,); columns of weight 0 cost nothing.
+        """
+        used = np.flatnonzero(weights)
+        values, weights = values[used], weights[used]
+        steps = _Steps(values)
+        above = steps.above(values)
+        if above.size:
+            self._sum += (above * (-2.0 * weights[steps.column] * steps.size)[:, None]).T @ above
+        values, weights = values[steps.others], weights[steps.others]
+        for rows in _blocks(self._shares.size):
+            block = self._sum[rows, rows.start :]  # what is below the diagonal is the same
+            part = np.empty_like(block)
+            for column, weight in zip(values, weights, strict=True):
+                np.subtract.outer(column[rows], column[rows.start :], out=part)
+                np.abs(part, out=part)
+                part *= weight
+                block += part
+
+    def close(self) -> None:
+        """Center the sum and take it times the shares of its rows; nothing may be added afterwards."""
+        total, shares = self._sum, self._shares
+        for rows in row_blocks(shares.size, 64):
+            square = total[rows, rows]
+            square[...] = np.triu(square) + np.triu(square, 1).T
+            total[rows.stop :, rows] = total[rows, rows.stop :].T
+        means = total @ shares
+        mean = np.sum(means * shares)
+        total -= means[:, None]
+        total -= means - mean
+        total *= shares[:, None]
+        total *= shares
+
+    def products(self, values: np.ndarray) -> np.ndarray:
+        """Return the products of the centered distances of columns with the closed sum, shape (n_columns,)."""
+        found = np.zeros(len(values))
+        steps = _Steps(values)
+        above = steps.above(values)
+        if above.size:
+            forms = np.einsum("sa,sa->s", above @ self._sum, above)
+            np.add.at(found, steps.column, -2.0 * steps.size * forms)
+        for rows in _blocks(self._shares.size):
+            block = self._sum[rows, rows.start :]
+            # a pair of rows counts twice, and a row with itself for nothing; the sum is centered, so distances need
+            # not be
+            part = np.empty_like(block)
+            n_own = rows.stop - rows.start
+            for place in steps.others:
+                column = values[place]
+                np.subtract.outer(column[rows], column[rows.start :], out=part)
+                np.abs(part, out=part)
+                part *= block
+                found[place] += float(part[:, :n_own].sum()) + 2.0 * float(part[:, n_own:].sum())
+        return found
+
+
+class _Steps:
+    """Steps between neighboring values of the columns that have few: `column`, whose each is; `size`; and `others`,
+    the columns of many values.
+    """
+
+    def __init__(self, values: np.ndarray) -> None:
+        ordered = np.sort(values, axis=1)
+        gaps = np.diff(ordered, axis=1)
+        few = np.count_nonzero(gaps, axis=1) < FEW_VALUES
+        self.others = np.flatnonzero(~few)
+        self.column, places = np.nonzero((gaps > 0) & few[:, None])
+        self.size = gaps[self.column, places]
+        self._threshold = ordered[self.column, places]
+
+    def above(self, values: np.ndarray) -> np.ndarray:
+        """Return 1.0 where a row is above a step, shape (n_steps, n_rows)."""
+        return (values[self.column] > self._threshold[:, None]).astype(np.float64)

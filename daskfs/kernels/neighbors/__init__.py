@@ -1,0 +1,1 @@
+"""Nearest neighbors of rows: metrics, distances and their bounds, exact search, search by cells."""

@@ -1,0 +1,587 @@
+"""Groups of rows, cells inside them, and where each row looks for its neighbours.
+
+Space is cut twice by k-means: into groups, whose rows one task can hold, and each group into cells of a few hundred
+rows. A row is at home in the nearest cell of its nearest group. Its neighbours are sought in the cells whose centers
+are not much farther than the nearest one, in its own group and in those groups whose centers are not much farther than
+its own. How much farther is settled on a sample, from how far pairs of neighbours actually lie apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import gammaln
+
+from daskfs.kernels.blocks import Block
+from daskfs.kernels.neighbors.exact import exact_neighbors
+from daskfs.kernels.neighbors.rows import prepare_rows
+from daskfs.kernels.statistics.moments import row_blocks
+
+GROUP_ROUNDS = 40
+CENTER_ROUNDS = 25
+CELL_ROUNDS = 10
+MAX_GROUPS = 6
+"""A row visits at most this many groups, its own included."""
+MAX_COPIES = 3.0
+"""Groups a row visits on average, at most: each costs a copy of the row."""
+MAX_PROBES = 32
+"""A row looks into at most this many cells of one group."""
+MAX_MEAN_PROBES = 20.0
+"""Cells that a row looks into on average, at most."""
+LEAST_SHARE = 0.1
+"""Groups with less than this share of the mean size are given up."""
+LEAST_ROWS = 4.0
+"""Rows that a row meets at least, per neighbour wanted."""
+CALIBRATION_ROWS = 1000
+HELD_OUT = 4
+"""One in so many rows of a sample is kept from training."""
+CALIBRATION_RANKS = 5
+SAMPLE_PARTS = 4
+DIMENSION_NEIGHBORS = 10
+GROUP_SHARES = (0.7, 0.4, 0.2, 0.05)
+"""Shares of the misses that may come from pairs whose groups do not meet."""
+COPY_SECONDS = 1.6e-8
+"""What it costs to write and read one more value of a copied row."""
+LARGE_CELL = 4096
+"""Cells with more rows at home are cut again where they are searched."""
+MAX_SPLITS = 4
+SAMPLED_PER_PART = 32
+PIECE_ROWS = 512
+INDEX_BITS = np.uint64(32)
+BLOCK_ROWS = 1024
+"""Rows of one matrix product. Blocks begin at multiples of it, so that a row's cells do not depend on who asks."""
+
+
+def cell_rows(n_neighbors: int) -> int:
+    """Return how many rows a cell should hold."""
+    return max(250, 25 * n_neighbors)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A cut of space into groups and cells.
+
+    Attributes
+    ----------
+    group_centers, group_offsets
+        Shapes (n_groups, n_columns) and (n_groups,), float32. A row belongs to the group with the least squared
+        distance plus offset; the offsets keep groups of about equal size where plain k-means would give half of the
+        rows to one of them.
+    group_reach
+        A row visits groups whose root of squared distance plus offset is at most this many times its own group's.
+    cell_centers
+        Shape (n_cells, n_columns), float32, group by group.
+    cell_sizes
+        Rows at home in each cell, as the sample has it, shape (n_cells,), float64.
+    cell_starts
+        Where each group's cells begin, shape (n_groups + 1,), int64.
+    cell_reach
+        Of the groups it visits, a row looks into the cells at most this many times as far as its home.
+    least_rows
+        In its own group a row looks into the nearest cells until they hold this many, however far they are.
+    trained_share
+        Share of all rows that the centers come from, 0 where rows are not to be treated differently for that.
+    expected_recall
+        Share of the pairs of neighbors in the sample that meet: less than was asked for where rows would have to look
+        into too many cells, as they do where no row is much nearer than others.
+    """
+
+    group_centers: np.ndarray
+    group_offsets: np.ndarray
+    group_reach: float
+    cell_centers: np.ndarray
+    cell_sizes: np.ndarray
+    cell_starts: np.ndarray
+    cell_reach: float
+    least_rows: float
+    trained_share: float = 0.0
+    expected_recall: float = 1.0
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups."""
+        return int(self.group_centers.shape[0])
+
+    def centers_of(self, group: int) -> np.ndarray:
+        """Centers of one group's cells."""
+        return self.cell_centers[self.cell_starts[group] : self.cell_starts[group + 1]]
+
+
+@dataclass(frozen=True)
+class Members:
+    """Which rows go to which groups, and the cells they look into there.
+
+    Sorted by group, then row. `row` (n_members,) int64, `group` (n_members,) int32, `is_home` (n_members,) bool;
+    the cells of member i, nearest first and counted within the group, are ``cell[starts[i]:starts[i + 1]]``, int32.
+    """
+
+    row: np.ndarray
+    group: np.ndarray
+    is_home: np.ndarray
+    starts: np.ndarray
+    cell: np.ndarray
+
+
+# ------------------------------------------------------------------------------- training
+def training_rows(n_sampled: int, n_samples: int) -> np.ndarray:
+    """Return which rows of a sample cells are trained on, shape (n_sampled,), bool.
+
+    Centers fit the rows they come from: others must say how far rows have to look, where the sample is less than half
+    of all.
+    """
+    trained = np.ones(n_sampled, dtype=bool)
+    if 2 * n_sampled < n_samples:
+        trained[HELD_OUT - 1 :: HELD_OUT] = False
+    return trained
+
+
+def train_cells(
+    sample: np.ndarray,
+    n_samples: int,
+    n_groups: int,
+    n_cells: int,
+    n_neighbors: int,
+    recall: float,
+    seed: int,
+    max_probes: float = MAX_MEAN_PROBES,
+    measured: Block | None = None,
+) -> Cells:
+    """Cut space into groups and cells that hold about as many rows each.
+
+    Parameters
+    ----------
+    sample
+        Rows of a sample, shape (n_rows, n_columns), float32, finite.
+    n_samples
+        Number of rows that it stands for.
+    n_groups, n_cells
+        How many are wanted; there are fewer where the sample has fewer distinct rows.
+    n_neighbors
+        Neighbours wanted of each row.
+    recall
+        Share of them that the cells should let a search find, to judge by the sample.
+    seed
+        Seed.
+    max_probes
+        Cells that a row may look into on average.
+    measured
+        The rows as distances between them are measured, where that is not what `sample` says of them: some of their
+        values are missing, and others stand for these in `sample`.
+    """
+    generator = np.random.default_rng([seed, n_groups, n_cells])
+    whole, trained = sample, training_rows(len(sample), n_samples)
+    sample = sample[trained]
+    group_centers, offsets = _balanced(sample, n_groups, generator)
+    home, _ = _nearest(sample, group_centers, offsets, 1)
+    kept = np.bincount(home[:, 0], minlength=len(group_centers)) * len(group_centers) >= LEAST_SHARE * len(sample)
+    if not kept.all():  # a few rows that lie apart are no work of their own, and find too few neighbours alone
+        group_centers, offsets = group_centers[kept], offsets[kept] - offsets[kept].min()
+        home, _ = _nearest(sample, group_centers, offsets, 1)
+    order = np.argsort(home[:, 0], kind="stable")
+    sizes = np.bincount(home[:, 0], minlength=len(group_centers))
+    parts = [np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1])]
+    found = [
+        cells_of(sample[part] if part.size else group_centers[g : g + 1], n_cells * part.size / len(sample), generator)
+        for g, part in enumerate(parts)
+    ]
+    starts = np.concatenate([[0], np.cumsum([len(centers) for centers, _ in found])])
+    cell_sizes = np.concatenate([held for _, held in found]) * (n_samples / len(sample))
+    centers = np.concatenate([centers for centers, _ in found])
+    share = 0.0 if trained.all() else len(sample) / n_samples
+    cells = Cells(group_centers, offsets, 1.0, centers, cell_sizes, starts, 1.0, LEAST_ROWS * n_neighbors, share)
+    return _calibrated(whole, measured, trained, n_samples, cells, n_neighbors, recall, max_probes, generator)
+
+
+def _balanced(rows: np.ndarray, n_groups: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return centers and offsets of a k-means that penalises size."""
+    centers = _first_centers(rows, n_groups, generator)
+    n_groups = len(centers)
+    offsets = np.zeros(n_groups, np.float32)
+    if n_groups == 1:
+        return rows.mean(axis=0, dtype=np.float64).astype(np.float32)[None], offsets
+    for step in range(GROUP_ROUNDS):
+        home, squares = _nearest(rows, centers, offsets, 1)
+        sizes = np.bincount(home[:, 0], minlength=n_groups)
+        if step < CENTER_ROUNDS and (step < CELL_ROUNDS or step % 5 == 0):
+            centers = _means(rows, home[:, 0], sizes, centers)
+        if step >= CELL_ROUNDS:
+            unit = float(np.median(squares[:, 0] - offsets[home[:, 0]]))
+            excess = np.clip(sizes * n_groups / len(rows) - 1, -1, 1)
+            offsets = (offsets + 0.15 * 0.97**step * unit * excess).astype(np.float32)
+    return centers, offsets - offsets.min()
+
+
+def cells_of(rows: np.ndarray, wanted: float, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return centers and sizes of a plain k-means of rows (n_rows, n_columns) float32 into about `wanted` cells."""
+    centers = _first_centers(rows, max(1, round(wanted)), generator)
+    nothing = np.zeros(len(centers), np.float32)
+    for _ in range(CELL_ROUNDS):
+        home, _ = _nearest(rows, centers, nothing, 1)
+        centers = _means(rows, home[:, 0], np.bincount(home[:, 0], minlength=len(centers)), centers)
+    home, _ = _nearest(rows, centers, nothing, 1)
+    return centers, np.bincount(home[:, 0], minlength=len(centers)).astype(np.float64)
+
+
+def _first_centers(rows: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
+    chosen = generator.choice(len(rows), size=min(count, len(rows)), replace=False)
+    return np.unique(rows[chosen], axis=0)
+
+
+def _means(rows: np.ndarray, home: np.ndarray, sizes: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """Return the means of the rows at home in each cell; an empty cell keeps its center."""
+    order = np.argsort(home, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    members = sp.csr_array((np.ones(len(rows), np.float32), order, starts), shape=(len(sizes), len(rows)))
+    sums = members @ rows
+    return np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1)[:, None].astype(np.float32), centers)
+
+
+def _calibrated(
+    sample: np.ndarray,
+    measured: Block | None,
+    trained: np.ndarray,
+    n_samples: int,
+    cells: Cells,
+    n_neighbors: int,
+    recall: float,
+    most: float,
+    generator: np.random.Generator,
+) -> Cells:
+    """Return the cells with the reaches at which enough pairs of neighbours in the sample meet, at the least cost.
+
+    Reaching more groups costs copies of rows, reaching more cells costs comparisons: a few ways to share the misses
+    between the two are tried.
+    """
+    if len(cells.cell_centers) == 1 or len(sample) < 3:
+        return cells
+    judges = np.arange(len(sample)) if trained.all() else np.flatnonzero(~trained)
+    asked = np.sort(generator.choice(judges, size=min(CALIBRATION_ROWS, judges.size), replace=False))
+    pairs, found = _neighbor_pairs(sample, measured, asked, n_neighbors, len(sample) / n_samples)
+    rows = np.concatenate([sample[asked], pairs.reshape(-1, sample.shape[1])])
+    a = np.repeat(np.arange(asked.size), pairs.shape[1])
+    b = asked.size + np.arange(a.size)
+    shown = np.concatenate([trained[asked], trained[found.ravel()]])
+    ratios, home = _group_ratios(rows, cells)
+    between = np.minimum(ratios[a, home[b]], ratios[b, home[a]])
+    to_cell = _cell_ratios(rows, cells, home, shown, a, b)
+    mean_cell = n_samples / len(cells.cell_centers)
+    # a standard error above, with all pairs of a row counted as one
+    recall = min(recall + float(np.sqrt(recall * (1 - recall) / asked.size)), (1 + recall) / 2)
+    trials = []
+    for share in GROUP_SHARES:
+        group_reach = _quantile(between, 1 - (1 - recall) * share)
+        group_reach = min(group_reach, _quantile(ratios.ravel(), MAX_COPIES / cells.n_groups))
+        needed = np.full(a.size, np.inf)
+        for i, j, ratio in ((a, b, to_cell[0]), (b, a, to_cell[1])):
+            needed = np.minimum(needed, np.where(ratios[i, home[j]] <= group_reach, ratio, np.inf))
+        cell_reach = _quantile(needed, recall)
+        if not np.isfinite(cell_reach):  # groups alone part too many pairs: all that can be done
+            cell_reach = _quantile(needed[np.isfinite(needed)], 1 - (1 - recall) / 2)
+        trial = replace(cells, group_reach=group_reach, cell_reach=max(1.0, cell_reach))
+        trial = _bounded_probes(sample[asked], trial, most)
+        members = assign_rows(sample[asked], trial)
+        pair = 1.6e-11 * sample.shape[1] + 1.5e-9
+        cost = members.cell.size * mean_cell * pair + members.row.size * sample.shape[1] * COPY_SECONDS
+        met = float(np.mean(needed <= trial.cell_reach))
+        trials.append((met < recall, cost, replace(trial, expected_recall=met)))
+    return min(trials, key=lambda trial: trial[:2])[2]
+
+
+def _neighbor_pairs(
+    sample: np.ndarray, measured: Block | None, asked: np.ndarray, k: int, share: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows that stand for some of the k nearest of the asked ones among all rows, evenly spaced by rank, shape
+    (n_asked, n_ranks, n_columns), and the rows of the sample that they come from.
+
+    The r-th nearest of all is nearer than the next one after the (r share)-th of the sample, which is moved towards the
+    row that asks: in d dimensions the mean distance of the r-th nearest of n rows goes as
+    ``gamma(r + 1 / d) / gamma(r) / n ** (1 / d)``. The dimension is estimated from the distances in the sample (Levina
+    and Bickel 2005, Eq. 8); noise makes it large, and then nothing moves much. Nothing moves at all where distances are
+    measured elsewhere: rows that are nearer there are not nearer here.
+    """
+    width = min(max(DIMENSION_NEIGHBORS, int(k * share) + 1), len(sample) - 1)
+    found, distances = _nearest_of_sample(sample if measured is None else measured, asked, width)
+    found = np.where(found < 0, asked[:, None], found)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = np.log(distances[:, -1:] / distances[:, :-1]).mean(axis=1)
+    spread = spread[np.isfinite(spread) & (spread > 0)]
+    dimension = max(1.0, float(1 / spread.mean())) if spread.size else 1.0
+    wanted = np.unique(np.rint(np.linspace(1, k, min(k, CALIBRATION_RANKS))))
+    rank = np.clip(np.floor(share * wanted) + 1, 1, width).astype(np.int64)
+    far = gammaln(np.stack([wanted, rank]) + 1 / dimension) - gammaln(np.stack([wanted, rank]))
+    moved = np.minimum(1.0, share ** (1 / dimension) * np.exp(far[0] - far[1])).astype(np.float32)
+    if measured is not None:
+        moved[:] = 1
+    found = found[:, rank - 1]
+    origin = sample[asked][:, None]
+    pairs = sample[found]  # as large as all of the sample may be: worked on in place
+    pairs -= origin
+    pairs *= moved[:, None]
+    pairs += origin
+    return pairs, found
+
+
+def _nearest_of_sample(sample: Block, asked: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the nearest rows of a sample, a part of which is made ready at a time."""
+    names, lengths = [], []
+    n_rows = int(sample.shape[0])
+    for part in row_blocks(n_rows, max(width + 1, -(-n_rows // SAMPLE_PARTS))):
+        base = prepare_rows(sample[part], "euclidean")
+        queries = prepare_rows(sample[asked], "euclidean", like=base)
+        found, distances = exact_neighbors(queries, asked, base, part.start, width)
+        names.append(found)
+        lengths.append(distances)
+    found, distances = np.concatenate(names, axis=1), np.concatenate(lengths, axis=1)
+    order = np.argsort(distances, axis=1, kind="stable")[:, :width]
+    return np.take_along_axis(found, order, axis=1), np.take_along_axis(distances, order, axis=1)
+
+
+_TINY = float(np.finfo(np.float32).tiny)
+
+
+def _quantile(values: np.ndarray, share: float) -> float:
+    """Return the smallest value that `share` of the values do not exceed."""
+    ordered = np.sort(values)
+    return float(ordered[min(max(int(np.ceil(share * ordered.size)) - 1, 0), ordered.size - 1)])
+
+
+def _group_ratios(rows: np.ndarray, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
+    """Return each row's root of every group over that of its own, shape (n_rows, n_groups), and its own group."""
+    squares = _squares(rows, cells.group_centers, cells.group_offsets)
+    roots = np.sqrt(np.maximum(squares, 0), dtype=np.float64)  # over one that is nothing, more than float32 holds
+    home = roots.argmin(axis=1)
+    return roots / np.maximum(roots.min(axis=1), _TINY)[:, None], home
+
+
+def _cell_ratios(
+    rows: np.ndarray, cells: Cells, home: np.ndarray, trained: np.ndarray, a: np.ndarray, b: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many times as far as its nearest cell the home of the other row is, for pairs of rows both ways."""
+    nearest, own = np.empty(len(rows)), np.empty(len(rows), np.int64)
+    for group in range(cells.n_groups):
+        here = np.flatnonzero(home == group)
+        if here.size:
+            index, squares = _nearest_cells(rows[here], cells, group, 1, trained[here])
+            nearest[here] = np.sqrt(np.maximum(squares[:, 0], 0))
+            own[here] = index[:, 0] + cells.cell_starts[group]
+    ways = []
+    for i, j in ((a, b), (b, a)):
+        difference = rows[i]
+        difference -= cells.cell_centers[own[j]]
+        ways.append(np.sqrt(np.einsum("ij,ij->i", difference, difference)) / np.maximum(nearest[i], _TINY))
+    return ways[0], ways[1]
+
+
+def _bounded_probes(rows: np.ndarray, cells: Cells, most: float) -> Cells:
+    """Lower the reach of cells until rows look into no more than `most` of them on average."""
+    trial, low, high = cells, 1.0, cells.cell_reach
+    for _ in range(12):
+        if assign_rows(rows, trial).cell.size > most * len(rows):
+            high = trial.cell_reach
+        elif trial is cells:
+            return cells
+        else:
+            low = trial.cell_reach
+        trial = replace(cells, cell_reach=(low + high) / 2)
+    return replace(cells, cell_reach=low)
+
+
+# ----------------------------------------------------------------------------- assignment
+def _squares(rows: np.ndarray, centers: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Return squared distances plus offsets, shape (n_rows, n_centers), float32."""
+    products = rows @ (centers * np.float32(-2)).T
+    products += np.einsum("ij,ij->i", centers, centers) + offsets
+    products += np.einsum("ij,ij->i", rows, rows)[:, None]
+    return products
+
+
+def _nearest(rows: np.ndarray, centers: np.ndarray, offsets: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the `count` nearest centers of each row, nearest first, and the squared distances plus offsets.
+
+    Shapes (n_rows, count), int32 and float32.
+    """
+    count = min(count, len(centers))
+    indices, values = np.empty((len(rows), count), np.int32), np.empty((len(rows), count), np.float32)
+    for block in row_blocks(len(rows), BLOCK_ROWS):
+        squares = _squares(rows[block], centers, offsets)
+        if count <= 2:
+            own = np.arange(len(squares))
+            for place in range(count):
+                best = squares.argmin(axis=1)
+                indices[block, place], values[block, place] = best, squares[own, best]
+                squares[own, best] = np.inf
+            continue
+        # one 64-bit key, distance and index, sorts several times as fast as positions do
+        keys = np.maximum(squares, 0).view(np.uint32).astype(np.uint64)
+        keys <<= INDEX_BITS
+        keys |= np.arange(len(centers), dtype=np.uint64)
+        if count < len(centers):
+            keys.partition(count - 1, axis=1)
+        keys = keys[:, :count].copy()
+        keys.sort(axis=1)
+        indices[block] = keys & np.uint64(0xFFFFFFFF)
+        values[block] = (keys >> INDEX_BITS).astype(np.uint32).view(np.float32)
+    return indices, values
+
+
+def _nearest_cells(
+    rows: np.ndarray, cells: Cells, group: int, count: int, trained: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return :func:`_nearest` for the cells of one group, with rows that a center comes from at the distance from where
+    it would be without them.
+
+    The center of s rows is ``s / (s - 1)`` times as far from one of them once that is left out. In many dimensions and
+    cells of few sampled rows that is the better part of what they are nearer to their own cell than to others: they
+    would look nowhere else, and never meet each other.
+    """
+    centers = cells.centers_of(group)
+    corrected = trained & (cells.trained_share > 0) & (len(centers) > 1)
+    index, squares = _nearest(
+        rows, centers, np.zeros(len(centers), np.float32), max(count, 2) if corrected.any() else count
+    )
+    some = np.flatnonzero(corrected)
+    if some.size:
+        sampled = np.rint(cells.cell_sizes[cells.cell_starts[group] + index[some, 0]] * cells.trained_share)
+        factor = sampled / np.maximum(sampled - 1, 1)
+        squares[some, 0] = np.where(sampled > 1, squares[some, 0] * factor**2, np.inf)
+        order = np.argsort(squares[some], axis=1, kind="stable")
+        index[some] = np.take_along_axis(index[some], order, axis=1)
+        squares[some] = np.take_along_axis(squares[some], order, axis=1)
+    return index[:, :count], squares[:, :count]
+
+
+def assign_rows(rows: np.ndarray, cells: Cells, trained: np.ndarray | None = None) -> Members:
+    """Return the groups that rows visit, and the cells they look into there.
+
+    Parameters
+    ----------
+    rows
+        Shape (n_rows, n_columns), float32, in the space of the cells.
+    cells
+        The cut.
+    trained
+        Which rows the centers come from, shape (n_rows,), bool; none by default.
+    """
+    shown = np.zeros(len(rows), dtype=bool) if trained is None else trained
+    return joined_members(
+        [_assign_block(rows[block], block.start, cells, shown[block]) for block in row_blocks(len(rows), BLOCK_ROWS)]
+    )
+
+
+def joined_members(parts: Sequence[Members]) -> Members:
+    """Return the members of several blocks of rows, which follow each other, as one."""
+    row, group, is_home, cell = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("row", "group", "is_home", "cell")
+    )
+    count = np.concatenate([np.diff(part.starts) for part in parts])
+    order = np.argsort(group, kind="stable")
+    begins = np.cumsum(count) - count
+    starts = np.concatenate([[0], np.cumsum(count[order])])
+    position = np.arange(starts[-1]) - np.repeat(starts[:-1], count[order]) + np.repeat(begins[order], count[order])
+    return Members(row[order], group[order], is_home[order], starts, cell[position])
+
+
+def _assign_block(rows: np.ndarray, first: int, cells: Cells, trained: np.ndarray) -> Members:
+    near, squares = _nearest(rows, cells.group_centers, cells.group_offsets, MAX_GROUPS)
+    roots = np.sqrt(np.maximum(squares, 0))
+    visits = roots <= roots[:, :1] * np.float32(cells.group_reach)
+    visits[:, 0] = True
+    row, place = np.nonzero(visits)
+    group = near[row, place]
+    index = np.full((row.size, MAX_PROBES), -1, np.int32)
+    distance = np.full((row.size, MAX_PROBES), np.inf, np.float32)
+    before = np.zeros((row.size, MAX_PROBES))
+    for g in np.unique(group):
+        here = np.flatnonzero(group == g)
+        own = (place[here] == 0) & trained[row[here]]
+        found, values = _nearest_cells(rows[row[here]], cells, int(g), MAX_PROBES, own)
+        index[here, : found.shape[1]], distance[here, : found.shape[1]] = found, np.sqrt(np.maximum(values, 0))
+        sizes = cells.cell_sizes[cells.cell_starts[g] + found[:, :-1]]
+        before[here, 1 : found.shape[1]] = np.cumsum(sizes, axis=1)
+    nearest = distance[place == 0, 0]
+    wanted = distance <= nearest[row][:, None] * np.float32(cells.cell_reach)
+    wanted |= (place == 0)[:, None] & (before < cells.least_rows)
+    wanted &= index >= 0
+    count = wanted.sum(axis=1)
+    kept = count > 0
+    starts = np.concatenate([[0], np.cumsum(count[kept])])
+    return Members(row[kept] + first, group[kept], (place == 0)[kept], starts, index[wanted])
+
+
+# ----------------------------------------------------------------------------- large cells
+def split_large(
+    rows_of: Callable[[np.ndarray], np.ndarray],
+    is_home: np.ndarray,
+    starts: np.ndarray,
+    cell: np.ndarray,
+    n_neighbors: int,
+    recall: float,
+    seed: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the cells that members of a group look into, with cells of very many rows cut into smaller ones.
+
+    A sample shows few of the rows that a crowded corner of space holds, and centers go to the few rows that lie far
+    apart before they part a crowd. Where its rows are at hand they are cut again, and those of the crowd again, with a
+    reach of their own. What cannot be cut, since the rows are all the same, is cut by row order.
+
+    Parameters
+    ----------
+    rows_of
+        Gives the rows of some members in the space of the cells, (n_members, n_columns) float32.
+    is_home, starts, cell
+        As in :func:`~daskfs.kernels.neighbors.cell_search.cell_neighbors`.
+    n_neighbors, recall, seed
+        As in :func:`train_cells`.
+    """
+    for depth in range(MAX_SPLITS):
+        sizes = np.bincount(cell[starts[:-1]][is_home], minlength=int(cell.max(initial=0)) + 1)
+        large = np.flatnonzero(sizes > LARGE_CELL)
+        if not large.size:
+            break
+        member = np.repeat(np.arange(is_home.size), np.diff(starts))
+        rank = np.arange(cell.size) - np.repeat(starts[:-1], np.diff(starts))
+        kept = ~np.isin(cell, large)
+        parts = [(member[kept], cell[kept], rank[kept].astype(np.float64))]
+        n_cells = sizes.size
+        for number in large:
+            pairs = np.flatnonzero(cell == number)
+            rows, is_own = rows_of(member[pairs]), is_home[member[pairs]] & (rank[pairs] == 0)
+            own = np.flatnonzero(is_own)
+            wanted = own.size * 4 // LARGE_CELL
+            count = own.size if own.size <= 2 * LARGE_CELL else max(LARGE_CELL, SAMPLED_PER_PART * wanted)
+            shown = np.sort(np.random.default_rng([seed, int(number)]).choice(own, size=count, replace=False))
+            # parts are larger than cells: rows look into fewer of them
+            most = MAX_MEAN_PROBES * min(1.0, cell_rows(n_neighbors) * wanted / own.size)
+            cells = train_cells(rows[shown], own.size, 1, wanted, n_neighbors, (1 + recall) / 2, seed, most)
+            trained = np.zeros(len(rows), dtype=bool)
+            trained[shown[training_rows(shown.size, own.size)]] = True
+            found, new, order = _parts(assign_rows(rows, cells, trained), own, by_order=depth == MAX_SPLITS - 1)
+            parts.append((member[pairs][found], new + n_cells, rank[pairs][found] + order / (MAX_PROBES + 1)))
+            n_cells += int(new.max()) + 1
+        member, cell, rank = (np.concatenate(values) for values in zip(*parts, strict=True))
+        cell = cell[np.lexsort((rank, member))].astype(np.int32)
+        starts = np.concatenate([[0], np.cumsum(np.bincount(member, minlength=is_home.size))])
+    return starts, cell
+
+
+def _parts(members: Members, own: np.ndarray, *, by_order: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return which rows look into which part of a cell, and as which of their choices, the nearest first.
+
+    A cell that is one part only, and with `by_order` every large part, is cut by the order of its rows.
+    """
+    nearest = members.cell[members.starts[:-1]]
+    held = np.bincount(nearest[own], minlength=int(members.cell.max()) + 1)
+    pieces = np.where((held > LARGE_CELL) & (by_order or np.count_nonzero(held) == 1), -(-held // PIECE_ROWS), 1)
+    begins = np.cumsum(pieces) - pieces
+    turn = np.arange(nearest.size)
+    for crowded in np.flatnonzero(pieces > 1):  # rows at home fill one piece after the other, all alike
+        here = own[nearest[own] == crowded]
+        turn[here] = np.arange(here.size) * pieces[crowded] // here.size
+    counts = np.diff(members.starts)
+    row = np.repeat(np.arange(nearest.size), counts)
+    choice = np.arange(row.size) - np.repeat(members.starts[:-1], counts)
+    part = members.cell
+    return row, (begins[part] + turn[row] % pieces[part]).astype(np.int64), choice

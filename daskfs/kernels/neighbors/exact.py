@@ -1,0 +1,182 @@
+"""Exact nearest neighbours of some rows among others.
+
+One matrix product bounds every distance; only pairs that may be among the k nearest are then measured directly, in
+float64, from differences of the rows. So the result is exact
+whatever the offset of the data, while nearly all the work is a float32 product. Neighbours whose squared distances
+agree to 40 bits count as tied and go by the lower row number: round-off, the order of columns or a sparse
+representation cannot change the graph.
+
+Rows may lack values (NaN): bounds and distances are then those of :mod:`daskfs.kernels.neighbors.distance_bounds` and
+:mod:`daskfs.kernels.neighbors.rows` for such rows, and a row that shares no column with another is not among its
+neighbours.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from daskfs.kernels.neighbors.distance_bounds import (
+    Bounds,
+    float32_serves,
+    narrow_bounds,
+    tile_buffer,
+    tile_rows,
+    wide_bounds,
+    wide_rows,
+)
+from daskfs.kernels.neighbors.rows import UNIT_ROW_NOISE, Rows, measured_squares, metric_distances, squared_distances
+
+TIE_BITS = 40
+CLOSE_BOUNDS = 1e-9
+"""In a crowd of candidates, squared distances whose bounds agree to this share of them count as tied."""
+MAX_TIES = 1024
+"""Where more rows than this are tied at the k-th distance, only the lowest-numbered ones are measured."""
+
+
+def order_with_ties(squares: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+    """Return the order of each row's entries by squared distance, then candidate; shapes (n_rows, n_entries).
+
+    Squared distances of one row that follow each other within 2**-40 are tied, so that values which differ by round-off
+    only never decide. Rounding each of them to 40 bits would not do: two such values can lie on either side of a
+    rounding boundary.
+    """
+    order = np.argsort(squares, axis=1, kind="stable")
+    lengths, names = np.take_along_axis(squares, order, axis=1), np.take_along_axis(candidates, order, axis=1)
+    tied = (lengths[:, 1:] <= lengths[:, :-1] * (1 + 2.0**-TIE_BITS)) & np.isfinite(lengths[:, 1:])
+    wrong = np.flatnonzero((tied & (names[:, 1:] < names[:, :-1])).any(axis=1))
+    if wrong.size:
+        group = np.zeros((wrong.size, squares.shape[1]), dtype=np.int64)
+        np.cumsum(~tied[wrong], axis=1, out=group[:, 1:])
+        row = np.repeat(np.arange(wrong.size), squares.shape[1])
+        by_name = np.lexsort((names[wrong].ravel(), group.ravel(), row)).reshape(group.shape)
+        order[wrong] = order[wrong].ravel()[by_name]
+    return order
+
+
+def exact_neighbors(
+    queries: Rows, query_ids: np.ndarray, base: Rows, base_start: int, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the `k` nearest rows of `base` for each query.
+
+    Parameters
+    ----------
+    queries
+        Rows to find neighbours for, prepared ``like`` the base (or a part of it).
+    query_ids
+        Row numbers of the queries, shape (n_queries,). A base row with the same number is not its own neighbour.
+    base
+        Rows to search; row i has the number ``base_start + i``.
+    base_start
+        Number of the first base row.
+    k
+        Number of neighbours wanted.
+
+    Returns
+    -------
+    indices, distances
+        Shape (n_queries, k), int64 and float64, nearest first, ties by row number. Where the base holds fewer than k
+        other rows, or fewer that share a column with the query, the rest is -1 and inf.
+    """
+    indices = np.full((queries.n_rows, k), -1, dtype=np.int64)
+    distances = np.full((queries.n_rows, k), np.inf)
+    per_tile = min(tile_rows(queries, base), queries.n_rows)
+    buffer = tile_buffer(queries, base, per_tile) if float32_serves(queries, base) else None
+    for start in range(0, queries.n_rows, per_tile):
+        rows = slice(start, min(start + per_tile, queries.n_rows))
+        indices[rows], distances[rows] = _tile_neighbors(
+            queries.part(rows), query_ids[rows], base, base_start, k, buffer
+        )
+    return indices, distances
+
+
+def _tile_neighbors(
+    queries: Rows, query_ids: np.ndarray, base: Rows, base_start: int, k: int, buffer: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    own = query_ids - base_start
+    k_found = min(k, base.n_rows)
+    indices = np.full((queries.n_rows, k), -1, dtype=np.int64)
+    distances = np.full((queries.n_rows, k), np.inf)
+    query, candidate = _candidates(queries, base, own, k_found, buffer)
+    squares = measured_squares(queries, query, base, candidate)
+    found = np.bincount(query, minlength=queries.n_rows)
+    width = max(int(found.max(initial=0)), k_found)
+    place = np.arange(query.size) - np.repeat(np.cumsum(found) - found, found)
+    lengths = np.full((queries.n_rows, width), np.inf)
+    names = np.full((queries.n_rows, width), -1, dtype=np.int64)
+    lengths[query, place], names[query, place] = squares, candidate + base_start
+    best = order_with_ties(lengths, names)[:, :k_found]
+    indices[:, :k_found] = np.take_along_axis(names, best, axis=1)
+    distances[:, :k_found] = metric_distances(np.take_along_axis(lengths, best, axis=1), base.metric)
+    return indices, distances
+
+
+def _candidates(
+    queries: Rows, base: Rows, own: np.ndarray, k: int, buffer: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return pairs (query, base row), sorted by both, that include the k nearest other rows of every query.
+
+    Without a `buffer` for float32 products the bounds are float64. Queries to which float32 leaves too many candidates
+    are bounded again in float64, those alone.
+    """
+    if buffer is None:
+        mask = _nearest_wide(queries, base, own, k)
+    else:
+        mask = narrow_bounds(queries, base, buffer).nearest(own, k)
+    query, candidate = entries(mask)
+    if buffer is not None:
+        loose = np.flatnonzero(np.bincount(query, minlength=queries.n_rows) > 4 * k + 64)
+        if loose.size:
+            mask[loose] = _nearest_wide(queries.part(loose), base, own[loose], k)
+            query, candidate = entries(mask)
+    return query, candidate
+
+
+def entries(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows and columns where a mask is True, in order."""
+    row, column = np.divmod(np.flatnonzero(mask), mask.shape[1])
+    return row, column
+
+
+def _nearest_wide(queries: Rows, base: Rows, own: np.ndarray, k: int) -> np.ndarray:
+    """Bound in float64, some of the queries at a time, so that it takes no more room than float32 does."""
+    size = wide_rows(queries, base)
+    parts = [slice(start, start + size) for start in range(0, queries.n_rows, size)]
+    return np.concatenate([_wide_part(queries.part(rows), base, own[rows], k) for rows in parts])
+
+
+def _wide_part(queries: Rows, base: Rows, own: np.ndarray, k: int) -> np.ndarray:
+    bounds = wide_bounds(queries, base)
+    mask = bounds.nearest(own, k)
+    crowded = np.flatnonzero(np.count_nonzero(mask, axis=1) > k + MAX_TIES)
+    for row in crowded:
+        found = np.flatnonzero(mask[row])
+        kept = _thinned(bounds, queries, int(row), base, found, k)
+        mask[row] = False
+        mask[row, kept] = True
+    return mask
+
+
+def _thinned(bounds: Bounds, queries: Rows, row: int, base: Rows, found: np.ndarray, k: int) -> np.ndarray:
+    """Return, of very many candidates, those surely nearer than the k-th and the lowest-numbered of the tied rest.
+
+    Where the bounds are too loose to show a tie, the candidates are measured.
+    """
+    squares, width = bounds.squares(row, found)
+    lower, bound = squares - width, float(np.partition(squares + width, k - 1)[k - 1])
+    if not 4 * width.max() <= CLOSE_BOUNDS * bound < np.inf:
+        found, lower = _measured(queries, row, base, found, k)
+        bound = float(np.partition(lower, k - 1)[k - 1])
+        width = np.full(found.size, bound * 2.0**-TIE_BITS)
+    nearer = lower + 4 * width < bound
+    tied = ~nearer & (lower <= bound + width)
+    return np.concatenate([found[nearer], found[tied][:MAX_TIES]])
+
+
+def _measured(queries: Rows, row: int, base: Rows, found: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return candidates with their squared distances, no further than needed to see k of them at distance 0."""
+    zero = UNIT_ROW_NOISE if base.metric == "cosine" else 0.0
+    squares = np.empty(0)
+    while squares.size < found.size and np.count_nonzero(squares <= zero) < k:
+        part = found[squares.size : squares.size + 4 * MAX_TIES]
+        squares = np.concatenate([squares, squared_distances(queries, np.full(part.size, row), base, part)])
+    return found[: squares.size], squares

@@ -1,0 +1,264 @@
+"""Rows as a metric sees them, and the distances of pairs of them, measured directly in float64 from differences.
+
+Rows in which values are missing (NaN) are compared in the columns that both have: of the sum of squared differences
+over these, as much as would fall to all columns, which is what scikit-learn's ``nan_euclidean_distances`` measures.
+Two rows that have no column in common are infinitely far apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.kernels.blocks import Block, is_sparse
+from daskfs.kernels.missing import has_missing
+from daskfs.kernels.scaling import inverse_or_zero, row_norms, squared_lengths
+from daskfs.kernels.statistics.moments import row_blocks, rows_at_once
+
+Metric = Literal["euclidean", "cosine"]
+METRICS: tuple[Metric, ...] = ("euclidean", "cosine")
+
+PAIR_ELEMENTS = 2**16
+"""Values of one block of measured pairs: small enough for its buffers to stay in cache."""
+SPARSE_PAIR_VALUES = 2**18
+"""The same of sparse rows, where each block is some calls of SciPy: enough for these not to count."""
+UNIT_ROW_NOISE = 1e-28
+"""Squared distance of two unit rows that point the same way: rounding in the division by their norms, nothing else."""
+SMALLEST_SPREAD = 1e-150
+"""Squares of its inverse are numbers; squares of what is smaller are 0."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows ready for the distance kernels.
+
+    `values` (n_rows, n_columns) are the rows as the metric sees them: divided by their norm under cosine. `operand` is
+    what goes into the matrix product: for dense rows (n_rows, n_columns + 2) float32 with `squares` and 1 as last
+    columns; for dense Euclidean rows shifted by `center` and multiplied by `scale` so that the product neither
+    overflows nor drowns in a common offset. `squares` (n_rows,) are the operand's squared norms. Under cosine an
+    all-zero row, marked in `is_zero`, has square 1: it is orthogonal to everything, itself included, as in
+    scikit-learn.
+
+    Where `has_missing`, `values` hold NaN, and so does the operand, shape (n_rows, n_columns); there are no squares, as
+    each pair of rows has its own.
+    """
+
+    values: Block
+    metric: Metric
+    operand: Any
+    squares: np.ndarray
+    center: np.ndarray | None
+    scale: float
+    is_zero: np.ndarray | None
+    has_missing: bool = False
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.values.shape[0])
+
+    def part(self, rows: slice | np.ndarray) -> Rows:
+        """Return some of the rows, sharing memory where they are dense."""
+        is_zero = None if self.is_zero is None else self.is_zero[rows]
+        squares = self.squares if self.has_missing else self.squares[rows]
+        return replace(self, values=self.values[rows], operand=self.operand[rows], squares=squares, is_zero=is_zero)
+
+
+def as_metric_rows(X: Block, metric: Metric) -> tuple[Block, np.ndarray | None]:
+    """Return the rows as the metric sees them and, under cosine, which of them are all zero."""
+    if metric == "euclidean":
+        return X, None
+    norms = row_norms(X)
+    inverse = inverse_or_zero(norms)
+    unit = sp.csr_matrix(sp.diags_array(inverse) @ X) if is_sparse(X) else X * inverse[:, None]
+    return unit, norms == 0
+
+
+def prepare_rows(X: Block, metric: Metric, like: Rows | None = None) -> Rows:
+    """Make rows ready for the kernels.
+
+    Parameters
+    ----------
+    X
+        Dense (n_rows, n_columns) array of any real dtype, or CSR matrix; finite, or NaN where a value is missing, which
+        needs "euclidean".
+    metric
+        "euclidean" or "cosine".
+    like
+        Rows that these will be compared with; gives the shift and scale of the operand.
+    """
+    if has_missing(X):
+        assert metric == "euclidean"
+        return _incomplete_rows(X, like)
+    values, is_zero = as_metric_rows(X, metric)
+    center, scale = None, 1.0
+    if is_sparse(values):
+        operand: Any = values.astype(np.float64)
+        squares = squared_lengths(operand)
+    else:
+        if like is not None:
+            center, scale = like.center, like.scale
+        elif metric == "euclidean":
+            center = values.mean(axis=0, dtype=np.float64)
+            scale = _operand_scale(column_spread(values, center))
+        operand, squares = operand_of(values, center, scale, np.float32)
+    if is_zero is not None:
+        squares = np.where(is_zero, 1.0, squares)
+        if not is_sparse(values):
+            operand[:, -2] = squares
+    return Rows(values, metric, operand, squares, center, scale, is_zero)
+
+
+def _incomplete_rows(X: Block, like: Rows | None) -> Rows:
+    center, scale = (None, 1.0) if like is None else (like.center, like.scale)
+    if is_sparse(X):
+        operand: Any = X.astype(np.float64)
+    else:
+        if like is None:
+            center = observed_means(X)
+            scale = _operand_scale(column_spread(X, center))
+        operand = np.empty(X.shape, np.float32)
+        for rows in row_blocks(X.shape[0], rows_at_once(X.shape[1])):
+            with np.errstate(over="ignore"):
+                operand[rows] = shifted(X[rows], center, scale)
+    return Rows(X, "euclidean", operand, np.empty(0), center, scale, None, has_missing=True)
+
+
+def observed_means(X: np.ndarray) -> np.ndarray:
+    """Return the means of the values of each column that are there, 0 where none is; shape (n_columns,), float64."""
+    total, count = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+    for rows in row_blocks(X.shape[0], rows_at_once(X.shape[1])):
+        is_known = ~np.isnan(X[rows])
+        total += X[rows].sum(axis=0, dtype=np.float64, where=is_known)
+        count += np.count_nonzero(is_known, axis=0)
+    return np.divide(total, count, out=total, where=count > 0)
+
+
+def shifted(values: np.ndarray, center: np.ndarray | None, scale: float) -> np.ndarray:
+    """Return a copy of dense rows in float64, less `center` and times `scale`."""
+    block = values.astype(np.float64)
+    if center is not None:
+        block -= center
+        block *= scale
+    return block
+
+
+def prepare_sketch(block: np.ndarray, like: Rows | None = None) -> Rows:
+    """Make rows ready whose last column is the squared length of what the others leave out of them.
+
+    Shape (n_rows, n_columns + 1), float32. A product then gives the squared distance in the columns plus both rests:
+    what a squared distance is expected to be when nothing is known of how two rests lie to each other.
+    """
+    rows = prepare_rows(block[:, :-1], "euclidean", like)
+    rest = block[:, -1] * np.float32(rows.scale**2)
+    rows.operand[:, -2] += rest
+    return replace(rows, squares=rows.squares + rest)
+
+
+def metric_rows(X: Block, metric: Metric) -> Rows:
+    """Return rows that can be measured but not searched: they come without an operand."""
+    values, is_zero = as_metric_rows(X, metric)
+    return Rows(values, metric, None, np.empty(0), None, 1.0, is_zero, has_missing(X))
+
+
+def column_spread(values: np.ndarray, center: np.ndarray) -> float:
+    """Return how far dense values lie from the center of their column, at most; 0 where none is known."""
+    if has_missing(values):
+        highest, lowest = np.fmax.reduce(values, axis=0), np.fmin.reduce(values, axis=0)
+        return float(np.fmax.reduce(np.maximum(highest - center, center - lowest), initial=0.0))
+    return float(np.maximum(values.max(axis=0) - center, center - values.min(axis=0)).max(initial=0.0))
+
+
+def _operand_scale(spread: float) -> float:
+    return 1.0 if spread == 0 or 1e-3 < spread < 1e9 else 1.0 / max(spread, SMALLEST_SPREAD)
+
+
+def operand_of(
+    values: np.ndarray, center: np.ndarray | None, scale: float, dtype: type[np.floating[Any]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return shifted and scaled rows with their squared norms and 1 as last columns, and the squared norms."""
+    n_rows, n_columns = values.shape
+    operand = np.empty((n_rows, n_columns + 2), dtype=dtype)
+    body = operand[:, :-2]
+    if values.dtype == dtype and scale == 1.0:
+        np.subtract(values, 0 if center is None else center.astype(dtype), out=body)
+    else:
+        for rows in row_blocks(n_rows, rows_at_once(n_columns)):
+            with np.errstate(over="ignore"):  # queries far from a base of tiny spread: float64 will serve them
+                body[rows] = shifted(values[rows], center, scale)
+    with np.errstate(over="ignore"):
+        operand[:, -2] = np.einsum("ij,ij->i", body, body)
+    operand[:, -1] = 1
+    return operand, operand[:, -2].astype(np.float64)
+
+
+def squared_distances(a: Rows, a_index: np.ndarray, b: Rows, b_index: np.ndarray) -> np.ndarray:
+    """Return the squared Euclidean distances of the metric's rows ``a[a_index]`` and ``b[b_index]``, pair by pair, in
+    float64.
+
+    Under cosine half of it is 1 - cos. Computed from differences; shape (n_pairs,). Where values are missing, infinite
+    for rows that have no column in common.
+    """
+    result = np.empty(a_index.shape[0])
+    may_miss = a.has_missing or b.has_missing
+    if is_sparse(a.values) and is_sparse(b.values):
+        values = max(a.values.nnz // max(a.n_rows, 1), b.values.nnz // max(b.n_rows, 1), 1)
+        for pairs in row_blocks(a_index.shape[0], max(1, SPARSE_PAIR_VALUES // values)):
+            difference = a.values[a_index[pairs]].astype(np.float64) - b.values[b_index[pairs]]
+            n_missing = _cleared(difference) if may_miss else None
+            result[pairs] = np.asarray(difference.multiply(difference).sum(axis=1)).ravel()
+            if n_missing is not None:
+                _extrapolate(result[pairs], n_missing, difference.shape[1])
+    else:
+        n_columns = a.values.shape[1]
+        per_block = max(1, min(PAIR_ELEMENTS // max(n_columns, 1), a_index.shape[0]))
+        tails = np.empty((per_block, n_columns), a.values.dtype)
+        heads = np.empty((per_block, n_columns), b.values.dtype)
+        differences = np.empty((per_block, n_columns))
+        for pairs in row_blocks(a_index.shape[0], per_block):
+            n_pairs = pairs.stop - pairs.start
+            tail, head, difference = tails[:n_pairs], heads[:n_pairs], differences[:n_pairs]
+            a.values.take(a_index[pairs], axis=0, out=tail, mode="clip")  # mode "raise" would go through a copy
+            b.values.take(b_index[pairs], axis=0, out=head, mode="clip")
+            np.subtract(tail, head, out=difference, dtype=np.float64)
+            n_missing = _cleared(difference) if may_miss else None
+            np.einsum("ij,ij->i", difference, difference, out=result[pairs])
+            if n_missing is not None:
+                _extrapolate(result[pairs], n_missing, n_columns)
+    if a.is_zero is not None and b.is_zero is not None:
+        result[a.is_zero[a_index] | b.is_zero[b_index]] = 2.0
+    return result
+
+
+def _cleared(difference: Any) -> np.ndarray:
+    """Put 0 in the place of NaN, and return how many there were in each row."""
+    if not is_sparse(difference):
+        is_missing = np.isnan(difference)
+        np.copyto(difference, 0.0, where=is_missing)
+        return np.count_nonzero(is_missing, axis=1)
+    missing = np.flatnonzero(np.isnan(difference.data))
+    difference.data[missing] = 0.0
+    return np.diff(np.searchsorted(missing, difference.indptr))
+
+
+def _extrapolate(sums: np.ndarray, n_missing: np.ndarray, n_columns: int) -> None:
+    """Make sums over the columns that two rows share sums over all, in place; infinite where they share none."""
+    n_shared = n_columns - n_missing
+    sums *= n_columns / np.maximum(n_shared, 1)
+    sums[n_shared == 0] = np.inf
+
+
+def measured_squares(a: Rows, a_index: np.ndarray, b: Rows, b_index: np.ndarray) -> np.ndarray:
+    """Return :func:`squared_distances`, with unit rows that point the same way at exactly 0."""
+    squares = squared_distances(a, a_index, b, b_index)
+    if b.metric == "cosine":
+        squares[squares < UNIT_ROW_NOISE] = 0.0
+    return squares
+
+
+def metric_distances(squares: np.ndarray, metric: Metric) -> np.ndarray:
+    """Turn squared Euclidean distances of the metric's rows into distances: their root, or 1 - cos."""
+    return squares / 2 if metric == "cosine" else np.sqrt(squares)

@@ -1,0 +1,132 @@
+"""Nearest rows by a target of numbers, which is a sort."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskfs.kernels.statistics.moments import row_blocks
+
+COMPARED_ENTRIES = 2**20
+"""Candidates that are put in order at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class SortedTargets:
+    """Rows with a target, in its order.
+
+    Attributes
+    ----------
+    values
+        Shape (n_labelled,), float64, ascending.
+    ascending, descending
+        Shape (n_labelled,): the rows by target, smallest or largest first. Among equal targets lower rows come first in
+        both, so that the best of a long run of ties are the first ones from either side.
+    scale
+        What differences are divided by: the population standard deviation, by weight where rows have weights, or 1.
+    """
+
+    values: np.ndarray
+    ascending: np.ndarray
+    descending: np.ndarray
+    scale: float
+
+    @classmethod
+    def of(
+        cls, target: np.ndarray, standardize: bool, dtype: np.dtype[np.generic], weights: np.ndarray | None = None
+    ) -> SortedTargets:
+        """Sort the rows whose target is known.
+
+        Parameters
+        ----------
+        target
+            Shape (n_samples,), float64, NaN where it is not known.
+        standardize
+            Measure differences in standard deviations of the known targets.
+        dtype
+            Of row numbers.
+        weights
+            How many rows each row counts for, shape (n_samples,); None for one each.
+        """
+        rows = np.flatnonzero(~np.isnan(target))
+        values = target[rows]
+        order = np.argsort(values, kind="stable")
+        values = values[order]
+        ascending = rows[order].astype(dtype)
+        del rows, order
+        own = None if weights is None else weights[ascending]
+        descending = ascending[np.argsort(-values, kind="stable")]
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller judges a scale that is no number
+            scale = _deviation(values, own) if standardize and values.size else 1.0
+        return cls(values, ascending, descending, scale)
+
+    def nearest(self, target: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the k nearest rows of some rows whose target is known.
+
+        Differences are taken of the targets as they are, and divided by the scale then, so that whole numbers tie
+        exactly. Ties go by row number. Equal targets make runs of any length; of each run only the first k rows can be
+        among the nearest, so a row costs O(k log k + log n_labelled) whatever the ties.
+
+        Parameters
+        ----------
+        target, rows
+            Shape (n_rows,): targets and numbers of the rows, each one of those that were sorted.
+        k
+            Number of neighbors, the row itself left out.
+
+        Returns
+        -------
+        indices, lengths
+            Shape (n_rows, k), nearest first; -1 and inf beyond the number of other rows. A length is the absolute
+            difference of targets in units of the scale.
+        """
+        indices = np.empty((rows.size, k), self.ascending.dtype)
+        lengths = np.empty((rows.size, k))
+        for some in row_blocks(rows.size, max(1, COMPARED_ENTRIES // (3 * k + 1))):
+            indices[some], lengths[some] = self._nearest(target[some], rows[some], k)
+        return indices, lengths
+
+    def _nearest(self, target: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        size = self.values.size
+        first = np.searchsorted(self.values, target, side="left")
+        last = np.searchsorted(self.values, target, side="right")
+        n_rows = target.size
+        indices = np.empty((n_rows, 3 * k + 1), self.ascending.dtype)
+        lengths = np.empty((n_rows, 3 * k + 1))
+        # rows of the same target, of greater ones, and of smaller ones, each k best first
+        same = first[:, None] + np.arange(k + 1)
+        indices[:, : k + 1] = self.ascending.take(same, mode="clip")
+        lengths[:, : k + 1] = np.where((same < last[:, None]) & (indices[:, : k + 1] != rows[:, None]), 0.0, np.inf)
+        above = last[:, None] + np.arange(k)
+        indices[:, k + 1 : 2 * k + 1] = self.ascending.take(above, mode="clip")
+        lengths[:, k + 1 : 2 * k + 1] = self._lengths(above, self.values.take(above, mode="clip") - target[:, None])
+        below = (size - first)[:, None] + np.arange(k)
+        indices[:, 2 * k + 1 :] = self.descending.take(below, mode="clip")
+        mirrored = self.values.take(np.maximum(size - 1 - below, 0))
+        lengths[:, 2 * k + 1 :] = self._lengths(below, target[:, None] - mirrored)
+        return first_by_length(indices, lengths, k)
+
+    def _lengths(self, place: np.ndarray, difference: np.ndarray) -> np.ndarray:
+        return np.where(place < self.values.size, difference / self.scale, np.inf)
+
+
+def _deviation(values: np.ndarray, weights: np.ndarray | None) -> float:
+    """Return the population standard deviation, by weight where there are weights."""
+    mean = np.average(values, weights=weights)
+    return float(np.sqrt(np.average((values - mean) ** 2, weights=weights)))
+
+
+def first_by_length(indices: np.ndarray, lengths: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the k shortest entries of each row in order, ties by row number; -1 where the length is inf.
+
+    Parameters
+    ----------
+    indices, lengths
+        Shape (n_rows, n_entries), with n_entries >= k: rows and how far they are, inf for entries that do not count.
+    k
+        Entries to keep.
+    """
+    order = np.lexsort((indices, lengths), axis=-1)[:, :k]
+    lengths = np.take_along_axis(lengths, order, axis=1)
+    return np.where(lengths < np.inf, np.take_along_axis(indices, order, axis=1), -1), lengths

@@ -1,0 +1,1 @@
+"""Passes over a panel of columns, in NumPy and compiled by numba."""

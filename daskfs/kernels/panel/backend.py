@@ -1,0 +1,50 @@
+"""The passes over a panel that statistics are made of, and which of their two forms runs."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from daskfs.kernels.panel import numpy as plain
+from daskfs.kernels.panel.numpy import EdgeSums
+
+COMPILED_VALUES = 2**24
+"""Values of X from which on compiling pays: below, NumPy takes less time than numba takes to load."""
+
+
+class Passes(Protocol):
+    """What both forms offer; see :mod:`daskfs.kernels.panel.numpy`."""
+
+    def weighted_sums(self, F: np.ndarray, weights: np.ndarray) -> np.ndarray: ...
+
+    def deviation_sums(
+        self, F: np.ndarray, center: np.ndarray, weights: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def extremes(self, F: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def edge_sums(self, F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray) -> np.ndarray: ...
+
+    def observed_edge_sums(
+        self, F: np.ndarray, center: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray
+    ) -> EdgeSums: ...
+
+
+PLAIN: Passes = plain
+
+
+def compiles(n_values: int, dtype: np.dtype[Any]) -> bool:
+    """Return whether X of so many values is scored by compiled passes.
+
+    The size of the whole of X decides, not that of a panel or a slab, so that it follows from the data alone.
+    """
+    return n_values >= COMPILED_VALUES and dtype.kind in "fiu" and dtype != np.float16
+
+
+def passes_for(n_values: int, dtype: np.dtype[Any]) -> Passes:
+    """Return the passes for panels of some type, cut from X of so many values."""
+    if not compiles(n_values, dtype):
+        return PLAIN
+    return cast("Passes", import_module("daskfs.kernels.panel.numba"))

@@ -1,0 +1,207 @@
+"""Passes over a panel in NumPy: for small inputs, which compile nothing.
+
+:mod:`daskfs.kernels.panel.numba` has the same functions. Every column gets the same additions in the same order in
+both, so that which of them ran shows in no bit of a result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+EDGE_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class EdgeSums:
+    """Sums over the edges whose ends both have a value, for each weighting and column.
+
+    Attributes
+    ----------
+    sums
+        Shape (4, n_weightings, width), float64: of w (f_i - f_j)**2; of w; of w (d_i + d_j); and of
+        w (d_i**2 + d_j**2), d being deviations from a center.
+    low, high
+        Smallest and largest value at the end of an edge of positive weight, shape (n_weightings, width), float64; inf
+        and -inf where there is none.
+    """
+
+    sums: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def add(self, other: EdgeSums) -> None:
+        """Add the sums over other edges in their place."""
+        self.sums[...] += other.sums
+        np.minimum(self.low, other.low, out=self.low)
+        np.maximum(self.high, other.high, out=self.high)
+
+
+def no_edge_sums(n_weightings: int, width: int) -> EdgeSums:
+    """Return the sums over no edge."""
+    shape = n_weightings, width
+    return EdgeSums(np.zeros((4, *shape)), np.full(shape, np.inf), np.full(shape, -np.inf))
+
+
+def weighted_column_sums(weights: np.ndarray, A: np.ndarray) -> np.ndarray:
+    """Return ``weights @ A`` summed row after row.
+
+    Parameters
+    ----------
+    weights
+        Shape (n_rows,).
+    A
+        Shape (n_rows, width), C order, float64.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (width,), float64.
+
+    Notes
+    -----
+    BLAS and NumPy's pairwise summation would choose the order of additions by the width of the array. This form gives
+    each column the same additions in the same order for every width, which is what makes scores independent of the
+    blocking.
+    """
+    if A.shape[1] == 1:  # einsum folds a single column into one pairwise sum
+        return np.einsum("e,ec->c", weights, np.repeat(A, 2, axis=1))[:1]
+    return np.einsum("e,ec->c", weights, A)
+
+
+def column_sums(A: np.ndarray) -> np.ndarray:
+    """Return the sums over rows of a C-ordered float64 array, in the order of :func:`weighted_column_sums`."""
+    return weighted_column_sums(np.ones(A.shape[0]), A)
+
+
+def weighted_sums(F: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return ``weights @ F``, row after row.
+
+    Parameters
+    ----------
+    F
+        Rows of a panel, shape (n_rows, width), C order, any real dtype.
+    weights
+        Shape (n_weightings, n_rows), float64.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (n_weightings, width), float64.
+    """
+    values = np.ascontiguousarray(F, dtype=np.float64)
+    return np.stack([weighted_column_sums(weight, values) for weight in weights])
+
+
+def deviation_sums(F: np.ndarray, center: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the weighted sums of deviations from a center, and of their squares.
+
+    Parameters
+    ----------
+    F
+        Rows of a panel, shape (n_rows, width), C order, any real dtype.
+    center
+        Shape (width,), float64.
+    weights
+        Shape (n_weightings, n_rows), float64.
+
+    Returns
+    -------
+    sums, squares
+        Shape (n_weightings, width), float64.
+    """
+    deviation = F.astype(np.float64)
+    deviation -= center
+    sums = np.stack([weighted_column_sums(weight, deviation) for weight in weights])
+    np.multiply(deviation, deviation, out=deviation)
+    return sums, np.stack([weighted_column_sums(weight, deviation) for weight in weights])
+
+
+def extremes(F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest and the largest value of each column of at least one row, shape (width,), float64."""
+    return F.min(axis=0).astype(np.float64), F.max(axis=0).astype(np.float64)
+
+
+def edge_sums(F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return, for each weighting and column, the sum over edges of ``w * (f[source] - f[target])**2``.
+
+    With every undirected edge given once this is f'Lf, the numerator of He, Cai and Niyogi (2005), Eq. 1. It is
+    computed from differences, so it is never negative, exactly 0 for a column that is constant on every component, and
+    as exact for a column with mean 1e8 as for a centered one.
+
+    Parameters
+    ----------
+    F
+        Panel, shape (n_samples, width), C order, any real dtype.
+    source, target
+        Rows joined by each edge, shape (n_edges,), integer.
+    weights
+        Shape (n_weightings, n_edges), float64.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (n_weightings, width), float64.
+
+    Notes
+    -----
+    Edges are taken in blocks of 1024, small enough for the gathered blocks to stay in cache; their buffers are made
+    once, because Dask's nannies make glibc return every freed block, and faulting it in again costs more than the sums.
+    One gathered difference serves all weightings, so a further weighting costs one multiply-add per edge and column,
+    not another gather.
+    """
+    sums = np.zeros((weights.shape[0], F.shape[1]))
+    tails = np.empty((EDGE_BLOCK, F.shape[1]), F.dtype)
+    heads = np.empty_like(tails)
+    differences = np.empty((EDGE_BLOCK, F.shape[1]))
+    for start in range(0, source.shape[0], EDGE_BLOCK):
+        edges = slice(start, min(start + EDGE_BLOCK, source.shape[0]))
+        n_edges = edges.stop - edges.start
+        tail, head, difference = tails[:n_edges], heads[:n_edges], differences[:n_edges]
+        F.take(source[edges], axis=0, out=tail, mode="clip")  # mode "raise" would go through a copy
+        F.take(target[edges], axis=0, out=head, mode="clip")
+        np.subtract(tail, head, out=difference, dtype=np.float64)
+        np.multiply(difference, difference, out=difference)
+        for row, weight in enumerate(weights[:, edges]):
+            sums[row] += weighted_column_sums(weight, difference)
+    return sums
+
+
+def observed_edge_sums(
+    F: np.ndarray, center: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray
+) -> EdgeSums:
+    """Return what quadratic forms are made of, over the edges whose ends both have a value, column by column.
+
+    Degrees are those of the edges that are left, so that sums over rows by degrees are sums over edges: each edge adds
+    its weight to both of its ends.
+
+    Parameters
+    ----------
+    F
+        Panel, shape (n_samples, width), C order, float; NaN where a value is missing.
+    center
+        Shape (width,), float64: what deviations are taken from.
+    source, target, weights
+        As of :func:`edge_sums`.
+    """
+    found = no_edge_sums(weights.shape[0], F.shape[1])
+    for start in range(0, source.shape[0], EDGE_BLOCK):
+        edges = slice(start, start + EDGE_BLOCK)
+        tail, head = (F.take(ends[edges], axis=0).astype(np.float64) for ends in (source, target))
+        difference = tail - head
+        gone = np.isnan(difference)
+        low, high = np.minimum(tail, head), np.maximum(tail, head)
+        low[gone], high[gone] = np.inf, -np.inf
+        tail -= center
+        head -= center
+        terms = (difference * difference, (~gone).astype(np.float64), tail + head, tail * tail + head * head)
+        for term, sums in zip(terms, found.sums, strict=True):
+            term[gone] = 0.0
+            for row, weight in enumerate(weights[:, edges]):
+                sums[row] += weighted_column_sums(weight, term)
+        for row, weight in enumerate(weights[:, edges]):
+            counted = weight > 0
+            np.minimum(found.low[row], low.min(axis=0, where=counted[:, None], initial=np.inf), out=found.low[row])
+            np.maximum(found.high[row], high.max(axis=0, where=counted[:, None], initial=-np.inf), out=found.high[row])
+    return found

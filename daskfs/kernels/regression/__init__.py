@@ -1,0 +1,1 @@
+"""Least-squares regression on centered and scaled rows, and its rescaled form."""

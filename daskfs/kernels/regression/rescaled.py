@@ -1,0 +1,343 @@
+"""Weights of rescaled linear regression: rows w_j of W, one for each feature, of which most come to be zero.
+
+With Theta gone, which its own minimum takes care of (theta_j = ||w_j|| / T with T = sum_j ||w_j||), RLSR's objective in
+W, for fixed targets Y and the offsets b that are best for them, is
+
+    tr W'SW - 2 tr W'P + gamma T^2 + ||HY||^2,   S = X'HX,  P = X'HY,
+
+which is convex. Iterating on Theta alone (Chen et al. 2017, Algorithm 1) creeps towards zero rows and never gets there.
+A step here is a few proximal gradient steps, which say which rows are zero, and a Newton step on those that are not, by
+conjugate gradients preconditioned with the system that an update of W for fixed Theta would solve. S only takes part in
+products and in systems among active rows, so the same steps serve whatever holds it (kernels/grams.py).
+
+SSUFS adds -eta V'LV, V_j = ||w_j||^2, with L the Laplacian of correlations. Its tangent at the present V bounds it from
+above, so with the pull g = 2 eta LV the same proximal steps serve, and the update of W for fixed Theta and g follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from daskfs.kernels.regression.grams import Gram, Solver
+
+N_SHRINKS = 3
+"""Proximal steps before each Newton step."""
+WORKING_STEPS = 10
+"""Rounds of both among the features of a working set, at most."""
+WORKING_LEAST = 50
+NEWTON_ITERATIONS = 30
+NEWTON_RESIDUAL = 1e-2
+SYSTEM_ITERATIONS = 200
+SYSTEM_RESIDUAL = 1e-10
+KAPPA = 0.9
+"""Share of a row's penalty that its pull may take before the step is held back."""
+SUFFICIENT = 1e-4
+"""Share of the decrease that a direction promises which a step along it has to bring."""
+SHORTEST = 1e-9
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """W and S W, each (n_features, n_columns), float64, and the curvature that the last proximal step took."""
+
+    W: np.ndarray
+    SW: np.ndarray
+    curvature: float
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How well W meets the conditions of a minimum (Karush, Kuhn and Tucker).
+
+    `active`: the largest norm of S w_j - p_j + (gamma T / ||w_j|| - g_j) w_j over rows that are not zero, as a share of
+    the largest entry of P. `inactive`: the largest ||p_j - S w_j|| / (gamma T) over the other rows; above 1, a row has
+    to come in.
+    """
+
+    active: float
+    inactive: float
+    n_active: int
+
+    @property
+    def worst(self) -> float:
+        """The tolerance to which both are just met."""
+        return max(self.active, self.inactive - 1.0)
+
+    def holds(self, tolerance: float) -> bool:
+        """Return whether both are met to a tolerance."""
+        return self.worst <= tolerance
+
+
+def norms(W: np.ndarray) -> np.ndarray:
+    """Return the Euclidean norm of each row."""
+    return np.sqrt(np.einsum("jk,jk->j", W, W))
+
+
+def start_at(diagonal: np.ndarray, n_columns: int) -> Iterate:
+    """Return all zeros, where every row is free to come in; `diagonal` is that of S, shape (n_features,)."""
+    zeros = np.zeros((diagonal.size, n_columns))
+    return Iterate(zeros, zeros.copy(), float(diagonal.max(initial=0.0)) or 1.0)
+
+
+def objective(at: Iterate, cross: np.ndarray, gamma: float) -> float:
+    """Return tr W'SW - 2 tr W'P + gamma T^2."""
+    return float(np.sum(at.W * (at.SW - 2.0 * cross)) + gamma * norms(at.W).sum() ** 2)
+
+
+def certificate(at: Iterate, cross: np.ndarray, gamma: float, pull: np.ndarray | None = None) -> Certificate:
+    """Return how well an iterate meets the conditions of a minimum.
+
+    Parameters
+    ----------
+    at
+        The iterate.
+    cross
+        P, shape (n_features, n_columns).
+    gamma
+        Above 0.
+    pull
+        g, shape (n_features,); None for zeros.
+    """
+    norm, residual = norms(at.W), at.SW - cross
+    total, is_active = float(norm.sum()), norm > 0
+    largest = float(np.abs(cross).max(initial=0.0))
+    if total == 0.0:
+        return Certificate(0.0, 0.0 if largest == 0.0 else np.inf, 0)
+    share = gamma * total / norm[is_active]
+    if pull is not None:
+        share -= pull[is_active]
+    left = norms(residual[is_active] + share[:, None] * at.W[is_active])
+    others = norms(residual[~is_active])
+    return Certificate(
+        float(left.max()) / max(largest, np.finfo(np.float64).tiny),
+        float(others.max(initial=0.0)) / (gamma * total),
+        int(np.count_nonzero(is_active)),
+    )
+
+
+def shrunk(V: np.ndarray, share: float) -> np.ndarray:
+    """Return the W that minimizes ||W - V||^2 + share (sum_j ||w_j||)^2.
+
+    All norms are lowered by share T, and T follows from the rows that stay above zero: their norms add up to
+    (1 + k share) T, with k their number.
+    """
+    norm = norms(V)
+    descending = -np.sort(-norm)
+    totals = np.cumsum(descending) / (1.0 + share * np.arange(1, norm.size + 1))
+    staying = np.flatnonzero(descending > share * totals)
+    if staying.size == 0:
+        return np.zeros_like(V)
+    lowered = norm - share * totals[staying[-1]]
+    return V * np.divide(lowered, norm, out=np.zeros_like(norm), where=lowered > 0)[:, None]
+
+
+def shrink(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull: np.ndarray | None = None) -> Iterate:
+    """Take one proximal gradient step; the objective does not rise.
+
+    The curvature of the bound is raised until it holds along the step, and starts below that of the last one.
+    """
+    gradient = at.SW - cross
+    pushed = 0.0
+    if pull is not None:
+        gradient = gradient - pull[:, None] * at.W
+        pushed = max(0.0, -float(pull.min(initial=0.0)))
+    curvature = at.curvature
+    while True:
+        bound = curvature + pushed
+        W = shrunk(at.W - gradient / bound, gamma / bound)
+        step = W - at.W
+        moved, square = gram.product(step), float(np.sum(step * step))
+        bent = float(np.sum(step * moved))
+        if not bent > curvature * square:  # nor where weights have overflowed, which is for the caller to see
+            break
+        curvature = max(2.0 * curvature, bent / square)
+    if not square > 0.0:
+        return at
+    return Iterate(W, at.SW + moved, max(1.2 * bent / square, curvature / 1.5))
+
+
+def conjugate_gradients(
+    product: Callable[[np.ndarray], np.ndarray],
+    right: np.ndarray,
+    precondition: Solver,
+    residual: float,
+    max_iterations: int,
+) -> np.ndarray:
+    """Solve a symmetric positive definite system from zero, until the residual is that share of what it was.
+
+    Each iterate is the minimum of the system's quadratic form over a growing space, so however early it stops, it is
+    below where it began.
+    """
+    found, left = np.zeros_like(right), right
+    target = residual * float(np.sqrt(np.sum(right * right)))
+    direction = better = precondition(left)
+    slope = float(np.sum(left * better))
+    for _ in range(max_iterations):
+        if slope <= 0.0:
+            break
+        image = product(direction)
+        curved = float(np.sum(direction * image))
+        if curved <= 0.0:  # nothing is left but rounding
+            break
+        found = found + (slope / curved) * direction
+        left = left - (slope / curved) * image
+        if float(np.sqrt(np.sum(left * left))) <= target:
+            break
+        better = precondition(left)
+        before, slope = slope, float(np.sum(left * better))
+        direction = better + (slope / before) * direction
+    return found
+
+
+def newton(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float) -> Iterate:
+    """Take one Newton step on the rows that are not zero; the objective does not rise.
+
+    With u_j = w_j / ||w_j|| and D_j = gamma T / ||w_j||, the Hessian of half the objective takes V to
+    S V + D (V - u u'V) + gamma u sum_k u_k'v_k. Rows that the step would turn by more than a right angle become zero.
+    """
+    norm = norms(at.W)
+    active = np.flatnonzero(norm > 0)
+    if active.size == 0:
+        return at
+    W, total = at.W[active], float(norm.sum())
+    unit, penalty = W / norm[active, None], gamma * total / norm[active]
+    gradient = at.SW[active] - cross[active] + gamma * total * unit
+    part = gram.among(active)
+
+    def hessian(V: np.ndarray) -> np.ndarray:
+        along = np.einsum("jk,jk->j", unit, V)
+        return part.product(V) + penalty[:, None] * (V - unit * along[:, None]) + (gamma * along.sum()) * unit
+
+    solver = part.solver(np.sqrt(norm[active] / (gamma * total)))
+    direction = conjugate_gradients(hessian, -gradient, solver, NEWTON_RESIDUAL, NEWTON_ITERATIONS)
+    promised = 2.0 * float(np.sum(gradient * direction))
+    before, length = objective(at, cross, gamma), 1.0
+    while length >= SHORTEST and promised < 0.0:
+        moved = length * direction
+        turned = np.einsum("jk,jk->j", W, W + moved) <= 0.0
+        moved[turned] = -W[turned]
+        step = np.zeros_like(at.W)
+        step[active] = moved
+        new = replace(at, W=at.W + step, SW=at.SW + gram.product(step))
+        if objective(new, cross, gamma) <= before + SUFFICIENT * length * promised:
+            return new
+        length /= 2.0
+    return at
+
+
+def advance(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, tolerance: float = 0.0) -> Iterate:
+    """Take one step of RLSR's weights; the objective does not rise.
+
+    Proximal steps and a Newton step; or, where S among a few features is to be had, so many of both among the features
+    that are not zero or nearest to coming in that the conditions of a minimum hold among them to a tolerance: one
+    product of S then tells of the others.
+    """
+    if not at.W.any():
+        at = shrink(gram, at, cross, gamma)
+    working = working_set(at, cross)
+    some = gram.within(working) if working.size else None
+    if some is None:
+        return _stepped(gram, at, cross, gamma)
+    inner, part = Iterate(at.W[working], at.SW[working], at.curvature), cross[working]
+    for _ in range(WORKING_STEPS):
+        inner = _stepped(some, inner, part, gamma)
+        if certificate(inner, part, gamma).holds(tolerance):
+            break
+    W = np.zeros_like(at.W)
+    W[working] = inner.W
+    return Iterate(W, gram.product(W), inner.curvature)
+
+
+def _stepped(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float) -> Iterate:
+    for _ in range(N_SHRINKS):
+        at = shrink(gram, at, cross, gamma)
+    return newton(gram, at, cross, gamma)
+
+
+def working_set(at: Iterate, cross: np.ndarray) -> np.ndarray:
+    """Return the features that are not zero, and half as many others, 50 at least, that are nearest to coming in;
+    ascending.
+    """
+    is_active = at.W.any(axis=1)
+    n_active = int(np.count_nonzero(is_active))
+    nearness = np.where(is_active, np.inf, norms(cross - at.SW))
+    nearest = np.argsort(-nearness, kind="stable")[: n_active + max(WORKING_LEAST, n_active // 2)]
+    return np.sort(nearest[nearness[nearest] > 0])
+
+
+def reweight(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull: np.ndarray) -> Iterate:
+    """Take the update of W for fixed Theta under a pull, on the rows that are not zero; the objective does not rise.
+
+    (S + diag(gamma / theta - g + rho)) W+ = P + diag(rho) W, where rho_j = max(0, g_j - KAPPA gamma / theta_j) holds
+    rows back whose pull would outweigh their penalty. The system is positive definite for every pull, and as rho weighs
+    ||w_j+ - w_j||^2 it still bounds the objective from above.
+    """
+    norm = norms(at.W)
+    active = np.flatnonzero(norm > 0)
+    if active.size == 0:
+        return at
+    W, penalty = at.W[active], gamma * norm.sum() / norm[active]
+    held = np.maximum(0.0, pull[active] - KAPPA * penalty)
+    added = np.maximum(penalty - pull[active], (1.0 - KAPPA) * penalty)  # penalty - g + rho without cancellation
+    part = gram.among(active)
+    left = cross[active] - at.SW[active] - (added - held)[:, None] * W
+    step = np.zeros_like(at.W)
+    step[active] = conjugate_gradients(
+        lambda V: part.product(V) + added[:, None] * V,
+        left,
+        part.solver(1.0 / np.sqrt(added)),
+        SYSTEM_RESIDUAL,
+        SYSTEM_ITERATIONS,
+    )
+    return replace(at, W=at.W + step, SW=at.SW + gram.product(step))
+
+
+def pulled(
+    gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull_of: Callable[[np.ndarray], np.ndarray]
+) -> Iterate:
+    """Take one step of SSUFS's weights: a proximal step, and the update for fixed Theta.
+
+    Parameters
+    ----------
+    gram, at, cross, gamma
+        As elsewhere.
+    pull_of
+        Gives g for V, both of shape (n_features,).
+    """
+    at = shrink(gram, at, cross, gamma, pull_of(norms(at.W) ** 2))
+    return reweight(gram, at, cross, gamma, pull_of(norms(at.W) ** 2))
+
+
+def joined(at: Iterate, offset: np.ndarray, total: float) -> Iterate:
+    """Return an iterate with the offset as its last row: the weight of a feature that is 1 in every row, of `total`."""
+    return Iterate(np.vstack([at.W, offset]), np.vstack([at.SW, total * offset]), at.curvature)
+
+
+def carried_on(at: Iterate, before: Iterate | None, start: np.ndarray | None, momentum: float) -> tuple[Iterate, float]:
+    """Return where targets are best made next: weights carried on the way they went (Nesterov 1983), and the momentum.
+
+    Between rounds, weights move along what S alone says and the targets follow, which converges linearly, and slowly
+    where few rows are labelled. With momentum, the square root of as many rounds will do.
+
+    Parameters
+    ----------
+    at, before
+        After this round and after the one before; None in the first.
+    start
+        W where this round began, which had been carried on; None where it began at `before`.
+    momentum
+        At least 1.
+    """
+    if before is None:
+        return at, 1.0
+    step, moved = at.W - before.W, at.SW - before.SW
+    if start is not None and float(np.sum((start - at.W) * moved)) > 0.0:
+        return at, 1.0  # it was carried past the minimum (O'Donoghue and Candes 2015)
+    grown = (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
+    share = (momentum - 1.0) / grown
+    if share == 0.0:
+        return at, grown
+    return Iterate(at.W + share * step, at.SW + share * moved, at.curvature), grown

@@ -1,0 +1,1 @@
+"""Statistics of columns, of classes within them, and of pairs of them."""

@@ -1,0 +1,173 @@
+"""Sums of products of deviations of many columns at once, over all rows, as these stream by.
+
+The matrix products have one shape each, whatever blocks the rows come in: rows wait until there are enough for a
+product, columns go in panels of fixed width, and what is missing of the last ones is filled with zeros. So a sum is the
+same to the last bit for every height of tiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskfs.kernels.statistics.moments import column_sums, weighted_column_sums
+
+PRODUCT_ROWS = 4096
+PRODUCT_COLUMNS = 128
+SMALLEST_STRETCH = 2**16
+STRETCHES = 64
+
+
+def stretch_rows(n_samples: int) -> int:
+    """Return the height of the stretches of rows whose sums are made apart and merged in order: a power of two that the
+    number of rows alone decides, so that at most 64 stretches make up all of them.
+    """
+    return max(SMALLEST_STRETCH, 1 << max(0, -(-n_samples // STRETCHES) - 1).bit_length())
+
+
+@dataclass(frozen=True)
+class Comoments:
+    """Co-moments of some rows: `total`, their number or the sum of their weights; `mean`, shape (width,); and `matrix`,
+    shape (width, width), the sums of products of deviations from the mean, float64. A column with one value has zeros.
+    """
+
+    total: float
+    mean: np.ndarray
+    matrix: np.ndarray
+
+
+class ComomentSum:
+    """Co-moments of rows that come in blocks.
+
+    Deviations are taken from the mean of the first 4096 rows, and the sums are corrected by what the mean of all rows
+    differs from that: an offset of 1e8 costs no digit.
+
+    Parameters
+    ----------
+    width
+        Number of columns.
+    n_rows
+        How many rows will come.
+    """
+
+    def __init__(self, width: int, n_rows: int) -> None:
+        self._width = width
+        self._rows = min(PRODUCT_ROWS, -(-n_rows // 64) * 64)
+        panel = min(PRODUCT_COLUMNS, -(-width // 8) * 8)
+        n_panels = -(-width // panel)
+        self._panels = [slice(p * panel, min((p + 1) * panel, width)) for p in range(n_panels)]
+        self._waiting = np.zeros((n_panels, self._rows, panel))
+        self._weights = np.ones(self._rows)
+        self._n_waiting = 0
+        self._shift: np.ndarray | None = None
+        self._total, self._weighted = 0.0, False
+        self._sum = np.zeros(width)
+        self._matrix = np.zeros((width, width))
+
+    def add(self, block: np.ndarray, weights: np.ndarray | None = None) -> None:
+        """Add rows.
+
+        Parameters
+        ----------
+        block
+            Shape (n_rows, width), any real dtype.
+        weights
+            How many rows each of them stands for, shape (n_rows,), non-negative; None for one each. The same for every
+            block: weights or none.
+        """
+        self._weighted = weights is not None
+        if weights is not None and not weights.all():  # rows that do not count must not draw the shift to themselves
+            block, weights = block[weights > 0], weights[weights > 0]
+        start = 0
+        while start < block.shape[0]:
+            stop = min(start + self._rows - self._n_waiting, block.shape[0])
+            place = slice(self._n_waiting, self._n_waiting + stop - start)
+            for panel, columns in zip(self._waiting, self._panels, strict=True):
+                panel[place, : columns.stop - columns.start] = block[start:stop, columns]
+            if weights is not None:
+                self._weights[place] = weights[start:stop]
+            self._n_waiting, start = place.stop, stop
+            if self._n_waiting == self._rows:
+                self._flush()
+
+    def _flush(self) -> None:
+        n = self._n_waiting
+        if self._shift is None:
+            first = np.concatenate([panel[0] for panel in self._waiting])
+            means = [column_sums(panel[:n] - panel[0]) / n for panel in self._waiting]
+            self._shift = (first + np.concatenate(means)).reshape(len(self._panels), 1, -1)
+        self._waiting[:, :n] -= self._shift
+        self._waiting[:, n:] = 0.0
+        self._weights[n:] = 0.0
+        left = self._waiting
+        if self._weighted:
+            left = self._waiting * self._weights[:, None]
+        self._total += float(self._weights[:n].sum()) if self._weighted else n
+        for i, rows in enumerate(self._panels):
+            sums = weighted_column_sums(self._weights, self._waiting[i]) if self._weighted else column_sums(left[i])
+            self._sum[rows] += sums[: rows.stop - rows.start]
+            for j, columns in enumerate(self._panels[i:], start=i):
+                product = left[i].T @ self._waiting[j]
+                self._matrix[rows, columns] += product[: rows.stop - rows.start, : columns.stop - columns.start]
+        self._n_waiting = 0
+
+    def result(self) -> Comoments:
+        """Return the co-moments of all rows so far; nothing may be added afterwards."""
+        if self._n_waiting:
+            self._flush()
+        shift = np.zeros(self._width) if self._shift is None else self._flat(self._shift)
+        total = self._total
+        if total <= 0:
+            return Comoments(0.0, shift, self._matrix)
+        matrix = self._matrix
+        for start in range(0, self._width, PRODUCT_COLUMNS):
+            rows = slice(start, min(start + PRODUCT_COLUMNS, self._width))
+            matrix[rows, start:] -= np.multiply.outer(self._sum[rows], self._sum[start:] / total)
+        _mirror(matrix)
+        return Comoments(total, shift + self._sum / total, matrix)
+
+    def _flat(self, panels: np.ndarray) -> np.ndarray:
+        parts = [panel.ravel()[: c.stop - c.start] for panel, c in zip(panels, self._panels, strict=True)]
+        return np.concatenate(parts)
+
+
+def _mirror(matrix: np.ndarray) -> None:
+    """Fill what is below the diagonal from what is above, in place."""
+    size = matrix.shape[0]
+    for start in range(0, size, PRODUCT_COLUMNS):
+        stop = min(start + PRODUCT_COLUMNS, size)
+        square = matrix[start:stop, start:stop]
+        square[...] = np.triu(square) + np.triu(square, 1).T
+        matrix[stop:, start:stop] = matrix[start:stop, stop:].T
+
+
+def merge_comoments(a: Comoments, b: Comoments) -> Comoments:
+    """Co-moments of two disjoint sets of rows (Chan, Golub and LeVeque 1979, Eq. 2.1). The matrix of `a` is reused."""
+    total = a.total + b.total
+    if b.total == 0:
+        return a
+    if a.total == 0:
+        return b
+    delta = b.mean - a.mean
+    a.matrix[...] += b.matrix
+    for start in range(0, delta.size, PRODUCT_COLUMNS):
+        rows = slice(start, start + PRODUCT_COLUMNS)
+        a.matrix[rows] += np.multiply.outer(delta[rows] * (a.total * b.total / total), delta)
+    return Comoments(total, a.mean + delta * (b.total / total), a.matrix)
+
+
+def correlations(comoments: Comoments) -> np.ndarray:
+    """Return Pearson correlations, shape (width, width), float64, in [-1, 1], 1 on the diagonal; 0 for a column with
+    one value, which goes with none. Made in the place of the co-moments.
+    """
+    matrix = comoments.matrix
+    scale = np.sqrt(np.maximum(np.diagonal(matrix), 0.0))
+    inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+    for start in range(0, scale.size, PRODUCT_COLUMNS):
+        rows = slice(start, start + PRODUCT_COLUMNS)
+        matrix[rows] *= inverse[rows, None]
+        matrix[rows] *= inverse
+        np.clip(matrix[rows], -1.0, 1.0, out=matrix[rows])
+    np.fill_diagonal(matrix, 1.0)
+    return matrix

@@ -1,0 +1,66 @@
+"""Tables of classes against parts of a feature's range, and what the one tells of the other."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from daskfs.kernels.statistics.moments import column_sums, row_blocks, weighted_column_sums
+
+
+def class_table(
+    codes: np.ndarray, n_classes: int, membership: np.ndarray, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """Return how many rows of each class are members, for each column.
+
+    Parameters
+    ----------
+    codes
+        Shape (n_rows,), class codes from 0, -1 for rows that do not count.
+    n_classes
+        Number of classes.
+    membership
+        Panel, shape (n_rows, width), bool.
+    weights
+        Shape (n_rows,), float64: how many rows each row counts for; None for one each.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (n_classes, width), float64. Exact for whole weights; each column is summed row after row, whatever the
+        width.
+    """
+    table = np.zeros((n_classes, membership.shape[1]))
+    for code in range(n_classes):
+        members = np.flatnonzero(codes == code)
+        for some in row_blocks(members.size):
+            rows = members[some]
+            block = membership[rows].astype(np.float64)
+            table[code] += column_sums(block) if weights is None else weighted_column_sums(weights[rows], block)
+    return table
+
+
+def information_gain(tables: np.ndarray) -> np.ndarray:
+    """Return how much knowing the bin lowers the entropy of the class, H(Y) - H(Y | bin), in bits, shape (width,).
+
+    Parameters
+    ----------
+    tables
+        Shape (n_classes, n_bins, width), counts, float64. Empty classes and bins are allowed.
+
+    Notes
+    -----
+    As the sum of p(y, b) log2(p(y, b) / (p(y) p(b))), whose terms are exactly 0 for a bin that has the shares of all
+    rows: never the difference of two entropies.
+    """
+    n_classes, n_bins, width = tables.shape
+    of_class = np.stack([column_sums(table) for table in tables])
+    of_bin = np.stack([column_sums(np.ascontiguousarray(tables[:, part])) for part in range(n_bins)])
+    total = column_sums(of_class)
+    expected = (of_class[:, None] * of_bin[None]).reshape(n_classes * n_bins, width)
+    observed = tables.reshape(n_classes * n_bins, width)
+    terms = np.zeros_like(observed)
+    np.divide(observed * total, expected, out=terms, where=observed > 0)
+    np.log2(terms, out=terms, where=observed > 0)
+    gain = np.zeros(width)
+    np.divide(column_sums(terms * observed), total, out=gain, where=total > 0)
+    return np.maximum(gain, 0.0)

@@ -1,0 +1,329 @@
+"""Distributions of columns within classes: each column sorted once, for distances between them and for tables of
+classes against bins of equal frequency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isqrt
+
+import numpy as np
+
+from daskfs.kernels.statistics.contingency import information_gain
+from daskfs.kernels.statistics.moments import row_blocks
+
+BLOCK_VALUES = 2**16
+"""Values that are sorted and summed at a time: what they take stays in cache."""
+SORT_BYTES = 96
+"""What the sort of a long column takes for each row, beside a copy of the panel's rows that count."""
+SIGN = np.uint32(1 << 31)
+GATHERED_COLUMNS = 16
+"""Columns that are taken out of a panel at a time: a row of them is a cache line or two."""
+LEAST_STEP = 4
+TABLE_VALUES = 2**18
+"""Values of distribution functions that are looked at together."""
+ROUND_OFF = 1e-12
+"""A share of the rows that lies so little below a multiple of 1 / n_bins is that multiple."""
+
+
+@dataclass(frozen=True)
+class Distributions:
+    """What the sorted columns of a panel say of the classes.
+
+    Attributes
+    ----------
+    distance
+        Shape (width,): the largest difference between the distribution functions of two classes; NaN where the column
+        is constant, or where it was not asked for.
+    threshold
+        Shape (width,): the first value at which it is reached.
+    gains
+        By number of bins: shape (width,), the information gain of the bin, bits.
+    edges
+        By number of bins: shape (n_bins - 1, width), as of :meth:`SortedColumns.binned`.
+    is_constant
+        Shape (width,), bool.
+    """
+
+    distance: np.ndarray
+    threshold: np.ndarray
+    gains: dict[int, np.ndarray]
+    edges: dict[int, np.ndarray]
+    is_constant: np.ndarray
+
+
+def distributions(
+    F: np.ndarray,
+    codes: np.ndarray,
+    bins: Sequence[int] = (),
+    weights: np.ndarray | None = None,
+    *,
+    distances: bool = True,
+) -> Distributions:
+    """Compare the distributions of classes in each column, from one sort of each.
+
+    Parameters
+    ----------
+    F, codes, weights
+        As of :func:`sorted_columns`.
+    bins
+        Numbers of bins to cut columns into, each at least 2.
+    distances
+        Whether to look for the largest distance between distribution functions.
+    """
+    width = F.shape[1]
+    result = Distributions(
+        np.full(width, np.nan),
+        np.full(width, np.nan),
+        {n_bins: np.zeros(width) for n_bins in bins},
+        {n_bins: np.full((n_bins - 1, width), np.nan) for n_bins in bins},
+        np.zeros(width, dtype=bool),
+    )
+    for place, block in sorted_columns(F, codes, weights, max(bins, default=1)):
+        result.is_constant[place] = block.is_constant
+        if distances:
+            result.distance[place], result.threshold[place] = block.distances()
+        for n_bins in bins:
+            tables, result.edges[n_bins][:, place] = block.binned(n_bins)
+            result.gains[n_bins][place] = information_gain(tables)
+    return result
+
+
+def sorted_columns(
+    F: np.ndarray, codes: np.ndarray, weights: np.ndarray | None = None, n_bins: int = 1
+) -> Iterator[tuple[slice, SortedColumns]]:
+    """Yield columns sorted over the labelled rows, some at a time, and which they are.
+
+    Parameters
+    ----------
+    F
+        Panel, shape (n_rows, width), any real dtype, finite.
+    codes
+        Shape (n_rows,), class codes from 0, -1 for rows that do not count; at least one row counts.
+    weights
+        Shape (n_rows,), float64: how many rows each row counts for; None for one each. Rows of weight 0 must have code
+        -1.
+    n_bins
+        The largest number of bins that columns will be cut into; it bounds how many come together.
+
+    Notes
+    -----
+    Sums run along each column in sorted order, so no bit depends on the other columns. With whole weights all counts
+    are exact. Columns come in blocks of 2**16 values.
+    """
+    rows = np.flatnonzero(codes >= 0)
+    known = codes[rows]
+    of_rows = (np.cumsum(np.bincount(known) > 0) - 1)[known]
+    of_weights = None if weights is None else weights[rows]
+    counts = np.bincount(of_rows, of_weights).astype(np.float64)
+    of_rows = of_rows.astype(np.min_scalar_type(counts.size))
+    at_once = max(1, BLOCK_VALUES // max(rows.size, counts.size * n_bins))
+    for some in row_blocks(F.shape[1], max(GATHERED_COLUMNS, at_once)):
+        gathered = np.ascontiguousarray(F[rows, some].T)
+        for columns in row_blocks(gathered.shape[0], at_once):
+            place = slice(some.start + columns.start, some.start + columns.stop)
+            yield place, SortedColumns(gathered[columns], of_rows, counts, of_weights)
+
+
+class SortedColumns:
+    """Some columns, each sorted, shapes (n_columns, n_rows), with the classes that have rows.
+
+    Parameters
+    ----------
+    columns
+        Shape (n_columns, n_rows).
+    codes
+        Shape (n_rows,), unsigned: class of each row, each class with at least one row.
+    counts
+        Shape (n_classes,), float64: how many rows each class has.
+    weights
+        Shape (n_rows,), float64, positive: how many rows each row counts for; None for one each.
+    """
+
+    def __init__(self, columns: np.ndarray, codes: np.ndarray, counts: np.ndarray, weights: np.ndarray | None) -> None:
+        self.weights = None
+        if columns.dtype == np.float32 and weights is None:
+            self.values, self.codes = _sorted_together(columns, codes)
+        else:
+            # short integers are sorted by counting
+            order = np.argsort(columns, axis=1, kind="stable" if columns.dtype.itemsize <= 2 else None)
+            self.codes = codes.take(order)
+            if weights is not None:
+                self.weights = weights.take(order)
+            if columns.shape[0] > 1:
+                order += np.arange(columns.shape[0])[:, None] * columns.shape[1]
+            self.values = columns.reshape(-1).take(order)
+        self.counts = counts
+        self.is_constant = self.values[:, 0] == self.values[:, -1]
+        is_last = np.ones(self.values.shape, dtype=bool)
+        np.not_equal(self.values[:, 1:], self.values[:, :-1], out=is_last[:, :-1])
+        self.ends = np.flatnonzero(is_last)
+        """Where the last of some equal values, a run, stands in all values one column after the other."""
+        self.n_runs = np.count_nonzero(is_last, axis=1)
+        self.first = np.concatenate([[0], np.cumsum(self.n_runs)[:-1]])
+        """The first run of each column."""
+        self.column = np.repeat(np.arange(columns.shape[0], dtype=np.int32), self.n_runs)
+        """The column of each run; the values of several columns together are at most 2**16."""
+
+    def _of_runs(self, of_columns: np.ndarray) -> np.ndarray:
+        """Return what belongs to each column for each of its runs, or what broadcasts to it."""
+        return of_columns if of_columns.size == 1 else of_columns.repeat(self.n_runs)
+
+    def _of_values(self, of_runs: np.ndarray) -> np.ndarray:
+        """Return what belongs to each run for each of its values."""
+        return of_runs.repeat(np.diff(self.ends, prepend=-1))
+
+    def _counted(self, cells: np.ndarray, n_cells: int) -> np.ndarray:
+        """Return how many rows fall in each cell, float64."""
+        weights = None if self.weights is None else self.weights.reshape(-1)
+        return np.bincount(cells, weights, minlength=n_cells).astype(np.float64)
+
+    def distances(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the largest distance between the distribution functions of two classes, and the first value where it
+        is reached, each of shape (n_columns,); NaN for a constant column.
+        """
+        if self.counts.size == 1:
+            distance, run = np.zeros(self.first.size), self.first
+        else:
+            distance, run = self._of_two() if self.counts.size == 2 else self._of_many()
+        threshold = self.values.reshape(-1)[self.ends[run]].astype(np.float64) + 0.0  # no -0.0
+        return np.where(self.is_constant, np.nan, distance), np.where(self.is_constant, np.nan, threshold)
+
+    def _of_two(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the largest distance between two distribution functions, and the run where it is."""
+        one, other = self.counts
+        # times both counts: whole numbers where the weights are
+        steps = np.array([other, -one]).take(self.codes)
+        if self.weights is not None:
+            steps *= self.weights
+        np.cumsum(steps, axis=1, out=steps)
+        apart = steps.reshape(-1)[self.ends]
+        del steps
+        np.abs(apart, out=apart)
+        distance = np.maximum.reduceat(apart, self.first)
+        return distance / (one * other), self._first_run(apart, distance)
+
+    def _first_run(self, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        """Return the first run of each column that has the value wanted of that column."""
+        found = np.flatnonzero(values == self._of_runs(wanted))
+        return found[np.searchsorted(found, self.first)]
+
+    def _of_many(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the largest distance between any two of the distribution functions, and the run where it is.
+
+        That is the largest function less the smallest. They are first looked at in steps of sqrt(n_rows) / 4 runs.
+        Between two steps the largest is at most what it is after the second, and the smallest at least what it is
+        before the first, so all but a few stretches are done with.
+        """
+        n_columns, n_rows = self.values.shape
+        stride = max(LEAST_STEP, isqrt(n_rows) // 4)
+        n_steps = -(-int(self.n_runs.max()) // stride)
+        step, place = np.divmod((np.arange(self.ends.size) - self._of_runs(self.first)).astype(np.int32), stride)
+        cells = self._of_values(self.column.astype(np.intp) * (self.counts.size * n_steps) + step)
+        cells += np.multiply(self.codes.reshape(-1), n_steps, dtype=np.intp)
+        shape = (n_columns, self.counts.size, n_steps)
+        after = np.cumsum(self._counted(cells, int(np.prod(shape))).reshape(shape), axis=2)
+        del cells
+        before = np.concatenate([np.zeros_like(after[:, :, :1]), after[:, :, :-1]], axis=2)
+        scale = self.counts[:, None]
+        high = (after / scale).max(axis=1)
+        least = (high - (after / scale).min(axis=1)).max(axis=1)
+        wanted = high - (before / scale).min(axis=1) >= least[:, None] - ROUND_OFF
+        chosen = np.flatnonzero(wanted[self.column, step])
+        spread = np.full(self.ends.size, -1.0)
+        stretch = (np.cumsum(wanted) - 1)[self.column[chosen] * n_steps + step[chosen]]
+        self._fill(spread, chosen, stretch, place[chosen], before.transpose(0, 2, 1)[wanted])
+        distance = np.maximum.reduceat(spread, self.first)
+        return distance, self._first_run(spread, distance)
+
+    def _fill(
+        self, spread: np.ndarray, chosen: np.ndarray, stretch: np.ndarray, place: np.ndarray, base: np.ndarray
+    ) -> None:
+        """Put the largest less the smallest distribution function after some runs into `spread`.
+
+        Parameters
+        ----------
+        spread
+            Shape (n_runs,).
+        chosen
+            Numbers of runs, ascending.
+        stretch, place
+            Of each of these runs the stretch it lies in, ascending, and its number there.
+        base
+            Shape (n_stretches, n_classes): counts before each stretch.
+        """
+        lengths = np.diff(self.ends, prepend=-1)[chosen]
+        starts = self.ends[chosen] - lengths + 1
+        width = int(place.max()) + 1
+        n_classes = self.counts.size
+        for some in row_blocks(base.shape[0], max(1, TABLE_VALUES // (n_classes * width))):
+            own = slice(*np.searchsorted(stretch, [some.start, some.stop]))
+            sizes = lengths[own]
+            within = np.arange(sizes.sum()) - (np.cumsum(sizes) - sizes).repeat(sizes)
+            members = starts[own].repeat(sizes) + within
+            row = stretch[own] - some.start
+            cells = (row * (n_classes * width) + place[own]).repeat(sizes)
+            cells += np.multiply(self.codes.reshape(-1)[members], width, dtype=np.intp)
+            weights = None if self.weights is None else self.weights.reshape(-1)[members]
+            shape = (some.stop - some.start, n_classes, width)
+            table = np.bincount(cells, weights, minlength=int(np.prod(shape))).reshape(shape)
+            reached = (base[some, :, None] + np.cumsum(table, axis=2)) / self.counts[:, None]
+            spread[chosen[own]] = (reached.max(axis=1) - reached.min(axis=1))[row, place[own]]
+
+    def binned(self, n_bins: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return tables of classes against bins of equal frequency, shape (n_classes, n_bins, n_columns), and the least
+        values of the bins in use but the first, shape (n_bins - 1, n_columns), ascending and NaN beyond the last.
+
+        A value v falls in bin ``floor(n_bins * (n(< v) + n(v) / 2) / n)``, n being numbers of rows: rows by the middle
+        of their rank. So equal values are never parted, the bins of a column without ties differ by at most one row,
+        and a column of two values falls in two bins whatever their frequencies.
+        """
+        n_columns, n_rows = self.values.shape
+        if self.weights is None:
+            upto = (self.ends - self.column * n_rows + 1).astype(np.float64)
+        else:
+            upto = np.cumsum(self.weights, axis=1).reshape(-1)[self.ends]
+        middle = upto.copy()
+        middle[1:] += upto[:-1]
+        middle[self.first] = upto[self.first]
+        middle *= n_bins * (1 + ROUND_OFF)
+        middle /= self._of_runs(2 * upto[self.first + self.n_runs - 1])
+        del upto
+        places = np.minimum(middle, n_bins - 1, out=middle).astype(np.int32)
+        del middle
+        places += n_bins * self.column
+        n_classes = self.counts.size
+        cells = self._of_values(places.astype(np.intp) * n_classes)
+        cells += self.codes.reshape(-1)
+        table = self._counted(cells, n_columns * n_bins * n_classes).reshape(n_columns, n_bins, n_classes)
+        opens = places != np.roll(places, 1)
+        opens[self.first] = False
+        runs = np.flatnonzero(opens)
+        of_run = self.column[runs]
+        number = np.arange(runs.size) - np.searchsorted(of_run, np.arange(n_columns))[of_run]
+        edges = np.full((n_bins - 1, n_columns), np.nan)
+        edges[number, of_run] = self.values.reshape(-1)[self.ends[runs]] + 0.0
+        return table.transpose(2, 1, 0), edges
+
+
+def _sorted_together(values: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return each row of float32 values sorted, and the codes in that order, by one sort of whole numbers that hold
+    both: half the time of a sort that says the order, and nothing to gather.
+    """
+    bits = values.view(np.uint32)
+    # as whole numbers, floats are in order once the signs of positive ones, and all bits of negative ones, are flipped
+    keys = (bits ^ (_spread_sign(bits) | SIGN)).astype(np.uint64)
+    keys <<= 32
+    keys |= codes
+    keys.sort(axis=1)
+    of_keys = keys.astype(codes.dtype)
+    keys >>= 32
+    bits = keys.astype(np.uint32)
+    bits ^= ~_spread_sign(bits) | SIGN
+    return bits.view(np.float32), of_keys
+
+
+def _spread_sign(bits: np.ndarray) -> np.ndarray:
+    """Return all bits set where the highest is, else none."""
+    return (bits.view(np.int32) >> 31).view(np.uint32)

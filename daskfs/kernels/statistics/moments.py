@@ -1,0 +1,386 @@
+"""Means and sums of squared deviations that stay right for large offsets and merge across blocks of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.panel.backend import PLAIN, Passes
+from daskfs.kernels.panel.numpy import column_sums as column_sums
+from daskfs.kernels.panel.numpy import weighted_column_sums as weighted_column_sums
+
+ROW_BLOCK = 8192
+
+
+def rows_at_once(width: int) -> int:
+    """Return how many rows to convert at a time: 8192 up to 512 columns (so for every panel), fewer in wide bands."""
+    return max(16, ROW_BLOCK * 512 // max(width, 512))
+
+
+def row_blocks(n_rows: int, size: int = ROW_BLOCK) -> Iterator[slice]:
+    """Cut ``range(n_rows)`` into slices of at most `size` rows."""
+    for start in range(0, n_rows, size):
+        yield slice(start, min(start + size, n_rows))
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Column moments of some rows.
+
+    `count` is the number of rows, or the sum of their weights; of values that are there in each column, shape (width,),
+    where some are missing. `mean`, `m2` (sum of squared deviations from the mean), `minimum` and `maximum` have shape
+    (width,), float64; of a column without any value they are 0, 0, inf and -inf.
+    """
+
+    count: float | np.ndarray
+    mean: np.ndarray
+    m2: np.ndarray
+    minimum: np.ndarray
+    maximum: np.ndarray
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Population variance (divisor n); exactly 0 where the column is constant."""
+        return np.where(self.is_constant, 0.0, self.m2 / np.where(np.equal(self.count, 0), 1, self.count))
+
+    @property
+    def is_constant(self) -> np.ndarray:
+        """True where all values are the same, or where there is none, shape (width,)."""
+        return self.minimum >= self.maximum
+
+    @property
+    def extremes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Smallest and largest values, 0 where there is none."""
+        known = self.minimum <= self.maximum
+        return np.where(known, self.minimum, 0.0), np.where(known, self.maximum, 0.0)
+
+
+def column_moments(
+    F: np.ndarray | sp.csr_matrix,
+    weights: np.ndarray | None = None,
+    passes: Passes = PLAIN,
+    rows: np.ndarray | None = None,
+) -> Moments:
+    """Two-pass moments of a dense (n_rows, width) array of any real dtype, or of a CSR matrix, without densifying
+    it.
+
+    `weights`, shape (n_rows,), float64, say how many rows each row counts for; rows of weight 0 are left out of minimum
+    and maximum too, and weights of 1 give the bits of none. With `rows`, row numbers, the moments are those of
+    ``F[rows]`` of a dense array, and `weights` are of these; only a block of them is copied at a time. NaN is a value
+    that is missing: the moments of each column are those of the others, with the bits that they have alone.
+    """
+    if is_sparse(F):
+        return _sparse_moments(F, weights)
+    n_rows, width = F.shape[0] if rows is None else rows.size, F.shape[1]
+    count = n_rows if weights is None else float(weights.sum())
+    total = np.zeros(width)
+    minimum, maximum = np.full(width, np.inf), np.full(width, -np.inf)
+    for own, block in _weighted_blocks(F, weights, rows):
+        total += passes.weighted_sums(block, own)[0]
+        counted = own[0] > 0
+        if counted.any():
+            low, high = passes.extremes(block if counted.all() else block[counted])
+            np.minimum(minimum, low, out=minimum)
+            np.maximum(maximum, high, out=maximum)
+    if np.isnan(total).any():
+        return _observed_moments(F, weights, passes, rows)
+    mean = total / (count or 1)
+    residual, m2 = np.zeros(width), np.zeros(width)
+    for own, block in _weighted_blocks(F, weights, rows):
+        sums, squares = passes.deviation_sums(block, mean, own)
+        residual += sums[0]
+        m2 += squares[0]
+    correction = residual / (count or 1)
+    m2 = np.maximum(m2 - count * correction**2, 0.0)
+    return Moments(count, mean + correction, m2, minimum, maximum)
+
+
+def _observed_moments(F: np.ndarray, weights: np.ndarray | None, passes: Passes, rows: np.ndarray | None) -> Moments:
+    """Return the moments of the values that are there. What is missing is taken to be 0 in sums, and to be the mean in
+    sums of deviations: it adds an exact 0 to each.
+    """
+    width = F.shape[1]
+    count, total = np.zeros((2, width))
+    minimum, maximum = np.full(width, np.inf), np.full(width, -np.inf)
+    for own, block in _weighted_blocks(F, weights, rows):
+        values = block.astype(np.float64)
+        gone = np.isnan(values)
+        count += passes.weighted_sums((~gone).astype(np.float64), own)[0]
+        gone |= own.T == 0
+        for stand_in, extreme, of_both in ((np.inf, np.min, np.minimum), (-np.inf, np.max, np.maximum)):
+            values[gone] = stand_in
+            found = minimum if of_both is np.minimum else maximum
+            of_both(found, extreme(values, axis=0), out=found)
+        values[gone] = 0.0
+        total += passes.weighted_sums(values, own)[0]
+    some = np.where(count > 0, count, 1)
+    mean = total / some
+    residual, m2 = np.zeros(width), np.zeros(width)
+    for own, block in _weighted_blocks(F, weights, rows):
+        values = block.astype(np.float64)
+        np.copyto(values, mean, where=np.isnan(values))
+        sums, squares = passes.deviation_sums(values, mean, own)
+        residual += sums[0]
+        m2 += squares[0]
+    correction = residual / some
+    return Moments(count, mean + correction, np.maximum(m2 - count * correction**2, 0.0), minimum, maximum)
+
+
+def _blocks(F: np.ndarray, rows: np.ndarray | None) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield blocks of F, or of ``F[rows]``, with where they stand in it."""
+    n_rows, size = F.shape[0] if rows is None else rows.size, rows_at_once(F.shape[1])
+    for part in row_blocks(n_rows, size):
+        yield part, F[part] if rows is None else F.take(rows[part], axis=0)
+
+
+def _weighted_blocks(
+    F: np.ndarray, weights: np.ndarray | None, rows: np.ndarray | None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield blocks of F, or of ``F[rows]``, with the weights of their rows, shape (1, n_rows); ones without weights."""
+    ones = np.ones((1, rows_at_once(F.shape[1])))
+    for part, block in _blocks(F, rows):
+        yield ones[:, : len(block)] if weights is None else weights[None, part], block
+
+
+def _sparse_moments(F: sp.csr_matrix, weights: np.ndarray | None) -> Moments:
+    n_rows, width = F.shape
+    columns = F.tocsc()
+    columns.sum_duplicates()  # of the copy: entries stored twice are one value
+    owner = np.repeat(np.arange(width), np.diff(columns.indptr))
+    values = columns.data.astype(np.float64)
+    own = np.ones(values.size) if weights is None else weights[columns.indices]
+    gone = np.isnan(values)
+    count: float | np.ndarray = n_rows if weights is None else float(weights.sum())
+    n_counted = np.full(width, n_rows if weights is None else np.count_nonzero(weights))
+    if gone.any():
+        n_counted = n_counted - np.bincount(owner[gone & (own > 0)], minlength=width)
+        count = np.where(n_counted > 0, count - np.bincount(owner[gone], own[gone], width), 0.0)
+    kept = ~gone & (own > 0)
+    owner, values, own = owner[kept], values[kept], own[kept]
+    has_zeros = n_counted > np.bincount(owner, minlength=width)  # that are not stored
+    mean = np.bincount(owner, own * values, width) / np.where(np.equal(count, 0), 1, count)
+    deviation = values - mean[owner]
+    zeros = np.where(has_zeros, count - np.bincount(owner, own, width), 0.0)
+    m2 = np.bincount(owner, own * deviation**2, width) + zeros * mean**2
+    implicit = np.where(has_zeros, 0.0, np.nan)
+    minimum, maximum = np.full(width, np.inf), np.full(width, -np.inf)
+    np.minimum.at(minimum, owner, values)
+    np.maximum.at(maximum, owner, values)
+    return Moments(count, mean, m2, np.fmin(minimum, implicit), np.fmax(maximum, implicit))
+
+
+def merge_moments(a: Moments, b: Moments) -> Moments:
+    """Moments of the union of two disjoint sets of rows (Chan, Golub and LeVeque 1979, Eq. 2.1)."""
+    count = a.count + b.count
+    some = count if np.all(count) else np.where(np.equal(count, 0), 1, count)  # of no value all is 0
+    delta = b.mean - a.mean
+    return Moments(
+        count,
+        a.mean + delta * (b.count / some),
+        a.m2 + b.m2 + delta**2 * (a.count * b.count / some),
+        np.minimum(a.minimum, b.minimum),
+        np.maximum(a.maximum, b.maximum),
+    )
+
+
+def common_count(counts: np.ndarray) -> float | np.ndarray:
+    """Return the counts of :class:`Moments` as stored, shape (width,): one number where no value is missing, an integer
+    where it is whole.
+    """
+    if (counts != counts[0]).any():
+        return counts
+    count = float(counts[0])
+    return int(count) if count.is_integer() else count
+
+
+def cell_rows(width: int, sparse: bool) -> int:
+    """Return the rows of one cell of :func:`tree_moments`: a power of two that follows from the width alone.
+
+    No dense band is planned with fewer: its tiles are at least 1 MiB, which is 2**17 values.
+    """
+    if sparse:
+        return 64
+    return 1 << (max(1, min(1024, 2**17 // max(width, 1))).bit_length() - 1)
+
+
+def tree_moments(F: np.ndarray | sp.csr_matrix, weights: np.ndarray | None = None) -> Moments:
+    """Moments by cells of rows that are merged two by two; `weights` are as of :func:`column_moments`.
+
+    A band whose number of rows is a power of two, and at least a cell, is a whole subtree: merging bands two by two
+    with :func:`merge_tree` gives the same bits for every such height of bands.
+    """
+    if not F.shape[0]:
+        return column_moments(F)
+    cells = row_blocks(F.shape[0], cell_rows(F.shape[1], is_sparse(F)))
+    return merge_tree(column_moments(F[rows], None if weights is None else weights[rows]) for rows in cells)
+
+
+Part = TypeVar("Part")
+
+
+def merge_tree(parts: Iterable[Part], merge: Callable[[Part, Part], Part] = merge_moments) -> Part:  # type: ignore[assignment]
+    """Merge moments of consecutive rows, or what else `merge` takes, neighbors two by two, until one is left. Few are
+    held at a time: as many as the number of parts has binary digits.
+    """
+    waiting: list[tuple[int, Part]] = []  # subtrees that are whole, with their heights, the highest first
+    for part in parts:
+        height, merged = 0, part
+        while waiting and waiting[-1][0] == height:
+            height, merged = height + 1, merge(waiting.pop()[1], merged)
+        waiting.append((height, merged))
+    _, merged = waiting.pop()
+    while waiting:
+        merged = merge(waiting.pop()[1], merged)
+    return merged
+
+
+def weighted_deviation(
+    F: np.ndarray, weights: np.ndarray, passes: Passes = PLAIN, rows: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the weighted mean and the weighted sum of squared deviations from it.
+
+    For weights d this is (f'D1 / 1'D1, f~'D f~) of He, Cai and Niyogi (2005, section 3), computed from deviations,
+    never as a difference of squares.
+
+    Parameters
+    ----------
+    F
+        Panel, shape (n_rows, width), any real dtype.
+    weights
+        Shape (n_rows,), non-negative, with a positive sum.
+    passes
+        What adds up.
+    rows
+        Numbers of the rows that the weights are of; None for all.
+    """
+    total = float(weights.sum())
+    mean = np.zeros(F.shape[1])
+    for part, block in _blocks(F, rows):
+        mean += passes.weighted_sums(block, weights[None, part])[0]
+    mean /= total
+    residual = np.zeros_like(mean)
+    squares = np.zeros_like(mean)
+    for part, block in _blocks(F, rows):
+        sums, squared = passes.deviation_sums(block, mean, weights[None, part])
+        residual += sums[0]
+        squares += squared[0]
+    correction = residual / total
+    return mean + correction, np.maximum(squares - total * correction**2, 0.0)
+
+
+class CenteredSums:
+    """Weighted means and sums of squared deviations under several weightings at once, in one pass.
+
+    Deviations are taken from one center, near which the means are expected, and corrected for their distance from it.
+    That costs a bit where a mean is as far from the center as the values are spread around the mean, and more beyond:
+    such columns are named, for :func:`weighted_deviation`.
+
+    Parameters
+    ----------
+    center
+        Shape (width,).
+    n_weightings
+        Number of weightings.
+    passes
+        What adds up.
+    """
+
+    def __init__(self, center: np.ndarray, n_weightings: int, passes: Passes = PLAIN) -> None:
+        self._center, self._passes = center, passes
+        self._totals = np.zeros((n_weightings, 1))
+        self._sums, self._squares = np.zeros((2, n_weightings, center.size))
+
+    def add(self, F: np.ndarray, weights: np.ndarray) -> None:
+        """Add rows of a panel, shape (n_rows, width), and their weights, shape (n_weightings, n_rows)."""
+        self._totals += weights.sum(axis=1, keepdims=True)
+        for rows in row_blocks(F.shape[0]):
+            sums, squares = self._passes.deviation_sums(F[rows], self._center, weights[:, rows])
+            self._sums += sums
+            self._squares += squares
+
+    def result(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return means, sums of squares, and True where the center was too far away, shape (n_weightings, width)."""
+        correction = np.divide(self._sums, self._totals, out=np.zeros_like(self._sums), where=self._totals > 0)
+        moved = self._totals * correction**2
+        return self._center + correction, np.maximum(self._squares - moved, 0.0), moved > self._squares / 2
+
+
+@dataclass(frozen=True)
+class ClassMoments:
+    """Moments of each class: `counts` (n_classes,), of rows or by weight, `means` and `m2` (n_classes, width)."""
+
+    counts: np.ndarray
+    means: np.ndarray
+    m2: np.ndarray
+
+
+def class_moments(
+    F: np.ndarray, codes: np.ndarray, n_classes: int, weights: np.ndarray | None = None, passes: Passes = PLAIN
+) -> ClassMoments:
+    """Two-pass moments of each class over labelled rows.
+
+    Parameters
+    ----------
+    F
+        Panel, shape (n_rows, width), any real dtype.
+    codes
+        Shape (n_rows,), class codes from 0, -1 for unlabelled rows, which are left out.
+    n_classes
+        Number of classes.
+    weights
+        Shape (n_rows,), float64: how many rows each row counts for; None for one each.
+    passes
+        What adds up.
+    """
+    known = np.flatnonzero(codes >= 0)
+    order = known[np.argsort(codes[known], kind="stable")]
+    stops = np.cumsum(np.bincount(codes[known], minlength=n_classes))
+    counts = np.bincount(codes[known], None if weights is None else weights[known], minlength=n_classes)
+    means = np.empty((n_classes, F.shape[1]))
+    m2 = np.empty((n_classes, F.shape[1]))
+    for code in range(n_classes):
+        members = order[stops[code - 1] if code else 0 : stops[code]]
+        moments = column_moments(F, None if weights is None else weights[members], passes, members)
+        means[code], m2[code] = moments.mean, np.where(moments.is_constant, 0.0, moments.m2)
+    return ClassMoments(counts, means, m2)
+
+
+@dataclass(frozen=True)
+class TargetMoments:
+    """Joint moments of each column with one target: m2 of the columns, of the target, and their co-moment, shape
+    (width,).
+    """
+
+    m2: np.ndarray
+    target_m2: float
+    comoment: np.ndarray
+    is_constant: np.ndarray
+
+
+def target_moments(
+    F: np.ndarray,
+    target: np.ndarray,
+    weights: np.ndarray | None = None,
+    passes: Passes = PLAIN,
+    rows: np.ndarray | None = None,
+) -> TargetMoments:
+    """Joint two-pass moments of a (n_rows, width) panel with a target of shape (n_rows,) that has no missing value;
+    `weights`, of the same shape, say how many rows each row counts for. With `rows`, row numbers, these are the moments
+    of ``F[rows]``, and target and weights are of these.
+    """
+    moments = column_moments(F, weights, passes, rows)
+    if weights is None:
+        centered = target - target.mean()
+        products, target_m2 = centered, float(np.sum(centered * centered))
+    else:
+        centered = target - np.average(target, weights=weights)
+        products, target_m2 = weights * centered, float(np.sum(weights * centered * centered))
+    comoment = np.zeros(F.shape[1])
+    for part, block in _blocks(F, rows):
+        comoment += passes.deviation_sums(block, moments.mean, products[None, part])[0][0]
+    return TargetMoments(moments.m2, target_m2, comoment, moments.is_constant)

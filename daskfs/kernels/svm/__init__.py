@@ -1,0 +1,1 @@
+"""Support vector machines: the quadratic program, Laplacian kernels, landmarks, elimination criteria."""

@@ -1,0 +1,111 @@
+"""Support vector machines with a given kernel matrix, and the smallest sphere round its rows, solved to rounding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskfs.kernels.svm.quadratic_program import BoxProgram, BoxSolution, by_blocks, solve_box
+
+LIBSVM_ROWS = 1000
+"""Rows from which on LIBSVM guesses which rows are support vectors; fewer are found as quickly without."""
+LIBSVM_TOLERANCE = 1e-4
+RADIUS_ROWS = 2000
+"""Rows up to which the smallest sphere is found; of more, its bound by the variance is taken."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine ``f = K beta + offset`` with hinge losses, beta = alpha y.
+
+    `beta` has shape (n,), `slack` too: the losses xi. `squared_norm` is ||w||^2 = beta'K beta. `bound_share` is the
+    share of rows whose alpha is at C, and `gap` the duality gap as a share of the primal objective.
+    """
+
+    beta: np.ndarray
+    offset: float
+    slack: np.ndarray
+    squared_norm: float
+    bound_share: float
+    gap: float
+
+
+@dataclass(frozen=True)
+class Sphere:
+    """A sphere round the rows: its squared radius, and the weights of its center, shape (n,), that sum to 1."""
+
+    squared_radius: float
+    weights: np.ndarray
+
+
+def fit_machine(K: np.ndarray, y: np.ndarray, cost: np.ndarray, start: np.ndarray | None = None) -> Machine:
+    """Fit a machine: minimize ``||w||^2 / 2 + sum_p cost_p xi_p``.
+
+    Parameters
+    ----------
+    K
+        Shape (n, n), float64, symmetric, positive semidefinite.
+    y
+        -1 and 1, both of them, shape (n,), float64.
+    cost
+        C of each row, above 0, shape (n,).
+    start
+        beta of a machine that is likely to be near, shape (n,).
+    """
+    program = BoxProgram(K, y, 0.0, np.minimum(0.0, cost * y), np.maximum(0.0, cost * y))
+    found = _solved(program, y, cost, start)
+    f = K @ found.x + found.offset
+    slack = np.maximum(0.0, 1.0 - y * f)
+    squared_norm = float(found.x @ (f - found.offset))
+    primal = squared_norm / 2.0 + float(cost @ slack)
+    dual = float(y @ found.x) - squared_norm / 2.0
+    at_bound = np.abs(found.x) >= cost * (1.0 - 1e-9)
+    gap = (primal - dual) / max(primal, np.finfo(float).tiny)
+    return Machine(found.x, found.offset, slack, squared_norm, float(at_bound.mean()), gap)
+
+
+def _solved(program: BoxProgram, y: np.ndarray, cost: np.ndarray, start: np.ndarray | None) -> BoxSolution:
+    if start is None and y.size < LIBSVM_ROWS:
+        start = cost * y / 2.0
+    found = None if start is None else by_blocks(program, start)
+    if found is None:
+        found = solve_box(program, _guessed(program.Q, y, cost))
+    return found
+
+
+def _guessed(K: np.ndarray, y: np.ndarray, cost: np.ndarray) -> np.ndarray:
+    """Return LIBSVM's beta; it holds kernels in float32, so its digits end where this begins."""
+    from sklearn.svm import SVC  # takes a second to import
+
+    machine = SVC(C=1.0, kernel="precomputed", tol=LIBSVM_TOLERANCE, cache_size=500).fit(K, y, sample_weight=cost)
+    beta = np.zeros(y.size)
+    beta[machine.support_] = machine.dual_coef_[0]
+    # what is nearly at a bound is taken to be there
+    return np.where(np.abs(beta) > cost * (1.0 - 1e-6), cost * y, np.where(np.abs(beta) < 1e-6 * cost, 0.0, beta))
+
+
+def find_sphere(K: np.ndarray, weights: np.ndarray, start: np.ndarray | None = None) -> Sphere:
+    """Return the smallest sphere that holds all rows: ``max mu'diag(K) - mu'K mu`` over mu >= 0 that sums to 1.
+
+    Parameters
+    ----------
+    K
+        Shape (n, n), float64. Above :data:`RADIUS_ROWS` rows the sphere round the mean whose squared radius is the mean
+        squared distance from it stands for the smallest one, whose radius is never less.
+    weights
+        How many rows each row counts for, shape (n,): of the mean; the sphere holds all rows.
+    start
+        Weights of the center of a sphere that is likely to be near.
+    """
+    diagonal = np.diagonal(K)
+    mu = weights / weights.sum()
+    if is_exact_sphere(mu.size):
+        program = BoxProgram(2.0 * K, diagonal, 1.0, np.zeros(mu.size), np.full(mu.size, np.inf))
+        mu = solve_box(program, np.full(mu.size, 1.0 / mu.size) if start is None else start).x
+    return Sphere(max(float(mu @ diagonal - mu @ (K @ mu)), 0.0), mu)
+
+
+def is_exact_sphere(n_rows: int) -> bool:
+    """Return whether :func:`find_sphere` finds the smallest sphere round so many rows."""
+    return n_rows <= RADIUS_ROWS

@@ -1,0 +1,201 @@
+"""Machines over landmarks: sums over all rows that are as small as the landmarks are few.
+
+``f = k(x, Z)'a + b`` with landmarks Z and squared losses: the rows count only by sums of products of their kernel
+values, m x m for m landmarks, which are made block by block and added up. The norm of f is a'K_ZZ a, so that what it
+loses without a feature takes the landmarks alone (kernels/elimination.py), however many rows there are.
+
+Under a graph, each row hangs on its nearest landmarks, with its kernel values there as weights that sum to 1, Z_ps; two
+rows are neighbors as far as they share landmarks (Liu, He and Chang 2010): S = Z Lambda^-1 Z' with Lambda = diag(Z'1),
+whose degrees are 1. So f'Lf too comes from sums of the size of the landmarks, and all rows take part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.linalg import cho_factor, cho_solve
+
+from daskfs.kernels.blocks import is_sparse
+from daskfs.kernels.svm.incremental_distances import squared_distances
+
+JITTER = 1e-9
+"""Share of its mean diagonal that is added to a system: landmarks that are alike make it singular."""
+SPARSE_CENTER = 1e4
+"""Squared length of the mean, in scaled units, above which sparse rows are centered as dense ones."""
+
+
+class LandmarkKernel:
+    """The Gaussian kernel between rows as stored and landmarks, in the features that are left.
+
+    Parameters
+    ----------
+    Z
+        Landmarks, centered and scaled, shape (m, n_left).
+    left
+        Numbers of the features that are left, shape (n_left,), ascending.
+    mean, scale
+        What rows are centered and scaled by, shape (n_left,).
+    gamma
+        Of the kernel.
+    """
+
+    def __init__(self, Z: np.ndarray, left: np.ndarray, mean: np.ndarray, scale: np.ndarray, gamma: float) -> None:
+        self.Z, self.gamma = Z, gamma
+        self._left, self._mean, self._scale = left, mean, scale
+        # exponents are products of (x, |x|^2, 1) with these, in one pass over the rows
+        own = np.einsum("ij,ij->i", Z, Z)
+        self._factors = -gamma * np.vstack([-2.0 * Z.T, np.ones(len(Z)), own])
+
+    def __call__(self, X: np.ndarray | sp.csr_matrix) -> np.ndarray:
+        """Return the kernel values, shape (n_rows, m), float64."""
+        part = X if self._left.size == X.shape[1] else X[:, self._left]
+        exponents = self._of_sparse(part) if is_sparse(part) else self._of_dense(part)
+        return np.exp(exponents, out=exponents)
+
+    def _of_dense(self, X: np.ndarray) -> np.ndarray:
+        n_left = self._left.size
+        extended = np.empty((len(X), n_left + 2))
+        rows = extended[:, :n_left]
+        rows[...] = X
+        rows -= self._mean
+        rows *= self._scale
+        np.einsum("ij,ij->i", rows, rows, out=extended[:, n_left])
+        extended[:, n_left + 1] = 1.0
+        return np.asarray(extended @ self._factors)
+
+    def _of_sparse(self, X: sp.csr_matrix) -> np.ndarray:
+        offset = self._mean * self._scale
+        if offset @ offset > SPARSE_CENTER:  # else products would lose digits
+            return self._of_dense(X.toarray())
+        S = X.astype(np.float64)
+        S.data *= self._scale[S.indices]
+        own = np.asarray(S.multiply(S).sum(axis=1)).ravel() - 2.0 * (S @ offset) + offset @ offset
+        exponents = np.asarray(S @ self._factors[:-2])
+        exponents -= self.gamma * own[:, None]
+        exponents += self._factors[-1] - 2.0 * self.gamma * (self.Z @ offset)
+        return exponents
+
+    def between_landmarks(self) -> np.ndarray:
+        """Return K_ZZ, shape (m, m)."""
+        return np.exp(-self.gamma * self.squares())
+
+    def squares(self) -> np.ndarray:
+        """Return the squared distances between landmarks, shape (m, m)."""
+        found = squared_distances(self.Z, self.Z)
+        np.fill_diagonal(found, 0.0)
+        return np.maximum(found, 0.0)
+
+
+def landmark_sums(
+    K: np.ndarray, targets: np.ndarray, weights: np.ndarray | None, n_anchors: int
+) -> Mapping[str, np.ndarray]:
+    """Return what a block of rows adds to the sums.
+
+    Parameters
+    ----------
+    K
+        Kernel values of the rows, shape (n_rows, m).
+    targets
+        Shape (n_rows, n_problems): -1 or 1, and 0 in all columns of a row without a label.
+    weights
+        How many rows each row counts for, shape (n_rows,); None for one each.
+    n_anchors
+        How many landmarks each row hangs on; 0 for no graph, where rows without a label do not count.
+    """
+    sums: dict[str, np.ndarray] = {}
+    known = targets[:, 0] != 0
+    if n_anchors:
+        sums |= _graph_sums(K, weights, n_anchors)
+    if not known.all():
+        K, targets, weights = K[known], targets[known], None if weights is None else weights[known]
+        sums["gram"] = _gram(K, weights)
+    else:
+        sums["gram"] = sums["all_gram"] if n_anchors else _gram(K, weights)
+    counts = np.ones(len(K)) if weights is None else weights
+    counted = counts[:, None] * targets
+    sums["cross"] = K.T @ counted
+    sums["sums"] = counts @ K
+    sums["targets"] = counted.sum(axis=0)
+    sums["total"] = np.array(counts.sum())
+    return sums
+
+
+def _gram(K: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    heavy = K if weights is None else K * np.sqrt(weights)[:, None]
+    return np.asarray(heavy.T @ heavy)
+
+
+def _graph_sums(K: np.ndarray, weights: np.ndarray | None, n_anchors: int) -> dict[str, np.ndarray]:
+    """Return what rows add to the sums of the graph, with a label or not."""
+    anchors = _anchored(K, n_anchors)
+    if weights is not None:
+        anchors.data *= np.repeat(weights, n_anchors)
+    return {
+        "all_gram": _gram(K, weights),
+        "anchored": np.asarray(anchors.T @ K).T,
+        "anchors": np.asarray(anchors.sum(axis=0)).ravel(),
+        "all_total": np.array(float(len(K)) if weights is None else weights.sum()),
+    }
+
+
+def _anchored(K: np.ndarray, n_anchors: int) -> sp.csr_matrix:
+    """Return the weights of rows on their nearest landmarks, those of the largest kernel values; shape (n_rows, m)."""
+    n_rows, m = K.shape
+    # by 32 bits of the digits, so that of landmarks as near as others the same are taken however X is stored
+    rounded = (K.view(np.int64) + 2**19) >> 20
+    nearest = (
+        np.argpartition(rounded, m - n_anchors, axis=1)[:, m - n_anchors :]
+        if n_anchors < m
+        else np.tile(np.arange(m), (n_rows, 1))
+    )
+    values = np.take_along_axis(K, nearest, axis=1)
+    total = values.sum(axis=1, keepdims=True)
+    values /= np.where(total > 0, total, 1.0)  # a row beyond the reach of all landmarks has no edge
+    starts = np.arange(0, n_rows * n_anchors + 1, n_anchors)
+    return sp.csr_matrix((values.ravel(), nearest.ravel(), starts), shape=(n_rows, m))
+
+
+@dataclass(frozen=True)
+class LandmarkMachines:
+    """Coefficients of all problems, shape (m, n_problems); `scale` is what the norm is multiplied by under a graph, so
+    that its kernel has mean diagonal 1.
+    """
+
+    coefficients: np.ndarray
+    scale: float
+
+
+def solve_landmarks(
+    K: np.ndarray, sums: Mapping[str, np.ndarray], ridge: float, gamma_intrinsic: float, n_anchors: int
+) -> LandmarkMachines:
+    """Return the minimum of ``sum (y - f)^2 + ridge n ||f||^2``, under a graph with ``||f||^2 + 2 gamma_I f'Lf``.
+
+    Parameters
+    ----------
+    K
+        K_ZZ, shape (m, m).
+    sums
+        Those of :func:`landmark_sums` over all rows.
+    ridge
+        lambda, as a share of the labelled rows n.
+    gamma_intrinsic, n_anchors
+        Weight of f'Lf, and how many landmarks a row hangs on. L is times `n_anchors`, which gives rows as many edges of
+        weight 1 as a graph of so many neighbors has.
+    """
+    total = float(sums["total"])
+    norm, scale = K, 1.0
+    if n_anchors:
+        roughness = sums["all_gram"] - (sums["anchored"] / np.maximum(sums["anchors"], 1e-300)) @ sums["anchored"].T
+        norm = K + 2.0 * gamma_intrinsic * n_anchors * (roughness + roughness.T) / 2.0
+        scale = float(np.trace(_solved(norm, sums["all_gram"]))) / float(sums["all_total"])
+    gram = sums["gram"] - np.multiply.outer(sums["sums"], sums["sums"]) / total
+    cross = sums["cross"] - np.multiply.outer(sums["sums"], sums["targets"] / total)
+    return LandmarkMachines(_solved(gram + ridge * total * scale * norm, cross), scale)
+
+
+def _solved(system: np.ndarray, right: np.ndarray) -> np.ndarray:
+    system = system + np.diag(np.full(len(system), JITTER * np.trace(system) / len(system)))
+    return np.asarray(cho_solve(cho_factor(system, lower=True, check_finite=False), right, check_finite=False))

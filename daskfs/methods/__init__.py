@@ -1,1 +1,0 @@
-"""The criteria: one small file per family, each adding rows to one registry."""

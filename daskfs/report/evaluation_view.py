@@ -1,0 +1,342 @@
+"""The evaluation as the template shows it: curves, tables, and what they depend on, setting by setting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from daskfs.report.plots import evaluation_curves, interval_curves
+from daskfs.report.table_cells import Cell, Fact
+from daskfs.report.values import (
+    MISSING,
+    TIMES,
+    as_float,
+    format_count,
+    format_number,
+    format_percent,
+    format_seconds,
+    format_spread,
+    format_text,
+    full_number,
+    mapping,
+    mappings,
+    plottable,
+    sequence,
+)
+
+SHOWN = 6
+"""Figures of one kind that lie open; the others are folded."""
+DRAWN = 12
+"""Figures of one kind that are drawn at all."""
+_TRAINED = {"all": "all labels of the training rows", "labelled": "the labels that the selection saw"}
+_FOLDS = {
+    "stratified": "stratified",
+    "plain": "not stratified",
+    "grouped": "no group on both sides",
+    "timed": "trained on earlier rows",
+}
+
+
+def evaluation_view(evaluation: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what the section shows, None where nothing was evaluated."""
+    settings = mappings(evaluation.get("settings"))
+    if not settings:
+        return None
+    is_simple = bool(evaluation.get("is_simple"))
+    facts = mapping(evaluation.get("facts"))
+    return {
+        "is_simple": is_simple,
+        "facts": _design(facts, settings),
+        "settings": [_setting(setting, place, is_simple) for place, setting in enumerate(settings, 1)],
+        "gap": _gaps(mappings(evaluation.get("gap"))),
+        "cost": [] if is_simple else _cost(mapping(evaluation.get("cost"))),
+    }
+
+
+def evaluation_contents(view: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Return anchors and names of the parts of the section, none where there is one alone."""
+    if view is None or (len(view["settings"]) < 2 and not view["gap"]):
+        return []
+    parts = [(setting["anchor"], setting["name"]) for setting in view["settings"]]
+    return parts + ([("evaluation-gap", "Gap")] if view["gap"] else [])
+
+
+# --------------------------------------------------------------------------------------------------------------- design
+def _design(facts: dict[str, Any], settings: list[dict[str, Any]]) -> list[Fact]:
+    models = [format_text(model) for model in sequence(facts.get("models"))]
+    metrics = [
+        f"{format_text(name)} ({'higher' if higher else 'lower'} is better)"
+        for name, higher in mapping(facts.get("metrics")).items()
+    ]
+    used, total = (format_count(facts.get(key)) for key in ("n_rows", "n_rows_total"))
+    found = [
+        ("Model" if len(models) < 2 else "Models", "; ".join(models) or MISSING),
+        ("Metric" if len(metrics) < 2 else "Metrics", "; ".join(metrics) or MISSING),
+        (
+            f"Splits {TIMES} repeats",
+            f" {TIMES} ".join(format_count(facts.get(key)) for key in ("n_splits", "n_repeats")),
+        ),
+    ]
+    if facts.get("folds") not in (None, "stratified"):
+        found.append(("Folds", _FOLDS.get(str(facts.get("folds")), MISSING)))
+    found.append(("Rows used", f"{used} of {total}"))
+    if as_float(facts.get("n_unlabelled")):
+        found.append(("Rows without labels", format_count(facts.get("n_unlabelled"))))
+    found += _labels(facts)
+    if sequence(facts.get("n_classes")):
+        classes = ", ".join(format_count(number) for number in sequence(facts.get("n_classes")))
+        found.append(("Classes", f"{classes}, each drawn {format_count(facts.get('n_subsets'))} times"))
+    if as_float(facts.get("n_informative")):
+        found.append(("Features known to matter", format_count(facts.get("n_informative"))))
+    names = [format_text(setting.get("setting")) for setting in settings]
+    return [*found, ("Setting", " and ".join(names)), ("Seed", format_text(facts.get("seed")))]
+
+
+def _labels(facts: dict[str, Any]) -> list[Fact]:
+    amounts = sequence(facts.get("labels"))
+    if not amounts:
+        return []
+    of = "of all rows" if facts.get("task") == "regression" else "of each class"
+    words = ", ".join(amount_in_words(amount) for amount in amounts)
+    trained = _TRAINED.get(str(facts.get("train_on")), MISSING)
+    drawn = f"{words} {of}, each drawn {format_count(facts.get('n_draws'))} times"
+    return [("Labels that the selection sees", drawn), ("Labels that train models", trained)]
+
+
+def amount_in_words(amount: object) -> str:
+    """Return an amount of labels: a count, or a share in percent."""
+    number = as_float(amount)
+    return format_percent(number) if number is not None and 0 < number < 1 else format_count(amount)
+
+
+def _place(panel: dict[str, Any]) -> str:
+    """Return what a panel is of, in words."""
+    words = [format_text(panel.get("model"))] if panel.get("model") else []
+    words.append(format_text(panel.get("metric")))
+    text = ", ".join(words)
+    return ", ".join([text, *_amounts(panel)])
+
+
+def _amounts(panel: dict[str, Any]) -> list[str]:
+    words = []
+    if panel.get("n_classes") is not None:
+        words.append(f"{format_count(panel.get('n_classes'))} classes")
+    if panel.get("labels") is not None:
+        words.append(f"labels {amount_in_words(panel.get('labels'))}")
+    return words
+
+
+# -------------------------------------------------------------------------------------------------------------- setting
+def _setting(setting: dict[str, Any], place: int, is_simple: bool) -> dict[str, Any]:
+    name = str(setting.get("setting"))
+    prefix = "evaluation" if is_simple else f"evaluation{place}"
+    panels = mappings(setting.get("panels"))
+    view = {
+        "anchor": f"evaluation-setting-{place}",
+        "name": format_text(setting.get("setting")).capitalize(),
+        "transductive": name == "transductive",
+        "inductive": name == "inductive",
+        "saw_labels": ", ".join(format_text(label) for label in sequence(setting.get("saw_labels"))),
+        "panels": _folded([_panel(panel, i, prefix, len(panels) > 1) for i, panel in enumerate(panels, 1)]),
+    }
+    if is_simple:
+        return {**view, "sensitivity": None, "stability": None, "frequent": [], "comparisons": None}
+    return {
+        **view,
+        "sensitivity": _folded(
+            [_sensitivity(one, i, prefix) for i, one in enumerate(mappings(setting.get("sensitivity")), 1)]
+        ),
+        "stability": _folded(
+            [_stability(one, i, prefix) for i, one in enumerate(mappings(setting.get("stability")), 1)]
+        ),
+        "frequent": [_frequent(one) for one in mappings(setting.get("frequent"))],
+        "comparisons": _folded([_comparison(one) for one in mappings(setting.get("comparisons"))]),
+    }
+
+
+def _folded(items: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Part figures into those that lie open and those that are folded."""
+    shown = [item for item in items if item["figure"] is not None or item.get("rows")]
+    if not shown and not items:
+        return None
+    return {"open": shown[:SHOWN] or items[:1], "more": shown[SHOWN:]}
+
+
+def _panel(panel: dict[str, Any], index: int, prefix: str, is_named: bool) -> dict[str, Any]:
+    metric = format_text(panel.get("metric") or "score")
+    higher = bool(panel.get("higher_is_better", True))
+    curves = mappings(panel.get("curves"))
+    figure = None
+    if index <= DRAWN:
+        own = prefix if prefix == "evaluation" else f"{prefix}-{index}"
+        figure = evaluation_curves(curves, prefix=own, metric=metric, higher_is_better=higher)
+    return {
+        "name": _place(panel) if is_named else "",
+        "metric": metric,
+        "better": "higher" if higher else "lower",
+        "figure": figure,
+        "is_drawn": index <= DRAWN,
+        **_table(curves, higher=higher),
+    }
+
+
+def _table(curves: list[dict[str, Any]], *, higher: bool) -> dict[str, Any]:
+    """Mean and standard deviation by method and number of features; the best of each column is marked."""
+    found: list[dict[float, tuple[Any, Any]]] = []
+    for curve in curves:
+        cells: dict[float, tuple[Any, Any]] = {}
+        means, stds = (sequence(curve.get(key)) for key in ("mean", "std"))
+        for i, n in enumerate(sequence(curve.get("n_selected"))):
+            if (place := as_float(n)) is not None and place == place:
+                cells[place] = tuple(part[i] if i < len(part) else None for part in (means, stds))  # type: ignore[assignment]
+        found.append(cells)
+    columns = sorted({n for cells in found for n in cells})
+    best = {}
+    for n in columns:
+        known = [value for cells in found if n in cells and (value := plottable(cells[n][0])) == value]
+        best[n] = (max(known) if higher else min(known)) if known else None
+    rows = []
+    for curve, cells in zip(curves, found, strict=True):
+        row = []
+        for n in columns:
+            mean, std = cells.get(n, (None, None))
+            below = "" if std is None else f"± {format_spread(mean, std)}"
+            is_best = best[n] is not None and plottable(mean) == best[n]
+            row.append(Cell(format_number(mean), full_number(mean), below, best=is_best))
+        rows.append((format_text(curve.get("label")), row))
+    return {"columns": [format_count(n) for n in columns], "rows": rows}
+
+
+# ---------------------------------------------------------------------------------------------- what values depend on
+def _sensitivity(one: dict[str, Any], index: int, prefix: str) -> dict[str, Any]:
+    """Values against the amount of labels, or a parameter of a grid, means over all numbers of features."""
+    metric = format_text(one.get("metric") or "score")
+    better = "higher" if one.get("higher_is_better", True) else "lower"
+    ticks = [format_text(tick) for tick in sequence(one.get("ticks"))]
+    places = [plottable(place) for place in sequence(one.get("places"))]
+    is_log = len(places) > 1 and all(place > 0 for place in places) and max(places) / min(places) >= 10
+    x = places if is_log else list(range(1, len(ticks) + 1))
+    curves = [{**curve, "n_selected": x} for curve in mappings(one.get("curves"))]
+    name = "labels" if one.get("name") == "labels" and not one.get("base") else format_text(one.get("name"))
+    x_name = "labels that the selection sees" if name == "labels" and not one.get("base") else name
+    of = f"{format_text(one.get('base'))}: " if one.get("base") else ""
+    figure = None
+    if index <= DRAWN and ticks:
+        figure = interval_curves(
+            curves,
+            prefix=f"{prefix}-sensitivity{index}",
+            x_name=x_name,
+            y_name=f"{metric} ({better} is better)",
+            what=metric,
+            ticks=None if is_log else ticks,
+            cut_bars=True,
+        )
+    return {"name": f"{of}{_place(one)} by {x_name}", "figure": figure, "n_rankings": ""}
+
+
+def _stability(one: dict[str, Any], index: int, prefix: str) -> dict[str, Any]:
+    curves = mappings(one.get("curves"))
+    figure = None
+    if index <= DRAWN:
+        figure = interval_curves(
+            curves,
+            prefix=f"{prefix}-stability{index}",
+            x_name="number of selected features",
+            y_name="Kuncheva index (1: always the same features, 0: as by chance)",
+            what="Kuncheva index",
+            with_zero=True,
+        )
+    rankings = [number for curve in curves for n in sequence(curve.get("rankings")) if (number := as_float(n))]
+    return {
+        "name": ", ".join(_amounts(one)),
+        "figure": figure,
+        "n_rankings": format_count(max(rankings, default=None)),
+    }
+
+
+def _frequent(one: dict[str, Any]) -> dict[str, Any]:
+    rows = []
+    for row in mappings(one.get("rows")):
+        low, high = (format_number(row.get(key)) for key in ("rank_low", "rank_high"))
+        rows.append(
+            {
+                "name": "" if row.get("name") is None else str(row.get("name")),
+                "frequency": format_percent(row.get("frequency")),
+                "mean_rank": format_number(row.get("mean_rank")),
+                "ranks": f"{low} to {high}",
+            }
+        )
+    words = ", ".join([format_text(one.get("method")), *_amounts(one)])
+    return {"name": words, "n_selected": format_count(one.get("n_selected")), "rows": rows}
+
+
+def _comparison(one: dict[str, Any]) -> dict[str, Any]:
+    rows = []
+    for row in mappings(one.get("rows")):
+        label = format_text(row.get("label"))
+        is_best = row.get("label") == one.get("best")
+        rows.append(
+            (label, [Cell(format_number(row.get("mean")), full_number(row.get("mean")), best=is_best), *_paired(row)])
+        )
+    return {"name": _place(one), "figure": None, "rows": rows}
+
+
+def _paired(row: dict[str, Any]) -> list[Cell]:
+    """Return a difference, its interval and its p value; dashes where there is none."""
+    if row.get("difference", row.get("gap")) is None:
+        return [Cell(MISSING)] * 3
+    low, high = row.get("low"), row.get("high")
+    interval = MISSING if low is None or high is None else f"{format_number(low)} to {format_number(high)}"
+    difference = row.get("difference", row.get("gap"))
+    return [
+        Cell(format_number(difference), full_number(difference)),
+        Cell(interval),
+        Cell(_p_value(row.get("p_value"))),
+    ]
+
+
+def _p_value(value: object) -> str:
+    number = as_float(value)
+    return "< 0.0001" if number is not None and 0 <= number < 1e-4 else format_number(value)
+
+
+# ------------------------------------------------------------------------------------------------------- both settings
+def _gaps(gaps: list[dict[str, Any]]) -> dict[str, Any] | None:
+    items = []
+    for index, one in enumerate(gaps, 1):
+        metric = format_text(one.get("metric") or "score")
+        figure = None
+        if index <= DRAWN:
+            figure = interval_curves(
+                mappings(one.get("curves")),
+                prefix=f"gap{index}",
+                x_name="number of selected features",
+                y_name=f"{metric}: inductive minus transductive",
+                what=f"Gap of {metric}",
+                with_zero=True,
+                cut_bars=True,
+            )
+        rows = []
+        for row in mappings(one.get("rows")):
+            means = [
+                Cell(format_number(row.get(key)), full_number(row.get(key))) for key in ("transductive", "inductive")
+            ]
+            rows.append((format_text(row.get("label")), [*means, *_paired(row)]))
+        items.append({"name": _place(one), "figure": figure, "rows": rows})
+    return _folded(items)
+
+
+def _cost(cost: dict[str, Any]) -> list[Fact]:
+    if not cost:
+        return []
+    stages = [
+        f"{format_text(stage.get('name'))} {format_seconds(stage.get('seconds'))}"
+        for stage in mappings(cost.get("stages"))
+    ]
+    return [
+        ("Rankings", format_count(cost.get("n_selections"))),
+        ("Units of tests", format_count(cost.get("n_tests"))),
+        ("Time of units", ", ".join(stages) or MISSING),
+        ("Wall time", format_seconds(cost.get("wall_seconds"))),
+        ("Threads", format_count(cost.get("threads"))),
+        ("Waiting and scheduling", format_percent(cost.get("overhead"))),
+    ]

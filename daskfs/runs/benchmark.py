@@ -1,0 +1,345 @@
+"""A study: the same methods over several data sets, one run for each, and what they come to together.
+
+The file is a job's with `datasets` in place of `data`. Each data set becomes a job of its own, whose run lies under
+``output.path/NAME``; what a data set's labels cannot serve is left out there, so that `methods: all` may stand for
+every method of the registry.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from daskfs.criteria.registry import check_labels, criteria, criterion_named
+from daskfs.errors import InputError, JobError
+from daskfs.execution.connection import SharedCluster
+from daskfs.execution.progress import OfSeveral, Progress, Silent
+from daskfs.execution.signals import stoppable
+from daskfs.job.base import Block
+from daskfs.job.blocks import ClusterBlock, DataBlock, OutputBlock
+from daskfs.job.checks import checked
+from daskfs.job.dask import DaskKeys
+from daskfs.job.job import LABEL_BYTES, Job, make_job
+from daskfs.job.keys import read_keys
+from daskfs.job.methods import check_names
+from daskfs.job.storage import DESCRIPTION, StorageKeys, access_of, reaching
+from daskfs.kernels.labels import Labels
+from daskfs.runs.comparison import CompareBlock, compare, evaluated, study_facts
+from daskfs.runs.manifest import locked
+from daskfs.runs.pipeline import run_job
+from daskfs.runs.repair import naming
+from daskfs.runs.status import plan_job
+from daskfs.runs.tiles import is_tile_store, source_spec
+from daskfs.sources import open_source
+from daskfs.sources.labels import encode_labels
+from daskfs.storage import Access, place
+from daskfs.store import layout
+from daskfs.store.context import Context, open_tiles
+from daskfs.store.store import Store
+
+EVERY = ("all", "every")
+OVERRIDES = ("transform", "graph", "methods", "select", "evaluate")
+"""Blocks of a job that a data set may have its own keys of."""
+
+
+class Study(Block):
+    """A whole study."""
+
+    datasets: dict[str, dict[str, Any]] = Field(min_length=1)
+    transform: dict[str, Any] = Field(default_factory=dict)
+    graph: dict[str, Any] = Field(default_factory=dict)
+    methods: str | list[Any] = Field("all", description="As in a job; all stands for every method that serves.")
+    select: dict[str, Any] = Field(default_factory=dict)
+    evaluate: dict[str, Any] = Field(default_factory=dict)
+    compare: CompareBlock = CompareBlock()
+    cluster: ClusterBlock = ClusterBlock()
+    dask: DaskKeys = Field(default_factory=dict, description="As in a job.")
+    storage: StorageKeys = Field(default_factory=dict, description=DESCRIPTION)
+    output: OutputBlock
+
+    def access(self) -> dict[str, Access]:
+        """Return how buckets are reached, as :func:`daskfs.storage.reached_by` takes it."""
+        return access_of(self.storage)
+
+    @field_validator("datasets", mode="before")
+    @classmethod
+    def _sources_alone(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            msg = "datasets names data sets, for example {digits: sklearn:digits, mine: {source: X.npz, labels: y}}"
+            raise ValueError(msg)
+        return {name: {"source": entry} if isinstance(entry, str) else entry for name, entry in value.items()}
+
+    @field_validator("methods")
+    @classmethod
+    def _a_list(cls, value: str | list[Any]) -> str | list[Any]:
+        if isinstance(value, str) and value not in EVERY:
+            msg = "methods is 'all' or a list, for example [VarianceScore, {name: LaplacianScore, n_neighbors: 10}]"
+            raise ValueError(msg)
+        return value
+
+
+@dataclass(frozen=True)
+class Member:
+    """One data set of a study: its job, and what the labels cannot serve."""
+
+    name: str
+    job: Job
+    notes: tuple[str, ...]
+
+
+# -------------------------------------------------------------------------------------------------- from file to jobs
+def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
+    """Read a study file, as :func:`daskfs.load_job` reads a job.
+
+    Raises
+    ------
+    JobError
+        Naming the file and the key.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from daskfs import load_study
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder, "study.yaml")
+    ...     _ = file.write_text(
+    ...         "{datasets: {iris: {source: sklearn:iris}}, methods: all, output: {path: runs/study}}"
+    ...     )
+    ...     study = load_study(file)
+    >>> list(study.datasets)
+    ['iris']
+    """
+    return make_study(read_keys(path, overrides), str(path))
+
+
+def make_study(raw: Mapping[str, Any], where: str = "study") -> Study:
+    """Check a study given as nested dictionaries: the keys of a job, with `datasets` (name to data block) instead of
+    `data`, and `compare`.
+
+    Raises
+    ------
+    JobError
+        Naming the key, and the data set where it is of one.
+
+    Examples
+    --------
+    >>> from daskfs import make_study
+    >>> study = make_study({
+    ...     "datasets": {"iris": {"source": "sklearn:iris"}, "wine": {"source": "sklearn:wine"}},
+    ...     "methods": ["VarianceScore", "FisherScore"],
+    ...     "output": {"path": "runs/study"},
+    ... })
+    >>> list(study.datasets)
+    ['iris', 'wine']
+    """
+    study: Study = checked(Study, raw, where)
+    try:
+        check_names(list(study.datasets), "data set", LABEL_BYTES, "it names a directory")
+    except JobError as error:
+        raise JobError(f"{where}: {error}") from None
+    for name in study.datasets:
+        if name.endswith((".csv", ".parquet", ".html", ".json")):
+            msg = f"{where}: data set name '{name}' looks like a file of the study: leave the ending out."
+            raise JobError(msg)
+        if raw_evaluate(study, name) is None:
+            msg = f"{where}: a study compares by evaluate, and evaluate of '{name}' is null."
+            raise JobError(msg)
+        candidate(study, name, where)
+    return study
+
+
+def raw_evaluate(study: Study, name: str) -> dict[str, Any] | None:
+    """Return the evaluate block of a data set, with the study's keys where it has no own."""
+    own = study.datasets[name].get("evaluate", {})
+    return None if own is None else {**study.evaluate, **own}
+
+
+def candidate(study: Study, name: str, where: str = "study") -> Job:
+    """Return the job of a data set with all methods, also those that its labels may not serve."""
+    entry = study.datasets[name]
+    data = {key: value for key, value in entry.items() if key not in OVERRIDES}
+    blocks: dict[str, Any] = {}
+    for key in ("transform", "graph", "select"):
+        blocks[key] = {**getattr(study, key), **(entry.get(key) or {})}
+    raw = {
+        "data": data,
+        **blocks,
+        "methods": _every_method(entry.get("methods", study.methods)),
+        "evaluate": raw_evaluate(study, name),
+        "cluster": study.cluster,
+        "dask": study.dask,
+        "storage": {name: bucket.model_dump() for name, bucket in study.storage.items()},
+        "output": {"path": str(place(study.output.path) / name), "title": _title(study, name)},
+    }
+    return make_job(raw, f"{where}, data set {name}")
+
+
+def _title(study: Study, name: str) -> str | None:
+    return None if study.output.title is None else f"{study.output.title}: {name}"
+
+
+def _every_method(methods: Any) -> Any:
+    """Return a list of methods in which "all" is every method of the registry that the list does not name itself."""
+    entries = [methods] if isinstance(methods, str) else methods
+    if not isinstance(entries, list):
+        return entries
+    named = [entry.get("name") if isinstance(entry, Mapping) and not entry.get("label") else entry for entry in entries]
+    found: list[Any] = []
+    for entry in entries:
+        found += [name for name in criteria() if name not in named] if entry in EVERY else [entry]
+    return found
+
+
+def members(study: Study) -> list[Member]:
+    """Return the job of each data set, without what its labels cannot serve; labels are read for that.
+
+    Raises
+    ------
+    DaskfsError
+        Naming the data set whose labels cannot be read, or serve none of the methods.
+    """
+    found = []
+    for name in study.datasets:
+        with naming("data set", name):
+            found.append(_member(study, name))
+    return found
+
+
+def _member(study: Study, name: str) -> Member:
+    job = candidate(study, name)
+    labels, weights = _labels_of(job.data)
+    if labels is None:
+        msg = f"a study compares by evaluation, and the data have no labels: set datasets.{name}.labels."
+        raise InputError(msg)
+    notes, methods = [], []
+    for entry in job.methods:
+        try:
+            check_labels(criterion_named(entry.name), entry.base_label, labels, weights)
+            methods.append(entry)
+        except InputError as error:
+            notes.append(f"{name}: left out, {error}")
+    if not methods:
+        msg = f"no method serves the labels. {' '.join(notes)}"
+        raise InputError(msg)
+    assert job.evaluate is not None
+    models = []
+    for model in job.evaluate.models:
+        try:
+            job.evaluate.model_copy(update={"models": (model,)}).model_specs(labels.task)
+            models.append(model)
+        except JobError as error:
+            notes.append(f"{name}: model left out, {error}")
+    if not models:
+        msg = f"no model serves the labels. {' '.join(notes)}"
+        raise JobError(msg)
+    evaluate = job.evaluate.model_copy(update={"models": tuple(models)})
+    data = job.data.model_copy(update={"task": labels.task} if job.data.task == "auto" else {})
+    kept = job.model_copy(update={"methods": tuple(methods), "evaluate": evaluate, "data": data})
+    return Member(name, kept, tuple(notes))
+
+
+def _labels_of(data: DataBlock) -> tuple[Labels | None, np.ndarray | None]:
+    spec = source_spec(data)
+    if is_tile_store(spec):
+        context = Context(Store(place(spec.source)), open_tiles(spec.source))
+        return context.labels(), context.weights()
+    source = open_source(spec)
+    raw = source.read_labels()
+    labels = None if raw is None else encode_labels(raw, source.info.n_samples, data.task, spec.unlabeled)
+    return labels, source.read_beside("weights")
+
+
+# -------------------------------------------------------------------------------------------------------- all the runs
+@reaching
+def run_study(
+    study: Study, progress: Progress | None = None, *, overwrite: bool = False, command: str | None = None
+) -> dict[str, Any]:
+    """Run a study, or what is left of it: one run after the other on one cluster, then the comparison.
+
+    Parameters
+    ----------
+    study
+        The study.
+    progress
+        Told how far the runs are.
+    overwrite
+        Delete what other jobs left in the directories of the runs first.
+    command
+        Shown in the reports.
+
+    Returns
+    -------
+    dict
+        What ``study.json`` in the output directory holds, and ``recomputed``: by data set, how many units ran this
+        time, by stage.
+
+    Raises
+    ------
+    DaskfsError
+        Any of its kinds, with a note that names the data set; finished runs stay, and the same call goes on from there.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from daskfs import make_study, run_study
+    >>> with TemporaryDirectory() as folder:
+    ...     study = make_study({
+    ...         "datasets": {"iris": {"source": "sklearn:iris"}, "wine": {"source": "sklearn:wine"}},
+    ...         "methods": ["VarianceScore", "FisherScore"],
+    ...         "evaluate": {"n_selected": [2]},
+    ...         "cluster": {"workers": 0},
+    ...         "output": {"path": folder},
+    ...     })
+    ...     found = run_study(study)
+    >>> [row["method"] for row in found["average_ranks"]]
+    ['FisherScore', 'VarianceScore']
+    """
+    progress = progress or Silent()
+    store = Store(place(study.output.path))
+    started = time.time()
+    locking = locked(store, layout.STUDY_JSON, "daskfs study", "output.path", progress.message)
+    with locking, stoppable(), SharedCluster() as cluster:
+        found = members(study)
+        store.write_json(layout.STUDY_JSON, study_facts("running"))
+        results = {}
+        for member in found:
+            progress.message(f"data set {member.name}")
+            with naming("data set", member.name):
+                results[member.name] = run_job(
+                    member.job, OfSeveral(progress), overwrite=overwrite, command=command, connect=cluster.connected
+                )
+        runs = [evaluated(member.name, member.job.output.path) for member in found]
+        notes = [note for member in found for note in member.notes]
+        title = study.output.title
+        summary = compare(runs, store, study.compare.model_dump(), title=title, notes=notes)
+        warnings = [f"{name}: {text}" for name, result in results.items() for text in result["warnings"]]
+        seconds = {name: result["seconds"] for name, result in results.items()}
+        facts = {**study_facts("done"), **summary, "warnings": warnings, "seconds": seconds, "command": command}
+        store.write_json(layout.STUDY_JSON, facts)
+    recomputed = {name: result["recomputed"] for name, result in results.items()}
+    page = str(store.path(layout.COMPARISON_HTML))
+    return {**facts, "recomputed": recomputed, "wall_seconds": round(time.time() - started, 3), "page": page}
+
+
+@reaching
+def plan_study(study: Study) -> dict[str, Any]:
+    """Return what a study would do: for each data set what
+    :func:`daskfs.runs.status.plan_job` says, and what is left out. Starts nothing and writes nothing.
+    """
+    plans = {}
+    for member in members(study):
+        with naming("data set", member.name):
+            plans[member.name] = {**plan_job(member.job), "notes": list(member.notes)}
+    return {
+        "output": str(place(study.output.path)),
+        "units": sum(stage["units"] for plan in plans.values() for stage in plan["stages"]),
+        "peak_bytes": max(plan["peak_bytes"] for plan in plans.values()),
+        "data_sets": plans,
+    }

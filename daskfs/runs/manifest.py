@@ -1,0 +1,325 @@
+"""Who owns an output directory: the lock, the manifest ``run.json``, and what may be deleted."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from daskfs.errors import StoreError
+from daskfs.job.job import Job
+from daskfs.storage import ObjectPath, remove
+from daskfs.store import layout
+from daskfs.store.lease import Lease, holder, leased, owner
+from daskfs.store.store import UNFINISHED_WRITE, Store
+from daskfs.store.write_errors import NO_ROOM, no_room, writing
+from daskfs.version import CHANGED_SINCE, __version__
+
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+"""What a file system without locks says."""
+MAX_KEYS = 5
+"""Keys that a message names in which two jobs differ."""
+MAX_VALUE = 80
+"""Characters that it shows of a value."""
+UNSET = "unset"
+"""What it shows of a key that only the other job has."""
+
+
+@dataclass(frozen=True)
+class FileLock:
+    """A directory that is held for this process; `warning` says why it is not, where the file system has no locks."""
+
+    root: Path
+    handle: int
+    warning: str = ""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the directory is the one that was locked."""
+        try:
+            return os.path.samestat(os.fstat(self.handle), (self.root / layout.LOCK).stat())
+        except OSError:
+            return False
+
+    def check(self) -> None:
+        """Raise :class:`StoreError` when the directory was deleted or moved away."""
+        if not self.is_there:
+            msg = f"{self.root} was deleted or moved away while this process ran in it."
+            raise StoreError(msg)
+
+
+Lock = FileLock | Lease
+
+
+def _tell_nobody(message: str) -> None:
+    del message
+
+
+@contextmanager
+def locked(
+    store: Store, marker: str, what: str, key: str, tell: Callable[[str], None] = _tell_nobody
+) -> Iterator[Lock]:
+    """Hold a directory, or what lies below a URL, for this process.
+
+    Parameters
+    ----------
+    store
+        Store that is not in memory; its directory is made if there is none.
+    marker
+        Name that a directory of ours holds: one that exists, holds anything and lacks it, is refused and not touched.
+    what, key
+        What ours is called, and the setting that names the directory; for messages.
+    tell
+        Told of it where that takes a while: whether the owner of a lock in an object store lives is seen in time only.
+
+    Raises
+    ------
+    StoreError
+        When the directory is somebody else's, cannot be written, or another process runs in it.
+    WriteError
+        When its disk is full.
+    """
+    root = store.path("")
+    with ExitStack() as stack:
+        try:
+            refuse_foreign(store, marker, what, key)
+            if isinstance(root, ObjectPath):
+                lock: Lock = stack.enter_context(leased(root / layout.LOCK, key, tell))
+            else:
+                lock = stack.enter_context(_file_lock(root, key))
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise no_room(root, error) from error
+            msg = f"cannot write to {key} {root}: {error.strerror}."
+            raise StoreError(msg) from error
+        yield lock
+
+
+@contextmanager
+def _file_lock(root: Path, key: str) -> Iterator[FileLock]:
+    root.mkdir(parents=True, exist_ok=True)
+    handle = os.open(root / layout.LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        yield FileLock(root, handle, _take(handle, root, key))
+    finally:
+        os.close(handle)
+
+
+def is_in_use(store: Store) -> bool:
+    """Return whether a process holds what :func:`locked` would; nothing is changed or waited for."""
+    path = store.path(layout.LOCK)
+    if isinstance(path, ObjectPath):
+        return holder(path) is not None
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    finally:
+        os.close(handle)
+    return False
+
+
+def _take(handle: int, root: Path, key: str) -> str:
+    """Take the lock and write into it who has it; return a warning where the file system has no locks, else nothing."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        held = os.pread(handle, 200, 0).decode("utf-8", "replace")
+        msg = (
+            f"another daskfs process is running in {root}{f' ({held})' if held else ''}: wait for it, or choose "
+            f"another {key}."
+        )
+        raise StoreError(msg) from error
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        return (
+            f"the file system of {root} has no locks ({error.strerror}): see to it that no second daskfs process "
+            "runs in it meanwhile"
+        )
+    with suppress(OSError):  # who holds it is for messages only
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, owner().encode(), 0)
+    return ""
+
+
+def refuse_foreign(store: Store, marker: str, what: str, key: str) -> None:
+    """Raise :class:`StoreError` for a file, and for a directory that holds anything but no `marker`. What a driver
+    that was killed had begun to write is nothing.
+    """
+    root = store.path("")
+    if not root.exists():
+        return
+    if not root.is_dir():
+        msg = f"{root} exists and is a file: choose another {key}."
+        raise StoreError(msg)
+    names = (path.name for path in root.iterdir() if not UNFINISHED_WRITE.fullmatch(path.name))
+    found = sorted(name for name in names if name not in layout.OWNERSHIP)
+    if found and marker not in found:
+        msg = f"{root} exists and is not a {what} (it holds {', '.join(found[:3])}): choose another {key}."
+        raise StoreError(msg)
+
+
+def read_manifest(store: Store) -> dict[str, Any]:
+    """Return ``run.json``; :class:`StoreError` when there is none, or it is damaged or of another version."""
+    try:
+        manifest = store.read_json(layout.RUN_JSON)
+    except StoreError as error:
+        msg = (
+            f"{str(error).removesuffix('.')}: restore it from a copy, choose another output.path, or start over with "
+            "--overwrite."
+        )
+        raise StoreError(msg) from error
+    if manifest is None:
+        msg = f"{store.url} is not a daskfs run: it has no {layout.RUN_JSON}."
+        raise StoreError(msg)
+    if not isinstance(manifest, dict) or "format_version" not in manifest:
+        msg = f"{store.url}/{layout.RUN_JSON} was not written by daskfs, or is damaged."
+        raise StoreError(msg)
+    if manifest["format_version"] != layout.FORMAT_VERSION:
+        msg = (
+            f"{store.url} holds a run in format version {manifest['format_version']!r}, this daskfs reads and writes "
+            f"{layout.FORMAT_VERSION}: choose another output.path, or start over with --overwrite."
+        )
+        raise StoreError(msg)
+    if not {"daskfs_version", "status", "job"} <= set(manifest):
+        msg = f"{store.url}/{layout.RUN_JSON} is damaged: it lacks keys that daskfs writes."
+        raise StoreError(msg)
+    return manifest
+
+
+def batch_runs(store: Store) -> Iterator[tuple[str, Store]]:
+    """Yield the names and the runs of the batches of a run, in their order, of those that have begun."""
+    folder = store.path(layout.BATCHES_DIR)
+    found = [path for path in folder.iterdir() if path.name.isdigit()] if folder.is_dir() else []
+    for path in sorted(found, key=lambda path: int(path.name)):
+        own = Store(path)
+        if (manifest := own.read_json(layout.RUN_JSON)) is not None:
+            yield str(manifest.get("job", {}).get("data", {}).get("only_batch", path.name)), own
+
+
+def claimed(store: Store, job: Job, overwrite: bool) -> tuple[dict[str, Any], str]:
+    """Return the manifest of this job's run, or the beginning of one, which is not written yet, and how a run differs
+    that is there and gives way to it; empty where there is none. The beginning holds the plan of that run's tiles.
+
+    Raises
+    ------
+    StoreError
+        When the directory holds a run of another job, daskfs or format, `overwrite` is false, and the run has scores.
+    """
+    begun: dict[str, Any] = {
+        "format_version": layout.FORMAT_VERSION,
+        "daskfs_version": __version__,
+        "status": "running",
+        "job": job.identity(),
+        "title": job.output.title,
+    }
+    if overwrite:
+        store.ledger.begin(fresh=True)
+        clear(store)
+    if store.read_bytes(layout.RUN_JSON) is None:
+        return begun, ""
+    manifest = read_manifest(store)
+    if not (difference := describe_difference(manifest, begun["job"])):
+        return manifest, ""
+    difference = f"{store.url} {difference}"
+    is_older = manifest["daskfs_version"] != __version__
+    first = f"Let daskfs {manifest['daskfs_version']} finish it, choose" if is_older else "Choose"
+    refuse_scored(store, manifest, f"{difference}. {first} another output.path, or start over with --overwrite.")
+    if not is_older:
+        begun["tiles"] = manifest.get("tiles")
+    return begun, difference
+
+
+def refuse_scored(store: Store, manifest: Mapping[str, Any], message: str) -> None:
+    """Raise :class:`StoreError` with `message` for a run that must not give way to another one.
+
+    A run gives way while nothing has been scored in it: it is not done, and no unit after its tiles has a record, in
+    the run or in one over a batch. A graph takes as long as scores do, and counts as these. How the run ended does not
+    matter: one that was stopped or killed so early leaves nothing but tiles either, and these stay where they serve.
+    """
+    runs = [store, *(own for _, own in batch_runs(store))]
+    if manifest["status"] == "done" or any(True for own in runs for _ in own.ledger.counted_files()):
+        raise StoreError(message)
+
+
+def describe_difference(manifest: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
+    """Describe how a stored run differs from a job: its version of daskfs, else the keys with their stored and new
+    values. Empty for a run of this job.
+    """
+    if (begun_by := manifest["daskfs_version"]) != __version__:
+        changed = f", which {CHANGED_SINCE[begun_by]}" if begun_by in CHANGED_SINCE else ""
+        return f"was begun by daskfs {begun_by}, this is {__version__}{changed}"
+    found = _differences(manifest["job"], identity)
+    more = f"; and {len(found) - MAX_KEYS} more" if len(found) > MAX_KEYS else ""
+    return f"holds a run of another job; these keys differ: {'; '.join(found[:MAX_KEYS])}{more}" if found else ""
+
+
+def _differences(old: Any, new: Any, key: str = "") -> list[str]:
+    """Return "key: old -> new" for every value that differs, by the keys that ``--set`` takes."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        both = {name: (old.get(name, UNSET), new.get(name, UNSET)) for name in sorted(old.keys() | new.keys())}
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        both = {str(i): values for i, values in enumerate(zip(old, new, strict=True))}
+    else:
+        return [] if old == new else [f"{key}: {_in_short(old)} -> {_in_short(new)}"]
+    found = []
+    for name, values in both.items():
+        parts = (key, "" if name == "parameters" else name)  # a job file has them among the other keys of a method
+        found += _differences(*values, ".".join(filter(None, parts)))
+    return found
+
+
+def _in_short(value: Any) -> str:
+    """Return a value of a job on one short line, methods and models as their names."""
+    if isinstance(value, list):
+        shown = [one["name"] if isinstance(one, dict) and "name" in one else json.dumps(one) for one in value]
+        text = f"[{', '.join(shown)}]"
+    else:
+        text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE // 2]}...{text[-MAX_VALUE // 2 :]}"
+
+
+def clear(store: Store, keep: Collection[str] = ()) -> None:
+    """Delete what a run wrote, and nothing else; :class:`StoreError` when ``run.json`` is not one of ours. One that
+    nobody can read is ours where nothing else lies beside it than what runs write. Names in `keep` stay.
+    """
+    try:
+        manifest = store.read_json(layout.RUN_JSON)
+        if manifest is None:
+            return
+        is_ours = isinstance(manifest, dict) and "daskfs_version" in manifest
+    except StoreError:
+        is_ours = {path.name for path in store.path("").iterdir()} <= {*layout.RUN_NAMES, *layout.OWNERSHIP}
+    if not is_ours:
+        msg = f"{store.url}/{layout.RUN_JSON} was not written by daskfs: choose another output.path."
+        raise StoreError(msg)
+    for name in layout.RUN_NAMES:
+        if name not in keep:
+            with writing(store.path(name)):
+                remove(store.path(name))
+
+
+def is_as_stated(store: Store, manifest: Mapping[str, Any], name: str) -> bool:
+    """Return whether a file of a run is as its manifest says; a manifest may say nothing, and a file be anything."""
+    try:
+        return file_facts(store, name) == manifest.get("files", {}).get(name)
+    except StoreError:
+        return False
+
+
+def file_facts(store: Store, name: str) -> list[int] | None:
+    """Return size and CRC-32 of a file of a run, None where there is none."""
+    data = store.read_bytes(name)
+    return None if data is None else [len(data), zlib.crc32(data)]

@@ -1,1 +1,0 @@
-"""Scoring: one task per slab computes every criterion of the job."""

@@ -1,0 +1,186 @@
+"""X, labels and names in AnnData's layout, in an HDF5 file (``.h5ad``) or a Zarr group.
+
+The layout is a published one (on-disk format of AnnData, encodings 0.1.0 and 0.2.0), and what is read of it is little:
+the matrices, and single columns of ``obs`` and ``var``. They are read here, through the readers that follow no link out
+of a file and unpickle nothing, instead of by the package anndata, which would cost every process more than a second and
+tie the version of pandas.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.sources.base import SourceSpec
+from daskfs.sources.checks import listed, unknown_name
+from daskfs.sources.group_source import Columns, Contents
+from daskfs.sources.hdf5 import text_of
+from daskfs.sources.matrices import DenseMatrix, Folder, Matrix, is_sparse_group, parts_of, sparse_matrix
+from daskfs.sources.zarr_array import in_place
+
+OBS, VAR, RAW_VAR = "obs", "var", "raw/var"
+ENCODING = "encoding-type"
+CATEGORIES = "__categories"
+"""Where versions of anndata before 0.8 keep the names of categories."""
+MASKED = ("nullable-integer", "nullable-boolean", "nullable-string-array")
+NAMED_ALONG_VAR = ("layers/",)
+
+
+def is_anndata(folder: Folder) -> bool:
+    """Return whether a group says that it is in AnnData's layout."""
+    return text_of(folder.attributes("").get(ENCODING, "")) == "anndata"
+
+
+def anndata_contents(spec: SourceSpec, folder: Folder) -> Contents:
+    """Find X and what lies beside it.
+
+    X is ``X``, or what ``data.array`` names: ``layers/NAME``, ``raw/X`` or ``obsm/NAME``. Labels and columns beside X
+    are columns of ``obs``, where a missing value is an unlabelled row; rows are called by its index. Features are
+    called by the index of ``var`` (of ``raw/var``), or by the column of it that ``data.feature_names`` names; those of
+    ``obsm`` have no names.
+    """
+    name = "X" if spec.array is None else spec.array
+    matrix, arrays = _matrix(folder, name)
+    obs = _Frame(folder, OBS)
+    if obs.n_rows is not None and obs.n_rows != matrix.shape[0]:
+        raise InputError(f"{folder.where}: obs has {obs.n_rows} rows, {name} has {matrix.shape[0]}.")
+    rows = Columns(obs.columns, obs.read, "column of obs", obs.arrays_of)
+    called = obs.index if obs.index in obs.columns else None
+    if name not in ("X", "raw/X") and not name.startswith(NAMED_ALONG_VAR):
+        return Contents(folder, matrix, arrays, rows, row_names=called)
+    var = _Frame(folder, RAW_VAR if name == "raw/X" else VAR)
+    names = var.index_values()
+    if len(names) != matrix.shape[1]:
+        raise InputError(f"{folder.where}: {var.name} has {len(names)} rows, {name} has {matrix.shape[1]} columns.")
+    columns = Columns(var.columns, var.read_names, f"column of {var.name}", var.arrays_of)
+    return Contents(folder, matrix, arrays, rows, columns, names, var.arrays_of(var.index), called)
+
+
+def _matrix(folder: Folder, name: str) -> tuple[Matrix, tuple[str, ...]]:
+    array = folder.array(name)
+    if array is not None:
+        return DenseMatrix(array, place=in_place(array)), (name,)
+    if is_sparse_group(folder, name):
+        return sparse_matrix(folder, name), parts_of(name)
+    groups = {"": ("X",), "layers/": folder.members("layers"), "raw/": ("X",), "obsm/": folder.members("obsm")}
+    known = [prefix + member for prefix, members in groups.items() for member in members]
+    there = [known_name for known_name in known if _is_matrix(folder, known_name)]
+    raise unknown_name(name, "matrix", there, folder.where)
+
+
+def _is_matrix(folder: Folder, name: str) -> bool:
+    array = folder.array(name)
+    return len(array.shape) == 2 if array is not None else is_sparse_group(folder, name)
+
+
+class _Frame:
+    """A table of AnnData: one column a member.
+
+    Attributes
+    ----------
+    name
+        Of its group.
+    index
+        Name of the column that its rows are called by.
+    columns
+        All, the index last.
+    n_rows
+        Number of rows, as the index has them.
+    """
+
+    def __init__(self, folder: Folder, name: str) -> None:
+        self._folder, self.name = folder, name
+        self._where = f"{folder.where}:{name}"
+        if not folder.is_group(name):
+            old = ", written by a version of anndata before 0.7: open it with anndata and write it again"
+            raise InputError(f"{self._where} is not a table in AnnData's layout{old if folder.array(name) else ''}.")
+        attributes = folder.attributes(name)
+        self.index = text_of(attributes.get("_index", "_index"))
+        order = [text_of(column) for column in np.asarray(attributes.get("column-order", ())).ravel()]
+        there = set(folder.members(name)) - {CATEGORIES}
+        self.columns = tuple(column for column in (*order, self.index) if column in there)
+        index = folder.array(f"{name}/{self.index}")
+        self.n_rows = index.shape[0] if index is not None and index.shape else None
+
+    def arrays_of(self, column: str) -> tuple[str, ...]:
+        """Return the arrays that hold a column."""
+        path = f"{self.name}/{column}"
+        if self._folder.array(path) is not None:
+            categories = f"{self.name}/{CATEGORIES}/{column}"
+            return (path, *([categories] if self._folder.array(categories) is not None else ()))
+        return tuple(f"{path}/{part}" for part in self._folder.members(path))
+
+    def index_values(self) -> tuple[str, ...]:
+        """Return what the rows are called."""
+        if self.n_rows is None and not self._folder.is_group(f"{self.name}/{self.index}"):
+            raise InputError(f"{self._where} has no index {self.index!r}.")
+        return tuple(str(name) for name in self.read(self.index))
+
+    def read_names(self, column: str, rows: slice = slice(None)) -> np.ndarray:
+        """Return a column of names, or some of them; :class:`InputError` where one is missing."""
+        values = self.read(column, rows)
+        missing = [row for row, value in enumerate(values) if value is None] if values.dtype.kind == "O" else []
+        if missing:
+            more = f" and {len(missing) - 1} more rows" if len(missing) > 1 else ""
+            raise InputError(f"{self._where}/{column} has no name in row {missing[0]}{more}: name another column.")
+        return values
+
+    def read(self, column: str, rows: slice = slice(None)) -> np.ndarray:
+        """Return a column, shape (n_rows,), or some rows of it: numbers as they are, text and what has missing values
+        as objects, in which None is missing. A category counts as text where it is no whole number or truth, so that it
+        stays a class.
+        """
+        path = f"{self.name}/{column}"
+        array = self._folder.array(path)
+        if array is not None:
+            categories = self._folder.array(f"{self.name}/{CATEGORIES}/{column}")
+            return array[rows] if categories is None else _categorical(array[rows], categories[:], array.where)
+        encoding = text_of(self._folder.attributes(path).get(ENCODING, "none"))
+        if encoding == "categorical":
+            codes, names = self._part(path, "codes", rows), self._part(path, "categories")
+            return _categorical(codes, names, f"{self._where}/{column}")
+        if encoding in MASKED:
+            values, mask = self._part(path, "values", rows), self._part(path, "mask", rows)
+            return _masked(values, mask, f"{self._where}/{column}")
+        known = listed(("array", "string-array", "categorical", *MASKED))
+        raise InputError(f"{self._where}/{column} is encoded as {encoding!r}; read are columns encoded as {known}.")
+
+    def _part(self, path: str, name: str, rows: slice = slice(None)) -> np.ndarray:
+        array = self._folder.array(f"{path}/{name}")
+        if array is not None:
+            return array[rows]
+        if self._folder.is_group(f"{path}/{name}"):  # text that may be missing
+            return self.read(f"{path.removeprefix(self.name + '/')}/{name}", rows)
+        raise InputError(f"{self._folder.where}:{path} is damaged: it has no {name!r}.")
+
+
+def _categorical(codes: np.ndarray, categories: np.ndarray, where: str) -> np.ndarray:
+    if codes.dtype.kind not in "iu" or codes.ndim != 1 or categories.ndim != 1:
+        raise InputError(f"{where} is damaged: its codes have dtype {codes.dtype} and shape {codes.shape}.")
+    if codes.size and (codes.min() < -1 or codes.max() >= len(categories)):
+        wrong = int(np.flatnonzero((codes < -1) | (codes >= len(categories)))[0])
+        raise InputError(f"{where} is damaged: row {wrong} has category {codes[wrong]} of {len(categories)}.")
+    # a category is a class, also where it is a number with a fraction, which would count as a target
+    named: list[Any] = categories.tolist() if categories.dtype.kind in "iub" else [_name(one) for one in categories]
+    values = np.empty(len(named) + 1, dtype=object)
+    values[:] = [*named, None]
+    return np.asarray(values[codes])
+
+
+def _name(category: Any) -> str | None:
+    if category is None or category != category:
+        return None
+    return category.decode("utf-8", "replace") if isinstance(category, bytes) else str(category)
+
+
+def _masked(values: np.ndarray, mask: np.ndarray, where: str) -> np.ndarray:
+    if mask.dtype.kind not in "bu" or mask.shape != values.shape:
+        raise InputError(f"{where} is damaged: it has values of shape {values.shape} and a mask of {mask.shape}.")
+    missing = mask.astype(bool)
+    if not missing.any():
+        return values
+    out = values.astype(object)
+    out[missing] = None
+    return out

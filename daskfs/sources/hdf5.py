@@ -1,0 +1,317 @@
+"""HDF5 files, of this machine or in an object store, and nothing beyond them.
+
+An HDF5 file may point to others: by external links, external storage and virtual datasets. Who reads a file that others
+wrote would read whatever its writer named, so names are followed link by link, and what leads out of the file is
+refused. Values are numbers and text; what the format calls references and lists is refused, and nothing is unpickled.
+
+A file is opened for each reading, which takes half a millisecond: a process that holds a file open cannot write it
+anew, and who ranks features in a notebook may do that next. Nothing is locked, so that many processes read one file,
+also where the file system knows no locks; whether it changed meanwhile is told by its size and time.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.storage import ObjectPath, Place
+from daskfs.storage.objects import ObjectFile
+
+if TYPE_CHECKING:
+    import h5py
+
+EXTRA = "hdf5"
+ENDINGS = (".h5ad", ".h5", ".hdf5", ".nc", ".nc4")
+# what h5py is known to raise for files, names and values that make no sense
+HDF5_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, NotImplementedError, EOFError)
+OTHER_LOCKING = "locking flag"
+"""What HDF5 says when the same process holds the file open with locks."""
+OBJECT_BUFFER_BYTES = 2**20
+"""What is asked for at once of an object where HDF5 asks for less, as it does for all that describes the values."""
+LINKS_FOLLOWED = 16
+PLAIN_DIMENSION = "This is a netCDF dimension but not a netCDF variable"
+
+
+@contextmanager
+def opened(path: Place) -> Iterator[h5py.File]:
+    """Open a file for reading; what goes wrong until the end of the block is an :class:`InputError`, or the
+    :class:`OSError` of an object store that did not hand it out.
+    """
+    if find_spec("h5py") is None:
+        raise InputError(f"{path} is read by the package h5py: pip install 'daskfs[{EXTRA}]'.")
+    import h5py
+
+    try:
+        with ExitStack() as stack:
+            if isinstance(path, ObjectPath):
+                source: Any = stack.enter_context(io.BufferedReader(_PatientFile(path), OBJECT_BUFFER_BYTES))
+                yield stack.enter_context(h5py.File(source, "r"))
+            else:
+                yield stack.enter_context(_open_unlocked(path))
+    except InputError:
+        raise
+    except HDF5_ERRORS as error:
+        if isinstance(error, OSError) and error.errno is not None:  # it was not handed out
+            if isinstance(path, ObjectPath):
+                raise
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+        raise InputError(f"{path} is truncated, damaged or not in HDF5 format: {_reason(error)}") from error
+
+
+class _PatientFile(ObjectFile):
+    """An object that is read by one request at a time, in the thread that asks.
+
+    Other readers of objects ask for pieces in several threads. HDF5 holds its one lock while it reads; a thread that it
+    waits for would wait for that lock in turn, should it happen to collect a dataset that nobody uses any more.
+    """
+
+    def _fill(self, start: int, view: memoryview) -> None:
+        found = self._path.read_range(start, start + len(view))
+        if len(found) < len(view):
+            raise EOFError(f"{self._path} ended while it was being read")
+        view[:] = found
+
+
+def _open_unlocked(path: Place) -> h5py.File:
+    import h5py
+
+    try:
+        return h5py.File(path, "r", locking=False)
+    except OSError as error:
+        if OTHER_LOCKING not in str(error):
+            raise
+        return h5py.File(path, "r")
+
+
+def _reason(error: Exception) -> str:
+    return next(iter(str(error).strip("'\" ").splitlines()), type(error).__name__)
+
+
+# ------------------------------------------------------------------------------------------------------- what is in it
+def find(file: h5py.File, name: str, where: str) -> h5py.Group | h5py.Dataset | None:
+    """Return a group or dataset of a file, or None where there is none of that name.
+
+    Parameters
+    ----------
+    file
+        The file.
+    name
+        Path in it.
+    where
+        What messages call the file.
+
+    Raises
+    ------
+    InputError
+        If the name leads out of the file.
+    """
+    import h5py
+
+    node, followed, parts = file["/"], 0, deque(name.split("/"))
+    while parts:
+        part = parts.popleft()
+        if part in ("", "."):
+            continue
+        if not isinstance(node, h5py.Group):
+            return None
+        link = _link(node, part, f"{where}:{name}")
+        if link is None:
+            return None
+        if isinstance(link, h5py.SoftLink):
+            followed += 1
+            if followed > LINKS_FOLLOWED:
+                raise InputError(f"{where}:{name} is a link that leads through more than {LINKS_FOLLOWED} others.")
+            node = file["/"] if link.path.startswith("/") else node
+            parts.extendleft(reversed(link.path.split("/")))
+            continue
+        node = node[part]
+    if isinstance(node, h5py.Dataset):
+        _check_dataset(node, f"{where}:{name}")
+    return node if isinstance(node, h5py.Dataset | h5py.Group) else None
+
+
+def _link(group: h5py.Group, name: str, where: str) -> Any:
+    import h5py
+
+    try:
+        link = group.get(name, getlink=True)
+    except TypeError as error:  # a kind of link that a plugin would follow
+        raise InputError(f"{where} is a link of a kind that is not followed.") from error
+    if isinstance(link, h5py.ExternalLink):
+        raise InputError(
+            f"{where} is a link into another file, {link.filename}, which is not followed: copy what it names into "
+            "this file, or name that file."
+        )
+    return link
+
+
+def members_of(node: h5py.Group | h5py.Dataset | None) -> tuple[str, ...]:
+    """Return the names of what lies directly in a group, sorted; nothing for what is none. What leads into other files
+    is left out, and so are dimensions without a variable.
+    """
+    import h5py
+
+    if not isinstance(node, h5py.Group):
+        return ()
+    return tuple(sorted(name for name in node if _lies_within(node, name)))
+
+
+def own_datasets(group: h5py.Group) -> dict[str, h5py.Dataset]:
+    """Return the datasets directly in a group by their names, sorted, without what is a link to another place."""
+    import h5py
+
+    held = [name for name in members_of(group) if group.get(name, getclass=True, getlink=True) is h5py.HardLink]
+    return {name: node for name in held if isinstance(node := group[name], h5py.Dataset)}
+
+
+def _lies_within(group: h5py.Group, name: str) -> bool:
+    import h5py
+
+    try:
+        kind = group.get(name, getclass=True, getlink=True)
+    except TypeError:
+        return False
+    if kind is not h5py.HardLink:
+        return kind is h5py.SoftLink
+    node = group[name]
+    return not (isinstance(node, h5py.Dataset) and text_of(node.attrs.get("NAME", "")).startswith(PLAIN_DIMENSION))
+
+
+def _check_dataset(dataset: h5py.Dataset, where: str) -> None:
+    import h5py
+
+    if dataset.is_virtual or dataset.external:
+        raise InputError(f"{where} lies in other files, which are not read: write its values into this one.")
+    filters = dataset.id.get_create_plist()
+    for index in range(filters.get_nfilters()):
+        code, _, _, label = filters.get_filter(index)
+        if not h5py.h5z.filter_avail(code) and find_spec("hdf5plugin") is not None:
+            import hdf5plugin  # noqa: F401  # registers them
+        if not h5py.h5z.filter_avail(code):
+            name = label.decode("ascii", "replace") or "unnamed"
+            raise InputError(
+                f"{where} is compressed by filter {code} ({name}), which is not installed: pip install hdf5plugin, or "
+                "write it with gzip."
+            )
+
+
+def text_of(value: Any) -> str:
+    """Return an attribute that is text, whichever way it is stored."""
+    value = value.item() if isinstance(value, np.ndarray) and value.size == 1 else value
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def attributes_of(node: h5py.Group | h5py.Dataset) -> dict[str, Any]:
+    """Return the attributes of a group or dataset, without those that hold references."""
+    import h5py
+
+    held = {}
+    for name in node.attrs:
+        dtype = node.attrs.get_id(name).dtype
+        if dtype.kind == "V" or (dtype.kind == "O" and h5py.check_string_dtype(dtype) is None):
+            continue
+        held[name] = node.attrs[name]
+    return held
+
+
+def dimension_names(dataset: h5py.Dataset) -> tuple[str | None, ...]:
+    """Return the name of each dimension, as NetCDF and HDF5's dimension scales say it; None for one without."""
+    if dataset.is_scale and dataset.ndim == 1 and not len(dataset.dims[0]):  # a coordinate lies along itself
+        return (PurePosixPath(dataset.name).name,)
+    return tuple(PurePosixPath(dim[0].name).name if len(dim) else dim.label or None for dim in dataset.dims)
+
+
+class Hdf5Array:
+    """A dataset of a file, read in parts.
+
+    Parameters
+    ----------
+    path
+        Of the file.
+    dataset
+        The dataset, in a file that is open.
+    name
+        Path in the file.
+
+    Attributes
+    ----------
+    where
+        What messages call it.
+    shape, dtype
+        As stored; text has the dtype object.
+    chunks
+        Shape of what is compressed together, None for values that lie in one piece.
+    chunk_rows
+        Rows that are read most cheaply in one go.
+    held_bytes
+        What reading takes beside the values asked for: a chunk as stored, and decoded.
+    attributes
+        Those that hold numbers or text.
+    dimensions
+        Names of the dimensions.
+    """
+
+    def __init__(self, path: Place, dataset: h5py.Dataset, name: str) -> None:
+        import h5py
+
+        self._path, self._name = path, name
+        self.where = f"{path}:{name}"
+        self.shape: tuple[int, ...] = tuple(dataset.shape or ())
+        self._text = h5py.check_string_dtype(dataset.dtype) is not None
+        self.dtype = np.dtype(object) if self._text else np.dtype(dataset.dtype)
+        self.chunks: tuple[int, ...] | None = dataset.chunks
+        self.chunk_rows = dataset.chunks[0] if dataset.chunks else 1
+        self.held_bytes = 2 * math.prod(dataset.chunks) * dataset.dtype.itemsize if dataset.chunks else 0
+        self.attributes: Mapping[str, Any] = attributes_of(dataset)
+        self.dimensions = dimension_names(dataset)
+
+    def __getitem__(self, selection: Any) -> np.ndarray:
+        with self._reading(selection) as dataset:
+            if self._text:
+                return np.asarray(dataset.asstr()[selection], dtype=object)
+            return np.asarray(dataset[selection])
+
+    def read(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> np.ndarray:
+        """Return ``array[start:stop]`` in C order, converted to `dtype` (by default the file's, native)."""
+        out = np.empty((stop - start, *self.shape[1:]), dtype or self.dtype.newbyteorder("="))
+        self.fill(out, start)
+        return out
+
+    def fill(self, out: np.ndarray, start: int) -> None:
+        """Fill an array with the rows from `start` on, converted to its type."""
+        rows = slice(start, start + len(out))
+        if out.dtype != self.dtype or not out.flags.c_contiguous or not out.size:
+            with np.errstate(over="ignore"):  # of a long double: infinite in float64, and refused as that
+                out[...] = self[rows]
+            return
+        with self._reading(rows) as dataset:
+            dataset.read_direct(out, np.s_[rows])
+
+    @contextmanager
+    def _reading(self, selection: Any) -> Iterator[h5py.Dataset]:
+        import h5py
+
+        if self.dtype.hasobject and not self._text:
+            raise InputError(f"{self.where} holds references or lists, which are not read; save numbers or text.")
+        rows = selection[0] if isinstance(selection, tuple) and selection else selection
+        within = f" within rows {rows.start}:{rows.stop}" if isinstance(rows, slice) and rows.stop is not None else ""
+        with opened(self._path) as file:
+            dataset = find(file, self._name, str(self._path))
+            if not isinstance(dataset, h5py.Dataset):
+                raise InputError(f"{self.where} went away while it was being read.")
+            try:
+                yield dataset
+            except HDF5_ERRORS as error:
+                if isinstance(error, InputError) or (isinstance(error, OSError) and error.errno is not None):
+                    raise
+                raise InputError(f"{self.where} is damaged{within}: {_reason(error)}") from error

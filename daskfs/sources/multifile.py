@@ -1,0 +1,147 @@
+"""The files that a directory of parts, or a pattern, stands for, in natural order of their names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from hashlib import blake2b
+from pathlib import Path, PurePath
+from typing import Any
+
+from daskfs.errors import InputError
+from daskfs.sources.checks import listed
+from daskfs.storage import ObjectPath, Place, place
+
+TABLE_ENDINGS = (".parquet", ".pq", ".csv", ".tsv", ".txt")
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+KIND = "parts"
+_MAGIC = frozenset("*?[")
+_ALIKE = {".pq": ".parquet"}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Files that make up one table.
+
+    Parameters
+    ----------
+    where
+        The directory or the pattern, as messages name it.
+    states
+        Size and time of each file, by path, in the order of the rows.
+    """
+
+    where: str
+    states: dict[Place, tuple[int, int]]
+
+    def identity(self) -> dict[str, Any]:
+        """Return what tells one state of all the parts from another; it changes with any of them, and when one comes or
+        goes.
+        """
+        digest = blake2b(digest_size=16)
+        for path, (size, mtime_ns) in self.states.items():
+            digest.update(f"{path}\0{size}\0{mtime_ns}\n".encode("utf-8", "surrogatepass"))
+        return {"kind": KIND, "path": self.where, "n_parts": len(self.states), "digest": digest.hexdigest()}
+
+    def changed_part(self) -> str | None:
+        """Return the first file that is not as it was, or that came or went; None where there is none."""
+        found = find_parts(place(self.where))
+        now = {} if found is None else found.states
+        changed = (path for path in [*self.states, *now] if self.states.get(path) != now.get(path))
+        return next((str(path) for path in changed), None)
+
+
+def is_pattern(path: Place) -> bool:
+    """Return whether a path that nothing lies at is a pattern of paths."""
+    return not _MAGIC.isdisjoint(str(path))
+
+
+def find_parts(path: Place) -> Parts | None:
+    """Return the parts in a directory or of a pattern, None where there are none.
+
+    What is hidden, or begins with an underscore as ``_SUCCESS`` and ``_metadata`` do, is none.
+
+    Raises
+    ------
+    InputError
+        For files of several formats, compressed files, and for folders such as ``year=2024``, which stand for a column.
+    """
+    found = _matching(path) if is_pattern(path) and not path.is_dir() else _in_directory(path)
+    files = {file: state for file, state in found if _is_table(file)}
+    endings = sorted({_ALIKE.get(file.suffix.lower(), file.suffix.lower()) for file in files})
+    if len(endings) > 1:
+        raise InputError(
+            f"{path} stands for {' and '.join(endings)} files: name those that are meant, for example by the pattern "
+            f"{'DIRECTORY/' if is_pattern(path) else f'{path}/'}*{endings[0]}."
+        )
+    return Parts(str(path), {file: files[file] for file in sorted(files, key=_natural)}) if files else None
+
+
+def _is_table(file: Place) -> bool:
+    if file.suffix.lower() in COMPRESSED and PurePath(file.stem).suffix.lower() in TABLE_ENDINGS:
+        raise InputError(f"{file} is compressed; decompress it first, because rows in it cannot be reached.")
+    return file.suffix.lower() in TABLE_ENDINGS
+
+
+def _in_directory(folder: Place) -> Iterator[tuple[Place, tuple[int, int]]]:
+    """Yield the files directly in a folder, with size and time."""
+    below = [child for child in folder.iterdir() if not _is_hidden(child.name)]
+    columns = sorted(child.name for child in below if "=" in child.name and child.is_dir())
+    if columns:
+        raise InputError(
+            f"{folder} has the folders {listed(columns)}, whose names stand for the values of a column, which is not "
+            f"read from there: write the table without them, or name the files by the pattern {folder}/*/* to read it "
+            "without that column."
+        )
+    if isinstance(folder, ObjectPath):
+        return ((file, state) for file, state in _objects(folder) if file.parent == folder)
+    return ((file, _state(file)) for file in below if isinstance(file, Path) and file.is_file())
+
+
+def _matching(pattern: Place) -> Iterator[tuple[Place, tuple[int, int]]]:
+    """Yield the files that a pattern stands for, with size and time."""
+    if isinstance(pattern, ObjectPath):
+        names = pattern.key.split("/")
+        first = next((number for number, name in enumerate(names) if not _MAGIC.isdisjoint(name)), 0)
+        root = ObjectPath(pattern.root, "/".join(names[:first]))
+        for found, state in _objects(root):
+            if _fits(str(found.relative_to(root)).split("/"), names[first:]):
+                yield found, state
+        return
+    first = next(number for number, part in enumerate(pattern.parts) if not _MAGIC.isdisjoint(part))
+    folder = Path(*pattern.parts[:first])
+    for file in folder.glob(str(Path(*pattern.parts[first:]))):
+        if not any(_is_hidden(name) for name in file.relative_to(folder).parts) and file.is_file():
+            yield file, _state(file)
+
+
+def _objects(folder: ObjectPath) -> Iterator[tuple[ObjectPath, tuple[int, int]]]:
+    for file, status in folder.objects():
+        if not any(_is_hidden(name) for name in str(file.relative_to(folder)).split("/")):
+            yield file, (status.st_size, status.st_mtime_ns)
+
+
+def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Return whether the parts of a path fit those of a pattern, in which ``**`` is any number of folders."""
+    if not pattern:
+        return not names
+    if pattern[0] == "**":
+        return any(_fits(names[skipped:], pattern[1:]) for skipped in range(len(names)))
+    return bool(names) and fnmatchcase(names[0], pattern[0]) and _fits(names[1:], pattern[1:])
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
+
+
+def _state(file: Path) -> tuple[int, int]:
+    status = file.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def _natural(file: Place) -> tuple[list[str | int], str]:
+    """Return a key by which part-2 comes before part-10."""
+    pieces = re.split("([0-9]+)", str(file))
+    return [int(piece) if number % 2 else piece for number, piece in enumerate(pieces)], str(file)

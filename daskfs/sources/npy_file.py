@@ -1,0 +1,156 @@
+"""Rows of an ``.npy`` payload by positioned reads.
+
+The file is not mapped into memory: mapped pages would count as a worker's own and could get it killed for
+data that the kernel is free to drop. Objects are read by ranges in the same way.
+"""
+
+from __future__ import annotations
+
+import io
+import tokenize
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.sources.checks import first_line
+from daskfs.storage import Fill, Place, reading
+from daskfs.storage.npy_header import read_header
+
+BUFFER_BYTES = 4 << 20
+# NumPy refuses headers of more than 10 000 characters, so whatever is valid lies within this.
+HEADER_BYTES = 16 << 10
+# What NumPy lets through when the text of a header is damaged.
+HEADER_ERRORS = (ValueError, TypeError, SyntaxError, tokenize.TokenError)
+
+
+class Location(Protocol):
+    """Where the bytes of an ``.npy`` payload lie: in a file, from an offset on."""
+
+    offset: int
+    size: int
+
+    def reading(self) -> AbstractContextManager[Fill]:
+        """Lend what reads parts of the file."""
+        ...
+
+
+class FileRange:
+    """Bytes ``offset:offset + size`` of the file at `path`, which is opened for each read."""
+
+    def __init__(self, path: Place, offset: int, size: int) -> None:
+        self.path = path
+        self.offset = offset
+        self.size = size
+
+    def reading(self) -> AbstractContextManager[Fill]:
+        """Lend what reads parts of the file, which is open until then."""
+        return reading(self.path)
+
+
+def whole_file(path: Place) -> FileRange:
+    """Return the location of a plain ``.npy`` file."""
+    return FileRange(path, 0, path.stat().st_size)
+
+
+class NpyFile:
+    """An array in ``.npy`` format, read by ranges along its first axis.
+
+    Parameters
+    ----------
+    location
+        Where the payload lies, header included.
+    where
+        How messages call it, for example ``"X.npz:data"``.
+
+    Attributes
+    ----------
+    shape, dtype, fortran_order
+        As the header states them.
+    """
+
+    def __init__(self, location: Location, where: str) -> None:
+        self._location = location
+        self.where = where
+        head = np.empty(min(HEADER_BYTES, location.size), np.uint8)
+        with location.reading() as fill:
+            self._fill(fill, [(location.offset, head)])
+        self.shape, self.fortran_order, self.dtype, header_size = _parse_header(head.tobytes(), where)
+        self._data_offset = location.offset + header_size
+        needed = int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+        present = location.size - header_size
+        if present < needed:
+            raise InputError(
+                f"{where} is truncated: an array of shape {self.shape} and dtype {self.dtype} takes {needed} "
+                f"bytes, there are {present}."
+            )
+
+    def read(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> np.ndarray:
+        """Return ``array[start:stop]`` in C order, converted to `dtype` (by default the file's, native)."""
+        target = dtype if dtype is not None else self.dtype.newbyteorder("=")
+        out = np.empty((stop - start, *self.shape[1:]), dtype=target)
+        with self._location.reading() as fill:
+            if self.fortran_order and len(self.shape) > 1:
+                self._fill_by_columns(fill, start, out)
+            else:
+                self._fill_by_rows(fill, start, out)
+        return out
+
+    def read_all(self) -> np.ndarray:
+        """Return the whole array, for small members such as labels and names; a scalar gets shape (1,)."""
+        if self.shape:
+            return self.read(0, self.shape[0])
+        out = np.empty(1, dtype=self.dtype.newbyteorder("="))
+        with self._location.reading() as fill:
+            self._fill_by_rows(fill, 0, out)
+        return out
+
+    def _fill_by_rows(self, fill: Fill, start: int, out: np.ndarray) -> None:
+        flat = out.reshape(-1)
+        offset = self._data_offset + start * int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
+        if flat.dtype == self.dtype:
+            self._fill(fill, [(offset, flat)])
+            return
+        step = max(1, BUFFER_BYTES // max(1, self.dtype.itemsize))
+        buffer = np.empty(min(step, flat.size), dtype=self.dtype)
+        for first in range(0, flat.size, step):
+            part = buffer[: min(step, flat.size - first)]
+            self._fill(fill, [(offset + first * self.dtype.itemsize, part)])
+            with np.errstate(over="ignore"):  # of a long double: infinite in float64, and refused as that
+                flat[first : first + part.size] = part
+
+    def _fill_by_columns(self, fill: Fill, start: int, out: np.ndarray) -> None:
+        if len(self.shape) != 2:
+            raise InputError(f"{self.where} has shape {self.shape} in Fortran order; only matrices can be read so.")
+        n_rows, n_columns = out.shape
+        # Several columns are turned over at once: writing a single one touches a cache line for each row.
+        group = max(1, min(n_columns, BUFFER_BYTES // max(1, n_rows * self.dtype.itemsize)))
+        buffer = np.empty((group, n_rows), dtype=self.dtype)
+        for first in range(0, n_columns, group):
+            part = buffer[: min(group, n_columns - first)]
+            items = (column * self.shape[0] + start for column in range(first, first + len(part)))
+            offsets = (self._data_offset + item * self.dtype.itemsize for item in items)
+            self._fill(fill, zip(offsets, part, strict=True))
+            with np.errstate(over="ignore"):
+                out[:, first : first + len(part)] = part.T
+
+    def _fill(self, fill: Fill, parts: Iterable[tuple[int, np.ndarray]]) -> None:
+        try:
+            fill((offset, values.view(np.uint8).data) for offset, values in parts if values.nbytes)
+        except EOFError as error:
+            raise InputError(f"{self.where} is truncated: it ended while it was being read.") from error
+
+
+def _parse_header(head: bytes, where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    stream = io.BytesIO(head)
+    try:
+        version, shape, fortran_order, dtype = read_header(stream)
+    except HEADER_ERRORS as error:
+        raise InputError(f"{where} is truncated or not in .npy format: {first_line(error)}") from error
+    if version not in {(1, 0), (2, 0)}:
+        raise InputError(f"{where} is in .npy version {version}, which only structured arrays need; save numbers.")
+    if dtype.hasobject:
+        raise InputError(f"{where} holds Python objects (dtype object), which are never unpickled; save plain values.")
+    return shape, fortran_order, dtype, stream.tell()

@@ -1,0 +1,222 @@
+"""Names of the rows of X: text beside it, of which a stretch at a time is held, as each row has one of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.sources.base import SourceSpec
+from daskfs.sources.checks import listed, unknown_name
+from daskfs.sources.paths import split_reference
+from daskfs.sources.resolve import LabelRef, resolve_row_names
+from daskfs.storage import Place
+
+ROWS_AT_ONCE = 2**15
+MAX_BYTES = 512
+"""What a name takes in UTF-8 at most, so that a stretch of them has a size that can be planned."""
+ANOTHER = "name others by data.row_names"
+
+PartReader = Callable[[str], Iterator[Any]]
+"""Yields the values of a column or member of a source, some rows at a time and in order."""
+
+
+class RowNames:
+    """What the rows of one source are called.
+
+    Parameters
+    ----------
+    spec
+        How the user named the data.
+    own
+        Columns or members of the source.
+    kind
+        What messages call one of `own`: ``"column"`` or ``"member"``.
+    default
+        Of `own`, what ``row_names=None`` stands for; None where the source has no names for its rows.
+    """
+
+    def __init__(
+        self, spec: SourceSpec, own: Sequence[str] = (), kind: str = "member", default: str | None = None
+    ) -> None:
+        self._ref = resolve_row_names(spec, own, kind, default)
+
+    @property
+    def refs(self) -> tuple[LabelRef, ...]:
+        """Where they are; nothing where there are none."""
+        return () if self._ref is None else (self._ref,)
+
+    def read(self, n_samples: int, parts_of: PartReader | None = None) -> Iterator[np.ndarray] | None:
+        """Return the names in order as text in UTF-8, arrays of shape (32,768,), the last one shorter, of a dtype
+        ``S``; None where there are none.
+
+        Parameters
+        ----------
+        n_samples
+            Number of rows of X.
+        parts_of
+            Reads what lies inside the source.
+
+        Raises
+        ------
+        InputError
+            While they are read: for a row without a name, for one of more than 512 bytes or that is no text, naming
+            the row, and where there are not as many names as rows.
+        """
+        if self._ref is None:
+            return None
+        if self._ref.inside:
+            assert parts_of is not None
+            parts = parts_of(self._ref.name)
+        else:
+            parts = _parts_of_file(self._ref.name)
+        return _counted(_encoded(parts, self._ref.origin), n_samples, self._ref.origin)
+
+
+def in_slices(n_rows: int, read: Callable[[slice], np.ndarray]) -> Iterator[np.ndarray]:
+    """Yield what `read` returns of stretches of rows, in order."""
+    for start in range(0, n_rows, ROWS_AT_ONCE):
+        yield read(slice(start, min(start + ROWS_AT_ONCE, n_rows)))
+
+
+def in_stretches(parts: Iterable[Iterable[bytes]]) -> Iterator[np.ndarray]:
+    """Yield names in arrays of one length, whatever the parts are that they come in."""
+    names = itertools.chain.from_iterable(parts)
+    while stretch := list(itertools.islice(names, ROWS_AT_ONCE)):
+        yield np.array(stretch, dtype=np.bytes_)
+
+
+def _counted(parts: Iterator[list[bytes]], n_samples: int, origin: str) -> Iterator[np.ndarray]:
+    count = 0
+    for names in in_stretches(parts):
+        count += names.size
+        if count <= n_samples:
+            yield names
+    if count != n_samples:
+        raise InputError(f"{origin} has {count} names of rows, X has {n_samples} rows: {ANOTHER}.")
+
+
+# ------------------------------------------------------------------ names
+def _encoded(parts: Iterator[Any], origin: str) -> Iterator[list[bytes]]:
+    """Yield the names of some rows, checked."""
+    row = 0
+    for part in parts:
+        values = _values(part, origin)
+        names = _all_encoded(values)
+        if names is None:  # one by one, which tells the row that is at fault
+            names = [_name(value, row + place, origin) for place, value in enumerate(values)]
+        row += len(names)
+        yield names
+
+
+def _all_encoded(values: list[Any]) -> list[bytes] | None:
+    """Return names that are all text, or all bytes, and nothing is wrong with; None for others."""
+    if not values:
+        return []
+    try:
+        joined = b"\0".join(values) if isinstance(values[0], bytes) else "\0".join(values).encode()
+        joined.decode()
+    except (TypeError, UnicodeError):
+        return None
+    names = joined.split(b"\0")
+    return names if len(names) == len(values) and max(map(len, names)) <= MAX_BYTES else None
+
+
+def _values(part: Any, origin: str) -> list[Any]:
+    """Return text, bytes or None for each value; whole numbers and dates count as the text that spells them."""
+    if isinstance(part, list):
+        return part
+    values = np.asarray(part)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1 or values.dtype.kind not in "USTOiuM":
+        raise InputError(
+            f"{origin} has shape {values.shape} and dtype {values.dtype}; names of rows are text or whole numbers, one "
+            f"for each row: {ANOTHER}."
+        )
+    if values.dtype.kind == "M":
+        return [None if text == "NaT" else text for text in np.datetime_as_string(values).tolist()]
+    return list((values.astype(str) if values.dtype.kind in "iu" else values).tolist())
+
+
+def _name(value: Any, row: int, origin: str) -> bytes:
+    if value is None or value != value:
+        raise InputError(f"{origin} has no name in row {row}: give every row one, or {ANOTHER}.")
+    try:
+        name = value if isinstance(value, bytes) else str(value).encode()
+        name.decode()
+    except UnicodeError as error:
+        raise InputError(f"{origin} has a name in row {row} that is not valid Unicode: {error.reason}.") from error  # type: ignore[attr-defined]
+    if len(name) > MAX_BYTES or b"\0" in name:
+        what = f"{len(name)} bytes, more than {MAX_BYTES}" if len(name) > MAX_BYTES else "a character of code 0"
+        raise InputError(f"{origin} has a name in row {row} with {what}: {ANOTHER}.")
+    return name
+
+
+# ------------------------------------------------------------------ files beside X
+def _parts_of_file(reference: str) -> Iterator[Any]:
+    """Yield the names in a file, some at a time: an ``.npy`` array or ``.npz`` member of text, a column of a ``.csv``
+    table with a header, or else lines, of which tabs separate columns and the first one counts, or that of a number.
+    """
+    found = split_reference(reference)
+    if found is None:
+        raise InputError(f"data.row_names is {reference!r}: there is no such file.")
+    path, member = found
+    suffix = path.suffix.lower()
+    if suffix in (".npy", ".npz"):
+        return _parts_of_array(path, member)
+    return _parts_of_table(path, member) if suffix == ".csv" else _parts_of_lines(path, member)
+
+
+def _parts_of_array(path: Place, member: str | None) -> Iterator[np.ndarray]:
+    from daskfs.sources.npy_file import NpyFile, whole_file
+    from daskfs.sources.zipped import NpzFile
+
+    if path.suffix.lower() == ".npy":
+        array = NpyFile(whole_file(path), str(path))
+    else:
+        archive = NpzFile(path)
+        if member is None and len(archive.members) != 1:
+            raise InputError(f"{path} has members {listed(archive.members)}; name one as '{path}:member'.")
+        array = archive.open(member or archive.members[0])
+    return parts_of_array(array)
+
+
+def parts_of_array(array: Any) -> Iterator[np.ndarray]:
+    """Yield an array of an ``.npy`` or ``.npz`` file, some rows at a time."""
+    return in_slices(array.shape[0] if array.shape else 0, lambda rows: array.read(rows.start, rows.stop))
+
+
+def _parts_of_table(path: Place, column: str | None) -> Iterator[Any]:
+    from daskfs.sources.columns import arrow_to_names
+    from daskfs.sources.csv_table import CsvTable
+
+    table = CsvTable(path)
+    if column is None and len(table.columns) != 1:
+        raise InputError(f"{path} has columns {listed(table.columns)}; name one as '{path}:column'.")
+    if column is not None and column not in table.columns:
+        raise unknown_name(column, "column", table.columns, str(path))
+    number = 0 if column is None else table.columns.index(column)
+    return (arrow_to_names(part, f"{path}:{table.columns[number]}") for part in table.column_parts(number))
+
+
+def _parts_of_lines(path: Place, column: str | None) -> Iterator[list[str | None]]:
+    number = 1 if column is None else int(column) if column.isdigit() else 0
+    if number < 1:
+        raise InputError(f"data.row_names: {path} is text, whose columns between tabs have numbers, not {column!r}.")
+    n_blank = 0
+    try:
+        with path.open(encoding="utf-8-sig") as lines:
+            while batch := list(itertools.islice(lines, ROWS_AT_ONCE)):
+                cells = [line.rstrip("\r\n").split("\t") for line in batch]
+                names = [row[number - 1].strip() or None if len(row) >= number else None for row in cells]
+                written = next((place for place in reversed(range(len(names))) if names[place] is not None), -1) + 1
+                if written:  # blank lines at the end are none of a row
+                    yield [*[None] * n_blank, *names[:written]]
+                    n_blank = 0
+                n_blank += len(names) - written
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text file in UTF-8 with one name of a row a line.") from error

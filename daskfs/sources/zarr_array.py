@@ -1,0 +1,288 @@
+"""Zarr arrays and groups, version 2 or 3, that others wrote: read in parts, and told from what they were before."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import stat
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.sources.checks import first_line
+from daskfs.sources.matrices import InPlace
+from daskfs.sources.zarr_chunks import METADATA, ends_in_blosc, foreign_store, sampled_chunk_files
+from daskfs.sources.zarr_codecs import check_codecs
+from daskfs.storage import ObjectPath, Place, each
+
+if TYPE_CHECKING:
+    import zarr
+
+METADATA_FILES = ("zarr.json", ".zarray", ".zgroup")
+# A directory keeps its time when files deeper down change, so the identity looks at some of these too.
+SAMPLED_CHUNKS = 16
+SAMPLED_BESIDE = 4
+"""The same of arrays beside the values of X."""
+# What Zarr and its codecs are known to raise for metadata or chunks that make no sense.
+ZARR_ERRORS = (ValueError, TypeError, KeyError, RuntimeError, OSError, EOFError, SystemError, zlib.error)
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What describes a Zarr array or group.
+
+    Parameters
+    ----------
+    file
+        Where it was read.
+    document
+        What it holds.
+    """
+
+    file: Place
+    document: dict[str, Any]
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is that of an array."""
+        return self.file.name == ".zarray" or (
+            self.file.name != ".zgroup" and self.document.get("node_type") == "array"
+        )
+
+    @property
+    def n_dimensions(self) -> int:
+        """How many dimensions the array has; 0 where that is not said."""
+        shape = self.document.get("shape")
+        return len(shape) if isinstance(shape, list) else 0
+
+
+def read_metadata(path: Place) -> Metadata | None:
+    """Return what describes the Zarr array or group at `path`, or ``None`` if there is none."""
+    for name in METADATA_FILES:
+        file = path / name
+        document = _json(file)
+        if document is None:
+            continue
+        if not isinstance(document, dict):
+            raise InputError(f"{file} is not Zarr metadata.")
+        return Metadata(file, document)
+    return None
+
+
+def _json(file: Place) -> Any:
+    """Return what a JSON file holds, None where there is none."""
+    try:
+        return json.loads(file.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    except ValueError as error:
+        raise InputError(f"{file} is truncated or not JSON: {first_line(error)}") from error
+
+
+class ZarrMember:
+    """A Zarr array, version 2 or 3, read in parts.
+
+    Parameters
+    ----------
+    path
+        Of its directory.
+
+    Attributes
+    ----------
+    path, where
+        Of its directory, and what messages call it.
+    shape, dtype
+        As stored.
+    chunks
+        Chunk shape.
+    held_bytes
+        What reading takes beside the values asked for: a chunk as stored, and decoded.
+    attributes
+        As :data:`attributes_of` returns them.
+    dimensions
+        Names of the dimensions; None for one without.
+    """
+
+    def __init__(self, path: Place) -> None:
+        self.path, self.where = path, str(path)
+        self._array = open_array(path)
+        self.shape: tuple[int, ...] = tuple(self._array.shape)
+        self.dtype = np.dtype(self._array.dtype)
+        self.chunks: tuple[int, ...] = tuple(self._array.chunks)
+        self.held_bytes = 2 * math.prod(self.chunks) * self.dtype.itemsize
+        self.attributes: Mapping[str, Any] = dict(self._array.attrs.asdict())
+        self.version: int = self._array.metadata.zarr_format
+        self.fill_value: Any = self._array.fill_value
+        self.dimensions = self._dimension_names()
+
+    def _dimension_names(self) -> tuple[str | None, ...]:
+        stated = getattr(self._array.metadata, "dimension_names", None) or self.attributes.get("_ARRAY_DIMENSIONS")
+        if not isinstance(stated, list | tuple) or len(stated) != len(self.shape):
+            return (None,) * len(self.shape)
+        return tuple(name if isinstance(name, str) and name else None for name in stated)
+
+    def __getitem__(self, selection: Any) -> np.ndarray:
+        rows = selection[0] if isinstance(selection, tuple) and selection else selection
+        start = rows.start or 0 if isinstance(rows, slice) else 0
+        stop = rows.stop if isinstance(rows, slice) and rows.stop is not None else next(iter(self.shape), 0)
+        try:
+            values = np.asarray(self._array[selection])
+        except InputError:
+            raise
+        except ZARR_ERRORS as error:
+            raise _refused(self.path, error, f"is damaged within rows {start}:{stop}") from error
+        # NumPy's variable-length text becomes plain Python text, which every caller can handle.
+        return values.astype(object) if values.dtype.kind == "T" else values
+
+    def read(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> np.ndarray:
+        """Return ``array[start:stop]``, converted to `dtype` (by default the array's, native)."""
+        return self[start:stop].astype(dtype or self.dtype.newbyteorder("="), copy=False)
+
+    def fill(self, out: np.ndarray, start: int) -> None:
+        """Fill an array with the rows from `start` on, converted to its type."""
+        with np.errstate(over="ignore"):  # of a long double: infinite in float64, and refused as that
+            out[...] = self[start : start + len(out)]
+
+    def states(self, n_chunks: int) -> list[Place]:
+        """Return files that tell one state of the array from another: its metadata, and some of its chunks."""
+        metadata = read_metadata(self.path)
+        described = [] if metadata is None else [metadata.file]
+        if not isinstance(self.path, ObjectPath):  # folders of objects have no time of their own
+            described.append(self.path)
+        return [*described, *sampled_chunk_files(self._array, self.path, n_chunks)]
+
+
+class ZarrFolder:
+    """A Zarr group, as :class:`daskfs.sources.matrices.Folder`; also a single array, whose name is empty.
+
+    Parameters
+    ----------
+    path
+        Of its directory.
+    """
+
+    def __init__(self, path: Place) -> None:
+        self.path, self.where = path, str(path)
+        self._opened: dict[str, ZarrMember] = {}
+
+    def members(self, name: str = "") -> tuple[str, ...]:
+        """Return the names of the arrays and groups directly in a group, sorted."""
+        return tuple(self._found_in(self._below(name)))
+
+    def arrays(self) -> dict[str, int]:
+        """Return the names of the arrays directly in the group, sorted, each with its number of dimensions."""
+        found = self._found_in(self.path)
+        return {name: metadata.n_dimensions for name, metadata in found.items() if metadata.is_array}
+
+    @staticmethod
+    def _found_in(group: Place) -> dict[str, Metadata]:
+        if not group.is_dir():
+            return {}
+        entries: list[Place] = sorted(entry for entry in group.iterdir() if entry.name not in METADATA)
+        found = zip(entries, each(group, read_metadata, entries), strict=True)
+        return {entry.name: metadata for entry, metadata in found if metadata is not None}
+
+    def is_group(self, name: str) -> bool:
+        """Return whether there is a group of this name."""
+        metadata = read_metadata(self._below(name))
+        return metadata is not None and not metadata.is_array
+
+    def array(self, name: str) -> ZarrMember | None:
+        """Return an array, None where there is none of this name."""
+        if name not in self._opened:
+            path = self._below(name)
+            if _array_metadata(path) is None:
+                return None
+            self._opened[name] = ZarrMember(path)
+        return self._opened[name]
+
+    def attributes(self, name: str) -> Mapping[str, Any]:
+        """Return the attributes of an array or a group."""
+        return attributes_of(self._below(name))
+
+    def _below(self, name: str) -> Place:
+        return self.path / name if name else self.path
+
+    def identity(self, arrays: tuple[str, ...], selection: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what tells one state of some arrays from another, and what was selected; JSON-able."""
+        # what holds X comes first, in one array or as the values of a sparse matrix
+        counts = [SAMPLED_CHUNKS, *[SAMPLED_BESIDE] * (len(arrays) - 1)]
+        members = {name: self._need(name) for name in arrays}
+        files = [member.states(count) for member, count in zip(members.values(), counts, strict=True)]
+        states = each(self.path, _state, [file for some in files for file in some])
+        return {
+            "kind": "zarr",
+            "path": str(self.path.resolve()),
+            **selection,
+            "arrays": {
+                name: {
+                    "shape": [int(size) for size in member.shape],
+                    "dtype": str(member.dtype),
+                    "files": list(itertools.islice(states, len(some))),
+                }
+                for (name, member), some in zip(members.items(), files, strict=True)
+            },
+        }
+
+    def _need(self, name: str) -> ZarrMember:
+        found = self.array(name)
+        if found is None:
+            raise InputError(f"{self._below(name)} is not a Zarr array.")
+        return found
+
+
+def in_place(array: object) -> InPlace | None:
+    """Return where a Zarr array lies, which may serve as tiles; None for another array."""
+    return InPlace(array.path, array.chunks, array.dtype) if isinstance(array, ZarrMember) else None
+
+
+def attributes_of(path: Place) -> dict[str, Any]:
+    """Return the attributes of the Zarr array or group at `path`; none where there are none."""
+    metadata = read_metadata(path)
+    if metadata is None:
+        return {}
+    found = metadata.document.get("attributes") if metadata.file.name == "zarr.json" else _json(path / ".zattrs")
+    return found if isinstance(found, dict) else {}
+
+
+def _state(path: Place) -> list[int]:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        # A chunk that holds nothing but the fill value need not be there.
+        return []
+    return [0 if stat.S_ISDIR(status.st_mode) else status.st_size, status.st_mtime_ns]
+
+
+def _array_metadata(path: Place) -> Metadata | None:
+    """Return what describes the array at `path`, or ``None`` if there is none."""
+    metadata = read_metadata(path)
+    return metadata if metadata is not None and metadata.is_array else None
+
+
+def open_array(path: Place) -> zarr.Array[Any]:
+    """Open a Zarr array, version 2 or 3, for reading; :class:`InputError` where there is none that can be read."""
+    import zarr
+
+    check_codecs(path)
+    metadata = _array_metadata(path)
+    if metadata is None:
+        raise InputError(f"{path} is not a Zarr array.")
+    version = 3 if metadata.file.name == "zarr.json" else 2
+    store = foreign_store(path, has_blosc=ends_in_blosc(metadata.document))
+    try:
+        return zarr.open_array(store, mode="r", zarr_format=version)  # type: ignore[arg-type]
+    except ZARR_ERRORS as error:
+        raise _refused(path, error, "has metadata that Zarr cannot read") from error
+
+
+def _refused(path: Place, error: Exception, what: str) -> Exception:
+    """Return what an error in reading means: an object that was not handed out is not damaged."""
+    if isinstance(error, OSError) and isinstance(path, ObjectPath):
+        return error
+    return InputError(f"{path} {what}: {first_line(error)}")

@@ -1,0 +1,94 @@
+"""The chunks of a Zarr array that others wrote: which there are, and whether they are whole."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskfs.errors import InputError
+from daskfs.storage import Place, errors_of, zarr_store
+
+if TYPE_CHECKING:
+    import zarr
+
+BLOSC_HEADER_BYTES = 16
+METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+
+
+def sampled_chunk_files(array: zarr.Array[Any], path: Place, count: int) -> list[Place]:
+    """Return up to `count` chunk files of an array, spread over all of it."""
+    unit = array.shards or array.chunks
+    counts = [-(-size // step) for size, step in zip(array.shape, unit, strict=True)]
+    places = np.unique(np.linspace(0, max(math.prod(counts) - 1, 0), count).astype(np.int64))[: math.prod(counts)]
+    keys = [tuple(int(i) for i in np.unravel_index(place, counts)) if counts else () for place in places]
+    return [path / array.metadata.encode_chunk_key(key) for key in keys]
+
+
+def ends_in_blosc(document: dict[str, Any]) -> bool:
+    """Return whether the metadata say that chunk files are what Blosc wrote, without shards around it."""
+    if "codecs" in document:
+        codecs = document["codecs"]
+        last = codecs[-1].get("name") if codecs and isinstance(codecs[-1], dict) else None
+        return last in ("blosc", "numcodecs.blosc")
+    compressor = document.get("compressor")
+    return isinstance(compressor, dict) and compressor.get("id") == "blosc"
+
+
+def check_blosc(header: bytes, size: int, where: object) -> None:
+    """Raise when a chunk is not as long as its Blosc header says.
+
+    Blosc trusts the header, so a shortened chunk would decode to arbitrary numbers, or end the process.
+    """
+    stated = int.from_bytes(header[12:16], "little")
+    if len(header) < BLOSC_HEADER_BYTES or size != stated:
+        raise InputError(f"{where} is truncated or damaged: it has {size} bytes, its header says {stated}.")
+
+
+def foreign_store(path: Place, *, has_blosc: bool) -> Any:
+    """Return what Zarr reads an array that others wrote from.
+
+    Parameters
+    ----------
+    path
+        Of the array.
+    has_blosc
+        Its chunks are checked by :func:`check_blosc` as they are read.
+    """
+    from zarr.storage import LocalStore, StorePath
+
+    store = zarr_store(path)
+    found = store if isinstance(store, StorePath) else StorePath(LocalStore(store, read_only=True), "")
+    return StorePath(_foreign_store()(found.store, path, found.path, has_blosc), found.path)
+
+
+@lru_cache(maxsize=1)
+def _foreign_store() -> Any:
+    from zarr.storage import WrapperStore
+
+    class ForeignStore(WrapperStore[Any]):
+        """Chunks as they are read: :class:`InputError` for one that cannot be, and :class:`OSError` for what an object
+        store does not hand out.
+        """
+
+        def __init__(self, store: Any, path: Place, root: str, has_blosc: bool) -> None:
+            super().__init__(store)
+            self._path, self._root, self._has_blosc = path, root, has_blosc
+
+        def _with_store(self, store: Any) -> ForeignStore:
+            return type(self)(store, self._path, self._root, self._has_blosc)
+
+        async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
+            with errors_of(self._path):
+                found = await super().get(key, prototype, byte_range)
+            name = key.removeprefix(self._root).lstrip("/")
+            if self._has_blosc and found is not None and byte_range is None and name not in METADATA:
+                check_blosc(found[:BLOSC_HEADER_BYTES].to_bytes(), len(found), self._path / name)
+            if found is None and isinstance(self._path, Path) and (self._path / name).is_dir():
+                raise InputError(f"chunk {self._path / name} is a directory.")
+            return found
+
+    return ForeignStore

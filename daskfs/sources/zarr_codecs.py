@@ -1,0 +1,44 @@
+"""Which Zarr arrays are read at all: none whose chunks would be unpickled, or turned into objects of any kind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from daskfs.errors import InputError
+from daskfs.storage import Place
+
+METADATA_FILES = ("zarr.json", ".zarray")
+CODEC_KEYS = ("codecs", "filters", "compressor", "storage_transformers")
+TEXT_CODECS = ("vlen-utf8", "vlen-bytes")
+
+
+def check_codecs(array: Place) -> None:
+    """Raise :class:`InputError` for an array that is encoded with pickle, within shards or not, or whose objects are
+    anything but text. It is told by the metadata, before any of it is decoded; metadata that make no sense pass.
+    """
+    for name in METADATA_FILES:
+        try:
+            document = json.loads((array / name).read_bytes())
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
+            continue
+        if isinstance(document, dict):
+            check_document(document, array)
+
+
+def check_document(document: Mapping[str, Any], array: object) -> None:
+    """Raise :class:`InputError` for metadata of an array that :func:`check_codecs` refuses."""
+    if "pickle" in json.dumps([document.get(key) for key in CODEC_KEYS]).lower():
+        raise InputError(f"{array} is encoded with pickle, which is never loaded; write it with another codec.")
+    dtype = document.get("dtype")
+    if not isinstance(dtype, str) or "O" not in dtype:
+        return
+    filters = document.get("filters")
+    first = filters[0] if isinstance(filters, list) and filters else None
+    codec = first.get("id") if isinstance(first, dict) else None
+    if codec not in TEXT_CODECS:
+        raise InputError(
+            f"{array} holds Python objects (dtype object, codec {codec or 'none'}), which are never loaded; write text "
+            "as vlen-utf8, and numbers as numbers."
+        )

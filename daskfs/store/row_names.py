@@ -1,0 +1,74 @@
+"""What the rows of a tile store are called: an array of text, written and read a stretch of rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from daskfs.kernels.statistics.moments import row_blocks
+from daskfs.sources import Source
+from daskfs.sources.row_names import MAX_BYTES, ROWS_AT_ONCE
+from daskfs.store import layout
+from daskfs.store.store import Store
+from daskfs.store.tiles import Tiles
+
+STRETCH_BYTES = (5 * MAX_BYTES + 200) * ROWS_AT_ONCE
+"""What names take at most while a stretch of them is read, or written."""
+SHOWN = 3
+"""Names that a summary shows."""
+
+
+def put_row_names(store: Store, source: Source, n_samples: int) -> None:
+    """Store what a source calls its rows, and what a summary says of it; the source is read twice, first for the length
+    of the longest name.
+    """
+    described = describe_row_names(source)
+    assert described is not None
+    width = int(described["width"])
+    store.create(layout.ROW_NAMES, (n_samples, width), np.uint8, (ROWS_AT_ONCE, width))
+    array, start = store.open(layout.ROW_NAMES), 0
+    for names in source.read_row_names() or ():
+        values = names.astype(f"S{width}").view(np.uint8).reshape(names.size, width)
+        array[start : start + names.size] = values
+        start += names.size
+    store.write_json(layout.ROW_NAMES_JSON, described)
+
+
+def describe_row_names(source: Source) -> dict[str, Any] | None:
+    """Return what a summary says of what a source calls its rows: the first names, and the bytes of the longest one;
+    None where they have no names.
+    """
+    parts = source.read_row_names()
+    if parts is None:
+        return None
+    width, first = 1, list[str]()
+    for names in parts:
+        width = max(width, names.dtype.itemsize)
+        first += decoded(names[: SHOWN - len(first)]).tolist()
+    return {"first": first, "width": width}
+
+
+def decoded(names: np.ndarray) -> np.ndarray:
+    """Return names as a source yields them as text, objects, shape (n,)."""
+    text = np.empty(names.size, dtype=object)
+    text[:] = [name.decode() for name in names.tolist()]
+    return text
+
+
+def has_row_names(tiles: Tiles) -> bool:
+    """Return whether the rows of tiles have names."""
+    return tiles.info.facts.get("row_names") is not None
+
+
+def row_names_of(tiles: Tiles, rows: slice) -> np.ndarray:
+    """Return what some rows of tiles are called that have names, UTF-8 in a dtype ``S``, shape (n,)."""
+    values = np.ascontiguousarray(tiles.store.open(layout.ROW_NAMES)[rows])
+    return values.view(f"S{values.shape[1]}")[:, 0]
+
+
+def stretches_of(tiles: Tiles) -> Iterator[np.ndarray]:
+    """Yield what all rows are called, in order, as many at a time as lie together."""
+    for rows in row_blocks(tiles.shape.n_samples, ROWS_AT_ONCE):
+        yield row_names_of(tiles, rows)

@@ -1,0 +1,222 @@
+"""A part of a finished tile store as a source: some of its columns, or the rows of one batch.
+
+What is made of it, the reduced data of an export or the tiles of a batch, is an ordinary conversion: planned, resumed,
+checked and run by workers as any other. Columns stay in the order of X.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.errors import JobError, nearest
+from daskfs.kernels.blocks import Block
+from daskfs.kernels.statistics.moments import row_blocks
+from daskfs.sources import Source, SourceInfo, SourceSpec, open_source
+from daskfs.sources.base import BESIDE
+from daskfs.sources.checks import check_range
+from daskfs.sources.labels import NONE
+from daskfs.sources.row_names import in_stretches
+from daskfs.sources.sample_columns import as_checked
+from daskfs.sources.state import TILES
+from daskfs.storage import place
+from daskfs.store import layout
+from daskfs.store.context import beside_of, open_tiles
+from daskfs.store.row_names import has_row_names, stretches_of
+from daskfs.store.store import Store
+from daskfs.store.tiles import Shape, Tiles, read_tile_info
+
+
+def columns_to_text(columns: np.ndarray, n_features: int) -> str:
+    """Return numbers of columns as short text, which goes along with every unit; :func:`columns_from_text` reads it."""
+    chosen = np.zeros(n_features, dtype=bool)
+    chosen[columns] = True
+    return base64.b85encode(zlib.compress(np.packbits(chosen).tobytes(), 9)).decode()
+
+
+def columns_from_text(text: str, n_features: int) -> np.ndarray:
+    """Return the numbers of columns, ascending, int64."""
+    bits = np.frombuffer(zlib.decompress(base64.b85decode(text)), np.uint8)
+    return np.flatnonzero(np.unpackbits(bits, count=n_features))
+
+
+def part_spec(tiles: Tiles, url: str, **part: Any) -> SourceSpec:
+    """Return the spec of a part of a tile store, with all that the store holds beside X.
+
+    Parameters
+    ----------
+    tiles, url
+        The store.
+    part
+        `columns`, or `only_batch`, of which the rows have no batch any more.
+    """
+    root = place(url)
+    present: dict[str, Any] = {name: str(root / layout.BESIDE.format(name)) for name in _beside(tiles, **part)}
+    labels = None if tiles.info.task is None else str(root / layout.LABELS)
+    return SourceSpec(url, labels=labels, missing=tiles.missing_policy, unlabeled=NONE, **present, **part)
+
+
+def _beside(tiles: Tiles, columns: str | None = None, only_batch: str | None = None) -> tuple[str, ...]:
+    """Return which columns beside X a part has."""
+    del columns
+    left_out = () if only_batch is None else ("batch",)
+    return tuple(name for name in BESIDE if tiles.info.facts.get(name) is not None and name not in left_out)
+
+
+def is_part(spec: SourceSpec) -> bool:
+    """Return whether a spec names a part of a tile store."""
+    return spec.columns is not None or spec.only_batch is not None
+
+
+def open_part_or_source(spec: SourceSpec) -> Source:
+    """Open what a spec names: a part of a tile store, or any other source."""
+    return TilePart(spec) if is_part(spec) else open_source(spec)
+
+
+def rows_of_batch(tiles: Tiles, name: str) -> np.ndarray:
+    """Return the rows of a batch, ascending, int64; :class:`JobError` for a name that no batch has."""
+    described = tiles.info.facts.get("batch")
+    if described is None:
+        msg = f"data.only_batch is '{name}', and {tiles.store.url} has no batches: convert the data with --batch."
+        raise JobError(msg)
+    names = described["names"]
+    if name not in names:
+        msg = f"data.only_batch is '{name}', and no batch of {tiles.store.url} has that name.{nearest(name, names)}"
+        raise JobError(msg)
+    codes = beside_of(tiles, "batch")
+    assert codes is not None
+    return np.flatnonzero(codes == names.index(name))
+
+
+class TilePart:
+    """Some columns, or some rows, of a finished tile store.
+
+    Parameters
+    ----------
+    spec
+        `source` is the tile store; `columns` is as :func:`columns_to_text` writes them, and `only_batch` the name of a
+        batch.
+
+    Attributes
+    ----------
+    reading_bytes
+        What a read takes beside the rows that it returns and those of one band.
+    """
+
+    def __init__(self, spec: SourceSpec) -> None:
+        self._url = spec.source
+        self._tiles = tiles = open_tiles(spec.source).unfilled()
+        shape = tiles.shape
+        self._columns = None if spec.columns is None else columns_from_text(spec.columns, shape.n_features)
+        self._rows = None if spec.only_batch is None else rows_of_batch(tiles, spec.only_batch)
+        self._beside = _beside(tiles, spec.columns, spec.only_batch)
+        self.info = SourceInfo(
+            n_samples=shape.n_samples if self._rows is None else self._rows.size,
+            n_features=shape.n_features if self._columns is None else self._columns.size,
+            dtype=np.dtype(shape.dtype),
+            is_sparse=shape.is_sparse,
+            feature_names=self._names(),
+            identity={"kind": TILES, "fingerprint": tiles.info.fingerprint},
+            nnz=self._nnz(),
+            row_multiple=shape.tile_rows if self._rows is None else 1,
+            has_labels=self.read_labels() is not None,
+            beside=self._beside,
+            has_row_names=has_row_names(tiles),
+        )
+        self.reading_bytes = _reading_bytes(shape) + (0 if self._rows is None else 17 * shape.n_samples)
+
+    def _names(self) -> tuple[str, ...] | None:
+        """Return the names of the features; chosen columns keep those that are made up, as their numbers change."""
+        names = self._tiles.feature_names()
+        if self._columns is not None:
+            return tuple(names[column] for column in self._columns)
+        return tuple(names) if self._tiles.info.facts["named"] else None
+
+    def _nnz(self) -> int | None:
+        shape = self._tiles.shape
+        if not shape.is_sparse:
+            return None
+        if self._columns is not None:
+            return int(self._tiles.column_moments()["nonzero"][self._columns].sum())
+        n_rows = shape.n_samples if self._rows is None else self._rows.size
+        return (shape.nnz or 0) * n_rows // shape.n_samples
+
+    def identity_now(self) -> dict[str, Any]:
+        """Return what ``info.identity`` would be, were the tiles opened now."""
+        info = read_tile_info(Store(place(self._url)))
+        return {"kind": TILES, "fingerprint": None if info is None else info.fingerprint}
+
+    def read_rows(self, start: int, stop: int) -> Block:
+        """Return rows ``start:stop``, shape (stop - start, n_features), dense or CSR, as stored."""
+        check_range(start, stop, self.info.n_samples)
+        if self.info.is_sparse:
+            return sp.vstack([block for _, block in self._blocks(start, stop)], format="csr")
+        out = np.empty((stop - start, self.info.n_features), self.info.dtype)
+        for first, block in self._blocks(start, stop):
+            out[first - start : first - start + block.shape[0]] = block
+        return out
+
+    def _blocks(self, start: int, stop: int) -> Iterator[tuple[int, Block]]:
+        """Yield rows band after band, each with the number of its first one here; bands without any are not read."""
+        tiles, shape = self._tiles, self._tiles.shape
+        for band in row_blocks(shape.n_samples, shape.tile_rows):
+            if self._rows is None:
+                inside, chosen = slice(max(band.start, start), min(band.stop, stop)), None
+                first = inside.start
+            else:
+                first, last = np.clip(np.searchsorted(self._rows, [band.start, band.stop]), start, stop).tolist()
+                wanted = self._rows[first:last]
+                inside = slice(*(wanted[[0, -1]] + [0, 1]).tolist()) if wanted.size else slice(0, 0)
+                chosen = np.isin(np.arange(inside.start, inside.stop), wanted, assume_unique=True)
+            if inside.start >= inside.stop:
+                continue
+            if self._columns is not None and not shape.is_sparse:
+                for rows, block in tiles.column_blocks(self._columns, inside):
+                    yield rows.start, block
+                continue
+            for _, block in tiles.aligned_rows(inside, shape.tile_rows, None, chosen):
+                yield first, block if self._columns is None else block[:, self._columns]
+
+    def read_labels(self) -> np.ndarray | None:
+        """Return the names of the classes, ``None`` where a row has none, or the targets; None when there are none."""
+        labels = self._tiles.labels()
+        if labels is None:
+            return None
+        values = labels.values if self._rows is None else labels.values[self._rows]
+        if labels.task == "regression":
+            return values if not np.isnan(values).all() else None
+        return np.array([*labels.classes, None], dtype=object)[values] if (values >= 0).any() else None
+
+    def read_beside(self, name: str) -> np.ndarray | None:
+        """Return a column beside X as its source had it checked, None when there is none."""
+        if name not in self._beside:
+            return None
+        values = beside_of(self._tiles, name)
+        assert values is not None
+        checked = as_checked(name, values, self._tiles.info.facts[name])
+        return checked if self._rows is None else checked[self._rows]
+
+    def read_row_names(self) -> Iterator[np.ndarray] | None:
+        """Return what the rows are called, some of them at a time; None where they have no names."""
+        if not has_row_names(self._tiles):
+            return None
+        return stretches_of(self._tiles) if self._rows is None else in_stretches(self._names_of(self._rows))
+
+    def _names_of(self, rows: np.ndarray) -> Iterator[list[bytes]]:
+        start = 0
+        for names in stretches_of(self._tiles):
+            first, last = np.searchsorted(rows, [start, start + names.size])
+            yield names[rows[first:last] - start].tolist()
+            start += names.size
+
+
+def _reading_bytes(shape: Shape) -> int:
+    """Bytes of a tile, as stored and decoded; of a sparse band, by columns, by rows, and as the chosen columns."""
+    if not shape.is_sparse:
+        return 2 * shape.tile_rows * shape.tile_columns * shape.itemsize
+    return 4 * ((shape.nnz or 0) // shape.n_bands * 2 * (shape.itemsize + 4) + 8 * shape.n_features)

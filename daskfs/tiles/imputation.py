@@ -1,0 +1,66 @@
+"""Stages "fill" and "facts": what stands for missing values, and what is known of X with or without it.
+
+Nothing that is filled is written: tiles keep NaN, and whoever reads them puts the means of the columns into its place.
+Moments, norms and hashes are those of filled values, whose means are known only when all bands have been read; so they
+are taken in a second pass, over the tiles. It costs one read of these, and the bits are those of data that were filled
+beforehand. Under the policy "pairwise" they are those of the values that are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from daskfs.kernels.missing import Observed, merge_observed
+from daskfs.kernels.statistics.moments import merge_tree
+from daskfs.stages.cost import PROCESS, Array, Cost
+from daskfs.stages.kind import StageKind
+from daskfs.store import layout
+from daskfs.store.context import Context
+from daskfs.store.tiles import Shape, TileInfo, Tiles
+from daskfs.tiles.ingest import take_facts
+from daskfs.tiles.shapes import band_cost, conversion_cost, tile_cost
+
+WAITING_SUMS = 29
+"""Sums of subtrees of bands that wait for their neighbors at most: of 2**28 bands, and those of the next one."""
+
+
+def close_observed(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+    """Merge what the bands say of the values that are there, and write what stands for the others."""
+    del unit
+    store, shape = context.store, Shape(**parameters["shape"])
+    bands = store.open(layout.OBSERVED)
+    parts = (Observed(*bands[index : index + 1][0]) for index in range(shape.n_bands))
+    found = merge_tree(parts, merge_observed)
+    store.put_array(layout.FILL, np.stack([found.values(shape.n_samples, np.dtype(shape.dtype)), found.missing]))
+    return {"n_missing": int(found.missing.sum())}
+
+
+def take_facts_of_filled(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
+    """Take moments, hashes and norms of one band, filled unless the policy is "pairwise"."""
+    shape = Shape(**parameters["shape"])
+    policy = parameters["source"]["missing"]
+    facts = {"missing": {"policy": policy, "total": context.store.open(layout.FILL)[1].sum()}}
+    info = TileInfo(shape, parameters["fingerprint"], parameters["source"]["source"], parameters["x_path"], facts=facts)
+    take_facts(context.store, shape, unit, Tiles(context.store, info).as_counted().read_rows(shape.band(unit)))
+
+
+def fill_cost(n_features: int) -> Cost:
+    """Return what merging the bands holds."""
+    return (
+        PROCESS,
+        Array("what bands say of columns", (WAITING_SUMS, len(layout.OBSERVED_ROWS), n_features)),
+        Array("counts and means of columns, and what is written of them", (9, n_features)),
+    )
+
+
+def facts_cost(shape: Shape) -> Cost:
+    """Return what a unit holds; sparse columns become rows on the way."""
+    copies = 6 if shape.is_sparse else 3
+    return (PROCESS, *band_cost(shape, copies), *tile_cost(shape, 4), *conversion_cost(shape.n_features))
+
+
+FILL_STAGE = StageKind("fill", __name__, close_observed, fill_cost)
+FACTS_STAGE = StageKind("facts", __name__, take_facts_of_filled, facts_cost)
