@@ -19,7 +19,7 @@ import typer
 
 from daskfs.errors import DaskfsError, ExitCode, JobError
 from daskfs.execution.signals import end_process_when_stopped
-from daskfs.redaction import masked, printable
+from daskfs.redaction import redact_credentials, strip_control_characters
 
 EPILOG = (
     "Exit codes: 0 done, 1 failed, 2 usage or job file, 3 bad input or store, 4 cluster, 75 interrupted but resumable."
@@ -50,18 +50,22 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="One line for eve
 
 
 def _emit(result: Any, as_json: bool, lines: Callable[[Any], list[str]]) -> None:
-    text = json.dumps(result, indent=1, default=str) if as_json else "\n".join(map(printable, lines(result)))
+    text = (
+        json.dumps(result, indent=1, default=str)
+        if as_json
+        else "\n".join(map(strip_control_characters, lines(result)))
+    )
     sys.stdout.write(text + "\n")
 
 
 def _warn(warnings: list[str]) -> None:
     for warning in warnings:
-        sys.stderr.write(f"daskfs: warning: {printable(warning)}.\n")
+        sys.stderr.write(f"daskfs: warning: {strip_control_characters(warning)}.\n")
 
 
 def _command() -> str:
     """Return what was called, for the report."""
-    return masked(shlex.join(["daskfs", *sys.argv[1:]]))
+    return redact_credentials(shlex.join(["daskfs", *sys.argv[1:]]))
 
 
 def _progress(quiet: bool, verbose: bool) -> Any:
@@ -233,9 +237,9 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Run methods over several data sets, or go on with it, and rank them over all; or compare finished runs."""
-    from daskfs.storage import place
+    from daskfs.storage import as_path
 
-    if output is not None or not place(paths[0]).is_file():
+    if output is not None or not as_path(paths[0]).is_file():
         _emit(_compared_runs(paths, output, overrides, overwrite or only_plan), as_json, _comparison_lines)
         return
     from daskfs.runs.benchmark import load_study, plan_study, run_study
@@ -686,7 +690,7 @@ def run_command_line() -> NoReturn:
 
 
 def _fail(message: str, code: ExitCode) -> NoReturn:
-    sys.stderr.write(f"daskfs: {printable(masked(message))}\n")
+    sys.stderr.write(f"daskfs: {strip_control_characters(redact_credentials(message))}\n")
     sys.exit(int(code))
 
 

@@ -23,15 +23,15 @@ CREDENTIALS_BELONG = (
 
 def has_credentials(text: str) -> bool:
     """Return whether text holds a URL with a user or a password in it, or with a parameter that grants access."""
-    return masked(text) != text
+    return redact_credentials(text) != text
 
 
-def masked(text: str) -> str:
+def redact_credentials(text: str) -> str:
     """Return text with three stars in place of credentials."""
     return _PARAMETER.sub(r"\1***", _USER.sub(r"\1***@", text))
 
 
-def printable(text: str) -> str:
+def strip_control_characters(text: str) -> str:
     """Return text as one line without control characters: names from data may hold line breaks and what steers a
     terminal.
     """

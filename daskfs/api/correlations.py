@@ -124,7 +124,7 @@ def distance_correlation_matrix(
     """
     from sklearn.utils import check_array
 
-    from daskfs.estimators.opening import is_stored, loaded_if_small, opened
+    from daskfs.estimators.opening import is_stored, loaded_if_small, open_input
     from daskfs.plan.inline import find_correlations
     from daskfs.sources.weights import check_weights
 
@@ -140,7 +140,7 @@ def distance_correlation_matrix(
         # of X that is not opened yet, the number of rows is looked at below
         n_samples = np.size(sample_weight) if is_stored(X) else X.shape[0]
         weights = check_weights(sample_weight, n_samples, "sample_weight")
-    with opened(X, None, weights) as (context, _, client):
+    with open_input(X, None, weights) as (context, _, client):
         _check_size(spec, context.tiles.shape.n_samples, context.tiles.shape.n_features, weights)
         found = find_correlations(context, spec, client)
         matrix, facts = found.matrix(), dict(found.facts)

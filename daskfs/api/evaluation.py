@@ -11,7 +11,7 @@ import numpy as np
 from daskfs.criteria.registry import Method, check_labels, criterion_named, make_method
 from daskfs.errors import InputError, JobError
 from daskfs.estimators.base import ScoreSelector
-from daskfs.estimators.opening import is_query, is_stored, loaded_if_small, opened
+from daskfs.estimators.opening import is_query, is_stored, loaded_if_small, open_input
 from daskfs.evaluation.design import check_rows, sample_rows
 from daskfs.evaluation.plan import used_shape
 from daskfs.evaluation.summaries import evaluation_tables, failure_warnings
@@ -185,7 +185,7 @@ def evaluate_selectors(
     found = encode_labels(given, given.shape[0], task)
     columns = {"weights": sample_weight, "groups": groups, "times": times}
     beside = {name: values for name, values in columns.items() if values is not None}
-    with opened(X, found) as (context, stored_names, client):
+    with open_input(X, found) as (context, stored_names, client):
         n_samples = context.tiles.shape.n_samples
         if found.values.shape[0] != n_samples:
             msg = f"y has {found.values.shape[0]} values, and X has {n_samples} rows."

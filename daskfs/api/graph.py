@@ -87,7 +87,7 @@ def knn_graph(
     """
     from sklearn.utils import check_array
 
-    from daskfs.estimators.opening import is_query, is_stored, loaded_if_small, opened
+    from daskfs.estimators.opening import is_query, is_stored, loaded_if_small, open_input
     from daskfs.plan.inline import find_lists
     from daskfs.plan.lists import check_neighbors
 
@@ -100,7 +100,7 @@ def knn_graph(
     X = loaded_if_small(X)
     if not is_stored(X):
         X = check_array(X, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False)
-    with opened(X, None, missing=missing) as (context, stored_names, client):
+    with open_input(X, None, missing=missing) as (context, stored_names, client):
         check_neighbors(n_neighbors, context.tiles.shape.n_samples)
         for text in dominance_warnings(context.tiles, [spec], "graph_scaling='zscore'", stored_names or names):
             warnings.warn(f"{text}.", UserWarning, stacklevel=2)

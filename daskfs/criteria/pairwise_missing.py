@@ -20,7 +20,7 @@ from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.store.tiles import Tiles
 
 
-class Seen(NamedTuple):
+class ObservedRows(NamedTuple):
     """Rows that have a value of some columns: values, shape (n_rows, width), labels and weights."""
 
     values: np.ndarray
@@ -52,13 +52,13 @@ class Group:
     known: np.ndarray
     statistics: dict[Need, Statistic] = field(default_factory=dict)
 
-    def seen(self, values: np.ndarray, labels: Labels | None, weights: np.ndarray | None) -> Seen:
+    def seen(self, values: np.ndarray, labels: Labels | None, weights: np.ndarray | None) -> ObservedRows:
         """Return the rows that have these columns of a panel, shape (n_samples, width)."""
         if self.marks is None:
-            return Seen(values, labels, weights)
+            return ObservedRows(values, labels, weights)
         rows = _marked_rows(self.marks, len(values))
         own = np.ascontiguousarray(values[rows[:, None], self.columns])
-        return Seen(own, _labels_of(labels, rows), None if weights is None else weights[rows])
+        return ObservedRows(own, _labels_of(labels, rows), None if weights is None else weights[rows])
 
     def serves(self, criterion: Criterion) -> bool:
         """Return whether a criterion can score the columns: it has rows that count, and enough of their labels."""

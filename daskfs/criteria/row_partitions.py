@@ -29,7 +29,7 @@ SMALLEST_STRETCH = 2**14
 
 
 @dataclass(frozen=True)
-class Parts:
+class RowPartitions:
     """Which rows each unit takes: `per_part` stretches of `height` rows."""
 
     n_samples: int
@@ -56,10 +56,10 @@ class Parts:
         return slice(stretches.start * self.height, min(stretches.stop * self.height, self.n_samples))
 
 
-def cut_parts(shape: Shape, n_stretches: int) -> Parts:
+def cut_parts(shape: Shape, n_stretches: int) -> RowPartitions:
     """Return the parts for at most so many stretches, whose height is a power of two; a part reads whole bands."""
     height = max(SMALLEST_STRETCH, 1 << max(0, -(-shape.n_samples // n_stretches) - 1).bit_length())
-    return Parts(shape.n_samples, height, max(1, -(-shape.tile_rows // height)))
+    return RowPartitions(shape.n_samples, height, max(1, -(-shape.tile_rows // height)))
 
 
 def block_rows(shape: Shape) -> int:
@@ -99,7 +99,7 @@ class RowBlock:
 
 def read_blocks(
     context: Context,
-    parts: Parts,
+    parts: RowPartitions,
     part: int,
     scaling: Scaling | None,
     wanted: Literal["all", "labelled", "unlabelled"] = "all",

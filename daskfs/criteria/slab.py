@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.criteria.laplacian_forms import graph_forms
-from daskfs.criteria.pairwise_missing import Group, Panel, Seen, cut_panels
+from daskfs.criteria.pairwise_missing import Group, ObservedRows, Panel, cut_panels
 from daskfs.criteria.registry import Method, make_method
 from daskfs.criteria.statistics import (
     GraphForms,
@@ -112,7 +112,7 @@ def slab_table(method: Method) -> str:
     return (layout.UNFINISHED if method.finish else layout.SCORES).format(method.label)
 
 
-def _add_statistics(panel: Panel, group: Group, needs: list[Need], seen: Seen, passes: Passes) -> None:
+def _add_statistics(panel: Panel, group: Group, needs: list[Need], seen: ObservedRows, passes: Passes) -> None:
     """Add what panel and labels say; nothing of labels where no row that counts has one."""
     if not group.counts:
         return

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from daskfs.criteria.registry import Method, make_method
 from daskfs.criteria.slab import graph_needs
 from daskfs.errors import InputError, JobError
-from daskfs.estimators.opening import is_dask_frame, is_stored, loaded_if_small, opened
+from daskfs.estimators.opening import is_dask_frame, is_stored, loaded_if_small, open_input
 from daskfs.graph.dominance import dominance_warnings
 from daskfs.graph.precomputed import Graph
 from daskfs.kernels.blocks import is_sparse
@@ -119,7 +119,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         if sample_weight is not None:
             # of X that is not opened yet, the number of rows is looked at below
             weights = check_weights(sample_weight, np.size(sample_weight) if stored else X.shape[0], "sample_weight")
-        with opened(X, labels, weights) as (context, names, client):
+        with open_input(X, labels, weights) as (context, names, client):
             shape = context.tiles.shape
             for name, values in (("y", None if labels is None else labels.values), ("sample_weight", weights)):
                 if values is not None and values.shape[0] != shape.n_samples:

@@ -144,7 +144,7 @@ def loaded_if_small(X: Any) -> Any:
 
 
 @contextmanager
-def opened(
+def open_input(
     X: Any, labels: Labels | None, weights: np.ndarray | None = None, missing: str = "refuse"
 ) -> Iterator[tuple[Context, tuple[str, ...] | None, Client | None]]:
     """Yield a context for X, feature names where X brings some, and the client to use.

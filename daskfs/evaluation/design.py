@@ -47,7 +47,7 @@ FEATURE_BYTES = 200
 
 # ------------------------------------------------------------------------------------------- numbers and what they mean
 @dataclass(frozen=True)
-class World:
+class ClassSubset:
     """Rows that are evaluated together: of all classes, or of `n_classes` that draw `subset` chose."""
 
     number: int
@@ -62,7 +62,7 @@ class Selection:
     number: int
     method: str
     setting: Setting
-    world: World
+    world: ClassSubset
     labels: float | int | None = None
     draw: int | None = None
     repeat: int | None = None
@@ -85,7 +85,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Trial:
+class EvaluationUnit:
     """One unit of tests: the first `n_selected` features of a selection, in one repeat of all folds, or in the fold
     that the selection was made in. Of a baseline `n_selected` is 0, or the number of all features.
     """
@@ -108,7 +108,7 @@ class Design:
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         p = parameters
         self.methods: list[str] = [method["label"] for method in p["methods"]]
-        self.worlds = [World(i, *world) for i, world in enumerate(p["worlds"])]
+        self.worlds = [ClassSubset(i, *world) for i, world in enumerate(p["worlds"])]
         self.amounts: Sequence[float | int | None] = p["labels"] or (None,)
         self.n_draws = int(p["n_draws"]) if p["labels"] else 1
         self.n_repeats, self.n_splits = int(p["n_repeats"]), int(p["n_splits"])
@@ -200,7 +200,7 @@ class Design:
     def _n_ranked_tests(self) -> int:
         return sum(int(np.prod(self._radices(setting))) * self._tests_of(setting) for setting in self.settings)
 
-    def trial(self, unit: int) -> Trial:
+    def trial(self, unit: int) -> EvaluationUnit:
         """Return what a unit tests."""
         if unit >= self._n_ranked_tests:
             return self._baseline_trial(unit - self._n_ranked_tests)
@@ -214,10 +214,10 @@ class Design:
         selection = self.selection(first + place)
         size, repeat = divmod(rest, each // len(self.sizes))
         if setting == "inductive":
-            return Trial(selection, self.sizes[size], selection.repeat)
-        return Trial(selection, self.sizes[size], repeat if self.has_folds else None)
+            return EvaluationUnit(selection, self.sizes[size], selection.repeat)
+        return EvaluationUnit(selection, self.sizes[size], repeat if self.has_folds else None)
 
-    def _baseline_trial(self, rest: int) -> Trial:
+    def _baseline_trial(self, rest: int) -> EvaluationUnit:
         for setting in self.settings:
             draws, each = self._draws_of(setting), self._baseline_tests_of(setting)
             if rest < (count := int(np.prod(draws))) * each:
@@ -229,8 +229,8 @@ class Design:
         drawn = [int(number) for number in np.unravel_index(place, draws)]
         selection = self._selection(UNRANKED, name, setting, drawn)
         if setting == "inductive":
-            return Trial(selection, size, selection.repeat)
-        return Trial(selection, size, repeat if self.has_folds else None)
+            return EvaluationUnit(selection, size, selection.repeat)
+        return EvaluationUnit(selection, size, repeat if self.has_folds else None)
 
     def sets_of_rows(self) -> list[Selection]:
         """Return one selection, of no method, for each set of rows that neighbor lists are to be found for: none for
@@ -445,7 +445,7 @@ def _put_beside(context: Context, labels: Labels, rows: np.ndarray) -> Beside:
 
 
 def _drawn_world(
-    beside: Beside, world: World, design: Design, seed: int
+    beside: Beside, world: ClassSubset, design: Design, seed: int
 ) -> tuple[dict[str, np.ndarray], dict[str, Any], Folds | None]:
     """Return the places of a world's rows in the rows in use, those of its folds, its classes and its folds."""
     labels = beside.labels

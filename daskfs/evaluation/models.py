@@ -93,7 +93,7 @@ class CutParameters(OwnParameters):
 
 
 @dataclass(frozen=True)
-class Short:
+class ModelAlias:
     """A short name: the classes of scikit-learn behind it, and the parameters that make it what it is."""
 
     classifier: str
@@ -101,11 +101,11 @@ class Short:
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
 
-SHORT: Mapping[str, Short] = {
-    "knn": Short("KNeighborsClassifier", "KNeighborsRegressor"),
-    "linear-svm": Short("SVC", "SVR", {"kernel": "linear"}),
-    "rbf-svm": Short("SVC", "SVR", {"kernel": "rbf"}),
-    "ridge": Short("RidgeClassifier", "Ridge"),
+SHORT: Mapping[str, ModelAlias] = {
+    "knn": ModelAlias("KNeighborsClassifier", "KNeighborsRegressor"),
+    "linear-svm": ModelAlias("SVC", "SVR", {"kernel": "linear"}),
+    "rbf-svm": ModelAlias("SVC", "SVR", {"kernel": "rbf"}),
+    "ridge": ModelAlias("RidgeClassifier", "Ridge"),
 }
 OWN: Mapping[str, type[OwnParameters]] = {"1nn-loo": OwnParameters, "kmeans": KMeansParameters, "cut": CutParameters}
 

@@ -29,7 +29,7 @@ from daskfs.evaluation.models import (
     own_parameters,
 )
 from daskfs.kernels.labels import Task
-from daskfs.kernels.missing import fill_missing, filled_by_means, has_missing, observed
+from daskfs.kernels.missing import fill_missing, filled_by_means, has_missing, observe
 from daskfs.kernels.scaling import ColumnScale, scale_rows
 from daskfs.kernels.statistics.moments import column_moments
 
@@ -194,7 +194,7 @@ def _imputed(known: np.ndarray, tested: np.ndarray) -> tuple[np.ndarray, np.ndar
     """Return training and tested rows, which are changed, with the means of the training rows for missing values."""
     if not (has_missing(known) or has_missing(tested)):
         return known, tested
-    means = observed(known).values(known.shape[0], known.dtype)
+    means = observe(known).values(known.shape[0], known.dtype)
     return fill_missing(known, means), fill_missing(tested, means)
 
 

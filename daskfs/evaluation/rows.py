@@ -121,7 +121,7 @@ def _read_sample(context: Context, n_parts: int) -> Matrix:
 
 # --------------------------------------------------------------------------------------- what a selection may look at
 @dataclasses.dataclass(frozen=True)
-class Seen:
+class VisibleRows:
     """What one selection sees: places of its rows in the rows in use, their labels, none of a row that it sees without
     one, their weights, and the numbers of their batches.
     """
@@ -132,7 +132,7 @@ class Seen:
     batches: np.ndarray | None = None
 
 
-def seen_by(context: Context, parameters: Mapping[str, Any], selection: Selection) -> Seen:
+def seen_by(context: Context, parameters: Mapping[str, Any], selection: Selection) -> VisibleRows:
     """Return the rows and labels that a selection sees.
 
     In the transductive setting these are all rows of its world; in the inductive setting the rows of its training
@@ -156,7 +156,7 @@ def seen_by(context: Context, parameters: Mapping[str, Any], selection: Selectio
         missing = -1 if own.task == "classification" else np.nan
         own = dataclasses.replace(own, values=np.where(kept, own.values, missing).astype(own.values.dtype))
     batches = None if beside.batches is None else beside.batches[places]
-    return Seen(places, own.of_rows(np.arange(own.values.size)), weights, batches)
+    return VisibleRows(places, own.of_rows(np.arange(own.values.size)), weights, batches)
 
 
 def _apart(beside: Beside, places: np.ndarray, test: np.ndarray) -> np.ndarray:

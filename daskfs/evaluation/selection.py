@@ -18,7 +18,7 @@ from daskfs.criteria.registry import Method, make_method
 from daskfs.criteria.slab import methods_from
 from daskfs.errors import InputError
 from daskfs.evaluation.design import Design, Selection, put_order
-from daskfs.evaluation.rows import Matrix, Seen, rows_of_sample, sample_cost, seen_by, seen_cost
+from daskfs.evaluation.rows import Matrix, VisibleRows, rows_of_sample, sample_cost, seen_by, seen_cost
 from daskfs.graph.induced import induced_lists, induced_matrix
 from daskfs.graph.precomputed import WeightMatrix
 from daskfs.graph.spec import GraphSpec, Lists
@@ -153,7 +153,7 @@ def select_features(context: Context, parameters: Mapping[str, Any], unit: int) 
 
 
 def _thinned_features(
-    X: Matrix, method: Method, seen: Seen, parameters: Mapping[str, Any], policy: str
+    X: Matrix, method: Method, seen: VisibleRows, parameters: Mapping[str, Any], policy: str
 ) -> np.ndarray | None:
     """Return the features that a joint method ranks, ascending, where it does not rank all; else None.
 
@@ -181,7 +181,9 @@ def _score(
     return score_features(own, [method], labels, given, known=known, memory_limit=limit)[method.label]
 
 
-def _combined_table(X: Matrix, method: Method, seen: Seen, parameters: Mapping[str, Any], policy: str) -> np.ndarray:
+def _combined_table(
+    X: Matrix, method: Method, seen: VisibleRows, parameters: Mapping[str, Any], policy: str
+) -> np.ndarray:
     """Return what the rankings within the batches come to. A batch that cannot serve the method, as it has too few of
     the rows or labels, is left out, as in a run; :class:`InputError` where that leaves none.
     """

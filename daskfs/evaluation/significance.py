@@ -275,7 +275,7 @@ def nemenyi(n_methods: int, n_sets: int, alpha: float = 0.05) -> float:
     return float(q * np.sqrt(n_methods * (n_methods + 1) / (6 * n_sets)))
 
 
-def alike(ranks: np.ndarray, critical_difference: float) -> list[tuple[int, int]]:
+def indistinguishable_groups(ranks: np.ndarray, critical_difference: float) -> list[tuple[int, int]]:
     """Return the groups of methods that do not differ, as the bars of the usual picture.
 
     Parameters

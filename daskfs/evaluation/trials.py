@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.evaluation.design import UNRANKED, Design, Trial, beside_rows
+from daskfs.evaluation.design import UNRANKED, Design, EvaluationUnit, beside_rows
 from daskfs.evaluation.metrics import hit_rate
 from daskfs.evaluation.models import ModelSpec, model_cost, uses_folds
 from daskfs.evaluation.predictors import evaluate_constant, evaluate_model, evaluate_whole
@@ -65,7 +65,7 @@ def evaluate_selection(context: Context, parameters: Mapping[str, Any], unit: in
 
 
 def _splits(
-    context: Context, parameters: Mapping[str, Any], design: Design, trial: Trial, is_labelled: np.ndarray
+    context: Context, parameters: Mapping[str, Any], design: Design, trial: EvaluationUnit, is_labelled: np.ndarray
 ) -> Iterator[Split]:
     selection = trial.selection
     world = world_of(context, parameters, selection)
@@ -91,7 +91,7 @@ def _of_whole(
     context: Context,
     parameters: Mapping[str, Any],
     spec: ModelSpec,
-    trial: Trial,
+    trial: EvaluationUnit,
     splits: list[Split],
     X: np.ndarray,
     labels: Labels,

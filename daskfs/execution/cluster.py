@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from daskfs.stages.processors import pinned
+from daskfs.stages.processors import pinned_environment
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -114,7 +114,9 @@ class ClusterSettings:
     def told_to_dask(self) -> dict[str, Any]:
         """What Dask's configuration is to say while the cluster is used."""
         # a nanny's worker has imported NumPy before its own environment is set
-        environment = {f"distributed.nanny.pre-spawn-environ.{k}": v for k, v in pinned(self.cpu_target).items()}
+        environment = {
+            f"distributed.nanny.pre-spawn-environ.{k}": v for k, v in pinned_environment(self.cpu_target).items()
+        }
         return {**DASK_SETTINGS, **environment, **({} if self.dashboard else NOTHING_SERVED), **self.dask}
 
 

@@ -35,7 +35,7 @@ def prepare(settings: ClusterSettings) -> None:
 
 
 @contextmanager
-def connected(settings: ClusterSettings) -> Iterator[Client | None]:
+def connect(settings: ClusterSettings) -> Iterator[Client | None]:
     """Yield a client with at least one worker; None means that units run in this process.
 
     Raises
@@ -81,7 +81,7 @@ def _serving(settings: ClusterSettings) -> Callable[[ClusterSettings], AbstractC
         # dask-jobqueue takes Ctrl-C for itself when it is imported
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupt)
-    serving: Callable[[ClusterSettings], AbstractContextManager[Client]] = module.serving
+    serving: Callable[[ClusterSettings], AbstractContextManager[Client]] = module.start_cluster
     return serving
 
 
@@ -116,9 +116,9 @@ class SharedCluster:
 
     @contextmanager
     def connected(self, settings: ClusterSettings) -> Iterator[Client | None]:
-        """Yield the client, as :func:`connected` does."""
+        """Yield the client, as :func:`connect` does."""
         known = [client for asked, client in self._clients if asked == settings]
         if not known:
-            known = [self._stack.enter_context(connected(settings))]
+            known = [self._stack.enter_context(connect(settings))]
             self._clients.append((settings, known[0]))
         yield known[0]

@@ -22,7 +22,7 @@ from daskfs.execution.retries import Retries
 from daskfs.execution.signals import check_stopped
 from daskfs.execution.stragglers import Pace
 from daskfs.stages.cost import MiB
-from daskfs.stages.requirements import installed
+from daskfs.stages.requirements import installed_versions
 from daskfs.stages.stage import Stage
 from daskfs.stages.units import run_stored_unit
 from daskfs.storage import access_rows, at_once
@@ -131,7 +131,7 @@ class Flight:
             unit,
             self._inputs,
             access_rows(),
-            installed(),
+            installed_versions(),
             is_joined=not self._pool.n_own,
             key=f"{self._stage.name}-{unit}-{self._call}-{next(self._numbers)}",
             workers=places or None,

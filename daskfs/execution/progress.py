@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any, Protocol
 
-from daskfs.redaction import printable
+from daskfs.redaction import strip_control_characters
 from daskfs.stages.cost import MiB
 from daskfs.stages.stage import Stage
 
@@ -152,7 +152,7 @@ class PlainProgress:
 
     def message(self, text: str) -> None:
         """Write one line to stderr."""
-        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {printable(text)}\n")
+        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {strip_control_characters(text)}\n")
         sys.stderr.flush()
 
     def close(self) -> None:
@@ -205,7 +205,7 @@ class LiveProgress:
 
     def message(self, text: str) -> None:
         """Write one line above the bars."""
-        self._bars.console.print(printable(text), markup=False, highlight=False)
+        self._bars.console.print(strip_control_characters(text), markup=False, highlight=False)
 
     def close(self) -> None:
         """Leave the bars as they are."""

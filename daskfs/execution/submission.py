@@ -15,7 +15,7 @@ from daskfs.execution.retries import Retries
 from daskfs.execution.signals import check_stopped
 from daskfs.stages.requirements import cannot_serve
 from daskfs.stages.stage import Stage
-from daskfs.stages.units import MEASURED, failed, is_within_unit, run_unit
+from daskfs.stages.units import MEASURED, failure_message, is_within_unit, run_unit
 from daskfs.store.context import Context
 from daskfs.store.seals import ROUND
 
@@ -318,7 +318,7 @@ def _run_on_cluster(
             except PassingError as error:
                 flight.set_aside(unit, error)
             except OSError as error:  # before the unit itself began
-                flight.set_aside(unit, PassingError(failed(stage, unit, error)))
+                flight.set_aside(unit, PassingError(failure_message(stage, unit, error)))
             except DaskfsError as error:
                 flight.stop(error)
             else:

@@ -242,7 +242,7 @@ class WarmUp(WorkerPlugin):
 
 
 @contextmanager
-def warmed(client: Client, function: str, argument: object, package: str) -> Iterator[None]:
+def warm_workers(client: Client, function: str, argument: object, package: str) -> Iterator[None]:
     """Call a function, ``module:name``, in every worker and in those that come later, beside their work; the package
     that it needs is imported before they have any.
 

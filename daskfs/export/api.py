@@ -15,16 +15,16 @@ from daskfs.execution.signals import stoppable
 from daskfs.export.anndata_file import H5AD, ZARR, need_anndata, write_anndata
 from daskfs.export.append_anndata import add_to_anndata
 from daskfs.export.arrays import write_npz, write_parquet, write_zarr
-from daskfs.export.atomic_publish import apart_from, published, target_of
+from daskfs.export.atomic_publish import apart_from, publish_at, target_of
 from daskfs.export.collect import Contents, chosen_columns, read_run
 from daskfs.export.selected_data import Reduced
 from daskfs.runs.manifest import refuse_foreign
 from daskfs.runs.pipeline import write_tiles
 from daskfs.runs.tiles import plan_source
-from daskfs.storage import Place, is_there, place, remove
+from daskfs.storage import StoragePath, as_path, is_there, remove
 from daskfs.store import layout
 from daskfs.store.store import Store
-from daskfs.store.write_errors import writing
+from daskfs.store.write_errors import explain_write_errors
 
 Format = Literal["anndata", "zarr", "parquet", "npz", "tiles"]
 ENDINGS: Mapping[str, Format] = {
@@ -116,15 +116,15 @@ def export_run(
         need_anndata()
     with closing(progress), stoppable():
         contents = read_run(str(run))
-        held = (contents.store.path(""), place(contents.tiles_url))
+        held = (contents.store.path(""), as_path(contents.tiles_url))
         features = None if data is None else chosen_columns(contents, data, n_features)
         reduced = None if features is None else Reduced(contents, features, progress)
         if kind == "tiles":
             assert reduced is not None
-            path: Place = _export_tiles(reduced, out, held, cluster, overwrite=overwrite)
+            path: StoragePath = _export_tiles(reduced, out, held, cluster, overwrite=overwrite)
         else:
             path = target_of(out, held, overwrite=overwrite)
-            with published(path) as local:
+            with publish_at(path) as local:
                 _writer(kind, path)(local, contents, reduced)
     return {
         "path": str(path),
@@ -187,7 +187,7 @@ def export_into(run: str | Path, file: str | Path) -> dict[str, Any]:
 
 
 def _format(out: str | Path, to: str | None) -> str:
-    suffix = place(out).suffix.lower()
+    suffix = as_path(out).suffix.lower()
     kind = to or ENDINGS.get(suffix)
     formats = get_args(Format)
     if kind is None:
@@ -199,13 +199,18 @@ def _format(out: str | Path, to: str | None) -> str:
     return kind
 
 
-def _writer(kind: str, path: Place) -> Writer:
+def _writer(kind: str, path: StoragePath) -> Writer:
     return partial(write_anndata, as_zarr=path.suffix.lower() == ZARR) if kind == "anndata" else WRITERS[kind]
 
 
 def _export_tiles(
-    reduced: Reduced, out: str | Path, held: tuple[Place, ...], cluster: ClusterSettings | None, *, overwrite: bool
-) -> Place:
+    reduced: Reduced,
+    out: str | Path,
+    held: tuple[StoragePath, ...],
+    cluster: ClusterSettings | None,
+    *,
+    overwrite: bool,
+) -> StoragePath:
     """Write the reduced data as tiles, or what is missing of them: a conversion whose source is some columns."""
     target = apart_from(out, held)
     store = Store(target)
@@ -213,7 +218,7 @@ def _export_tiles(
     if overwrite:
         if is_there(target / layout.RUN_JSON):
             raise JobError(f"{target} is a run: it is not replaced; choose another place.")
-        with writing(target):
+        with explain_write_errors(target):
             remove(target)
     task = reduced.contents.tiles.info.task or "auto"
     settings = cluster or ClusterSettings(workers=0)

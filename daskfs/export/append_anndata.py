@@ -19,17 +19,17 @@ import numpy as np
 
 from daskfs.errors import InputError, JobError
 from daskfs.export.anndata_file import H5AD, quiet_zarr, storable
-from daskfs.export.atomic_publish import copied, published, put_tree, replace, synced
+from daskfs.export.atomic_publish import copy_file, fsync_tree, publish_at, put_tree, replace
 from daskfs.export.collect import KEY, Contents, is_ours
 from daskfs.sources.checks import first_line
-from daskfs.storage import ObjectPath, Place, place, zarr_store
+from daskfs.storage import ObjectPath, StoragePath, as_path, zarr_store
 
 ORDER = "column-order"
 UNREADABLE = (OSError, KeyError, ValueError, TypeError, RuntimeError)
 """What HDF5, Zarr and anndata raise for files that make no sense."""
 
 
-def add_to_anndata(contents: Contents, file: str | Path) -> Place:
+def add_to_anndata(contents: Contents, file: str | Path) -> StoragePath:
     """Add the table and the facts of a run to an AnnData file or group, and return where that is.
 
     Raises
@@ -39,7 +39,7 @@ def add_to_anndata(contents: Contents, file: str | Path) -> Place:
     JobError
         For an HDF5 file in an object store.
     """
-    target = place(file)
+    target = as_path(file)
     if not isinstance(target, ObjectPath):
         target = target.resolve()
     if target.is_dir():
@@ -52,7 +52,7 @@ def add_to_anndata(contents: Contents, file: str | Path) -> Place:
 
 
 # ---------------------------------------------------------------------------------------------------------- HDF5
-def _add_to_file(contents: Contents, target: Place) -> None:
+def _add_to_file(contents: Contents, target: StoragePath) -> None:
     import h5py
 
     if isinstance(target, ObjectPath):
@@ -62,8 +62,8 @@ def _add_to_file(contents: Contents, target: Place) -> None:
     with _readable(target), h5py.File(target, "r") as root:
         _check_names(root, contents, target)
     before = _state(target)
-    with published(target) as copy:
-        copied(target, copy)
+    with publish_at(target) as copy:
+        copy_file(target, copy)
         with h5py.File(copy, "r+") as root:
             _write_columns(root["var"], contents)
             root["var"].attrs[ORDER] = _listed_columns(root, contents)
@@ -78,7 +78,7 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 # ---------------------------------------------------------------------------------------------------------- Zarr
-def _add_to_group(contents: Contents, target: Place) -> None:
+def _add_to_group(contents: Contents, target: StoragePath) -> None:
     import zarr
 
     def opened() -> Any:
@@ -114,24 +114,24 @@ def _list_columns(root: Any, names: Sequence[str]) -> None:
 
 
 @contextmanager
-def _folder_beside(target: Place) -> Iterator[Path]:
+def _folder_beside(target: StoragePath) -> Iterator[Path]:
     """Yield a folder from which things can be moved into the group, or put there."""
     where = None if isinstance(target, ObjectPath) else target.parent
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=where) as folder:
         yield Path(folder)
 
 
-def _move(new: Path, old: Place) -> None:
+def _move(new: Path, old: StoragePath) -> None:
     if isinstance(old, ObjectPath):
         put_tree(new, old)
         return
-    synced(new)
+    fsync_tree(new)
     replace(new, old)
 
 
 # ---------------------------------------------------------------------------------------------------------- both
 @contextmanager
-def _readable(target: Place) -> Iterator[None]:
+def _readable(target: StoragePath) -> Iterator[None]:
     try:
         yield
     except (InputError, JobError):
@@ -140,7 +140,7 @@ def _readable(target: Place) -> Iterator[None]:
         raise InputError(f"{target} cannot be read as AnnData: {first_line(error)}") from error
 
 
-def _check_names(root: Any, contents: Contents, target: Place) -> None:
+def _check_names(root: Any, contents: Contents, target: StoragePath) -> None:
     """Raise :class:`InputError` where the names of var are not those of the features."""
     from anndata.io import read_elem
 

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from daskfs.errors import InputError
 from daskfs.export.collect import KEY, Contents, facts_as_text, reduced_table
-from daskfs.export.selected_data import Reduced, unused
+from daskfs.export.selected_data import Reduced, unused_name
 from daskfs.kernels.blocks import is_sparse
 from daskfs.sources.row_names import ROWS_AT_ONCE
 
@@ -128,8 +128,8 @@ def write_parquet(path: Path, contents: Contents, reduced: Reduced | None) -> No
     if len(set(names)) < len(names):
         twice = next(name for place, name in enumerate(names) if name in names[:place])
         raise InputError(f"two selected features are called '{twice}', and a table has one column of a name: use zarr.")
-    beside = {unused(name, names): values for name, values in reduced.row_arrays().items()}
-    called = unused(ROW_NAMES, names) if reduced.name_width else None
+    beside = {unused_name(name, names): values for name, values in reduced.row_arrays().items()}
+    called = unused_name(ROW_NAMES, names) if reduced.name_width else None
     schema = pa.schema(
         [(name, pa.from_numpy_dtype(reduced.info.dtype)) for name in names]
         + [(name, pa.array(values[:1]).type) for name, values in beside.items()]

@@ -12,19 +12,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from daskfs.errors import JobError
-from daskfs.storage import ObjectPath, Place, files_below, is_there, lies_in, place_to_write, remove
-from daskfs.store.write_errors import writing
+from daskfs.storage import ObjectPath, StoragePath, as_output_path, files_below, is_there, lies_in, remove
+from daskfs.store.write_errors import explain_write_errors
 
 GROUP_METADATA = ("zarr.json", ".zgroup")
 """What makes a folder a Zarr group; of these, in an object store, the last that is put."""
 METADATA = (*GROUP_METADATA, ".zarray", ".zattrs", ".zmetadata")
 
 
-def apart_from(out: str | Path, held: tuple[Place, ...]) -> Place:
+def apart_from(out: str | Path, held: tuple[StoragePath, ...]) -> StoragePath:
     """Return where something is exported to; :class:`JobError` where that touches what must not be: the run, and the
     data that it ranked.
     """
-    target = place_to_write(out)
+    target = as_output_path(out)
     for where in held:
         if lies_in(target, where) or lies_in(where, target):
             msg = f"{target} and {where}, which is read, lie in each other: choose another place."
@@ -32,7 +32,7 @@ def apart_from(out: str | Path, held: tuple[Place, ...]) -> Place:
     return target
 
 
-def target_of(out: str | Path, held: tuple[Place, ...], *, overwrite: bool) -> Place:
+def target_of(out: str | Path, held: tuple[StoragePath, ...], *, overwrite: bool) -> StoragePath:
     """Return where a file or a Zarr group is exported to.
 
     Parameters
@@ -62,7 +62,7 @@ def target_of(out: str | Path, held: tuple[Place, ...], *, overwrite: bool) -> P
 
 
 @contextmanager
-def published(target: Place) -> Iterator[Path]:
+def publish_at(target: StoragePath) -> Iterator[Path]:
     """Yield the path to write a file or a folder at, which takes the place of `target` when the block ends, and goes
     when it fails.
     """
@@ -72,13 +72,13 @@ def published(target: Place) -> Iterator[Path]:
             yield local
             put_tree(local, target)
         return
-    with writing(target):
+    with explain_write_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         remove(temporary)
         try:
             yield temporary
-            synced(temporary)
+            fsync_tree(temporary)
             replace(temporary, target)
         finally:
             remove(temporary)
@@ -97,7 +97,7 @@ def put_tree(local: Path, target: ObjectPath) -> None:
         (target / path.relative_to(local).as_posix()).upload(path)
 
 
-def synced(path: Path) -> None:
+def fsync_tree(path: Path) -> None:
     """Bring a file, or all files of a folder, onto the disk."""
     for found in files_below(path):
         descriptor = os.open(str(found), os.O_RDONLY)
@@ -122,7 +122,7 @@ def replace(new: Path, old: Path) -> None:
     remove(aside)
 
 
-def copied(source: Path, target: Path) -> None:
+def copy_file(source: Path, target: Path) -> None:
     """Copy a file with its mode."""
     shutil.copyfile(source, target)
     shutil.copymode(source, target)

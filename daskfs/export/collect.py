@@ -17,7 +17,7 @@ from daskfs.ranking.dropped import selectable
 from daskfs.ranking.tables import method_scores
 from daskfs.runs.manifest import read_manifest
 from daskfs.stages.stage import Plan
-from daskfs.storage import place
+from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.context import open_tiles
 from daskfs.store.store import Store
@@ -58,7 +58,7 @@ class Contents:
 
 def read_run(url: str) -> Contents:
     """Return what a finished run has to hand on; :class:`StoreError` where it is not finished, or damaged."""
-    store = Store(place(url))
+    store = Store(as_path(url))
     manifest = read_manifest(store)
     if manifest["status"] != "done":
         msg = f"the run in {store.url} is not finished: 'daskfs status {url}' shows how far it is."

@@ -19,7 +19,7 @@ from daskfs.sources import SourceInfo, SourceSpec
 from daskfs.sources.base import BESIDE
 from daskfs.sources.row_names import ROWS_AT_ONCE
 from daskfs.stages.stage import Stage
-from daskfs.store.row_names import decoded, row_names_of, stretches_of
+from daskfs.store.row_names import decode_names, row_names_of, stretches_of
 from daskfs.store.subset import TilePart, columns_to_text, part_spec
 
 BLOCK_BYTES = 2**26
@@ -103,14 +103,14 @@ class Reduced:
         no names.
         """
         if self.name_width:
-            yield from map(decoded, stretches_of(self.contents.tiles))
+            yield from map(decode_names, stretches_of(self.contents.tiles))
             return
         for rows in row_blocks(self.info.n_samples, ROWS_AT_ONCE):
             yield np.arange(rows.start, rows.stop).astype(str).astype(object)
 
     def names_of(self, rows: slice) -> np.ndarray:
         """Return what some rows that have names are called, text, objects."""
-        return decoded(row_names_of(self.contents.tiles, rows))
+        return decode_names(row_names_of(self.contents.tiles, rows))
 
     def row_arrays(self) -> dict[str, np.ndarray]:
         """Return labels and columns beside X by their keys; classes by name, and an empty one of a row without."""
@@ -127,7 +127,7 @@ def as_numbers(values: np.ndarray) -> np.ndarray:
     return np.datetime_as_string(values) if values.dtype.kind == "M" else values
 
 
-def unused(name: str, taken: Any) -> str:
+def unused_name(name: str, taken: Any) -> str:
     """Return a name, with as many underscores as it takes for it to be none of others."""
     while name in taken:
         name += "_"

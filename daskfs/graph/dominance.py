@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from daskfs.graph.spec import GraphSpec, Lists
-from daskfs.redaction import printable
+from daskfs.redaction import strip_control_characters
 from daskfs.store.tiles import Tiles
 
 DOMINANT_SHARE = 0.75
@@ -47,7 +47,7 @@ def dominance_warnings(
         if not columns.size:
             continue
         names = tiles.feature_names() if names is None else names
-        listed = printable(", ".join(f"'{names[column]}'" for column in columns))
+        listed = strip_control_characters(", ".join(f"'{names[column]}'" for column in columns))
         make, decide = ("makes", "decides") if columns.size == 1 else ("make", "decide")
         found.append(
             f"graph {spec.name}: {columns.size} of {np.count_nonzero(variance)} columns that vary ({listed}) {make} "

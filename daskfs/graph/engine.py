@@ -63,7 +63,7 @@ TYPICAL_NEIGHBORS = 10
 """Where the costs of approximate searches were measured."""
 
 
-def resolved(
+def resolve_engine(
     spec: GraphSpec,
     shape: Shape,
     available: int | None = None,

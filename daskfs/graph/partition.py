@@ -225,7 +225,7 @@ def merged_lists(n_samples: int, n_rows: int, k: int) -> Cost:
     return lists_cost("lists that are put in order", MERGED_COPIES, n_rows, k, n_samples)
 
 
-def partitioning(
+def partition_rows(
     shape: Shape, spec: GraphSpec, k: int, available: int | None, *, pairwise: bool = False
 ) -> Partitioning:
     """Spread the rows of an approximate search over units.

@@ -75,7 +75,7 @@ from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.threads import one_thread
 from daskfs.stages.cost import Array, Cost, Objects, fullest
 from daskfs.stages.kind import StageKind
-from daskfs.storage import each
+from daskfs.storage import map_concurrent
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -438,7 +438,7 @@ def merge_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     if is_exact_after_all(store, spec.name):
         return store_exact_lists(context, spec, k, SearchUnit(slice(0, n_samples), wanted))
     n_short = 0
-    summaries = each(
+    summaries = map_concurrent(
         store.root,
         lambda group: store.need_json(layout.LISTS_SUMMARY.format(spec.name, group)),
         range(plan.n_groups),

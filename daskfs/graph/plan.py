@@ -14,7 +14,7 @@ from daskfs.graph.edges import (
     listed_edges,
     own_lists,
 )
-from daskfs.graph.engine import may_be_exact, resolved
+from daskfs.graph.engine import may_be_exact, resolve_engine
 from daskfs.graph.mixed import MIXED_STAGE
 from daskfs.graph.neighbors import NEIGHBORS_STAGE, RECALL_STAGE
 from daskfs.graph.partition import (
@@ -22,7 +22,7 @@ from daskfs.graph.partition import (
     block_rows,
     index_dtype,
     largest_block,
-    partitioning,
+    partition_rows,
     search_units,
 )
 from daskfs.graph.partitioned_search import ASSIGN_STAGE, BUILD_STAGE, CELLS_STAGE, MERGE_STAGE
@@ -52,7 +52,7 @@ def plan_graph(
     values may be missing, and distances are over what both rows have.
     """
     available = available_bytes(memory_limit)
-    asked, spec = spec, resolved(spec, shape, available, k=k, pairwise=pairwise)
+    asked, spec = spec, resolve_engine(spec, shape, available, k=k, pairwise=pairwise)
     if spec.engine == "exact":
         return [_exact_search(shape, spec, k, pairwise=pairwise)]
     cells_per_copy = MAX_PROBES if pairwise else PLANNED_CELLS
@@ -127,7 +127,7 @@ class _Groups:
         compiled = (DESCENT,) if search.by_descent else ()
         beside = total((*compiled, *group_cost(search)))
         room = None if available is None else max(available - beside, MiB)
-        plan = partitioning(search.shape, search.spec, search.k, room, pairwise=search.pairwise)
+        plan = partition_rows(search.shape, search.spec, search.k, room, pairwise=search.pairwise)
         return cls(search, plan, (PROCESS, *compiled))
 
     def stages(self) -> list[Stage]:

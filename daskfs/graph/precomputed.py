@@ -18,7 +18,7 @@ from daskfs.kernels.neighbors.rows import Metric
 from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import WORD
-from daskfs.storage import Place, place, put
+from daskfs.storage import StoragePath, as_path, put
 from daskfs.store import layout
 from daskfs.store.store import Store
 
@@ -256,7 +256,7 @@ def run_entries(n_entries: int) -> int:
 
 
 # ------------------------------------------------------------------------ into a file
-def save_lists(path: str | Place, lists: NeighborLists) -> None:
+def save_lists(path: str | StoragePath, lists: NeighborLists) -> None:
     """Write neighbour lists as a Zarr group of their own, with attributes that say what the distances are.
 
     Raises
@@ -264,7 +264,7 @@ def save_lists(path: str | Place, lists: NeighborLists) -> None:
     FileExistsError
         When there is something at `path`.
     """
-    target = place(path)
+    target = as_path(path)
     if target.exists():
         msg = f"{target} exists."
         raise FileExistsError(msg)

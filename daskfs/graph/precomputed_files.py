@@ -32,9 +32,9 @@ from daskfs.graph.precomputed import (
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.neighbors.rows import METRICS, Metric
 from daskfs.kernels.scaling import CHAIN, Scaling, scaling_text
-from daskfs.redaction import masked
-from daskfs.sources.hdf5 import ENDINGS, Hdf5Array, attributes_of, find, members_of, opened, text_of
-from daskfs.storage import Place, each, errors_of, name_below, place, zarr_store, zip_archive
+from daskfs.redaction import redact_credentials
+from daskfs.sources.hdf5 import ENDINGS, Hdf5Array, attributes_of, find, members_of, open_file, text_of
+from daskfs.storage import StoragePath, as_path, errors_of, map_concurrent, name_below, zarr_store, zip_archive
 from daskfs.storage.npy_header import read_header
 from daskfs.store import layout
 from daskfs.store.arrays import ChunkedArray, open_foreign
@@ -65,7 +65,7 @@ NPZ_ERRORS = (
 )
 
 
-def open_graph(path: str | Place) -> Graph:
+def open_graph(path: str | StoragePath) -> Graph:
     """Open a graph from outside.
 
     Parameters
@@ -80,7 +80,7 @@ def open_graph(path: str | Place) -> Graph:
     InputError
         When there is none, or it cannot be read; the message says what was expected.
     """
-    file = place(path)
+    file = as_path(path)
     try:
         if file.is_file() and file.suffix.lower() == ".npz":
             return _npz_matrix(file)
@@ -91,10 +91,10 @@ def open_graph(path: str | Place) -> Graph:
         problem = "is not a graph" if file.exists() else "does not exist"
     except OSError as error:
         problem = f"cannot be read ({error.strerror or error})"
-    raise InputError(f"{masked(str(path))} {problem}. {EXPECTED}")
+    raise InputError(f"{redact_credentials(str(path))} {problem}. {EXPECTED}")
 
 
-def _in_directory(path: Place) -> Graph:
+def _in_directory(path: StoragePath) -> Graph:
     if _holds_lists(path):
         return _lists(path)
     if (path / layout.RUN_JSON).is_file():
@@ -107,7 +107,7 @@ def _in_directory(path: Place) -> Graph:
     raise InputError(f"{path} is not a graph.{hint} {EXPECTED}")
 
 
-def _in_hdf5(path: Place) -> tuple[Place, str] | None:
+def _in_hdf5(path: StoragePath) -> tuple[StoragePath, str] | None:
     """Split ``file.h5ad:member`` into path and member, which is empty where none is named; None for another kind."""
     for above in (path, *_above(path)):  # the member's own slashes make it look like folders
         name, _, member = above.name.partition(":")
@@ -117,18 +117,18 @@ def _in_hdf5(path: Place) -> tuple[Place, str] | None:
     return None
 
 
-def _above(path: Place) -> Iterator[Place]:
+def _above(path: StoragePath) -> Iterator[StoragePath]:
     while path.parent != path:
         path = path.parent
         yield path
 
 
 # ------------------------------------------------------------------------------- lists
-def _holds_lists(path: Place) -> bool:
+def _holds_lists(path: StoragePath) -> bool:
     return (path / INDICES).is_dir() and (path / DISTANCES).is_dir()
 
 
-def _lists_of_run(path: Place) -> NeighborLists:
+def _lists_of_run(path: StoragePath) -> NeighborLists:
     folder = path / PurePath(layout.KNN_INDICES).parts[0]
     groups = folder.iterdir() if folder.is_dir() else ()  # those by a target are no graph over X
     found = sorted(group for group in groups if _named(group.name) and _holds_lists(group))
@@ -139,7 +139,7 @@ def _lists_of_run(path: Place) -> NeighborLists:
     return _lists(found[0])
 
 
-def _lists(path: Place) -> NeighborLists:
+def _lists(path: StoragePath) -> NeighborLists:
     indices, distances = _ZarrPart(path / INDICES), _ZarrPart(path / DISTANCES)
     if len(indices.shape) != 2 or indices.shape != distances.shape or 0 in indices.shape:
         msg = (
@@ -156,7 +156,7 @@ def _lists(path: Place) -> NeighborLists:
     return NeighborLists(str(path), indices, distances, metric, scaling, identity)
 
 
-def _metric_of(path: Place) -> tuple[Metric, Scaling | None]:
+def _metric_of(path: StoragePath) -> tuple[Metric, Scaling | None]:
     attributes = _attributes(path)
     if METRIC_ATTRIBUTE not in attributes:
         if (named := _named(path.name)) is not None:
@@ -190,7 +190,7 @@ def _named(name: str) -> tuple[Metric, Scaling | None] | None:
 
 
 # ------------------------------------------------------------------------------ matrix
-def _npz_matrix(path: Place) -> WeightMatrix:
+def _npz_matrix(path: StoragePath) -> WeightMatrix:
     with _readable(path) as archive:
         members = {name.removesuffix(".npy") for name in archive.namelist()}
     kind = "csr"
@@ -211,7 +211,7 @@ def _npz_matrix(path: Place) -> WeightMatrix:
     return _matrix(path, kind, shape, parts, identity)
 
 
-def _zarr_matrix(path: Place, *, by_rows: bool) -> WeightMatrix:
+def _zarr_matrix(path: StoragePath, *, by_rows: bool) -> WeightMatrix:
     parts = [_ZarrPart(path / name) for name in COMPRESSED_ROWS]
     shape = _sides(_attributes(path).get("shape"), path)
     files = [state for part in parts for state in part.states()]
@@ -225,9 +225,9 @@ def _sides(shape: Any, where: object) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _hdf5_matrix(path: Place, member: str) -> WeightMatrix:
+def _hdf5_matrix(path: StoragePath, member: str) -> WeightMatrix:
     where = f"{path}:{member}" if member else str(path)
-    with opened(path) as file:
+    with open_file(path) as file:
         group = find(file, member, str(path))
         held = {} if group is None else attributes_of(group)
         kind = {"csr_matrix": "csr", "csc_matrix": "csc"}.get(text_of(held.get("encoding-type", "")))
@@ -246,7 +246,7 @@ def _hdf5_matrix(path: Place, member: str) -> WeightMatrix:
 
 
 def _matrix(
-    path: Place | str, kind: str, shape: tuple[int, ...], parts: list[Any], identity: dict[str, Any]
+    path: StoragePath | str, kind: str, shape: tuple[int, ...], parts: list[Any], identity: dict[str, Any]
 ) -> WeightMatrix:
     values, one, other = parts
     names = TRIPLES if kind == "coo" else COMPRESSED_ROWS
@@ -284,7 +284,7 @@ def _check_kind(part: Readable, kinds: str, where: object) -> None:
 
 # ------------------------------------------------------------------------------ reading
 @contextmanager
-def _readable(path: Place) -> Iterator[zipfile.ZipFile]:
+def _readable(path: StoragePath) -> Iterator[zipfile.ZipFile]:
     try:
         with zip_archive(path) as archive:
             yield archive
@@ -298,7 +298,7 @@ def _readable(path: Place) -> Iterator[zipfile.ZipFile]:
 class _NpzPart:
     """A member of an ``.npz`` file. Its values are read, all of them, at the first use."""
 
-    def __init__(self, path: Place, name: str) -> None:
+    def __init__(self, path: StoragePath, name: str) -> None:
         self._path, self._name = path, f"{name}.npy"
         self._values: np.ndarray | None = None
         with _readable(path) as archive, archive.open(self._name) as member:
@@ -315,7 +315,7 @@ class _NpzPart:
 class _ZarrPart:
     """A Zarr array of a graph from outside, version 2 or 3."""
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: StoragePath) -> None:
         self._path = path
         try:
             self._zarr = open_foreign(path)
@@ -346,11 +346,11 @@ class _ZarrPart:
         n_chunks = math.prod(counts)
         places = np.unique(np.linspace(0, max(n_chunks - 1, 0), SAMPLED_CHUNKS).astype(np.int64))[:n_chunks]
         encode = self._zarr.metadata.encode_chunk_key
-        keys = [encode(tuple(int(i) for i in np.unravel_index(place, counts))) for place in places]
+        keys = [encode(tuple(int(i) for i in np.unravel_index(as_path, counts))) for as_path in places]
         return [*_states(self._path), *_states(self._path, keys)]
 
 
-def _states(folder: Place, names: Any = METADATA) -> list[list[Any]]:
+def _states(folder: StoragePath, names: Any = METADATA) -> list[list[Any]]:
     """Return name, size and time of those files in a directory that exist."""
 
     def state(name: str) -> list[Any] | None:
@@ -360,10 +360,10 @@ def _states(folder: Place, names: Any = METADATA) -> list[list[Any]]:
             return None
         return [f"{folder.name}/{name}", status.st_size, status.st_mtime_ns]
 
-    return [found for found in each(folder, state, names) if found is not None]
+    return [found for found in map_concurrent(folder, state, names) if found is not None]
 
 
-def _attributes(path: Place) -> dict[str, Any]:
+def _attributes(path: StoragePath) -> dict[str, Any]:
     """Return the attributes of a Zarr group; none for a directory that is no group."""
     if not any((path / name).is_file() for name in ("zarr.json", ".zgroup")):
         return {}

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.missing import fill_missing, has_missing, observed
+from daskfs.kernels.missing import fill_missing, has_missing, observe
 from daskfs.kernels.neighbors.cells import BLOCK_ROWS
 from daskfs.kernels.neighbors.exact import exact_neighbors
 from daskfs.kernels.neighbors.rows import Metric, as_metric_rows, column_spread, observed_means, prepare_rows
@@ -142,7 +142,7 @@ def fitted_space(
     n_features = sample.shape[1]
     if is_sparse(values):
         largest = float(np.fmax.reduce(np.abs(values.data), initial=0.0))
-        fill = observed(values).values(values.shape[0], np.dtype(np.float64)) if has_missing(values) else None
+        fill = observe(values).values(values.shape[0], np.dtype(np.float64)) if has_missing(values) else None
         space = Space(metric, random_state, scale=_safe_scale(largest), fill=fill)
         return _sparse_space(space, sample, wanted, n_samples, n_neighbors, width)
     center = observed_means(values) if has_missing(values) else values.mean(axis=0, dtype=np.float64)

@@ -22,7 +22,7 @@ from daskfs.graph.spec import Engine
 from daskfs.job.base import Block
 from daskfs.job.redundancy import RedundancyBlock
 from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
-from daskfs.storage import place_to_write
+from daskfs.storage import as_output_path
 
 _BYTES = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*((?:[kmgt]i?)?)b?\s*", re.IGNORECASE)
 
@@ -352,5 +352,5 @@ class OutputBlock(Block):
     @field_validator("path")
     @classmethod
     def _can_be_written_to(cls, value: str) -> str:
-        place_to_write(value)
+        as_output_path(value)
         return value

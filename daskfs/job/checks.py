@@ -14,21 +14,21 @@ from pydantic_core import ErrorDetails
 
 from daskfs.errors import JobError, nearest
 from daskfs.job.base import BlockType
-from daskfs.redaction import masked
+from daskfs.redaction import redact_credentials
 
 
 class _Shown(reprlib.Repr):
     """Values as messages show them: without credentials, and cut while what aliases of YAML blow up is small."""
 
     def repr_str(self, x: str, level: int) -> str:
-        return super().repr_str(masked(x), level)
+        return super().repr_str(redact_credentials(x), level)
 
 
 _SHOWN = _Shown()
 _SHOWN.maxstring = _SHOWN.maxother = 200
 
 
-def checked(block: type[BlockType], raw: Mapping[str, Any], where: str = "") -> BlockType:
+def check_block(block: type[BlockType], raw: Mapping[str, Any], where: str = "") -> BlockType:
     """Check the keys of a block; :class:`JobError` begins with `where` and names the key."""
     try:
         return block.model_validate(raw)

@@ -16,7 +16,7 @@ PARTS = ("array", "dataframe", "daskfs", "distributed", "jobqueue", "kubernetes"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def dotted(raw: Any) -> dict[str, Any]:
+def flatten_keys(raw: Any) -> dict[str, Any]:
     """Return keys that lie within each other, as in Dask's own files, or with dots, all with dots.
 
     Raises
@@ -59,5 +59,5 @@ def _check(key: str, value: Any) -> None:
         raise ValueError(msg)
 
 
-DaskKeys = Annotated[dict[str, Any], BeforeValidator(dotted)]
+DaskKeys = Annotated[dict[str, Any], BeforeValidator(flatten_keys)]
 """Keys with dots, and their values."""

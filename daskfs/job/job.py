@@ -17,7 +17,7 @@ from daskfs.errors import JobError
 from daskfs.graph.spec import GraphSpec
 from daskfs.job.base import Block
 from daskfs.job.blocks import ClusterBlock, DataBlock, GraphBlock, OutputBlock, SelectBlock, TransformBlock
-from daskfs.job.checks import checked
+from daskfs.job.checks import check_block
 from daskfs.job.dask import DaskKeys
 from daskfs.job.evaluation import EvaluateBlock
 from daskfs.job.keys import read_keys
@@ -183,7 +183,7 @@ def make_job(raw: Mapping[str, Any], where: str = "job") -> Job:
     ...
     daskfs.errors.JobError: job: unknown key 'select.n_feature'. Did you mean 'n_features'? ...
     """
-    job = checked(Job, raw, where)
+    job = check_block(Job, raw, where)
     try:
         job.make_methods(None)
         if job.evaluate is not None:
@@ -195,14 +195,14 @@ def make_job(raw: Mapping[str, Any], where: str = "job") -> Job:
 
 def make_data(raw: Mapping[str, Any]) -> DataBlock:
     """Check a data block given by command-line options."""
-    return checked(DataBlock, raw)
+    return check_block(DataBlock, raw)
 
 
 def make_cluster(raw: Mapping[str, Any]) -> ClusterBlock:
     """Check a cluster block given by command-line options."""
-    return checked(ClusterBlock, raw)
+    return check_block(ClusterBlock, raw)
 
 
 def make_evaluation(raw: Mapping[str, Any]) -> EvaluateBlock:
     """Check an evaluation given by arguments."""
-    return checked(EvaluateBlock, raw)
+    return check_block(EvaluateBlock, raw)

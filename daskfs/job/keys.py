@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from daskfs.errors import InputError, JobError
-from daskfs.redaction import masked
-from daskfs.storage import is_url, place
+from daskfs.redaction import redact_credentials
+from daskfs.storage import as_path, is_url
 
 MAX_DEPTH = 50
 MAX_VALUES = 1_000_000
@@ -23,7 +23,7 @@ def read_keys(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]
     The file may be at a URL: then the environment says how it is reached, as the file's own `storage` cannot.
     """
     try:
-        file = place(path) if is_url(path) else Path(path)
+        file = as_path(path) if is_url(path) else Path(path)
         raw = _parse_yaml(file.read_text(encoding="utf-8-sig"))
     except InputError as error:
         raise JobError(str(error)) from error
@@ -34,7 +34,11 @@ def read_keys(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]
         msg = f"{file} is not YAML that daskfs takes: {error}."
         raise JobError(msg) from error
     if not isinstance(raw, dict):
-        holds = "is empty" if raw is None else f"holds {'a list' if isinstance(raw, list) else masked(repr(raw))[:40]}"
+        holds = (
+            "is empty"
+            if raw is None
+            else f"holds {'a list' if isinstance(raw, list) else redact_credentials(repr(raw))[:40]}"
+        )
         msg = f"{file} must hold keys such as data, methods and output; it {holds}."
         raise JobError(msg)
     return override_keys(raw, overrides)
@@ -114,14 +118,14 @@ def _count(value: Any, counted: dict[int, int], within: tuple[int, ...]) -> int:
 
 def _apply(raw: dict[str, Any], override: str) -> None:
     key, separator, text = override.partition("=")
-    override = masked(override)  # from here on only messages show it
+    override = redact_credentials(override)  # from here on only messages show it
     if not separator or not key:
         msg = f"--set {override}: write key=value, for example --set graph.n_neighbors=10."
         raise JobError(msg)
     try:
         value = _parse_yaml(text)
     except ValueError as error:
-        msg = f"--set {override}: {masked(text)!r} is not a YAML value: {error}."
+        msg = f"--set {override}: {redact_credentials(text)!r} is not a YAML value: {error}."
         raise JobError(msg) from error
     parts = key.split(".")
     target: Any = raw

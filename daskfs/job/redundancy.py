@@ -15,7 +15,7 @@ from pydantic import (
 
 from daskfs.errors import JobError
 from daskfs.job.base import Block
-from daskfs.storage import place
+from daskfs.storage import as_path
 
 
 class RedundancyBlock(Block):
@@ -78,7 +78,7 @@ def read_groups(path: str) -> dict[str, str]:
     """
     key = f"select.redundancy.groups {path}"
     try:
-        with place(path).open(encoding="utf-8-sig", newline="") as file:
+        with as_path(path).open(encoding="utf-8-sig", newline="") as file:
             lines = list(csv.reader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         msg = f"cannot read {key}: {getattr(error, 'strerror', None) or error}."

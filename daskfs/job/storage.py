@@ -86,7 +86,7 @@ class _Reaching(Protocol):
 J = TypeVar("J", bound=_Reaching)
 
 
-def reaching(function: Callable[Concatenate[J, P], R]) -> Callable[Concatenate[J, P], R]:
+def with_storage_access(function: Callable[Concatenate[J, P], R]) -> Callable[Concatenate[J, P], R]:
     """Let a function of a job, or of a study, reach buckets as that says."""
 
     @wraps(function)

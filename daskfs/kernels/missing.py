@@ -50,7 +50,7 @@ def merge_observed(a: Observed, b: Observed) -> Observed:
     )
 
 
-def observed(X: Block) -> Observed:
+def observe(X: Block) -> Observed:
     """Return what the values of some rows say, dense or CSR without entries that are stored twice."""
     size = cell_rows(X.shape[1], is_sparse(X))
     cells = row_blocks(X.shape[0], size) if X.shape[0] else [slice(0, 0)]
@@ -107,5 +107,5 @@ def filled_by_means(X: Block) -> Block:
     """
     if not has_missing(X):
         return X
-    filled: Block = fill_missing(X, observed(X).values(X.shape[0], X.dtype))
+    filled: Block = fill_missing(X, observe(X).values(X.shape[0], X.dtype))
     return filled

@@ -19,7 +19,7 @@ from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.distance_correlation.spec import CorrelationSpec
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.missing import filled_by_means, has_missing, observed
+from daskfs.kernels.missing import filled_by_means, has_missing, observe
 from daskfs.kernels.scaling import row_norms, row_sums
 from daskfs.kernels.statistics.moments import tree_moments
 from daskfs.plan.chain import Chain, Data, check_missing
@@ -30,7 +30,7 @@ from daskfs.plan.lists import (
 )
 from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.ranking.tables import method_scores
-from daskfs.stages.stage import Plan, Stage, digest, fingerprinted
+from daskfs.stages.stage import Plan, Stage, digest, with_fingerprints
 from daskfs.store import layout
 from daskfs.store.context import Context, put_beside, put_labels
 from daskfs.store.store import Store
@@ -60,7 +60,7 @@ def memory_context(
         X = filled_by_means(X)
     fill, facts = None, {}
     if missing == "pairwise" and has_missing(X):
-        known = observed(X)
+        known = observe(X)
         fill = np.stack([known.values(X.shape[0], X.dtype), known.missing])
         facts["missing"] = {"policy": missing, "total": int(known.missing.sum())}
     check_finite(X, 0, None, "X", may_miss=fill is not None)
@@ -219,7 +219,7 @@ def run_all(context: Context, stages: Sequence[Stage], client: Client | None) ->
     from daskfs.execution.submission import ignore_unit, pending_units, run_stages
     from daskfs.stages.units import create_arrays
 
-    stages = fingerprinted(stages, context.tiles.info.fingerprint)
+    stages = with_fingerprints(stages, context.tiles.info.fingerprint)
     identity = digest(stages[-1].fingerprint, context.store.url)
     if context.store.root is not None:
         context.store.ledger.begin()

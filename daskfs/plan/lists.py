@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from daskfs.criteria.registry import Method
 from daskfs.errors import InputError, JobError
-from daskfs.graph.engine import resolved
+from daskfs.graph.engine import resolve_engine
 from daskfs.graph.plan import plan_lists
 from daskfs.graph.precomputed import Graph, NeighborLists
 from daskfs.graph.spec import GraphSpec, Lists, MixedGraph
@@ -87,7 +87,7 @@ def descent_cost(
     """Return what compiling NN-descent adds to a process for good, where any of the lists over X is searched by it."""
     available = available_bytes(memory_limit)
     engines = {
-        resolved(spec, shape, available, k=k, pairwise=pairwise).engine
+        resolve_engine(spec, shape, available, k=k, pairwise=pairwise).engine
         for spec, k in lists.values()
         if isinstance(spec, GraphSpec)
     }

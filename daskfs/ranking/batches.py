@@ -33,7 +33,7 @@ def within_batch(method: Method) -> Method:
     return dataclasses.replace(method, combined=False)
 
 
-def combined(method: Method) -> Method:
+def combined_method(method: Method) -> Method:
     """Return a method as its rankings within batches are combined."""
     return dataclasses.replace(method, combined=True)
 

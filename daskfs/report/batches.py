@@ -14,12 +14,12 @@ from daskfs.ranking.batches import batch_ranks
 from daskfs.report.table_cells import Cell
 from daskfs.report.values import (
     MISSING,
+    as_mapping,
     format_count,
     format_number,
     format_seconds,
     format_text,
     full_number,
-    mapping,
     mappings,
     plottable,
     sequence,
@@ -97,7 +97,9 @@ def batch_view(summary: dict[str, Any]) -> dict[str, Any] | None:
             "name": format_text(batch.get("name")),
             "n_rows": format_count(batch.get("n_rows")),
             "n_labelled": format_count(batch.get("n_labelled")),
-            "classes": ", ".join(f"{name} {format_count(n)}" for name, n in mapping(batch.get("classes")).items() if n),
+            "classes": ", ".join(
+                f"{name} {format_count(n)}" for name, n in as_mapping(batch.get("classes")).items() if n
+            ),
             "seconds": format_seconds(batch.get("seconds")),
         }
         for batch in mappings(summary.get("batches"))

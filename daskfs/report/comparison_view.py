@@ -10,12 +10,12 @@ from daskfs.report.table_cells import Cell, Fact
 from daskfs.report.values import (
     MISSING,
     as_float,
+    as_mapping,
     format_count,
     format_number,
     format_text,
     format_time,
     full_number,
-    mapping,
     mappings,
     plottable,
     sequence,
@@ -25,7 +25,7 @@ from daskfs.report.values import (
 def comparison_page(summary: dict[str, Any]) -> dict[str, Any]:
     """All variables of the template. SVGs are plain strings here."""
     ranks, sets = mappings(summary.get("average_ranks")), mappings(summary.get("data_sets"))
-    friedman, shown = mapping(summary.get("friedman")), [_data_set(one) for one in sets]
+    friedman, shown = as_mapping(summary.get("friedman")), [_data_set(one) for one in sets]
     figure = critical_difference_diagram(
         [row.get("average_rank") for row in ranks],
         [str(row.get("method")) for row in ranks],

@@ -10,11 +10,11 @@ from daskfs.report.table_cells import Cell, Fact
 from daskfs.report.values import (
     MISSING,
     as_float,
+    as_mapping,
     format_count,
     format_number,
     format_percent,
     full_number,
-    mapping,
     mappings,
     plottable,
     positive,
@@ -93,7 +93,7 @@ def solution_view(found: dict[str, Any], index: int, label: str) -> dict[str, An
             ("eta, of the paper", format_number(found.get("eta"))),
             ("eta used", format_number(found.get("eta_used"))),
         ]
-    facts += _correlation_facts(mapping(found.get("correlation")))
+    facts += _correlation_facts(as_mapping(found.get("correlation")))
     figure = objective_curve(before, found.get("objective"), prefix=f"objective{index}", label=label)
     return {"facts": facts, "figure": figure, "is_two_fold": bool(before), "guard": _guard(found)}
 

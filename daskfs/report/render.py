@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskfs.report.comparison_view import comparison_page
 from daskfs.report.plots import THEME
-from daskfs.report.values import mapping, plain
+from daskfs.report.values import as_mapping, plain
 from daskfs.report.view import page
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def render_report(summary: Mapping[str, Any]) -> str:
     str
         The page. The same summary gives the same text.
     """
-    view = page(mapping(plain(summary)))
+    view = page(as_mapping(plain(summary)))
     return _environment().get_template(_TEMPLATE).render(**view, theme=THEME)
 
 
@@ -44,7 +44,7 @@ def render_comparison(summary: Mapping[str, Any]) -> str:
     summary
         As :func:`daskfs.runs.comparison.compare` describes it.
     """
-    view = comparison_page(mapping(plain(summary)))
+    view = comparison_page(as_mapping(plain(summary)))
     return _environment().get_template(_COMPARISON).render(**view, theme=THEME)
 
 

@@ -34,7 +34,7 @@ from daskfs.report.view import BETTER_SEARCH, LOW_RECALL
 from daskfs.sources.base import BESIDE
 from daskfs.sources.labels import classes_note
 from daskfs.stages.stage import Plan, Stage
-from daskfs.storage import Place, place
+from daskfs.storage import StoragePath, as_path
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.store import Store
@@ -99,7 +99,7 @@ def run_facts(
     batches
         What is to be said of each batch, and what the run over it came to.
     """
-    stages = [stage_facts(Context(Store(place(tiles.url))), stage) for stage in tiles.stages]
+    stages = [stage_facts(Context(Store(as_path(tiles.url))), stage) for stage in tiles.stages]
     stages += [stage_facts(Context(store), stage) for stage in plan.stages]
     graphs = _graphs(store, plan)
     return {
@@ -360,7 +360,7 @@ def _weight_remedy(graph: Mapping[str, Any], weighting: Mapping[str, Any]) -> st
 
 
 # ------------------------------------------------------------------------ the report
-def write_report(store: Store, manifest: Mapping[str, Any]) -> Place:
+def write_report(store: Store, manifest: Mapping[str, Any]) -> StoragePath:
     """Write ``report.html`` of a finished run and return its path."""
     from daskfs.report.render import render_report
 

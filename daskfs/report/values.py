@@ -46,7 +46,7 @@ def _base_number(value: object) -> int | float:
     return float(value) if isinstance(value, float) else int(value)  # type: ignore[call-overload]
 
 
-def mapping(value: object) -> dict[str, Any]:
+def as_mapping(value: object) -> dict[str, Any]:
     """The value when it is a dict, an empty dict otherwise."""
     return value if isinstance(value, dict) else {}
 

@@ -18,6 +18,7 @@ from daskfs.report.values import (
     MISSING,
     TIMES,
     as_float,
+    as_mapping,
     format_bytes,
     format_count,
     format_number,
@@ -26,7 +27,6 @@ from daskfs.report.values import (
     format_text,
     format_time,
     full_number,
-    mapping,
     mappings,
     plottable,
     positive,
@@ -76,18 +76,18 @@ def page(summary: dict[str, Any]) -> dict[str, Any]:
         "created_iso": summary.get("created"),
         "command": summary.get("command"),
         "tiles": _tiles(summary),
-        "data": _data(mapping(summary.get("data"))),
+        "data": _data(as_mapping(summary.get("data"))),
         "methods": _methods(summary),
-        "agreement": _agreement(mapping(summary.get("agreement"))),
-        "redundancy": _redundancy(mapping(summary.get("redundancy"))),
-        "batches": batch_view(mapping(summary.get("batches"))),
-        "evaluation": evaluation_view(mapping(summary.get("evaluation"))),
+        "agreement": _agreement(as_mapping(summary.get("agreement"))),
+        "redundancy": _redundancy(as_mapping(summary.get("redundancy"))),
+        "batches": batch_view(as_mapping(summary.get("batches"))),
+        "evaluation": evaluation_view(as_mapping(summary.get("evaluation"))),
         "graphs": graphs,
-        "excluded": _excluded(mapping(summary.get("excluded"))),
+        "excluded": _excluded(as_mapping(summary.get("excluded"))),
         "all_ranked": bool(summary.get("excluded")),
         "stages": _stages(mappings(summary.get("stages"))),
         "job": _job(summary.get("job")),
-        "versions": [(key, format_text(value)) for key, value in mapping(summary.get("versions")).items()],
+        "versions": [(key, format_text(value)) for key, value in as_mapping(summary.get("versions")).items()],
         "notices": notices + [notice for graph in graphs for notice in graph.notices],
     }
     view["contents"] = _contents(view)
@@ -115,9 +115,9 @@ def _contents(view: dict[str, Any]) -> list[tuple[str, str, list[tuple[str, str]
 
 def _tiles(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
     """The essential numbers: name, value, remark."""
-    data = mapping(summary.get("data"))
+    data = as_mapping(summary.get("data"))
     seconds = summary.get("seconds")
-    n_classes = len(mapping(data.get("classes")))
+    n_classes = len(as_mapping(data.get("classes")))
     labelled, rows = as_float(data.get("n_labelled")), as_float(data.get("n_samples"))
     share = f"{format_percent(labelled / rows)} of the rows" if labelled is not None and rows else ""
     size = f"{format_bytes(data.get('bytes'))}, {_storage(data)}" if data.get("bytes") is not None else ""
@@ -179,26 +179,26 @@ def _data(data: dict[str, Any]) -> dict[str, Any] | None:
     ]
     if data.get("density") is not None:
         facts.insert(8, ("Density", format_percent(data.get("density"))))
-    missing = mapping(data.get("missing"))
+    missing = as_mapping(data.get("missing"))
     if missing:
         facts.append(("Missing values", _missing(missing)))
-    weights = mapping(data.get("weights"))
+    weights = as_mapping(data.get("weights"))
     if weights:
         total, low, high = (format_number(weights.get(key)) for key in ("total", "minimum", "maximum"))
         count = format_count(weights.get("n_counted"))
         facts.append(("Row weights", f"{low} to {high}; {count} rows count for {total}"))
-    groups = mapping(data.get("groups"))
+    groups = as_mapping(data.get("groups"))
     if groups:
         count, low, high = (format_count(groups.get(key)) for key in ("n_groups", "smallest", "largest"))
         facts.append(("Groups of rows", f"{count}, each of {low} to {high} rows"))
-    times = mapping(data.get("times"))
+    times = as_mapping(data.get("times"))
     if times:
         first, last = (format_text(str(times.get(key))) for key in ("first", "last"))
         facts.append(("Times of rows", f"{format_count(times.get('n_distinct'))} different ones, {first} to {last}"))
-    batches = mapping(data.get("batch"))
+    batches = as_mapping(data.get("batch"))
     if batches:
         facts.append(("Batches of rows", format_count(len(sequence(batches.get("names"))))))
-    target = mapping(data.get("target"))
+    target = as_mapping(data.get("target"))
     if target:
         text = f"{format_number(target.get('min'))} to {format_number(target.get('max'))}"
         facts.append(("Target", f"{text}, mean {format_number(target.get('mean'))}"))
@@ -206,7 +206,7 @@ def _data(data: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _classes(data: dict[str, Any]) -> dict[str, Any]:
-    counts = mapping(data.get("classes"))
+    counts = as_mapping(data.get("classes"))
     total = sum(number for value in counts.values() if (number := plottable(value)) > 0)
     shown = list(counts.items())[:_CLASSES_SHOWN]
     rows = []
@@ -218,14 +218,14 @@ def _classes(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _methods(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    n_features = as_float(mapping(summary.get("data")).get("n_features"))
+    n_features = as_float(as_mapping(summary.get("data")).get("n_features"))
     return [_method(method, i, n_features) for i, method in enumerate(mappings(summary.get("methods")), 1)]
 
 
 def _method(method: dict[str, Any], index: int, n_features: float | None) -> dict[str, Any]:
     label = format_text(method.get("label") or method.get("method") or f"method {index}")
-    curve = mapping(method.get("curve"))
-    elimination = elimination_view(mapping(method.get("elimination")))
+    curve = as_mapping(method.get("curve"))
+    elimination = elimination_view(as_mapping(method.get("elimination")))
     direction = "elimination" if elimination else str(method.get("direction"))
     if n_features is None:
         n_features = float(len(sequence(curve.get("rank"))))
@@ -246,13 +246,13 @@ def _method(method: dict[str, Any], index: int, n_features: float | None) -> dic
             ("Ranked", format_count(method.get("n_ranked"))),
             ("Excluded", format_count(method.get("n_excluded"))),
         ],
-        "parameters": [(key, format_text(value)) for key, value in mapping(method.get("parameters")).items()],
+        "parameters": [(key, format_text(value)) for key, value in as_mapping(method.get("parameters")).items()],
         "citation": method.get("citation"),
         "figure": figure,
-        "trade_off": trade_off_view(mapping(method.get("trade_off"))),
-        "solution": solution_view(mapping(method.get("solution")), index, label),
+        "trade_off": trade_off_view(as_mapping(method.get("trade_off"))),
+        "solution": solution_view(as_mapping(method.get("solution")), index, label),
         "elimination": elimination,
-        "image": _image(mapping(method.get("image")), label),
+        "image": _image(as_mapping(method.get("image")), label),
         **_top(method),
     }
 
@@ -379,19 +379,19 @@ def _agreement(agreement: dict[str, Any]) -> dict[str, Any] | None:
 def _graph(graph: dict[str, Any], index: int, summary: dict[str, Any]) -> Graph:
     name = format_text(graph.get("name") or f"graph {index}")
     lengths = histogram(
-        mapping(graph.get("length_histogram")),
+        as_mapping(graph.get("length_histogram")),
         prefix=f"length{index}",
         name=f"Edge lengths of {name}",
         x_name="edge length",
     )
     degrees = histogram(
-        mapping(graph.get("degree_histogram")),
+        as_mapping(graph.get("degree_histogram")),
         prefix=f"degree{index}",
         name=f"Node degrees of {name}",
         x_name="degree",
     )
     weights = histogram(
-        mapping(graph.get("weight_histogram")),
+        as_mapping(graph.get("weight_histogram")),
         prefix=f"weight{index}",
         name=f"Edge weights of {name}",
         x_name="edge weight",
@@ -415,8 +415,8 @@ def _graph_facts(graph: dict[str, Any], summary: dict[str, Any]) -> list[Fact]:
         ("Search", format_text(graph.get("engine"))),
         *([("Source", format_text(graph.get("source")))] if graph.get("source") else []),
         *_mixed_facts(graph),
-        ("Recall", _recall(mapping(graph.get("recall")), str(graph.get("engine")))),
-        *_group_facts(mapping(graph.get("groups"))),
+        ("Recall", _recall(as_mapping(graph.get("recall")), str(graph.get("engine")))),
+        *_group_facts(as_mapping(graph.get("groups"))),
         ("Edges", format_count(graph.get("n_edges"))),
         ("Mean degree", format_number(graph.get("mean_degree"))),
         ("Largest degree", format_count(graph.get("max_degree"))),
@@ -463,7 +463,7 @@ def _recall(recall: dict[str, Any], engine: str) -> str:
 def _largest(graph: dict[str, Any], summary: dict[str, Any]) -> str:
     size, rows = (
         as_float(graph.get("largest_component")),
-        as_float(graph.get("n_nodes") or mapping(summary.get("data")).get("n_samples")),
+        as_float(graph.get("n_nodes") or as_mapping(summary.get("data")).get("n_samples")),
     )
     text = format_count(graph.get("largest_component"))
     what = "labelled rows" if graph.get("metric") == "target" else "rows"
@@ -490,7 +490,7 @@ def _between_labelled(factor: Any) -> str:
 
 def _graph_notices(graph: dict[str, Any], name: str, anchor: str) -> list[Notice]:
     texts = []
-    recall = as_float(mapping(graph.get("recall")).get("value"))
+    recall = as_float(as_mapping(graph.get("recall")).get("value"))
     if recall is not None and recall < LOW_RECALL:
         texts.append(
             f"The approximate neighbor search of graph “{name}” found only {format_percent(recall)} of the "

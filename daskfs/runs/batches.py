@@ -16,7 +16,7 @@ from daskfs.job.job import Job
 from daskfs.kernels.labels import Labels
 from daskfs.plan.lists import check_neighbors, needed_lists
 from daskfs.ranking.batches import check_batch_size
-from daskfs.storage import place
+from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.store import Store
@@ -115,7 +115,7 @@ def _counts(labels: Labels | None) -> tuple[int, dict[str, int]]:
 
 def batch_url(run_url: str, number: int) -> str:
     """Return where the run of a batch lies."""
-    return str(place(run_url) / layout.BATCH_RUN.format(number))
+    return str(as_path(run_url) / layout.BATCH_RUN.format(number))
 
 
 def batch_jobs(job: Job, run_url: str, tiles_url: str, batches: Sequence[Batch]) -> dict[str, Job]:

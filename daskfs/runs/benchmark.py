@@ -23,22 +23,22 @@ from daskfs.execution.progress import OfSeveral, Progress, Silent
 from daskfs.execution.signals import stoppable
 from daskfs.job.base import Block
 from daskfs.job.blocks import ClusterBlock, DataBlock, OutputBlock
-from daskfs.job.checks import checked
+from daskfs.job.checks import check_block
 from daskfs.job.dask import DaskKeys
 from daskfs.job.job import LABEL_BYTES, Job, make_job
 from daskfs.job.keys import read_keys
 from daskfs.job.methods import check_names
-from daskfs.job.storage import DESCRIPTION, StorageKeys, access_of, reaching
+from daskfs.job.storage import DESCRIPTION, StorageKeys, access_of, with_storage_access
 from daskfs.kernels.labels import Labels
-from daskfs.runs.comparison import CompareBlock, compare, evaluated, study_facts
-from daskfs.runs.manifest import locked
+from daskfs.runs.comparison import CompareBlock, compare, open_evaluated, study_facts
+from daskfs.runs.manifest import lock_directory
 from daskfs.runs.pipeline import run_job
-from daskfs.runs.repair import naming
+from daskfs.runs.repair import error_context
 from daskfs.runs.status import plan_job
 from daskfs.runs.tiles import is_tile_store, source_spec
 from daskfs.sources import open_source
 from daskfs.sources.labels import encode_labels
-from daskfs.storage import Access, place
+from daskfs.storage import Access, as_path
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.store import Store
@@ -139,7 +139,7 @@ def make_study(raw: Mapping[str, Any], where: str = "study") -> Study:
     >>> list(study.datasets)
     ['iris', 'wine']
     """
-    study: Study = checked(Study, raw, where)
+    study: Study = check_block(Study, raw, where)
     try:
         check_names(list(study.datasets), "data set", LABEL_BYTES, "it names a directory")
     except JobError as error:
@@ -176,7 +176,7 @@ def candidate(study: Study, name: str, where: str = "study") -> Job:
         "cluster": study.cluster,
         "dask": study.dask,
         "storage": {name: bucket.model_dump() for name, bucket in study.storage.items()},
-        "output": {"path": str(place(study.output.path) / name), "title": _title(study, name)},
+        "output": {"path": str(as_path(study.output.path) / name), "title": _title(study, name)},
     }
     return make_job(raw, f"{where}, data set {name}")
 
@@ -207,7 +207,7 @@ def members(study: Study) -> list[Member]:
     """
     found = []
     for name in study.datasets:
-        with naming("data set", name):
+        with error_context("data set", name):
             found.append(_member(study, name))
     return found
 
@@ -248,7 +248,7 @@ def _member(study: Study, name: str) -> Member:
 def _labels_of(data: DataBlock) -> tuple[Labels | None, np.ndarray | None]:
     spec = source_spec(data)
     if is_tile_store(spec):
-        context = Context(Store(place(spec.source)), open_tiles(spec.source))
+        context = Context(Store(as_path(spec.source)), open_tiles(spec.source))
         return context.labels(), context.weights()
     source = open_source(spec)
     raw = source.read_labels()
@@ -257,7 +257,7 @@ def _labels_of(data: DataBlock) -> tuple[Labels | None, np.ndarray | None]:
 
 
 # -------------------------------------------------------------------------------------------------------- all the runs
-@reaching
+@with_storage_access
 def run_study(
     study: Study, progress: Progress | None = None, *, overwrite: bool = False, command: str | None = None
 ) -> dict[str, Any]:
@@ -302,20 +302,20 @@ def run_study(
     ['FisherScore', 'VarianceScore']
     """
     progress = progress or Silent()
-    store = Store(place(study.output.path))
+    store = Store(as_path(study.output.path))
     started = time.time()
-    locking = locked(store, layout.STUDY_JSON, "daskfs study", "output.path", progress.message)
+    locking = lock_directory(store, layout.STUDY_JSON, "daskfs study", "output.path", progress.message)
     with locking, stoppable(), SharedCluster() as cluster:
         found = members(study)
         store.write_json(layout.STUDY_JSON, study_facts("running"))
         results = {}
         for member in found:
             progress.message(f"data set {member.name}")
-            with naming("data set", member.name):
+            with error_context("data set", member.name):
                 results[member.name] = run_job(
                     member.job, OfSeveral(progress), overwrite=overwrite, command=command, connect=cluster.connected
                 )
-        runs = [evaluated(member.name, member.job.output.path) for member in found]
+        runs = [open_evaluated(member.name, member.job.output.path) for member in found]
         notes = [note for member in found for note in member.notes]
         title = study.output.title
         summary = compare(runs, store, study.compare.model_dump(), title=title, notes=notes)
@@ -328,17 +328,17 @@ def run_study(
     return {**facts, "recomputed": recomputed, "wall_seconds": round(time.time() - started, 3), "page": page}
 
 
-@reaching
+@with_storage_access
 def plan_study(study: Study) -> dict[str, Any]:
     """Return what a study would do: for each data set what
     :func:`daskfs.runs.status.plan_job` says, and what is left out. Starts nothing and writes nothing.
     """
     plans = {}
     for member in members(study):
-        with naming("data set", member.name):
+        with error_context("data set", member.name):
             plans[member.name] = {**plan_job(member.job), "notes": list(member.notes)}
     return {
-        "output": str(place(study.output.path)),
+        "output": str(as_path(study.output.path)),
         "units": sum(stage["units"] for plan in plans.values() for stage in plan["stages"]),
         "peak_bytes": max(plan["peak_bytes"] for plan in plans.values()),
         "data_sets": plans,

@@ -17,15 +17,15 @@ from pydantic import Field, PositiveInt
 
 from daskfs.errors import InputError, JobError, StoreError, nearest
 from daskfs.evaluation.models import ModelSpec, Setting, metrics_of
-from daskfs.evaluation.significance import alike, average_ranks, friedman, nemenyi, rank_table
+from daskfs.evaluation.significance import average_ranks, friedman, indistinguishable_groups, nemenyi, rank_table
 from daskfs.evaluation.tables import ColumnType, Table, read_table, write_table
 from daskfs.job.base import Block
-from daskfs.job.checks import checked
+from daskfs.job.checks import check_block
 from daskfs.job.job import LABEL_BYTES
 from daskfs.job.methods import check_names
-from daskfs.runs.manifest import locked, read_manifest
+from daskfs.runs.manifest import lock_directory, read_manifest
 from daskfs.stages.stage import Plan
-from daskfs.storage import place, place_to_write, relative_name
+from daskfs.storage import as_output_path, as_path, relative_name
 from daskfs.store import layout
 from daskfs.store.store import Store
 from daskfs.version import __version__
@@ -99,9 +99,9 @@ class Evaluated:
         return [label for label in labels if label != self.parameters.get("chance")]
 
 
-def evaluated(name: str, url: str) -> Evaluated:
+def open_evaluated(name: str, url: str) -> Evaluated:
     """Open a finished run; :class:`StoreError` or :class:`InputError` where there is none, or it has no evaluation."""
-    store = Store(place(url))
+    store = Store(as_path(url))
     manifest = read_manifest(store)
     if manifest["status"] != "done":
         msg = f"the run in {store.url} is not finished: 'daskfs status {store.url}' shows how far it is."
@@ -147,8 +147,8 @@ def _judged(run: Evaluated, setting: str, model: str, wanted: Mapping[str, Any])
     if metric not in known:
         notes.append(f"{run.name} is judged by {known[0]}: model {model} has no {metric} there.")
         metric = known[0]
-    place = (setting, model, metric)
-    rows = [row for row in run.summary if (row["setting"], row["model"], row["metric"]) == place]
+    as_path = (setting, model, metric)
+    rows = [row for row in run.summary if (row["setting"], row["model"], row["metric"]) == as_path]
     rows = [row for row in rows if row["method"] in run.methods]
     cells: dict[tuple[Any, Any], dict[str, dict[int, float]]] = {}
     for row in rows:
@@ -280,7 +280,7 @@ def compare(
         # JSON knows no infinite number, which F is where all data sets have one order
         summary["friedman"] = {key: value if np.isfinite(value) else None for key, value in tested.items()}
         summary["critical_difference"] = difference
-        summary["alike"] = [list(pair) for pair in alike(ranked.ranks, difference)]
+        summary["alike"] = [list(pair) for pair in indistinguishable_groups(ranked.ranks, difference)]
     else:
         summary["notes"].append(
             "Ranks are tested over two data sets and two methods that have values on both, at least."
@@ -342,8 +342,8 @@ def _write_tables(output: Store, judged: Sequence[_Judged], summary: Mapping[str
         ]
         for row in described["differences"]:
             numbers = (row[key] for key in ("difference", "low", "high", "p_value", "n_pairs"))
-            place = (row["n_classes"], row["labels"], row["n_selected"])
-            differences.append((*one.own, *place, one.best, row["other"], *numbers, better))
+            as_path = (row["n_classes"], row["labels"], row["n_selected"])
+            differences.append((*one.own, *as_path, one.best, row["other"], *numbers, better))
     tables = (
         Table("average_ranks", RANK_COLUMNS, ranks),
         Table("means", MEAN_COLUMNS, means),
@@ -409,17 +409,17 @@ def compare_runs(
     >>> found["average_ranks"][0]["method"]
     'FisherScore'
     """
-    wanted = checked(CompareBlock, compare_by or {}, "compare").model_dump()
+    wanted = check_block(CompareBlock, compare_by or {}, "compare").model_dump()
     if not runs:
         msg = "name the runs to compare."
         raise JobError(msg)
-    paths = [place(run) for run in runs]
+    paths = [as_path(run) for run in runs]
     names = [path.name for path in paths]
     names = [f"{p.parent.name}-{p.name}" if names.count(p.name) > 1 else p.name for p in paths]
     check_names(names, "run", LABEL_BYTES, "it stands for a data set")
-    found = [evaluated(name, str(path)) for name, path in zip(names, paths, strict=True)]
-    store = Store(place_to_write(output))
-    with locked(store, layout.STUDY_JSON, "daskfs comparison", "--output"):
+    found = [open_evaluated(name, str(path)) for name, path in zip(names, paths, strict=True)]
+    store = Store(as_output_path(output))
+    with lock_directory(store, layout.STUDY_JSON, "daskfs comparison", "--output"):
         store.write_json(layout.STUDY_JSON, study_facts("running"))
         summary = compare(found, store, wanted)
         facts = {**study_facts("done"), **summary}

@@ -17,9 +17,9 @@ from daskfs.errors import StoreError
 from daskfs.job.job import Job
 from daskfs.storage import ObjectPath, remove
 from daskfs.store import layout
-from daskfs.store.lease import Lease, holder, leased, owner
+from daskfs.store.lease import Lease, hold_lease, lease_holder, owner
 from daskfs.store.store import UNFINISHED_WRITE, Store
-from daskfs.store.write_errors import NO_ROOM, no_room, writing
+from daskfs.store.write_errors import NO_ROOM, explain_write_errors, no_room
 from daskfs.version import CHANGED_SINCE, __version__
 
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -63,7 +63,7 @@ def _tell_nobody(message: str) -> None:
 
 
 @contextmanager
-def locked(
+def lock_directory(
     store: Store, marker: str, what: str, key: str, tell: Callable[[str], None] = _tell_nobody
 ) -> Iterator[Lock]:
     """Hold a directory, or what lies below a URL, for this process.
@@ -91,7 +91,7 @@ def locked(
         try:
             refuse_foreign(store, marker, what, key)
             if isinstance(root, ObjectPath):
-                lock: Lock = stack.enter_context(leased(root / layout.LOCK, key, tell))
+                lock: Lock = stack.enter_context(hold_lease(root / layout.LOCK, key, tell))
             else:
                 lock = stack.enter_context(_file_lock(root, key))
         except OSError as error:
@@ -113,10 +113,10 @@ def _file_lock(root: Path, key: str) -> Iterator[FileLock]:
 
 
 def is_in_use(store: Store) -> bool:
-    """Return whether a process holds what :func:`locked` would; nothing is changed or waited for."""
+    """Return whether a process holds what :func:`lock_directory` would; nothing is changed or waited for."""
     path = store.path(layout.LOCK)
     if isinstance(path, ObjectPath):
-        return holder(path) is not None
+        return lease_holder(path) is not None
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
@@ -209,7 +209,7 @@ def batch_runs(store: Store) -> Iterator[tuple[str, Store]]:
             yield str(manifest.get("job", {}).get("data", {}).get("only_batch", path.name)), own
 
 
-def claimed(store: Store, job: Job, overwrite: bool) -> tuple[dict[str, Any], str]:
+def load_or_create_manifest(store: Store, job: Job, overwrite: bool) -> tuple[dict[str, Any], str]:
     """Return the manifest of this job's run, or the beginning of one, which is not written yet, and how a run differs
     that is there and gives way to it; empty where there is none. The beginning holds the plan of that run's tiles.
 
@@ -307,19 +307,19 @@ def clear(store: Store, keep: Collection[str] = ()) -> None:
         raise StoreError(msg)
     for name in layout.RUN_NAMES:
         if name not in keep:
-            with writing(store.path(name)):
+            with explain_write_errors(store.path(name)):
                 remove(store.path(name))
 
 
-def is_as_stated(store: Store, manifest: Mapping[str, Any], name: str) -> bool:
+def matches_manifest(store: Store, manifest: Mapping[str, Any], name: str) -> bool:
     """Return whether a file of a run is as its manifest says; a manifest may say nothing, and a file be anything."""
     try:
-        return file_facts(store, name) == manifest.get("files", {}).get(name)
+        return file_checksum(store, name) == manifest.get("files", {}).get(name)
     except StoreError:
         return False
 
 
-def file_facts(store: Store, name: str) -> list[int] | None:
+def file_checksum(store: Store, name: str) -> list[int] | None:
     """Return size and CRC-32 of a file of a run, None where there is none."""
     data = store.read_bytes(name)
     return None if data is None else [len(data), zlib.crc32(data)]

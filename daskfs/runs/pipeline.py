@@ -17,7 +17,7 @@ from daskfs.criteria.slab import methods_from
 from daskfs.errors import DaskfsError, InputError, JobError, RunStoppedError, StoreError, WriteError
 from daskfs.evaluation.design import DESIGN_STAGE, check_folds, check_rows, sample_rows
 from daskfs.execution.cluster import ClusterSettings, granted_memory
-from daskfs.execution.connection import connected
+from daskfs.execution.connection import connect
 from daskfs.execution.pool import Pool, pool_of
 from daskfs.execution.progress import OfSeveral, Progress, Silent
 from daskfs.execution.signals import check_stopped, stoppable
@@ -25,20 +25,36 @@ from daskfs.execution.submission import Report, pending_units, run_stages
 from daskfs.graph.partitioned_search import BUILD_STAGE
 from daskfs.job.blocks import DataBlock
 from daskfs.job.job import Job
-from daskfs.job.storage import reaching
-from daskfs.redaction import masked
+from daskfs.job.storage import with_storage_access
+from daskfs.redaction import redact_credentials
 from daskfs.runs.batches import batch_jobs, batch_url, find_batches
-from daskfs.runs.manifest import Lock, claimed, clear, file_facts, is_as_stated, locked, refuse_scored
-from daskfs.runs.plan import plan_run, replanned
+from daskfs.runs.manifest import (
+    Lock,
+    clear,
+    file_checksum,
+    load_or_create_manifest,
+    lock_directory,
+    matches_manifest,
+    refuse_scored,
+)
+from daskfs.runs.plan import plan_run, planner_for_memory
 from daskfs.runs.precomputed_graph import precomputed_path
-from daskfs.runs.repair import Tell, describe_arrays, has_pending, mended, naming, remove_lost, told_at_the_end
+from daskfs.runs.repair import (
+    Tell,
+    damage_warning,
+    error_context,
+    has_pending,
+    remove_lost,
+    rerun_on_damage,
+    restore_metadata,
+)
 from daskfs.runs.selection import listed_names
 from daskfs.runs.tiles import n_labelled, plan_tiles
 from daskfs.stages.cost import limit_per_unit
 from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Plan, Stage, digest
 from daskfs.stages.units import create_arrays
-from daskfs.storage import is_there, lies_in, place, place_to_write, remove
+from daskfs.storage import as_output_path, as_path, is_there, lies_in, remove
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles, planned_tiles
 from daskfs.store.log import Log
@@ -57,14 +73,14 @@ MAX_DAMAGES = 50
 Connect = Callable[[ClusterSettings], AbstractContextManager["Client | None"]]
 
 
-@reaching
+@with_storage_access
 def run_job(
     job: Job,
     progress: Progress | None = None,
     *,
     overwrite: bool = False,
     command: str | None = None,
-    connect: Connect = connected,
+    connect: Connect = connect,
 ) -> dict[str, Any]:
     """Run a job, or what is left of it.
 
@@ -109,14 +125,14 @@ def run_job(
     (150, 0)
     """
     progress = progress or Silent()
-    store = Store(place(job.output.path))
+    store = Store(as_path(job.output.path))
     check_apart(job, store)
-    locking = locked(store, layout.RUN_JSON, "daskfs run", "output.path", progress.message)
+    locking = lock_directory(store, layout.RUN_JSON, "daskfs run", "output.path", progress.message)
     with closing(progress), locking as lock, stoppable():
-        manifest, superseded = claimed(store, job, overwrite)
+        manifest, superseded = load_or_create_manifest(store, job, overwrite)
         settings = ClusterSettings.of(job.cluster.model_dump(), job.dask)
         run = _Run(store, job, manifest, progress, command, lock, superseded)
-        return mended(lambda: run.execute(settings, connect), store, lock, run.tell)
+        return rerun_on_damage(lambda: run.execute(settings, connect), store, lock, run.tell)
 
 
 class _Run:
@@ -225,7 +241,7 @@ class _Run:
         except (DaskfsError, OSError) as error:
             status = "stopped" if isinstance(error, RunStoppedError) else "failed"
             notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
-            self.manifest.update(status=status, error=masked(f"{error}{notes}"))
+            self.manifest.update(status=status, error=redact_credentials(f"{error}{notes}"))
             if self.lock.is_there:
                 with suppress(OSError, WriteError):  # the disk that ended the run may not take this either
                     self.log.flush()
@@ -237,7 +253,7 @@ class _Run:
         tiles, is_cut = self._tile_plan(limit_per_unit(limit, threads))
         names = listed_names(self.job, tiles)
         early = plan_run(self.job, tiles, tiles.task, limit_per_unit(limit, threads), names)
-        planned_at = replanned(self.job, tiles, tiles.task, threads, names, is_cut=is_cut)
+        planned_at = planner_for_memory(self.job, tiles, tiles.task, threads, names, is_cut=is_cut)
         stages = (*tiles.stages, *early.stages)
         check_memory(stages, limit, threads, planned_at=planned_at, is_joined=is_joined)
         self._check_graph(early)
@@ -290,11 +306,11 @@ class _Run:
     def _finished(self, tiles: TilePlan) -> dict[str, Any] | None:
         """Return the manifest when there is nothing to do."""
         raw = self.store.read_json(layout.PLAN_JSON)
-        if self.manifest.get("status") != "done" or raw is None or read_tile_info(Store(place(tiles.url))) is None:
+        if self.manifest.get("status") != "done" or raw is None or read_tile_info(Store(as_path(tiles.url))) is None:
             return None
         plan = Plan.from_json(raw, self.store.url)
         contexts: list[tuple[Context, Sequence[Stage]]] = [
-            (Context(Store(place(tiles.url))), tiles.stages),
+            (Context(Store(as_path(tiles.url))), tiles.stages),
             (Context(self.store), plan.stages),
         ]
         for url in self._batch_urls() if tiles.has_batch else ():
@@ -306,11 +322,11 @@ class _Run:
             self.store.write_json(layout.RUN_JSON, self.manifest)
             return None
         for context, stages in contexts:
-            describe_arrays(context, stages, self.tell)
-        if not is_as_stated(self.store, self.manifest, layout.REPORT_HTML):
+            restore_metadata(context, stages, self.tell)
+        if not matches_manifest(self.store, self.manifest, layout.REPORT_HTML):
             path = self.store.path(layout.REPORT_HTML)
             remove(path)
-            self.tell(f"{path} is damaged or missing: it is written again.", told_at_the_end([str(path)]))
+            self.tell(f"{path} is damaged or missing: it is written again.", damage_warning([str(path)]))
         if self.damages:
             self.manifest["warnings"] = list(dict.fromkeys([*self.manifest["warnings"], *self.damages]))
             self._write_report()
@@ -330,12 +346,12 @@ class _Run:
         batches = find_batches(self.job, tiles.url)
         jobs = batch_jobs(self.job, self.store.url, tiles.url, batches)
         for name, job in jobs.items():
-            with naming("batch", name):
+            with error_context("batch", name):
                 check_planned(job, limit, threads)
         done = {}
         for name, job in jobs.items():
             self.progress.message(f"batch {name}")
-            with naming("batch", name):
+            with error_context("batch", name):
                 done[name] = run_job(job, OfSeveral(self.progress), connect=lambda _: nullcontext(client))
             self.lock.check()
             for stage, count in done[name].pop("recomputed").items():
@@ -347,7 +363,7 @@ class _Run:
         ]
 
     def _plan(self, tiles: TilePlan, limit: int | None, batches: Sequence[Mapping[str, Any]]) -> Plan:
-        info = read_tile_info(Store(place(tiles.url)))
+        info = read_tile_info(Store(as_path(tiles.url)))
         assert info is not None
         tiles = dataclasses.replace(
             tiles,
@@ -402,25 +418,25 @@ class _Run:
         from daskfs.report.summary import write_report
 
         write_report(self.store, {**self.manifest, "recomputed": self.recomputed})
-        self.manifest["files"] = {layout.REPORT_HTML: file_facts(self.store, layout.REPORT_HTML)}
+        self.manifest["files"] = {layout.REPORT_HTML: file_checksum(self.store, layout.REPORT_HTML)}
 
 
 def check_planned(job: Job, limit: int | None, threads: int) -> None:
     """Raise :class:`MemoryPlanError` where the job of a batch, which has not begun, does not fit a worker."""
-    url = f"{place(job.output.path)}/{layout.TILES_DIR}"
+    url = f"{as_path(job.output.path)}/{layout.TILES_DIR}"
     tiles = plan_tiles(job.data, url, limit_per_unit(limit, threads))
     check_memory((*tiles.stages, *plan_run(job, tiles, None, limit_per_unit(limit, threads)).stages), limit, threads)
 
 
 def finished_stages(url: str) -> list[tuple[Context, Sequence[Stage]]] | None:
     """Return the stages of a finished run with their contexts, those of its tiles first; None for one that is not."""
-    store = Store(place(url))
+    store = Store(as_path(url))
     manifest, raw = store.read_json(layout.RUN_JSON), store.read_json(layout.PLAN_JSON)
     if manifest is None or raw is None or manifest.get("status") != "done":
         return None
     tiles = TilePlan.from_json(manifest["tiles"])
     own = (Context(store), Plan.from_json(raw, url).stages)
-    return [(Context(Store(place(tiles.url))), tiles.stages), own]
+    return [(Context(Store(as_path(tiles.url))), tiles.stages), own]
 
 
 @dataclass
@@ -472,17 +488,17 @@ def warm(client: Client, context: Context, plan: Plan) -> Iterator[None]:
     if not any(pending_units(context, stage, plan.stages) for stage in descends):
         yield
         return
-    from daskfs.execution.worker import warmed
+    from daskfs.execution.worker import warm_workers
 
     projected = all(isinstance(stage.parameters["graph"]["projection"], int) for stage in descends)
     sparse = context.tiles.shape.is_sparse and not projected
-    with warmed(client, "daskfs.graph.nndescent:compile_descent", sparse, "pynndescent"):
+    with warm_workers(client, "daskfs.graph.nndescent:compile_descent", sparse, "pynndescent"):
         yield
 
 
 def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
     """Fill a tile store, or what is missing of it."""
-    context = Context(Store(place(tiles.url)))
+    context = Context(Store(as_path(tiles.url)))
     context.store.ledger.begin()
     plan = Plan(tiles.url, tiles.stages, digest(tiles.fingerprint, dataclasses.asdict(tiles.shape)))
     context.store.write_json(layout.PLAN_JSON, plan.to_json())
@@ -525,7 +541,7 @@ def check_apart(job: Job, store: Store) -> None:
     """
     paths = (
         ("graph.precomputed", precomputed_path(job), store.path("")),
-        ("data.source", place(job.data.source), store.path(layout.TILES_DIR)),
+        ("data.source", as_path(job.data.source), store.path(layout.TILES_DIR)),
     )
     for key, path, folder in paths:
         if path is not None and lies_in(path, folder):
@@ -551,7 +567,7 @@ def convert(
     """
 
     def planned(limit: int | None) -> TilePlan:
-        tiles = plan_tiles(data, str(place_to_write(target)), limit)
+        tiles = plan_tiles(data, str(as_output_path(target)), limit)
         if not tiles.stages:
             msg = f"{data.source} already is a tile store."
             raise InputError(msg)
@@ -569,7 +585,7 @@ def write_tiles(
 ) -> dict[str, int]:
     """Fill the tile store that is planned for a limit of memory, as :func:`convert` does."""
     progress = progress or Silent()
-    store = Store(place_to_write(target))
+    store = Store(as_output_path(target))
     if store.path("").name == layout.TILES_DIR and is_there(store.path("").parent / layout.RUN_JSON):
         msg = f"{store.url} is a part of a run: 'daskfs run' makes what is missing of it; choose another target."
         raise StoreError(msg)
@@ -579,7 +595,7 @@ def write_tiles(
         if warnings is not None:
             warnings.append(damage)
 
-    locking = locked(store, layout.PLAN_JSON, "tile store", "target", progress.message)
+    locking = lock_directory(store, layout.PLAN_JSON, "tile store", "target", progress.message)
     with closing(progress), locking as lock, stoppable():
         if lock.warning:
             tell(f"{lock.warning}.", lock.warning)
@@ -602,13 +618,13 @@ def write_tiles(
                 write_x=bool(stages[0].parameters["write_x"]),
                 stages=stages,
             )
-        with connected(settings) as client:
+        with connect(settings) as client:
 
             def report(stage: Stage, unit: int, facts: dict[str, Any]) -> None:
                 progress.unit_done(stage, unit, facts)
                 lock.check()
 
             runner = Runner(pool_of(settings, client, tell=progress.message), progress, report, tell=tell)
-            mended(lambda: fill_tiles(tiles, runner), store, lock, tell)
+            rerun_on_damage(lambda: fill_tiles(tiles, runner), store, lock, tell)
         store.remove_unfinished()
     return runner.recomputed

@@ -18,7 +18,7 @@ from daskfs.plan.lists import (
     limited_lists,
     needed_lists,
 )
-from daskfs.ranking.batches import combined
+from daskfs.ranking.batches import combined_method
 from daskfs.ranking.images import SCORE_IMAGES_STAGE
 from daskfs.ranking.tables import RANK_STAGE
 from daskfs.runs.batches import check_batches
@@ -27,7 +27,7 @@ from daskfs.runs.precomputed_graph import precomputed_graph
 from daskfs.runs.selection import selected_count, wanted_filter
 from daskfs.runs.tiles import plan_tiles
 from daskfs.stages.cost import WORD, Cost, limit_per_unit
-from daskfs.stages.stage import Plan, Stage, digest, fingerprinted
+from daskfs.stages.stage import Plan, Stage, digest, with_fingerprints
 from daskfs.store.tiles import Shape
 from daskfs.tiles.plan import TilePlan
 from daskfs.version import __version__
@@ -81,7 +81,7 @@ def plan_run(
     data = Data(shape, tiles.missing, tiles.has_weights, tiles.n_classes, tiles.n_labelled)
     if tiles.has_batch:
         check_batches(job)
-        methods = [combined(method) for method in methods]
+        methods = [combined_method(method) for method in methods]
         # the runs of the batches found lists in the same processes
         chain = Chain(data, (), lists, lists.keys(), None, batches=batches)
     else:
@@ -98,7 +98,7 @@ def plan_run(
     start = digest(tiles.fingerprint, dataclasses.asdict(shape), __version__)
     if tiles.has_weights:  # a run that was begun with z-scores without weights must not be resumed
         start = digest(start, "weighted scales")
-    settled = fingerprinted(stages, start)
+    settled = with_fingerprints(stages, start)
     facts: dict[str, Any] = {"n_selected": n_selected, "shape": dataclasses.asdict(shape), "grids": job.grids()}
     facts["notes"] = notes
     facts["given"] = None if given is None else dict(given.identity)
@@ -107,7 +107,7 @@ def plan_run(
     return Plan(tiles.url, settled, identity, facts=facts, tiles_fingerprint=tiles.fingerprint)
 
 
-def replanned(
+def planner_for_memory(
     job: Job, tiles: TilePlan, task: Task | None, threads: int, names: Sequence[str] | None, *, is_cut: bool
 ) -> Callable[[int], Sequence[Stage]]:
     """Return what gives the stages of a run, those of its tiles first, under another memory limit of a worker.

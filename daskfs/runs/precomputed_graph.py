@@ -6,13 +6,13 @@ from daskfs.criteria.registry import Method
 from daskfs.graph.precomputed import Graph
 from daskfs.graph.precomputed_files import open_graph
 from daskfs.job.job import Job
-from daskfs.storage import Place, place
+from daskfs.storage import StoragePath, as_path
 
 
-def precomputed_path(job: Job) -> Place | None:
+def precomputed_path(job: Job) -> StoragePath | None:
     """Return the absolute path of the job's graph, as workers need it; None for a graph that is to be found."""
     path = job.graph.precomputed
-    return None if path is None else place(path)
+    return None if path is None else as_path(path)
 
 
 def precomputed_graph(job: Job, methods: list[Method]) -> Graph | None:

@@ -10,7 +10,7 @@ from daskfs.job.job import Job
 from daskfs.ranking.redundancy import check_counts, numbered_choice
 from daskfs.runs.tiles import source_spec
 from daskfs.sources import open_source
-from daskfs.storage import place
+from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.store import Store
 from daskfs.tiles.plan import TilePlan
@@ -38,7 +38,7 @@ def listed_names(job: Job, tiles: TilePlan) -> Sequence[str] | None:
     if tiles.stages:
         names = open_source(source_spec(job.data)).info.feature_names
     else:
-        names = Store(place(tiles.url)).read_json(layout.FEATURE_NAMES, list)
+        names = Store(as_path(tiles.url)).read_json(layout.FEATURE_NAMES, list)
     return names if names is not None else [f"x{i}" for i in range(tiles.shape.n_features)]
 
 

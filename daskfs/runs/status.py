@@ -17,11 +17,11 @@ from daskfs.execution.submission import ended_rounds, pending_units, rounds_done
 from daskfs.graph.mixed import MIXED_STAGE
 from daskfs.graph.target import TARGETS_STAGE
 from daskfs.job.job import Job
-from daskfs.job.storage import reaching
+from daskfs.job.storage import with_storage_access
 from daskfs.kernels.statistics.column_hash import describe_equal
 from daskfs.runs.batches import batch_jobs, find_batches
-from daskfs.runs.manifest import batch_runs, file_facts, read_manifest, refuse_foreign
-from daskfs.runs.plan import plan_run, replanned
+from daskfs.runs.manifest import batch_runs, file_checksum, read_manifest, refuse_foreign
+from daskfs.runs.plan import plan_run, planner_for_memory
 from daskfs.runs.selection import listed_names
 from daskfs.runs.tiles import plan_tiles
 from daskfs.sources.base import BESIDE
@@ -30,7 +30,7 @@ from daskfs.stages.cost import limit_per_unit
 from daskfs.stages.kind import kind_of
 from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Plan, Stage
-from daskfs.storage import Place, place
+from daskfs.storage import StoragePath, as_path
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.store import Store
@@ -76,7 +76,7 @@ def describe_tiles(url: str) -> dict[str, Any]:
     }
 
 
-@reaching
+@with_storage_access
 def plan_job(job: Job) -> dict[str, Any]:
     """Return what a run would do: stages, units, bytes, memory, and what is recorded already. Starts nothing and writes
     nothing. Units and bytes of a stage that belongs to a loop are those of one round; `cost` lists what a unit holds at
@@ -84,7 +84,7 @@ def plan_job(job: Job) -> dict[str, Any]:
     """
     settings = ClusterSettings.of(job.cluster.model_dump(), job.dask)
     limit, threads = granted_memory(settings, None)
-    store = Store(place(job.output.path))
+    store = Store(as_path(job.output.path))
     refuse_foreign(store, layout.RUN_JSON, "daskfs run", "output.path")
     manifest = None if store.read_bytes(layout.RUN_JSON) is None else read_manifest(store)
     mine = manifest is not None and manifest["job"] == job.identity()
@@ -97,11 +97,11 @@ def plan_job(job: Job) -> dict[str, Any]:
     task = tiles.task or (job.data.task if job.data.task != "auto" else None)
     names = None if stored else listed_names(job, tiles)
     plan = Plan.from_json(stored, store.url) if stored else plan_run(job, tiles, task, budget, names)
-    planned_at = None if stored else replanned(job, tiles, task, threads, names, is_cut=is_cut)
+    planned_at = None if stored else planner_for_memory(job, tiles, task, threads, names, is_cut=is_cut)
     stages = (*tiles.stages, *plan.stages)
     check_memory(stages, limit, threads, planned_at=planned_at, is_joined=settings.is_joined)
     batches = _planned_batches(job, store, tiles)
-    rows = [_plan_row(Context(Store(place(tiles.url))), stage, tiles.stages) for stage in tiles.stages]
+    rows = [_plan_row(Context(Store(as_path(tiles.url))), stage, tiles.stages) for stage in tiles.stages]
     rows += [_plan_row(Context(store), stage, plan.stages) for stage in plan.stages]
     return {
         "output": store.url,
@@ -127,7 +127,7 @@ def _planned_batches(job: Job, store: Store, tiles: TilePlan) -> dict[str, Any] 
     """
     if not tiles.has_batch:
         return None
-    if read_tile_info(Store(place(tiles.url))) is None:
+    if read_tile_info(Store(as_path(tiles.url))) is None:
         return {}
     batches = find_batches(job, tiles.url)
     return {name: plan_job(own) for name, own in batch_jobs(job, store.url, tiles.url, batches).items()}
@@ -215,13 +215,13 @@ def rewrite_report(url: str) -> dict[str, Any]:
     """Write the report of a finished run again; :class:`StoreError` when there is no finished run."""
     from daskfs.report.summary import write_report
 
-    store = Store(place(url))
+    store = Store(as_path(url))
     manifest = read_manifest(store)
     if manifest["status"] != "done":
         msg = f"the run in {store.url} is not finished: 'daskfs status {url}' shows how far it is."
         raise StoreError(msg)
     path = write_report(store, manifest)
-    manifest["files"] = {layout.REPORT_HTML: file_facts(store, layout.REPORT_HTML)}
+    manifest["files"] = {layout.REPORT_HTML: file_checksum(store, layout.REPORT_HTML)}
     store.write_json(layout.RUN_JSON, manifest)
     return {"report": str(path)}
 
@@ -235,13 +235,13 @@ def run_status(url: str) -> dict[str, Any]:
     that was killed had no time to say so and is "running" still: ``last_unit`` is when a unit was last done, and
     ``slow`` lists units that have been running for much longer than others: stage, unit, worker, and since when.
     """
-    store = Store(place(url))
+    store = Store(as_path(url))
     manifest = read_manifest(store)
     rows: list[dict[str, Any]] = []
     contexts: dict[str, Context] = {}
     if manifest.get("tiles"):
         tiles = TilePlan.from_json(manifest["tiles"])
-        contexts.update(dict.fromkeys([stage.name for stage in tiles.stages], Context(Store(place(tiles.url)))))
+        contexts.update(dict.fromkeys([stage.name for stage in tiles.stages], Context(Store(as_path(tiles.url)))))
         rows += [_status_row(contexts[stage.name], stage, tiles.stages) for stage in tiles.stages]
     raw = store.read_json(layout.PLAN_JSON)
     if raw is not None:
@@ -259,7 +259,7 @@ def run_status(url: str) -> dict[str, Any]:
     }
 
 
-def _last_change(path: Place) -> str | None:
+def _last_change(path: StoragePath) -> str | None:
     try:
         seconds = path.stat().st_mtime
     except FileNotFoundError:

@@ -22,7 +22,7 @@ from daskfs.sources.state import source_state
 from daskfs.stages.stage import (
     digest,
 )
-from daskfs.storage import is_url, place
+from daskfs.storage import as_path, is_url
 from daskfs.store import layout
 from daskfs.store.context import open_tiles
 from daskfs.store.store import Store
@@ -43,7 +43,7 @@ def source_spec(data: DataBlock) -> SourceSpec:
     """
     source = data.source
     if not is_generated(source) and "://" not in source:
-        source = str(place(source))
+        source = str(as_path(source))
     return SourceSpec(
         source,
         data.array,
@@ -69,8 +69,8 @@ def _absolute(reference: str | None) -> str | None:
     path, colon, member = reference.rpartition(":")
     for file, rest in ((reference, ""), (path, colon + member)):
         # only what ends like a file: a column may have the name of one that happens to lie here
-        if file and PurePath(file).suffix in LABEL_SUFFIXES and place(file).is_file():
-            return str(place(file)) + rest
+        if file and PurePath(file).suffix in LABEL_SUFFIXES and as_path(file).is_file():
+            return str(as_path(file)) + rest
     return reference
 
 
@@ -78,7 +78,7 @@ def is_tile_store(spec: SourceSpec) -> bool:
     """Return whether a source is tiles already; :class:`InputError` where nobody says."""
     if is_generated(spec.source):
         return False
-    path = place(spec.source)
+    path = as_path(spec.source)
     try:
         return (path / layout.TILES_JSON).is_file()
     except OSError as error:
@@ -172,7 +172,7 @@ def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
     if given:
         msg = f"data.{given[0]} was settled when {spec.source} was converted: leave it out, or convert again with it."
         raise JobError(msg)
-    info: TileInfo | None = read_tile_info(Store(place(spec.source)))
+    info: TileInfo | None = read_tile_info(Store(as_path(spec.source)))
     assert info is not None
     policy = str((info.facts.get("missing") or {"policy": "refuse"})["policy"])
     if data.missing not in ("refuse", policy):
@@ -197,7 +197,7 @@ def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
 
 def n_labelled(tiles_url: str) -> int | None:
     """Return how many rows of a finished tile store have a label, None where it has no labels."""
-    found = Store(place(tiles_url)).need_json(layout.LABELS_JSON)
+    found = Store(as_path(tiles_url)).need_json(layout.LABELS_JSON)
     return None if found["task"] is None else int(found["n_labelled"])
 
 

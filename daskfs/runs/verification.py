@@ -24,31 +24,31 @@ from daskfs.graph.precomputed_stage import GIVEN_STAGE
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.scaling import row_norms
 from daskfs.kernels.statistics.moments import tree_moments
-from daskfs.runs.manifest import batch_runs, is_as_stated, is_in_use, locked, read_manifest
+from daskfs.runs.manifest import batch_runs, is_in_use, lock_directory, matches_manifest, read_manifest
 from daskfs.sources.state import changed_file
 from daskfs.stages.stage import Plan, Stage
 from daskfs.stages.units import ArrayPlan, shared_arrays
 from daskfs.storage import (
     ObjectPath,
-    Place,
+    StoragePath,
+    as_path,
     at_once,
     blocks_of,
     files_below,
     is_there,
     lies_in,
     name_below,
-    place,
     remove_file,
 )
-from daskfs.storage.clients import asked
+from daskfs.storage.clients import with_retries
 from daskfs.store import layout
 from daskfs.store.arrays import CHECKSUM_BYTES, METADATA, open_zarr
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.ledger import Ledger
-from daskfs.store.seals import hashed
+from daskfs.store.seals import name_hash
 from daskfs.store.store import Store
 from daskfs.store.tiles import read_tile_info
-from daskfs.store.write_errors import writing
+from daskfs.store.write_errors import explain_write_errors
 from daskfs.tiles.ingest import spec_from
 from daskfs.tiles.plan import TilePlan
 
@@ -89,14 +89,14 @@ class _Unit:
     def is_done(self) -> bool:
         return self.has_record and not self.damaged and not self.absent
 
-    def problem(self, path: Place, text: str) -> Problem:
+    def problem(self, path: StoragePath, text: str) -> Problem:
         return Problem(str(path), text, self.stage, self.unit)
 
 
 class _Checked(Ledger):
     """A ledger that knows which units are done; nothing is looked at again."""
 
-    def __init__(self, root: Place | None, not_done: Mapping[str, set[int]]) -> None:
+    def __init__(self, root: StoragePath | None, not_done: Mapping[str, set[int]]) -> None:
         super().__init__(root)
         self._bad = not_done
 
@@ -118,7 +118,7 @@ class _Findings:
         default_factory=lambda: {"records": 0, "chunks": 0, "objects": 0, "bytes": 0, "arrays": 0}
     )
 
-    def leave(self, path: Place) -> None:
+    def leave(self, path: StoragePath) -> None:
         self.n_left_over += 1
         if len(self.left_over) < MAX_LEFT_OVER:
             self.left_over.append(str(path))
@@ -170,7 +170,7 @@ def verify_run(
     >>> found["status"], found["problems"]
     ('done', [])
     """
-    store = Store(place(path))
+    store = Store(as_path(path))
     is_run = is_there(store.path(layout.RUN_JSON))
     marker = layout.RUN_JSON if is_run else layout.PLAN_JSON
     if not is_run and not any(is_there(store.path(name)) for name in (layout.TILES_JSON, layout.PLAN_JSON)):
@@ -184,19 +184,19 @@ def verify_run(
             )
         status = check.run() if is_run else check.tile_store(store)
         return check.result(status, 0)
-    with locked(store, marker, "daskfs run" if is_run else "tile store", "directory", check.progress.message):
+    with lock_directory(store, marker, "daskfs run" if is_run else "tile store", "directory", check.progress.message):
         status = check.run() if is_run else check.tile_store(store)
         return check.result(status, _removed(store, check.found.problems))
 
 
 def _removed(store: Store, problems: Sequence[Problem]) -> int:
     """Delete what is damaged and can be made again; the manifest, and what lies elsewhere, is not ours to delete."""
-    damaged = [place(problem.path) for problem in problems]
+    damaged = [as_path(problem.path) for problem in problems]
     kept = store.path(layout.RUN_JSON)
     mine = [path for path in damaged if lies_in(path, store.path("")) and path != kept and is_there(path)]
     mine = [path for path in mine if path.suffix != ".jsonl"]  # the other records in it are whole
     for path in mine:
-        with writing(path):
+        with explain_write_errors(path):
             remove_file(path, store.path(""))
     return len(mine)
 
@@ -222,7 +222,7 @@ class _Check:
             "removed": n_removed,
         }
 
-    def _fail(self, path: Place, text: str) -> None:
+    def _fail(self, path: StoragePath, text: str) -> None:
         self.found.problems.append(Problem(str(path), text))
 
     # ------------------------------------------------------------------ what is checked
@@ -239,14 +239,14 @@ class _Check:
         tiles = TilePlan.from_json(manifest["tiles"])
         if tiles.stages:
             self._source(tiles.stages[0], self._fail)
-            self._stages(Store(place(tiles.url)), tiles.stages, is_finished)
+            self._stages(Store(as_path(tiles.url)), tiles.stages, is_finished)
         else:
             self._tiles_elsewhere(tiles)
         plan = self._plan(self.store, is_finished)
         if plan is not None:
             self._given(plan)
             self._stages(self.store, plan.stages, is_finished)
-        if is_finished and not is_as_stated(self.store, manifest, layout.REPORT_HTML):
+        if is_finished and not matches_manifest(self.store, manifest, layout.REPORT_HTML):
             self._fail(self.store.path(layout.REPORT_HTML), "it is missing, or not as the run wrote it")
         self._events()
         self._batches(manifest, is_finished)
@@ -274,7 +274,7 @@ class _Check:
         return "done" if is_finished else "running"
 
     def _tiles_elsewhere(self, tiles: TilePlan) -> None:
-        store = Store(place(tiles.url))
+        store = Store(as_path(tiles.url))
         self.tile_store(store)
         try:
             info = read_tile_info(store)
@@ -297,17 +297,17 @@ class _Check:
             self._fail(path, "it is missing, and nothing that it plans is checked")
         return None
 
-    def _source(self, stage: Stage, tell: Callable[[Place, str], None]) -> None:
+    def _source(self, stage: Stage, tell: Callable[[StoragePath, str], None]) -> None:
         changed = changed_file(spec_from(stage.parameters["source"]), stage.parameters["state"])
         if changed is not None:
-            text = "changed since it was read" if place(changed).exists() else "is gone"
-            tell(place(changed), f"the source {text}; a run that is not finished, or damaged, cannot go on with it")
+            text = "changed since it was read" if as_path(changed).exists() else "is gone"
+            tell(as_path(changed), f"the source {text}; a run that is not finished, or damaged, cannot go on with it")
 
     def _given(self, plan: Plan) -> None:
         from daskfs.graph.precomputed_files import open_graph
 
         for stage in (stage for stage in plan.stages if stage.is_of(GIVEN_STAGE)):
-            path = place(stage.parameters["path"])
+            path = as_path(stage.parameters["path"])
             try:
                 is_same = json.loads(json.dumps(dict(open_graph(path).identity))) == stage.parameters["identity"]
             except (InputError, StoreError):
@@ -447,14 +447,14 @@ class _Check:
             try:
                 block = tiles.read_rows(rows)
             except (StoreError, InputError) as error:
-                self._fail(place(info.x_path), str(error))
+                self._fail(as_path(info.x_path), str(error))
                 continue
             moments = tree_moments(block)
             taken = np.stack([moments.mean, moments.m2, moments.minimum, moments.maximum])
             self.found.counts["bytes"] += 0 if is_sparse(block) else block.nbytes
             if not (np.allclose(row_norms(block), norms, SAME, 0) and np.allclose(taken, partials[1:5], SAME, SAME)):
                 text = f"rows {rows.start}:{rows.stop} are not those that were read when the run began"
-                self._fail(place(info.x_path), text)
+                self._fail(as_path(info.x_path), text)
 
 
 # --------------------------------------------------------------------------------------------------------- single files
@@ -479,18 +479,18 @@ def _checked_unit(store: Store, stage: Stage, unit: int, inputs: str | None) -> 
     for kind in ("chunks", "objects"):
         for name, (size, checksum) in record[kind].items():
             _check_output(store.path(name), size, checksum, kind == "chunks", found)
-            found.names.append(hashed(name))
+            found.names.append(name_hash(name))
     return found
 
 
-def _check_output(path: Place, size: int, checksum: int, is_chunk: bool, found: _Unit) -> None:
+def _check_output(path: StoragePath, size: int, checksum: int, is_chunk: bool, found: _Unit) -> None:
     what = "the chunk" if is_chunk else "the file"
     try:
         if isinstance(path, Path) and path.is_dir():
             found.damaged.append(found.problem(path, f"{what} is a directory"))
             return
         if isinstance(path, ObjectPath):
-            n_bytes, read, carried = asked(path, lambda: _checksums(path, is_chunk))
+            n_bytes, read, carried = with_retries(path, lambda: _checksums(path, is_chunk))
         else:
             n_bytes, read, carried = _checksums(path, is_chunk)
     except (FileNotFoundError, NotADirectoryError):
@@ -513,7 +513,7 @@ def _check_output(path: Place, size: int, checksum: int, is_chunk: bool, found: 
         found.damaged.append(found.problem(path, f"{what} is whole, and not the one that the unit wrote"))
 
 
-def _checksums(path: Place, is_chunk: bool) -> tuple[int, int, int]:
+def _checksums(path: StoragePath, is_chunk: bool) -> tuple[int, int, int]:
     """Return the size of a file, the checksum of its bytes, and the one that it carries: of a chunk the CRC-32C of all
     but its end, and its end; of any other file the CRC-32, twice.
     """
@@ -528,7 +528,7 @@ def _checksums(path: Place, is_chunk: bool) -> tuple[int, int, int]:
     return size, value, int.from_bytes(tail, "little") if is_chunk else value
 
 
-def _metadata_problem(path: Place, planned: ArrayPlan) -> str | None:
+def _metadata_problem(path: StoragePath, planned: ArrayPlan) -> str | None:
     shape, dtype, chunks = planned
     try:
         found = open_zarr(path)
@@ -549,6 +549,6 @@ def _is_json(line: bytes) -> bool:
 
 
 def _is_known(name: str, known: np.ndarray) -> bool:
-    value = np.uint64(hashed(name))
-    place = int(np.searchsorted(known, value))
-    return place < known.size and known[place] == value
+    value = np.uint64(name_hash(name))
+    as_path = int(np.searchsorted(known, value))
+    return as_path < known.size and known[as_path] == value

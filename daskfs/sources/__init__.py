@@ -8,7 +8,7 @@ from daskfs.sources import hdf5
 from daskfs.sources.base import Source, SourceInfo, SourceSpec
 from daskfs.sources.checks import check_spec, unreadable
 from daskfs.sources.multifile import COMPRESSED, TABLE_ENDINGS, find_parts, is_pattern
-from daskfs.storage import Place, place
+from daskfs.storage import StoragePath, as_path
 
 __all__ = ["Block", "Source", "SourceInfo", "SourceSpec", "open_source"]
 
@@ -44,14 +44,14 @@ def open_source(spec: SourceSpec) -> Source:
         from daskfs.sources.synthetic import SyntheticSource
 
         return SyntheticSource(spec)
-    path = place(spec.source)
+    path = as_path(spec.source)
     try:
         return _open_path(spec, path)
     except OSError as error:
         raise unreadable(path, error) from error
 
 
-def _open_path(spec: SourceSpec, path: Place) -> Source:
+def _open_path(spec: SourceSpec, path: StoragePath) -> Source:
     is_file = path.is_file()
     if not is_file and path.is_dir():
         return _open_directory(spec, path)
@@ -71,7 +71,7 @@ def _open_path(spec: SourceSpec, path: Place) -> Source:
     return _open_file(spec, path, suffix)
 
 
-def _open_file(spec: SourceSpec, path: Place, suffix: str) -> Source:
+def _open_file(spec: SourceSpec, path: StoragePath, suffix: str) -> Source:
     if suffix == ".npy":
         from daskfs.sources.npy import NpySource
 
@@ -99,7 +99,7 @@ def _open_file(spec: SourceSpec, path: Place, suffix: str) -> Source:
     raise InputError(f"{path} has the unknown ending {suffix!r}. Supported: {SUPPORTED}.")
 
 
-def _open_directory(spec: SourceSpec, path: Place) -> Source:
+def _open_directory(spec: SourceSpec, path: StoragePath) -> Source:
     from daskfs.sources.zarr_array import read_metadata
 
     if read_metadata(path) is not None:

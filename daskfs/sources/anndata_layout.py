@@ -14,7 +14,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.base import SourceSpec
-from daskfs.sources.checks import listed, unknown_name
+from daskfs.sources.checks import shorten_names, unknown_name
 from daskfs.sources.group_source import Columns, Contents
 from daskfs.sources.hdf5 import text_of
 from daskfs.sources.matrices import DenseMatrix, Folder, Matrix, is_sparse_group, parts_of, sparse_matrix
@@ -144,7 +144,7 @@ class _Frame:
         if encoding in MASKED:
             values, mask = self._part(path, "values", rows), self._part(path, "mask", rows)
             return _masked(values, mask, f"{self._where}/{column}")
-        known = listed(("array", "string-array", "categorical", *MASKED))
+        known = shorten_names(("array", "string-array", "categorical", *MASKED))
         raise InputError(f"{self._where}/{column} is encoded as {encoding!r}; read are columns encoded as {known}.")
 
     def _part(self, path: str, name: str, rows: slice = slice(None)) -> np.ndarray:

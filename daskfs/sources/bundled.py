@@ -10,10 +10,10 @@ import numpy as np
 from daskfs.errors import InputError, nearest
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.checks import block_dtype, check_range, check_shape, listed, refuse_options
+from daskfs.sources.checks import block_dtype, check_range, check_shape, refuse_options, shorten_names
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
 from daskfs.sources.row_names import RowNames
-from daskfs.sources.sample_columns import Beside
+from daskfs.sources.sample_columns import SampleColumns
 
 SCHEME = "sklearn:"
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
@@ -27,7 +27,7 @@ class BundledSource:
         name = spec.source.removeprefix(SCHEME)
         if name not in BUNDLED:
             raise InputError(
-                f"scikit-learn ships no data set {name!r} that daskfs knows; there are {listed(BUNDLED)}."
+                f"scikit-learn ships no data set {name!r} that daskfs knows; there are {shorten_names(BUNDLED)}."
                 f"{nearest(name, BUNDLED)}"
             )
         import sklearn.datasets
@@ -36,7 +36,7 @@ class BundledSource:
         self._X: np.ndarray = np.ascontiguousarray(bunch.data)
         self._target: np.ndarray = np.asarray(bunch.target)
         self._labels = resolve_labels(spec, ("target",), "column", default="target")
-        self._beside = Beside(spec, (), "column")
+        self._beside = SampleColumns(spec, (), "column")
         self._row_names = RowNames(spec)
         n_samples, n_features = check_shape(self._X.shape, spec.source)
         self.info = SourceInfo(

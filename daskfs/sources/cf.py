@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import listed
+from daskfs.sources.checks import shorten_names
 from daskfs.sources.matrices import Array
 from daskfs.sources.zarr_array import ZarrMember
 
@@ -51,7 +51,7 @@ class Decoding:
         return out
 
 
-def decoding(array: Array) -> Decoding | None:
+def decoding_of(array: Array) -> Decoding | None:
     """Return how a variable is decoded, None where its values are what is stored.
 
     Only arrays whose dimensions have names are variables in this sense. Of Zarr version 2, where xarray keeps what is
@@ -62,7 +62,9 @@ def decoding(array: Array) -> Decoding | None:
         return None
     unknown = [name for name in NOT_DECODED if name in attributes]
     if unknown:
-        raise InputError(f"{array.where} has the attribute {listed(unknown)}, which is not decoded: save it anew.")
+        raise InputError(
+            f"{array.where} has the attribute {shorten_names(unknown)}, which is not decoded: save it anew."
+        )
     fills = [attributes[name] for name in FILLS if name in attributes]
     if isinstance(array, ZarrMember) and array.version == 2 and array.fill_value is not None:
         fills.append(array.fill_value)

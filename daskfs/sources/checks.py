@@ -12,7 +12,7 @@ import numpy as np
 from daskfs.errors import InputError, nearest
 from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
 from daskfs.sources.base import SourceSpec
-from daskfs.storage import SCHEMES, Place, is_url
+from daskfs.storage import SCHEMES, StoragePath, is_url
 
 LISTED_NAMES = 20
 
@@ -70,7 +70,7 @@ def check_label_count(n_labels: int, n_samples: int, where: str | None = None, w
         raise InputError(f"{what} have {n_labels} values, X has {n_samples} rows{origin}.")
 
 
-def listed(names: Sequence[str]) -> str:
+def shorten_names(names: Sequence[str]) -> str:
     """Return up to twenty of `names`, separated by commas, and how many are left out."""
     shown = ", ".join(repr(name) for name in names[:LISTED_NAMES])
     left_out = len(names) - LISTED_NAMES
@@ -79,7 +79,7 @@ def listed(names: Sequence[str]) -> str:
 
 def unknown_name(name: str, kind: str, valid: Sequence[str], where: str) -> InputError:
     """Return the error for a `name` that is none of the `valid` ones of a `kind`, such as ``"column"``."""
-    return InputError(f"{where} has no {kind} {name!r}; it has {listed(valid)}.{nearest(name, tuple(valid))}")
+    return InputError(f"{where} has no {kind} {name!r}; it has {shorten_names(valid)}.{nearest(name, tuple(valid))}")
 
 
 def check_spec(spec: SourceSpec) -> None:
@@ -125,17 +125,17 @@ def refuse_options(
         )
     if spec.dims is not None and not dims:
         raise InputError(
-            f"data.dims is {listed(spec.dims)}, but {spec.source} has no dimensions with names: leave it out."
+            f"data.dims is {shorten_names(spec.dims)}, but {spec.source} has no dimensions with names: leave it out."
         )
     if spec.transpose and not transpose:
         raise InputError(f"data.transpose is for Matrix Market files (.mtx), and {spec.source} is none: leave it out.")
     if spec.exclude and not exclude:
         raise InputError(
-            f"data.exclude names {listed(spec.exclude)}, but {spec.source} is not a table with named columns."
+            f"data.exclude names {shorten_names(spec.exclude)}, but {spec.source} is not a table with named columns."
         )
 
 
-def file_identity(kind: str, path: Place, **selection: object) -> dict[str, Any]:
+def file_identity(kind: str, path: StoragePath, **selection: object) -> dict[str, Any]:
     """Return what tells one state of a file from another, and what was selected from it."""
     status = path.stat()
     return {

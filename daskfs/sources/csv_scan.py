@@ -11,7 +11,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.lines import NEWLINE, refuse_other_encodings
-from daskfs.storage import Place, blocks_ahead
+from daskfs.storage import StoragePath, blocks_ahead
 
 SCAN_BYTES = 4 << 20
 RANGE_BYTES = 8 << 20
@@ -48,7 +48,7 @@ class CsvScan:
 
 
 @lru_cache(maxsize=SCANS_KEPT)
-def scan(path: Place, size: int, mtime_ns: int, delimiter: str | None) -> CsvScan:
+def scan(path: StoragePath, size: int, mtime_ns: int, delimiter: str | None) -> CsvScan:
     """Scan the table at `path`, once for each state of the file in this process.
 
     Parameters
@@ -139,7 +139,7 @@ class _Scanner:
         self._newlines += len(ends)
         self._previous = int(ends[-1]) + 1
 
-    def result(self, path: Place, delimiter: str, columns: tuple[str, ...]) -> CsvScan:
+    def result(self, path: StoragePath, delimiter: str, columns: tuple[str, ...]) -> CsvScan:
         """Return the layout once all bytes were fed."""
         if self.data_start is None:
             self.data_start = self._position
@@ -157,7 +157,7 @@ class _Scanner:
         return CsvScan(columns, delimiter, n_rows, trailing, self._stride or 1, starts)
 
 
-def _parse_header(header: bytes, delimiter: str | None, path: Place) -> tuple[str, tuple[str, ...]]:
+def _parse_header(header: bytes, delimiter: str | None, path: StoragePath) -> tuple[str, tuple[str, ...]]:
     try:
         text = header.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError as error:

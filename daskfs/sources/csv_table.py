@@ -14,7 +14,7 @@ from daskfs.sources.checks import first_line
 from daskfs.sources.columns import MISSING_CELLS, text_to_labels
 from daskfs.sources.csv_scan import CsvScan, scan
 from daskfs.sources.lines import read_range
-from daskfs.storage import Place
+from daskfs.storage import StoragePath
 
 TRUE_CELLS, FALSE_CELLS = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 
@@ -35,7 +35,7 @@ class CsvTable:
 
     kind = "csv"
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: StoragePath) -> None:
         self.path = path
         status = path.stat()
         self.state = (status.st_size, status.st_mtime_ns)

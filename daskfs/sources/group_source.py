@@ -15,8 +15,8 @@ from daskfs.sources.checks import check_range
 from daskfs.sources.matrices import Folder, Matrix
 from daskfs.sources.resolve import LabelRef, resolve_feature_names, resolve_labels
 from daskfs.sources.row_names import RowNames, in_slices
-from daskfs.sources.sample_columns import Beside
-from daskfs.storage import Place
+from daskfs.sources.sample_columns import SampleColumns
+from daskfs.storage import StoragePath
 
 
 class ColumnReader(Protocol):
@@ -101,7 +101,7 @@ class MemberSource:
         self._matrix, self._contents = contents.matrix, contents
         matrix = contents.matrix
         self._labels = resolve_labels(spec, contents.rows.names, contents.rows.kind)
-        self._beside = Beside(spec, contents.rows.names, contents.rows.kind)
+        self._beside = SampleColumns(spec, contents.rows.names, contents.rows.kind)
         self._row_names = RowNames(spec, contents.rows.names, contents.rows.kind, contents.row_names)
         self._arrays = self._arrays_read(spec)
         self._selection = {"array": spec.array, "dims": None if spec.dims is None else list(spec.dims)}
@@ -109,7 +109,7 @@ class MemberSource:
         named = contents.columns
         n_samples, n_features = matrix.shape
         place = matrix.place
-        self.array_path: Place | None = None if place is None else place.path
+        self.array_path: StoragePath | None = None if place is None else place.path
         self.chunks: tuple[int, ...] | None = None if place is None else place.chunks
         self.stored_dtype: np.dtype[Any] | None = None if place is None else place.dtype
         self.info = SourceInfo(

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.storage import ObjectPath, Place
+from daskfs.storage import ObjectPath, StoragePath
 from daskfs.storage.objects import ObjectFile
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ PLAIN_DIMENSION = "This is a netCDF dimension but not a netCDF variable"
 
 
 @contextmanager
-def opened(path: Place) -> Iterator[h5py.File]:
+def open_file(path: StoragePath) -> Iterator[h5py.File]:
     """Open a file for reading; what goes wrong until the end of the block is an :class:`InputError`, or the
     :class:`OSError` of an object store that did not hand it out.
     """
@@ -82,7 +82,7 @@ class _PatientFile(ObjectFile):
         view[:] = found
 
 
-def _open_unlocked(path: Place) -> h5py.File:
+def _open_unlocked(path: StoragePath) -> h5py.File:
     import h5py
 
     try:
@@ -261,7 +261,7 @@ class Hdf5Array:
         Names of the dimensions.
     """
 
-    def __init__(self, path: Place, dataset: h5py.Dataset, name: str) -> None:
+    def __init__(self, path: StoragePath, dataset: h5py.Dataset, name: str) -> None:
         import h5py
 
         self._path, self._name = path, name
@@ -305,7 +305,7 @@ class Hdf5Array:
             raise InputError(f"{self.where} holds references or lists, which are not read; save numbers or text.")
         rows = selection[0] if isinstance(selection, tuple) and selection else selection
         within = f" within rows {rows.start}:{rows.stop}" if isinstance(rows, slice) and rows.stop is not None else ""
-        with opened(self._path) as file:
+        with open_file(self._path) as file:
             dataset = find(file, self._name, str(self._path))
             if not isinstance(dataset, h5py.Dataset):
                 raise InputError(f"{self.where} went away while it was being read.")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from daskfs.sources.checks import file_identity
-from daskfs.sources.hdf5 import Hdf5Array, attributes_of, find, members_of, opened, own_datasets
-from daskfs.storage import Place
+from daskfs.sources.hdf5 import Hdf5Array, attributes_of, find, members_of, open_file, own_datasets
+from daskfs.storage import StoragePath
 
 
 class Hdf5Folder:
@@ -19,23 +19,23 @@ class Hdf5Folder:
         Of the file.
     """
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: StoragePath) -> None:
         self.path, self.where = path, str(path)
         self._opened: dict[str, Hdf5Array] = {}
 
     def members(self, name: str = "") -> tuple[str, ...]:
         """Return the names of what lies directly in a group, sorted; links into other files are left out."""
-        with opened(self.path) as file:
+        with open_file(self.path) as file:
             return members_of(find(file, name, self.where))
 
     def arrays(self) -> dict[str, int]:
         """Return the names of the datasets directly in the file, sorted, each with its number of dimensions."""
-        with opened(self.path) as file:
+        with open_file(self.path) as file:
             return {name: node.ndim for name, node in own_datasets(file).items()}
 
     def is_group(self, name: str) -> bool:
         """Return whether there is a group of this name."""
-        with opened(self.path) as file:
+        with open_file(self.path) as file:
             import h5py  # once `opened` has found it
 
             return isinstance(find(file, name, self.where), h5py.Group)
@@ -43,7 +43,7 @@ class Hdf5Folder:
     def array(self, name: str) -> Hdf5Array | None:
         """Return a dataset, None where there is none of this name."""
         if name not in self._opened:
-            with opened(self.path) as file:
+            with open_file(self.path) as file:
                 import h5py
 
                 found = find(file, name, self.where)
@@ -54,7 +54,7 @@ class Hdf5Folder:
 
     def attributes(self, name: str) -> Mapping[str, Any]:
         """Return the attributes of a dataset or a group."""
-        with opened(self.path) as file:
+        with open_file(self.path) as file:
             found = find(file, name, self.where)
             return {} if found is None else attributes_of(found)
 

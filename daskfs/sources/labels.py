@@ -11,9 +11,9 @@ import numpy as np
 
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.kernels.labels import Labels
-from daskfs.sources.checks import check_label_column, check_label_count, listed, unknown_name
+from daskfs.sources.checks import check_label_column, check_label_count, shorten_names, unknown_name
 from daskfs.sources.paths import split_reference
-from daskfs.storage import Place
+from daskfs.storage import StoragePath
 
 TASKS = ("auto", "classification", "regression")
 AUTO, NONE = "auto", "none"
@@ -62,7 +62,7 @@ def read_labels_file(ref: str, n_samples: int, what: str = "labels") -> np.ndarr
     return values
 
 
-def _from_npz(path: Place, member: str | None, n_samples: int) -> np.ndarray:
+def _from_npz(path: StoragePath, member: str | None, n_samples: int) -> np.ndarray:
     from daskfs.sources.zipped import NpzFile
 
     del n_samples
@@ -71,19 +71,19 @@ def _from_npz(path: Place, member: str | None, n_samples: int) -> np.ndarray:
         member = npz.members[0] if len(npz.members) == 1 else "y"
         if member not in npz.members:
             raise InputError(
-                f"{path} has members {listed(npz.members)}, none of which is 'y'; name one as '{path}:member'."
+                f"{path} has members {shorten_names(npz.members)}, none of which is 'y'; name one as '{path}:member'."
             )
     return npz.open(member).read_all()
 
 
-def _from_table(path: Place, column: str | None, n_samples: int) -> np.ndarray:
+def _from_table(path: StoragePath, column: str | None, n_samples: int) -> np.ndarray:
     from daskfs.sources.csv_table import CsvTable
 
     table = CsvTable(path)
     columns = table.layout.columns
     if column is None:
         if len(columns) > 1:
-            raise InputError(f"{path} has columns {listed(columns)}; name one as '{path}:column'.")
+            raise InputError(f"{path} has columns {shorten_names(columns)}; name one as '{path}:column'.")
         column = columns[0]
     if column not in columns:
         raise unknown_name(column, "column", columns, str(path))
@@ -92,7 +92,7 @@ def _from_table(path: Place, column: str | None, n_samples: int) -> np.ndarray:
     return _with_trailing_blank(values, blank, n_samples)
 
 
-def _from_lines(path: Place, n_samples: int) -> np.ndarray:
+def _from_lines(path: StoragePath, n_samples: int) -> np.ndarray:
     try:
         values, n_blank = _parse_lines(path)
     except UnicodeDecodeError as error:
@@ -100,7 +100,7 @@ def _from_lines(path: Place, n_samples: int) -> np.ndarray:
     return _with_trailing_blank(values, n_blank, n_samples)
 
 
-def _parse_lines(path: Place) -> tuple[np.ndarray, int]:
+def _parse_lines(path: StoragePath) -> tuple[np.ndarray, int]:
     """Return one value for each line up to the blank ones at the end, and how many of these there are."""
     import pyarrow as pa
 
@@ -144,7 +144,7 @@ def encode_labels(raw: np.ndarray, n_samples: int, task: str, unlabeled: str = A
         unless the others are all 1, since -1 and 1 are two classes then.
     """
     if task not in TASKS:
-        raise JobError(f"data.task is {task!r}; it can be {listed(TASKS)}.{nearest(task, TASKS)}")
+        raise JobError(f"data.task is {task!r}; it can be {shorten_names(TASKS)}.{nearest(task, TASKS)}")
     raw = check_label_column(np.asarray(raw), "y")
     check_label_count(len(raw), n_samples)
     if task == "regression" or (task == "auto" and _holds_floats(raw)):

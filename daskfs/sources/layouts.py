@@ -11,14 +11,14 @@ from daskfs.sources.hdf5_folder import Hdf5Folder
 from daskfs.sources.tenx import find_tenx, tenx_contents
 from daskfs.sources.variables import variable_contents
 from daskfs.sources.zarr_array import ZarrFolder
-from daskfs.storage import Place
+from daskfs.storage import StoragePath
 
 ANNDATA_ENDING = ".h5ad"
 NETCDF_ENDINGS = (".nc", ".nc4")
 NETCDF_3 = b"CDF"
 
 
-def open_hdf5(spec: SourceSpec, path: Place) -> MemberSource:
+def open_hdf5(spec: SourceSpec, path: StoragePath) -> MemberSource:
     """Open an HDF5 file.
 
     Raises
@@ -39,7 +39,7 @@ def open_hdf5(spec: SourceSpec, path: Place) -> MemberSource:
     return MemberSource(spec, variable_contents(spec, folder) if group is None else tenx_contents(folder, group))
 
 
-def open_zarr(spec: SourceSpec, path: Place) -> MemberSource:
+def open_zarr(spec: SourceSpec, path: StoragePath) -> MemberSource:
     """Open a Zarr array or group.
 
     Raises

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.storage import Place, blocks_ahead, reading
+from daskfs.storage import StoragePath, blocks_ahead, open_ranges
 
 NEWLINE = ord("\n")
 LONGEST_LINE = 1 << 28
 
 
-def whole_lines(path: Place, size: int, start: int, block_bytes: int) -> Iterator[tuple[int, bytes]]:
+def read_lines(path: StoragePath, size: int, start: int, block_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a file from offset `start` on, about `block_bytes` at a time, each time with their offset."""
     begun, kept = 0, b""
     for block in blocks_ahead(path, size, block_bytes):
@@ -31,9 +31,9 @@ def whole_lines(path: Place, size: int, start: int, block_bytes: int) -> Iterato
         yield begun, kept
 
 
-def read_range(path: Place, begin: int, end: int) -> np.ndarray:
+def read_range(path: StoragePath, begin: int, end: int) -> np.ndarray:
     """Return bytes ``begin:end`` of a file, uint8."""
-    with reading(path) as fill:
+    with open_ranges(path) as fill:
         data = np.empty(end - begin, np.uint8)
         try:
             fill([(begin, data.data)])
@@ -50,7 +50,7 @@ def line_bounds(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(([0], ends[:-1] + 1)).astype(np.int64)[: len(ends)], ends
 
 
-def refuse_other_encodings(head: bytes, path: Place) -> None:
+def refuse_other_encodings(head: bytes, path: StoragePath) -> None:
     """Raise :class:`InputError` for the first bytes of what is compressed, or text in UTF-16."""
     if head[:2] == b"\x1f\x8b":
         raise InputError(f"{path} is compressed; decompress it first, because rows of it cannot be found otherwise.")

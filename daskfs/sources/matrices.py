@@ -11,10 +11,10 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
-from daskfs.sources.checks import block_dtype, check_shape, listed
+from daskfs.sources.checks import block_dtype, check_shape, shorten_names
 from daskfs.sources.csc import CscRows
 from daskfs.sources.csr import CSR_PARTS, CsrParts, Part
-from daskfs.storage import Place
+from daskfs.storage import StoragePath
 
 READ_BYTES = 4 << 20
 """Rows are read and converted so many bytes at a time, or a chunk at a time where that is more."""
@@ -53,7 +53,7 @@ class Array(Part, Protocol):
 class InPlace:
     """A Zarr array whose chunks may be read as tiles."""
 
-    path: Place
+    path: StoragePath
     chunks: tuple[int, ...]
     dtype: np.dtype[Any]
 
@@ -219,7 +219,7 @@ def sparse_matrix(folder: Folder, name: str) -> CsrParts | CscRows:
     elif _text(stated) in ENCODINGS:
         by_columns = ENCODINGS[_text(stated)] == "csc"
     else:
-        raise InputError(f"{where} is encoded as {_text(stated)!r}; X can be one of {listed(tuple(ENCODINGS))}.")
+        raise InputError(f"{where} is encoded as {_text(stated)!r}; X can be one of {shorten_names(tuple(ENCODINGS))}.")
     made = CscRows if by_columns else CsrParts
     return made(where, shape, data, indices, indptr)
 

@@ -19,8 +19,8 @@ from daskfs.sources.lines import read_range
 from daskfs.sources.mtx_scan import parse, scan
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
 from daskfs.sources.row_names import RowNames
-from daskfs.sources.sample_columns import Beside
-from daskfs.storage import Place
+from daskfs.sources.sample_columns import SampleColumns
+from daskfs.storage import StoragePath
 
 
 class MtxSource:
@@ -30,14 +30,14 @@ class MtxSource:
     programs. Entries of the same place are added up. Labels and names can only come from other files.
     """
 
-    def __init__(self, spec: SourceSpec, path: Place) -> None:
+    def __init__(self, spec: SourceSpec, path: StoragePath) -> None:
         refuse_options(spec, transpose=True)
         self._path, self._transposed = path, spec.transpose
         status = path.stat()
         self._layout = layout = scan(path, status.st_size, status.st_mtime_ns)
         header = layout.header
         self._labels = resolve_labels(spec, (), "member")
-        self._beside = Beside(spec, (), "member")
+        self._beside = SampleColumns(spec, (), "member")
         self._row_names = RowNames(spec)
         self._bounds = layout.columns if spec.transpose else layout.rows
         shape = (header.n_columns, header.n_rows) if spec.transpose else (header.n_rows, header.n_columns)

@@ -15,8 +15,8 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import first_line
-from daskfs.sources.lines import refuse_other_encodings, whole_lines
-from daskfs.storage import Place
+from daskfs.sources.lines import read_lines, refuse_other_encodings
+from daskfs.storage import StoragePath
 
 SCAN_BYTES = 1 << 20
 SCANS_KEPT = 32
@@ -78,7 +78,7 @@ class MtxScan:
 
 
 @lru_cache(maxsize=SCANS_KEPT)
-def scan(path: Place, size: int, mtime_ns: int) -> MtxScan:
+def scan(path: StoragePath, size: int, mtime_ns: int) -> MtxScan:
     """Scan the file at `path`, once for each state of it in this process.
 
     Parameters
@@ -92,7 +92,7 @@ def scan(path: Place, size: int, mtime_ns: int) -> MtxScan:
     header = read_header(path)
     starts, entries = [header.size], [0]
     rows, columns = [], []
-    for offset, block in whole_lines(path, size, header.size, SCAN_BYTES):
+    for offset, block in read_lines(path, size, header.size, SCAN_BYTES):
         row, column = parse_places(path, header, block, entries[-1])
         if row.size:
             rows.append((int(row.min()), int(row.max())))
@@ -111,7 +111,7 @@ def scan(path: Place, size: int, mtime_ns: int) -> MtxScan:
     )
 
 
-def read_header(path: Place) -> MtxHeader:
+def read_header(path: StoragePath) -> MtxHeader:
     """Read the lines before the entries; :class:`InputError` for what they may not say."""
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
@@ -147,7 +147,7 @@ def read_header(path: Place) -> MtxHeader:
     return MtxHeader(found, field != "pattern", shape[0], shape[1], n_entries, size)
 
 
-def parse(path: Place, header: MtxHeader, data: bytes, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def parse(path: StoragePath, header: MtxHeader, data: bytes, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return rows and columns, from 0, int64, and values, float64, of the entries in some lines.
 
     Parameters
@@ -170,7 +170,7 @@ def parse(path: Place, header: MtxHeader, data: bytes, first: int) -> tuple[np.n
     return row, column, given[0] if given else np.ones(len(row))
 
 
-def parse_places(path: Place, header: MtxHeader, data: bytes, first: int) -> tuple[np.ndarray, np.ndarray]:
+def parse_places(path: StoragePath, header: MtxHeader, data: bytes, first: int) -> tuple[np.ndarray, np.ndarray]:
     """Return rows and columns as :func:`parse` does; values are not looked at."""
     if header.format == "array":
         return _places_in_array(header, first, len(_columns(path, data, VALUES, VALUES, first)[0]))
@@ -184,7 +184,7 @@ def _places_in_array(header: MtxHeader, first: int, count: int) -> tuple[np.ndar
 
 
 def _checked(
-    path: Place, header: MtxHeader, row: np.ndarray, column: np.ndarray, first: int
+    path: StoragePath, header: MtxHeader, row: np.ndarray, column: np.ndarray, first: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return indices that count from 0, for those that count from 1."""
     for indices, size in ((row, header.n_rows), (column, header.n_columns)):
@@ -197,7 +197,9 @@ def _checked(
     return row - 1, column - 1
 
 
-def _columns(path: Place, data: bytes, names: tuple[str, ...], wanted: tuple[str, ...], first: int) -> list[np.ndarray]:
+def _columns(
+    path: StoragePath, data: bytes, names: tuple[str, ...], wanted: tuple[str, ...], first: int
+) -> list[np.ndarray]:
     """Return the `wanted` ones of the columns of some lines, which are separated by single spaces or otherwise."""
     import pyarrow as pa
 

@@ -11,8 +11,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import listed
-from daskfs.storage import ObjectPath, Place, place
+from daskfs.sources.checks import shorten_names
+from daskfs.storage import ObjectPath, StoragePath, as_path
 
 TABLE_ENDINGS = (".parquet", ".pq", ".csv", ".tsv", ".txt")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
@@ -22,7 +22,7 @@ _ALIKE = {".pq": ".parquet"}
 
 
 @dataclass(frozen=True)
-class Parts:
+class FileParts:
     """Files that make up one table.
 
     Parameters
@@ -34,7 +34,7 @@ class Parts:
     """
 
     where: str
-    states: dict[Place, tuple[int, int]]
+    states: dict[StoragePath, tuple[int, int]]
 
     def identity(self) -> dict[str, Any]:
         """Return what tells one state of all the parts from another; it changes with any of them, and when one comes or
@@ -47,18 +47,18 @@ class Parts:
 
     def changed_part(self) -> str | None:
         """Return the first file that is not as it was, or that came or went; None where there is none."""
-        found = find_parts(place(self.where))
+        found = find_parts(as_path(self.where))
         now = {} if found is None else found.states
         changed = (path for path in [*self.states, *now] if self.states.get(path) != now.get(path))
         return next((str(path) for path in changed), None)
 
 
-def is_pattern(path: Place) -> bool:
+def is_pattern(path: StoragePath) -> bool:
     """Return whether a path that nothing lies at is a pattern of paths."""
     return not _MAGIC.isdisjoint(str(path))
 
 
-def find_parts(path: Place) -> Parts | None:
+def find_parts(path: StoragePath) -> FileParts | None:
     """Return the parts in a directory or of a pattern, None where there are none.
 
     What is hidden, or begins with an underscore as ``_SUCCESS`` and ``_metadata`` do, is none.
@@ -76,31 +76,31 @@ def find_parts(path: Place) -> Parts | None:
             f"{path} stands for {' and '.join(endings)} files: name those that are meant, for example by the pattern "
             f"{'DIRECTORY/' if is_pattern(path) else f'{path}/'}*{endings[0]}."
         )
-    return Parts(str(path), {file: files[file] for file in sorted(files, key=_natural)}) if files else None
+    return FileParts(str(path), {file: files[file] for file in sorted(files, key=_natural)}) if files else None
 
 
-def _is_table(file: Place) -> bool:
+def _is_table(file: StoragePath) -> bool:
     if file.suffix.lower() in COMPRESSED and PurePath(file.stem).suffix.lower() in TABLE_ENDINGS:
         raise InputError(f"{file} is compressed; decompress it first, because rows in it cannot be reached.")
     return file.suffix.lower() in TABLE_ENDINGS
 
 
-def _in_directory(folder: Place) -> Iterator[tuple[Place, tuple[int, int]]]:
+def _in_directory(folder: StoragePath) -> Iterator[tuple[StoragePath, tuple[int, int]]]:
     """Yield the files directly in a folder, with size and time."""
     below = [child for child in folder.iterdir() if not _is_hidden(child.name)]
     columns = sorted(child.name for child in below if "=" in child.name and child.is_dir())
     if columns:
         raise InputError(
-            f"{folder} has the folders {listed(columns)}, whose names stand for the values of a column, which is not "
-            f"read from there: write the table without them, or name the files by the pattern {folder}/*/* to read it "
-            "without that column."
+            f"{folder} has the folders {shorten_names(columns)}, whose names stand for the values of a column, "
+            f"which is not read from there: write the table without them, or name the files by the pattern {folder}/*/* to "
+            "read it without that column."
         )
     if isinstance(folder, ObjectPath):
         return ((file, state) for file, state in _objects(folder) if file.parent == folder)
     return ((file, _state(file)) for file in below if isinstance(file, Path) and file.is_file())
 
 
-def _matching(pattern: Place) -> Iterator[tuple[Place, tuple[int, int]]]:
+def _matching(pattern: StoragePath) -> Iterator[tuple[StoragePath, tuple[int, int]]]:
     """Yield the files that a pattern stands for, with size and time."""
     if isinstance(pattern, ObjectPath):
         names = pattern.key.split("/")
@@ -141,7 +141,7 @@ def _state(file: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _natural(file: Place) -> tuple[list[str | int], str]:
+def _natural(file: StoragePath) -> tuple[list[str | int], str]:
     """Return a key by which part-2 comes before part-10."""
     pieces = re.split("([0-9]+)", str(file))
     return [int(piece) if number % 2 else piece for number, piece in enumerate(pieces)], str(file)

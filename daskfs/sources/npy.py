@@ -19,8 +19,8 @@ from daskfs.sources.checks import (
 from daskfs.sources.npy_file import NpyFile, whole_file
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
 from daskfs.sources.row_names import RowNames
-from daskfs.sources.sample_columns import Beside
-from daskfs.storage import Place
+from daskfs.sources.sample_columns import SampleColumns
+from daskfs.storage import StoragePath
 
 PAGE_BYTES = 4096
 
@@ -33,12 +33,12 @@ def cheap_rows(array: NpyFile) -> int:
 class NpySource:
     """A dense matrix in an ``.npy`` file. Labels and feature names can only come from other files."""
 
-    def __init__(self, spec: SourceSpec, path: Place) -> None:
+    def __init__(self, spec: SourceSpec, path: StoragePath) -> None:
         refuse_options(spec)
         self._array = NpyFile(whole_file(path), str(path))
         n_samples, n_features = check_shape(self._array.shape, str(path))
         self._labels = resolve_labels(spec, (), "member")
-        self._beside = Beside(spec, (), "member")
+        self._beside = SampleColumns(spec, (), "member")
         self._row_names = RowNames(spec)
         self.info = SourceInfo(
             n_samples=n_samples,

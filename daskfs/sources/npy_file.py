@@ -16,7 +16,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import first_line
-from daskfs.storage import Fill, Place, reading
+from daskfs.storage import Fill, StoragePath, open_ranges
 from daskfs.storage.npy_header import read_header
 
 BUFFER_BYTES = 4 << 20
@@ -40,17 +40,17 @@ class Location(Protocol):
 class FileRange:
     """Bytes ``offset:offset + size`` of the file at `path`, which is opened for each read."""
 
-    def __init__(self, path: Place, offset: int, size: int) -> None:
+    def __init__(self, path: StoragePath, offset: int, size: int) -> None:
         self.path = path
         self.offset = offset
         self.size = size
 
     def reading(self) -> AbstractContextManager[Fill]:
         """Lend what reads parts of the file, which is open until then."""
-        return reading(self.path)
+        return open_ranges(self.path)
 
 
-def whole_file(path: Place) -> FileRange:
+def whole_file(path: StoragePath) -> FileRange:
     """Return the location of a plain ``.npy`` file."""
     return FileRange(path, 0, path.stat().st_size)
 

@@ -9,16 +9,16 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, listed, refuse_options
+from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, refuse_options, shorten_names
 from daskfs.sources.csc import CscRows
 from daskfs.sources.csr import CSR_PARTS, CsrParts
 from daskfs.sources.npy import cheap_rows
 from daskfs.sources.npy_file import NpyFile
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
 from daskfs.sources.row_names import RowNames, parts_of_array
-from daskfs.sources.sample_columns import Beside
+from daskfs.sources.sample_columns import SampleColumns
 from daskfs.sources.zipped import NpzFile
-from daskfs.storage import Place
+from daskfs.storage import StoragePath
 
 
 class NpzSource:
@@ -30,11 +30,11 @@ class NpzSource:
         What reading takes, however few rows.
     """
 
-    def __init__(self, spec: SourceSpec, path: Place) -> None:
+    def __init__(self, spec: SourceSpec, path: StoragePath) -> None:
         refuse_options(spec, array=True)
         self._npz = NpzFile(path)
         self._labels = resolve_labels(spec, self._npz.members, "member")
-        self._beside = Beside(spec, self._npz.members, "member")
+        self._beside = SampleColumns(spec, self._npz.members, "member")
         self._row_names = RowNames(spec, self._npz.members)
         self._matrix, member = self._open_matrix(spec)
         matrix = self._matrix
@@ -66,7 +66,7 @@ class NpzSource:
             return _sparse_matrix(self._npz), "csr"
         raise InputError(
             f"{self._npz.path} has neither a member 'X' nor the CSR parts {', '.join(CSR_PARTS)}; it has "
-            f"{listed(members)}. Name the matrix by data.array."
+            f"{shorten_names(members)}. Name the matrix by data.array."
         )
 
     def read_rows(self, start: int, stop: int) -> Block:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 from daskfs.errors import InputError, nearest
-from daskfs.sources.checks import listed
+from daskfs.sources.checks import shorten_names
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def parse_parameters(text: str, known: Mapping[str, Parameter], where: str) -> d
     for name, value in pairs:
         if name not in known:
             raise InputError(
-                f"{where} has no parameter {name!r}; it has {listed(tuple(known))}.{nearest(name, tuple(known))}"
+                f"{where} has no parameter {name!r}; it has {shorten_names(tuple(known))}.{nearest(name, tuple(known))}"
             )
         if name in seen:
             raise InputError(f"{where} gives {name} twice.")

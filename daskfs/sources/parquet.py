@@ -11,7 +11,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import block_dtype, first_line
-from daskfs.storage import ObjectPath, Place
+from daskfs.storage import ObjectPath, StoragePath
 
 FOOTERS_KEPT = 4
 BATCH_BYTES = 8 << 20
@@ -21,7 +21,7 @@ LABEL_BATCH_ROWS = 1 << 16
 
 
 @lru_cache(maxsize=FOOTERS_KEPT)
-def _footer(path: Place, size: int, mtime_ns: int) -> Any:
+def _footer(path: StoragePath, size: int, mtime_ns: int) -> Any:
     """Return what the end of a file says of its row groups, read once for each state of it among the last few files:
     that of a wide table takes megabytes.
     """
@@ -31,7 +31,7 @@ def _footer(path: Place, size: int, mtime_ns: int) -> Any:
 
 
 @contextmanager
-def _opened(path: Place, footer: Any) -> Iterator[Any]:
+def _opened(path: StoragePath, footer: Any) -> Iterator[Any]:
     import pyarrow as pa
     import pyarrow.parquet
 
@@ -46,7 +46,7 @@ def _opened(path: Place, footer: Any) -> Iterator[Any]:
         yield stack.enter_context(file)
 
 
-def _refused(path: Place, error: Exception, what: str) -> Exception:
+def _refused(path: StoragePath, error: Exception, what: str) -> Exception:
     """Return what an error in reading means: an object that was not handed out is not damaged."""
     if isinstance(error, OSError) and isinstance(path, ObjectPath) and error.errno is not None:
         return error
@@ -61,7 +61,7 @@ class ParquetTable:
 
     kind = "parquet"
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: StoragePath) -> None:
         self.path = path
         status = path.stat()
         self.state = (status.st_size, status.st_mtime_ns)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from daskfs.storage import ObjectPath, Place, place
+from daskfs.storage import ObjectPath, StoragePath, as_path
 
 
-def split_reference(reference: str) -> tuple[Place, str | None] | None:
+def split_reference(reference: str) -> tuple[StoragePath, str | None] | None:
     """Split ``"file.npz:member"`` into path and member; ``None`` when there is no such file."""
-    path = place(reference)
+    path = as_path(reference)
     if is_file(path):
         return path, None
     head, colon, member = reference.rpartition(":")
-    if colon and head and not member.startswith("//") and is_file(place(head)):
-        return place(head), member
+    if colon and head and not member.startswith("//") and is_file(as_path(head)):
+        return as_path(head), member
     return None
 
 
-def is_file(path: Place) -> bool:
+def is_file(path: StoragePath) -> bool:
     """Return whether a path is that of a file; that of one that is too long to be is not."""
     try:
         return path.is_file()

@@ -9,10 +9,10 @@ import numpy as np
 
 from daskfs.errors import InputError, nearest
 from daskfs.sources.base import BESIDE, SourceSpec
-from daskfs.sources.checks import check_label_column, check_label_count, listed, unknown_name
+from daskfs.sources.checks import check_label_column, check_label_count, shorten_names, unknown_name
 from daskfs.sources.labels import read_labels_file
 from daskfs.sources.paths import split_reference
-from daskfs.storage import SCHEMES, Place, is_url
+from daskfs.storage import SCHEMES, StoragePath, is_url
 
 TENX_NAMES = ("features.tsv", "genes.tsv")
 MemberReader = Callable[[str], np.ndarray]
@@ -103,8 +103,8 @@ def resolve_columns(spec: SourceSpec, columns: Sequence[str], *refs: LabelRef | 
     unknown = [name for name in spec.exclude if name not in columns]
     if unknown:
         raise InputError(
-            f"data.exclude names {listed(unknown)}, which {spec.source} does not have; "
-            f"its columns are {listed(columns)}.{nearest(unknown[0], tuple(columns))}"
+            f"data.exclude names {shorten_names(unknown)}, which {spec.source} does not have; "
+            f"its columns are {shorten_names(columns)}.{nearest(unknown[0], tuple(columns))}"
         )
     left_out = {*spec.exclude, *taken}
     features = [index for index, name in enumerate(columns) if name not in left_out]
@@ -171,7 +171,7 @@ def _names_of_member(values: np.ndarray, where: str) -> tuple[str, ...]:
     return tuple(str(value) for value in values)
 
 
-def _names_of_file(path: Place, column: str | None) -> tuple[str, ...]:
+def _names_of_file(path: StoragePath, column: str | None) -> tuple[str, ...]:
     """Return the lines of a text file. Where tabs separate columns, the names are in the first one; in the
     ``features.tsv`` and ``genes.tsv`` of 10x they are in the second one, after identifiers; or they are in the one of
     the number `column`, which counts from 1.

@@ -10,10 +10,10 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.base import SourceSpec
-from daskfs.sources.checks import listed, unknown_name
+from daskfs.sources.checks import shorten_names, unknown_name
 from daskfs.sources.paths import split_reference
 from daskfs.sources.resolve import LabelRef, resolve_row_names
-from daskfs.storage import Place
+from daskfs.storage import StoragePath
 
 ROWS_AT_ONCE = 2**15
 MAX_BYTES = 512
@@ -171,7 +171,7 @@ def _parts_of_file(reference: str) -> Iterator[Any]:
     return _parts_of_table(path, member) if suffix == ".csv" else _parts_of_lines(path, member)
 
 
-def _parts_of_array(path: Place, member: str | None) -> Iterator[np.ndarray]:
+def _parts_of_array(path: StoragePath, member: str | None) -> Iterator[np.ndarray]:
     from daskfs.sources.npy_file import NpyFile, whole_file
     from daskfs.sources.zipped import NpzFile
 
@@ -180,7 +180,7 @@ def _parts_of_array(path: Place, member: str | None) -> Iterator[np.ndarray]:
     else:
         archive = NpzFile(path)
         if member is None and len(archive.members) != 1:
-            raise InputError(f"{path} has members {listed(archive.members)}; name one as '{path}:member'.")
+            raise InputError(f"{path} has members {shorten_names(archive.members)}; name one as '{path}:member'.")
         array = archive.open(member or archive.members[0])
     return parts_of_array(array)
 
@@ -190,20 +190,20 @@ def parts_of_array(array: Any) -> Iterator[np.ndarray]:
     return in_slices(array.shape[0] if array.shape else 0, lambda rows: array.read(rows.start, rows.stop))
 
 
-def _parts_of_table(path: Place, column: str | None) -> Iterator[Any]:
+def _parts_of_table(path: StoragePath, column: str | None) -> Iterator[Any]:
     from daskfs.sources.columns import arrow_to_names
     from daskfs.sources.csv_table import CsvTable
 
     table = CsvTable(path)
     if column is None and len(table.columns) != 1:
-        raise InputError(f"{path} has columns {listed(table.columns)}; name one as '{path}:column'.")
+        raise InputError(f"{path} has columns {shorten_names(table.columns)}; name one as '{path}:column'.")
     if column is not None and column not in table.columns:
         raise unknown_name(column, "column", table.columns, str(path))
     number = 0 if column is None else table.columns.index(column)
     return (arrow_to_names(part, f"{path}:{table.columns[number]}") for part in table.column_parts(number))
 
 
-def _parts_of_lines(path: Place, column: str | None) -> Iterator[list[str | None]]:
+def _parts_of_lines(path: StoragePath, column: str | None) -> Iterator[list[str | None]]:
     number = 1 if column is None else int(column) if column.isdigit() else 0
     if number < 1:
         raise InputError(f"data.row_names: {path} is text, whose columns between tabs have numbers, not {column!r}.")

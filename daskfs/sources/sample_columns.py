@@ -39,7 +39,7 @@ class Column:
     describe: Callable[[np.ndarray], dict[str, Any]]
 
 
-class Beside:
+class SampleColumns:
     """The columns beside X that the spec of one source names.
 
     Parameters

@@ -13,7 +13,7 @@ from daskfs.sources.checks import file_identity
 from daskfs.sources.multifile import KIND as PARTS
 from daskfs.sources.multifile import find_parts
 from daskfs.sources.paths import split_reference
-from daskfs.storage import is_url, place
+from daskfs.storage import as_path, is_url
 
 ZARR = "zarr"
 TILES = "tiles"
@@ -55,7 +55,7 @@ def as_planned(spec: SourceSpec, source: Source, planned: Mapping[str, Any]) -> 
 def _check(spec: SourceSpec, source: Source, planned: Mapping[str, Any]) -> None:
     changed = changed_file(spec, planned, source)
     if changed is not None:
-        state = "changed" if place(changed).exists() or split_reference(changed) else "went away"
+        state = "changed" if as_path(changed).exists() or split_reference(changed) else "went away"
         raise InputError(
             f"{changed} {state} after its reading was planned: restore it, and let it be until it is read; or start "
             "over with what it is now."
@@ -97,8 +97,8 @@ def _identity_now(spec: SourceSpec, planned: Mapping[str, Any], source: Source |
         assert isinstance(opened, MemberSource)
         return opened.identity_now()
     if planned["kind"] == PARTS:
-        parts = find_parts(place(spec.source))
+        parts = find_parts(as_path(spec.source))
         return {**planned, **({"n_parts": 0} if parts is None else parts.identity())}
     if "mtime_ns" not in planned:  # it is no file
         return planned
-    return {**planned, **file_identity(str(planned["kind"]), place(spec.source))}
+    return {**planned, **file_identity(str(planned["kind"]), as_path(spec.source))}

@@ -20,9 +20,9 @@ from daskfs.sources.labels import AUTO
 from daskfs.sources.lines import read_range
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
 from daskfs.sources.row_names import RowNames
-from daskfs.sources.sample_columns import Beside
+from daskfs.sources.sample_columns import SampleColumns
 from daskfs.sources.svmlight_scan import scan
-from daskfs.storage import Place
+from daskfs.storage import StoragePath
 
 TARGET, GROUPS = "target", "qid"
 
@@ -33,14 +33,14 @@ class SvmlightSource:
     The targets are labels only where ``spec.labels`` says so.
     """
 
-    def __init__(self, spec: SourceSpec, path: Place) -> None:
+    def __init__(self, spec: SourceSpec, path: StoragePath) -> None:
         refuse_options(spec)
         self._path, self._unlabeled = path, spec.unlabeled
         status = path.stat()
         self._layout = layout = scan(path, status.st_size, status.st_mtime_ns)
         own = (TARGET, GROUPS) if layout.has_groups else (TARGET,)
         self._labels = resolve_labels(spec, own, "column")
-        self._beside = Beside(spec, own, "column")
+        self._beside = SampleColumns(spec, own, "column")
         self._row_names = RowNames(spec)
         n_samples, n_features = check_shape((int(layout.rows[-1]), layout.n_features), str(path))
         self.info = SourceInfo(

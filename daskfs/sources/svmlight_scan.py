@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.lines import line_bounds, refuse_other_encodings, whole_lines
-from daskfs.storage import Place
+from daskfs.sources.lines import line_bounds, read_lines, refuse_other_encodings
+from daskfs.storage import StoragePath
 
 SCAN_BYTES = 1 << 20
 SCANS_KEPT = 32
@@ -47,7 +47,7 @@ class SvmScan:
 
 
 @lru_cache(maxsize=SCANS_KEPT)
-def scan(path: Place, size: int, mtime_ns: int) -> SvmScan:
+def scan(path: StoragePath, size: int, mtime_ns: int) -> SvmScan:
     """Scan the file at `path`, once for each state of it in this process.
 
     Parameters
@@ -60,7 +60,7 @@ def scan(path: Place, size: int, mtime_ns: int) -> SvmScan:
     del mtime_ns
     starts, rows = [0], [0]
     lowest, highest, nnz, has_groups = MOST_FEATURES, -1, 0, False
-    for offset, block in whole_lines(path, size, 0, SCAN_BYTES):
+    for offset, block in read_lines(path, size, 0, SCAN_BYTES):
         if offset == 0:
             refuse_other_encodings(block[:4], path)
         data = np.frombuffer(block, dtype=np.uint8)

@@ -11,11 +11,11 @@ import scipy.sparse as sp
 from daskfs.errors import InputError, nearest
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.checks import check_range, listed, refuse_options
+from daskfs.sources.checks import check_range, refuse_options, shorten_names
 from daskfs.sources.parameters import parse_parameters
 from daskfs.sources.resolve import resolve_feature_names, resolve_labels
 from daskfs.sources.row_names import RowNames
-from daskfs.sources.sample_columns import Beside
+from daskfs.sources.sample_columns import SampleColumns
 from daskfs.sources.synthetic_models import BLOCK_ROWS, LowRank, Mixture, Model, Nonlinear, SparseCounts
 
 SCHEME = "synthetic:"
@@ -48,11 +48,13 @@ class SyntheticSource:
         kind, _, text = spec.source.removeprefix(SCHEME).partition("?")
         where = f"{SCHEME}{kind}"
         if kind not in MODELS:
-            raise InputError(f"there is no {where!r}; there are {listed(tuple(MODELS))}.{nearest(kind, tuple(MODELS))}")
+            raise InputError(
+                f"there is no {where!r}; there are {shorten_names(tuple(MODELS))}.{nearest(kind, tuple(MODELS))}"
+            )
         values = parse_parameters(text, MODELS[kind].parameters, where)
         self._model: Model = MODELS[kind](values, where)
         self._labels = resolve_labels(spec, ("target",), "column", default="target")
-        self._beside = Beside(spec, (), "column")
+        self._beside = SampleColumns(spec, (), "column")
         self._row_names = RowNames(spec)
         n_features = int(values["n_features"])
         per_row = getattr(self._model, "values_per_row", None)

@@ -14,12 +14,12 @@ from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, refuse_options
 from daskfs.sources.columns import arrow_to_labels, arrow_to_names, text_to_labels
 from daskfs.sources.csv_table import CsvTable
-from daskfs.sources.multifile import Parts
+from daskfs.sources.multifile import FileParts
 from daskfs.sources.parquet import ParquetTable
 from daskfs.sources.resolve import resolve_columns, resolve_feature_names, resolve_labels
 from daskfs.sources.row_names import RowNames
-from daskfs.sources.sample_columns import Beside
-from daskfs.storage import ObjectPath, Place
+from daskfs.sources.sample_columns import SampleColumns
+from daskfs.storage import ObjectPath, StoragePath
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 OPENED_AT_ONCE = 8
@@ -30,7 +30,7 @@ class Table(Protocol):
     """A file with named columns, whose ranges of rows can be read on their own."""
 
     kind: str
-    path: Place
+    path: StoragePath
 
     @property
     def columns(self) -> tuple[str, ...]: ...
@@ -54,7 +54,7 @@ class Table(Protocol):
     def column_parts(self, column: int) -> Iterator[Any]: ...
 
 
-def open_table(path: Place) -> Table:
+def open_table(path: StoragePath) -> Table:
     """Return the table in a file, whose ending tells the format."""
     return ParquetTable(path) if path.suffix.lower() in PARQUET_ENDINGS else CsvTable(path)
 
@@ -76,14 +76,14 @@ class TableSource:
         nothing.
     """
 
-    def __init__(self, spec: SourceSpec, path: Place, parts: Parts | None = None) -> None:
+    def __init__(self, spec: SourceSpec, path: StoragePath, parts: FileParts | None = None) -> None:
         refuse_options(spec, exclude=True)
         self.parts = parts
         files = [path] if parts is None else _with_columns(parts)
         first = open_table(files[0])
         self._columns = first.columns
         self._labels = resolve_labels(spec, self._columns, "column")
-        self._beside = Beside(spec, self._columns, "column")
+        self._beside = SampleColumns(spec, self._columns, "column")
         self._row_names = RowNames(spec, self._columns, "column")
         beside = (*self._beside.refs, *self._row_names.refs)
         self._features = resolve_columns(spec, self._columns, self._labels, *beside)
@@ -107,10 +107,10 @@ class TableSource:
             has_row_names=bool(self._row_names.refs),
         )
 
-    def _opened(self, first: Table, others: Sequence[Place]) -> tuple[list[Table], set[np.dtype[Any]]]:
+    def _opened(self, first: Table, others: Sequence[StoragePath]) -> tuple[list[Table], set[np.dtype[Any]]]:
         """Return the tables and the types of their feature columns."""
 
-        def opened(path: Place) -> tuple[Table, set[np.dtype[Any]]]:
+        def opened(path: StoragePath) -> tuple[Table, set[np.dtype[Any]]]:
             table = open_table(path)
             _check_columns(table, first)
             table.share_columns(first.columns)
@@ -173,7 +173,7 @@ class TableSource:
         return text_to_labels(whole) if first.kind == "csv" else arrow_to_labels(whole, f"{first.path}:{name}")
 
 
-def _with_columns(parts: Parts) -> list[Place]:
+def _with_columns(parts: FileParts) -> list[StoragePath]:
     """Return the parts that are more than no bytes at all, which a text table without a header may be."""
     files = [file for file, (size, _) in parts.states.items() if size or file.suffix.lower() in PARQUET_ENDINGS]
     if not files:

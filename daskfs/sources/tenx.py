@@ -8,7 +8,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.base import SourceSpec
-from daskfs.sources.checks import check_shape, listed, unknown_name
+from daskfs.sources.checks import check_shape, shorten_names, unknown_name
 from daskfs.sources.csr import CSR_PARTS, CsrParts
 from daskfs.sources.group_source import Columns, Contents
 from daskfs.sources.matrices import Array, Folder, parts_of
@@ -27,7 +27,7 @@ def find_tenx(spec: SourceSpec, folder: Folder) -> str | None:
     if spec.array is not None:
         return spec.array if spec.array in found else None
     if len(found) > 1:
-        raise InputError(f"{folder.where} holds counts for {listed(found)}: name one by data.array.")
+        raise InputError(f"{folder.where} holds counts for {shorten_names(found)}: name one by data.array.")
     return found[0] if found else None
 
 

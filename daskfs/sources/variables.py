@@ -10,8 +10,8 @@ import numpy as np
 
 from daskfs.errors import InputError, nearest
 from daskfs.sources.base import BESIDE, SourceSpec
-from daskfs.sources.cf import decoding
-from daskfs.sources.checks import listed, unknown_name
+from daskfs.sources.cf import decoding_of
+from daskfs.sources.checks import shorten_names, unknown_name
 from daskfs.sources.group_source import Columns, Contents
 from daskfs.sources.matrices import Array, DenseMatrix, Folder, Matrix, is_sparse_group, parts_of, sparse_matrix
 from daskfs.sources.zarr_array import in_place
@@ -35,7 +35,7 @@ def variable_contents(spec: SourceSpec, folder: Folder) -> Contents:
         matrix: Matrix = sparse_matrix(folder, name)
         return Contents(folder, matrix, parts_of(name), rows, Columns(variable.columns, variable.read))
     transposed = _transposed(array, spec)
-    decode = decoding(array)
+    decode = decoding_of(array)
     matrix = DenseMatrix(
         array,
         transposed=transposed,
@@ -86,7 +86,7 @@ class _Variables:
             return ""
         raise InputError(
             f"{folder.where} holds {len(found)} two-dimensional arrays or sparse matrices, none called 'X'; it has "
-            f"{listed(self._members)}. Name the matrix by data.array."
+            f"{shorten_names(self._members)}. Name the matrix by data.array."
         )
 
     def _candidates(self) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ class _Variables:
         if len(array.shape) > 1 and array.shape[1:] != (1,):  # X itself may be named, and is not to be held
             raise InputError(f"{array.where} has shape {array.shape}; one value for each row or feature is needed.")
         values = array[...] if not array.shape else array[rows]
-        decode = decoding(array)
+        decode = decoding_of(array)
         return values if decode is None else decode(values)
 
     def read_names(self, name: str, rows: slice = slice(None)) -> np.ndarray:
@@ -144,6 +144,6 @@ def _transposed(array: Array, spec: SourceSpec) -> bool:
         raise InputError(f"data.dims names dimensions, and those of {array.where} have no names: leave it out.")
     wrong = next((name for name in spec.dims if name not in named), named[0])
     raise InputError(
-        f"data.dims is {listed(spec.dims)}, and {array.where} has the dimensions {listed(named)}: X is a variable of "
-        f"two dimensions.{nearest(wrong, tuple(named))}"
+        f"data.dims is {shorten_names(spec.dims)}, and {array.where} has the dimensions {shorten_names(named)}: X "
+        f"is a variable of two dimensions.{nearest(wrong, tuple(named))}"
     )

@@ -18,7 +18,7 @@ from daskfs.sources.checks import first_line
 from daskfs.sources.matrices import InPlace
 from daskfs.sources.zarr_chunks import METADATA, ends_in_blosc, foreign_store, sampled_chunk_files
 from daskfs.sources.zarr_codecs import check_codecs
-from daskfs.storage import ObjectPath, Place, each
+from daskfs.storage import ObjectPath, StoragePath, map_concurrent
 
 if TYPE_CHECKING:
     import zarr
@@ -44,7 +44,7 @@ class Metadata:
         What it holds.
     """
 
-    file: Place
+    file: StoragePath
     document: dict[str, Any]
 
     @property
@@ -61,7 +61,7 @@ class Metadata:
         return len(shape) if isinstance(shape, list) else 0
 
 
-def read_metadata(path: Place) -> Metadata | None:
+def read_metadata(path: StoragePath) -> Metadata | None:
     """Return what describes the Zarr array or group at `path`, or ``None`` if there is none."""
     for name in METADATA_FILES:
         file = path / name
@@ -74,7 +74,7 @@ def read_metadata(path: Place) -> Metadata | None:
     return None
 
 
-def _json(file: Place) -> Any:
+def _json(file: StoragePath) -> Any:
     """Return what a JSON file holds, None where there is none."""
     try:
         return json.loads(file.read_bytes())
@@ -108,7 +108,7 @@ class ZarrMember:
         Names of the dimensions; None for one without.
     """
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: StoragePath) -> None:
         self.path, self.where = path, str(path)
         self._array = open_array(path)
         self.shape: tuple[int, ...] = tuple(self._array.shape)
@@ -148,7 +148,7 @@ class ZarrMember:
         with np.errstate(over="ignore"):  # of a long double: infinite in float64, and refused as that
             out[...] = self[start : start + len(out)]
 
-    def states(self, n_chunks: int) -> list[Place]:
+    def states(self, n_chunks: int) -> list[StoragePath]:
         """Return files that tell one state of the array from another: its metadata, and some of its chunks."""
         metadata = read_metadata(self.path)
         described = [] if metadata is None else [metadata.file]
@@ -166,7 +166,7 @@ class ZarrFolder:
         Of its directory.
     """
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: StoragePath) -> None:
         self.path, self.where = path, str(path)
         self._opened: dict[str, ZarrMember] = {}
 
@@ -180,11 +180,11 @@ class ZarrFolder:
         return {name: metadata.n_dimensions for name, metadata in found.items() if metadata.is_array}
 
     @staticmethod
-    def _found_in(group: Place) -> dict[str, Metadata]:
+    def _found_in(group: StoragePath) -> dict[str, Metadata]:
         if not group.is_dir():
             return {}
-        entries: list[Place] = sorted(entry for entry in group.iterdir() if entry.name not in METADATA)
-        found = zip(entries, each(group, read_metadata, entries), strict=True)
+        entries: list[StoragePath] = sorted(entry for entry in group.iterdir() if entry.name not in METADATA)
+        found = zip(entries, map_concurrent(group, read_metadata, entries), strict=True)
         return {entry.name: metadata for entry, metadata in found if metadata is not None}
 
     def is_group(self, name: str) -> bool:
@@ -205,7 +205,7 @@ class ZarrFolder:
         """Return the attributes of an array or a group."""
         return attributes_of(self._below(name))
 
-    def _below(self, name: str) -> Place:
+    def _below(self, name: str) -> StoragePath:
         return self.path / name if name else self.path
 
     def identity(self, arrays: tuple[str, ...], selection: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class ZarrFolder:
         counts = [SAMPLED_CHUNKS, *[SAMPLED_BESIDE] * (len(arrays) - 1)]
         members = {name: self._need(name) for name in arrays}
         files = [member.states(count) for member, count in zip(members.values(), counts, strict=True)]
-        states = each(self.path, _state, [file for some in files for file in some])
+        states = map_concurrent(self.path, _state, [file for some in files for file in some])
         return {
             "kind": "zarr",
             "path": str(self.path.resolve()),
@@ -241,7 +241,7 @@ def in_place(array: object) -> InPlace | None:
     return InPlace(array.path, array.chunks, array.dtype) if isinstance(array, ZarrMember) else None
 
 
-def attributes_of(path: Place) -> dict[str, Any]:
+def attributes_of(path: StoragePath) -> dict[str, Any]:
     """Return the attributes of the Zarr array or group at `path`; none where there are none."""
     metadata = read_metadata(path)
     if metadata is None:
@@ -250,7 +250,7 @@ def attributes_of(path: Place) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _state(path: Place) -> list[int]:
+def _state(path: StoragePath) -> list[int]:
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -259,13 +259,13 @@ def _state(path: Place) -> list[int]:
     return [0 if stat.S_ISDIR(status.st_mode) else status.st_size, status.st_mtime_ns]
 
 
-def _array_metadata(path: Place) -> Metadata | None:
+def _array_metadata(path: StoragePath) -> Metadata | None:
     """Return what describes the array at `path`, or ``None`` if there is none."""
     metadata = read_metadata(path)
     return metadata if metadata is not None and metadata.is_array else None
 
 
-def open_array(path: Place) -> zarr.Array[Any]:
+def open_array(path: StoragePath) -> zarr.Array[Any]:
     """Open a Zarr array, version 2 or 3, for reading; :class:`InputError` where there is none that can be read."""
     import zarr
 
@@ -281,7 +281,7 @@ def open_array(path: Place) -> zarr.Array[Any]:
         raise _refused(path, error, "has metadata that Zarr cannot read") from error
 
 
-def _refused(path: Place, error: Exception, what: str) -> Exception:
+def _refused(path: StoragePath, error: Exception, what: str) -> Exception:
     """Return what an error in reading means: an object that was not handed out is not damaged."""
     if isinstance(error, OSError) and isinstance(path, ObjectPath):
         return error

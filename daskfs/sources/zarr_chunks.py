@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.storage import Place, errors_of, zarr_store
+from daskfs.storage import StoragePath, errors_of, zarr_store
 
 if TYPE_CHECKING:
     import zarr
@@ -19,7 +19,7 @@ BLOSC_HEADER_BYTES = 16
 METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
-def sampled_chunk_files(array: zarr.Array[Any], path: Place, count: int) -> list[Place]:
+def sampled_chunk_files(array: zarr.Array[Any], path: StoragePath, count: int) -> list[StoragePath]:
     """Return up to `count` chunk files of an array, spread over all of it."""
     unit = array.shards or array.chunks
     counts = [-(-size // step) for size, step in zip(array.shape, unit, strict=True)]
@@ -48,7 +48,7 @@ def check_blosc(header: bytes, size: int, where: object) -> None:
         raise InputError(f"{where} is truncated or damaged: it has {size} bytes, its header says {stated}.")
 
 
-def foreign_store(path: Place, *, has_blosc: bool) -> Any:
+def foreign_store(path: StoragePath, *, has_blosc: bool) -> Any:
     """Return what Zarr reads an array that others wrote from.
 
     Parameters
@@ -74,7 +74,7 @@ def _foreign_store() -> Any:
         store does not hand out.
         """
 
-        def __init__(self, store: Any, path: Place, root: str, has_blosc: bool) -> None:
+        def __init__(self, store: Any, path: StoragePath, root: str, has_blosc: bool) -> None:
             super().__init__(store)
             self._path, self._root, self._has_blosc = path, root, has_blosc
 

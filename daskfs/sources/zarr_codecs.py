@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from daskfs.errors import InputError
-from daskfs.storage import Place
+from daskfs.storage import StoragePath
 
 METADATA_FILES = ("zarr.json", ".zarray")
 CODEC_KEYS = ("codecs", "filters", "compressor", "storage_transformers")
 TEXT_CODECS = ("vlen-utf8", "vlen-bytes")
 
 
-def check_codecs(array: Place) -> None:
+def check_codecs(array: StoragePath) -> None:
     """Raise :class:`InputError` for an array that is encoded with pickle, within shards or not, or whose objects are
     anything but text. It is told by the metadata, before any of it is decoded; metadata that make no sense pass.
     """

@@ -16,7 +16,7 @@ from typing import IO
 from daskfs.errors import InputError
 from daskfs.sources.checks import first_line, unknown_name
 from daskfs.sources.npy_file import BUFFER_BYTES, FileRange, Location, NpyFile
-from daskfs.storage import Fill, ObjectPath, Place, fill_from, zip_archive
+from daskfs.storage import Fill, ObjectPath, StoragePath, fill_from, zip_archive
 
 # What precedes a member's name and extra field in the file; the last two numbers are the lengths of these.
 LOCAL_HEADER = struct.Struct("<4s22xHH")
@@ -37,7 +37,7 @@ class NpzFile:
         Names without the ``.npy`` ending, in the order of the file.
     """
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: StoragePath) -> None:
         self.path = path
         try:
             with zip_archive(path) as archive:
@@ -103,7 +103,7 @@ class Unpacked:
 
 
 @lru_cache(maxsize=UNPACKED_MEMBERS)
-def _unpack(path: Place, size: int, mtime_ns: int, filename: str) -> Unpacked:
+def _unpack(path: StoragePath, size: int, mtime_ns: int, filename: str) -> Unpacked:
     # size and mtime_ns are there for the cache: a file written anew is unpacked anew.
     del size, mtime_ns
     where = f"{path}:{filename.removesuffix('.npy')}"

@@ -24,7 +24,7 @@ def computed_by() -> str:
     return f"{', '.join(kernels) or 'no known BLAS'}, NumPy {' '.join(features)}".strip()
 
 
-def pinned(cpu_target: str | None) -> dict[str, str]:
+def pinned_environment(cpu_target: str | None) -> dict[str, str]:
     """Return the environment that lets a process compute as on processors of a target, whichever it runs on.
 
     It holds where it is set before NumPy is imported. NumPy refuses names of features that it does not know.

@@ -26,7 +26,7 @@ Versions = tuple[tuple[str, str], ...]
 
 
 @lru_cache(maxsize=1)
-def installed() -> Versions:
+def installed_versions() -> Versions:
     """Return the versions in this process of daskfs and of what decides its results, by name."""
     found = {"daskfs": installed_version(), **{name: version(name) for name in LIBRARIES}}
     for package in (np, scipy):
@@ -38,7 +38,7 @@ def installed() -> Versions:
 @lru_cache(maxsize=8)
 def differences(versions: Versions) -> str:
     """Return how the versions in this process differ from the driver's, an empty text where they are the same."""
-    own = dict(installed())
+    own = dict(installed_versions())
     return ", ".join(
         f"{name} {own.get(name, 'none')} (the driver: {theirs})" for name, theirs in versions if own.get(name) != theirs
     )

@@ -144,7 +144,7 @@ def digest(*values: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def fingerprinted(stages: Sequence[Stage], start: str) -> tuple[Stage, ...]:
+def with_fingerprints(stages: Sequence[Stage], start: str) -> tuple[Stage, ...]:
     """Give each stage a fingerprint of everything that its results depend on: its parameters and all that came
     before.
     """

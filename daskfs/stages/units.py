@@ -18,7 +18,7 @@ from daskfs.stages.memory import peak_bytes, release_freed, reset_peak
 from daskfs.stages.processors import computed_by
 from daskfs.stages.requirements import Versions, check_room, check_versions
 from daskfs.stages.stage import Plan, Stage
-from daskfs.storage import AccessRows, Place, place, take_over
+from daskfs.storage import AccessRows, StoragePath, apply_access, as_path
 from daskfs.store import layout
 from daskfs.store.arrays import counted_bytes
 from daskfs.store.context import Context, UnitFunction
@@ -44,7 +44,7 @@ ArrayPlan = tuple[tuple[int, ...], Any, tuple[int, ...]]
 class _Asked(Store):
     """Notes which arrays are asked for, and creates none."""
 
-    def __init__(self, root: Place | None) -> None:
+    def __init__(self, root: StoragePath | None) -> None:
         super().__init__(root)
         self.arrays: dict[str, ArrayPlan] = {}
 
@@ -64,7 +64,7 @@ def shared_arrays(context: Context, stages: Iterable[Stage]) -> dict[str, ArrayP
 @lru_cache(maxsize=4)
 def _plan_of(url: str, identity: str, reached: AccessRows) -> Plan:
     del reached  # part of the cache key
-    raw = Store(place(url)).read_json(layout.PLAN_JSON)
+    raw = Store(as_path(url)).read_json(layout.PLAN_JSON)
     if raw is None:
         msg = (
             f"{url} holds no plan as seen from {socket.gethostname()}: the run's directory must be shared with "
@@ -81,7 +81,7 @@ def _plan_of(url: str, identity: str, reached: AccessRows) -> Plan:
 @lru_cache(maxsize=4)
 def _context_of(url: str, identity: str, epoch: str, reached: AccessRows) -> Context:
     del identity, reached
-    return Context(Store(place(url), epoch))
+    return Context(Store(as_path(url), epoch))
 
 
 _contexts: list[Context] = []
@@ -138,7 +138,7 @@ def run_stored_unit(
         As :func:`run_unit` does.
     """
     check_versions(versions)
-    take_over(reached)
+    apply_access(reached)
     context = _enter(_context_of(url, identity, epoch, reached))
     context.store.ledger.check()
     stage = _plan_of(url, identity, reached).stage(stage_name)
@@ -177,9 +177,11 @@ def run_unit(context: Context, stage: Stage, unit: int, inputs: str | None = Non
         raise
     except OSError as error:
         kind = UnitError if isinstance(error, LASTING) else PassingError
-        raise kind(failed(stage, unit, error)) from error
+        raise kind(failure_message(stage, unit, error)) from error
     except MemoryError as error:
-        raise UnitError(f"{failed(stage, unit, error)} It was planned at {stage.peak_bytes // MiB} MiB.") from error
+        raise UnitError(
+            f"{failure_message(stage, unit, error)} It was planned at {stage.peak_bytes // MiB} MiB."
+        ) from error
     except (
         ArithmeticError,
         AssertionError,
@@ -189,7 +191,7 @@ def run_unit(context: Context, stage: Stage, unit: int, inputs: str | None = Non
         ValueError,
         RuntimeError,
     ) as error:
-        raise UnitError(failed(stage, unit, error)) from error
+        raise UnitError(failure_message(stage, unit, error)) from error
 
 
 def is_within_unit() -> bool:
@@ -197,7 +199,7 @@ def is_within_unit() -> bool:
     return getattr(_inside, "unit", False)
 
 
-def failed(stage: Stage, unit: int, error: BaseException) -> str:
+def failure_message(stage: Stage, unit: int, error: BaseException) -> str:
     """Return what to say of a unit that failed."""
     return f"unit {unit} of stage {stage.name} failed: {type(error).__name__}: {error}"
 

@@ -33,11 +33,11 @@ from daskfs.storage.clients import (
     Access,
     AccessRows,
     access_rows,
+    apply_access,
     as_os_errors,
     configure,
     configured,
     reached_by,
-    take_over,
 )
 from daskfs.storage.objects import (
     AHEAD_BYTES,
@@ -49,8 +49,8 @@ from daskfs.storage.objects import (
     ObjectPath,
     Tag,
     delete_objects,
-    in_order,
     is_url,
+    map_ordered,
 )
 
 __all__ = [
@@ -59,37 +59,37 @@ __all__ = [
     "AccessRows",
     "Fill",
     "ObjectPath",
-    "Place",
+    "StoragePath",
     "Tag",
     "access_rows",
+    "apply_access",
+    "as_output_path",
+    "as_path",
     "at_once",
     "blocks_ahead",
     "blocks_of",
     "configure",
     "configured",
-    "each",
     "errors_of",
     "files_below",
     "fill_from",
+    "is_inconclusive",
     "is_there",
     "is_url",
     "lies_in",
-    "look_again",
+    "map_concurrent",
     "name_below",
+    "open_ranges",
     "open_whole",
-    "place",
-    "place_to_write",
     "put",
     "put_first",
     "reached_by",
     "read_buffer",
-    "reading",
+    "refresh",
     "relative_name",
     "remove",
     "remove_file",
-    "says_nothing",
     "sizes",
-    "take_over",
     "zarr_store",
     "zip_archive",
 ]
@@ -103,20 +103,20 @@ FEW = 4
 T = TypeVar("T")
 R = TypeVar("R")
 
-Place = Path | ObjectPath
+StoragePath = Path | ObjectPath
 
 
-def place(name: str | Path | ObjectPath) -> Place:
+def as_path(name: str | Path | ObjectPath) -> StoragePath:
     """Return the path that a name stands for: of a URL an :class:`ObjectPath`, else an absolute one of this machine."""
     if isinstance(name, ObjectPath):
         return name
     return ObjectPath.of(str(name)) if is_url(name) else Path(name).expanduser().absolute()
 
 
-def place_to_write(name: str | Path) -> Place:
+def as_output_path(name: str | Path) -> StoragePath:
     """Return the path of what is to be written; :class:`JobError` for the name of a URL that nothing is written to."""
     try:
-        found = place(name)
+        found = as_path(name)
     except InputError as error:
         raise JobError(str(error)) from None
     if "://" in str(name) and isinstance(found, Path):
@@ -125,12 +125,12 @@ def place_to_write(name: str | Path) -> Place:
 
 
 # ---------------------------------------------------------------------------- what both kinds of paths do their own way
-def errors_of(where: Place) -> Any:
+def errors_of(where: StoragePath) -> Any:
     """Return a context in which what goes wrong with a place is an :class:`OSError`."""
     return as_os_errors(where) if isinstance(where, ObjectPath) else nullcontext()
 
 
-def put(where: Place, data: bytes | memoryview, *, synced: bool = True) -> None:
+def put(where: StoragePath, data: bytes | memoryview, *, synced: bool = True) -> None:
     """Write a file or an object so that readers see the old one or the new one, never a part; `synced`: also after a
     loss of power. A folder of that name gives way to it.
     """
@@ -143,7 +143,7 @@ def put(where: Place, data: bytes | memoryview, *, synced: bool = True) -> None:
         temporary.replace(where)
 
 
-def put_first(where: Place, data: bytes) -> bool:
+def put_first(where: StoragePath, data: bytes) -> bool:
     """Write a file or an object unless there is one; return whether it is this one that is there now. Where a file
     system or a store cannot tell, the last one stays.
     """
@@ -179,7 +179,7 @@ def _written_beside(where: Path, data: bytes | memoryview, *, synced: bool) -> I
 
 
 @contextmanager
-def reading(where: Place) -> Iterator[Fill]:
+def open_ranges(where: StoragePath) -> Iterator[Fill]:
     """Lend what reads parts of a file or an object."""
     if isinstance(where, ObjectPath):
         yield where.fill
@@ -202,31 +202,31 @@ def fill_from(descriptor: int, parts: Iterable[tuple[int, memoryview]]) -> None:
             view, offset = view[count:], offset + count
 
 
-def blocks_ahead(where: Place, size: int, block_bytes: int) -> Iterator[bytes | memoryview]:
+def blocks_ahead(where: StoragePath, size: int, block_bytes: int) -> Iterator[bytes | memoryview]:
     """Yield the first bytes of a file or an object, some at a time; of an object the next ones are on their way
     meanwhile, and a block alone is asked for again where a connection breaks.
     """
     if isinstance(where, ObjectPath):
         ranges = [(start, min(start + block_bytes, size)) for start in range(0, size, block_bytes)]
-        yield from in_order(lambda part: where.read_range(*part), ranges, PIECES_AT_ONCE)
+        yield from map_ordered(lambda part: where.read_range(*part), ranges, PIECES_AT_ONCE)
         return
     with where.open("rb", buffering=0) as file:
         yield from iter(lambda: file.read(block_bytes), b"")
 
 
 @contextmanager
-def zip_archive(where: Place, at_once: int = BUFFER_BYTES) -> Iterator[zipfile.ZipFile]:
+def zip_archive(where: StoragePath, at_once: int = BUFFER_BYTES) -> Iterator[zipfile.ZipFile]:
     """Open a zip file; of an object, so many bytes are asked for at a time."""
     with where.open("rb", at_once if isinstance(where, ObjectPath) else -1) as file, zipfile.ZipFile(file) as archive:
         yield archive
 
 
-def is_there(where: Place) -> bool:
+def is_there(where: StoragePath) -> bool:
     """Return whether a name is taken: by a file, a link to nowhere, an object or a folder."""
     return where.exists() if isinstance(where, ObjectPath) else os.path.lexists(where)
 
 
-def remove(where: Place) -> None:
+def remove(where: StoragePath) -> None:
     """Delete a file or an object, or a folder with all that is in it; nothing happens where there is neither."""
     if isinstance(where, ObjectPath):
         where.unlink()
@@ -237,7 +237,7 @@ def remove(where: Place) -> None:
         where.unlink(missing_ok=True)
 
 
-def remove_file(where: Place, root: Place) -> None:
+def remove_file(where: StoragePath, root: StoragePath) -> None:
     """Delete a file or an object that lies below a root; nothing happens where there is none. A folder of that name is
     moved aside: who expects a file there knows nothing of what the folder holds.
 
@@ -257,7 +257,7 @@ def remove_file(where: Place, root: Place) -> None:
         where.unlink(missing_ok=True)
 
 
-def look_again(folder: Place) -> None:
+def refresh(folder: StoragePath) -> None:
     """List a folder: a network file system may remember that a file was not there until somebody does. What is put into
     an object store is there for all at once.
     """
@@ -266,7 +266,7 @@ def look_again(folder: Place) -> None:
             next(folder.iterdir(), None)
 
 
-def files_below(where: Place) -> Iterator[Place]:
+def files_below(where: StoragePath) -> Iterator[StoragePath]:
     """Yield a file or an object, or every one below a folder, in order; nothing where there is neither."""
     if isinstance(where, ObjectPath):
         if where.key and where.is_file():
@@ -282,17 +282,17 @@ def files_below(where: Place) -> Iterator[Place]:
                 yield Path(folder, name)
 
 
-def lies_in(where: Place, folder: Place) -> bool:
+def lies_in(where: StoragePath, folder: StoragePath) -> bool:
     """Return whether a path lies below another one, or is that one."""
     return type(where) is type(folder) and where.is_relative_to(folder)  # type: ignore[arg-type]
 
 
-def name_below(where: Place, folder: Place) -> str:
+def name_below(where: StoragePath, folder: StoragePath) -> str:
     """Return the name of a path below a folder in which it lies."""
     return str(where.relative_to(folder))  # type: ignore[arg-type]
 
 
-def relative_name(where: Place, folder: Place) -> str:
+def relative_name(where: StoragePath, folder: StoragePath) -> str:
     """Return what leads from a folder to a path, for a link in a page that lies in the folder; the URL, or the absolute
     path, where nothing does.
     """
@@ -303,7 +303,7 @@ def relative_name(where: Place, folder: Place) -> str:
     return Path(os.path.relpath(where, folder)).as_posix()
 
 
-def read_buffer(where: Place) -> memoryview:
+def read_buffer(where: StoragePath) -> memoryview:
     """Return all bytes of a file or an object, which nothing copies; of an object by one request."""
     if isinstance(where, ObjectPath):
         return where.read_buffer()
@@ -317,13 +317,13 @@ def read_buffer(where: Place) -> memoryview:
     return held.data[: size or 0]
 
 
-def open_whole(where: Place) -> IO[bytes]:
+def open_whole(where: StoragePath) -> IO[bytes]:
     """Open a file or an object that fits memory; an object is fetched by one request."""
     return io.BytesIO(where.read_bytes()) if isinstance(where, ObjectPath) else where.open("rb")
 
 
 @contextmanager
-def blocks_of(where: Place, block_bytes: int) -> Iterator[tuple[int, Iterator[bytes | memoryview]]]:
+def blocks_of(where: StoragePath, block_bytes: int) -> Iterator[tuple[int, Iterator[bytes | memoryview]]]:
     """Open a file or an object to be read once from its beginning to its end: its size, and its bytes, some at a time.
     What reading raises is an :class:`OSError` within the block.
     """
@@ -335,28 +335,30 @@ def blocks_of(where: Place, block_bytes: int) -> Iterator[tuple[int, Iterator[by
         yield os.fstat(file.fileno()).st_size, iter(lambda: file.read(block_bytes), b"")
 
 
-def at_once(root: Place | None) -> int:
+def at_once(root: StoragePath | None) -> int:
     """Return how many things are looked at below a root at a time: a disk answers at once, and a store after a while
     that does not hang on how much else it is asked.
     """
     return AT_ONCE if isinstance(root, ObjectPath) else 1
 
 
-def each(root: Place | None, function: Callable[[T], R], items: Iterable[T], item_bytes: int = 1) -> Iterator[R]:
+def map_concurrent(
+    root: StoragePath | None, function: Callable[[T], R], items: Iterable[T], item_bytes: int = 1
+) -> Iterator[R]:
     """Yield what a function returns for each item, in their order; of what lies in a store, while it works on those
     that follow, as many as :data:`AHEAD_BYTES` hold where each takes `item_bytes`.
     """
     if not isinstance(root, ObjectPath):
         return map(function, items)
-    return in_order(function, items, min(AT_ONCE, 1 + AHEAD_BYTES // max(item_bytes, 1)))
+    return map_ordered(function, items, min(AT_ONCE, 1 + AHEAD_BYTES // max(item_bytes, 1)))
 
 
-def says_nothing(where: Place | None, error: OSError) -> bool:
+def is_inconclusive(where: StoragePath | None, error: OSError) -> bool:
     """Return whether an error of reading leaves open what is there: a store may not have answered."""
     return isinstance(where, ObjectPath) and not isinstance(error, FileNotFoundError)
 
 
-def sizes(root: Place, names: Iterable[str], *, whole: bool = False) -> dict[str, int]:
+def sizes(root: StoragePath, names: Iterable[str], *, whole: bool = False) -> dict[str, int]:
     """Return the sizes of the files or objects of some names below a root that are there.
 
     Parameters
@@ -382,10 +384,10 @@ def sizes(root: Place, names: Iterable[str], *, whole: bool = False) -> dict[str
     def below(folder: str) -> list[tuple[str, int]]:
         return [(str(path.relative_to(root)), status.st_size) for path, status in (root / folder).objects()]
 
-    for known in each(root, below, listed):
+    for known in map_concurrent(root, below, listed):
         found.update(known)
-    asked = zip(single, each(root, lambda name: _size(root, name), single), strict=True)
-    found.update({name: size for name, size in asked if size is not None})
+    with_retries = zip(single, map_concurrent(root, lambda name: _size(root, name), single), strict=True)
+    found.update({name: size for name, size in with_retries if size is not None})
     return found
 
 
@@ -408,18 +410,18 @@ def _sizes_on_disk(root: Path, names: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def _size(root: Place, name: str) -> int | None:
+def _size(root: StoragePath, name: str) -> int | None:
     try:
         status = (root / name).stat()
     except ValueError:  # no name can be like that
         return None
     except OSError as error:
-        if says_nothing(root, error):
+        if is_inconclusive(root, error):
             raise
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def zarr_store(where: Place) -> Any:
+def zarr_store(where: StoragePath) -> Any:
     """Return what Zarr opens the array or group at a place from."""
     return where.zarr_store() if isinstance(where, ObjectPath) else str(where)

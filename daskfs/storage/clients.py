@@ -79,7 +79,7 @@ def access_rows() -> AccessRows:
     return tuple((root, one.endpoint, one.region, one.anonymous) for root, one in sorted(_access.items()))
 
 
-def take_over(rows: AccessRows) -> None:
+def apply_access(rows: AccessRows) -> None:
     """Reach buckets as another process does; those that it does not name are reached as before."""
     _access.update({root: Access(endpoint, region, anonymous) for root, endpoint, region, anonymous in rows})
 
@@ -165,7 +165,7 @@ def _lacks_bucket(error: BaseException) -> bool:
     return any(said in str(error) for said in ("NoSuchBucket", "ContainerNotFound", "bucket does not exist"))
 
 
-def asked(where: object, request: Callable[[], R]) -> R:
+def with_retries(where: object, request: Callable[[], R]) -> R:
     """Return what a request comes to that changes nothing when it is made twice.
 
     The client asks again itself where a store is busy or a connection breaks. It gives up at once where the answer is

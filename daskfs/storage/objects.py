@@ -22,8 +22,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, TypeVar, overload
 
 from daskfs.errors import InputError
-from daskfs.redaction import CREDENTIALS_BELONG, has_credentials, masked
-from daskfs.storage.clients import as_os_errors, asked, client_of, pause
+from daskfs.redaction import CREDENTIALS_BELONG, has_credentials, redact_credentials
+from daskfs.storage.clients import as_os_errors, client_of, pause, with_retries
 
 SCHEMES = ("s3://", "gs://", "az://")
 EXTRA = "object"
@@ -56,7 +56,7 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(AT_ONCE, "daskfs-objects", partial(setattr, _inside, "pool", True))
 
 
-def in_order(function: Callable[[T], R], items: Iterable[T], at_once: int = AT_ONCE) -> Iterator[R]:
+def map_ordered(function: Callable[[T], R], items: Iterable[T], at_once: int = AT_ONCE) -> Iterator[R]:
     """Yield what a function returns for each item, in their order, while it works on those that follow. What it reads
     itself by this function comes one after the other: threads would wait for each other.
     """
@@ -120,7 +120,7 @@ class ObjectPath:
     def of(cls, url: str) -> ObjectPath:
         """Return the path that a URL names."""
         if has_credentials(url):
-            msg = f"{masked(url)}: {CREDENTIALS_BELONG}."
+            msg = f"{redact_credentials(url)}: {CREDENTIALS_BELONG}."
             raise InputError(msg)
         if find_spec("obstore") is None:
             msg = f"{url} is read and written by the package obstore: pip install 'daskfs[{EXTRA}]'."
@@ -217,7 +217,7 @@ class ObjectPath:
 
         if not self.key:
             raise FileNotFoundError(errno.ENOENT, "a bucket is no object", str(self))
-        return asked(self, lambda: _status(obstore.head(client_of(self.root), self.key)))
+        return with_retries(self, lambda: _status(obstore.head(client_of(self.root), self.key)))
 
     def is_file(self) -> bool:
         """Return whether there is an object of this name."""
@@ -265,7 +265,7 @@ class ObjectPath:
         import obstore
 
         prefix = f"{self.key}/" if self.key else None
-        found = asked(self, lambda: obstore.list_with_delimiter(client_of(self.root), prefix))
+        found = with_retries(self, lambda: obstore.list_with_delimiter(client_of(self.root), prefix))
         names = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
         if not names:
             raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(self))
@@ -292,13 +292,13 @@ class ObjectPath:
         """Return the object, which nothing copies."""
         import obstore
 
-        return memoryview(asked(self, lambda: obstore.get(client_of(self.root), self.key).bytes()))
+        return memoryview(with_retries(self, lambda: obstore.get(client_of(self.root), self.key).bytes()))
 
     def read_range(self, start: int, stop: int) -> memoryview:
         """Return some bytes of the object; of none that ends before `start` there are any."""
         import obstore
 
-        found = asked(self, lambda: obstore.get_range(client_of(self.root), self.key, start=start, end=stop))
+        found = with_retries(self, lambda: obstore.get_range(client_of(self.root), self.key, start=start, end=stop))
         return memoryview(found)
 
     def fill(self, parts: Iterable[tuple[int, memoryview]]) -> None:
@@ -313,7 +313,7 @@ class ObjectPath:
                 self._fill_piece(piece)
             return
         largest = max(len(view) for _, view in pieces)
-        for _ in in_order(self._fill_piece, pieces, min(AT_ONCE, PIECES_AT_ONCE * PIECE_BYTES // largest)):
+        for _ in map_ordered(self._fill_piece, pieces, min(AT_ONCE, PIECES_AT_ONCE * PIECE_BYTES // largest)):
             pass
 
     def _fill_piece(self, piece: tuple[int, memoryview]) -> None:
@@ -346,7 +346,7 @@ class ObjectPath:
         import obstore
 
         options: Any = {"range": {"suffix": size}}
-        return bytes(asked(self, lambda: obstore.get(client_of(self.root), self.key, options=options).bytes()))
+        return bytes(with_retries(self, lambda: obstore.get(client_of(self.root), self.key, options=options).bytes()))
 
     def read_text(self, encoding: str = "utf-8") -> str:
         """Return the object as text."""
@@ -375,13 +375,13 @@ class ObjectPath:
         """Put an object in place, whole."""
         import obstore
 
-        asked(self, lambda: obstore.put(client_of(self.root), self.key, data))
+        with_retries(self, lambda: obstore.put(client_of(self.root), self.key, data))
 
     def upload(self, file: Path) -> None:
         """Put an object in place, whole, from a file that need not fit memory."""
         import obstore
 
-        asked(self, lambda: obstore.put(client_of(self.root), self.key, file))
+        with_retries(self, lambda: obstore.put(client_of(self.root), self.key, file))
 
     def put_if(self, data: bytes, tag: Tag) -> Tag:
         """Put an object in place if it still has a tag, or, for one of nothing, if there is no object yet; return its
@@ -391,7 +391,7 @@ class ObjectPath:
         import obstore
 
         had: Any = {key: value for key, value in zip(TAG_KEYS, tag, strict=True) if value is not None}
-        done = asked(self, lambda: obstore.put(client_of(self.root), self.key, data, mode=had or "create"))
+        done = with_retries(self, lambda: obstore.put(client_of(self.root), self.key, data, mode=had or "create"))
         return done["e_tag"], done["version"]
 
     def read_tagged(self) -> tuple[bytes, Tag]:
@@ -402,7 +402,7 @@ class ObjectPath:
             found = obstore.get(client_of(self.root), self.key)
             return bytes(found.bytes()), (found.meta["e_tag"], found.meta["version"])
 
-        return asked(self, request)
+        return with_retries(self, request)
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Delete the object; stores do not say whether there was one, so `missing_ok` changes nothing."""
@@ -410,7 +410,7 @@ class ObjectPath:
 
         del missing_ok
         with suppress(FileNotFoundError):
-            asked(self, lambda: obstore.delete(client_of(self.root), self.key))
+            with_retries(self, lambda: obstore.delete(client_of(self.root), self.key))
 
     def mkdir(self, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing: a folder is there when something is in it."""
@@ -467,4 +467,4 @@ def delete_objects(paths: Iterable[ObjectPath]) -> None:
     for start in range(0, len(found), LISTED):
         delete = partial(obstore.delete, client_of(found[0].root), [path.key for path in found[start : start + LISTED]])
         with suppress(FileNotFoundError):
-            asked(found[start], delete)
+            with_retries(found[start], delete)

@@ -24,9 +24,18 @@ import numpy as np
 from daskfs.errors import DamagedError, InputError, StoreError
 from daskfs.sources.zarr_array import open_array
 from daskfs.sources.zarr_codecs import check_document
-from daskfs.storage import ObjectPath, Place, each, errors_of, is_there, look_again, name_below, read_buffer
+from daskfs.storage import (
+    ObjectPath,
+    StoragePath,
+    errors_of,
+    is_there,
+    map_concurrent,
+    name_below,
+    read_buffer,
+    refresh,
+)
 from daskfs.storage.clients import client_of
-from daskfs.store.write_errors import try_to_remove, writing
+from daskfs.store.write_errors import explain_write_errors, try_to_remove
 
 DECODE_ERRORS = (ValueError, RuntimeError, OSError, EOFError, zlib.error)
 """What Zarr and its codecs raise for a damaged chunk."""
@@ -127,7 +136,7 @@ class ChunkedArray:
 
     def __init__(
         self,
-        root: Place,
+        root: StoragePath,
         array: Any,
         watch: Watch | None = None,
         *,
@@ -146,7 +155,7 @@ class ChunkedArray:
             math.prod(min(c, s) for c, s in zip(self.chunks, self.shape, strict=True)) * self.dtype.itemsize
         )
 
-    def _touched(self, selection: Any) -> list[Place]:
+    def _touched(self, selection: Any) -> list[StoragePath]:
         selection = () if selection is Ellipsis else selection if isinstance(selection, tuple) else (selection,)
         ranges = []
         for axis, size in enumerate(self.shape):
@@ -217,7 +226,7 @@ class ChunkedArray:
         ]
         whole: np.ndarray | None = None
         positions = list(itertools.product(*numbers))
-        found = each(self._root, self._encoded, positions, self._chunk_bytes)
+        found = map_concurrent(self._root, self._encoded, positions, self._chunk_bytes)
         for position in positions:
             origin = [i * c for i, c in zip(position, self.chunks, strict=True)]
             shared = [
@@ -264,13 +273,13 @@ class ChunkedArray:
         decompress(values, chunk)
         return chunk
 
-    def _missing(self, path: Place) -> DamagedError:
+    def _missing(self, path: StoragePath) -> DamagedError:
         found = is_there(path)
         self._watch.begin_removal()
         try_to_remove(path)
         return DamagedError(f"chunk {path} is {'no file' if found else 'missing'}: {MADE_AGAIN}", [path])
 
-    def _remove_damaged(self, touched: list[Place]) -> list[Place]:
+    def _remove_damaged(self, touched: list[StoragePath]) -> list[StoragePath]:
         """Delete those of our own chunks that do not decode, so that their unit counts as not done; return them."""
         if self._foreign:
             return []
@@ -296,7 +305,7 @@ class ChunkedArray:
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         self._watch.begin_write()
-        with writing(self._root), errors_of(self._root):
+        with explain_write_errors(self._root), errors_of(self._root):
             self._array[selection] = value
         touched = self._touched(selection)
         count = getattr(_counts, "current", None)
@@ -306,14 +315,14 @@ class ChunkedArray:
         self._watch.written({name_below(path, self._root): noted.pop(str(path)) for path in touched})
 
 
-def _read_anew(path: Place) -> memoryview:
+def _read_anew(path: StoragePath) -> memoryview:
     """Read a file or an object, also one that another machine has just written."""
     try:
         return read_buffer(path)
     except FileNotFoundError:
         if isinstance(path, ObjectPath):
             raise
-        look_again(path.parent)
+        refresh(path.parent)
         return read_buffer(path)
 
 
@@ -322,7 +331,7 @@ def _has_failed(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno is not None
 
 
-def _removed(damaged: list[Place]) -> str:
+def _removed(damaged: list[StoragePath]) -> str:
     remains = any(is_there(path) for path in damaged)  # in a store that nobody may write to
     return "Delete it" if remains else "It was removed"
 
@@ -359,7 +368,7 @@ def zarr_document(shape: tuple[int, ...], dtype: np.dtype[Any], chunks: tuple[in
     return array.metadata.to_buffer_dict(default_buffer_prototype())[METADATA].to_bytes()
 
 
-def open_zarr(root: Place, document: bytes | None = None) -> Any:
+def open_zarr(root: StoragePath, document: bytes | None = None) -> Any:
     """Open one of our Zarr arrays, of which every chunk is written, also one of nothing but zeros.
 
     Parameters
@@ -390,7 +399,7 @@ def open_zarr(root: Place, document: bytes | None = None) -> Any:
         raise StoreError(msg) from error
 
 
-def _noting_store(root: Place) -> Any:
+def _noting_store(root: StoragePath) -> Any:
     """Return what Zarr reads and writes an array of ours through. Size and checksum of what it writes are noted, by
     path or URL: to read them back would cost a request, and another process may have written there since.
     """
@@ -429,7 +438,7 @@ def _noting_types() -> tuple[Any, Any]:
     return OnDisk, InObjects
 
 
-def open_foreign(root: Place) -> Any:
+def open_foreign(root: StoragePath) -> Any:
     """Open a Zarr array that another program wrote, for reading; :class:`StoreError` when there is none."""
     try:
         return open_array(root)

@@ -10,7 +10,7 @@ import numpy as np
 from daskfs.errors import StoreError
 from daskfs.kernels.labels import Labels
 from daskfs.sources.sample_columns import COLUMNS, as_stored
-from daskfs.storage import lies_in, place
+from daskfs.storage import as_path, lies_in
 from daskfs.store import layout
 from daskfs.store.process_cache import Holdings
 from daskfs.store.store import Store
@@ -42,7 +42,7 @@ class Context:
         if self._tiles is not None:
             return self._tiles.store.ledger.after
         url = (self.store.read_json(layout.PLAN_JSON) or {}).get("tiles_url", self.store.url)
-        return "" if url == self.store.url else Store(place(url)).ledger.after
+        return "" if url == self.store.url else Store(as_path(url)).ledger.after
 
     @property
     def tiles(self) -> Tiles:
@@ -59,7 +59,7 @@ class Context:
         are locked with it, and not looked at again.
         """
         root = self.store.root
-        if self._plan is not None and root is not None and not lies_in(place(self._plan["tiles_url"]), root):
+        if self._plan is not None and root is not None and not lies_in(as_path(self._plan["tiles_url"]), root):
             planned_tiles(self._plan, self.store.url)
 
     def labels(self) -> Labels | None:
@@ -164,7 +164,7 @@ record.
 
 def open_tiles(url: str) -> Tiles:
     """Open a finished tile store; :class:`StoreError` when it is not there, unfinished or of another version."""
-    store = Store(place(url))
+    store = Store(as_path(url))
     info = read_tile_info(store)
     if info is None:
         msg = f"{store.url} is not a finished tile store: it has no {layout.TILES_JSON}."
@@ -174,7 +174,7 @@ def open_tiles(url: str) -> Tiles:
 
 def planned_tiles(plan: Mapping[str, Any], where: str) -> Tiles:
     """Open the tiles of the run in `where`; :class:`StoreError` where they are not those that it was planned for."""
-    store, planned = Store(place(plan["tiles_url"])), plan.get("tiles_fingerprint")
+    store, planned = Store(as_path(plan["tiles_url"])), plan.get("tiles_fingerprint")
     info = read_tile_info(store)
     if planned and (info is None or info.fingerprint != planned):
         msg = (

@@ -179,7 +179,7 @@ class Lease:
 
 
 @contextmanager
-def leased(path: ObjectPath, key: str, tell: Callable[[str], None]) -> Iterator[Lease]:
+def hold_lease(path: ObjectPath, key: str, tell: Callable[[str], None]) -> Iterator[Lease]:
     """Hold a lock.
 
     Parameters
@@ -199,7 +199,7 @@ def leased(path: ObjectPath, key: str, tell: Callable[[str], None]) -> Iterator[
         lease.give_back()
 
 
-def holder(path: ObjectPath) -> str | None:
+def lease_holder(path: ObjectPath) -> str | None:
     """Return who holds a lock, to judge by when it was written; None where nobody does."""
     try:
         data, _ = path.read_tagged()

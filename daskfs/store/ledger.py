@@ -20,12 +20,23 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import DamagedError, StoreError
-from daskfs.storage import ObjectPath, Place, each, look_again, put, put_first, read_buffer, remove, says_nothing, sizes
+from daskfs.storage import (
+    ObjectPath,
+    StoragePath,
+    is_inconclusive,
+    map_concurrent,
+    put,
+    put_first,
+    read_buffer,
+    refresh,
+    remove,
+    sizes,
+)
 from daskfs.store import layout
 from daskfs.store.arrays import MADE_AGAIN
 from daskfs.store.records import EPOCH_DIGITS, Record, decode, encode, epoch_of, lines_of, place_of
-from daskfs.store.seals import ENTRY, ROUND, Seal, Sealed, hashed, merged, seal_of
-from daskfs.store.write_errors import writing
+from daskfs.store.seals import ENTRY, ROUND, Seal, Sealed, merge_entries, name_hash, seal_of
+from daskfs.store.write_errors import explain_write_errors
 
 TOGETHER = 256
 """Records of a stage that lie in files of their own, at most, before the driver puts them into one."""
@@ -58,7 +69,7 @@ class Ledger:
         That units of this process write records in; empty for a process that only reads, or has yet to begin one.
     """
 
-    def __init__(self, root: Place | None, epoch: str = "") -> None:
+    def __init__(self, root: StoragePath | None, epoch: str = "") -> None:
         self._root, self.epoch = root, epoch
         self._held: dict[str, dict[int, Record]] = {}
         self._views: dict[str, View] = {}
@@ -80,7 +91,7 @@ class Ledger:
         self.epoch = uuid.uuid4().hex[:EPOCH_DIGITS]
         self.forget()
         head = {"epoch": self.epoch, "inherited": inherited}
-        with writing(self._root / layout.EPOCH):
+        with explain_write_errors(self._root / layout.EPOCH):
             put(self._root / layout.EPOCH, json.dumps(head).encode())
             for path in (self._root / layout.RECORDS_DIR).glob(layout.SEALS_OF_ALL):
                 remove(path)
@@ -150,7 +161,9 @@ class Ledger:
         if view is None:
             view = {}
             files = self._files(stage)
-            for file, data in zip(files, each(self._root, lambda name: self._data(stage, name), files), strict=True):
+            for file, data in zip(
+                files, map_concurrent(self._root, lambda name: self._data(stage, name), files), strict=True
+            ):
                 view.update((unit, (file, line)) for unit, line in lines_of(file, data))
             for oldest in list(self._views)[: len(self._views) + 1 - VIEWS]:
                 self._views.pop(oldest)
@@ -180,7 +193,7 @@ class Ledger:
         _, line = self._view(stage).get(unit, ("", None))
         return None if line is None else decode(stage, unit, line)
 
-    def file(self, stage: str, unit: int) -> Place:
+    def file(self, stage: str, unit: int) -> StoragePath:
         """Return the file that a unit's record lies in, or would."""
         file, _ = self._view(stage).get(unit, (f"{unit:06d}.json", b""))
         return self.where(stage) / file
@@ -200,7 +213,7 @@ class Ledger:
                 raise DamagedError(f"unit {unit} of stage {stage} has no readable record: {MADE_AGAIN}", paths)
             yield record
 
-    def where(self, stage: str) -> Place:
+    def where(self, stage: str) -> StoragePath:
         """Return the folder of a stage's records."""
         assert self._root is not None
         return self._root / layout.records_of(stage)
@@ -225,11 +238,11 @@ class Ledger:
         self.check()
         line = encode(record)
         path = self._file(stage, unit)
-        with writing(path):
+        with explain_write_errors(path):
             if put_first(path, line):
                 self._note(stage, unit, line)
 
-    def _file(self, stage: str, unit: int) -> Place:
+    def _file(self, stage: str, unit: int) -> StoragePath:
         return self.where(stage) / ".".join(filter(None, (f"{unit:06d}", self.epoch, "json")))
 
     def _note(self, stage: str, unit: int, line: bytes) -> None:
@@ -261,7 +274,7 @@ class Ledger:
         while (record := self.written(stage, unit, fingerprint)) is None and time.monotonic() < deadline:
             if isinstance(self._root, ObjectPath):  # what is put there is there for all at once
                 return None
-            look_again(self.where(stage))
+            refresh(self.where(stage))
             time.sleep(pause)
             pause *= 2
         return record
@@ -288,10 +301,10 @@ class Ledger:
         last = max(numbers, default=-1)
         path = self.where(stage) / f"{last + 1:06d}.{self.epoch}.jsonl"
         self.check()
-        with writing(path):
+        with explain_write_errors(path):
             put(path, b"".join(view[unit][1] + b"\n" for unit in units))
         merged_files = alone & {view[unit][0] for unit in units}
-        for _ in each(self._root, lambda name: remove(self.where(stage) / name), merged_files):
+        for _ in map_concurrent(self._root, lambda name: remove(self.where(stage) / name), merged_files):
             pass
         view.update({unit: (path.name, view[unit][1]) for unit in units})
         self._alone[stage] = 0
@@ -343,7 +356,7 @@ class Ledger:
         whole = [name for (_, name), (size, _, is_object) in stated.items() if is_object and found.get(name) == size]
         if isinstance(self._root, ObjectPath) and len(whole) > COMPARED:
             whole = []  # whoever reads them compares them
-        checksums = dict(zip(whole, each(self._root, self._checksum, whole), strict=True))
+        checksums = dict(zip(whole, map_concurrent(self._root, self._checksum, whole), strict=True))
         for (unit, name), (size, checksum, _) in stated.items():
             if found.get(name) != size or checksums.get(name, checksum) != checksum:
                 lost[unit].append(name)
@@ -355,7 +368,7 @@ class Ledger:
         try:
             return zlib.crc32(read_buffer(self._root / name))
         except (OSError, ValueError) as error:
-            if isinstance(error, OSError) and says_nothing(self._root, error):
+            if isinstance(error, OSError) and is_inconclusive(self._root, error):
                 raise
             return None
 
@@ -386,7 +399,7 @@ class Ledger:
         """Put checksums where other processes look for them. They follow from records: losing power may lose them."""
         assert self._root is not None
         table, index = self._root / _table(sealed), self._root / layout.SEALS.format(self.epoch)
-        with writing(table):
+        with explain_write_errors(table):
             put(table, found.to_bytes(), synced=False)
             put(index, json.dumps([one.to_json() for one in self._sealed]).encode(), synced=False)
 
@@ -401,7 +414,7 @@ class Ledger:
             self._in_force.pop(oldest, None)
         if self._is_elsewhere:
             self._views = {}
-        self._in_force[inputs] = merged(self._entries_of(one) for one in self._rows(inputs))
+        self._in_force[inputs] = merge_entries(self._entries_of(one) for one in self._rows(inputs))
         return True
 
     @property
@@ -425,7 +438,7 @@ class Ledger:
         if entries is None:
             self.enter(inputs)
             entries = self._in_force[inputs]
-        value = np.uint64(hashed(name))
+        value = np.uint64(name_hash(name))
         at = int(np.searchsorted(entries["name"], value))
         return int(entries["checksum"][at]) if at < entries.size and entries["name"][at] == value else None
 

@@ -6,8 +6,8 @@ import os
 import time
 from pathlib import Path
 
-from daskfs.storage import Place, put
-from daskfs.store.write_errors import writing
+from daskfs.storage import StoragePath, put
+from daskfs.store.write_errors import explain_write_errors
 
 GROWTH = 0.1
 """Share by which the log of a store grows before it is put again."""
@@ -28,7 +28,7 @@ class Log:
         Where it lies; what is there stays.
     """
 
-    def __init__(self, path: Place) -> None:
+    def __init__(self, path: StoragePath) -> None:
         self._path = path
         self._held: bytearray | None = None
         self._n_put, self._put, self._took = 0, 0.0, 0.0
@@ -37,7 +37,7 @@ class Log:
         """Add a line; one before it that was cut off when its writer ended stays a line of its own."""
         line = text.encode() + b"\n"
         if isinstance(self._path, Path):
-            with writing(self._path), self._path.open("ab+") as file:
+            with explain_write_errors(self._path), self._path.open("ab+") as file:
                 end = file.seek(0, os.SEEK_END)
                 if end:
                     file.seek(end - 1)
@@ -64,7 +64,7 @@ class Log:
         if self._held is None or len(self._held) == self._n_put:
             return
         begun = time.monotonic()
-        with writing(self._path):
+        with explain_write_errors(self._path):
             put(self._path, bytes(self._held))
         self._n_put, self._put = len(self._held), time.monotonic()
         self._took = self._put - begun

@@ -46,11 +46,11 @@ def describe_row_names(source: Source) -> dict[str, Any] | None:
     width, first = 1, list[str]()
     for names in parts:
         width = max(width, names.dtype.itemsize)
-        first += decoded(names[: SHOWN - len(first)]).tolist()
+        first += decode_names(names[: SHOWN - len(first)]).tolist()
     return {"first": first, "width": width}
 
 
-def decoded(names: np.ndarray) -> np.ndarray:
+def decode_names(names: np.ndarray) -> np.ndarray:
     """Return names as a source yields them as text, objects, shape (n,)."""
     text = np.empty(names.size, dtype=object)
     text[:] = [name.decode() for name in names.tolist()]

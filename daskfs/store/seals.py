@@ -54,7 +54,7 @@ class Seal:
         return np.frombuffer(body, ENTRY) if is_whole else None
 
 
-def hashed(name: str) -> int:
+def name_hash(name: str) -> int:
     """Return 64 bits that stand for a name; names would take ten times the memory."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
 
@@ -65,14 +65,14 @@ def seal_of(records: Iterable[Record]) -> Seal:
     facts = hashlib.sha256()
     for record in records:
         for kind in ("chunks", "objects"):
-            found.extend((hashed(name), checksum) for name, (_, checksum) in record[kind].items())
+            found.extend((name_hash(name), checksum) for name, (_, checksum) in record[kind].items())
         facts.update(json.dumps([record["unit"], record.get("facts")], sort_keys=True).encode())
-    entries = merged([np.array(found, ENTRY)])
+    entries = merge_entries([np.array(found, ENTRY)])
     facts.update(entries.tobytes())
     return Seal(entries, facts.hexdigest()[:DIGITS])
 
 
-def merged(entries: Iterable[np.ndarray]) -> np.ndarray:
+def merge_entries(entries: Iterable[np.ndarray]) -> np.ndarray:
     """Return all entries sorted by name; of one name the last."""
     together = np.concatenate([np.zeros(0, ENTRY), *entries])
     together = together[np.argsort(together["name"], kind="stable")]
@@ -81,7 +81,7 @@ def merged(entries: Iterable[np.ndarray]) -> np.ndarray:
     return together[is_last]
 
 
-def following(inputs: str, label: str, digest: str) -> str:
+def chained_digest(inputs: str, label: str, digest: str) -> str:
     """Return the inputs of what comes after a stage of some inputs."""
     return hashlib.sha256(json.dumps([inputs, label, digest]).encode()).hexdigest()[:DIGITS]
 
@@ -97,7 +97,7 @@ class Sealed:
     @property
     def after(self) -> str:
         """Inputs of what comes after it."""
-        return following(self.inputs, self.label, self.digest)
+        return chained_digest(self.inputs, self.label, self.digest)
 
     def to_json(self) -> list[str]:
         """Return JSON-able values."""

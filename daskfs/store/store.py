@@ -20,7 +20,7 @@ from typing import IO, Any
 import numpy as np
 
 from daskfs.errors import DamagedError, StoreError
-from daskfs.storage import Place, each, files_below, open_whole, put, remove
+from daskfs.storage import StoragePath, files_below, map_concurrent, open_whole, put, remove
 from daskfs.store.arrays import (
     MADE_AGAIN,
     METADATA,
@@ -35,7 +35,7 @@ from daskfs.store.arrays import (
     zarr_document,
 )
 from daskfs.store.ledger import Ledger
-from daskfs.store.write_errors import try_to_remove, writing
+from daskfs.store.write_errors import explain_write_errors, try_to_remove
 
 DELETE_ATTEMPTS = 5
 MAX_OPENED = 4096
@@ -83,7 +83,7 @@ class Store:
         Of the driver that a unit is run for, see :class:`Ledger`.
     """
 
-    def __init__(self, root: Place | None, epoch: str = "") -> None:
+    def __init__(self, root: StoragePath | None, epoch: str = "") -> None:
         self.root = root
         self.ledger = Ledger(root, epoch)
         self._memory: dict[str, np.ndarray] = {}
@@ -97,7 +97,7 @@ class Store:
         """Where the store lies, for messages and for opening it elsewhere."""
         return str(self.root) if self.root is not None else "memory"
 
-    def path(self, name: str) -> Place:
+    def path(self, name: str) -> StoragePath:
         """Return the path of a name; not of a store in memory."""
         assert self.root is not None
         return self.root / name
@@ -116,7 +116,7 @@ class Store:
         array = None if found is None else self._described(path, found)
         if array is None or (array.shape, array.dtype, array.chunks) != (shape, np.dtype(dtype), clipped):
             self._opened.pop(name, None)
-            with writing(path):
+            with explain_write_errors(path):
                 # where the metadata alone are lost, chunks stay: their units' records say whether they belong here
                 if array is not None:
                     remove(path)
@@ -126,7 +126,7 @@ class Store:
         self._note_object(f"{name}/{METADATA}", found)
 
     @staticmethod
-    def _document(metadata: Place) -> bytes | None:
+    def _document(metadata: StoragePath) -> bytes | None:
         try:
             return metadata.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -136,7 +136,7 @@ class Store:
             return None
 
     @staticmethod
-    def _described(path: Place, document: bytes) -> Any:
+    def _described(path: StoragePath, document: bytes) -> Any:
         """Return the array that metadata describe, None where nobody can read them."""
         try:
             return open_zarr(path, document)
@@ -157,7 +157,7 @@ class Store:
 
     def read_each(self, parts: Iterable[tuple[str, Any]], part_bytes: int = 1) -> Iterator[np.ndarray]:
         """Yield what selections of arrays hold, in their order; in an object store, while those that follow are read,
-        as many as `part_bytes` of each allow (:func:`daskfs.storage.each`).
+        as many as `part_bytes` of each allow (:func:`daskfs.storage.map_concurrent`).
         """
 
         inputs = self.ledger.entered
@@ -167,7 +167,7 @@ class Store:
             with counted_bytes() as counted:
                 return self.open(part[0])[part[1]], counted.read
 
-        for values, n_bytes in each(self.root, read, parts, part_bytes):
+        for values, n_bytes in map_concurrent(self.root, read, parts, part_bytes):
             count_bytes(read=n_bytes)
             yield values
 
@@ -200,7 +200,7 @@ class Store:
             return
         self.ledger.check()
         path = self.path(name)
-        with writing(path):
+        with explain_write_errors(path):
             put(path, data)
         self._note_object(name, data)
 

@@ -24,7 +24,7 @@ from daskfs.sources.labels import NONE
 from daskfs.sources.row_names import in_stretches
 from daskfs.sources.sample_columns import as_checked
 from daskfs.sources.state import TILES
-from daskfs.storage import place
+from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.context import beside_of, open_tiles
 from daskfs.store.row_names import has_row_names, stretches_of
@@ -55,7 +55,7 @@ def part_spec(tiles: Tiles, url: str, **part: Any) -> SourceSpec:
     part
         `columns`, or `only_batch`, of which the rows have no batch any more.
     """
-    root = place(url)
+    root = as_path(url)
     present: dict[str, Any] = {name: str(root / layout.BESIDE.format(name)) for name in _beside(tiles, **part)}
     labels = None if tiles.info.task is None else str(root / layout.LABELS)
     return SourceSpec(url, labels=labels, missing=tiles.missing_policy, unlabeled=NONE, **present, **part)
@@ -148,7 +148,7 @@ class TilePart:
 
     def identity_now(self) -> dict[str, Any]:
         """Return what ``info.identity`` would be, were the tiles opened now."""
-        info = read_tile_info(Store(place(self._url)))
+        info = read_tile_info(Store(as_path(self._url)))
         return {"kind": TILES, "fingerprint": None if info is None else info.fingerprint}
 
     def read_rows(self, start: int, stop: int) -> Block:

@@ -18,7 +18,7 @@ from daskfs.kernels.labels import Labels, Task
 from daskfs.kernels.missing import fill_missing
 from daskfs.kernels.scaling import RowScale, Scaling, ends_with, row_norms, scale_rows, steps_of
 from daskfs.kernels.statistics.moments import row_blocks
-from daskfs.storage import place
+from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.arrays import Array, ChunkedArray, open_foreign
 from daskfs.store.scaling_statistics import Scales
@@ -510,7 +510,7 @@ class Tiles:
             if self.info.x_path is None:
                 self._x = self.store.open(layout.X)
             else:
-                path = place(self.info.x_path)
+                path = as_path(self.info.x_path)
                 self._x = ChunkedArray(path, open_foreign(path), foreign=True)
         return self._x
 

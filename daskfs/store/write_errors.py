@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from daskfs.errors import WriteError
-from daskfs.storage import Place, remove
+from daskfs.storage import StoragePath, remove
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 @contextmanager
-def writing(path: Place) -> Iterator[None]:
+def explain_write_errors(path: StoragePath) -> Iterator[None]:
     """Write at a path.
 
     Raises
@@ -33,12 +33,12 @@ def writing(path: Place) -> Iterator[None]:
         raise
 
 
-def no_room(path: Place, error: OSError) -> WriteError:
+def no_room(path: StoragePath, error: OSError) -> WriteError:
     """Return what to raise where the disk is full."""
     return WriteError(f"cannot write {path}: {error.strerror}. Make room there; the same command goes on.")
 
 
-def try_to_remove(path: Place) -> None:
+def try_to_remove(path: StoragePath) -> None:
     """Delete what is damaged; where that is not allowed it stays, and is damaged for all to see."""
     with suppress(OSError):
         remove(path)

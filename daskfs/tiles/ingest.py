@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block, is_sparse
-from daskfs.kernels.missing import observed
+from daskfs.kernels.missing import observe
 from daskfs.kernels.scaling import median_sum, row_norms, row_sums
 from daskfs.kernels.statistics.column_hash import N_HASHES, column_hashes, first_equal
 from daskfs.kernels.statistics.moments import Moments, common_count, merge_tree, row_blocks, tree_moments
@@ -102,7 +102,7 @@ def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> d
         _write_band(context.store, shape, unit, block)
     write_sample(context.store, shape, unit, block)
     if may_miss:
-        found = observed(block)
+        found = observe(block)
         table = np.stack([getattr(found, name) for name in layout.OBSERVED_ROWS])
         context.store.open(layout.OBSERVED)[unit : unit + 1] = table[None]
     else:

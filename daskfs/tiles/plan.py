@@ -11,7 +11,7 @@ from daskfs.kernels.labels import Task
 from daskfs.kernels.statistics.column_hash import N_HASHES
 from daskfs.sources.base import BESIDE
 from daskfs.stages.cost import WORD
-from daskfs.stages.stage import Stage, fingerprinted, stages_from
+from daskfs.stages.stage import Stage, stages_from, with_fingerprints
 from daskfs.store import layout
 from daskfs.store.tiles import Shape, sample_rows
 from daskfs.tiles.imputation import FACTS_STAGE, FILL_STAGE
@@ -93,7 +93,7 @@ def plan_ingest(
         bytes_written=WORD * (len(layout.COLUMN_ROWS) + 1) * shape.n_features,  # and the first equal of each
     )
     stages = (_plan_labels(shape, parameters), ingest, *filling, columns)
-    return fingerprinted(stages, str(parameters["fingerprint"]))
+    return with_fingerprints(stages, str(parameters["fingerprint"]))
 
 
 def _plan_labels(shape: Shape, parameters: Mapping[str, Any]) -> Stage:

@@ -21,14 +21,14 @@ from distributed.security import Security
 
 from daskfs.criteria import slab
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.connection import connected
+from daskfs.execution.connection import connect
 from daskfs.execution.pool import pool_of
 from daskfs.execution.submission import run_stage
 from daskfs.job.job import make_job
 from daskfs.runs.pipeline import run_job
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Plan, Stage
-from daskfs.storage import place
+from daskfs.storage import as_path
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -56,12 +56,12 @@ def timed_units(n_units: int, *, tls: bool) -> dict[str, float]:
     began = time.perf_counter()
     with (
         TemporaryDirectory() as folder,
-        connected(ClusterSettings(workers=2, memory_limit=GiB, tls=tls)) as client,
+        connect(ClusterSettings(workers=2, memory_limit=GiB, tls=tls)) as client,
     ):
         assert client is not None
         started = time.perf_counter() - began
         client.run(know_trivial)
-        store = Store(place(folder))
+        store = Store(as_path(folder))
         store.ledger.begin()
         stage = Stage(TRIVIAL, KIND.reference, n_units, {}, 0, 0, 0)
         plan = Plan(store.url, (stage,), "trivial")

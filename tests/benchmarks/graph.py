@@ -192,13 +192,15 @@ def _stored_cpu(X: np.ndarray, k: int) -> tuple[float, int]:
     from daskfs.estimators.opening import stored_context
     from daskfs.graph.plan import plan_graph
     from daskfs.graph.spec import GraphSpec
-    from daskfs.stages.stage import digest, fingerprinted
+    from daskfs.stages.stage import digest, with_fingerprints
     from daskfs.stages.units import create_arrays, run_unit
 
     with tempfile.TemporaryDirectory() as folder:
         np.save(f"{folder}/X.npy", X)
         with stored_context(f"{folder}/X.npy") as (context, _, _):
-            stages = fingerprinted(plan_graph(context.tiles.shape, GraphSpec(engine="cells"), k), digest("benchmark"))
+            stages = with_fingerprints(
+                plan_graph(context.tiles.shape, GraphSpec(engine="cells"), k), digest("benchmark")
+            )
             create_arrays(context, stages)
 
             def build() -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from daskfs.storage import Place, clients, each, place
+from daskfs.storage import StoragePath, as_path, clients, map_concurrent
 from daskfs.store.ledger import TOGETHER, Ledger
 from daskfs.store.records import Record, encode
 from tests.objects.proxy import Proxy, proxy
@@ -33,7 +33,7 @@ def record_of(unit: int) -> Record:
     return {**whose, **measured, "chunks": {f"scores/x/c/0/{unit}": [len(CHUNK), unit]}, "objects": {}}
 
 
-def build(root: Place, n_units: int) -> None:
+def build(root: StoragePath, n_units: int) -> None:
     """Write outputs and records, as drivers put them together."""
     ledger = Ledger(root)
     ledger.begin()
@@ -44,7 +44,7 @@ def build(root: Place, n_units: int) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(CHUNK)
 
-    for _ in each(root, put_output, range(n_units)):
+    for _ in map_concurrent(root, put_output, range(n_units)):
         pass
     folder = ledger.where(STAGE)
     if isinstance(folder, Path):
@@ -63,7 +63,7 @@ def timed(what: str, counted: Proxy | None = None) -> Iterator[None]:
     print(f"    {what}: {time.perf_counter() - started:.2f} s{n_requests}")
 
 
-def measure(root: Place, n_units: int, counted: Proxy | None = None) -> None:
+def measure(root: StoragePath, n_units: int, counted: Proxy | None = None) -> None:
     """Print the figures of a store."""
     ledger = Ledger(root)
     with timed("resume", counted):
@@ -92,14 +92,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with object_server() as server:
         os.environ.update(environment(server))
         clients._client.cache_clear()
-        build(place("s3://runs/records"), given.object_units)
+        build(as_path("s3://runs/records"), given.object_units)
         print(f"objects, at once: {given.object_units} units")  # what the stand-in takes for itself
-        measure(place("s3://runs/records"), given.object_units)
+        measure(as_path("s3://runs/records"), given.object_units)
         with proxy(Proxy(server, delay=given.delay)) as between:
             os.environ.update(environment(between.url))
             clients._client.cache_clear()
             print(f"objects, {1000 * given.delay:.0f} ms a request: {given.object_units} units")
-            measure(place("s3://runs/records"), given.object_units, between)
+            measure(as_path("s3://runs/records"), given.object_units, between)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from daskfs.criteria.rescaled_regression.passes import solution_of
 from daskfs.criteria.rescaled_regression.state import row_parts
 from daskfs.criteria.row_partitions import block_rows
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.connection import connected
+from daskfs.execution.connection import connect
 from daskfs.job.job import load_job
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.regression.grams import MatrixGram, RowsGram
@@ -173,7 +173,7 @@ def job_of(folder: Path, name: str, source: tuple[Path, Path], gamma: float, siz
 def scale_table(folder: Path, size: Size, methods: list[str]) -> Iterator[dict[str, Any]]:
     """Run a job for each method, and read X by the same workers before and after it."""
     source = store_classes(folder, size.rows, size.columns, MEMORY_LIMIT)
-    with connected(ClusterSettings(workers=WORKERS, memory_limit=MEMORY_LIMIT, tls=False)) as client:
+    with connect(ClusterSettings(workers=WORKERS, memory_limit=MEMORY_LIMIT, tls=False)) as client:
         assert client is not None
         for name in methods:
             path = job_of(folder / name, name, source, 1e-3 * size.rows, size, client.scheduler.address)

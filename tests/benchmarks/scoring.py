@@ -31,7 +31,7 @@ from daskfs.criteria.plan import plan_scores, slab_columns
 from daskfs.criteria.registry import Method, make_method
 from daskfs.criteria.slab import graph_needs, method_to_json, slab_range
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.connection import connected
+from daskfs.execution.connection import connect
 from daskfs.graph.plan import plan_edges, plan_weights
 from daskfs.graph.precomputed import NeighborLists
 from daskfs.graph.precomputed_stage import store_graph
@@ -243,7 +243,7 @@ def main(arguments: list[str] | None = None) -> None:
         for order in options.order:
             lists = make_lists(options.rows, order == "near")
             context = Context(Store(Path(scratch) / order), open_tiles(str(kept)))
-            with connected(settings) as client:
+            with connect(settings) as client:
                 assert client is not None
                 table.append({"order": order, **compare(client, context, limit, lists, options.repeats)})
         read = bytes_table(kept, Path(scratch), make_lists(options.rows, True), limit)

@@ -34,7 +34,7 @@ from sklearn.svm import SVC
 
 from daskfs import SVMRFE
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.connection import connected
+from daskfs.execution.connection import connect
 from daskfs.job.job import load_job
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.runs.pipeline import run_job
@@ -119,7 +119,7 @@ def rounds_of(run: Path) -> list[float]:
 
 def scale_table(folder: Path, size: Size, n_landmarks: list[int], ridge: float) -> Iterator[dict[str, Any]]:
     """Run a job for each seed of the data, and read X by the same workers after it."""
-    with connected(ClusterSettings(workers=WORKERS, memory_limit=MEMORY_LIMIT, tls=False)) as client:
+    with connect(ClusterSettings(workers=WORKERS, memory_limit=MEMORY_LIMIT, tls=False)) as client:
         assert client is not None
         for seed in range(size.seeds):
             source = nonlinear(size.rows, size.columns, seed)

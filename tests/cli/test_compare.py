@@ -273,7 +273,7 @@ def test_all_beside_methods_with_parameters(tmp_path: Path) -> None:
 
 def test_one_cluster_for_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked for once, at the first run that has a unit left."""
-    asked, real = [], connection.connected
+    asked, real = [], connection.connect
 
     def counted(settings: ClusterSettings) -> Any:
         asked.append(settings)

@@ -10,9 +10,9 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats
 
 from daskfs.evaluation.significance import (
-    alike,
     average_ranks,
     friedman,
+    indistinguishable_groups,
     mean_interval,
     nemenyi,
     paired_difference,
@@ -178,4 +178,4 @@ class TestRanks:
         ],
     )
     def test_groups_that_do_not_differ(self, ranks: list[float], width: float, groups: list[tuple[int, int]]) -> None:
-        assert alike(np.array(ranks), width) == groups
+        assert indistinguishable_groups(np.array(ranks), width) == groups

@@ -17,7 +17,7 @@ from daskfs.criteria import slab
 from daskfs.execution.pool import Pool
 from daskfs.execution.submission import run_stages
 from daskfs.stages.kind import StageKind
-from daskfs.stages.stage import Plan, Stage, fingerprinted
+from daskfs.stages.stage import Plan, Stage, with_fingerprints
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -56,7 +56,7 @@ def run_made_up(
     url = str(folder / "made-up")
     _called[url] = call
     made = Stage("made-up", MADE_UP.reference, n_units, {"call": url}, 0, **stage)
-    plan = Plan(url, fingerprinted([made], ""), url)
+    plan = Plan(url, with_fingerprints([made], ""), url)
     store = Store(Path(url))
     store.write_json(layout.PLAN_JSON, plan.to_json())
     with contextlib.ExitStack() as stack:

@@ -15,8 +15,8 @@ from daskfs.errors import ClusterError, JobError
 from daskfs.execution.cluster import ClusterSettings, SlurmSettings
 from daskfs.execution.clusters.pods import cluster_manifest
 from daskfs.execution.clusters.walltime import walltime_seconds
-from daskfs.execution.clusters.worker_environment import carried
-from daskfs.execution.connection import connected
+from daskfs.execution.clusters.worker_environment import worker_environment
+from daskfs.execution.connection import connect
 from daskfs.job.job import Job, make_job
 from daskfs.runs.benchmark import candidate, make_study
 from daskfs.runs.status import plan_job
@@ -172,7 +172,7 @@ def test_keys_of_dask_hold_on_the_driver_and_in_local_workers() -> None:
 
     keys = {key: value for key, value in KEYS.items() if "preload" not in key}
     settings = ClusterSettings(workers=1, memory_limit=GiB, dask=keys)
-    with connected(settings) as client:
+    with connect(settings) as client:
         assert client is not None
         assert seen() == [False, 2, "7s"]
         assert list(client.run(seen).values()) == [[False, 2, "7s"]]
@@ -183,7 +183,7 @@ def test_keys_of_dask_hold_on_the_driver_and_in_local_workers() -> None:
 def test_workers_elsewhere_read_the_same_from_their_environment() -> None:
     settings = settings_of(SLURM, dask={**KEYS, "daskfs.grace-seconds": "5"})
     with dask.config.set(settings.told_to_dask):
-        environment = carried(settings)
+        environment = worker_environment(settings)
     assert (environment["OMP_NUM_THREADS"], environment["NUMBA_NUM_THREADS"]) == ("3", "1")
     assert environment["MALLOC_TRIM_THRESHOLD_"] == str(2**26)
     read = dask.config.collect_env(environment)
@@ -281,7 +281,7 @@ def test_an_extra_that_is_not_installed(
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, f"daskfs.execution.clusters.{kind}", raising=False)
     told = rf"cluster\.{kind} needs the package {package.replace('_', '-')}: pip install 'daskfs\[{kind}\]'"
-    with pytest.raises(ClusterError, match=told), connected(settings_of(cluster)):
+    with pytest.raises(ClusterError, match=told), connect(settings_of(cluster)):
         pass
 
 

@@ -21,7 +21,7 @@ from daskfs.execution.submission import pending_units
 from daskfs.kernels.distance_correlation.spec import Correlation, CorrelationSpec
 from daskfs.plan.inline import memory_context
 from daskfs.stages.kind import kind_of
-from daskfs.stages.stage import Stage, fingerprinted
+from daskfs.stages.stage import Stage, with_fingerprints
 from daskfs.stages.units import run_unit
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -72,7 +72,7 @@ def staged(folder: Path, X: Any, spec: CorrelationSpec, slab_columns: int) -> tu
     inside = memory_context(X, None)
     context = Context(Store(folder), Tiles(inside.tiles.store, inside.tiles.info, X))
     stages = plan_correlation(context.tiles.shape, spec, slab_columns, ())
-    return context, list(fingerprinted(stages, "test"))
+    return context, list(with_fingerprints(stages, "test"))
 
 
 @pytest.mark.parametrize("slab_columns", [7, pytest.param(90, marks=pytest.mark.long)])

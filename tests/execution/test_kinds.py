@@ -20,7 +20,7 @@ from daskfs.plan.chain import with_weights
 from daskfs.stages.cost import PROCESS, Array, Cost, Fixed, MiB, Objects, held_from, total
 from daskfs.stages.kind import StageKind, all_kinds, kind_of
 from daskfs.stages.limits import check_memory
-from daskfs.stages.stage import Plan, Stage, fingerprinted, stages_from
+from daskfs.stages.stage import Plan, Stage, stages_from, with_fingerprints
 from daskfs.stages.units import create_arrays
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -71,7 +71,7 @@ def test_a_new_kind_is_planned_checked_and_run(tmp_path: Path, stage: Stage) -> 
     with pytest.raises(MemoryPlanError, match=r"Smaller table need less\."):
         check_memory([stage], 300 * MiB)
     context = Context(Store(tmp_path))
-    stages = fingerprinted([stage], "")
+    stages = with_fingerprints([stage], "")
     context.store.write_json("plan.json", Plan(str(tmp_path), stages, "identity").to_json())
     create_arrays(context, stages)
     run_stages(context, stages, Pool(), "identity", ignore_unit)
@@ -80,7 +80,7 @@ def test_a_new_kind_is_planned_checked_and_run(tmp_path: Path, stage: Stage) -> 
 
 def test_a_plan_is_read_as_it_was_written(stage: Stage) -> None:
     cost = (*stage.cost, Objects("names", 3, 100), Fixed("buffer", 5))
-    plan = Plan("tiles", fingerprinted([dataclasses.replace(stage, cost=cost)], "start"), "identity")
+    plan = Plan("tiles", with_fingerprints([dataclasses.replace(stage, cost=cost)], "start"), "identity")
     assert Plan.from_json(json.loads(json.dumps(plan.to_json())), "somewhere") == plan
     assert tuple(held_from(dataclasses.asdict(held)) for held in cost) == cost
 

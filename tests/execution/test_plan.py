@@ -29,7 +29,7 @@ from daskfs.runs.plan import plan_run
 from daskfs.runs.tiles import plan_tiles
 from daskfs.stages.cost import PROCESS, PROCESS_BYTES, MiB, limit_per_unit
 from daskfs.stages.limits import check_memory
-from daskfs.stages.stage import Plan, Stage, fingerprinted
+from daskfs.stages.stage import Plan, Stage, with_fingerprints
 from daskfs.stages.units import shared_arrays
 from daskfs.store.context import Context
 from daskfs.store.store import Store
@@ -301,7 +301,7 @@ class TestLoops:
     def test_what_is_needed_only_by_what_has_served_is_not_made_again(self) -> None:
         """Sums of products until S is made, S until the tables are."""
         context = Context(Store(None))
-        stages = fingerprinted(list(self.staged(1000, 20, GiB, "RLSR").values()), "test")
+        stages = with_fingerprints(list(self.staged(1000, 20, GiB, "RLSR").values()), "test")
         comoments, scale, rows, solve, tables = stages
         ledger = context.store.ledger
 

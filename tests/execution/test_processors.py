@@ -11,8 +11,8 @@ import pytest
 
 from daskfs.errors import JobError, RunStoppedError
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.clusters.worker_environment import carried
-from daskfs.execution.connection import connected
+from daskfs.execution.clusters.worker_environment import worker_environment
+from daskfs.execution.connection import connect
 from daskfs.job.job import load_job, make_cluster
 from daskfs.runs.pipeline import run_job
 from daskfs.stages import units
@@ -55,7 +55,7 @@ def test_a_run_on_two_kinds_of_processors_says_so(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.cluster
 def test_workers_are_pinned_to_kernels_that_all_nodes_have() -> None:
-    with connected(ClusterSettings(workers=1, memory_limit=GiB, cpu_target="x86-64-v3")) as client:
+    with connect(ClusterSettings(workers=1, memory_limit=GiB, cpu_target="x86-64-v3")) as client:
         assert client is not None
         (found,) = client.run(computed_by).values()
     assert "Haswell" in found
@@ -67,7 +67,7 @@ def test_workers_are_pinned_to_kernels_that_all_nodes_have() -> None:
 def test_workers_elsewhere_are_pinned_by_their_environment() -> None:
     settings = ClusterSettings(workers=1, memory_limit=GiB, cpu_target="x86-64-v3")
     with dask.config.set(settings.told_to_dask):
-        environment = carried(settings)
+        environment = worker_environment(settings)
     assert (environment["OPENBLAS_CORETYPE"], environment["NUMBA_CPU_NAME"]) == ("Haswell", "haswell")
 
 

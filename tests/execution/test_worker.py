@@ -21,9 +21,9 @@ from distributed.core import Status
 
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.clusters.worker_environment import variable
-from daskfs.execution.connection import connected
+from daskfs.execution.connection import connect
 from daskfs.execution.pool import pool_of
-from daskfs.execution.worker import GRACE_KEY, LIFETIME_KEY, warmed
+from daskfs.execution.worker import GRACE_KEY, LIFETIME_KEY, warm_workers
 from tests.execution.runs import local_cluster
 
 
@@ -36,7 +36,7 @@ def test_what_a_warm_up_needs_is_imported_before_any_unit() -> None:
     """In workers that are there, and in those that come later."""
     with local_cluster(1) as cluster, Client(cluster) as client:
         assert client.run(is_imported, "turtledemo") == dict.fromkeys(client.scheduler_info()["workers"], False)
-        with warmed(client, "operator:neg", 1, "turtledemo"):
+        with warm_workers(client, "operator:neg", 1, "turtledemo"):
             assert set(client.run(is_imported, "turtledemo").values()) == {True}
             cluster.scale(2)
             client.wait_for_workers(2)
@@ -265,7 +265,7 @@ def test_local_worker_stays_unless_its_nanny_ends_it_for_its_memory(limit: int, 
 def test_local_workers_come_back(tmp_path: Path) -> None:
     """One that dies by its nanny, one whose nanny has ended when the driver sees that it is not there."""
     settings = ClusterSettings(workers=1, memory_limit=2**30, local_directory=str(tmp_path))
-    with connected(settings) as client:
+    with connect(settings) as client:
         assert client is not None
         pool = pool_of(settings, client)
         ((name, nanny),) = client.cluster.workers.items()

@@ -67,7 +67,7 @@ def exported(folder: Path, out: Path, *options: object) -> Path:
 def tile_names(url: Path) -> list[str]:
     found = open_tiles(str(url))
     assert stored.has_row_names(found)
-    return [name for part in stored.stretches_of(found) for name in stored.decoded(part)]
+    return [name for part in stored.stretches_of(found) for name in stored.decode_names(part)]
 
 
 def as_source(path: Path) -> list[str]:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from daskfs import knn_graph
 from daskfs.graph import engine
-from daskfs.graph.engine import cells_do_not_pay, resolved
+from daskfs.graph.engine import cells_do_not_pay, resolve_engine
 from daskfs.graph.plan import plan_graph
 from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.stages.cost import total
@@ -53,8 +53,8 @@ def test_sizes_that_people_have(n: int, m: int, k: int) -> None:
 
 def test_long_lists_ask_for_more_of_cells_than_of_an_exact_search() -> None:
     shape = plan_shape(40_000, 64, "float32", None, GiB)
-    assert resolved(GraphSpec(), shape, k=10).engine == "cells"
-    assert resolved(GraphSpec(), shape, k=200).engine == "exact"
+    assert resolve_engine(GraphSpec(), shape, k=10).engine == "cells"
+    assert resolve_engine(GraphSpec(), shape, k=200).engine == "exact"
 
 
 # ------------------------------------------------------------------------------- the sample

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from daskfs import KNNGraph, knn_graph
 from daskfs.estimators.opening import stored_context
 from daskfs.graph import partition
-from daskfs.graph.engine import resolved
+from daskfs.graph.engine import resolve_engine
 from daskfs.graph.plan import plan_edges, plan_graph, plan_lists, plan_weights
 from daskfs.graph.spec import Engine, GraphSpec, MixedGraph, Weighting
 from daskfs.kernels.labels import Labels
@@ -189,8 +189,8 @@ class TestSpec:
     def test_auto_never_means_descent(self) -> None:
         """Which it does for rows of which a sample is too small for cells."""
         shape = Shape(50_000_000, 150, "float64", False, None, 2**14, 150)
-        assert resolved(GraphSpec(), shape).engine == "pynndescent"
-        assert resolved(GraphSpec(), shape, pairwise=True).engine == "cells"
+        assert resolve_engine(GraphSpec(), shape).engine == "pynndescent"
+        assert resolve_engine(GraphSpec(), shape, pairwise=True).engine == "cells"
 
 
 class TestAlone:

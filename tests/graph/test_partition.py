@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import DTypeLike
 
-from daskfs.graph.engine import resolved
+from daskfs.graph.engine import resolve_engine
 from daskfs.graph.partition import (
     MAX_BLOCK_ROWS,
     MIN_BLOCK_ROWS,
     block_rows,
     index_dtype,
     member_bytes,
-    partitioning,
+    partition_rows,
     read_members,
     search_units,
     step_rows,
@@ -67,9 +67,9 @@ class TestPartitioning:
     @pytest.mark.parametrize("name", SHAPES)
     def test_memory_that_is_large_enough_decides_nothing(self, name: str, spec: GraphSpec) -> None:
         shape = SHAPES[name]
-        without = partitioning(shape, spec, 10, None)
+        without = partition_rows(shape, spec, 10, None)
         for memory in (32 * GiB, 64 * GiB, 1024 * GiB):
-            found = partitioning(shape, spec, 10, memory)
+            found = partition_rows(shape, spec, 10, memory)
             assert (found.n_groups, found.n_cells) == (without.n_groups, without.n_cells)
 
     @pytest.mark.parametrize("spec", [CELLS, DESCENT], ids=lambda spec: spec.engine)
@@ -77,7 +77,7 @@ class TestPartitioning:
     def test_the_less_memory_the_more_groups(self, name: str, spec: GraphSpec) -> None:
         shape = SHAPES[name]
         per_row = member_bytes(shape, spec, 10)
-        plans = [partitioning(shape, spec, 10, memory) for memory in (64 * GiB, GiB, GiB // 4, GiB // 16)]
+        plans = [partition_rows(shape, spec, 10, memory) for memory in (64 * GiB, GiB, GiB // 4, GiB // 16)]
         counts = [plan.n_groups for plan in plans]
         assert counts == sorted(counts)
         if shape.n_samples * per_row > GiB:
@@ -98,7 +98,7 @@ class TestPartitioning:
         self, n: int, m: int, k: int, spec: GraphSpec, available: int | None, sparse: bool
     ) -> None:
         shape = plan_shape(n, m, "float32", n * min(m, 50) if sparse else None, 4 * GiB)
-        plan = partitioning(shape, spec, k, available)
+        plan = partition_rows(shape, spec, k, available)
         sampled = sample_rows(shape).size
         assert 1 <= plan.n_groups <= max(1, sampled // 64)
         assert plan.n_groups <= plan.n_cells <= max(plan.n_groups, sampled // 8, 1)
@@ -127,7 +127,7 @@ class TestPartitioning:
 class TestResolved:
     def test_the_engine_is_the_quicker_one(self) -> None:
         def engine(n: int, m: int, nnz: int | None = None) -> str:
-            return resolved(GraphSpec(), plan_shape(n, m, "float32", nnz, GiB)).engine
+            return resolve_engine(GraphSpec(), plan_shape(n, m, "float32", nnz, GiB)).engine
 
         assert engine(200, 10) == engine(20_000, 64) == engine(10_000, 500) == engine(3000, 10**5) == "exact"
         assert engine(20_000, 617) == engine(52_397, 280) == engine(10**6, 30) == engine(10**6, 500) == "cells"
@@ -137,7 +137,7 @@ class TestResolved:
     def test_sparse_rows_of_some_values_are_compared_in_few_directions(self) -> None:
         def projection(engine: Engine, values: int, m: int = 30_000) -> int | str | None:
             shape = plan_shape(10**5, m, "float32", 10**5 * values, GiB)
-            return resolved(GraphSpec(engine=engine), shape).projection
+            return resolve_engine(GraphSpec(engine=engine), shape).projection
 
         assert projection("cells", 300) == "auto"
         assert projection("cells", 10) is projection("cells", 300, 2 * 10**6) is projection("cells", 60, 100) is None
@@ -145,14 +145,14 @@ class TestResolved:
 
     def test_an_exact_search_needs_all_rows_in_memory(self) -> None:
         shape = plan_shape(3000, 5000, "float32", None, GiB)
-        assert resolved(GraphSpec(), shape, GiB).engine == "exact"
-        assert resolved(GraphSpec(), shape, 2**25).engine == "cells"
-        assert resolved(GraphSpec(engine="exact"), shape, 2**25).engine == "exact"
+        assert resolve_engine(GraphSpec(), shape, GiB).engine == "exact"
+        assert resolve_engine(GraphSpec(), shape, 2**25).engine == "cells"
+        assert resolve_engine(GraphSpec(engine="exact"), shape, 2**25).engine == "exact"
 
     def test_what_is_asked_for_stays(self) -> None:
         for engine in ("exact", "cells", "pynndescent"):
             spec = GraphSpec("cosine", "unit", engine, 0.9, None, 7)
-            assert resolved(spec, SHAPES["tall"], GiB) == spec
+            assert resolve_engine(spec, SHAPES["tall"], GiB) == spec
 
     @each(
         ("name", "wanted", "expected"),
@@ -161,8 +161,8 @@ class TestResolved:
     def test_a_projection_onto_fewer_columns_or_none(
         self, name: str, wanted: int | Literal["auto"] | None, expected: int | str | None
     ) -> None:
-        assert resolved(GraphSpec(engine="cells", projection=wanted), SHAPES[name]).projection == expected
-        assert resolved(GraphSpec(engine="exact", projection=wanted), SHAPES[name]).projection is None
+        assert resolve_engine(GraphSpec(engine="cells", projection=wanted), SHAPES[name]).projection == expected
+        assert resolve_engine(GraphSpec(engine="exact", projection=wanted), SHAPES[name]).projection is None
 
 
 @each("sparse", [False, True])

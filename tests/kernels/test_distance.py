@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from daskfs.kernels.distance_correlation.histograms import BINS, binned, distance_correlations_with
+from daskfs.kernels.distance_correlation.histograms import BINS, bin_column, distance_correlations_with
 from tests.reference import greedy as reference
 
 
@@ -17,7 +17,7 @@ def distance_correlation(
     columns: np.ndarray, weights: np.ndarray | None = None, *, n_bins: int = BINS, squared: bool = False
 ) -> np.ndarray:
     """Return the distance correlations of all pairs of columns, shape (m, m)."""
-    found = [binned(column, n_bins, weights) for column in columns.T]
+    found = [bin_column(column, n_bins, weights) for column in columns.T]
     result = np.eye(len(found))
     for i, column in enumerate(found):
         result[i, :i] = result[:i, i] = distance_correlations_with(column, found[:i], weights, squared=squared)
@@ -104,7 +104,7 @@ def test_constant_columns_resemble_none() -> None:
 def test_at_most_so_many_bins() -> None:
     values = np.random.default_rng(9).standard_cauchy(5000)
     for n_bins in (2, 16, 128):
-        column = binned(values, n_bins)
+        column = bin_column(values, n_bins)
         assert 1 < column.steps.size + 1 <= n_bins
         assert column.codes.dtype == np.uint8
         order = np.argsort(values)

@@ -15,14 +15,14 @@ from daskfs.kernels.distance_correlation.feature_map import (
     squares_by_column,
     with_lost_traces,
 )
-from daskfs.kernels.distance_correlation.histograms import binned, pair_distance_correlation
+from daskfs.kernels.distance_correlation.histograms import bin_column, pair_distance_correlation
 from tests.cases import each
 from tests.kernels.test_distance import marginals
 from tests.reference import distance as reference
 
 
 def matrix(X: np.ndarray, n_components: int = 8, weights: np.ndarray | None = None) -> np.ndarray:
-    columns = [binned(column, 128, weights) for column in X.T]
+    columns = [bin_column(column, 128, weights) for column in X.T]
     maps = [feature_map(column, n_components) for column in columns]
     gram = CodeGram([one.table for one in maps])
     total = float(len(X)) if weights is None else float(weights.sum())
@@ -60,7 +60,7 @@ def test_heavier_tails() -> None:
 
 def test_all_components_are_the_correlation_of_the_bins() -> None:
     X = marginals(1, 500)
-    columns = [binned(column) for column in X.T]
+    columns = [bin_column(column) for column in X.T]
     expected = [[pair_distance_correlation(a, b) for b in columns] for a in columns]
     np.testing.assert_allclose(matrix(X, 64), expected, atol=1e-12)
 
@@ -77,18 +77,18 @@ def test_exact_where_values_are_few() -> None:
 class TestComponents:
     def test_no_more_than_there_are(self) -> None:
         for n_values, expected in ((1, 1), (2, 1), (5, 4), (17, 16)):
-            found = feature_map(binned(np.arange(200.0) % n_values), 8)
+            found = feature_map(bin_column(np.arange(200.0) % n_values), 8)
             assert found.table.shape == (expected, n_values)
             assert found.error == 0
 
     def test_more_for_heavy_tails(self) -> None:
         rng = np.random.default_rng(3)
-        counts = [feature_map(binned(x), 8).table.shape[0] for x in (rng.random(3000), rng.standard_t(1.5, 3000))]
+        counts = [feature_map(bin_column(x), 8).table.shape[0] for x in (rng.random(3000), rng.standard_t(1.5, 3000))]
         assert counts[0] == 8
         assert 8 < counts[1] <= most_components(8)
 
     def test_are_orthogonal_and_centered_and_of_norm_1(self) -> None:
-        column = binned(np.random.default_rng(4).normal(size=1000))
+        column = bin_column(np.random.default_rng(4).normal(size=1000))
         found = feature_map(column, 8)
         values = found.table[:, column.codes]
         np.testing.assert_allclose(values.mean(axis=1), 0.0, atol=1e-9)
@@ -99,7 +99,7 @@ class TestComponents:
         assert found.trace < found.mean
 
     def test_constant(self) -> None:
-        found = feature_map(binned(np.full(9, 0.3)), 8)
+        found = feature_map(bin_column(np.full(9, 0.3)), 8)
         np.testing.assert_array_equal(found.table, 0.0)
         assert (found.mean, found.variance, found.error) == (0.0, 0.0, 0.0)
 
@@ -108,7 +108,7 @@ class TestComponents:
 def test_error_is_bounded_by_the_angles(n_components: int) -> None:
     rng = np.random.default_rng(5)
     X = np.column_stack([marginals(5, 700)[:, :10], rng.standard_cauchy((700, 4)), np.exp(2 * rng.normal(size=700))])
-    maps = [feature_map(binned(column), n_components) for column in X.T]
+    maps = [feature_map(bin_column(column), n_components) for column in X.T]
     error = np.array([one.error for one in maps])
     lost = np.multiply.outer([m.mean for m in maps], [m.mean for m in maps]) / len(X)
     found = np.abs(matrix(X, n_components) - reference.distance_correlations(X))
@@ -138,7 +138,7 @@ def test_weights_count_rows() -> None:
 class TestSinglePrecision:
     def test_only_of_what_is_not_precise(self) -> None:
         X = marginals(7, 3000)
-        columns = [binned(column) for column in X.T]
+        columns = [bin_column(column) for column in X.T]
         order = np.argsort([feature_map(column, 8).error > 0 for column in columns], kind="stable")
         columns = [columns[k] for k in order]
         tables, codes = [feature_map(c, 8).table for c in columns], [c.codes for c in columns]
@@ -154,7 +154,7 @@ class TestSinglePrecision:
 
     def test_rows_in_pieces(self) -> None:
         X = marginals(8, 2500)[:, :6]
-        columns = [binned(column) for column in X.T]
+        columns = [bin_column(column) for column in X.T]
         tables = [feature_map(column, 4).table for column in columns]
         whole, pieces = CodeGram(tables), CodeGram(tables)
         whole.add([[c.codes for c in columns]])

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike
 
-from daskfs.kernels.missing import fill_missing, filled_by_means, has_missing, merge_observed, observed
+from daskfs.kernels.missing import fill_missing, filled_by_means, has_missing, merge_observed, observe
 from daskfs.kernels.scaling import row_norms, row_sums, scale_rows
 from daskfs.kernels.statistics.moments import column_moments, merge_moments, merge_tree, tree_moments
 from tests.cases import each
@@ -43,8 +43,8 @@ def test_means(form: object, dtype: DTypeLike) -> None:
 @each("form", [np.array, as_csr])
 def test_bits_do_not_depend_on_bands(form: object, height: int) -> None:
     X = holes(5000) * 0.1
-    whole = observed(form(X))  # type: ignore[operator]
-    parts = [observed(form(X[start : start + height])) for start in range(0, 5000, height)]  # type: ignore[operator]
+    whole = observe(form(X))  # type: ignore[operator]
+    parts = [observe(form(X[start : start + height])) for start in range(0, 5000, height)]  # type: ignore[operator]
     found = merge_tree(parts, merge_observed)
     for name in ("missing", "total", "minimum", "maximum"):
         assert getattr(found, name).tobytes() == getattr(whole, name).tobytes(), name
@@ -55,7 +55,7 @@ def test_sums_and_extremes_of_observed_values(form: object) -> None:
     """Zeros that are not stored are values; a column may have none but stored ones, or only negative ones."""
     X = holes(50)
     X[:, 0], X[:, 1], X[:, 2] = -1 - np.abs(X[:, 0]), 1 + np.abs(X[:, 1]), np.nan
-    found = observed(form(X))  # type: ignore[operator]
+    found = observe(form(X))  # type: ignore[operator]
     np.testing.assert_array_equal(found.missing, np.isnan(X).sum(axis=0))
     np.testing.assert_array_equal(found.total, np.nansum(X, axis=0))
     np.testing.assert_array_equal(found.minimum, np.where(np.isnan(X), np.inf, X).min(axis=0))

@@ -17,10 +17,10 @@ from daskfs.kernels.regression.rescaled import (
     newton,
     norms,
     objective,
-    pulled,
     reweight,
     shrink,
     shrunk,
+    ssufs_step,
     start_at,
 )
 from tests.cases import each
@@ -125,7 +125,7 @@ class TestPull:
             for step in (
                 lambda at: shrink(gram, at, P, gamma, 2 * eta * L @ norms(at.W) ** 2),
                 lambda at: reweight(gram, at, P, gamma, 2 * eta * L @ norms(at.W) ** 2),
-                lambda at: pulled(gram, at, P, gamma, lambda V: 2 * eta * L @ V),
+                lambda at: ssufs_step(gram, at, P, gamma, lambda V: 2 * eta * L @ V),
             ):
                 before = value(at)
                 if before < -1e9:  # beyond the basin of the start nothing bounds it

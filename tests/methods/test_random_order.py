@@ -10,7 +10,7 @@ from sklearn.datasets import load_wine
 from daskfs import RandomOrder, evaluate_selectors
 from daskfs.criteria.random_order import ChanceParameters, uniform_numbers
 from daskfs.criteria.registry import make_method
-from daskfs.evaluation.design import Selection, World
+from daskfs.evaluation.design import ClassSubset, Selection
 
 X, Y = load_wine(return_X_y=True)
 
@@ -51,7 +51,7 @@ def test_numbers_are_uniform_and_every_part_of_them_is_drawn_alone() -> None:
 
 
 def test_rankings_of_different_rows_are_by_different_seeds() -> None:
-    worlds = [World(0), World(0, 2, 0), World(1, 2, 1)]
+    worlds = [ClassSubset(0), ClassSubset(0, 2, 0), ClassSubset(1, 2, 1)]
     places = [(world, draw, repeat) for world in worlds for draw in (None, 0, 1) for repeat in (None, 0, 1)]
     selections = [Selection(0, "m", "inductive", w, None, d, r, r) for w, d, r in places]
     parameters = ChanceParameters(random_state=7)

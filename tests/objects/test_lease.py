@@ -12,7 +12,7 @@ import pytest
 
 from daskfs.errors import StoreError
 from daskfs.storage import ObjectPath
-from daskfs.store.lease import LEASE_KEY, Lease, holder, leased
+from daskfs.store.lease import LEASE_KEY, Lease, hold_lease, lease_holder
 from tests.objects.proxy import Proxy, proxy
 from tests.objects.server import reach
 
@@ -46,11 +46,11 @@ def abandoned(path: ObjectPath, seconds: float = 0.5) -> None:
 
 
 def test_a_lock_is_given_back(path: ObjectPath) -> None:
-    with leased(path, "output.path", print) as lease:
+    with hold_lease(path, "output.path", print) as lease:
         assert (lease.is_there, lease.warning) == (True, "")
-        assert holder(path) is not None
+        assert lease_holder(path) is not None
     assert not path.is_file()
-    assert holder(path) is None
+    assert lease_holder(path) is None
 
 
 def test_a_lock_is_renewed_for_as_long_as_it_is_held(path: ObjectPath) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from daskfs import storage
 from daskfs.errors import InputError
-from daskfs.storage import Access, ObjectPath, Place, clients, objects, place
+from daskfs.storage import Access, ObjectPath, StoragePath, as_path, clients, objects
 from tests.objects.proxy import Proxy, proxy
 from tests.objects.server import reach
 
@@ -19,21 +19,21 @@ pytestmark = pytest.mark.platforms
 
 
 @pytest.fixture(params=["disk", "store"])
-def folder(request: pytest.FixtureRequest, tmp_path: Path, bucket: str) -> Place:
-    return place(tmp_path / "a" if request.param == "disk" else f"{bucket}/a")
+def folder(request: pytest.FixtureRequest, tmp_path: Path, bucket: str) -> StoragePath:
+    return as_path(tmp_path / "a" if request.param == "disk" else f"{bucket}/a")
 
 
 def test_urls_and_paths() -> None:
-    assert place("s3://bucket/a//b/./c/") == ObjectPath("s3://bucket", "a/b/c")
-    assert str(place("gs://bucket")) == "gs://bucket"
-    assert str(place("~/x")) == str(Path.home() / "x")
-    path = place("az://container/a/b.tar.gz")
+    assert as_path("s3://bucket/a//b/./c/") == ObjectPath("s3://bucket", "a/b/c")
+    assert str(as_path("gs://bucket")) == "gs://bucket"
+    assert str(as_path("~/x")) == str(Path.home() / "x")
+    path = as_path("az://container/a/b.tar.gz")
     assert (path.name, path.suffix, path.stem, str(path.parent)) == ("b.tar.gz", ".gz", "b.tar", "az://container/a")
-    assert place(path) is path
+    assert as_path(path) is path
     with pytest.raises(InputError, match=r"s3:///a names no bucket: write s3://BUCKET/NAME\."):
-        place("s3:///a")
+        as_path("s3:///a")
     with pytest.raises(InputError, match=r"holds '\.\.'"):
-        place("s3://bucket/a/../b")
+        as_path("s3://bucket/a/../b")
     with pytest.raises(ValueError, match="leads out of"):
         ObjectPath("s3://bucket", "a") / "../b"
 
@@ -55,7 +55,7 @@ def test_order_and_relations() -> None:
     assert storage.relative_name(Path("/x/y"), Path("/x/z")) == "../y"
 
 
-def test_what_is_written_is_there(folder: Place) -> None:
+def test_what_is_written_is_there(folder: StoragePath) -> None:
     assert not storage.is_there(folder)
     storage.put(folder / "b" / "c.txt", b"one\ntwo\n")
     storage.put(folder / "d.bin", bytes(range(256)))
@@ -75,7 +75,7 @@ def test_what_is_written_is_there(folder: Place) -> None:
     assert (folder / "d.bin").read_bytes() == b"new"
 
 
-def test_what_is_not_there(folder: Place) -> None:
+def test_what_is_not_there(folder: StoragePath) -> None:
     missing = folder / "no"
     calls: list[Callable[[], object]] = [
         missing.read_bytes,
@@ -95,7 +95,7 @@ def test_what_is_not_there(folder: Place) -> None:
     missing.unlink(missing_ok=True)
 
 
-def test_remove_takes_an_object_and_all_below_it_and_no_neighbor(folder: Place) -> None:
+def test_remove_takes_an_object_and_all_below_it_and_no_neighbor(folder: StoragePath) -> None:
     for name in ("a/1", "a/b/2", "ab", "c"):
         storage.put(folder / name, b"x")
     storage.remove(folder / "a")
@@ -105,7 +105,7 @@ def test_remove_takes_an_object_and_all_below_it_and_no_neighbor(folder: Place) 
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_sizes(folder: Place, whole: bool) -> None:
+def test_sizes(folder: StoragePath, whole: bool) -> None:
     names = [f"X/c/{i}/{j}" for i in range(3) for j in range(4)] + ["plan.json", "records/s/1.json"]
     for number, name in enumerate(names):
         storage.put(folder / name, b"x" * number)
@@ -160,7 +160,7 @@ def test_a_changed_access_is_seen(server: str, bucket: str, monkeypatch: pytest.
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     clients._client.cache_clear()
     with storage.reached_by({}):
-        storage.take_over(((path.root, server, "us-east-1", False),))
+        storage.apply_access(((path.root, server, "us-east-1", False),))
         assert path.read_bytes() == b"1"
         assert storage.access_rows() == ((path.root, server, "us-east-1", False),)
         with storage.reached_by({path.root: Access(endpoint="http://127.0.0.1:1")}):
@@ -181,4 +181,4 @@ def test_a_bucket_that_is_not_there(bucket: str) -> None:
 def test_without_obstore(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "find_spec", {}.get)
     with pytest.raises(InputError, match=r"s3://bucket/x is .* pip install 'daskfs\[object\]'\."):
-        place("s3://bucket/x")
+        as_path("s3://bucket/x")

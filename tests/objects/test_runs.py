@@ -23,7 +23,7 @@ from daskfs.execution.progress import Silent
 from daskfs.stages.stage import Stage
 from daskfs.storage import ObjectPath, clients
 from daskfs.store.layout import is_seal
-from daskfs.store.lease import LEASE_KEY, leased
+from daskfs.store.lease import LEASE_KEY, hold_lease
 from tests.cli.command import daskfs, refused
 from tests.execution.damage import OUTPUTS, one_of_each_kind, run_quietly, storage_job, verified
 from tests.execution.runs import HERE, command, run, started, wait_for_units, write_job
@@ -174,7 +174,7 @@ def test_a_zarr_array_in_the_store_is_used_where_it_lies(tmp_path: Path, bucket:
             write_job(tmp_path, "", **FEW, data=data, cluster={"workers": 0}, output={"path": str(output)})
         )
         assert result["data"]["in_place"] == str(source)
-        outputs.append(storage.place(result["ranking"]).read_bytes())
+        outputs.append(storage.as_path(result["ranking"]).read_bytes())
     assert outputs[0] == outputs[1]
 
 
@@ -222,7 +222,7 @@ def test_a_killed_run_goes_on(local: Path, tmp_path: Path, bucket: str, monkeypa
 def test_a_second_run_is_refused_while_one_lives(tmp_path: Path, bucket: str) -> None:
     job = small_job(tmp_path, bucket)
     run_quietly(job)
-    with dask.config.set({LEASE_KEY: 3}), leased(ObjectPath.of(f"{bucket}/.lock"), "output.path", print):
+    with dask.config.set({LEASE_KEY: 3}), hold_lease(ObjectPath.of(f"{bucket}/.lock"), "output.path", print):
         outcome = daskfs("run", job, "-q")
         refused(outcome, 3, "another daskfs process is running in", bucket, "choose another output.path")
         assert any("is running in" in note for note in verified(bucket)["notes"])

@@ -12,7 +12,7 @@ import pytest
 
 from daskfs import load_job, run_job, storage
 from daskfs.errors import DamagedError, WriteError
-from daskfs.storage import ObjectPath, clients, place
+from daskfs.storage import ObjectPath, as_path, clients
 from daskfs.store import log
 from daskfs.store.arrays import counted_bytes
 from daskfs.store.log import Log
@@ -28,7 +28,7 @@ KINDS = ("rows.*offsets/c/", "rows.*member/c/", "rows.*values/c/", "lists.*bound
 
 @pytest.fixture
 def store(bucket: str) -> Store:
-    return Store(place(bucket))
+    return Store(as_path(bucket))
 
 
 def recorded(store: Store) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def test_a_read_that_fails_is_no_damage(
     monkeypatch.setattr(clients, "PAUSE_SECONDS", 0.0)
     with proxy(Proxy(server)) as between:
         reach(monkeypatch, between.url)
-        store = Store(place(bucket))
+        store = Store(as_path(bucket))
         recorded(store)
         for name, value in how.items():
             setattr(between, name, value)
@@ -206,7 +206,7 @@ def test_a_read_that_fails_is_no_damage(
 def test_a_store_that_nobody_may_write_to(bucket: str, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with proxy(Proxy(server)) as between:
         reach(monkeypatch, between.url)
-        store = Store(place(bucket))
+        store = Store(as_path(bucket))
         store.create("X", (4,), "f8", (4,))
         array = store.open("X")
         between.denied = "/"

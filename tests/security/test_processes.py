@@ -22,7 +22,7 @@ from distributed.security import Security
 
 from daskfs.errors import JobError
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.connection import connected
+from daskfs.execution.connection import connect
 from daskfs.job.job import make_cluster
 from tests.cli.command import basic_job, daskfs, refused, write_job
 from tests.execution.runs import command, run_here, wait_for_units
@@ -137,7 +137,7 @@ def test_a_dashboard_only_when_asked() -> None:
     # servers that tests beside this one have started
     others = {found.laddr.port for found in open_sockets(with_children(os.getpid()))}
     for dashboard in (False, True):
-        with connected(ClusterSettings(workers=1, memory_limit=GiB, dashboard=dashboard)) as client:
+        with connect(ClusterSettings(workers=1, memory_limit=GiB, dashboard=dashboard)) as client:
             assert client is not None
             assert client.scheduler.address.startswith("tls://127.0.0.1:")
             assert {address for address, _ in look_at(os.getpid()).listening} == {"127.0.0.1"}
@@ -168,7 +168,7 @@ for address in sys.argv[1:]:
 
 
 def test_the_default_cluster_refuses_other_processes() -> None:
-    with connected(ClusterSettings(workers=1, memory_limit=GiB)) as client:
+    with connect(ClusterSettings(workers=1, memory_limit=GiB)) as client:
         assert client is not None
         ((worker, found),) = client.scheduler_info()["workers"].items()
         addresses = [client.scheduler.address, worker, found["nanny"]]
@@ -178,7 +178,7 @@ def test_the_default_cluster_refuses_other_processes() -> None:
 
 
 def test_a_cluster_without_tls_warns_of_it(caplog: pytest.LogCaptureFixture) -> None:
-    with connected(ClusterSettings(workers=1, memory_limit=GiB, tls=False)) as client:
+    with connect(ClusterSettings(workers=1, memory_limit=GiB, tls=False)) as client:
         assert client is not None
         assert client.scheduler.address.startswith("tcp://")
     assert "cluster.tls is false" in caplog.text

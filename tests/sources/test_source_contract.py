@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 
 from daskfs.sources import Source, SourceInfo, SourceSpec, csv_scan, mtx_scan, open_source, svmlight_scan
-from daskfs.storage import Place, objects
+from daskfs.storage import StoragePath, objects
 
 from .objects import folder_as_bucket
 from .writers import COLUMNS, KINDS, N_FEATURES, N_SAMPLES, Kind, labels, matrix, open_memory
@@ -53,7 +53,7 @@ def written(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 
 
 @pytest.fixture
-def roots(written: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> list[Place]:
+def roots(written: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> list[StoragePath]:
     """Where it is opened: as files and as objects."""
     return [written[0], folder_as_bucket(written[0], monkeypatch)]
 
@@ -80,14 +80,14 @@ def check_block(block: object, info: SourceInfo, n_rows: int) -> None:
         assert block.flags.c_contiguous
 
 
-def test_any_partition_gives_the_same_matrix(kind: Kind, written: tuple[Path, str], roots: list[Place]) -> None:
+def test_any_partition_gives_the_same_matrix(kind: Kind, written: tuple[Path, str], roots: list[StoragePath]) -> None:
     for root, partitions in zip(roots, (PARTITIONS, PARTITIONS[::-1]), strict=True):
         source = kind.open(root, written[1])
         for bounds in partitions:
             np.testing.assert_array_equal(read_in_parts(source, bounds), matrix(), f"{root}, {bounds}")
 
 
-def test_info_labels_and_ranges(kind: Kind, written: tuple[Path, str], roots: list[Place]) -> None:
+def test_info_labels_and_ranges(kind: Kind, written: tuple[Path, str], roots: list[StoragePath]) -> None:
     for root in roots:
         source = kind.open(root, written[1])
         info = source.info
@@ -109,7 +109,9 @@ def test_info_labels_and_ranges(kind: Kind, written: tuple[Path, str], roots: li
             assert type(caught.value) is ValueError
 
 
-def test_columns_beside_x_may_lie_where_labels_lie(kind: Kind, written: tuple[Path, str], roots: list[Place]) -> None:
+def test_columns_beside_x_may_lie_where_labels_lie(
+    kind: Kind, written: tuple[Path, str], roots: list[StoragePath]
+) -> None:
     dtypes = {"weights": np.float64, "groups": np.int64, "times": np.float64}
     files, bucket = roots
     for root, key in ((files, "weights"), (files, "groups"), (bucket, "times")):
@@ -127,7 +129,7 @@ def test_columns_beside_x_may_lie_where_labels_lie(kind: Kind, written: tuple[Pa
             assert source.read_beside(other) is None
 
 
-def test_no_labels_unless_asked_for(kind: Kind, written: tuple[Path, str], roots: list[Place]) -> None:
+def test_no_labels_unless_asked_for(kind: Kind, written: tuple[Path, str], roots: list[StoragePath]) -> None:
     name = written[1]
     is_table = kind.is_table or Path(name).suffix in (".csv", ".tsv", ".txt", ".parquet", ".pq")
     fields = {key: kind.spec[key] for key in ("array", "dims", "transpose") if key in kind.spec}
@@ -139,7 +141,7 @@ def test_no_labels_unless_asked_for(kind: Kind, written: tuple[Path, str], roots
         assert source.info.n_features == N_FEATURES
 
 
-def test_feature_names_from_a_file(kind: Kind, written: tuple[Path, str], roots: list[Place]) -> None:
+def test_feature_names_from_a_file(kind: Kind, written: tuple[Path, str], roots: list[StoragePath]) -> None:
     renamed = Kind(kind.write, {**kind.spec, "feature_names": "@/names.txt"})
     for root in roots:
         assert renamed.open(root, written[1]).info.feature_names == ("v", "w", "x y", "v", "z")

@@ -16,7 +16,7 @@ from daskfs.errors import InputError
 from daskfs.sources import SourceSpec, open_source
 from daskfs.sources.multifile import find_parts
 from daskfs.sources.state import as_planned, changed_file, source_state
-from daskfs.storage import Place
+from daskfs.storage import StoragePath
 
 from .objects import folder_as_bucket
 
@@ -36,11 +36,11 @@ def parquet(folder: Path, *tables: dict[str, object]) -> Path:
 
 
 @pytest.fixture(params=["files", "objects"])
-def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoragePath:
     return tmp_path if request.param == "files" else folder_as_bucket(tmp_path, monkeypatch)
 
 
-def test_natural_order(root: Place, tmp_path: Path) -> None:
+def test_natural_order(root: StoragePath, tmp_path: Path) -> None:
     names = ["part-1", "part-2", "part-10", "part-10b", "part-11", "q"]
     csv(tmp_path, **{name: f"a\n{number}\n" for number, name in reversed(list(enumerate(names)))})
     for name in (".", "*.csv", "*"):
@@ -59,7 +59,7 @@ def test_natural_order(root: Place, tmp_path: Path) -> None:
         ("year=3/*", None),
     ],
 )
-def test_patterns(pattern: str, expected: list[str] | None, root: Place, tmp_path: Path) -> None:
+def test_patterns(pattern: str, expected: list[str] | None, root: StoragePath, tmp_path: Path) -> None:
     for folder, name in itertools.product(("year=1", "year=2"), ("a", "_b", ".c")):
         csv(tmp_path / folder, **{name: "a\n1\n"})
         (tmp_path / folder / f"{name.replace('_', '-')}.csv").rename(tmp_path / folder / f"{name}.csv")
@@ -146,7 +146,7 @@ CASES: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_refused(case: str, root: Place, tmp_path: Path) -> None:
+def test_refused(case: str, root: StoragePath, tmp_path: Path) -> None:
     make, parts = CASES[case]
     make(tmp_path)
     with pytest.raises(InputError) as caught:

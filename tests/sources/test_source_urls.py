@@ -22,7 +22,7 @@ from daskfs import storage as places
 from daskfs.execution.progress import Silent
 from daskfs.runs.pipeline import run_job
 from daskfs.stages.stage import Stage
-from daskfs.storage import ObjectPath, clients, place
+from daskfs.storage import ObjectPath, as_path, clients
 from tests.cli.command import basic_job, daskfs, labels, matrix, refused, write_job
 from tests.cli.test_given import MATRICES, saved
 from tests.execution.runs import recorded
@@ -45,7 +45,7 @@ def server() -> Iterator[str]:
 def bucket(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectPath:
     """A place in a bucket for this test alone, which the environment says how to reach."""
     reach(monkeypatch, server)
-    return place("s3://data") / tmp_path.name  # type: ignore[return-value]
+    return as_path("s3://data") / tmp_path.name  # type: ignore[return-value]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -173,7 +173,7 @@ def test_a_job_says_how_its_bucket_is_reached(server: str, tmp_path: Path, monke
     job = basic_job(tmp_path, cluster={"workers": 1, "memory_limit": "1GiB"})
     storage = {"s3://data": {"endpoint": server, "region": "us-east-1"}}
     with places.reached_by({"s3://data": places.Access(server, "us-east-1")}):
-        (place("s3://data") / "own/X.npy").write_bytes((tmp_path / "X.npy").read_bytes())  # type: ignore[union-attr]
+        (as_path("s3://data") / "own/X.npy").write_bytes((tmp_path / "X.npy").read_bytes())  # type: ignore[union-attr]
     job["data"]["source"] = "s3://data/own/X.npy"
     path = write_job(tmp_path, {**job, "storage": storage})
     outcome = daskfs("run", path, "-q")

@@ -17,7 +17,7 @@ import zarr
 
 from daskfs.sources import Source, SourceSpec, open_source
 from daskfs.sources.memory import ArraySource
-from daskfs.storage import Place
+from daskfs.storage import StoragePath
 from tests.optional import h5py
 
 from . import textwriters
@@ -55,7 +55,7 @@ class Kind:
     names: tuple[str, ...] | None = None
     is_table: bool = False
 
-    def open(self, folder: Place, name: str) -> Source:
+    def open(self, folder: StoragePath, name: str) -> Source:
         """Open what was written in `folder`."""
         values = {
             key: value.replace("@", str(folder)) if isinstance(value, str) else value

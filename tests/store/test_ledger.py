@@ -13,7 +13,7 @@ from daskfs.errors import DamagedError, StoreError
 from daskfs.store import ledger as ledgers
 from daskfs.store.ledger import Ledger
 from daskfs.store.records import Record, decode, encode
-from daskfs.store.seals import Seal, hashed, seal_of
+from daskfs.store.seals import Seal, name_hash, seal_of
 from daskfs.store.store import Outputs, Store
 
 STAGE = "score"
@@ -202,7 +202,7 @@ def test_a_seal_is_of_what_was_written_and_found() -> None:
     same = seal_of([record_of(0, objects=dict(reversed(outputs.items())), facts={"n": 1}, seconds=2.0)])
     assert (seal.digest, seal.to_bytes()) == (same.digest, same.to_bytes())
     np.testing.assert_array_equal(Seal.entries_from(seal.to_bytes()), seal.entries)
-    assert dict(seal.entries.tolist()) == {hashed("a/c/0"): 5, hashed("b"): 7}
+    assert dict(seal.entries.tolist()) == {name_hash("a/c/0"): 5, name_hash("b"): 7}
     others = [record_of(0, objects={**outputs, "b": [3, 8]}, facts={"n": 1}), record_of(0, objects=outputs, facts={})]
     assert len({seal.digest, *(seal_of([other]).digest for other in others)}) == 3
     assert Seal.entries_from(seal.to_bytes()[:-1]) is None

@@ -10,7 +10,7 @@ import dask
 import pytest
 
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.clusters.worker_environment import carried
+from daskfs.execution.clusters.worker_environment import worker_environment
 from daskfs.job.job import load_job
 from daskfs.runs.status import plan_job
 
@@ -38,7 +38,7 @@ def test_an_allocation_has_the_settings_of_clusters_that_are_started() -> None:
     exported = dict(word.split("=", 1) for line in lines for word in shlex.split(line)[1:])
     settings = ClusterSettings(memory_limit=2**30)
     with dask.config.set(settings.told_to_dask):
-        started = carried(settings)
+        started = worker_environment(settings)
     for name in [name for name in started if any(part in name for part in TOLD_BY_THE_DRIVER)]:
         del started[name]
     assert exported == started

@@ -34,7 +34,7 @@ from daskfs.errors import DaskfsError
 from daskfs.evaluation.metrics import all_on_top
 from daskfs.evaluation.tables import read_table
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.connection import connected
+from daskfs.execution.connection import connect
 from daskfs.store.store import Store
 
 # ------------------------------------------------------------------------------------------------ artificial problems
@@ -91,7 +91,7 @@ def artificial_lines(n_sets: int, n_workers: int) -> list[str]:
     """
     starts = range(0, n_sets, SETS_PER_TASK)
     parts = [list(range(start, min(start + SETS_PER_TASK, n_sets))) for start in starts]
-    with connected(ClusterSettings(workers=n_workers)) as client:
+    with connect(ClusterSettings(workers=n_workers)) as client:
         if client is None:
             found = [[hits(number, part) for part in parts] for number in range(len(PROBLEMS))]
         else:

@@ -39,7 +39,7 @@ from daskfs import FisherScore, KNNGraph, LaplacianScore, SSelect, knn_graph, ma
 from daskfs.errors import DaskfsError
 from daskfs.evaluation.tables import read_table
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.connection import connected
+from daskfs.execution.connection import connect
 from daskfs.store.store import Store
 
 N_SELECTED = tuple(range(5, 55, 5))
@@ -196,7 +196,7 @@ def main(arguments: list[str] | None = None) -> None:
     n_classes = np.unique(data.y).size
     if wrong := [n for n in options.labels if n < n_classes or n % n_classes]:
         parser.error(f"--labels {wrong[0]}: a multiple of the {n_classes} classes of {options.set} is needed.")
-    with connected(ClusterSettings(workers=options.workers)) as client:
+    with connect(ClusterSettings(workers=options.workers)) as client:
         result = experiment(data, options.labels, options.draws, client)
     print(f"{options.set}: accuracy of 1-NN, mean over {len(N_SELECTED)} numbers of features and {options.draws} draws")
     print("\n".join(table(result)), flush=True)

@@ -37,7 +37,7 @@ from sklearn.svm import SVC
 from daskfs import SVMRFE
 from daskfs.errors import ClusterError
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.connection import connected
+from daskfs.execution.connection import connect
 from daskfs.execution.pool import Pool
 from daskfs.sources import SourceSpec, open_source
 
@@ -269,7 +269,7 @@ def main(arguments: list[str] | None = None) -> None:
     ]
     started = time.perf_counter()
     try:
-        with connected(ClusterSettings(workers=options.workers, address=options.scheduler)) as client:
+        with connect(ClusterSettings(workers=options.workers, address=options.scheduler)) as client:
             found, failed = run_all(tasks, client)
     except ClusterError as error:
         sys.exit(str(error))

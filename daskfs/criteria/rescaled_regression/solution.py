@@ -36,10 +36,10 @@ from daskfs.kernels.regression.rescaled import (
     advance,
     carried_on,
     certificate,
-    joined,
+    join_offset,
     norms,
     objective,
-    pulled,
+    ssufs_step,
     start_at,
 )
 from daskfs.kernels.scaling import without_zscore
@@ -231,7 +231,7 @@ class _Solution:
             if state.phase == "free":
                 state.at = advance(self._gram(), state.at, state.cross, gamma, state.goal)
             else:
-                state.at = pulled(self._gram(), state.at, state.cross, gamma, self._pull)
+                state.at = ssufs_step(self._gram(), state.at, state.cross, gamma, self._pull)
             state.n_steps += 1
             state.products.clear()
             if state.phase == "pulled" and self._is_lost():
@@ -268,9 +268,9 @@ class _Solution:
     def _carry_on(self) -> None:
         """Carry weights and offset on, and keep them as they are now."""
         state = self._state
-        at, before, start = joined(state.at, state.target_mean, state.total), None, None
+        at, before, start = join_offset(state.at, state.target_mean, state.total), None, None
         if state.best is not None and state.best_offset is not None:
-            before = joined(state.best, state.best_offset, state.total)
+            before = join_offset(state.best, state.best_offset, state.total)
         if state.carried is not None:
             start = np.vstack([state.carried, state.offset])
         carried, state.momentum = carried_on(at, before, start, state.momentum)

@@ -12,7 +12,7 @@ import numpy as np
 
 from daskfs.criteria.registry import Method
 from daskfs.criteria.rescaled_regression.criterion import UncorrelatedParameters
-from daskfs.criteria.row_partitions import Parts, cut_parts
+from daskfs.criteria.row_partitions import RowPartitions, cut_parts
 from daskfs.kernels.regression.rescaled import NEWTON_ITERATIONS, SYSTEM_ITERATIONS, Iterate
 from daskfs.stages.cost import Array, Cost, total
 from daskfs.store import layout
@@ -30,7 +30,7 @@ most were seen.
 """
 
 
-def row_parts(shape: Shape) -> Parts:
+def row_parts(shape: Shape) -> RowPartitions:
     """Return which rows the units of a pass take."""
     return cut_parts(shape, STRETCHES)
 

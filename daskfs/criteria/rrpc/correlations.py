@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.criteria.slab import slab_range
-from daskfs.kernels.distance_correlation.histograms import BINS, DISTANCE_ROWS, BinnedColumn, binned
+from daskfs.kernels.distance_correlation.histograms import BINS, DISTANCE_ROWS, BinnedColumn, bin_column
 from daskfs.kernels.scaling import Scaling, scale_rows, without_zscore
 from daskfs.kernels.statistics.comoments import (
     PRODUCT_COLUMNS,
@@ -135,7 +135,7 @@ def binned_columns(
     """Yield columns as of :func:`sampled_columns`, each in bins."""
     values, weights = sampled_columns(context, columns, slab, n_rows, scaling), distance_weights(context, n_rows)
     for place in range(columns.size):
-        yield binned(values[:, place], BINS, weights)
+        yield bin_column(values[:, place], BINS, weights)
 
 
 def bin_candidates(context: Context, parameters: Mapping[str, Any], unit: int) -> None:

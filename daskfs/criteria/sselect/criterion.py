@@ -34,7 +34,7 @@ def _statistics(parameters: SSelectParameters) -> tuple[NeedGraphForms, NeedSign
 def sselect_fields(statistics: Statistics, parameters: SSelectParameters) -> Mapping[str, np.ndarray]:
     """trade_off * g'Lg / g'Dg + (1 - trade_off) (1 - NMI(sign g, y)); NaN where the graph's term is.
 
-    With trade_off "auto" the score is left open, and :func:`combined` makes it from both terms.
+    With trade_off "auto" the score is left open, and :func:`mix_terms` makes it from both terms.
     """
     table = statistics[_statistics(parameters)[1]]
     assert isinstance(table, SignTable)
@@ -43,11 +43,11 @@ def sselect_fields(statistics: Statistics, parameters: SSelectParameters) -> Map
     label_term[np.isnan(graph_term)] = np.nan
     open_score = np.full_like(graph_term, np.nan)
     trade_off = parameters.trade_off
-    score = open_score if trade_off == "auto" else combined(graph_term, label_term, float(trade_off))
+    score = open_score if trade_off == "auto" else mix_terms(graph_term, label_term, float(trade_off))
     return {"score": score, "graph_term": graph_term, "label_term": label_term}
 
 
-def combined(graph_term: np.ndarray, label_term: np.ndarray, trade_off: float) -> np.ndarray:
+def mix_terms(graph_term: np.ndarray, label_term: np.ndarray, trade_off: float) -> np.ndarray:
     """Return the score from its terms, shape (n_features,); the graph's term itself at 1, the labels' at 0."""
     return trade_off * graph_term + (1.0 - trade_off) * label_term
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from daskfs.criteria.registry import Method
 from daskfs.criteria.slab import methods_from
-from daskfs.criteria.sselect.criterion import SSelectParameters, combined
+from daskfs.criteria.sselect.criterion import SSelectParameters, mix_terms
 from daskfs.kernels.neighbors.distance_bounds import TILE_BYTES
 from daskfs.kernels.order import rank_order
 from daskfs.kernels.scaling import ends_with, inverse_or_zero, row_norms
@@ -47,7 +47,7 @@ def choose_trade_off(context: Context, parameters: Mapping[str, Any], unit: int)
     table = context.store.open(layout.UNFINISHED.format(method.label))[...]
     _, graph_term, label_term = table
     count = cut_features(own.n_cut_features, int(np.count_nonzero(~np.isnan(graph_term))))
-    orders = [rank_order(combined(graph_term, label_term, t), "ascending")[:count] for t in GRID]
+    orders = [rank_order(mix_terms(graph_term, label_term, t), "ascending")[:count] for t in GRID]
     used = np.unique(np.concatenate(orders))
     rows, block = context.tiles.sampled_columns(used, CUT_ROWS, own.graph_scaling)
     weights = context.weights()
@@ -58,7 +58,7 @@ def choose_trade_off(context: Context, parameters: Mapping[str, Any], unit: int)
         values[0] = np.nan  # where labels tell no feature apart, they cannot rank
     place = lowest_cut(GRID, values)
     chosen = USUAL_TRADE_OFF if place is None else float(GRID[place])
-    table[0] = combined(graph_term, label_term, chosen)
+    table[0] = mix_terms(graph_term, label_term, chosen)
     context.store.put_array(
         layout.SCORES.format(method.label), table, (table.shape[0], int(parameters["slab_columns"]))
     )

@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.row_partitions import Parts, block_rows, center_and_scale, cut_parts, read_blocks, reading_cost
+from daskfs.criteria.row_partitions import (
+    RowPartitions,
+    block_rows,
+    center_and_scale,
+    cut_parts,
+    read_blocks,
+    reading_cost,
+)
 from daskfs.criteria.slab import methods_from
 from daskfs.criteria.svmrfe.criterion import SVMParameters
 from daskfs.kernels.blocks import is_sparse
@@ -49,7 +56,7 @@ def rows_key(method: Method, route: str) -> str:
     return "-".join(parts)
 
 
-def gather_parts(shape: Shape) -> Parts:
+def gather_parts(shape: Shape) -> RowPartitions:
     """Return which rows the units that gather rows look through."""
     return cut_parts(shape, ROW_STRETCHES)
 
@@ -324,7 +331,7 @@ def groups_cost(methods: Sequence[Method], route: str, n_rows: Sequence[int], n_
     return tuple(held for rows in groups.values() for held in kept_cost(rows, n_features, copies))
 
 
-def label_cost(parts: Parts) -> Cost:
+def label_cost(parts: RowPartitions) -> Cost:
     """List what a unit knows of the rows it goes through, which are stored in whole chunks."""
     n_rows = min(parts.n_samples, max(parts.per_part * parts.height, LABEL_CHUNK_ROWS))
     return (

@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.row_partitions import Parts, block_rows, center_and_scale, cut_parts, read_blocks, reading_cost
+from daskfs.criteria.row_partitions import (
+    RowPartitions,
+    block_rows,
+    center_and_scale,
+    cut_parts,
+    read_blocks,
+    reading_cost,
+)
 from daskfs.criteria.slab import methods_from
 from daskfs.criteria.svmrfe.criterion import SVMParameters
 from daskfs.criteria.svmrfe.elimination import (
@@ -42,7 +49,7 @@ STRETCH_VALUES = 2**22
 """Values of a stretch where there are many: to start a unit takes as long as some tens of thousands of narrow rows."""
 
 
-def landmark_parts(shape: Shape) -> Parts:
+def landmark_parts(shape: Shape) -> RowPartitions:
     """Return which rows the units of a pass take."""
     rows = max(1, min(2**16, STRETCH_VALUES // shape.n_features))
     least, most = STRETCHES

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.row_partitions import Parts, weights_cost
+from daskfs.criteria.row_partitions import RowPartitions, weights_cost
 from daskfs.criteria.slab import method_to_json
 from daskfs.criteria.svmrfe.criterion import EXACT_GRAPH_ROWS, EXACT_ROWS, Route, SVMParameters
 from daskfs.criteria.svmrfe.elimination import (
@@ -122,7 +122,7 @@ def _sizes(
     return {"n_rows": n_rows}
 
 
-def _labels_read(parts: Parts) -> int:
+def _labels_read(parts: RowPartitions) -> int:
     """Return the bytes of labels that the units read, in whole chunks."""
     rows = parts.per_part * parts.height
     rows = rows if rows % LABEL_CHUNK_ROWS == 0 else rows + LABEL_CHUNK_ROWS

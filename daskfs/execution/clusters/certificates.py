@@ -24,7 +24,7 @@ def made_for_the_run(settings: ClusterSettings) -> Security | None:
     return None
 
 
-def configured(address: str) -> Security | None:
+def configured_certificates(address: str) -> Security | None:
     """Return the certificates that Dask's configuration names, None for a scheduler whose address asks for none."""
     if not address.startswith("tls://"):
         return None

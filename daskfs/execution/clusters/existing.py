@@ -16,12 +16,12 @@ from distributed.security import Security
 
 from daskfs.errors import ClusterError
 from daskfs.execution.cluster import ClusterSettings
-from daskfs.execution.clusters.certificates import configured
+from daskfs.execution.clusters.certificates import configured_certificates
 from daskfs.execution.clusters.wait_for_workers import LOOK_SECONDS, wait_for_workers
 
 
 @contextmanager
-def serving(settings: ClusterSettings) -> Iterator[Client]:
+def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
     """Yield a client of a scheduler that runs."""
     if settings.scheduler_file and not Path(settings.scheduler_file).exists():
         msg = f"cluster.scheduler_file {settings.scheduler_file} does not exist: is the scheduler running?"
@@ -30,7 +30,7 @@ def serving(settings: ClusterSettings) -> Iterator[Client]:
     if settings.tls and not where.startswith("tls://"):
         msg = f"cluster.tls is on, and the scheduler at {where} has no TLS: start it with --protocol tls."
         raise ClusterError(msg)
-    security = configured(where)
+    security = configured_certificates(where)
     problem, client = "", None
     try:
         _greet(where, security, settings.wait_seconds)

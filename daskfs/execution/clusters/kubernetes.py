@@ -108,7 +108,7 @@ def waiting_for(status: dict[str, Any]) -> list[str]:
 
 
 @contextmanager
-def serving(settings: ClusterSettings) -> Iterator[Client]:
+def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
     """Yield a client of pods that are asked for here, and deleted at the end."""
     kubernetes = settings.kubernetes
     assert kubernetes is not None

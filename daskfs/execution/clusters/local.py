@@ -63,7 +63,7 @@ def _environment() -> dict[str, str]:
 
 
 @contextmanager
-def serving(settings: ClusterSettings) -> Iterator[Client]:
+def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
     """Yield a client of processes that are started, and ended, here."""
     limit, _ = granted_memory(settings, None)
     _check_directory(settings.local_directory)

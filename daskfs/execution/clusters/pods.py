@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from daskfs.execution.cluster import ClusterSettings, KubernetesSettings
-from daskfs.execution.clusters.worker_environment import carried, variable
+from daskfs.execution.clusters.worker_environment import variable, worker_environment
 
 COMM_PORT, HTTP_PORT = 8786, 8787
 DEATH_SECONDS = 120
@@ -28,7 +28,7 @@ def cluster_manifest(settings: ClusterSettings, name: str) -> dict[str, Any]:
     """
     kubernetes = settings.kubernetes
     assert kubernetes is not None
-    environment = {**carried(settings), **kubernetes.env}
+    environment = {**worker_environment(settings), **kubernetes.env}
     served = {} if settings.dashboard else HEALTH_ONLY
     ports = [("tcp-comm", COMM_PORT), ("http-dashboard", HTTP_PORT)]
     probe = {"httpGet": {"port": "http-dashboard", "path": "/health"}}

@@ -33,7 +33,7 @@ from daskfs.execution.cluster import ClusterSettings, SlurmSettings
 from daskfs.execution.clusters.certificates import made_for_the_run
 from daskfs.execution.clusters.wait_for_workers import wait_for_workers
 from daskfs.execution.clusters.walltime import walltime_seconds
-from daskfs.execution.clusters.worker_environment import carried, variable
+from daskfs.execution.clusters.worker_environment import variable, worker_environment
 from daskfs.execution.worker import LIFETIME_KEY
 
 MiB = 2**20
@@ -149,7 +149,7 @@ def job_options(settings: ClusterSettings, slurm: SlurmSettings) -> dict[str, An
     """Return what dask-jobqueue is told of each job; called while the driver's configuration is that of the run."""
     assert settings.memory_limit is not None
     lifetime = walltime_seconds(slurm.walltime) - MARGIN_SECONDS
-    environment = carried(settings)
+    environment = worker_environment(settings)
     if lifetime >= SHORTEST_LIFETIME:
         environment[variable(LIFETIME_KEY)] = str(lifetime)
     exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
@@ -181,7 +181,7 @@ def job_options(settings: ClusterSettings, slurm: SlurmSettings) -> dict[str, An
 
 
 @contextmanager
-def serving(settings: ClusterSettings) -> Iterator[Client]:
+def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
     """Yield a client of workers in jobs that are submitted here, and cancelled at the end."""
     slurm = settings.slurm
     assert slurm is not None

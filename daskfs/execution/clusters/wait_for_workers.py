@@ -13,7 +13,7 @@ from distributed import Client
 from daskfs.errors import ClusterError
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.pool import Pool, pool_of
-from daskfs.stages.requirements import cannot_serve, differences, installed, unlike
+from daskfs.stages.requirements import cannot_serve, differences, installed_versions, unlike
 
 LOOK_SECONDS = 0.2
 """How often a cluster without workers is asked for some."""
@@ -62,7 +62,7 @@ def _check_versions(client: Client, pool: Pool) -> None:
 
     async def ask() -> list[tuple[str, Any]]:
         asked = [
-            asyncio.ensure_future(client._run(differences, installed(), workers=[worker], on_error="return"))
+            asyncio.ensure_future(client._run(differences, installed_versions(), workers=[worker], on_error="return"))
             for worker in (*workers, *silent)
         ]
         done, late = await asyncio.wait(asked, timeout=pool.answer_seconds)

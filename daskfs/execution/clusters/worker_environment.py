@@ -16,7 +16,7 @@ SPAWN_KEY = f"{NANNY_KEY}.pre-spawn-environ"
 """What nannies put into the environment of their workers; workers without one get it here."""
 
 
-def carried(settings: ClusterSettings) -> dict[str, str]:
+def worker_environment(settings: ClusterSettings) -> dict[str, str]:
     """Return the environment of workers that a run starts elsewhere: what Dask's configuration is to say there, threads
     of numerical libraries, and how memory is allocated.
 

@@ -37,7 +37,7 @@ class BinnedColumn:
     error: float = 0.0
 
 
-def binned(values: np.ndarray, n_bins: int = BINS, weights: np.ndarray | None = None) -> BinnedColumn:
+def bin_column(values: np.ndarray, n_bins: int = BINS, weights: np.ndarray | None = None) -> BinnedColumn:
     """Cut a column into at most `n_bins` bins.
 
     Parameters

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.neighbors.rows import Rows, operand_of, shifted
+from daskfs.kernels.neighbors.rows import Rows, operand_of, shift_rows
 from daskfs.kernels.statistics.moments import row_blocks, rows_at_once
 
 TILE_BYTES = 2**25
@@ -293,7 +293,7 @@ def _dense_incomplete(queries: Rows, base: Rows, out: np.ndarray) -> IncompleteP
 
 def _incomplete_operand(rows: Rows, dtype: np.dtype[Any]) -> np.ndarray:
     if dtype == np.float64:
-        return shifted(rows.values, rows.center, rows.scale)
+        return shift_rows(rows.values, rows.center, rows.scale)
     operand: np.ndarray = rows.operand
     return operand if rows.has_missing else operand[:, :-2]
 

@@ -123,7 +123,7 @@ def _incomplete_rows(X: Block, like: Rows | None) -> Rows:
         operand = np.empty(X.shape, np.float32)
         for rows in row_blocks(X.shape[0], rows_at_once(X.shape[1])):
             with np.errstate(over="ignore"):
-                operand[rows] = shifted(X[rows], center, scale)
+                operand[rows] = shift_rows(X[rows], center, scale)
     return Rows(X, "euclidean", operand, np.empty(0), center, scale, None, has_missing=True)
 
 
@@ -137,7 +137,7 @@ def observed_means(X: np.ndarray) -> np.ndarray:
     return np.divide(total, count, out=total, where=count > 0)
 
 
-def shifted(values: np.ndarray, center: np.ndarray | None, scale: float) -> np.ndarray:
+def shift_rows(values: np.ndarray, center: np.ndarray | None, scale: float) -> np.ndarray:
     """Return a copy of dense rows in float64, less `center` and times `scale`."""
     block = values.astype(np.float64)
     if center is not None:
@@ -188,7 +188,7 @@ def operand_of(
     else:
         for rows in row_blocks(n_rows, rows_at_once(n_columns)):
             with np.errstate(over="ignore"):  # queries far from a base of tiny spread: float64 will serve them
-                body[rows] = shifted(values[rows], center, scale)
+                body[rows] = shift_rows(values[rows], center, scale)
     with np.errstate(over="ignore"):
         operand[:, -2] = np.einsum("ij,ij->i", body, body)
     operand[:, -1] = 1

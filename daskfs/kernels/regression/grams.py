@@ -44,7 +44,7 @@ class Gram(Protocol):
         """Return S among some features as a matrix of its own; None where that saves nothing."""
 
 
-def factored(matrix: np.ndarray) -> Solver:
+def factorize(matrix: np.ndarray) -> Solver:
     """Return what solves systems of a symmetric positive definite matrix, which is overwritten."""
     factor = la.cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
     return lambda right: la.cho_solve(factor, right, check_finite=False)
@@ -93,7 +93,7 @@ class _MatrixPart:
         system = self._matrix * scale
         system *= scale[:, None]
         system[np.diag_indices_from(system)] += 1.0
-        solve = factored(system)
+        solve = factorize(system)
         return lambda right: scale[:, None] * solve(scale[:, None] * right)
 
 
@@ -158,7 +158,7 @@ class _RowsPart:
         scaled = self._rows * scale
         system = scaled @ scaled.T
         system[np.diag_indices_from(system)] += 1.0
-        solve = factored(system)
+        solve = factorize(system)
 
         def solved(right: np.ndarray) -> np.ndarray:
             right = scale[:, None] * right

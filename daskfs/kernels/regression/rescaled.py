@@ -295,7 +295,7 @@ def reweight(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull: np.
     return replace(at, W=at.W + step, SW=at.SW + gram.product(step))
 
 
-def pulled(
+def ssufs_step(
     gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull_of: Callable[[np.ndarray], np.ndarray]
 ) -> Iterate:
     """Take one step of SSUFS's weights: a proximal step, and the update for fixed Theta.
@@ -311,7 +311,7 @@ def pulled(
     return reweight(gram, at, cross, gamma, pull_of(norms(at.W) ** 2))
 
 
-def joined(at: Iterate, offset: np.ndarray, total: float) -> Iterate:
+def join_offset(at: Iterate, offset: np.ndarray, total: float) -> Iterate:
     """Return an iterate with the offset as its last row: the weight of a feature that is 1 in every row, of `total`."""
     return Iterate(np.vstack([at.W, offset]), np.vstack([at.SW, total * offset]), at.curvature)
 
