@@ -1,10 +1,8 @@
 """Feature ranking on Dask for data that does not fit one machine.
 
-Seven words have one meaning each throughout: a *tile* is one Zarr chunk of X (rows x features), a *band* one row of
-tiles (some rows, all features), a *slab* one column of tiles (all rows, one block of features), a *block* an array
-handed to a kernel, a
-*partition* the rows that are searched together for neighbors, a *unit* one task of a stage and the grain of resume, a
-*stage* all units of one step.
+Terms: a *tile* is a Zarr chunk of X; a *band* a row of tiles (some rows, all features); a *slab* a column of tiles (all
+rows, some features); a *block* an array passed to a kernel; a *partition* the rows searched together for neighbors; a
+*stage* one step of a run; a *unit* one task of a stage, the granularity of resume.
 """
 
 from __future__ import annotations
@@ -111,7 +109,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # imports wait for their first use, so that "daskfs --help" does not pay for Dask and scikit-learn
+    # lazy imports: "daskfs --help" needs neither Dask nor scikit-learn
     if name not in _HOME:
         msg = f"module 'daskfs' has no attribute '{name}'"
         raise AttributeError(msg)

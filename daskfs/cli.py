@@ -1,7 +1,6 @@
-"""The ``daskfs`` command: parses arguments, calls one function, prints its result.
+"""The ``daskfs`` command: each verb parses arguments, calls one function and prints its result.
 
-Results go to stdout, everything else to stderr. Heavy imports wait until a verb needs them, so that ``--help`` is
-quick.
+Results go to stdout, everything else to stderr. Heavy imports are inside the verbs, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ EPILOG = (
 )
 MiB = 2**20
 TYPER_INTERRUPTED = 130
-"""What typer makes of Ctrl-C."""
+"""Exit code that typer returns for Ctrl-C."""
 _OF_PATHS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
-"""Errors that say of a path that it is wrong."""
+"""Errors that mean an invalid path."""
 _UsageError: Any = typer.BadParameter.__base__
-"""Base of what typer raises for arguments that are wrong; newer versions do not export it."""
+"""Base class of typer's errors for invalid arguments; newer versions do not export it."""
 
 app = typer.Typer(
     help="Feature ranking on Dask for data that does not fit one machine.",
@@ -64,7 +63,7 @@ def _warn(warnings: list[str]) -> None:
 
 
 def _command() -> str:
-    """Return what was called, for the report."""
+    """Return the command line without credentials, for the report."""
     return redact_credentials(shlex.join(["daskfs", *sys.argv[1:]]))
 
 
@@ -85,7 +84,7 @@ def run(
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Start a job, go on with it, or say that there is nothing to do."""
+    """Run a job: start it, resume it, or report that nothing is left to do."""
     from daskfs.execution.cluster import ClusterSettings
     from daskfs.execution.connection import prepare
     from daskfs.job.job import load_job
@@ -142,7 +141,7 @@ def plan(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what would run: stages, units, bytes, memory, what is done."""
+    """Show the plan of a job: stages, units, bytes, peak memory, units already done."""
     from daskfs.job.job import load_job
     from daskfs.runs.status import plan_job
 
@@ -236,7 +235,7 @@ def compare(
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run methods over several data sets, or go on with it, and rank them over all; or compare finished runs."""
+    """Run or resume methods over several data sets and rank them over all; or compare finished runs."""
     from daskfs.storage import as_path
 
     if output is not None or not as_path(paths[0]).is_file():
@@ -260,7 +259,7 @@ def compare(
 
 
 def _compared_runs(paths: list[str], output: str | None, overrides: list[str] | None, of_study: bool) -> dict[str, Any]:
-    """Compare finished runs, by the keys below `compare` that are set."""
+    """Compare finished runs, with the keys below `compare` that overrides set."""
     from daskfs.job.keys import override_keys
     from daskfs.runs.comparison import compare_runs
 
@@ -335,7 +334,7 @@ def _status_lines(result: dict[str, Any]) -> list[str]:
 
 @app.command(epilog=EPILOG)
 def report(run_directory: Annotated[str, typer.Argument(metavar="RUN")], as_json: AsJson = False) -> None:
-    """Write the report of a finished run again and print where it is."""
+    """Write the report of a finished run again and print its path."""
     from daskfs.runs.status import rewrite_report
 
     _emit(rewrite_report(run_directory), as_json, lambda result: [result["report"]])
@@ -355,7 +354,7 @@ def verify(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check every file of a run or of a tile store against its checksum; changes nothing."""
+    """Check every file of a run or of a tile store against its checksum; changes nothing without --remove."""
     from daskfs.errors import StoreError
     from daskfs.runs.verification import verify_run
 
@@ -466,7 +465,7 @@ def convert(
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Turn any source into tiles, or finish a conversion that was begun."""
+    """Convert any source into tiles, or resume an interrupted conversion."""
     from daskfs.execution.cluster import ClusterSettings
     from daskfs.job.job import make_cluster
     from daskfs.runs.pipeline import convert as convert_source
@@ -518,7 +517,7 @@ def inspect(
     row_names: RowNames = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show shape, tiles, labels, weights, groups, times, batches, names of rows, missing values, constant features."""
+    """Show shape, tiles, labels, weights, groups, times, batches, row names, missing values, constant features."""
     from daskfs.runs.inspection import inspect_data
 
     data = _data_block(
@@ -585,7 +584,7 @@ def export(
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write rankings, or the data with selected features only, in another format."""
+    """Export rankings, or the data with only the selected features, to another format."""
     from daskfs.execution.cluster import ClusterSettings
     from daskfs.export.api import export_into, export_run
     from daskfs.job.job import make_cluster
@@ -599,7 +598,7 @@ def export(
         return
     assert out is not None
     settings = ClusterSettings.of(make_cluster({"workers": workers, "memory_limit": memory_limit}).model_dump())
-    kind: Any = to  # checked there
+    kind: Any = to  # checked by export_run
     progress = _progress(quiet, verbose)
     try:
         result = export_run(
@@ -657,21 +656,21 @@ def schema(as_json: AsJson = False) -> None:
 
 
 def main() -> None:
-    """Be the ``daskfs`` program."""
-    gc.set_threshold(5_000)  # imports leave many objects and few cycles: to look for these took a tenth of a small run
+    """Run the ``daskfs`` program in this process."""
+    gc.set_threshold(5_000)  # imports make many objects and few cycles: collecting took a tenth of a small run
     atexit.register(_finalize)
     end_process_when_stopped()
     run_command_line()
 
 
 def _finalize() -> None:
-    """Collect garbage once before the process ends; the interpreter would do so several times."""
+    """Collect garbage once before the process ends; the interpreter would collect several times."""
     gc.collect()
     gc.freeze()
 
 
 def run_command_line() -> NoReturn:
-    """Run the command line; expected errors become one line and an exit code."""
+    """Run the command line; print an expected error as one line and exit with its code."""
     try:
         code = app(standalone_mode=len(sys.argv) == 1)  # without arguments it prints the help
     except _UsageError as error:

@@ -1,7 +1,7 @@
-"""Exceptions of daskfs, arranged by what the caller can do about them, and the exit code of each.
+"""Exceptions of daskfs, grouped by what the caller can do about them, with their exit codes.
 
-Every class survives pickling, because errors cross from worker to driver processes. Classes that describe a bad
-value also inherit :class:`ValueError`, as scikit-learn users expect.
+Every class can be pickled, because workers send errors to the driver. Classes that describe a bad value also inherit
+:class:`ValueError`, as scikit-learn users expect.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class ExitCode(IntEnum):
 
 
 class DaskfsError(Exception):
-    """Base class. ``exit_code`` is what the command line returns for it."""
+    """Base class; ``exit_code`` is the exit code of the command line."""
 
     exit_code = ExitCode.FAILED
 
 
 class InputError(DaskfsError, ValueError):
-    """The data cannot be used as they are; the message names the column, row range or file."""
+    """The data are invalid; the message names the column, row range or file."""
 
     exit_code = ExitCode.INPUT
 
@@ -52,13 +52,12 @@ class StoreError(DaskfsError):
 
 
 class DamagedError(StoreError):
-    """Something that daskfs wrote into a store is damaged or missing; what was damaged has been removed, so that it
-    counts as not done.
+    """Outputs in a store are damaged or missing; damaged ones have been deleted, so that their units count as not done.
 
     Attributes
     ----------
     paths
-        Of what has to be made again; none in a store that is in memory.
+        Files that have to be written again; empty for a store in memory.
     """
 
     def __init__(self, message: str, paths: Iterable[object] = ()) -> None:
@@ -67,8 +66,8 @@ class DamagedError(StoreError):
 
 
 class WriteError(DaskfsError):
-    """Something cannot be written, and trying again would not help: the disk is full, or nobody may write there. What
-    is finished is recorded; the same command goes on once there is room.
+    """A write failed and a retry would not help: the disk is full or not writable. Finished units are recorded; once
+    the cause is removed, the same command resumes.
     """
 
     exit_code = ExitCode.FAILED
@@ -81,25 +80,25 @@ class ClusterError(DaskfsError):
 
 
 class UnitError(DaskfsError):
-    """One unit of a stage failed for a reason that is not the input's; the message names the unit."""
+    """One unit of a stage failed, and the input is not the cause; the message names the unit."""
 
     exit_code = ExitCode.FAILED
 
 
 class PassingError(UnitError):
-    """One unit failed for a reason that may pass, such as a server of files that does not answer.
+    """One unit failed for a reason that may be transient, such as a file server that does not answer.
 
     Attributes
     ----------
     worker
-        Address of the worker that ran it, where one did.
+        Address of the worker that ran the unit; empty without one.
     """
 
     worker = ""
 
 
 class RunStoppedError(DaskfsError):
-    """The run was asked to stop. What is finished is recorded; the same command goes on from there."""
+    """The run was asked to stop. Finished units are recorded; the same command resumes."""
 
     exit_code = ExitCode.INTERRUPTED
 

@@ -1,12 +1,12 @@
-"""What text may be shown to anybody: credentials are masked, and what would steer a terminal is left out."""
+"""Text made safe to show: credentials are masked, control characters removed."""
 
 from __future__ import annotations
 
 import re
 
 _USER = re.compile(r"(:/+)(?:[^/?#\s@:]*:\S*|[^/?#\s@]+)@")
-"""User and password of a URL; passwords may hold anything but spaces, ``/`` and ``@`` included. Of the two slashes, one
-is left where the URL was taken for a path.
+"""User and password of a URL. Passwords may hold any character but spaces, including ``/`` and ``@``. One slash is
+enough, since handling a URL as a path collapses ``//`` to ``/``.
 """
 _PARAMETER = re.compile(
     r"([?&;#](?:[\w.-]*(?:signature|token|secret|passw(?:or)?d|credential|(?:access|account|api|private)[_-]?key)[\w.-]*"
@@ -22,17 +22,15 @@ CREDENTIALS_BELONG = (
 
 
 def has_credentials(text: str) -> bool:
-    """Return whether text holds a URL with a user or a password in it, or with a parameter that grants access."""
+    """Return whether text holds a URL with a user or password, or a parameter that grants access."""
     return redact_credentials(text) != text
 
 
 def redact_credentials(text: str) -> str:
-    """Return text with three stars in place of credentials."""
+    """Return text with each credential replaced by three asterisks."""
     return _PARAMETER.sub(r"\1***", _USER.sub(r"\1***@", text))
 
 
 def strip_control_characters(text: str) -> str:
-    """Return text as one line without control characters: names from data may hold line breaks and what steers a
-    terminal.
-    """
+    """Replace unprintable characters by spaces: names from data may hold line breaks and terminal escape sequences."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)

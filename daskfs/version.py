@@ -1,4 +1,4 @@
-"""The version of the package, as its metadata say."""
+"""Version of the package, from its metadata."""
 
 from importlib.metadata import version
 
@@ -10,9 +10,9 @@ CHANGED_SINCE = {
         "from smaller sizes on, and weights rows in z-scores"
     )
 }
-"""What makes results differ from those of an earlier version, whose runs are read but not continued."""
+"""By earlier version, how its results differ from today's; its runs are read but not resumed."""
 
 
 def installed_version() -> str:
-    """Return the version in this process; workers are asked for theirs."""
+    """Return the version in this process; the driver compares those of the workers with its own."""
     return __version__

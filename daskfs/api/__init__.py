@@ -1,1 +1,1 @@
-"""Functions that Python calls: neighbor graphs, distance correlations, evaluations of selectors."""
+"""Python functions: neighbor graphs, distance correlations, evaluation of selectors."""

@@ -1,4 +1,4 @@
-"""Comparing selectors from Python: the same stages as a job's evaluation."""
+"""Comparison of selectors from Python, by the same stages as a job's evaluation."""
 
 from __future__ import annotations
 
@@ -39,28 +39,27 @@ Selectors = Sequence[ScoreSelector] | Mapping[str, ScoreSelector]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What :func:`evaluate_selectors` found, as :class:`pyarrow.Table` each (``.to_pandas()``).
+    """Result tables of :func:`evaluate_selectors`, each a :class:`pyarrow.Table` (``.to_pandas()``).
 
     Attributes
     ----------
     values
-        One row for each value: method, n_selected, n_labelled, repeat, fold, metric, value, model, setting, n_classes,
-        subset, labels, draw, n_tested. Cells that do not apply are null.
+        One row per value: method, n_selected, n_labelled, repeat, fold, metric, value, model, setting, n_classes,
+        subset, labels, draw, n_tested. Columns that do not apply are null.
     summary
-        For each method, model, metric, setting, number of classes, amount of labels and number of features: mean,
-        standard deviation and 95 % confidence interval; where n_selected is null, of the means over all numbers of
-        features.
+        Mean, standard deviation and 95 % confidence interval for each method, model, metric, setting, number of
+        classes, amount of labels and number of features. Rows with null n_selected are of the means over all numbers
+        of features.
     comparisons
-        The mean paired difference of two methods in each of these places, with its 95 % confidence interval and p
-        value.
+        Mean paired difference of two methods for each such combination, with 95 % confidence interval and p value.
     gap
-        Inductive minus transductive values, paired; without a row in one setting alone.
+        Inductive minus transductive values, paired; empty unless both settings were evaluated.
     stability
-        How much the selections of one method agree over folds and draws: Kuncheva's and the Jaccard index.
+        Agreement of the selections of one method over folds and draws: Kuncheva's index and the Jaccard index.
     selection_frequency
-        How often each feature was selected, with its mean rank and the interval that holds 90 % of its ranks.
+        How often each feature was selected, its mean rank, and the interval that holds 90 % of its ranks.
     warnings
-        Rankings that could not be made, folds that are not stratified, and the like.
+        Warnings, such as rankings that failed and folds that are not stratified.
     """
 
     values: Any
@@ -97,62 +96,62 @@ def evaluate_selectors(
     informative: str | int | Sequence[str | int] = (),
     random_state: int = 0,
 ) -> Evaluation:
-    """Compare selectors by models on the first features of their rankings.
+    """Compare selectors by models trained on the first features of their rankings.
 
-    It is what the block ``evaluate`` of a job does, with the same values to the bit.
+    The values are bit-identical to those of the block ``evaluate`` of a job.
 
     Parameters
     ----------
     selectors
-        Selectors of daskfs, not fitted, or a dictionary of them by the label that tables show; without one it is the
-        name of the class. Their ``n_features_to_select`` is of no account.
+        Unfitted selectors of daskfs, or a dictionary of them by the label that tables show; the default label is the
+        class name. Their ``n_features_to_select`` is ignored.
     X
-        As ``fit`` of a selector takes it, shape (n_samples, n_features). On a cluster where there is one and X is not
-        in memory.
+        Any X that ``fit`` of a selector takes, shape (n_samples, n_features). If X is not in memory, a current Dask
+        client runs the units.
     y
-        Labels, shape (n_samples,): classes with -1 for rows without a label, or a target with NaN for these; -1 and 1
+        Labels, shape (n_samples,): classes with -1 for unlabeled rows, or a float target with NaN for these. -1 and 1
         alone are two classes.
     sample_weight
-        How many rows each row counts for in the selection, shape (n_samples,); None for one each.
+        Row weights in the selection, shape (n_samples,); a row of weight 2 counts as two rows. None for 1.
     groups
-        Group of each row, shape (n_samples,): folds never have rows of one group on both sides.
+        Group of each row, shape (n_samples,): no fold trains and tests on rows of one group.
     times
-        Time of each row, shape (n_samples,), numbers or dates: folds train on rows that are all earlier than those
-        that they test.
+        Time of each row, shape (n_samples,), numbers or dates: all training rows of a fold are earlier than its test
+        rows.
     task
-        Of the labels; "auto": a float y is a target, any other y holds classes.
+        Type of y. "auto": a float y is a target, any other y holds classes.
     n_selected
-        Numbers of features.
+        Numbers of selected features to evaluate.
     models
         "knn", "linear-svm", "rbf-svm", "ridge", "kmeans", "1nn-loo", "cut", or the class name of a classifier,
         regressor or clusterer of scikit-learn; or dictionaries with a name, parameters, a label and metrics, such as
         ``{"name": "knn", "n_neighbors": 1, "label": "1NN"}``.
     setting
-        "inductive": the selection is made anew within each training fold. "transductive": it sees the rows that models
-        are tested on, and their labels. "both": the two, and the gap between them.
+        "inductive": features are selected anew within each training fold. "transductive": the selection sees the rows
+        that models are tested on, and their labels. "both": both settings, and the gap between them.
     baselines
-        Test a random order of the features (unless a selector is one), all features, and the majority class or the
-        median target, too. All features are left out where they would take more than 4 GiB.
+        Whether to evaluate a random order of the features as well (unless a selector is one), all features, and the
+        majority class or median target. All features are left out if they would take more than 4 GiB.
     labels
-        How many labels the selection sees: whole numbers of rows of each class (in regression of all), or shares of
-        each class; None for all.
+        Numbers of labels that the selection sees: whole numbers of rows per class (in regression, in total), or shares
+        of each class; None for all.
     n_draws
-        Draws of labels, of every amount; the same for all selectors.
+        Draws of labels for each number of labels, the same for all selectors.
     train_on
-        "all": models are trained with all labels of the training folds. "labelled": with those alone that the
-        selection saw, and tested on all other rows.
+        "all": models are trained with all labels of the training folds. "labelled": only with the labels that the
+        selection saw; in the transductive setting they are tested on all other rows.
     n_classes, n_subsets
-        Evaluate among so many classes, drawn so many times, instead of among all.
+        Evaluate on random subsets of `n_classes` classes, `n_subsets` draws of each, instead of on all classes.
     n_splits, n_repeats
-        Of the cross-validation.
+        Folds and repetitions of the cross-validation.
     scaling
-        Of the columns that models see, by the rows that train them.
+        Scaling of the columns that models see, fitted on their training rows.
     max_samples
-        At most so many labelled rows, thinned within classes.
+        Maximum number of labeled rows; more are subsampled within classes.
     informative
-        Names, or numbers, of features that are known to matter: "hit_rate" is the share of them that is selected.
+        Names or indices of features known to be relevant: the metric "hit_rate" is the share of them that is selected.
     random_state
-        Seed of all draws.
+        Seed of all random draws.
 
     Returns
     -------
@@ -161,9 +160,9 @@ def evaluate_selectors(
     Raises
     ------
     ValueError
-        For data, labels or arguments that cannot serve, naming the argument.
+        For invalid data, labels or arguments, naming the argument.
     TypeError
-        For a selector that does not score by one criterion of daskfs, such as :class:`RedundancyFilter`.
+        For a selector without a criterion of its own, such as :class:`RedundancyFilter`.
 
     Examples
     --------
@@ -260,7 +259,7 @@ def _checked(X: Any, names: Any) -> Any:
 
 
 def _as_list(values: Any) -> list[Any]:
-    """Return plain numbers, of one or of several."""
+    """Return a scalar or a sequence as a list of Python numbers."""
     found = np.atleast_1d(np.asarray(values, dtype=object)).tolist()
     return [one.item() if isinstance(one, np.generic) else one for one in found]
 
@@ -276,7 +275,7 @@ def _as_names(features: Any, names: Sequence[str]) -> list[str]:
 
 
 def _labelled(selectors: Selectors) -> dict[str, ScoreSelector]:
-    """Return the selectors by label."""
+    """Return the selectors by label; TypeError for objects that are not selectors with a criterion."""
     pairs: list[tuple[str, Any]]
     if isinstance(selectors, Mapping):
         pairs = [(str(label), one) for label, one in selectors.items()]
@@ -296,7 +295,7 @@ def _labelled(selectors: Selectors) -> dict[str, ScoreSelector]:
 
 
 def _method(selector: ScoreSelector, label: str, labels: Labels) -> Method:
-    """Return the method that a selector stands for."""
+    """Return the method with the criterion and parameters of a selector; InputError for a selector with a graph."""
     selector._validate_params()
     if getattr(selector, "graph", None) is not None:
         msg = f"{label} is given a graph of all rows, and rankings of some have neighbors of their own: leave it out."

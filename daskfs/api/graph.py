@@ -1,4 +1,4 @@
-"""The neighbor graph from Python."""
+"""Neighbor graphs from Python."""
 
 from __future__ import annotations
 
@@ -31,49 +31,50 @@ def knn_graph(
     Parameters
     ----------
     X
-        Array, CSR matrix, DataFrame, dask array, Zarr array or path, (n_samples, n_features), finite but for what
-        `missing` admits.
+        Array, CSR matrix, DataFrame, dask array, Zarr array or path, shape (n_samples, n_features); finite, except for
+        NaN as `missing` allows.
     n_neighbors
         Neighbors of each row, at most n_samples - 1. A row is not its own neighbor; ties go to the lower row number.
     metric
-        "euclidean", or "cosine" (1 - cos; an all-zero row is at distance 1 from everything).
+        "euclidean", or "cosine" (1 - cos; an all-zero row is at distance 1 from all rows).
     graph_scaling
-        What X is rescaled by on the fly: None, "zscore" (columns), "unit" (rows), "log1p", "total" (rows add up to the
-        median of their sums), "total=10000", or a chain such as "total+log1p+zscore", in this order.
+        Scaling of X on the fly: None, "zscore" (columns), "unit" (rows), "log1p", "total" (every row sum becomes the
+        median of the row sums), "total=10000", or a chain such as "total+log1p+zscore", in this order.
     engine
-        "exact"; "cells" (rows meet those of the nearest cells of a k-means cut); "pynndescent" (NN-descent in each
-        group of rows); or "auto": the exact search where it takes up to about a second of one core, or an approximate
-        one more than half of that (some 25,000 rows of 64 features), else the quicker of the others; and the exact
-        search again, up to half a minute, where a sample of the rows says that cells would miss too many neighbors.
+        "exact"; "cells" (compare rows within near k-means cells); "pynndescent" (NN-descent within each group of rows);
+        or "auto". "auto" is exact where that is expected to take at most one second of one core, or at most twice as
+        long as an approximate search (up to some 25,000 rows of 64 features); else it takes the faster approximate one.
+        Where a sample of the rows shows that cells would miss too many neighbors, it is exact up to half a minute.
     recall
         Share of the true neighbors that "cells" aims at, above 0.5 and below 1.
     projection
-        Number of principal directions in which an approximate search compares rows, with the length of what these leave
-        out, for candidates that are then measured on all columns. None compares all columns; "auto" takes as few as
-        keep the neighbors of a sample, where that pays: for dense rows of 192 features or more, and, by "cells", for
-        sparse rows of 32 values or more.
+        Number of principal directions in which an approximate search compares rows, together with the norm of the
+        residual; the best candidates are then measured on all columns. None compares all columns. "auto" takes the
+        fewest that keep the neighbors of a sample, for dense rows of at least 192 features and, with "cells", for
+        sparse rows of at least 32 values.
     random_state
         Seed of the approximate searches.
     missing
-        What becomes of NaN. "refuse": an error. "mean": the mean of the column stands for it. "pairwise": rows are
-        compared in the features that both have, as scikit-learn's ``nan_euclidean_distances`` does it, and where they
-        have none in common they are no neighbors; lists may then be short. Scaling goes by the values that are there.
-        Such distances are Euclidean, and "pynndescent" does not find them.
+        Treatment of NaN. "refuse": an error. "mean": NaN is replaced by the mean of the column. "pairwise": rows are
+        compared in the features that both have, as scikit-learn's ``nan_euclidean_distances`` does; rows without a
+        common feature are not neighbors, so lists may be short. Scaling uses the values that are present. "pairwise"
+        needs metric "euclidean" and refuses "pynndescent".
 
     Returns
     -------
     KNNGraph
-        Accepted by every estimator as ``graph``.
+        ``indices`` (int64) and ``distances`` (float64), shape (n_samples, n_neighbors), nearest first. Every estimator
+        accepts it as ``graph``.
 
     Raises
     ------
     ValueError
-        For n_neighbors >= n_samples, NaN that `missing` does not admit, infinite values, or an unknown option.
+        For n_neighbors >= n_samples, NaN that `missing` does not allow, infinite values, or an unknown option.
 
     Warns
     -----
     UserWarning
-        Where a few columns make nearly all of the squared Euclidean distance of unscaled rows.
+        If a few columns make up nearly all of the squared Euclidean distance of unscaled rows.
 
     Examples
     --------

@@ -1,7 +1,4 @@
-"""What criteria share whose stages after the slabs work with centered and scaled rows.
-
-The slabs say which features are constant, and the means and sums of squares of all.
-"""
+"""Slab fields of criteria whose later stages center and scale rows: constant features, means and sums of squares."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ def centered_needs(scaling: Scaling | None) -> tuple[NeedMoments]:
 
 
 def centered_fields(statistics: Statistics, scaling: Scaling | None) -> Mapping[str, np.ndarray]:
-    """Return moments, and a score of NaN where a feature is constant; stages after the slabs make the others."""
+    """Return mean, m2, and a score of 0, NaN for a constant feature, each (width,), float64; later stages score."""
     moments = statistics[centered_needs(scaling)[0]]
     assert isinstance(moments, Moments)
     return {"score": np.where(moments.is_constant, np.nan, 0.0), "mean": moments.mean, "m2": moments.m2}

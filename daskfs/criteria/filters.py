@@ -1,6 +1,4 @@
-"""Filters of one feature at a time: variance, Fisher score, Pearson correlation, Kolmogorov-Smirnov distance and
-information gain.
-"""
+"""Univariate filters: variance, Fisher score, Pearson correlation, Kolmogorov-Smirnov distance, information gain."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ def variance_needs(parameters: Parameters) -> tuple[NeedMoments]:
 
 
 def variance_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str, np.ndarray]:
-    """Population variance (divisor n); NaN for a constant feature."""
+    """Return the fields, each (width,), float64; score: population variance (divisor n), NaN for a constant feature."""
     moments = statistics[variance_needs(parameters)[0]]
     assert isinstance(moments, Moments)
     return {
@@ -46,9 +44,10 @@ def fisher_needs(parameters: Parameters) -> tuple[NeedClassMoments]:
 
 
 def fisher_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str, np.ndarray]:
-    """Sum of n_c (mean_c - mean)**2 over the sum of n_c var_c, both over labelled rows.
+    """Return the sum of n_c (mean_c - mean)**2 over the sum of n_c var_c, and both sums, each (width,), float64.
 
-    +inf where the classes are constant and differ; NaN where the feature is constant on the labelled rows.
+    Sums are over labeled rows. The score is +inf where the classes are constant and differ, and NaN where the feature
+    is constant on the labeled rows.
     """
     moments = statistics[fisher_needs(parameters)[0]]
     assert isinstance(moments, ClassMoments)
@@ -60,7 +59,7 @@ def fisher_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str
 
 
 def scatters(moments: ClassMoments) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sum of n_c (mean_c - mean)**2 and the sum of n_c var_c over the classes that there are."""
+    """Return the sums of n_c (mean_c - mean)**2 and of n_c var_c over classes with rows, each (width,), float64."""
     present = moments.counts > 0
     counts, means = moments.counts[present, None], moments.means[present]
     # means are measured from one class's mean, so that an offset of 1e8 costs no digit of the between-class scatter
@@ -72,26 +71,27 @@ def scatters(moments: ClassMoments) -> tuple[np.ndarray, np.ndarray]:
 
 # -------------------------------------------------------------------------------------------------- Pearson correlation
 ROUND_OFF = 1e-12
-"""Correlations that differ by less than this share are equal."""
+"""Relative difference below which correlations are equal."""
 
 
 class PearsonParameters(Parameters):
-    """`task` is filled in from the data."""
+    """Parameters of PearsonScore; `task` is set from the data."""
 
     task: Task = "regression"
 
 
 def pearson_needs(parameters: PearsonParameters) -> tuple[Need]:
-    """Return the moments over labelled rows that a task takes."""
+    """Return the moments over labeled rows that the task needs."""
     if parameters.task == "classification":
         return (NeedClassMoments(parameters.score_scaling),)
     return (NeedTargetMoments(parameters.score_scaling),)
 
 
 def pearson_fields(statistics: Statistics, parameters: PearsonParameters) -> Mapping[str, np.ndarray]:
-    """Absolute correlation over labelled rows; with classes, the largest over one-against-the-rest indicators.
+    """Return the correlation over labeled rows and its absolute value, each (width,), float64.
 
-    NaN where the feature is constant on the labelled rows.
+    With classes, the largest correlation with a one-against-the-rest indicator. NaN where the feature is constant on
+    the labeled rows.
     """
     moments = statistics[pearson_needs(parameters)[0]]
     if isinstance(moments, TargetMoments):
@@ -111,8 +111,9 @@ def pearson_fields(statistics: Statistics, parameters: PearsonParameters) -> Map
 
 
 def _indicator_correlations(moments: ClassMoments) -> np.ndarray:
-    """Correlations with the indicator of each class that has rows, shape (n_classes, width), from class means and
-    scatters.
+    """Return correlations with the indicator of each class, shape (n_classes, width), from class means and scatters.
+
+    They are 0 for a class without rows, and NaN for a constant feature.
     """
     present = moments.counts > 0
     counts = moments.counts[:, None].astype(np.float64)
@@ -134,8 +135,9 @@ def kolmogorov_needs(parameters: Parameters) -> tuple[NeedDistributions]:
 
 
 def kolmogorov_fields(statistics: Statistics, parameters: Parameters) -> Mapping[str, np.ndarray]:
-    """sup |F_a - F_b| over labelled rows, the largest of all pairs of classes, and the first value where it is reached;
-    NaN where the feature is constant on the labelled rows.
+    """Return the largest sup |F_a - F_b| of two classes, and the first value that reaches it, each (width,), float64.
+
+    Distributions are over labeled rows; NaN where the feature is constant on these.
     """
     found = statistics[kolmogorov_needs(parameters)[0]]
     assert isinstance(found, Distributions)
@@ -144,7 +146,10 @@ def kolmogorov_fields(statistics: Statistics, parameters: Parameters) -> Mapping
 
 # ----------------------------------------------------------------------------------------------------- information gain
 class InformationParameters(Parameters):
-    """`n_bins` is the number of bins of equal frequency; equal values are never parted, so fewer may be in use."""
+    """Parameters of InformationGainScore.
+
+    `n_bins` is the number of bins of equal frequency; equal values share a bin, so fewer may be in use.
+    """
 
     n_bins: int = Field(10, ge=2, le=1000)
 
@@ -158,9 +163,10 @@ def information_needs(parameters: InformationParameters) -> tuple[NeedDistributi
 
 
 def information_fields(statistics: Statistics, parameters: InformationParameters) -> Mapping[str, np.ndarray]:
-    """H(Y) - H(Y | bin of F) in bits over labelled rows; NaN where the feature is constant on these.
+    """Return H(Y) - H(Y | bin of F) in bits over labeled rows, and the bins, each field of shape (width,), float64.
 
-    ``edge_1``, ... are the least values of the bins in use but the first, ascending and NaN beyond the last.
+    The score is NaN where the feature is constant on the labeled rows. ``edge_1``, ... are the least values of the bins
+    in use except the first, ascending, then NaN.
     """
     found = statistics[information_needs(parameters)[0]]
     assert isinstance(found, Distributions)
@@ -172,7 +178,7 @@ def information_fields(statistics: Statistics, parameters: InformationParameters
     }
 
 
-# ----------------------------------------------------------------------------------------------------------- the rows
+# --------------------------------------------------------------------------------------------------- registry entries
 CRITERIA = (
     Criterion(
         name="VarianceScore",

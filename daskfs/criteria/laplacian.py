@@ -19,7 +19,7 @@ FiniteWidth = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class GraphChoice(BaseModel):
-    """What a method chooses of the neighbor graph, and what a job may settle for all of them."""
+    """Neighbor-graph settings of a method, which a job may set for all methods."""
 
     n_neighbors: PositiveInt = 5
     metric: Metric = "euclidean"
@@ -29,8 +29,9 @@ class GraphChoice(BaseModel):
 
 
 class NeighborParameters(Parameters):
-    """Parameters of every criterion on neighbor lists over X. `graph` is "given" when a matrix of weights stands for
-    them, and "none" when there is no edge to weigh.
+    """Parameters of every criterion on neighbor lists over X.
+
+    `graph` is "given" for a precomputed matrix of weights, and "none" when there is no edge to weigh.
     """
 
     n_neighbors: PositiveInt = 5
@@ -44,7 +45,7 @@ class NeighborParameters(Parameters):
         return GraphSpec(metric=self.metric, scaling=self.graph_scaling)
 
     def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
-        """Return the lists over X, unless a graph comes from outside."""
+        """Return the lists over X, if `graph` is "neighbors"."""
         del n_samples
         return {self.spec.name: (self.spec, self.n_neighbors)} if self.graph == "neighbors" else {}
 
@@ -62,7 +63,7 @@ class GraphParameters(GraphChoice, NeighborParameters):
     @property
     def weighting(self) -> Weighting:
         """The weighted graph these parameters ask for."""
-        if self.graph == "given":  # its weights are its own: one weighting for all methods
+        if self.graph == "given":  # weights are precomputed: one weighting for all methods
             return Weighting("given", 0, "binary", "mean", self.self_loops)
         return Weighting(self.spec.name, self.n_neighbors, self.weights, self.t, self.self_loops)
 
@@ -72,14 +73,17 @@ def _statistics(parameters: GraphParameters) -> tuple[NeedGraphForms]:
 
 
 def laplacian_fields(statistics: Statistics, parameters: GraphParameters) -> Mapping[str, np.ndarray]:
-    """f'Lf over f~'D f~, in [0, 2]; NaN for a feature that is constant on the rows which have an edge."""
+    """Return f'Lf over f~'D f~, in [0, 2], and both terms, each (width,), float64.
+
+    The score is NaN for a feature that is constant on the rows that have an edge.
+    """
     forms = statistics[_statistics(parameters)[0]]
     assert isinstance(forms, GraphForms)
     return {"score": quotient(forms), "numerator": forms.numerator, "denominator": forms.denominator}
 
 
 def quotient(forms: GraphForms) -> np.ndarray:
-    """Return f'Lf over f~'D f~, NaN for a feature that is constant on the rows which have an edge."""
+    """Return f'Lf over f~'D f~, shape (width,), float64; NaN for a feature constant on the rows that have an edge."""
     score = np.full(forms.numerator.shape, np.nan)
     np.divide(forms.numerator, forms.denominator, out=score, where=~forms.is_constant & (forms.denominator > 0))
     return score

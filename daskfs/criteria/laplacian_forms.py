@@ -1,9 +1,7 @@
-"""Quadratic forms of the graphs of a job, over the panels of a slab: numerators from the edges that stream by,
-denominators from the degrees.
+"""Quadratic forms of graphs over the panels of a slab: numerators from the edges, denominators from the degrees.
 
-A column that some rows lack has a graph of its own: the other rows and the edges between these. Its degrees are those
-that are left, so that its denominators come from the edges as well (:class:`daskfs.kernels.panel.numpy.EdgeSums`); the
-same stream of edges serves it.
+A column with missing values has its own graph: the rows that have it, and the edges between these. The same stream of
+edges gives its degrees and so its denominators (:class:`daskfs.kernels.panel.numpy.EdgeSums`).
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from daskfs.store.context import Context
 
 Panels = Sequence[np.ndarray]
 Spread = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Means, sums of squared deviations, and where these are too far from the center they were taken from."""
+"""Means, sums of squared deviations, and a mask of means too far from the center of the deviations."""
 
 
 def graph_forms(
@@ -42,10 +40,10 @@ def graph_forms(
     panels
         All columns of the slab, each panel of shape (n_samples, width); NaN where a value is missing.
     moments
-        Of each panel over all rows, each counting for one: deviations are taken from these means. Counts by column say
-        that each column of the panel lacks values.
+        Unweighted moments of each panel over all rows, whose means are the centers of deviations. An array of counts
+        marks a panel whose columns all lack values.
     passes
-        What adds up.
+        Backend of the sums.
     """
     centers = [known.mean if np.ndim(known.count) else None for known in moments]
     totals = _edge_totals(context, weightings, panels, centers, passes)
@@ -79,10 +77,10 @@ def _edge_totals(
     centers: Sequence[np.ndarray | None],
     passes: Passes,
 ) -> list[list[np.ndarray | EdgeSums]]:
-    """Return for each weighting and panel the numerators, or, where a center is given as values are missing, all that
-    the edges add up to.
+    """Return the edge sums of each weighting and panel: numerators, or all sums if the panel has a center.
 
-    Each graph is streamed once for all its weightings. Loops do not show on edges: with and without them is one sum.
+    A panel with missing values has a center. Each graph is streamed once for all its weightings; those that differ only
+    in self-loops share sums.
     """
     edges = [replace(weighting, self_loops=False) for weighting in weightings]
     found: dict[Weighting, list[np.ndarray | EdgeSums]] = {}
@@ -108,7 +106,7 @@ def _of_weighting(total: np.ndarray | EdgeSums, row: int) -> np.ndarray | EdgeSu
     return total[row]
 
 
-# ------------------------------------------------------------------------------ columns of which all values are there
+# --------------------------------------------------------------------------------------------------- complete columns
 def _whole_forms(
     context: Context,
     weightings: Sequence[Weighting],
@@ -144,7 +142,7 @@ def _whole_forms(
 
 def _spread(total: CenteredSums, moments: Moments) -> Spread:
     mean, squares, far = total.result()
-    return mean, squares, far & ~moments.is_constant  # of which the mean is off by its rounding alone
+    return mean, squares, far & ~moments.is_constant  # whose mean is off by rounding alone
 
 
 def _row(spread: Spread, number: int) -> Spread:
@@ -161,11 +159,11 @@ def _form(
     volume: float,
     passes: Passes,
 ) -> GraphForms:
-    """Return one form; `degrees` are needed where rows have none, or where means lie far from those of all rows."""
+    """Return one form; `degrees` is needed if a degree is 0, or a mean is far from that of all rows."""
     mean, denominator, far = spread
     if degrees is None:
         return GraphForms(numerator, denominator, mean, moments.is_constant, volume)
-    if not degrees.any():  # no edge of those that count: all pairs have closed forms
+    if not degrees.any():  # no edge counts: all pairs have closed forms
         nothing = np.zeros_like(mean)
         return GraphForms(numerator, nothing, nothing, np.ones(mean.shape, bool), 0.0)
     if far.any():
@@ -175,7 +173,7 @@ def _form(
 
 
 def _constant_where(panel: np.ndarray, rows: np.ndarray, passes: Passes) -> np.ndarray:
-    """Return which columns have one value on the marked rows, of which a block is copied at a time."""
+    """Return a mask of the columns with one value on the marked rows, copying one block at a time."""
     low, high = np.full(panel.shape[1], np.inf), np.full(panel.shape[1], -np.inf)
     for block in row_blocks(panel.shape[0]):
         marked = rows[block]
@@ -186,7 +184,7 @@ def _constant_where(panel: np.ndarray, rows: np.ndarray, passes: Passes) -> np.n
     return low == high
 
 
-# ---------------------------------------------------------------------------------- columns of which values are missing
+# ------------------------------------------------------------------------------------------ columns with missing values
 def _observed_form(
     context: Context,
     weighting: Weighting,
@@ -198,13 +196,15 @@ def _observed_form(
     *,
     is_near: bool = False,
 ) -> GraphForms:
-    """Return one form of columns that lack values, from what the edges add up to around a center. Columns whose mean by
-    degrees lies far from it, by their spread, take a second stream around that mean, unless they are near by now.
+    """Return one form of columns that lack values, from their edge sums around a center.
+
+    Columns whose mean by degrees is far from the center, relative to their spread, are streamed again around that mean,
+    unless `is_near`.
     """
     if loops is not None:
         total.add(_loop_sums(panel, center, np.broadcast_to(loops, len(panel)), passes))
     numerator, weight, sums, squares = total.sums[:, 0]
-    volume, is_constant = 2 * weight, total.low[0] >= total.high[0]  # no edge has no ends: inf and -inf
+    volume, is_constant = 2 * weight, total.low[0] >= total.high[0]  # without edges: inf and -inf
     correction = np.divide(sums, volume, out=np.zeros_like(sums), where=volume > 0)
     moved = volume * correction**2
     mean, denominator = center + correction, np.where(is_constant, 0.0, np.maximum(squares - moved, 0.0))
@@ -219,8 +219,9 @@ def _observed_form(
 
 
 def _loop_sums(panel: np.ndarray, center: np.ndarray, loops: np.ndarray, passes: Passes) -> EdgeSums:
-    """Return what edges from rows to themselves add. Such a one counts once in the degree of its row, where others
-    count at both ends, so that the sum of weights has half of it.
+    """Return the sums over self-loops.
+
+    A loop counts once in the degree of its row, and other edges at both ends, so the sum of weights has half of it.
     """
     found = no_edge_sums(1, panel.shape[1])
     for rows in row_blocks(len(panel)):

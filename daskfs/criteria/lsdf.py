@@ -16,14 +16,14 @@ from daskfs.kernels.statistics.moments import ClassMoments
 
 
 class LSDFParameters(NeighborParameters):
-    """Parameters of LSDF. `graph` "none" where no row is unlabelled, so that no edge counts."""
+    """Parameters of LSDF. `graph` is "none" if no row is unlabeled, so that no edge counts."""
 
     n_neighbors: PositiveInt = 10
     same_class_weight: PositiveNumber = 100.0
 
     @property
     def weighting(self) -> Weighting:
-        """Edges of weight 1, or as a matrix says, but none between two labelled rows: those have closed forms."""
+        """Edges of weight 1 or precomputed, but none between two labeled rows: those have closed forms."""
         if self.graph == "given":
             return Weighting("given", 0, "binary", labelled_factor=0.0)
         return Weighting(self.spec.name, self.n_neighbors, "binary", labelled_factor=0.0)
@@ -43,12 +43,15 @@ def _statistics(parameters: LSDFParameters) -> tuple[NeedClassMoments | NeedGrap
 
 
 def lsdf_fields(statistics: Statistics, parameters: LSDFParameters) -> Mapping[str, np.ndarray]:
-    """f'L_b f over f'L_w f, without a sum over pairs of labelled rows.
+    """Return f'L_b f over f'L_w f, and both, each (width,), float64, without a sum over pairs of labeled rows.
 
+    NaN where both are 0, as for a constant feature; +inf where only the second is.
+
+    Notes
+    -----
     Over pairs of rows of one class (f_i - f_j)**2 adds up to n_c times the scatter of the class, and over all pairs of
-    l labelled rows to l times their scatter about their mean. The difference of the two, which is the sum over pairs
-    of different classes, is sum_c (l - n_c) m2_c + l sum_c n_c (mean_c - mean)**2: nothing cancels. NaN where both
-    are 0, as for a constant feature; +inf where only the second is.
+    l labeled rows to l times their scatter about their mean. The difference of the two, which is the sum over pairs of
+    different classes, is sum_c (l - n_c) m2_c + l sum_c n_c (mean_c - mean)**2, without cancellation.
     """
     moments = statistics[_classes(parameters)]
     assert isinstance(moments, ClassMoments)

@@ -1,9 +1,8 @@
-"""The panels of a slab, and which rows have a value of which columns.
+"""Panels of a slab, and the rows that have a value in each column.
 
-Under ``data.missing: pairwise`` a feature is scored from the rows that have it. Columns that the same rows lack go
-together, as a panel of these rows with their labels and weights: every statistic of panel and labels is then what it is
-of data without the others, and no statistic knows of missing values. What the graph adds up goes by columns instead,
-while its edges stream by (:mod:`daskfs.criteria.laplacian_forms`).
+Under ``data.missing: pairwise`` a feature is scored from the rows that have it. Columns with the same missing rows form
+a group, scored on the other rows with their labels and weights, so no statistic handles missing values. Graph sums are
+taken by column while the edges stream (:mod:`daskfs.criteria.laplacian_forms`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from daskfs.store.tiles import Tiles
 
 
 class ObservedRows(NamedTuple):
-    """Rows that have a value of some columns: values, shape (n_rows, width), labels and weights."""
+    """Rows that have a value of some columns: values, shape (n_rows, width), labels and weights, (n_rows,)."""
 
     values: np.ndarray
     labels: Labels | None
@@ -30,20 +29,20 @@ class ObservedRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """Columns of a panel that the same rows have, and what is known of them.
+    """Columns of a panel that have values in the same rows, with their statistics.
 
     Attributes
     ----------
     columns
-        Places in the panel, ascending, int64.
+        Indices in the panel, ascending, int64.
     marks
-        Which rows have them, packed bits; None for all.
+        Rows that have them, as packed bits, uint8; None for all.
     counts
         Whether any of these rows counts.
     known
-        Smallest and largest label of these rows that count; empty where none has one.
+        Smallest and largest label of these rows that count; empty if none has one.
     statistics
-        What has been computed.
+        Statistics computed so far.
     """
 
     columns: np.ndarray
@@ -53,7 +52,7 @@ class Group:
     statistics: dict[Need, Statistic] = field(default_factory=dict)
 
     def seen(self, values: np.ndarray, labels: Labels | None, weights: np.ndarray | None) -> ObservedRows:
-        """Return the rows that have these columns of a panel, shape (n_samples, width)."""
+        """Return the rows that have these columns of a panel; values (n_samples, width), weights (n_samples,)."""
         if self.marks is None:
             return ObservedRows(values, labels, weights)
         rows = _marked_rows(self.marks, len(values))
@@ -61,14 +60,15 @@ class Group:
         return ObservedRows(own, _labels_of(labels, rows), None if weights is None else weights[rows])
 
     def serves(self, criterion: Criterion) -> bool:
-        """Return whether a criterion can score the columns: it has rows that count, and enough of their labels."""
+        """Return whether a criterion can score the columns: rows count, and have enough labels."""
         return self.counts and enough_labels(criterion, self.known)
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Columns that are scored together: their numbers among all features, and their values, shape (n_samples, width),
-    in each of which a value is missing, or in none.
+    """Columns that are scored together: feature numbers, int64, and values, shape (n_samples, width).
+
+    Either every column has a missing value, or none has.
     """
 
     numbers: np.ndarray
@@ -77,7 +77,7 @@ class Panel:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no value is missing."""
+        """True if no value is missing."""
         return self.groups[0].marks is None
 
 
@@ -87,11 +87,11 @@ def cut_panels(tiles: Tiles, start: int, stop: int, labels: Labels | None, weigh
     Parameters
     ----------
     tiles
-        Tiles that hand out what counts (:meth:`Tiles.as_counted`).
+        Tiles from :meth:`Tiles.as_counted`.
     start, stop
         Columns of one slab.
     labels
-        Labels of the rows that count; None where nobody asks for them.
+        Labels of the rows that count; None if no method needs them.
     weights
         Shape (n_samples,), float64: how many rows each row counts for; None for one each.
     """
@@ -111,7 +111,7 @@ def cut_panels(tiles: Tiles, start: int, stop: int, labels: Labels | None, weigh
 
 
 def _marks(values: np.ndarray) -> dict[bytes | None, np.ndarray]:
-    """Return the columns of a panel that the same rows have, by the packed marks of these rows."""
+    """Return the columns of a panel, grouped by the packed marks of the rows that have them."""
     marks = np.concatenate([np.packbits(~np.isnan(values[rows]), axis=0) for rows in row_blocks(len(values))])
     columns: dict[bytes | None, list[int]] = {}
     for column in range(values.shape[1]):
@@ -137,5 +137,5 @@ def _marked_rows(marks: np.ndarray, n_samples: int) -> np.ndarray:
 
 
 def _labels_of(labels: Labels | None, rows: np.ndarray | slice) -> Labels | None:
-    """Return the labels of some rows, with the classes of all."""
+    """Return the labels of some rows, keeping all class names."""
     return None if labels is None else replace(labels, values=labels.values[rows])

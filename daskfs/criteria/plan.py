@@ -1,4 +1,4 @@
-"""Plan of the slabs, and of what follows them for single methods."""
+"""Plan of the slabs, and of the stages that follow them for single methods."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from daskfs.tiles.shapes import (
 )
 
 SLAB_SHARE = 0.8
-"""Share of what a worker has beyond its process that a slab fills with what is copied of it."""
+"""Share of a worker's memory beyond its process that a slab and its copies fill."""
 MOST_FIELDS = 4
-"""Fields in the table of a method, at most."""
+"""Fields per table in the planned bytes."""
 
 
 def slab_columns(shape: Shape, scaled: bool, memory_limit: int | None, *, pairwise: bool = False) -> int:
-    """Return how many columns one scoring unit holds: whole tile columns, as many as the slab budget takes.
+    """Return the number of columns of a scoring unit: whole tile columns, as many as fit the slab budget.
 
-    `pairwise` says that values may be missing, and rows are picked column by column.
+    `pairwise` means that values may be missing, and rows are picked column by column.
     """
     per_column = total(slab_cost(shape, 1, scaled=scaled))
     copied = total(panel_cost(shape, 1, scaled=scaled, pairwise=pairwise))
@@ -57,13 +57,13 @@ def slab_columns(shape: Shape, scaled: bool, memory_limit: int | None, *, pairwi
 
 
 def compiled_cost(shape: Shape, scaled: bool) -> Cost:
-    """Return what compiled passes add to a process that has scored, for good; nothing where nothing is compiled."""
+    """List the permanent memory of compiled passes in a process that has scored; empty if nothing is compiled."""
     dtype = np.dtype(np.float64 if scaled else shape.dtype)
     return (COMPILED,) if compiles(shape.n_samples * shape.n_features, dtype) else ()
 
 
 def plan_finish(shape: Shape, method: Mapping[str, Any], finish: str, columns: int, process: Cost) -> list[Stage]:
-    """Stages that make the table of one method from those of its slabs."""
+    """Plan the stages that make a method's table from that of its slabs."""
     if finish == "trade-off":
         return [_plan_trade_off(shape, method, columns, process)]
     if finish == "greedy":
@@ -96,8 +96,10 @@ def plan_scores(
     *,
     pairwise: bool = False,
 ) -> Stage:
-    """Stage that scores the slabs; `widths` are the lengths of neighbor lists, where these are longer than needed, and
-    `label_bytes` what a unit reads of labels. `pairwise` is as of :func:`slab_columns`.
+    """Plan the stage that scores the slabs.
+
+    `widths` are the lengths of neighbor lists that are longer than needed; `label_bytes` is what a unit reads of
+    labels; `pairwise` is as in :func:`slab_columns`.
     """
     n_units = -(-shape.n_features // columns)
     graphs = {(w.graph, w.n_neighbors): (widths or {}).get(w.graph) or w.n_neighbors for w in weightings}
@@ -126,7 +128,7 @@ def plan_scores(
 
 
 def _graph_bytes(n_samples: int, graphs: Mapping[tuple[str, int], int]) -> int:
-    """Bytes of the lists of graphs, by their lengths, and of a mark for each entry that may be an edge."""
+    """Return the bytes of the lists of graphs, by their lengths, and of a mark for each entry."""
     size = min(block_rows(n_samples), n_samples)
     stored = -(-n_samples // size) * size  # whole chunks count
     entry = index_dtype(n_samples).itemsize + WORD

@@ -1,4 +1,4 @@
-"""A random order of the features: what any ranking is to be held against."""
+"""RandomOrder: the features in random order, as a baseline for other rankings."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class ChanceParameters(Parameters):
     random_state: NonNegativeInt = 0
 
     def redrawn(self, place: tuple[int, ...]) -> Self:
-        """Return the same with a seed that follows from this one and the place."""
+        """Return a copy whose seed is derived from this seed and `place`."""
         seed = np.random.SeedSequence([self.random_state, *place]).generate_state(1, np.uint64)[0]
         return self.model_copy(update={"random_state": int(seed)})
 
 
 def uniform_numbers(features: np.ndarray, random_state: int) -> np.ndarray:
-    """Return the uniform number in [0, 1) of each feature, which the seed and the feature's index decide.
+    """Draw a number in [0, 1) for each feature, shape (width,), float64; seed and feature index alone decide it.
 
     The raw output of a NumPy bit generator is the same in all versions of NumPy (NEP 19); that of
     :meth:`numpy.random.Generator.random` need not be.
@@ -43,12 +43,12 @@ def uniform_numbers(features: np.ndarray, random_state: int) -> np.ndarray:
 
 
 def chance_needs(parameters: ChanceParameters) -> tuple[Need, ...]:
-    """Return what tells constant features, and the numbers of all."""
+    """Return the needs: moments, to find constant features, and feature numbers."""
     return (NeedMoments(parameters.score_scaling), NeedNumbers())
 
 
 def chance_fields(statistics: Statistics, parameters: ChanceParameters) -> Mapping[str, np.ndarray]:
-    """Return the numbers that were drawn; NaN for a constant feature."""
+    """Return the numbers drawn, shape (width,), float64; NaN for a constant feature."""
     moments, numbers = (statistics[need] for need in chance_needs(parameters))
     assert isinstance(moments, Moments)
     assert isinstance(numbers, np.ndarray)

@@ -1,4 +1,4 @@
-"""The table of criteria. Adding one touches its own file, its test, and the list of families at the end of this one."""
+"""Registry of criteria. A new one needs its own file, its test, and an entry in ``Criterion.families``."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def _has_a_square(value: float) -> float:
 
 
 COMBINED_FIELDS = ("score", "mean_rank", "n_batches", "place")
-"""Of a method whose rankings within batches are combined: the score is the median rank."""
+"""Fields of a method whose rankings within batches are combined; the score is the median rank."""
 PositiveNumber = Annotated[float, Field(gt=0), AfterValidator(_has_a_square)]
-"""A positive number whose square, and inverse, are numbers too."""
+"""A positive number whose square and inverse are positive and finite."""
 
 
 def refuse_switch(value: Any, annotation: Any) -> None:
-    """Raise ``ValueError`` for true or false where a field of some type is no switch; pydantic would count them."""
+    """Raise ``ValueError`` for a bool in a field of another type; pydantic would take it as a number."""
     if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
         hint = "; null stands for none" if NoneType in get_args(annotation) else ""
         msg = f"true and false mean nothing here{hint}"
@@ -65,9 +65,7 @@ class Parameters(BaseModel):
         return tuple(name for name in cls.model_fields if name not in FILLED_IN)
 
     def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
-        """Return the neighbor lists that the criterion stands on, with the number of neighbors, by name; those that
-        others are made from come first.
-        """
+        """Return the neighbor lists needed, with n_neighbors, by name; lists that others are made from come first."""
         del n_samples
         return {}
 
@@ -76,7 +74,7 @@ class Parameters(BaseModel):
         return ()
 
     def idle(self) -> tuple[str, ...]:
-        """Return the parameters that have no say, as others are set."""
+        """Return the parameters that have no effect with these settings."""
         return ()
 
     def more_fields(self) -> tuple[str, ...]:
@@ -84,10 +82,9 @@ class Parameters(BaseModel):
         return ()
 
     def redrawn(self, place: tuple[int, ...]) -> Self:
-        """Return the parameters for one of an evaluation's rankings: the same, but where chance is all that ranks, and
-        each is to be by a chance of its own.
+        """Return the parameters for one ranking of an evaluation.
 
-        `place` tells rankings apart that are not of the same rows and draw.
+        Only a random ranking differs: its seed follows from `place`, which identifies the rows and the draw.
         """
         del place
         return self
@@ -95,18 +92,33 @@ class Parameters(BaseModel):
 
 @dataclass(frozen=True)
 class Criterion:
-    """One row of the registry.
+    """Entry of the registry.
 
-    `statistics(parameters)` names the statistics of a panel that the criterion needs; `score(statistics, parameters)`
-    turns them into the fields, each of shape (width,), float64, of which "score" is the first. `slab_fields` names what
-    the slabs hand to the stages of `finish` instead of the fields. `reason` says why a
-    feature is excluded where its score is NaN. `ranked_by` names a field that ranks instead of the score, smallest
-    first, with NaN for an excluded feature. `finish` names the stages that make the table from that of the slabs, where
-    no slab can say its scores alone; a function of the parameters where these decide. `unscored` says why a feature
-    that is ranked has no score. `row_bytes` is what the statistics take for each row beside their panel.
-    `one_class_serves` says that labelled rows of one class are no error: something else can rank. `is_joint` says that
-    features, or rows, are compared with each other, so that each row must have all features. `pairs_features` says that
-    every pair of features is, which takes the square of their number in time.
+    Attributes
+    ----------
+    statistics
+        Function of the parameters that names the statistics needed of a panel.
+    score
+        Function of statistics and parameters; returns the fields, each (width,), float64, "score" first.
+    slab_fields
+        Fields that the slabs pass to the stages of `finish`; empty for all fields.
+    reason
+        Why a feature with a score of NaN is excluded.
+    unscored
+        Why a ranked feature has no score.
+    ranked_by
+        Field that ranks instead of the score, smallest first, NaN for an excluded feature.
+    finish
+        Stages that make the table from that of the slabs, if a slab alone cannot score; or a function of the
+        parameters.
+    row_bytes
+        Bytes of the statistics for each row, in addition to their panel.
+    one_class_serves
+        Whether labeled rows of one class are no error, as something else can rank.
+    is_joint
+        Whether features, or rows, are compared with each other, so that each row needs all features.
+    pairs_features
+        Whether every pair of features is compared, in time quadratic in their number.
     """
 
     name: str
@@ -152,7 +164,7 @@ class Method:
     criterion: Criterion
     parameters: Parameters
     combined: bool = False
-    """Whether the table holds what :func:`daskfs.kernels.aggregate.combine_ranks` makes of rankings within batches."""
+    """Whether the table holds the result of :func:`daskfs.kernels.aggregate.combine_ranks` over batches."""
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -173,7 +185,7 @@ class Method:
 
     @property
     def finish(self) -> str:
-        """Name of the stages that make the method's table from that of its slabs; empty where these score it."""
+        """Name of the stages that make the method's table from that of its slabs; empty if the slabs score it."""
         finish = "" if self.combined else self.criterion.finish
         return finish if isinstance(finish, str) else finish(self.parameters)
 
@@ -184,30 +196,30 @@ class Method:
 
     @property
     def ranked_by(self) -> str:
-        """Name of the field that ranks instead of the score, smallest first; empty where the score does."""
+        """Name of the field that ranks instead of the score, smallest first; empty if the score ranks."""
         return COMBINED_FIELDS[-1] if self.combined else self.criterion.ranked_by
 
     @property
     def reason(self) -> str:
-        """Why a feature is excluded."""
+        """Reason why a feature is excluded."""
         return "no rank in any batch" if self.combined else self.criterion.reason
 
     def ranking_values(self, table: np.ndarray) -> tuple[np.ndarray, Direction]:
-        """Return the values that rank, shape (n_features,), and whether small or large ones are good."""
+        """Return the values of a table that rank, shape (n_features,), float64, and their direction."""
         if by := self.ranked_by:
             return table[self.fields.index(by)], "ascending"
         return table[0], self.direction
 
     def order(self, table: np.ndarray) -> np.ndarray:
-        """Return all features, best first, excluded ones last; shape (n_features,), int64."""
+        """Return the feature numbers, best first, excluded ones last; shape (n_features,), int64."""
         return rank_order(*self.ranking_values(table))
 
     def is_excluded(self, table: np.ndarray) -> np.ndarray:
-        """Return which features have no rank, shape (n_features,), bool."""
+        """Return the mask of features without a rank, shape (n_features,), bool."""
         return np.isnan(self.ranking_values(table)[0])
 
     def check_ranks_any(self, table: np.ndarray, n_samples: int) -> None:
-        """Raise :class:`InputError` where every feature is excluded."""
+        """Raise :class:`InputError` if every feature is excluded."""
         if self.is_excluded(table).all():
             why = f"every one is excluded ({self.reason}, n_samples={n_samples})"
             msg = f"method {self.label} can rank none of the {table.shape[1]} features: {why}."
@@ -229,7 +241,7 @@ def criteria() -> Mapping[str, Criterion]:
 
 
 def criterion_named(name: str) -> Criterion:
-    """Return a row of the registry, or raise :class:`JobError` with the nearest name."""
+    """Return a criterion by name, or raise :class:`JobError` with the nearest name."""
     table = criteria()
     if name not in table:
         msg = f"unknown method '{name}'.{nearest(name, tuple(table))} Methods: {', '.join(table)}."
@@ -238,7 +250,7 @@ def criterion_named(name: str) -> Criterion:
 
 
 def make_method(name: str, parameters: Mapping[str, Any], label: str | None = None) -> Method:
-    """Check the parameters of a method; :class:`JobError` names an unknown or wrong one."""
+    """Return a method with checked parameters; :class:`JobError` names an unknown or wrong one."""
     criterion = criterion_named(name)
     try:
         checked = criterion.parameters.model_validate(dict(parameters))
@@ -255,7 +267,7 @@ def _first_problem(error: ValidationError, criterion: Criterion) -> str:
         return f"method {criterion.name} has no parameter '{key}'.{nearest(key, valid)} Parameters: {', '.join(valid)}."
     if not key:
         return f"method {criterion.name}: {problem['msg'].removeprefix('Value error, ')}."
-    # a parameter of several types has one problem for each of them
+    # a parameter of several types has one error for each
     messages = dict.fromkeys(
         p["msg"].removeprefix("Value error, ") for p in error.errors() if p["loc"] and p["loc"][0] == key
     )
@@ -263,9 +275,9 @@ def _first_problem(error: ValidationError, criterion: Criterion) -> str:
 
 
 def check_labels(criterion: Criterion, label: str, labels: Labels | None, weights: np.ndarray | None = None) -> None:
-    """Raise :class:`InputError` when the labels of the rows that count cannot serve a method.
+    """Raise :class:`InputError` if the labels of the rows that count do not suffice for a method.
 
-    `weights`, shape (n_samples,), say how many rows each row counts for; None for one each.
+    `weights`, shape (n_samples,), float64, say how many rows each row counts for; None for one each.
     """
     if not criterion.needs_labels:
         return
@@ -290,8 +302,9 @@ def check_labels(criterion: Criterion, label: str, labels: Labels | None, weight
 
 
 def enough_labels(criterion: Criterion, known: np.ndarray) -> bool:
-    """Return whether the labels of rows that count, shape (n_labelled,), are enough for a criterion: some, that differ
-    unless one class serves it, or any at all where it needs none.
+    """Return whether the labels of the rows that count, shape (n_labeled,), suffice for a criterion.
+
+    If it needs labels, there must be some, and they must differ unless one class suffices.
     """
     if not criterion.needs_labels:
         return True
@@ -299,7 +312,7 @@ def enough_labels(criterion: Criterion, known: np.ndarray) -> bool:
 
 
 def label_warnings(method: Method, labels: Labels | None, weights: np.ndarray | None = None) -> list[str]:
-    """Return what is wrong with labels that serve a method all the same, without a full stop."""
+    """List the warnings about labels that suffice for a method, without a full stop."""
     if labels is None or not method.criterion.one_class_serves:
         return []
     counted = labels.counted(weights)

@@ -1,8 +1,8 @@
-"""Passes over the rows of X in units of a stage: which rows a unit takes, and in which blocks.
+"""Passes over the rows of X in units of a stage: the rows of each unit, and their blocks.
 
-Sums are made over stretches of rows whose height the number of rows alone decides, and added up in order, so that their
-bits depend neither on tiles nor on workers. A unit takes whole stretches, and no band of tiles in two units where both
-are powers of two.
+Sums are taken over stretches of rows, whose height depends on the shape of X alone, and added in order, so their bits
+do not depend on tiles or workers. A unit takes whole stretches; if both heights are powers of two, no band of tiles is
+in two units.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SMALLEST_STRETCH = 2**14
 
 @dataclass(frozen=True)
 class RowPartitions:
-    """Which rows each unit takes: `per_part` stretches of `height` rows."""
+    """Partition of the rows into units of `per_part` stretches of `height` rows."""
 
     n_samples: int
     height: int
@@ -57,13 +57,13 @@ class RowPartitions:
 
 
 def cut_parts(shape: Shape, n_stretches: int) -> RowPartitions:
-    """Return the parts for at most so many stretches, whose height is a power of two; a part reads whole bands."""
+    """Return the parts for at most `n_stretches` stretches of a power of two rows; a part reads whole bands."""
     height = max(SMALLEST_STRETCH, 1 << max(0, -(-shape.n_samples // n_stretches) - 1).bit_length())
     return RowPartitions(shape.n_samples, height, max(1, -(-shape.tile_rows // height)))
 
 
 def block_rows(shape: Shape) -> int:
-    """Return the rows that are multiplied together."""
+    """Return the number of rows that are multiplied together."""
     if not shape.is_sparse:
         return rows_per_block(shape.n_features)
     return rows_per_block(shape.n_features, -(-(shape.nnz or 0) // max(shape.n_samples, 1)))
@@ -71,7 +71,7 @@ def block_rows(shape: Shape) -> int:
 
 @dataclass(frozen=True)
 class RowBlock:
-    """Some rows of one stretch: values as stored, class codes, and weights, None where each counts for one."""
+    """Rows of one stretch: values as stored or rescaled, class codes, and weights; None if each counts for one."""
 
     stretch: int
     values: np.ndarray | sp.csr_matrix
@@ -86,14 +86,14 @@ class RowBlock:
         return sum(part.nbytes for part in parts) + 2 * WORD * self.codes.size  # codes, and weights if there are any
 
     def only(self, chosen: np.ndarray) -> RowBlock:
-        """Return some of the rows, those of a mask of shape (n_rows,)."""
+        """Return the rows of a mask, shape (n_rows,), bool."""
         if chosen.all():
             return self
         weights = None if self.weights is None else self.weights[chosen]
         return RowBlock(self.stretch, self.values[chosen], self.codes[chosen], weights)
 
     def counted(self, values: np.ndarray) -> np.ndarray:
-        """Return values of the rows, shape (n_rows, n_columns), times their weights."""
+        """Return values of the rows, shape (n_rows, n_columns), float64, times their weights."""
         return values if self.weights is None else values * self.weights[:, None]
 
 
@@ -105,10 +105,10 @@ def read_blocks(
     wanted: Literal["all", "labelled", "unlabelled"] = "all",
     chosen: np.ndarray | None = None,
 ) -> Iterator[RowBlock]:
-    """Yield the rows of one part that count, those with a label or without, in blocks that end where stretches do.
+    """Yield the rows of one part that count, in blocks that end where stretches end; `wanted` selects by label.
 
-    They are as stored, or rescaled by what :func:`without_zscore` says of `scaling`; of these the rows that are
-    `chosen`, shape (n_rows of the part,), bool.
+    Values are as stored, or rescaled by :func:`without_zscore` of `scaling`. `chosen`, shape (n_rows of the part,),
+    bool, selects rows.
     """
     rows = parts.rows(part)
     labels, weights = context.counted_rows(rows)
@@ -126,8 +126,9 @@ def read_blocks(
 
 
 def center_and_scale(context: Context, method: Method, scaling: Scaling | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return what is subtracted from the features of a method whose slabs say moments, and what they are then
-    multiplied by: 0 where one is constant. Shape (n_features,) each.
+    """Return center and scale factor of each feature, shape (n_features,) each, float64, from the moments of the slabs.
+
+    The factor is 0 for a constant feature.
     """
     table = context.store.open(slab_table(method))[...]
     score, mean = (table[CENTERED_FIELDS.index(name)] for name in ("score", "mean"))
@@ -138,7 +139,7 @@ def center_and_scale(context: Context, method: Method, scaling: Scaling | None) 
 
 
 def reading_cost(shape: Shape, part_rows: int) -> Cost:
-    """Return what a pass holds of the rows that it reads, units of `part_rows` rows."""
+    """List the rows that a pass holds while it reads units of `part_rows` rows."""
     together = min(part_rows, 2 * shape.tile_rows)
     return _sparse_cost(shape, together) if shape.is_sparse else _dense_cost(shape, together)
 
@@ -154,7 +155,7 @@ def _dense_cost(shape: Shape, together: int) -> Cost:
 
 
 def _sparse_cost(shape: Shape, together: int) -> Cost:
-    """Return the same of CSR, whose rows are planned with as many values as they have in the mean."""
+    """List the same for CSR, planned with the mean number of values per row."""
     rows, per_row = block_rows(shape), -(-(shape.nnz or 0) // shape.n_samples)
     return (
         Objects("a band as stored and decoded", 2, band_bytes(shape)),
@@ -171,7 +172,7 @@ def reading_bytes(shape: Shape, part_rows: int) -> int:
 
 
 def labels_cost(n_samples: int) -> Cost:
-    """Return what units hold of labels, and of which rows they are to read."""
+    """List the labels that a unit holds, and the numbers of the rows it reads."""
     return (
         Array("labels, and those of the rows that count", (2, n_samples), "int64"),
         Array("places of the chosen rows", (n_samples,), "int64"),
@@ -179,7 +180,7 @@ def labels_cost(n_samples: int) -> Cost:
 
 
 def blocks_cost(shape: Shape) -> Cost:
-    """Return what all rows take in blocks that are held as stored."""
+    """List all rows of X in blocks, as stored."""
     return (
         Objects("X", 1, shape.x_bytes),
         Array("codes of classes", (shape.n_samples,), "int64"),
@@ -189,7 +190,7 @@ def blocks_cost(shape: Shape) -> Cost:
 
 
 def weights_cost(n_samples: int) -> Cost:
-    """Return what units hold of the weights of rows, where rows have some."""
+    """List the weights of rows that a unit holds, if there are any."""
     return (
         Array("weights of rows", (n_samples,)),
         Array("weights of the rows that count", (n_samples,)),

@@ -1,4 +1,4 @@
-"""A scaling as a user writes it: a text, or a list of its steps."""
+"""Field type of a scaling: a string, or a list of its steps."""
 
 from __future__ import annotations
 
@@ -29,4 +29,4 @@ def _as_text(value: Any) -> Any:
 
 
 ScalingChoice = Annotated[str | None, BeforeValidator(_as_text), WithJsonSchema(_SCHEMA)]
-"""The type of fields that hold a :data:`daskfs.kernels.scaling.Scaling`."""
+"""Type of a field that holds a :data:`daskfs.kernels.scaling.Scaling`."""

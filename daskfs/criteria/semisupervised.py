@@ -1,4 +1,4 @@
-"""Semi-Supervised Laplacian Score: a graph of all rows by targets and by X, times the graph of the labelled ones."""
+"""Semi-Supervised Laplacian Score: a graph of all rows by targets and by X, times the graph of the labeled rows."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class SemiSupervisedParameters(Parameters):
 
     @property
     def weighting(self) -> Weighting:
-        """Weights on the mixed graph: exp(-d / t), `label_weight` times that between labelled rows."""
+        """Weights on the mixed graph: exp(-d / t), times `label_weight` between labeled rows."""
         return Weighting(self.mixed_graph.name, self.n_neighbors, "heat", self.t, labelled_factor=self.label_weight)
 
     def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
-        """Return the lists over X that the mixed ones are made from, these, and those over the target."""
+        """Return the lists over X, the mixed lists made from them, and those over the target."""
         mixed, base = self.mixed_graph, self.mixed_graph.base
         return {
             base.name: (base, mixed.n_candidates(n_samples, self.n_neighbors)),
@@ -61,10 +61,10 @@ def _statistics(parameters: SemiSupervisedParameters) -> tuple[NeedGraphForms, N
 
 
 def semi_supervised_fields(statistics: Statistics, parameters: SemiSupervisedParameters) -> Mapping[str, np.ndarray]:
-    """f'Lf over f~'D f~ on the mixed graph, times the Supervised Laplacian Score.
+    """Return f'Lf over f~'D f~ on the mixed graph, the Supervised Laplacian Score, and their product as score.
 
-    NaN for a feature that is constant on the rows which have an edge. Where it is constant on the labelled rows only,
-    the second factor is 0/0 and says nothing: the first stands alone.
+    All are (width,), float64; NaN for a feature constant on the rows that have an edge. Where it is constant on the
+    labeled rows only, the second factor is 0/0 and is left out.
     """
     mixed, labelled = (statistics[need] for need in _statistics(parameters))
     assert isinstance(mixed, GraphForms)

@@ -1,9 +1,8 @@
-"""Stage "score": all rows of one block of features in memory, the graph streaming by, every criterion of the job from
-one read.
+"""Stage "score": all rows of one block of features in memory, from one read of X, for every criterion of the job.
 
-When a slab of b columns is held whole, each feature's score is complete inside one task, and nothing needs merging
-across tasks. A single column of 10^8 float32 rows takes 0.4 GB, so a worker that holds the degrees of the graph can
-hold a slab; there is no second route that cuts slabs into row tiles.
+The graph streams past the slab, so each score is complete inside one task and nothing is merged across tasks. One
+column of 10^8 float32 rows takes 0.4 GB: a worker that holds the degrees of the graph can hold a slab, so there is no
+second route that cuts slabs into row tiles.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ from daskfs.store.tiles import PANEL_WIDTH, Shape
 from daskfs.tiles.shapes import conversion_cost, tile_cost
 
 STATISTICS_BYTES = 1024
-"""What the statistics of a method take, as objects, for a column that has rows of its own."""
+"""Bytes of a method's statistics, as objects, for a column with its own rows."""
 LEAST_WEIGHTS = 3
-"""Weights of each edge that are planned for at least: where there are fewer, finding them takes as much."""
+"""Minimum weights per edge in the memory plan; finding fewer takes as much."""
 
 
 def slab_range(unit: int, slab_columns: int, n_features: int) -> slice:
-    """Columns of one slab."""
+    """Return the columns of one slab."""
     return slice(unit * slab_columns, min((unit + 1) * slab_columns, n_features))
 
 
@@ -63,7 +62,7 @@ def methods_from(raw: Iterable[Mapping[str, Any]]) -> list[Method]:
 
 
 def create_scores(context: Context, parameters: Mapping[str, Any]) -> None:
-    """Create one array of fields for each method."""
+    """Create the table of fields of each method, shape (n_fields, n_features), float64."""
     n_features, columns = context.tiles.shape.n_features, int(parameters["slab_columns"])
     for method in methods_from(parameters["methods"]):
         n_fields = len(method.slab_fields)
@@ -72,7 +71,7 @@ def create_scores(context: Context, parameters: Mapping[str, Any]) -> None:
 
 
 def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
-    """Score the features of one slab under every method."""
+    """Score the features of one slab with every method."""
     methods = methods_from(parameters["methods"])
     columns = slab_range(unit, int(parameters["slab_columns"]), context.tiles.shape.n_features)
     labels = context.counted_labels() if any(m.criterion.needs_labels for m in methods) else None
@@ -90,7 +89,7 @@ def score_slab(context: Context, parameters: Mapping[str, Any], unit: int) -> No
         _add_graph_forms(context, [n for n in wanted if isinstance(n, NeedGraphForms)], panels, scaled, passes)
         for need in [n for n in wanted if isinstance(n, NeedSignTable)]:
             _add_sign_tables(need, panels, scaled, labels, weights)
-        del scaled  # before the next copy of the slab
+        del scaled  # free it before the next copy
     tables = {
         method.label: np.full((len(method.slab_fields), columns.stop - columns.start), np.nan) for method in methods
     }
@@ -113,7 +112,7 @@ def slab_table(method: Method) -> str:
 
 
 def _add_statistics(panel: Panel, group: Group, needs: list[Need], seen: ObservedRows, passes: Passes) -> None:
-    """Add what panel and labels say; nothing of labels where no row that counts has one."""
+    """Add the statistics of panel and labels; without those of labels if no row that counts has one."""
     if not group.counts:
         return
     found, sorts = group.statistics, [need for need in needs if isinstance(need, NeedDistributions)]
@@ -131,7 +130,7 @@ def _add_statistics(panel: Panel, group: Group, needs: list[Need], seen: Observe
 def _add_graph_forms(
     context: Context, needs: list[NeedGraphForms], panels: list[Panel], scaled: list[np.ndarray], passes: Passes
 ) -> None:
-    """Stream each graph once for all its weightings, over all panels."""
+    """Add the graph forms, streaming each graph once for all its weightings, over all panels."""
     if not needs:
         return
     of_all = NeedMoments(needs[0].scaling)
@@ -154,7 +153,7 @@ def _add_sign_tables(
     labels: Labels | None,
     weights: np.ndarray | None,
 ) -> None:
-    """Add what stands on the means of the graph forms."""
+    """Add the class counts around the means of the graph forms."""
     for panel, values in zip(panels, scaled, strict=True):
         for group in panel.groups:
             if group.known.size:
@@ -165,7 +164,7 @@ def _add_sign_tables(
 
 
 def graph_needs(methods: list[Method]) -> list[Weighting]:
-    """Return the distinct weightings that the methods stand on, in order."""
+    """Return the distinct weightings that the methods need, in order."""
     found: list[Weighting] = []
     for method in methods:
         found += [need.weighting for need in method.needs if isinstance(need, NeedGraphForms)]
@@ -174,7 +173,7 @@ def graph_needs(methods: list[Method]) -> list[Weighting]:
 
 
 def method_to_json(method: Method) -> dict[str, Any]:
-    """Return what :func:`methods_from` reads."""
+    """Return a method as JSON, for :func:`methods_from`."""
     parameters = method.parameters.model_dump(mode="json")
     if hasattr(method.parameters, "graph"):
         parameters["graph"] = method.parameters.graph
@@ -183,14 +182,15 @@ def method_to_json(method: Method) -> dict[str, Any]:
 
 
 def slab_cost(shape: Shape, columns: int, *, scaled: bool) -> Cost:
-    """Return the columns that a unit holds, as stored, and rescaled where a method asks for that."""
+    """List the columns that a unit holds, as stored, and rescaled if `scaled`."""
     stored = Array("slab", (shape.n_samples, columns), shape.dtype)
     return (stored, Array("slab, rescaled", (shape.n_samples, columns))) if scaled else (stored,)
 
 
 def panel_cost(shape: Shape, width: int, *, scaled: bool, pairwise: bool) -> Cost:
-    """Return what is copied of a panel: the rows of some labels, or the steps of a rescaling; under `pairwise` also its
-    complete columns apart from the others, or the rows that have a column, and marks of these.
+    """List the copies of a panel: the rows of some labels, or the steps of a rescaling.
+
+    With `pairwise` also its complete columns apart from the others, or the rows that have a column, and marks of these.
     """
     size, dtype = (shape.n_samples, width), "float64" if scaled else shape.dtype
     copied = Array("rows of a panel that have some label", size, dtype)
@@ -206,7 +206,7 @@ def panel_cost(shape: Shape, width: int, *, scaled: bool, pairwise: bool) -> Cos
 
 
 def rows_cost(n_samples: int, *, pairwise: bool) -> Cost:
-    """Return what is known of each row beside its values, and under `pairwise` of the rows that have a column."""
+    """List the values per row in addition to X, with `pairwise` also those of the rows that have a column."""
     known = (
         Array("labels, as stored and of the rows that count", (2, n_samples)),
         Array("sums, factors and norms of rows", (3, n_samples)),
@@ -223,7 +223,7 @@ def rows_cost(n_samples: int, *, pairwise: bool) -> Cost:
 
 
 def stream_cost(n_samples: int, weightings: Sequence[Weighting], width: int) -> Cost:
-    """Return a block of edges, what is left of the one before it, and the lists that it is read from.
+    """List a block of edges, the rest of the block before it, and the neighbor lists they are read from.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ def stream_cost(n_samples: int, weightings: Sequence[Weighting], width: int) -> 
 
 
 def _of_edges(weightings: Iterable[Weighting]) -> set[Weighting]:
-    """Return the weightings that differ on edges."""
+    """Return the weightings without self-loops, each once."""
     return {dataclasses.replace(weighting, self_loops=False) for weighting in weightings}
 
 
@@ -263,7 +263,7 @@ def score_cost(
     scaled: bool,
     pairwise: bool,
 ) -> Cost:
-    """Return what a unit of so many columns holds, while the edges of `stream` go by."""
+    """List the memory of a unit of `columns` columns while the edges of `stream` pass."""
     statistics = Objects("statistics of columns with rows of their own", (2 + n_methods) * columns, STATISTICS_BYTES)
     return (
         *process,

@@ -1,7 +1,7 @@
-"""The statistics of a panel that criteria are made of.
+"""Statistics of a panel, from which criteria compute scores.
 
-A criterion names the statistics it needs. All methods of a job that score the same slab name theirs, duplicates fall
-together, each is computed once per panel, and every criterion then turns a few short arrays into scores.
+A criterion names the statistics it needs. The needs of all methods that score the same slab are deduplicated, each
+statistic is computed once per panel, and each criterion turns a few short arrays into scores.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from daskfs.kernels.statistics.mutual_information import cut_point
 
 @dataclass(frozen=True)
 class GraphForms:
-    """Quadratic forms of a graph: f'Lf and f~'D f~, and the mean by degrees, f'D1 / 1'D1, shape (width,); NaN-worthy
-    columns are marked in `is_constant`. `volume` is the sum of the degrees, 1'D1; of shape (width,) where columns have
-    graphs of their own, of the rows that have a value.
+    """Quadratic forms of a graph: f'Lf and f~'D f~, and the mean by degrees, f'D1 / 1'D1, each (width,), float64.
+
+    `is_constant`, shape (width,), bool, marks columns whose score is NaN. `volume` is the sum of the degrees, 1'D1; of
+    shape (width,) where each column has its own graph, of the rows that have a value.
     """
 
     numerator: np.ndarray
@@ -43,7 +44,7 @@ class GraphForms:
     volume: float | np.ndarray
 
     def part(self, columns: np.ndarray) -> GraphForms:
-        """Return the forms of some columns."""
+        """Return the forms of the columns with the given indices, int64."""
         volume = self.volume[columns] if isinstance(self.volume, np.ndarray) else self.volume
         rest = (self.numerator, self.denominator, self.mean, self.is_constant)
         numerator, denominator, mean, is_constant = (values[columns] for values in rest)
@@ -52,8 +53,9 @@ class GraphForms:
 
 @dataclass(frozen=True)
 class SignTable:
-    """How many labelled rows of each class there are, `counts` of shape (n_classes,), and how many of these lie at or
-    above a column's mean, `upper` of shape (n_classes, width); float64.
+    """Labeled rows of each class at or above the mean of a column.
+
+    `upper`, shape (n_classes, width), has their numbers, and `counts`, shape (n_classes,), those of all; float64.
     """
 
     upper: np.ndarray
@@ -69,22 +71,23 @@ class NeedMoments:
 
 @dataclass(frozen=True)
 class NeedClassMoments:
-    """Moments of each class over labelled rows."""
+    """Moments of each class over labeled rows."""
 
     scaling: Scaling | None
 
 
 @dataclass(frozen=True)
 class NeedTargetMoments:
-    """Joint moments with the target over labelled rows."""
+    """Joint moments with the target over labeled rows."""
 
     scaling: Scaling | None
 
 
 @dataclass(frozen=True)
 class NeedDistributions:
-    """Distributions of the classes over labelled rows: the distances between them, or a table of classes against
-    `n_bins` bins. All of these of one panel come from one sort.
+    """Distributions of the classes over labeled rows: their distances, or a table of classes against `n_bins` bins.
+
+    All of these of one panel come from one sort.
     """
 
     scaling: Scaling | None
@@ -101,14 +104,14 @@ class NeedGraphForms:
 
 @dataclass(frozen=True)
 class NeedSignTable:
-    """Classes of the labelled rows at or above the mean by degrees of one weighted graph."""
+    """Classes of the labeled rows at or above the mean by degrees of one weighted graph."""
 
     scaling: Scaling | None
     weighting: Weighting
 
     @property
     def forms(self) -> NeedGraphForms:
-        """What says the mean."""
+        """The need that provides the mean."""
         return NeedGraphForms(self.scaling, self.weighting)
 
 
@@ -133,15 +136,16 @@ def panel_statistic(
     Parameters
     ----------
     need
-        Any need but :class:`NeedGraphForms`, which all panels of a slab compute together while the graph streams by.
+        :class:`NeedMoments` or one of :data:`NeedOfLabels`. Graph forms of all panels of a slab are computed together,
+        in one stream of the graph.
     F
         Panel, shape (n_samples, width).
     labels
-        Labels of the rows that count: rows of weight 0 have none.
+        Labels; rows of weight 0 have none.
     weights
         Shape (n_samples,), float64: how many rows each row counts for; None for one each.
     passes
-        What adds up.
+        Backend of the sums.
     """
     if isinstance(need, NeedMoments):
         return column_moments(F, weights, passes)
@@ -172,16 +176,16 @@ def distribution_statistics(
 
 
 def sign_table(F: np.ndarray, forms: GraphForms, labels: Labels, weights: np.ndarray | None = None) -> SignTable:
-    """Count the labelled rows of each class that lie at or above a panel's means.
+    """Count the labeled rows of each class at or above the mean of each column.
 
     Parameters
     ----------
     F
         Panel, shape (n_samples, width).
     forms
-        Of a weighted graph, with the means.
+        Forms of a weighted graph, with the means.
     labels
-        Classes of the rows that count.
+        Classes; rows of weight 0 have none.
     weights
         Shape (n_samples,), float64: how many rows each row counts for; None for one each.
     """

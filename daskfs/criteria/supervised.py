@@ -1,4 +1,4 @@
-"""Supervised Laplacian Score: the Laplacian Score on a graph that the labels alone make."""
+"""Supervised Laplacian Score: the Laplacian Score on a graph of the labels alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def target_weighting(lists: TargetGraph, n_neighbors: int, t: float) -> Weightin
 
 
 class SupervisedParameters(Parameters):
-    """Parameters of the Supervised Laplacian Score. For classes there is nothing to choose."""
+    """Parameters of the Supervised Laplacian Score; with classes only `score_scaling` has an effect."""
 
     task: Task = "regression"
     n_neighbors: PositiveInt = 5
@@ -50,12 +50,15 @@ def _statistics(parameters: SupervisedParameters) -> tuple[NeedGraphForms | Need
 
 
 def supervised_fields(statistics: Statistics, parameters: SupervisedParameters) -> Mapping[str, np.ndarray]:
-    """f'Lf over f~'D f~ on the graph of the target, or of the classes.
+    """Return f'Lf over f~'D f~ on the graph of the target or of the classes, and both, each (width,), float64.
 
-    The class graph of He, Cai and Niyogi (2005), Eq. 5, joins rows of one class, each to itself too, by 1 / n_class.
-    Its degrees are 1, so that f~'D f~ is the scatter about the mean and f'Lf that within classes: the score is
-    1 / (1 + Fisher score), 0 for a feature that is constant in each class. NaN for one that is constant on the
-    labelled rows.
+    NaN for a feature that is constant on the labeled rows.
+
+    Notes
+    -----
+    The class graph of He, Cai and Niyogi (2005), Eq. 5, joins rows of one class, each also to itself, by 1 / n_class.
+    Its degrees are 1, so f~'D f~ is the scatter about the mean and f'Lf that within classes: the score is 1 / (1 +
+    Fisher score), 0 for a feature that is constant in each class.
     """
     statistic = statistics[_statistics(parameters)[0]]
     if isinstance(statistic, GraphForms):

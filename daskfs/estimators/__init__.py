@@ -1,1 +1,1 @@
-"""Scikit-learn selectors, by what their criteria need."""
+"""Scikit-learn selectors, grouped by the inputs of their criteria."""

@@ -1,4 +1,4 @@
-"""What all scikit-learn selectors share. Each is a shell round the stages of a job; no criterion is written twice."""
+"""Base class of the scikit-learn selectors, which run the stages of a job: no criterion is implemented twice."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _AS_ROWS: Mapping[str, Any] = {
 
 
 class ScoreSelector(SelectorMixin, BaseEstimator):
-    """What all selectors share: reading X and y, scoring, ranking, choosing.
+    """Base class of all selectors: validation of X and y, scoring, ranking and selection.
 
     Attributes
     ----------
     scores_
-        Shape (n_features,), float64: the criterion's value in its paper's sense and direction; NaN = excluded.
+        Shape (n_features,), float64: the criterion with the scale and direction of its paper; NaN = excluded.
     ranking_
-        Shape (n_features,), int64: 1 is best; ties by feature number, excluded features last.
+        Shape (n_features,), int64: 1 is best; ties by feature index, excluded features last.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     """
@@ -56,7 +56,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
     _needs_labels: ClassVar[bool] = False
     _task: ClassVar[str | None] = None
     _after: Callable[[Context, Method, Any], None] | None = None
-    """Called when the scores are there, while X is open; for selectors round this one."""
+    """Called after scoring, while X is still open; for selectors that wrap this one."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_features_to_select": [
@@ -76,18 +76,17 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         ----------
         X
             Array, CSR or CSC matrix, DataFrame, dask array or DataFrame, Zarr array, or the path of any source that
-            ``daskfs convert`` reads; shape (n_samples, n_features), finite. Values may be missing in tiles only, which
-            say what becomes of these (``daskfs convert --missing``): under "pairwise" each feature is scored from the
-            rows that have it.
+            ``daskfs convert`` reads; shape (n_samples, n_features), finite. Only tiles may have missing values; the
+            tiles store how to treat them (``daskfs convert --missing``). Under "pairwise" each feature is scored from
+            the rows that have it.
         y
             Labels, shape (n_samples,): class labels with -1 for unlabeled rows, or a float target with NaN for those.
-            Classes -1 and 1 alone are two classes; NaN means an unlabeled row among them. Ignored by criteria that use
-            none.
+            Classes -1 and 1 alone are two classes, of which NaN marks unlabeled rows. Ignored by unsupervised criteria.
         sample_weight
-            How many rows each row counts for, shape (n_samples,), finite and not negative; None for one each. A row of
-            weight 2 counts as two rows and one of weight 0 not at all, in moments, z-scores, class counts,
-            distributions and degrees, where an edge counts by the product of the weights of its rows. Neighbors are
-            found, widths t chosen and the median of the scaling "total" taken without weights.
+            Row weights, shape (n_samples,), finite and not negative; None for 1. A row of weight 2 counts as two rows
+            and one of weight 0 is ignored in moments, z-scores, class counts, distributions and degrees; an edge counts
+            by the product of the weights of its rows. The neighbor search, the widths t and the median of the scaling
+            "total" do not use weights.
 
         Returns
         -------
@@ -96,15 +95,15 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            For NaN or infinite values (naming column and row), columns of a DataFrame that hold no numbers, labels or
-            weights that cannot serve, too few rows, or where every feature is excluded, as all are constant;
-            :class:`~daskfs.errors.JobError` for tiles with missing values "pairwise" under a method that compares
-            features, or rows, in all their values.
+            For NaN or infinite values (naming column and row), non-numeric columns of a DataFrame, invalid labels or
+            weights, too few rows, or if every feature is excluded, as all are constant;
+            :class:`~daskfs.errors.JobError` for tiles with missing values "pairwise" under a method that needs complete
+            features or rows.
 
         Warns
         -----
         UserWarning
-            Where a few columns make nearly all of the squared distance of an unscaled graph, or rows have no edge.
+            If a few columns make up nearly all of the squared distance of an unscaled graph, or rows have no edge.
         """
         self._validate_params()
         columns = list(X.columns) if is_dask_frame(X) else None
@@ -117,7 +116,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         labels = self._labels(y)
         weights = None
         if sample_weight is not None:
-            # of X that is not opened yet, the number of rows is looked at below
+            # a stored X is not open yet: the number of rows is compared below
             weights = check_weights(sample_weight, np.size(sample_weight) if stored else X.shape[0], "sample_weight")
         with open_input(X, labels, weights) as (context, names, client):
             shape = context.tiles.shape
@@ -127,7 +126,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
                     raise InputError(msg)
             if stored:
                 self.n_features_in_ = shape.n_features
-                if columns is not None:  # of a dask DataFrame; scikit-learn knows names that are text
+                if columns is not None:  # of a dask DataFrame; scikit-learn stores string names only
                     names = tuple(columns) if all(isinstance(name, str) for name in columns) else None
                 if names is not None:
                     self.feature_names_in_ = np.array(names, dtype=object)
@@ -151,7 +150,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         if y is None or partly:
             X, y = validate_data(self, X, y, **_AS_ROWS)
             return self._finite(X), y
-        # a float y may hold NaN for unlabelled rows, which validate_data refuses
+        # a float y may hold NaN for unlabeled rows, which validate_data refuses
         X = self._finite(validate_data(self, X, **_AS_ROWS))
         y = column_or_1d(y, warn=True)
         if y.shape[0] != X.shape[0]:
@@ -186,7 +185,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         return {}
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
-        """Return the method to score, and the graph it is given, None for one that is to be found."""
+        """Return the method to score and its precomputed graph, None if there is none."""
         del n_samples
         return self._made(self._parameters(labels)), None
 
@@ -197,7 +196,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             raise InputError(str(error)) from None
 
     def _keep_beside(self, context: Context, method: Method) -> None:
-        """Keep what a method says beside its table."""
+        """Store results of a method other than its score table as attributes; the base class has none."""
 
     def _keep(self, method: Method, table: np.ndarray) -> None:
         self.scores_ = table[0].copy()
@@ -219,7 +218,10 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         return np.logical_and(self.ranking_ <= self._n_selected(), ~self._is_excluded)
 
     def transform(self, X: Any) -> Any:
-        """Return the selected columns of X; a dask array or DataFrame stays lazy."""
+        """Return the selected columns of X, shape (n_samples, n_selected), same dtype; dask collections stay lazy.
+
+        Raises :class:`InputError` for a dask collection with another number of features, or other names, than in `fit`.
+        """
         if not hasattr(X, "dask"):
             return super().transform(X)
         chosen = self.get_support(indices=True)

@@ -1,4 +1,4 @@
-"""Selector by chance."""
+"""Selector of features in random order."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from daskfs.kernels.labels import Labels
 class RandomOrder(ScoreSelector):
     """A random order of the features: the baseline that a ranking should beat.
 
-    ``scores_`` are numbers in [0, 1), drawn for each feature from its number and the seed alone; large is good. A
-    constant feature is excluded. Other values of X do not count, labels are ignored. Within an evaluation every
-    draw of labels, subset of classes and training fold has an order of its own.
+    ``scores_`` are uniform numbers in [0, 1) that depend on feature index and seed only; large is good. Constant
+    features are excluded. Labels and the other values of X are ignored. In an evaluation every draw of labels, subset
+    of classes and training fold has its own order.
 
     Parameters
     ----------
@@ -28,7 +28,8 @@ class RandomOrder(ScoreSelector):
 
     References
     ----------
-    Steele, Lea and Flood (2014), "Fast splittable pseudorandom number generators", OOPSLA: SplitMix64.
+    O'Neill (2014), "PCG: A family of simple fast space-efficient statistically good algorithms for random number
+    generation", HMC-CS-2014-0905: the generator PCG64.
 
     Examples
     --------

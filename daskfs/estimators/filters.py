@@ -1,4 +1,4 @@
-"""Selectors by criteria that look at one feature and the labels."""
+"""Selectors by criteria of one feature and the labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daskfs.kernels.labels import Labels
 class VarianceScore(ScoreSelector):
     """Population variance of each feature; large is good.
 
-    A constant feature is excluded. Two-pass in float64, so an offset of 1e8 costs nothing. Labels are ignored.
+    Constant features are excluded. Two passes in float64, so an offset of 1e8 costs no precision. Labels are ignored.
 
     Parameters
     ----------
@@ -40,10 +40,10 @@ class VarianceScore(ScoreSelector):
 
 
 class FisherScore(ScoreSelector):
-    """Fisher score: scatter between classes over scatter within, on the labelled rows; large is good.
+    """Fisher score: between-class over within-class scatter on the labeled rows; large is good.
 
-    ``sum_c n_c (mean_c - mean)**2 / sum_c n_c var_c`` with population variances. +inf where every class is constant and
-    they differ; NaN (excluded) where the feature is constant on the labelled rows. Fewer than two classes:
+    ``sum_c n_c (mean_c - mean)**2 / sum_c n_c var_c`` with population variances. +inf if every class is constant and
+    the classes differ; NaN (excluded) if the feature is constant on the labeled rows. Fewer than two classes raise
     :class:`ValueError`.
 
     Parameters
@@ -70,17 +70,17 @@ class FisherScore(ScoreSelector):
 
 
 class PearsonScore(ScoreSelector):
-    """Absolute Pearson correlation with the target on the labelled rows; large is good.
+    """Absolute Pearson correlation with the target on the labeled rows; large is good.
 
-    With classes, the largest absolute correlation with the indicator of one class against the rest. NaN (excluded)
-    where the feature is constant on the labelled rows; a constant target is a :class:`ValueError`.
+    With classes, the largest absolute correlation with a one-against-rest indicator. NaN (excluded) if the feature is
+    constant on the labeled rows; a constant target raises :class:`ValueError`.
 
     Parameters
     ----------
     n_features_to_select
         Number of features, or a share of them in (0, 1]; None selects half.
     task
-        "auto": a float y is a target, any other y holds classes. "regression" or "classification" settles it.
+        "auto": a float y is a target, any other y holds classes. Or "regression" or "classification".
 
     References
     ----------
@@ -121,16 +121,21 @@ class PearsonScore(ScoreSelector):
 
 
 class KolmogorovSmirnovScore(ScoreSelector):
-    """Largest distance between the distribution functions of two classes, on the labelled rows; large is good.
+    """Kolmogorov-Smirnov distance between classes on the labeled rows; large is good.
 
-    ``max_ab sup_v |F_a(v) - F_b(v)|`` over all pairs of classes, in [0, 1]: 1 where some value parts two classes. It
-    follows from the order of the values alone. NaN (excluded) where the feature is constant on the labelled rows. Fewer
-    than two classes: :class:`ValueError`. ``score_fields_["threshold"]`` is the first value where it is reached.
+    ``max_ab sup_v |F_a(v) - F_b(v)|`` over all pairs of classes, in [0, 1]: 1 if some value separates two classes. Only
+    the order of the values matters. NaN (excluded) if the feature is constant on the labeled rows. Fewer than two
+    classes raise :class:`ValueError`.
 
     Parameters
     ----------
     n_features_to_select
         Number of features, or a share of them in (0, 1]; None selects half.
+
+    Attributes
+    ----------
+    score_fields_
+        "score", and "threshold", the first value at which it is reached; each of shape (n_features,), float64.
 
     References
     ----------
@@ -151,25 +156,25 @@ class KolmogorovSmirnovScore(ScoreSelector):
 
 
 class InformationGainScore(ScoreSelector):
-    """How much the bin of a feature's value tells of the class, in bits, on the labelled rows; large is good.
+    """Information gain of the class from the binned feature, in bits, on the labeled rows; large is good.
 
-    ``H(Y) - H(Y | bin)``, in [0, log2(number of classes)], with bins of equal frequency that never part equal values:
-    a value v falls in bin ``floor(n_bins * (n(< v) + n(v) / 2) / n)``, n being the number of labelled rows. So a column
-    of two values, as presence or absence of a word, has two bins whatever its frequencies. NaN (excluded) where the
-    feature is constant on the labelled rows. Fewer than two classes: :class:`ValueError`.
+    ``H(Y) - H(Y | bin)``, in [0, log2(number of classes)]. NaN (excluded) if the feature is constant on the labeled
+    rows. Fewer than two classes raise :class:`ValueError`.
 
     Parameters
     ----------
     n_features_to_select
         Number of features, or a share of them in (0, 1]; None selects half.
     n_bins
-        Number of bins, from 2 to 1000; fewer are in use where values are equal.
+        Number of bins of equal frequency, from 2 to 1000; fewer are used if values are equal, which share a bin. With n
+        labeled rows, a value v is in bin ``floor(n_bins * (n(< v) + n(v) / 2) / n)``, so a column of two values, such
+        as presence of a word, has two bins whatever its frequencies.
 
     Attributes
     ----------
     bin_edges_
-        Shape (n_features, n_bins - 1), float64: the least value of each bin in use but the first, ascending, and NaN
-        beyond the last. The bin of a value is the number of edges that are not above it.
+        Shape (n_features, n_bins - 1), float64: the smallest value of each used bin except the first, ascending, padded
+        with NaN. The bin of a value is the number of edges at or below it.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Selectors by criteria on the neighbor graph of the rows."""
+"""Selectors by criteria on the neighbor graph of X."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from daskfs.plan.lists import check_neighbors
 
 
 class NeighborSelector(ScoreSelector):
-    """A selector on neighbor lists over X, or on a graph from outside."""
+    """Base class of selectors on neighbor lists of X or on a precomputed graph."""
 
     n_neighbors: int
     graph: Any
@@ -54,7 +54,7 @@ class NeighborSelector(ScoreSelector):
 
 
 class GraphSelector(NeighborSelector):
-    """A selector on the weighted neighbor graph over X."""
+    """Base class of selectors on the weighted neighbor graph of X."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **NeighborSelector._parameter_constraints,
@@ -93,39 +93,39 @@ class GraphSelector(NeighborSelector):
 
 
 class LaplacianScore(GraphSelector):
-    """Laplacian Score: how little a feature varies along the edges of the neighbor graph, against its variance; small
-    is good.
+    """Laplacian Score: variation of a feature along the edges of the neighbor graph over its variance; small is good.
 
-    ``f'Lf / f~'D f~`` with ``f~ = f - (f'D1 / 1'D1) 1``, in [0, 2]. The numerator is a sum over edges of squared
-    differences: no cancellation, whatever the offset. NaN (excluded) for a feature that is constant on the rows which
-    have an edge. Labels are ignored.
+    ``f'Lf / f~'D f~`` with ``f~ = f - (f'D1 / 1'D1) 1``, in [0, 2]. The numerator is a sum of squared differences over
+    edges, so that offsets cause no cancellation. NaN (excluded) for a feature that is constant on the rows with an
+    edge. Labels are ignored.
 
     Parameters
     ----------
     n_features_to_select
         Number of features, or a share of them in (0, 1]; None selects half.
     n_neighbors
-        Neighbors of each row, itself left out, at most n_samples - 1. An edge joins two rows when either lists the
-        other.
+        Neighbors of each row, excluding itself, at most n_samples - 1. Two rows have an edge if either lists the other.
     metric
         "euclidean" or "cosine".
     weights
         "heat": exp(-d**2 / t). "binary": 1. "cosine": the cosine of the rows (needs metric="cosine").
     t
-        Width of the heat kernel: a number, or the "mean" or "median" of the squared edge lengths. Where every weight
-        underflows to 0: :class:`ValueError`. scikit-feature's exp(-d**2 / (2 t**2)) is ``t = 2 * t**2`` here.
+        Width of the heat kernel: a number, or the "mean" or "median" of the squared edge lengths.
+        :class:`ValueError` if every weight underflows to 0. A width s in scikit-feature's exp(-d**2 / (2 s**2)) is
+        ``t = 2 * s**2`` here.
     self_loops
-        Give every row an edge of weight 1 to itself, which changes D but not the numerator; scikit-feature and Cai's
-        MATLAB code do.
+        Whether every row has an edge of weight 1 to itself, as in scikit-feature and Cai's MATLAB code. This changes D
+        but not the numerator.
     graph
-        None to find the graph; a :class:`KNNGraph` of the same rows (its metric counts, and it must have at least
-        `n_neighbors`); or a symmetric (n_samples, n_samples) matrix of weights, dense or sparse, whose diagonal counts
-        as self-loops. An asymmetric one is symmetrized by the larger of both entries. A path stands for what lies
-        there: the neighbor lists of a run or of :meth:`KNNGraph.save`, a sparse matrix in an ``.npz`` file, or one in
-        AnnData's layout (``file.zarr/obsp/NAME``, ``file.h5ad:obsp/NAME``).
+        Precomputed graph of the same rows; None to search the neighbors. A :class:`KNNGraph` with at least
+        `n_neighbors` (its metric and scaling replace the parameters), or a symmetric weight matrix, shape
+        (n_samples, n_samples), dense or sparse, float64, whose diagonal holds self-loops; an asymmetric matrix is
+        symmetrized by the larger of both entries. Or a path: of the neighbor lists of a run or of
+        :meth:`KNNGraph.save`, of a sparse matrix in an ``.npz`` file, or of one in AnnData's layout
+        (``file.zarr/obsp/NAME``, ``file.h5ad:obsp/NAME``).
     graph_scaling, score_scaling
-        What X is rescaled by on the fly, for the graph and for the scored values: None, "zscore" (columns), "unit"
-        (rows), "log1p", "total" (rows add up to the median of their sums), "total=10000", or a chain of these in the
+        Scaling of X on the fly, for the graph and for the scored values: None, "zscore" (columns), "unit" (rows),
+        "log1p", "total" (every row sum becomes the median of the row sums), "total=10000", or a chain of these in the
         order total, log1p, and unit or zscore, such as "total+log1p+zscore".
 
     References
@@ -144,7 +144,10 @@ class LaplacianScore(GraphSelector):
 
 
 def given_graph(graph: Any) -> Graph | None:
-    """Return what the `graph` of a selector stands for; None for a graph that is to be found."""
+    """Return the precomputed graph that the parameter `graph` of a selector describes; None for None.
+
+    A matrix has shape (n_samples, n_samples) and is converted to float64.
+    """
     if graph is None:
         return None
     if isinstance(graph, KNNGraph):

@@ -1,4 +1,4 @@
-"""Selectors that look at features together: greedy picks, and a filter after any ranking."""
+"""Selectors that compare features with each other: greedy selection, and a redundancy filter after any ranking."""
 
 from __future__ import annotations
 
@@ -23,41 +23,44 @@ from daskfs.store.context import Context
 
 
 class RRPC(PearsonScore):
-    """Relevance less redundancy by Pearson correlation, picked one by one; large is good.
+    """Greedy selection by relevance minus redundancy, both Pearson correlations; large is good.
 
-    First the feature of largest ``P(f, y)``, then time and again the one of largest
-    ``P(f, y) - (1 / |S|) sum_{s in S} P(f, s)`` with S the features picked before. Relevance ``P(f, y)`` is over the
-    labelled rows, redundancy ``P(f, s)`` over all rows. With more than two classes it is that of the indicator of the
-    class which the feature goes with most. Of features that are equal but for rounding, the first is picked.
-
-    NaN (excluded) where the feature is constant on the labelled rows; a constant target is a :class:`ValueError`.
-    Features that are not among the candidates are ranked after these by relevance, with a score of NaN.
+    Each step picks the feature of largest ``P(f, y) - (1 / |S|) sum_{s in S} P(f, s)``, S being the features picked so
+    far; the first pick is that of largest ``P(f, y)``. Ties up to rounding go to the lower index. NaN (excluded) if the
+    feature is constant on the labeled rows.
 
     Parameters
     ----------
     n_features_to_select
         Number of features, or a share of them in (0, 1]; None selects half.
     absolute
-        Whether P is the absolute correlation. False takes its sign, as a public implementation does.
+        Whether P is the absolute correlation; False keeps the sign, as a public implementation does.
     n_candidates
-        How many features, those of largest relevance, are compared with each other; None for all, at most 20,000.
+        Number of features, those of largest relevance, that are compared with each other; None for all, at most 20,000.
+        The others are ranked after these by relevance, with a score of NaN.
     task
-        "auto": a float y is a target, any other y holds classes. "regression" or "classification" settles it.
+        "auto": a float y is a target, any other y holds classes. Or "regression" or "classification".
     score_scaling
-        None, "zscore", "unit" (rows), "log1p", "total" (rows add up to the median of their sums), "total=10000", or a
-        chain such as "total+log1p", on the fly.
+        Scaling of X on the fly: None, "zscore", "unit" (rows), "log1p", "total" (every row sum becomes the median of
+        the row sums), "total=10000", or a chain such as "total+log1p".
 
     Attributes
     ----------
     score_fields_
-        "score", the criterion at the feature's pick; "relevance"; "redundancy", the mean correlation with the features
-        picked before; "step", the number of the pick.
+        Arrays of shape (n_features,), float64: "score", the criterion when the feature was picked; "relevance", P(f, y)
+        on the labeled rows, for more than two classes that of the most correlated class indicator; "redundancy", the
+        mean correlation with the features picked before, on all rows; "step", the number of the pick.
+
+    Raises
+    ------
+    ValueError
+        In `fit`, for a constant target.
 
     References
     ----------
     Xu, Tang, He and Man (2017), "Semisupervised Feature Selection Based on Relevance and Redundancy Criteria", IEEE
-    Transactions on Neural Networks and Learning Systems 28(9), 1974-1984. Whether the paper takes absolute values could
-    not be checked.
+    Transactions on Neural Networks and Learning Systems 28(9), 1974-1984. Whether the paper uses absolute values
+    could not be checked.
 
     Examples
     --------
@@ -96,54 +99,53 @@ class RRPC(PearsonScore):
 
 
 class RedundancyFilter(ScoreSelector):
-    """A walk down the ranking of any selector, past features that are redundant with better ones, unwanted, or too many
-    of one group.
+    """Filter the ranking of a selector: skip features that are redundant, unwanted, or too many of one group.
 
-    Of the first `n_candidates` features of the ranking, each is kept unless its absolute correlation (or distance
-    correlation) with a kept one exceeds the threshold. The first ones that are kept are selected.
+    The first `n_candidates` features of the ranking are visited in order. A feature is kept unless its absolute
+    correlation (or distance correlation) with a kept feature exceeds the threshold. The first kept ones are selected.
 
     Parameters
     ----------
     estimator
-        A selector of daskfs, which is cloned.
+        Selector of daskfs; a clone of it is fitted.
     measure
-        "correlation": absolute Pearson correlation over all rows. "distance_correlation": the root of the squared
-        distance correlation, in [0, 1], which also sees what is not linear; over at most 100,000 rows, in 128 bins,
-        within 0.002 of the exact value, and exact where a feature has at most 128 values. None: nothing is compared.
-        A constant feature resembles none.
+        "correlation": absolute Pearson correlation on all rows. "distance_correlation": distance correlation (not
+        squared), in [0, 1], which includes nonlinear dependence; on at most 100,000 rows, in 128 bins, within 0.002 of
+        the exact value, and exact for features of at most 128 distinct values. None: no comparison. A constant feature
+        is not redundant with any.
     threshold
-        In (0, 1).
+        Largest allowed value of the measure, in (0, 1).
     n_candidates
-        How far down the ranking is looked at, with a measure.
+        Number of features of the ranking that are visited, with a measure.
     keep
-        Names, or numbers, of features that are selected first whatever they resemble, in the order of their ranks.
+        Names or indices of features that are always selected first, in the order of their ranks.
     drop
-        Names, or numbers, of features that are never selected.
+        Names or indices of features that are never selected.
     groups
-        Group of each feature, by its name, or by a regular expression that matches the whole of it.
+        Group of features, by feature name or by a regular expression that matches whole names.
     max_per_group
-        At most so many features of one group are selected; needs `groups`.
+        Maximum number of selected features per group; needs `groups`.
     n_features_to_select
-        Number of features, or a share of them in (0, 1]; None selects half. Fewer are selected where no more are kept.
+        Number of features, or a share of them in (0, 1]; None selects half. Fewer are selected if fewer are kept.
 
     Attributes
     ----------
     estimator_
         The fitted selector.
     scores_
-        Its scores.
+        Scores of the selector, shape (n_features,), float64.
     ranking_
-        Shape (n_features,), int64: the features that are kept come first, in the order in which they were; the others
-        follow in the order of the selector.
+        Shape (n_features,), int64: kept features first, in the order in which they were kept; the others follow in the
+        order of the selector.
     reasons_
-        Shape (n_features,), str: why a feature may not be selected; empty for the others.
+        Shape (n_features,), object: why a feature is not selectable, as str; empty for the others.
     n_kept_
-        How many may be selected.
+        Number of kept features, int.
 
     Raises
     ------
     ValueError
-        In ``fit``, for a name that no feature has, naming the nearest; and as the selector does.
+        In ``fit``, for an unknown feature name (with the nearest known one), and for the errors of the selector.
 
     References
     ----------
@@ -196,16 +198,21 @@ class RedundancyFilter(ScoreSelector):
         self.max_per_group = max_per_group
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the selector, and walk down its ranking.
+        """Fit the selector and filter its ranking.
 
         Parameters
         ----------
         X, y, sample_weight
-            As the selector takes them.
+            As in ``fit`` of the selector, shapes (n_samples, n_features), (n_samples,) and (n_samples,).
 
         Returns
         -------
         self
+
+        Raises
+        ------
+        InputError
+            For only one of `groups` and `max_per_group`, and for invalid names, numbers or counts.
         """
         self._validate_params()
         if (self.groups is None) != (self.max_per_group is None):
@@ -242,7 +249,7 @@ class RedundancyFilter(ScoreSelector):
         return self
 
     def _wanted(self, names: list[str]) -> dict[str, Any]:
-        """Return what the stages of the walk take, with numbers for names."""
+        """Return the parameters of the filter stages, with feature indices for names."""
         keep, drop = (_as_names(wanted, names) for wanted in (self.keep, self.drop))
         try:
             choice = numbered_choice(names, keep, drop, self.groups)
@@ -263,7 +270,7 @@ class RedundancyFilter(ScoreSelector):
 
 
 def _as_names(wanted: Sequence[str | int] | str, names: Sequence[str]) -> list[str]:
-    """Return names for numbers of features."""
+    """Return feature names for names or indices; InputError for an index out of range."""
     found = []
     for one in [wanted] if isinstance(wanted, str) else wanted:
         if not isinstance(one, str) and not 0 <= int(one) < len(names):

@@ -1,4 +1,4 @@
-"""Opening what is passed as X: arrays in memory as they are, anything else by way of tiles in a temporary directory."""
+"""Open X: arrays in memory as they are, anything else as tiles in a temporary directory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def current_client() -> Client | None:
-    """Return the client that this thread would use, None when there is none."""
+    """Return the Dask client of this thread, None if there is none."""
     import sys
 
     if "distributed" not in sys.modules:
@@ -38,12 +38,12 @@ def current_client() -> Client | None:
 
 
 def is_stored(X: Any) -> bool:
-    """Return whether X is a path or URL, a Zarr array or group member, a dask collection or a query of Polars."""
+    """Return whether X is a path or URL, a Zarr array or group, a dask collection or a Polars LazyFrame."""
     return isinstance(X, str | Path) or is_of(X, "zarr") or is_of(X, "dask") or is_query(X)
 
 
 def is_query(X: Any) -> bool:
-    """Return whether X is a LazyFrame of Polars."""
+    """Return whether X is a Polars LazyFrame."""
     return is_of(X, "polars") and hasattr(X, "sink_parquet")
 
 
@@ -54,10 +54,10 @@ def is_dask_frame(X: Any) -> bool:
 
 @contextmanager
 def stored_context(X: Any, missing: str = "refuse") -> Iterator[tuple[Context, tuple[str, ...] | None, Client | None]]:
-    """Yield a context for X that is not in memory, its feature names, and the client to use.
+    """Yield a context for an X that is not in memory, its feature names, and the Dask client to use.
 
-    Tiles and results lie in a temporary directory (Dask's ``temporary-directory``, which workers must share) that is
-    deleted at the end; a Zarr array whose chunks serve is not copied.
+    Tiles and results are in a temporary directory (Dask's ``temporary-directory``, which workers must share), deleted
+    at the end. A Zarr array is used in place if its chunks are usable as tiles.
     """
     import dask
 
@@ -109,9 +109,9 @@ GROUP_BYTES = 2**24
 
 
 def _parts_of(X: Any, scratch: Path) -> str:
-    """Write a dask DataFrame as parts of a table, a partition at a time, whatever their lengths; return the directory.
+    """Write a dask DataFrame as a Parquet directory, one partition at a time; return the directory.
 
-    Columns whose names are no text, or equal, are called by their numbers.
+    If a column name is not a string or occurs twice, all columns are named by their indices.
     """
     path = scratch / "source"
     if len({name for name in X.columns if isinstance(name, str)}) < len(X.columns):
@@ -129,8 +129,9 @@ SMALL_BYTES = 2**26
 
 
 def loaded_if_small(X: Any) -> Any:
-    """Return a dask collection that fits one block as an array or a DataFrame, anything else as it is;
-    :class:`InputError` for AnnData, and for columns that hold no numbers.
+    """Load a dask collection of at most 64 MiB into an array or a DataFrame; return anything else unchanged.
+
+    Raises :class:`InputError` for AnnData and for non-numeric columns.
     """
     check_input(X)
     if not is_of(X, "dask"):
@@ -147,19 +148,18 @@ def loaded_if_small(X: Any) -> Any:
 def open_input(
     X: Any, labels: Labels | None, weights: np.ndarray | None = None, missing: str = "refuse"
 ) -> Iterator[tuple[Context, tuple[str, ...] | None, Client | None]]:
-    """Yield a context for X, feature names where X brings some, and the client to use.
+    """Yield a context for X, its feature names if it has any, and the Dask client to use.
 
     Parameters
     ----------
     X
-        An array or CSR matrix in memory, or anything that :func:`is_stored`.
+        Shape (n_samples, n_features): an array or CSR matrix in memory, or anything that :func:`is_stored`.
     labels
-        Labels of its rows.
+        Labels of the rows.
     weights
-        How many rows each row counts for, checked, shape (n_samples,), float64; None for one each.
+        Row weights, validated, shape (n_samples,), float64; None for 1.
     missing
-        What becomes of NaN, as :func:`memory_context` takes it. Tiles that were written before have their own policy,
-        which stays where this is "refuse".
+        Treatment of NaN, as in :func:`memory_context`. Existing tiles keep their own policy if this is "refuse".
     """
     if not is_stored(X):
         X = X.copy() if missing == "mean" and has_missing(X) else X

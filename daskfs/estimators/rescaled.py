@@ -1,4 +1,4 @@
-"""Selectors by the weights of one regression on class indicators, with the classes of unlabelled rows learned."""
+"""Selectors by the weights of a regression on class indicators that also learns the classes of unlabeled rows."""
 
 from __future__ import annotations
 
@@ -21,64 +21,66 @@ from daskfs.store.context import Context
 
 
 class RLSR(ScoreSelector):
-    """Rescaled linear square regression: features by their share in a regression on classes; large is good.
+    """Rescaled linear square regression: share of a feature's weights in a regression on classes; large is good.
 
-    Minimizes ``||XW + 1b' - Y||^2 + gamma (sum_j ||w_j||)^2`` over W, b and the targets of unlabelled rows, which are
-    points of the simplex; those of labelled rows are indicators of their classes. That is Eq. 1 with
-    ``theta_j = ||w_j|| / sum_k ||w_k||``, the best for any W, put in. The score is theta: it adds up to 1, and is
-    exactly 0 for most features where gamma is large. Features of score 0 are ranked by how near they are to coming in,
-    "bound" of `score_fields_`. The problem is convex; scores do not depend on where it starts.
-
-    NaN (excluded) for a constant feature.
+    Minimizes ``||XW + 1b' - Y||^2 + gamma (sum_j ||w_j||)^2`` over W, b and the targets Y of unlabeled rows, points of
+    the simplex. The score is ``theta_j = ||w_j|| / sum_k ||w_k||``, which sums to 1; for large gamma most are exactly
+    0. NaN (excluded) for a constant feature.
 
     Parameters
     ----------
     n_features_to_select
         Number of features, or a share of them in (0, 1]; None selects half.
     gamma
-        Penalty, above 0. Its scale is that of X'X: n_samples times that of one row.
+        Penalty, above 0, on the scale of X'X: it grows with n_samples.
     max_iter
-        Rounds of weights and targets at most.
+        Maximum number of rounds; each updates weights and targets.
     tol
-        The rounds end when the objective changes by no larger share, and the weights, with the targets that are best
-        for them, meet the conditions of a minimum to 1e-7 of the largest entry of X'Y.
+        The rounds end when the relative change of the objective is at most `tol` and the weights, with their optimal
+        targets, satisfy the optimality conditions to 1e-7 of the largest entry of X'Y.
     solver
-        How X'X takes part: "cholesky", as a matrix; "woodbury", by the rows of X in one process; "cg", by products over
-        all rows, each of which is a pass over X; "auto" takes "woodbury" for fewer rows than features (and at most 2^28
-        values), "cg" for more than 20,000 features otherwise, else "cholesky".
+        Representation of X'X: "cholesky", a matrix; "woodbury", the rows of X in one process; "cg", products over all
+        rows, each one pass over X. "auto" takes "woodbury" for fewer rows than features (and at most 2^28 values), else
+        "cg" for more than 20,000 features, else "cholesky".
     greedy_filter
-        Whether features are ranked one by one, next the one of largest ``theta_j (1 - max m_ij)`` over the features i
-        before it, with m the squared distance correlation: what is like a better feature comes late, a copy last.
+        Whether to rank features one by one, next the one of largest ``theta_j (1 - max m_ij)`` over the features i
+        already ranked, where m is the squared distance correlation: features similar to better ones rank low, copies
+        last.
     correlation, n_components, n_correlation_rows
-        How distance correlations are had, with `greedy_filter`: as :func:`daskfs.distance_correlation_matrix` takes
-        `correlation`, `n_components` and `n_rows`.
+        With `greedy_filter`: `correlation`, `n_components` and `n_rows` of :func:`daskfs.distance_correlation_matrix`.
     score_scaling
-        What X is rescaled by on the fly: "zscore", "unit" (rows), "log1p", "total" (rows add up to the median of their
-        sums), "total=10000", a chain such as "total+log1p+zscore", or None. The penalty compares features as they are
-        scaled. Columns are centered in any case.
+        Scaling of X on the fly: "zscore", "unit" (rows), "log1p", "total" (every row sum becomes the median of the row
+        sums), "total=10000", a chain such as "total+log1p+zscore", or None. The penalty applies to scaled features.
+        Columns are always centered.
 
     Attributes
     ----------
     score_fields_
-        "score"; "bound", of a feature of score 0 the share of what would bring it in, in [0, 1], and 1 for others;
-        "position", its rank.
+        Arrays of shape (n_features,), float64: "score"; "bound", by which features of score 0 are ranked: the share, in
+        [0, 1], of the threshold for a nonzero weight, and 1 for other features; "position", the rank.
     coef_
-        W, shape (n_features, n_classes), float64, for features that are scaled.
+        W, shape (n_features, n_classes), float64, for scaled features; Y has class indicators for labeled rows.
     objective_
-        The objective after every round, float64; it never rises, but for rounding.
+        Objective after every round, shape (n_iter_,), float64; it never increases, except for rounding.
     n_iter_
-        Number of rounds.
+        Number of rounds, int.
     converged_
-        Whether both conditions of `tol` were met; a :class:`~sklearn.exceptions.ConvergenceWarning` says when not.
+        Whether both conditions of `tol` were met.
     solution_
-        What else is known of the solution, by name: solver, number of features whose score is not 0, how well the
-        conditions of a minimum are met, and how distance correlations were had.
+        Further facts of the solution, by name: solver, number of features with nonzero score, residual of the
+        optimality conditions, and how distance correlations were computed.
+
+    Warns
+    -----
+    ConvergenceWarning
+        :class:`~sklearn.exceptions.ConvergenceWarning` if `converged_` is False.
 
     References
     ----------
     Chen, Yuan, Nie and Huang (2017), "Semi-supervised Feature Selection via Rescaled Linear Regression", IJCAI,
-    1525-1531. Its Theta is rescaled here as in its formulas, theta^(1/2) on the diagonal; its algorithm is not used, as
-    it never makes a weight 0.
+    1525-1531, Eq. 1, into which the theta that is optimal for any W is substituted. Its Theta is rescaled here as in
+    its formulas, theta^(1/2) on the diagonal. Its algorithm is not used, as it never makes a weight 0; the problem is
+    convex, so scores do not depend on the start.
 
     Examples
     --------
@@ -149,14 +151,10 @@ class RLSR(ScoreSelector):
 
 
 class DSSFS(RLSR):
-    """RLSR with targets that are dragged apart; large is good. A reconstruction.
+    """RLSR with dragged targets; large is good. A reconstruction.
 
-    The abstract that proposes it adds dragging to RLSR: ``||XW + 1b' - (Y + B * M)||^2`` with M >= 0 and B = 1 in the
-    column of a labelled row's class, -1 in the others, so that targets may go beyond 1 in the class of a row and below
-    0 in others. No formulas for unlabelled rows, and no code, are public. Here M = 0 for these: their targets stay
-    points of the simplex, every block of unknowns is minimized exactly, and the objective never rises.
-
-    NaN (excluded) for a constant feature.
+    Its loss is ``||XW + 1b' - (Y + B * M)||^2`` with M >= 0 and B = 1 in the column of a labeled row's class, -1 in the
+    others: targets may exceed 1 in the class of a row and be negative in others. NaN (excluded) for a constant feature.
 
     Parameters
     ----------
@@ -172,7 +170,9 @@ score_scaling
     References
     ----------
     Yuan, Chen, Wang, Nie and Jing (2018), "Discriminative Semi-supervised Feature Selection via Rescaled Least Squares
-    Regression-Supplement", AAAI (student abstract).
+    Regression-Supplement", AAAI (student abstract). Neither its formulas for unlabeled rows nor its code are public.
+    Here M = 0 for these: their targets stay points of the simplex, every block of unknowns is minimized exactly, and
+    the objective never increases.
 
     Examples
     --------
@@ -188,46 +188,43 @@ score_scaling
 
 
 class SSUFS(RLSR):
-    """Semi-supervised uncorrelated feature selection: RLSR with a reward for weights that differ between correlated
-    features; large is good.
+    """Semi-supervised uncorrelated feature selection, an extension of RLSR; large is good.
 
-    Adds ``-(eta / 2) V'LV`` to RLSR's objective, with V_j = ||w_j||^2 and L the Laplacian of M, the squared distance
-    correlations (Eq. 2 to 5). The paper writes eta V'LV, and its update of W is that of half as much: eta here is the
-    paper's, and gives the paper's updates. The objective has no minimum: it falls without end once weights are large
-    enough. So RLSR is solved first, steps are held back where the reward outweighs the penalty, which keeps the
-    objective falling for every eta, and when the weights leave the basin of RLSR's solution all the same, SSUFS begins
-    again from there with half the eta: see `eta_used_` and `halvings_`.
-
-    It spreads the weights of features that are nearly copies, and does little for exact copies; `greedy_filter` removes
-    both. NaN (excluded) for a constant feature.
+    Adds ``-(eta / 2) V'LV`` to RLSR's objective, a reward for weights that differ between correlated features, with
+    V_j = ||w_j||^2 and L the Laplacian of M, the squared distance correlations. NaN (excluded) for a constant feature.
 
     Parameters
     ----------
     n_features_to_select, gamma, max_iter, tol, solver, greedy_filter, score_scaling
-        As :class:`RLSR`. The weights meet the conditions of a stationary point to 1e-6.
+        As :class:`RLSR`; the weights satisfy the conditions of a stationary point to 1e-6.
     eta
         The paper's eta; None for `eta_relative`.
     eta_relative
         eta as a share of twice ``eta_ref = gamma / (2 max_j theta_j (LV)_j)`` at RLSR's solution, where the reward of
-        some feature begins to outweigh its penalty. Has no say where `eta` is given.
+        some feature starts to exceed its penalty. Ignored if `eta` is given.
     correlation, n_components, n_correlation_rows
-        How M is had: as :func:`daskfs.distance_correlation_matrix` takes `correlation`, `n_components` and `n_rows`.
+        `correlation`, `n_components` and `n_rows` of :func:`daskfs.distance_correlation_matrix`, for M.
 
     Attributes
     ----------
     score_fields_, coef_, n_iter_, converged_, solution_
         As :class:`RLSR`.
     objective_
-        SSUFS's objective, at RLSR's solution and after every round, with `eta_used_`; it never rises,
-        but for rounding.
+        Objective of SSUFS with `eta_used_`, at RLSR's solution and after every round, float64; it never increases,
+        except for rounding.
     eta_used_
-        The paper's eta that was used.
+        The paper's eta, as used, float.
     halvings_
-        How often eta was halved.
+        Number of times eta was halved, int.
 
     References
     ----------
-    Zhong, Chen and Nie (2019), "Semi-Supervised Uncorrelated Feature Selection", EasyChair preprint.
+    Zhong, Chen and Nie (2019), "Semi-Supervised Uncorrelated Feature Selection", EasyChair preprint, Eq. 2 to 5. The
+    paper writes eta V'LV, but its update of W is that of half as much; eta here gives the paper's updates. The
+    objective is unbounded below for large weights. So RLSR is solved first, and steps are damped where the reward
+    exceeds the penalty, so that the objective decreases for every eta. If the weights still leave the basin of RLSR's
+    solution, SSUFS restarts from that solution with half the eta. SSUFS spreads the weights of near copies, but hardly
+    those of exact copies; `greedy_filter` removes both.
 
     Examples
     --------

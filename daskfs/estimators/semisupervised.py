@@ -1,4 +1,4 @@
-"""Selectors by criteria that stand on all rows and on what labels there are."""
+"""Selectors by semi-supervised criteria, which use all rows and the labels of some."""
 
 from __future__ import annotations
 
@@ -28,51 +28,49 @@ from daskfs.store.context import Context
 
 
 class SSelect(GraphSelector):
-    """sSelect: a feature as a two-way cut of the neighbor graph, good when it separates few neighbors and falls
-    between the classes of the labelled rows; small is good.
+    """sSelect: quality of a feature as a cut of the neighbor graph that separates the classes; small is good.
 
-    ``trade_off * g'Lg / g'Dg + (1 - trade_off) * (1 - NMI(sign(g), y))`` with g the feature less its mean by degrees
-    over all rows. The first term is the Laplacian Score, in [0, 2]; the second, in [0, 1], looks at labelled rows only:
-    NMI is the mutual information over the larger entropy, for any number of classes, and 0 where all labelled rows lie
-    on one side of the mean. g = 0 counts as the upper side. NaN (excluded) for a feature that is constant on the rows
-    which have an edge.
+    ``trade_off * g'Lg / g'Dg + (1 - trade_off) * (1 - NMI(sign(g), y))``, where g is the feature minus its
+    degree-weighted mean, sign(0) = 1, and the first ratio is the Laplacian Score. NaN (excluded) for a feature that is
+    constant on the rows with an edge.
 
     Parameters
     ----------
     n_features_to_select
         Number of features, or a share of them in (0, 1]; None selects half.
     trade_off
-        The paper's lambda, in [0, 1]: 1 is the Laplacian Score, 0 looks at the labels only. "auto" tries 0, 0.1, ...,
-        1 and takes the one whose best features cut the rows most easily, as
-        :mod:`daskfs.kernels.statistics.normalized_cut` defines it (the paper's Algorithm 3, repaired) and measured it:
+        The paper's lambda, in [0, 1]: 1 is the Laplacian Score, 0 uses the labels only. "auto" tries 0, 0.1, ..., 1 and
+        takes the one whose best features give the rows the smallest cut value, as defined in
+        :mod:`daskfs.kernels.statistics.normalized_cut` (the paper's Algorithm 3, repaired). Measured there, "auto" was
         mostly better than the mean of the grid, no better than the paper's 0.1 on text, and worse than both on one set
-        of images. Look at `trade_off_curve_`.
+        of images: inspect `trade_off_curve_`.
     n_cut_features
-        How many of the best features "auto" looks at; None for half of them, 50 at most.
+        Number of best features whose cut "auto" evaluates; None for half of them, at most 50.
     n_neighbors, metric, weights, t, self_loops, graph, graph_scaling, score_scaling
-        As :class:`LaplacianScore`; the paper takes 10 neighbors.
+        As :class:`LaplacianScore`; the paper uses 10 neighbors.
 
     Attributes
     ----------
     score_fields_
-        "score", "graph_term" and "label_term" (1 - NMI), each of shape (n_features,), float64.
+        "score", "graph_term" (in [0, 2]) and "label_term" (1 - NMI, in [0, 1]), each of shape (n_features,), float64.
     trade_off_
-        The trade-off in use, as given or as chosen.
+        The trade-off used, given or chosen, float.
     trade_off_curve_
-        With "auto", what each trade-off came to: arrays of shape (11,) under "trade_off", "cut_value",
-        "n_components", "largest_component" (share of the rows), "kernel_cut_value", "kernel_width" and "n_distinct"
-        (rows). Else None.
+        With "auto", results of each trade-off: arrays of shape (11,) under "trade_off", "cut_value", "n_components",
+        "largest_component" (share of the rows), "kernel_cut_value", "kernel_width" and "n_distinct" (number of distinct
+        rows). Else None.
 
     Warns
     -----
     UserWarning
-        Where all labelled rows have one class: the second term is 1 for every feature, and the first alone ranks.
+        If all labeled rows have one class: the second term is 1 for every feature, so only the first one ranks.
 
     References
     ----------
     Zhao and Liu (2007), "Semi-supervised Feature Selection via Spectral Analysis", SIAM Data Mining, Eq. 3.8 and
-    Algorithms 1 and 3. Eq. 3.4 and 3.8 agree when the sum is over ordered pairs, which is what is taken here; NMI over
-    labelled rows reproduces the paper's footnote 4. The paper leaves the width of its kernel open.
+    Algorithms 1 and 3. Sums are over ordered pairs, so that Eq. 3.4 and 3.8 agree. NMI, on the labeled rows, is the
+    mutual information over the larger entropy, for any number of classes, which reproduces the paper's footnote 4; it
+    is 0 if all labeled rows are on one side of the mean. The paper does not specify the width of its kernel.
 
     Examples
     --------
@@ -145,53 +143,57 @@ class SSelect(GraphSelector):
 
 
 class SemiSupervisedLaplacianScore(ScoreSelector):
-    """Semi-Supervised Laplacian Score (SSLS) for a target of numbers: the Laplacian Score on a graph of all rows by
-    target and by X, times that on the graph of the labelled rows; small is good.
+    """Semi-Supervised Laplacian Score (SSLS) for a numeric target; small is good.
 
-    Two labelled rows are ``d = (y_i - y_j)**2`` apart, any other two ``d = ||x_i - x_j||**2 / n_features``. Rows are
-    joined to their nearest by weights ``exp(-d / t)``, `label_weight` times that between labelled rows. On this graph
-    the score is ``f'Lf / f~'D f~``, in [0, 2], and it is multiplied by the :class:`SupervisedLaplacianScore` of the
-    labelled rows. NaN (excluded) for a feature that is constant on the rows which have an edge. One that is constant on
-    the labelled rows only has 0/0 for the second factor, which is left out there.
-
-    Two labelled rows of different targets are the least; fewer, or equal ones: :class:`ValueError`. A row has at most
-    n_samples - 1 neighbors and n_labelled - 1 labelled ones: larger numbers mean all of them.
+    The Laplacian Score ``f'Lf / f~'D f~`` on a mixed graph of all rows, in [0, 2], times the
+    :class:`SupervisedLaplacianScore` of the labeled rows. NaN (excluded) for a feature that is constant on the rows
+    with an edge. For a feature that is constant on the labeled rows only, the second factor is 0/0 and left out.
 
     Parameters
     ----------
     n_features_to_select
         Number of features, or a share of them in (0, 1]; None selects half.
     n_neighbors
-        Neighbors of each row in the graph of all rows.
+        Neighbors of each row in the mixed graph; all others if n_samples - 1 is smaller.
     n_label_neighbors
-        Neighbors of each labelled row in the graph of the labelled rows.
+        Neighbors of each labeled row in the graph of the labeled rows; all others if n_labeled - 1 is smaller.
     t
         Width of the heat kernel of both graphs, in squared standard deviations.
     label_weight
-        The paper's C.
+        The paper's C: factor of the weight of edges between two labeled rows; edges have weight ``exp(-d / t)``.
     neighbors
-        "d": the nearest rows by d, ties by row number. Pairs of labelled rows are not enumerated: the candidates are
-        some hundred rows nearest in X, all of them up to 1024 rows, and the labelled rows nearest by target.
-        :mod:`daskfs.graph.mixed` has the rule, and a warning tells of rows whose lists it may leave incomplete. "x":
-        the nearest rows in X.
+        "d": the nearest rows by the mixed distance d, which is ``(y_i - y_j)**2`` for two labeled rows and
+        ``||x_i - x_j||**2 / n_features`` for any other two; ties by row number. Candidates are some hundred rows
+        nearest in X (all, up to 1024 rows) and the labeled rows nearest by target, not all pairs of labeled rows:
+        :mod:`daskfs.graph.mixed` states the rule. "x": the nearest rows in X.
     standardize_y
-        Divide differences of targets by their population standard deviation over the labelled rows, without which d
-        mixes two scales.
+        Whether to divide the target by its population standard deviation over the labeled rows; otherwise d mixes two
+        scales.
     graph_scaling
-        Scaling of X for distances, as :class:`LaplacianScore` takes it. The paper takes z-scores.
+        Scaling of X for distances, as :class:`LaplacianScore`. The paper uses z-scores.
     graph
-        None to find the neighbors in X, or a :class:`KNNGraph` of the same rows with metric "euclidean", or the path of
-        one, whose lists are the candidates and whose scaling counts; at least `n_neighbors` long.
+        Precomputed candidates: a :class:`KNNGraph` of the same rows with metric "euclidean", or its path; its lists
+        need at least `n_neighbors` entries, and its scaling replaces `graph_scaling`. None to search the neighbors.
 
     Attributes
     ----------
     score_fields_
         "score", and its factors "mixed" and "supervised", each of shape (n_features,), float64.
 
+    Raises
+    ------
+    ValueError
+        In `fit`, for fewer than two labeled rows, labels that are all equal, or a `graph` without Euclidean distances.
+
+    Warns
+    -----
+    UserWarning
+        If candidates may not include all nearest neighbors of some labeled rows.
+
     References
     ----------
     Doquire and Verleysen (2011), "Graph Laplacian for Semi-supervised Feature Selection in Regression Problems", IWANN,
-    Eq. 8-10. The paper does not say whether "close" is by x or by d, nor that y is standardized.
+    Eq. 8-10. The paper does not specify whether "close" is by x or by d, or whether y is standardized.
 
     Examples
     --------
@@ -272,36 +274,40 @@ class SemiSupervisedLaplacianScore(ScoreSelector):
 
 
 class LSDF(NeighborSelector):
-    """Locality Sensitive Discriminant Feature: how much a feature varies between classes, against how much it varies
-    within them and between neighbors of which one is unlabelled; large is good.
+    """Locality Sensitive Discriminant Feature: variation between over variation within classes; large is good.
 
-    ``f'L_b f / f'L_w f``. Two labelled rows of different classes are joined by 1 in the first graph; in the second two
-    of one class are joined by `same_class_weight`, and two rows of which at least one is unlabelled by 1 where either
-    is among the nearest of the other. The sums over pairs of labelled rows are made from counts, means and scatters of
-    the classes. NaN (excluded) for a constant feature; 0 where it is constant on the labelled rows only; +inf where it
-    is constant within classes and between neighbors, and the classes differ. One class only: :class:`ValueError`.
-    Where no row is unlabelled, no neighbors are needed and none are looked for.
+    ``f'L_b f / f'L_w f``, with graphs as under `score_fields_`. NaN (excluded) for a constant feature; 0 if it is
+    constant on the labeled rows only; +inf if it is constant within classes and between neighbors, and the classes
+    differ. If all rows are labeled, no neighbors are searched.
 
     Parameters
     ----------
     n_features_to_select
         Number of features, or a share of them in (0, 1]; None selects half.
     n_neighbors
-        Neighbors of each row in X, itself left out, at most n_samples - 1.
+        Neighbors of each row in X, excluding itself, at most n_samples - 1.
     same_class_weight
-        The paper's gamma.
+        The paper's gamma: weight of the edges within a class.
     metric
         "euclidean" or "cosine".
     graph
-        None to find the neighbors; or a graph as :class:`LaplacianScore` takes it. Of a matrix the weights count as
-        they are.
+        Precomputed graph, as :class:`LaplacianScore`; weights of a matrix are used unchanged. None to search the
+        neighbors.
     graph_scaling, score_scaling
         As :class:`LaplacianScore`, for the neighbors and for the scored values.
 
     Attributes
     ----------
     score_fields_
-        "score", "between" (f'L_b f) and "within" (f'L_w f), each of shape (n_features,), float64.
+        "score", "between" (f'L_b f) and "within" (f'L_w f), each of shape (n_features,), float64. L_b has an edge of
+        weight 1 between any two labeled rows of different classes. L_w has an edge of weight `same_class_weight`
+        between any two of the same class, and one of weight 1 between neighbors (either lists the other) of which
+        at least one is unlabeled. Sums over pairs of labeled rows are computed from class counts, means and scatters.
+
+    Raises
+    ------
+    ValueError
+        In `fit`, for a single class.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Selectors by criteria on a graph that the labels alone make."""
+"""Selectors by criteria on a graph built from the labels only."""
 
 from __future__ import annotations
 
@@ -17,43 +17,44 @@ from daskfs.plan.lists import check_neighbors
 
 
 class SupervisedLaplacianScore(ScoreSelector):
-    """Supervised Laplacian Score (SLS): the Laplacian Score on the labelled rows, with neighbors by label instead of by
-    X; small is good.
+    """Supervised Laplacian Score (SLS): the Laplacian Score of the labeled rows, neighbors by label; small is good.
 
-    For a target of numbers two labelled rows are joined, by ``exp(-(y_i - y_j)**2 / t)``, where either is among the
-    `n_neighbors` nearest of the other by ``|y_i - y_j|``, and the score is ``f'Lf / f~'D f~``, in [0, 2]. For classes
-    each row is joined to all of its class, itself included, by ``1 / n_class``, which makes the score
-    ``1 / (1 + Fisher score)``, in [0, 1], and 0 for a feature that is constant in each class. NaN (excluded) for a
-    feature that is constant on the labelled rows. Scores do not change with f -> a f + b.
-
-    Rows without a label take no part. Fewer than two labelled rows, or labels that are all equal: :class:`ValueError`.
+    The score ``f'Lf / f~'D f~``, in [0, 2], is invariant to f -> a f + b. For classes it is ``1 / (1 + Fisher score)``,
+    in [0, 1]. NaN (excluded) for a feature that is constant on the labeled rows. Unlabeled rows are ignored.
 
     Parameters
     ----------
     n_features_to_select
         Number of features, or a share of them in (0, 1]; None selects half.
     task
-        "regression": y is a target of numbers. "classification": y holds classes, and no other parameter counts.
+        "regression": y is numeric; two labeled rows are joined with weight ``exp(-(y_i - y_j)**2 / t)`` if either is
+        among the `n_neighbors` nearest of the other by ``|y_i - y_j|``. "classification": y holds classes; each row is
+        joined to all rows of its class, itself included, with weight ``1 / n_class``, so that a feature that is
+        constant in each class scores 0; the other parameters are ignored.
     n_neighbors
-        Neighbors of each labelled row by target, itself left out. Of rows that are equally far the lower ones count, so
-        that many equal targets make one graph, whatever the number of workers. Where there are fewer than
-        `n_neighbors` other labelled rows, all of them.
+        Neighbors of each labeled row by target, excluding itself; all others if there are fewer. Ties go to the lower
+        row number, so the graph does not depend on the number of workers.
     t
         Width of the heat kernel, in squared standard deviations of the target.
     standardize_y
-        Divide differences of targets by their population standard deviation over the labelled rows. Without it t is in
-        the target's own squared units.
+        Whether to divide the target by its population standard deviation over the labeled rows. Otherwise t is in
+        squared units of the target.
 
     Attributes
     ----------
     score_fields_
         "score", "numerator" and "denominator", each of shape (n_features,), float64.
 
+    Raises
+    ------
+    ValueError
+        In `fit`, for fewer than two labeled rows, or labels that are all equal.
+
     References
     ----------
     Doquire and Verleysen (2011), "Graph Laplacian for Semi-supervised Feature Selection in Regression Problems", IWANN,
-    Eq. 4. For classes He, Cai and Niyogi (2005), NIPS 18, Eq. 5. Differences of targets of any unit vanish in
-    the paper's kernel of width 1 unless they are standardized, which it does not mention.
+    Eq. 4. For classes He, Cai and Niyogi (2005), NIPS 18, Eq. 5. The paper does not mention standardization; without
+    it, the result of its kernel of width 1 depends on the unit of the target.
 
     Examples
     --------

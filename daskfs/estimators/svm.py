@@ -1,4 +1,4 @@
-"""Selector by support vector machines."""
+"""Selector by support vector machines (SVM)."""
 
 from __future__ import annotations
 
@@ -27,109 +27,104 @@ from daskfs.store.context import Context
 
 
 class SVMRFE(ScoreSelector):
-    """Backward elimination by support vector machines with a Gaussian kernel; features that stay long are good.
+    """Backward elimination by SVMs with a Gaussian kernel; features eliminated late are good.
 
-    In each round a machine is trained with the features that are left, every one of them is judged by what the machine
-    would be without it, and the least go (Algorithm 1). "rfe" judges by ``| ||w||^2 - ||w^(i)||^2 |`` (Eq. 1), "rmb" by
-    the bound ``(R^2 + 1/C)(||w||^2 + c C sum xi)`` on the errors of leaving one row out (Eq. 2), with R the radius of
-    the smallest sphere round the rows. Of more than two classes each is told from all others, and what the problems say
-    of a feature is added up.
-
-    The machine minimizes ``||w||^2 / 2 + C sum xi``; with `laplacian` plus ``gamma_I f'Lf`` over labelled and
-    unlabelled rows, by the kernel ``k - k_x'(I / (2 gamma_I) + LK)^-1 L k_z`` (the 1 / (4 gamma_I) of the paper does
-    not follow from its objective), rescaled to mean diagonal 1, as it shrinks while gamma_I grows.
-
-    A constant feature is NaN (excluded) and takes no part. Rows without a label (-1, or NaN in a float y) take part
-    with `laplacian` only, but count for means and deviations that features are scaled by. A row of sample weight 2
-    counts as two: in the cost of its slack, by products of weights at its edges, and in the sums over landmarks.
+    Each round trains an SVM, which minimizes ``||w||^2 / 2 + C sum xi``, with the remaining features, computes the
+    criterion of each feature and eliminates those of the smallest (Algorithm 1). More than two classes are one-vs-rest
+    problems, whose criteria are added. NaN (excluded) for a constant feature.
 
     Parameters
     ----------
     n_features_to_select
         Number of features, or a share of them in (0, 1]; None selects half.
     criterion
-        "rfe" or "rmb".
+        Of feature i, "rfe": ``| ||w||^2 - ||w^(i)||^2 |``, with w^(i) of the SVM without feature i (Eq. 1). "rmb": the
+        bound ``(R^2 + 1/C)(||w||^2 + c C sum xi)`` on the leave-one-out errors without feature i, with R the radius of
+        the smallest sphere around the rows (Eq. 2).
     retrain
-        Whether a machine is trained for every feature left out, instead of keeping beta = alpha y.
+        Whether to train an SVM without each feature, instead of keeping beta = alpha y.
     laplacian
-        Whether unlabelled rows take part, by a graph.
+        Whether to add ``gamma_I f'Lf``, over labeled and unlabeled rows, to the objective. The kernel is then
+        ``k - k_x'(I / (2 gamma_I) + LK)^-1 L k_z`` (the 1 / (4 gamma_I) of the paper does not follow from its
+        objective), rescaled to mean diagonal 1, as it shrinks for growing gamma_I. Without `laplacian`, unlabeled rows
+        (-1, or NaN in a float y) only contribute to the means and deviations that scale the features.
     C
-        Cost of a row that counts for one, above 0.
+        Slack cost of a row of sample weight 1, above 0. Sample weights also multiply edges and sums over landmarks.
     gamma
-        Of the kernel ``exp(-gamma ||x - z||^2)``; "auto" is 1 over the number of features that are not constant for
-        "rfe", and of those left for "rmb", which rank best so.
+        Of the kernel ``exp(-gamma ||x - z||^2)``. "auto" is 1 over the number of non-constant features for "rfe", and 1
+        over the number of remaining features for "rmb", which gave the best rankings.
     gamma_intrinsic
-        gamma_I, above 0. Where it is too large for C every alpha is at C, and no label tells a feature from another: a
-        warning says so.
+        gamma_I, above 0. If it is too large for C, every alpha is at C and labels cannot distinguish features.
     step
-        Share of the features left that go in a round, in (0, 1), or their number.
+        Share, in (0, 1), or number of the remaining features to eliminate per round.
     n_singly
-        From so many features on they go one at a time; about twice the number to be selected serves.
+        Number of remaining features from which on one is eliminated per round; about twice the number of features to
+        select is adequate.
     candidates
-        "first_order": without `retrain`, all features at once by products of matrices, to first order in gamma, as long
-        as more than `n_singly` are left; one by one, a Laplacian machine's kernel changes to first order in the plain
-        one's change. "exact": one by one, where a Laplacian machine takes a system of all rows for each.
+        "first_order": without `retrain`, criteria of all features by matrix products, to first order in gamma, while
+        more than `n_singly` remain; then one feature at a time, for a Laplacian SVM to first order in the change of the
+        plain kernel. "exact": one feature at a time; a Laplacian SVM solves a system of all rows for each.
     slack
-        Under "rmb" without `retrain`: the xi "recomputed" from the kernel without the feature, or "frozen" with the
-        sum of alpha, so that only R^2 changes and labels have no say; the table of the paper shows that reading.
+        For "rmb" without `retrain`: "recomputed" derives xi from the kernel without the feature. "frozen" keeps
+        ``||w||^2 + c C sum xi``, so that only R^2 changes and labels are ignored, as in the table of the paper.
     slack_factor
-        c; 2 is the bound of Chung et al. (2003), 1 that of the paper, whose product is then ``(R^2 + 1/C) sum alpha``.
+        c: 2 is the bound of Chung et al. (2003), 1 that of the paper, whose bound is then ``(R^2 + 1/C) sum alpha``.
     n_neighbors, metric, weights, t
-        Of the graph, as :class:`LaplacianScore` takes them.
+        Parameters of the graph, as :class:`LaplacianScore`.
     rebuild_graph
-        Whether the graph is that of the features left, in every round, or that of all features.
+        Whether to rebuild the graph from the remaining features in every round, or to use that of all features.
     graph
-        A graph to keep instead, as :class:`LaplacianScore` takes it; with `laplacian`, on the exact route.
+        Precomputed graph for all rounds, as :class:`LaplacianScore`; needs `laplacian` and the exact route.
     graph_scaling
-        What X is rescaled by where the graph is that of all features.
+        Scaling of X for a graph of all features.
     large_n
-        "exact" trains with all labelled rows, and takes the graph of all rows. "landmarks" takes sums over landmarks,
-        one pass over X in each round, whose size does not depend on the rows: least squares in place of the hinge, and
-        under a graph, rows that share landmarks as neighbors (`n_neighbors` landmarks each; `C` and what else the graph
-        is made of have no say). It is for "rfe" without `retrain`. "auto" is "exact" for at most 15,000 labelled rows
-        (6,000 rows under a graph) that fit the memory of a worker, and where landmarks cannot serve.
+        "exact" trains with all labeled rows and uses the graph of all rows. "landmarks" uses sums over landmarks, one
+        pass over X per round, in memory independent of n_samples. It replaces hinge loss by least squares, and the
+        graph by one in which rows that share landmarks are neighbors (`n_neighbors` landmarks each); `C` and the other
+        graph parameters are ignored. It supports "rfe" without `retrain` only. "auto" is "exact" if "landmarks" is not
+        supported, or for at most 15,000 labeled rows (6,000 rows with a graph) that fit the memory of a worker.
     n_landmarks
-        Number of landmarks, drawn from the labelled rows. Under a graph half of them are labelled and half are not, as
-        far as there are so many of either; it serves well where it is twice the number of labelled rows, or more.
+        Number of landmarks, drawn from the labeled rows. With a graph half of them are labeled and half unlabeled, if
+        there are enough of both; use at least twice the number of labeled rows.
     ridge
-        Weight of the norm over landmarks, as a share of the labelled rows.
+        Weight of the norm over landmarks, as a share of the number of labeled rows.
     random_state
         Seed of the draw of landmarks.
     score_scaling
-        "zscore", "unit" (rows), "log1p", "total", a chain such as "total+log1p+zscore", or None. The kernel sees
-        features as they are scaled: without z-scores it sees those of large variance only.
+        "zscore", "unit" (rows), "log1p", "total", a chain such as "total+log1p+zscore", or None. The kernel uses scaled
+        features: without z-scores, those of large variance dominate.
 
     Attributes
     ----------
     scores_
-        The criterion in the last round that judged the feature, shape (n_features,), float64; scores of different
-        rounds do not compare. "rfe" is in units of ||w||^2.
+        Criterion in the last round that evaluated the feature, shape (n_features,), float64; scores of different rounds
+        are not comparable. "rfe" is in units of ||w||^2.
     score_fields_
-        By name, of shape (n_features,), float64: "score"; "round", in which the feature went, counted from 1, and one
-        more for the last; "position", its rank.
+        Arrays of shape (n_features,), float64: "score"; "round" of elimination, counted from 1, one more for the last
+        remaining feature; "position", the rank.
     ranking_
-        By round, the last first, and by score within a round; of equals the lower number first.
+        By round, the last first, and by score within a round; ties by feature index.
     route_
         "exact" or "landmarks".
     n_rounds_
         Number of rounds, int.
     rounds_
-        What was seen in each, by name: features left; on the exact route support vectors, the share of rows whose alpha
-        is at C, the duality gap as a share of the objective, and under "rmb" whether R^2 is "exact" or, above 2,000
-        rows, its bound by the "variance"; of several problems the most support vectors, the least share and the largest
-        gap.
+        Facts of each round, by name: number of remaining features; on the exact route the number of support vectors,
+        the share of rows with alpha at C, the duality gap as a share of the objective, and for "rmb" whether R^2 is
+        "exact" or, above 2,000 rows, bounded by the "variance". Of several one-vs-rest problems, the largest number of
+        support vectors, the smallest share and the largest gap.
 
     Raises
     ------
     ValueError
-        In `fit`: for values, labels or weights that cannot serve, labels of one class, a float target, `n_neighbors`
-        that so few rows do not have, "landmarks" for what it cannot judge, and a `graph` without `laplacian` or with
+        In `fit`, for invalid values, labels or weights, labels of one class, a float target, `n_neighbors` too large
+        for the number of rows, "landmarks" with unsupported parameters, and a `graph` without `laplacian` or with
         "landmarks".
 
     Warns
     -----
     UserWarning
-        Where in some round every alpha was at C.
+        If every alpha was at C in some round.
 
     References
     ----------

@@ -1,1 +1,1 @@
-"""How good a ranking is: cross-validated models on its first features."""
+"""Evaluation of rankings by cross-validated models on their first features."""

@@ -1,17 +1,7 @@
-"""What is tested on which rows: worlds, label draws, folds, and the numbering of selections and tests.
+"""Stage "design": draws of classes, labels and folds, and the numbering of selections and units.
 
-A *world* is the rows of all classes, or of some that were drawn. A *selection* is one ranking that is tested: of one
-method, in one world, with the labels of one draw; in the inductive setting also in one training fold. Everything is
-drawn from the seed, the world and the number of the draw alone, so methods, numbers of features and numbers of labels
-are compared on the same rows: of two draws with the same number, the one with more labels has those of the other.
-
-The papers evaluate in the transductive setting: the selection sees the rows that models are tested on, and among the
-labels that it sees may be some of these. In the inductive setting it sees the rows of a training fold and the rows
-without labels, nothing else. Stage "design" draws all that; which selection has which number follows from the
-parameters.
-
-Baselines are tested on the same rows: all features, and the prediction that looks at none. They have no ranking, so
-their trials come after those of the selections.
+Draws depend only on the seed, the world (:class:`ClassSubset`) and the number of the draw, so methods, numbers of
+features and amounts of labels are compared on the same rows. The numbers follow from the parameters alone.
 """
 
 from __future__ import annotations
@@ -38,17 +28,17 @@ from daskfs.store.store import Store
 from daskfs.store.tiles import Shape
 
 DEPTH = 1000
-"""So much of each order is kept, for the spread of ranks, where no more features are tested."""
+"""Minimum number of features kept of each order, for the rank intervals."""
 UNRANKED = -1
-"""Number of the selection of a baseline, which no ranking stands behind."""
+"""Selection number of a baseline, which has no ranking."""
 FEATURE_BYTES = 200
-"""A feature that models see: an integer of Python in a set and in a sorted list, and a method's values of it."""
+"""Bytes of a feature that models see: a Python integer in a set and in a sorted list, and a method's values of it."""
 
 
-# ------------------------------------------------------------------------------------------- numbers and what they mean
+# ----------------------------------------------------------------------------------------------------------- numbering
 @dataclass(frozen=True)
 class ClassSubset:
-    """Rows that are evaluated together: of all classes, or of `n_classes` that draw `subset` chose."""
+    """A world: the rows of all classes, or of the `n_classes` classes that draw `subset` chose."""
 
     number: int
     n_classes: int | None = None
@@ -57,7 +47,12 @@ class ClassSubset:
 
 @dataclass(frozen=True)
 class Selection:
-    """One ranking that is tested. What does not apply is None; `labels` is the amount that the job asks for."""
+    """One ranking that is tested: one method, world and draw of labels and, if inductive, one training fold.
+
+    A transductive selection, as in the papers, sees the rows that models are tested on, and possibly some of their
+    labels. An inductive one sees only the rows of its training fold and unlabeled rows. Fields that do not apply are
+    None; `labels` is the amount that the job asks for.
+    """
 
     number: int
     method: str
@@ -70,14 +65,14 @@ class Selection:
 
     @property
     def rows(self) -> str:
-        """Name of its set of rows: selections of the same rows share neighbor lists."""
+        """Name of the set of rows: selections of the same rows share neighbor lists."""
         inside = "" if self.fold is None else f"-{self.repeat}-{self.fold}"
         return f"{self.world.number}{inside}"
 
     @property
     def place(self) -> tuple[int, ...]:
-        """Numbers that tell its rows and draw from others, the same for all methods and amounts of labels; none where
-        all rows and labels are seen.
+        """Seed key of the rows and the draw, the same for all methods and amounts of labels; empty if the selection
+        sees all rows and labels.
         """
         subset = None if self.world.n_classes is None else self.world.number
         numbers = (subset, self.draw, self.repeat, self.fold)
@@ -86,8 +81,8 @@ class Selection:
 
 @dataclass(frozen=True)
 class EvaluationUnit:
-    """One unit of tests: the first `n_selected` features of a selection, in one repeat of all folds, or in the fold
-    that the selection was made in. Of a baseline `n_selected` is 0, or the number of all features.
+    """One unit of tests: the first `n_selected` features of a selection, in one repeat of all folds, or in the fold of
+    the selection. For a baseline `n_selected` is 0 (a constant prediction) or the number of all features.
     """
 
     selection: Selection
@@ -96,13 +91,13 @@ class EvaluationUnit:
 
 
 class Design:
-    """Numbers selections and tests.
+    """Numbering of selections and units; baselines come last, as they have no ranking.
 
     Parameters
     ----------
     parameters
-        Of the stage "evaluate": the job's block, with `methods`, `worlds` and `baselines`, pairs of a name and a number
-        of features.
+        Parameters of the stage "evaluate": the job's block, with `methods`, `worlds` and `baselines` (pairs of a name
+        and a number of features).
     """
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
@@ -125,16 +120,16 @@ class Design:
         return (*self._draws, *inside)
 
     def _radices(self, setting: Setting) -> tuple[int, ...]:
-        # methods last: neighboring units share their rows
+        # methods vary fastest, so that consecutive units share their rows
         return (*self._draws_of(setting), len(self.methods))
 
     @property
     def n_selections(self) -> int:
-        """How many rankings are tested."""
+        """Number of rankings that are tested."""
         return sum(int(np.prod(self._radices(setting))) for setting in self.settings)
 
     def selection(self, number: int) -> Selection:
-        """Return what a number stands for."""
+        """Return the selection of a number."""
         rest = number
         for setting in self.settings:
             radices = self._radices(setting)
@@ -151,7 +146,7 @@ class Design:
         return Selection(number, method, setting, self.worlds[world], labels, seen, *(inside or (None, None)))
 
     def _repeats_of(self, setting: Setting) -> int:
-        """How many units test one number of features of a selection."""
+        """Return the number of units that test one number of features of a selection."""
         return self.n_repeats if setting == "transductive" and self.has_folds else 1
 
     def _tests_of(self, setting: Setting) -> int:
@@ -162,12 +157,12 @@ class Design:
 
     @property
     def n_tests(self) -> int:
-        """How many units of tests there are, those of baselines last."""
+        """Number of units of tests, those of baselines last."""
         return sum(map(self._all_tests_of, self.settings))
 
     @property
     def n_tested_parts(self) -> int:
-        """How many parts of rows all units test: each fold of a repeat, or the one that the selection was made in."""
+        """Number of test parts over all units: each fold of a repeat, or one per unit."""
         return sum(
             self._all_tests_of(setting) * (self.n_splits if setting == "transductive" and self.has_folds else 1)
             for setting in self.settings
@@ -179,21 +174,21 @@ class Design:
 
     @property
     def most_tested(self) -> int:
-        """The most features that a model is tested with."""
+        """Largest number of features that a model is tested with."""
         return max(*self.sizes, *(size for _, size in self.baselines), 0)
 
     @property
     def n_listings(self) -> int:
-        """How often each row of a world is listed: among all of them, and in one part of each fold."""
+        """Number of times each row of a world is stored: once among all its rows, and in one part of each fold."""
         return 1 + self.n_folds
 
     @property
     def n_folds(self) -> int:
-        """How many folds all repeats have."""
+        """Number of folds over all repeats."""
         return self.n_repeats * self.n_splits if self.has_folds else 0
 
     def kept_depth(self, n_features: int) -> int:
-        """Return how many features of an order are kept at most."""
+        """Return the largest number of features kept of an order."""
         return min(n_features, max(DEPTH, *self.sizes))
 
     @property
@@ -201,7 +196,7 @@ class Design:
         return sum(int(np.prod(self._radices(setting))) * self._tests_of(setting) for setting in self.settings)
 
     def trial(self, unit: int) -> EvaluationUnit:
-        """Return what a unit tests."""
+        """Return the selection or baseline, the number of features and the repeat of a unit."""
         if unit >= self._n_ranked_tests:
             return self._baseline_trial(unit - self._n_ranked_tests)
         first, rest = 0, unit
@@ -233,8 +228,8 @@ class Design:
         return EvaluationUnit(selection, size, repeat if self.has_folds else None)
 
     def sets_of_rows(self) -> list[Selection]:
-        """Return one selection, of no method, for each set of rows that neighbor lists are to be found for: none for
-        all rows, where the run has found them.
+        """Return one selection, without a method, for each set of rows that needs a neighbor search: not for all rows
+        if the run has their lists.
         """
         folds = [(repeat, fold) for repeat in range(self.n_repeats) for fold in range(self.n_splits)]
         return [
@@ -248,8 +243,8 @@ class Design:
 
 @dataclass(frozen=True)
 class Beside:
-    """What is known of the rows in use: labels, and weights, groups, times and batches where there are some, each of
-    shape (n_rows,).
+    """Labels and per-sample columns (weights, groups, times, batches) of the rows in use, each of shape (n_rows,), or
+    None.
     """
 
     labels: Labels
@@ -260,7 +255,7 @@ class Beside:
 
 
 def beside_rows(store: Store) -> Beside:
-    """Return what stage "design" stored of the rows in use."""
+    """Read the labels and per-sample columns of the rows in use, as stage "design" stored them."""
     arrays, facts = store.read_arrays(layout.EVALUATION_BESIDE)
     labels = Labels(facts["task"], arrays["labels"], tuple(facts["classes"]))
     return Beside(labels, arrays.get("weights"), arrays.get("groups"), arrays.get("times"), arrays.get("batch"))
@@ -268,8 +263,8 @@ def beside_rows(store: Store) -> Beside:
 
 # ------------------------------------------------------------------------------------------------------ stage "design"
 def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Draw the rows in use, the worlds and their folds; where the run's own rankings are tested, list the features that
-    any model will see.
+    """Draw the rows in use, the worlds and their folds; if the run's own rankings are tested, also store the features
+    that any model sees. :class:`InputError` without labels.
     """
     del unit
     labels = context.labels()
@@ -303,14 +298,14 @@ def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int
 
 
 def _put_orders(context: Context, design: Design, parameters: Mapping[str, Any]) -> list[str]:
-    """Store the run's own rankings as those that are tested, and which features these need; return warnings."""
+    """Store the run's own rankings as those to test, and the features that these need; return warnings."""
     store, warnings = context.store, list[str]()
     used: set[int] = set()
     labels = context.labels()
     n_labelled = 0 if labels is None else int(labels.is_labelled.sum())
     filtered, ranked = bool(parameters.get("filtered")), np.zeros(context.tiles.shape.n_features, dtype=bool)
     for number, method in enumerate(methods_from(parameters["methods"])):
-        if method.label == parameters["chance"]:  # the last one: in a random order what any other method ranks
+        if method.label == parameters["chance"]:  # the last method: all features that others rank, in random order
             order = np.random.default_rng(int(parameters["random_state"])).permutation(np.flatnonzero(ranked))
         else:
             order = selectable(store, method, method_scores(store, method), filtered=filtered)
@@ -325,14 +320,14 @@ def _put_orders(context: Context, design: Design, parameters: Mapping[str, Any])
 
 
 def put_order(context: Context, number: int, order: np.ndarray, deepest: int, n_labelled: int) -> None:
-    """Store the order of the features of one selection as far as it is used."""
+    """Store the first `deepest` features, at least :data:`DEPTH`, of `order` (best first, integers) for a selection."""
     kept = order[: max(deepest, DEPTH)].astype(np.int64)
     facts = {"n_ranked": int(order.size), "n_labelled": n_labelled}
     context.store.write_arrays(layout.EVALUATION_ORDER.format(number), {"order": kept}, facts)
 
 
 def describe_too_few(label: str, n_ranked: int, sizes: Sequence[int], *, filtered: bool, where: str = "") -> list[str]:
-    """Return a sentence on the numbers of features that a method is not evaluated at, as it ranks fewer; else none."""
+    """Return a warning that names the `sizes` a method is not evaluated at, as it ranks fewer features, if any."""
     if not (too_many := [n for n in sizes if n > n_ranked]):
         return []
     has, sizes_left_out = "may select" if filtered else "ranks", ", ".join(map(str, too_many))
@@ -342,10 +337,10 @@ def describe_too_few(label: str, n_ranked: int, sizes: Sequence[int], *, filtere
 
 # ------------------------------------------------------------------------------------------------------- rows and draws
 def rows_in_use(labels: Labels, parameters: Mapping[str, Any]) -> tuple[np.ndarray, int]:
-    """Return the sorted rows that an evaluation works on, and how many of them are labelled.
+    """Return the sorted rows that an evaluation works on, shape (n_rows,), int64, and the number of labeled ones.
 
-    Labelled rows are thinned to `max_samples` within each class. Where rankings are made anew, as many rows without
-    labels may come beside them.
+    Labeled rows are thinned to `max_samples`, stratified by class. If rankings are recomputed, up to `max_samples`
+    unlabeled rows are added.
     """
     max_samples, seed = int(parameters["max_samples"]), int(parameters["random_state"])
     known = sample_rows(labels, max_samples, seed)
@@ -358,7 +353,7 @@ def rows_in_use(labels: Labels, parameters: Mapping[str, Any]) -> tuple[np.ndarr
 
 
 def sample_rows(labels: Labels, max_samples: int, random_state: int) -> np.ndarray:
-    """Return sorted labelled rows, at most `max_samples`; a larger number is thinned within each class."""
+    """Return at most `max_samples` labeled rows, sorted, int64; more are thinned, stratified by class."""
     known = np.flatnonzero(labels.is_labelled)
     if known.size <= max_samples:
         return known
@@ -366,7 +361,7 @@ def sample_rows(labels: Labels, max_samples: int, random_state: int) -> np.ndarr
     shuffled = generator.permutation(known)
     if labels.task == "classification":
         codes = labels.values[shuffled]
-        # place of each row within its class, over the size of the class: taking the smallest keeps the classes' shares
+        # rank of each row within its class, over the size of the class: taking the smallest keeps the classes' shares
         order = np.argsort(codes, kind="stable")
         counts = np.bincount(codes)
         starts = np.cumsum(counts) - counts
@@ -377,7 +372,7 @@ def sample_rows(labels: Labels, max_samples: int, random_state: int) -> np.ndarr
 
 
 def check_rows(labels: Labels, rows: np.ndarray, parameters: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` when there are too few rows for the folds, or too few classes."""
+    """Raise :class:`InputError` if `rows` (integers) are too few for the folds or models, or have too few classes."""
     n_splits = int(parameters["n_splits"])
     values = labels.values[rows][labels.is_labelled[rows]]
     if values.size < n_splits:
@@ -401,8 +396,8 @@ def check_rows(labels: Labels, rows: np.ndarray, parameters: Mapping[str, Any]) 
 def check_folds(
     labels: Labels, groups: np.ndarray | None, times: np.ndarray | None, parameters: Mapping[str, Any]
 ) -> None:
-    """Raise :class:`InputError` when the labelled rows in use cannot be cut into folds by `groups` and `times`, each of
-    shape (n_samples,) or None.
+    """Raise :class:`InputError` if the labeled rows in use cannot be cut into folds by `groups` (int64) or `times`
+    (float64), each of shape (n_samples,) or None.
     """
     if not Design(parameters).has_folds:
         return
@@ -418,7 +413,7 @@ def check_folds(
 
 
 def _check_neighbors(labels: Labels, rows: np.ndarray, parameters: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` where a model looks at more neighbors than it is trained with."""
+    """Raise :class:`InputError` if a model needs more neighbors than it has training rows."""
     design = Design(parameters)
     own = Labels(labels.task, labels.values[rows], labels.classes)
     n_rows = int(own.is_labelled.sum())
@@ -447,7 +442,7 @@ def _put_beside(context: Context, labels: Labels, rows: np.ndarray) -> Beside:
 def _drawn_world(
     beside: Beside, world: ClassSubset, design: Design, seed: int
 ) -> tuple[dict[str, np.ndarray], dict[str, Any], Folds | None]:
-    """Return the places of a world's rows in the rows in use, those of its folds, its classes and its folds."""
+    """Return the arrays and facts of a world to store, and its folds; rows are indices into the rows in use."""
     labels = beside.labels
     places = np.arange(labels.values.size)
     classes: list[int] = []
@@ -477,24 +472,24 @@ def _drawn_world(
 
 
 def draw_labels(labels: Labels, amount: float | int, draw: int, seed: int) -> np.ndarray:
-    """Return which of some rows keep their label in a draw.
+    """Draw the rows that keep their label.
 
     Parameters
     ----------
     labels
-        Of these rows.
+        Labels of the rows to draw from.
     amount
-        A whole number of rows of each class, or in regression of all; or a share of each class, or of all. Of a class
-        with fewer rows all are taken, of any class at least one.
+        Integer: number of rows per class, or in regression of all rows. Float: share of each class, or of all rows.
+        A class with fewer rows is taken whole; at least one row of each class is taken.
     draw
-        Number of the draw. A larger amount of the same draw has the labels of a smaller one.
+        Number of the draw. A larger amount of the same draw contains the labels of a smaller one.
     seed
-        Of the evaluation.
+        Seed of the evaluation.
 
     Returns
     -------
     numpy.ndarray
-        Shape (n_rows,), bool.
+        True for rows that keep their label, shape (n_rows,), bool.
     """
     known = np.flatnonzero(labels.is_labelled)
     generator = np.random.default_rng([seed, draw, 3])
@@ -511,17 +506,17 @@ def draw_labels(labels: Labels, amount: float | int, draw: int, seed: int) -> np
 
 
 def world_cost(n_rows: int, design: Design, copies: int = 1) -> Cost:
-    """Return what the places of a world's rows take, with those of all its folds."""
+    """Return the memory of the row indices of a world and of all its folds."""
     return (Array("places of a world's rows, and of its folds", (copies, design.n_listings, n_rows), "int64"),)
 
 
 def beside_cost(n_rows: int) -> Cost:
-    """Return what :class:`Beside` takes."""
+    """Return the memory of a :class:`Beside`."""
     return (Array("labels of the rows in use, and what else lies beside them", (1 + len(BESIDE), n_rows)),)
 
 
 def design_cost(n_samples: int, n_features: int, n_rows: int, design: Design, process: Cost) -> Cost:
-    """Return what the unit holds, where it draws `n_rows` rows and cuts them into folds."""
+    """Return the memory of the unit, which draws `n_rows` rows and cuts them into folds."""
     drawing = (
         Array("labels", (n_samples,)),
         Array("labelled rows, as they are and shuffled", (2, n_samples), "int64"),
@@ -546,7 +541,7 @@ DESIGN_STAGE = StageKind("design", __name__, design_evaluation, design_cost)
 
 
 def gather_columns(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
-    """Read the design's rows of those of its features that lie in one slab."""
+    """Store the rows in use of those features of the design that are in one slab."""
     columns = slab_range(unit, int(parameters["slab_columns"]), context.tiles.shape.n_features)
     features = context.store.open(layout.EVALUATION_FEATURES)[...]
     inside = features[(features >= columns.start) & (features < columns.stop)]
@@ -558,11 +553,11 @@ def gather_columns(context: Context, parameters: Mapping[str, Any], unit: int) -
 
 
 def gather_cost(shape: Shape, columns: int, n_rows: int, n_used: int, process: Cost) -> Cost:
-    """Return what a unit holds that reads `n_rows` rows of a slab of `columns` for their part of `n_used` features."""
+    """Return the memory of a unit that reads those of `n_used` features in a slab of `columns`, over `n_rows` rows."""
     return (
         *process,
         Array("band of a slab, as stored, decoded and dense", (3, shape.tile_rows, columns), shape.dtype),
-        # at most all rows are in use
+        # all rows may be in use
         Array("rows in use, and their places in a band", (5, shape.n_samples), "int64"),
         Array("features that models see", (n_used,), "int64"),
         Array("columns as read, gathered and written", (3, n_rows, min(n_used, columns)), shape.dtype),

@@ -1,6 +1,6 @@
-"""Cutting the rows of an evaluation into parts that train a model and parts that test it.
+"""Cross-validation folds of the rows of an evaluation.
 
-Folds depend on the rows, their labels, groups and times, and the seed alone, so they are the same for every method,
+Folds depend only on the rows, their labels, groups and times, and the seed, so they are the same for every method,
 model and number of features.
 """
 
@@ -28,11 +28,10 @@ class Folds:
         "stratified": each fold has the classes' shares. "plain": shuffled rows. "grouped": no group is on both sides.
         "timed": every training row is earlier than every test row; there is one repeat.
     splits
-        ``splits[repeat][fold]`` is ``(train, test)``: sorted places in the rows that were cut, int64. In timed folds
-        the two together leave out the rows later than the test part; in all others they are all rows, and each row is
-        tested once in each repeat.
+        ``splits[repeat][fold]`` is ``(train, test)``: sorted indices into the rows that were cut, int64. Timed folds
+        leave out the rows later than the test part. All others cover all rows, and test each row once in each repeat.
     warnings
-        What the report should say of them.
+        Warnings for the report.
     """
 
     kind: Kind
@@ -50,31 +49,31 @@ def cut_folds(
     n_repeats: int,
     random_state: int,
 ) -> Folds:
-    """Cut labelled rows into folds.
+    """Cut labeled rows into folds.
 
     Parameters
     ----------
     labels
-        Of all rows.
+        Labels of all rows of X.
     rows
-        The rows to cut, all of them labelled, shape (n_rows,).
+        The rows to cut, all labeled, shape (n_rows,), integers.
     groups
         Group of every row of X, shape (n_samples,), int64: rows of one group stay together. None for no groups.
     times
-        Time of every row of X, shape (n_samples,), float64: models are trained on what is earlier. Rows of one time
+        Time of every row of X, shape (n_samples,), float64: models are trained on earlier rows. Rows of one time
         stay together. None for no times.
     n_splits
         Number of folds, at least 2. Of T distinct times, the last n_splits runs of ``T // (n_splits + 1)`` are tested.
     n_repeats
-        Number of times that the rows are shuffled and cut anew. Timed folds have nothing to shuffle: it must be 1.
+        Number of times that the rows are shuffled and cut. Timed folds are not shuffled: it must be 1.
     random_state
-        Seed of the first repeat; the next one's is larger by one.
+        Seed of the first repeat; each next repeat adds one.
 
     Returns
     -------
     Folds
-        Stratified in classification, where each class has a row for each fold. Grouped folds are stratified as far as
-        the groups allow.
+        Stratified in classification if each class has a row for each fold. Grouped folds are stratified as far as the
+        groups allow.
 
     Raises
     ------
@@ -146,7 +145,7 @@ def _grouped(
 
     if stratified:
         splits = [cut(StratifiedGroupKFold, seed) for seed in seeds]
-        # it deals groups out one by one to where the classes' shares suffer least, which may leave a fold without any
+        # StratifiedGroupKFold assigns groups greedily by the classes' shares, which may leave a fold empty
         if all(test.size for folds in splits for _, test in folds):
             return splits
         warnings.append("Folds by data.groups are not stratified: the classes' shares would have left a fold empty.")

@@ -1,7 +1,4 @@
-"""How good a set of features is: errors, clusterings against classes, known features found, cut values.
-
-Arrays in, numbers out. What scikit-learn has, such as the accuracy of a classifier, is taken from there.
-"""
+"""Metrics of a set of features that scikit-learn lacks: 1NN error, matched clusterings, hit rate, cut value."""
 
 from __future__ import annotations
 
@@ -16,28 +13,28 @@ from daskfs.kernels.threads import one_thread
 
 
 def nearest_neighbor_error(X: np.ndarray, y: np.ndarray) -> float:
-    """Return the share of rows whose nearest other row is of another class: the leave-one-out error of 1NN.
+    """Return the leave-one-out error of 1NN: the share of rows whose nearest other row is of another class.
 
     The figures of section 4.1 of [1]_ are these errors of single features of Iris.
 
     Parameters
     ----------
     X
-        Dense (n_samples, n_features) array of any real dtype, finite. A column that is constant changes nothing; where
-        all are, or there is none, every row's nearest is the first other one.
+        Dense (n_samples, n_features) array of any real dtype, finite. A constant column changes nothing; if all are
+        constant, or there is none, the nearest row is the first other one.
     y
-        Classes, shape (n_samples,), all known.
+        Classes, shape (n_samples,), any dtype, all known.
 
     Returns
     -------
     float
-        In [0, 1]; NaN for fewer than two rows, which have no nearest.
+        In [0, 1]; NaN for fewer than two rows.
 
     Notes
     -----
     Euclidean distances are measured in float64 from differences, in blocks of bounded size: exact for integers,
-    whatever their offset. Ties go to the lowest row number; squared distances that agree to 2**-40 are tied, so tenths
-    of a centimeter are tied as the integers that they stand for.
+    whatever their offset. Ties go to the lowest row number. Squared distances that agree to 2**-40 are tied, so values
+    in tenths tie as the same values times ten do.
 
     References
     ----------
@@ -53,7 +50,11 @@ def nearest_neighbor_error(X: np.ndarray, y: np.ndarray) -> float:
 
 
 def cluster_table(y: np.ndarray, clusters: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the classes, the clusters, and how many rows each pair of them has, shape (n_classes, n_clusters)."""
+    """Return the contingency table of `y` and `clusters`, each of shape (n_samples,).
+
+    The result is the classes, shape (n_classes,), the clusters, shape (n_clusters,), and the number of rows of each
+    pair, shape (n_classes, n_clusters), int64.
+    """
     classes, of_class = np.unique(y, return_inverse=True)
     names, of_cluster = np.unique(clusters, return_inverse=True)
     cells = np.bincount(of_class.ravel() * names.size + of_cluster.ravel(), minlength=classes.size * names.size)
@@ -61,9 +62,9 @@ def cluster_table(y: np.ndarray, clusters: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def cluster_classes(y: np.ndarray, clusters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return clusters and the class that the optimal matching gives each, both shape (n_matched,).
+    """Match clusters to classes one-to-one; return the matched clusters and their classes, both of shape (n_matched,).
 
-    Each class goes to one cluster at most: where there are more clusters than classes, some are not matched.
+    `y` and `clusters` have shape (n_samples,). With more clusters than classes, some clusters are not matched.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -73,7 +74,10 @@ def cluster_classes(y: np.ndarray, clusters: np.ndarray) -> tuple[np.ndarray, np
 
 
 def classes_of(clusters: np.ndarray, names: np.ndarray, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the class of each row by :func:`cluster_classes`, and whether its cluster has one; shape (n_samples,)."""
+    """Return the class of each row, and whether its cluster is matched (bool), both of shape (n_samples,).
+
+    `clusters` has shape (n_samples,); `names` and `classes` are the result of :func:`cluster_classes`.
+    """
     order = np.argsort(names)
     place = order[np.minimum(np.searchsorted(names, clusters, sorter=order), names.size - 1)]
     return classes[place], names[place] == clusters
@@ -87,10 +91,10 @@ def matched_accuracy(y: np.ndarray, clusters: np.ndarray) -> float:
     Parameters
     ----------
     y
-        Classes, shape (n_samples,), all known.
+        Classes, shape (n_samples,), any dtype, all known.
     clusters
-        Numbers of clusters, shape (n_samples,). Their number may differ from that of the classes: rows of a cluster, or
-        a class, without partner count as wrong.
+        Cluster of each row, shape (n_samples,), integers. There may be more or fewer clusters than classes: rows of an
+        unmatched cluster or class count as wrong.
 
     Returns
     -------
@@ -110,20 +114,20 @@ def matched_accuracy(y: np.ndarray, clusters: np.ndarray) -> float:
 def normalized_mutual_information(y: np.ndarray, clusters: np.ndarray) -> float:
     """Return the mutual information of classes and clusters over the larger of their entropies.
 
-    The normalized MI of [1]_; scikit-learn's ``normalized_mutual_info_score`` with ``average_method="max"``, but 0 and
-    not 1 where both are constant: such clusters say nothing of the classes.
+    The normalized MI of [1]_; scikit-learn's ``normalized_mutual_info_score`` with ``average_method="max"``, but 0
+    instead of 1 if both are constant: such clusters carry no information about the classes.
 
     Parameters
     ----------
     y
-        Classes, shape (n_samples,), all known.
+        Classes, shape (n_samples,), any dtype, all known.
     clusters
-        Numbers of clusters, shape (n_samples,).
+        Cluster of each row, shape (n_samples,), integers.
 
     Returns
     -------
     float
-        In [0, 1]; 0 where either is constant; NaN without rows.
+        In [0, 1]; 0 if either is constant; NaN without rows.
 
     References
     ----------
@@ -146,33 +150,34 @@ def hit_rate(order: np.ndarray, informative: Sequence[int] | np.ndarray, n_selec
     Parameters
     ----------
     order
-        Features, best first; shape (n_ranked,).
+        Features, best first, shape (n_ranked,), integers.
     informative
-        Features that are known to matter; repeated ones count once.
+        Features that are known to matter, integers; repeated ones count once.
     n_selected
-        With fewer than there are informative features the share cannot reach 1.
+        Number of features. Below the number of informative ones, the share cannot reach 1.
 
     Returns
     -------
     float
-        In [0, 1]; NaN where no feature is informative.
+        In [0, 1]; NaN if no feature is informative.
     """
     wanted = np.unique(np.asarray(informative, dtype=np.int64))
     return float(np.isin(wanted, order[:n_selected]).mean()) if wanted.size else float("nan")
 
 
 def all_on_top(order: np.ndarray, informative: Sequence[int] | np.ndarray) -> bool:
-    """Return whether the informative features are ranked before all others, in whatever order.
+    """Return whether the informative features are ranked before all others, in any order.
 
-    This is what Doquire and Verleysen count over their artificial problems ("Graph Laplacian for Semi-supervised
-    Feature Selection in Regression Problems", IWANN 2011, section 5). False where no feature is informative.
+    Doquire and Verleysen count this over their artificial problems ("Graph Laplacian for Semi-supervised Feature
+    Selection in Regression Problems", IWANN 2011, section 5). `order` has shape (n_ranked,), integers, best first.
+    False if no feature is informative.
     """
     wanted = np.unique(np.asarray(informative, dtype=np.int64))
     return hit_rate(order, wanted, wanted.size) == 1.0
 
 
 def cut_value(X: np.ndarray, n_neighbors: int) -> float:
-    """Return how easily rows fall into two clusters: low is separable, 0 falls apart; in [0, 2].
+    """Return the cut value of rows: low if they separate into two clusters, 0 if their graph is disconnected.
 
     The second-smallest eigenvalue of the normalized Laplacian of the graph that
     :mod:`daskfs.kernels.statistics.normalized_cut` describes, by which Algorithm 3 of [1]_ chooses its trade-off.
@@ -180,15 +185,15 @@ def cut_value(X: np.ndarray, n_neighbors: int) -> float:
     Parameters
     ----------
     X
-        Dense (n_samples, n_features) array, float64, finite: the selected features. Of more than 1,000 rows that many
-        are cut, spread evenly over them.
+        Selected features, dense, shape (n_samples, n_features), float64, finite. Of more than 1,000 rows, 1,000 are
+        used, spread evenly.
     n_neighbors
-        Neighbors of each distinct row, fewer where there are no more.
+        Neighbors of each distinct row; fewer if there are not as many other rows.
 
     Returns
     -------
     float
-        NaN where all rows are equal, as they are on constant features.
+        In [0, 2]; NaN if all rows are equal, as with constant features.
 
     References
     ----------
@@ -198,5 +203,5 @@ def cut_value(X: np.ndarray, n_neighbors: int) -> float:
         from daskfs.store.tiles import spread_rows
 
         X = X[spread_rows(X.shape[0], CUT_ROWS)]
-    with one_thread():  # sums of another number of threads have other last bits
+    with one_thread():  # the last bits of sums depend on the number of threads
         return cut_of(np.ascontiguousarray(X, dtype=np.float64), n_neighbors).value

@@ -1,7 +1,7 @@
-"""The models by which selections are compared: what a job may name, and what it may say of them.
+"""Models of an evaluation: the names, parameters and metrics that a job may set, and the memory they need.
 
 A job names a model by one of the short names below, or by the class name of a classifier, regressor or clusterer of
-scikit-learn; nothing else can be reached from a job. :mod:`daskfs.evaluation.predictors` fits and tests them.
+scikit-learn; a job can reach nothing else. :mod:`daskfs.evaluation.predictors` fits and tests the models.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CLUSTER_SCORES = (
     "v_measure_score",
 )
 REGRESSION_SCORES = ("r2", "explained_variance", "d2_abs", "max_", "neg_max", "neg_mean", "neg_median", "neg_root")
-"""What the names of scikit-learn's scorers for targets begin with."""
+"""Prefixes of the names of scikit-learn's scorers for regression."""
 DEFAULT_METRICS: Mapping[Family, tuple[str, ...]] = {
     "classification": ("balanced_accuracy",),
     "regression": ("rmse",),
@@ -57,28 +57,28 @@ SQUARE_MATRICES = {
     "RadiusNeighborsRegressor": 2,
     "SpectralClustering": 6,
 }
-"""Matrices of float64 over all pairs of rows that an estimator was seen to hold at a time, and some more."""
+"""Number of float64 (n_rows, n_rows) matrices that an estimator was measured to hold at once, with a margin."""
 TREES = ("RandomForest", "ExtraTrees", "Bagging")
-"""What the names of ensembles of fully grown trees begin with."""
+"""Prefixes of the names of ensembles of fully grown trees."""
 TREE_ROW_BYTES = 200
-"""What a fully grown tree takes at most for each row."""
+"""Largest number of bytes per row of a fully grown tree."""
 KERNEL_CACHED = ("SVC", "SVR", "NuSVC", "NuSVR")
-"""Estimators of libsvm, which keeps so much of the kernel as its cache holds."""
+"""Estimators of libsvm, which keeps as much of the kernel as its cache holds."""
 NOT_SET = {
     "n_jobs": "the workers of the cluster are what runs side by side",
     "verbose": "models run in workers, whose output nobody reads",
 }
-"""Parameters of scikit-learn that a job does not set, and why."""
+"""Parameters of scikit-learn that a job cannot set, with the reason."""
 
 
 class OwnParameters(BaseModel):
-    """Parameters of a model that is none of scikit-learn's."""
+    """Parameters of a model that is not an estimator of scikit-learn."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class KMeansParameters(OwnParameters):
-    """k-means with restarts, of which the one with the best objective counts."""
+    """Parameters of k-means; the restart with the best objective counts."""
 
     n_restarts: PositiveInt = 10
     n_clusters: PositiveInt | None = None
@@ -87,14 +87,14 @@ class KMeansParameters(OwnParameters):
 
 
 class CutParameters(OwnParameters):
-    """The cut value of the selected columns."""
+    """Parameters of the cut value of the selected columns."""
 
     n_neighbors: PositiveInt = 10
 
 
 @dataclass(frozen=True)
 class ModelAlias:
-    """A short name: the classes of scikit-learn behind it, and the parameters that make it what it is."""
+    """The classes of scikit-learn behind a short name, and the parameters that it fixes."""
 
     classifier: str
     regressor: str
@@ -114,7 +114,7 @@ OWN: Mapping[str, type[OwnParameters]] = {"1nn-loo": OwnParameters, "kmeans": KM
 class ModelSpec:
     """A model as a job names it.
 
-    `name` is a short name or a class of scikit-learn, `label` what tables show; no `metrics` stand for the usual ones.
+    `name` is a short name or a class of scikit-learn; tables show `label`; empty `metrics` means the default ones.
     """
 
     name: str
@@ -123,7 +123,7 @@ class ModelSpec:
     metrics: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return what :meth:`from_json` takes."""
+        """Return the model as JSON for :meth:`from_json`."""
         return {**asdict(self), "metrics": list(self.metrics)}
 
     @classmethod
@@ -132,7 +132,7 @@ class ModelSpec:
         return cls(raw["name"], raw["label"], dict(raw["parameters"]), tuple(raw["metrics"]))
 
 
-# ---------------------------------------------------------------------------------- what a job may say
+# ---------------------------------------------------------------------------------- checks of a job's models
 def make_model(
     name: str,
     parameters: Mapping[str, Any],
@@ -142,22 +142,22 @@ def make_model(
     task: Task | None = None,
     key: str = "evaluate.models.0",
 ) -> ModelSpec:
-    """Check a model.
+    """Check a model and return its specification.
 
     Parameters
     ----------
     name, parameters, label, metrics
-        As :class:`ModelSpec` holds them; the label is the name where none is given.
+        As in :class:`ModelSpec`; the label defaults to the name.
     task
-        Of the labels; None where it is not known, which leaves open whether the model serves it.
+        Task of the labels; None if not known yet, which skips the check that the model serves it.
     key
-        Where the job says it, for messages.
+        Key of the job, for messages.
 
     Raises
     ------
     JobError
-        For an unknown name, parameter or metric, with the nearest; for a bad value; for a model that does not serve the
-        task.
+        For an unknown name, parameter or metric, with the nearest valid one; for a bad value; for a model that does not
+        serve the task.
     """
     spec = ModelSpec(name, label or name, dict(parameters), tuple(metrics))
     families = _families(spec, key)
@@ -172,13 +172,13 @@ def make_model(
 
 
 def _families(spec: ModelSpec, key: str) -> tuple[Family, ...]:
-    """Return what a model can be; :class:`JobError` with the nearest name for one that is none."""
+    """Return the families of a model; :class:`JobError` with the nearest name for an unknown model."""
     if spec.name in SHORT:
         return ("classification", "regression")
     if spec.name in OWN:
         return ({"kmeans": "clusters", "1nn-loo": "1nn-loo", "cut": "cut"}[spec.name],)  # type: ignore[return-value]
     if spec.name not in _estimators():
-        names = (*_estimators(), *SHORT, *OWN)  # of names alike but for case, the short one
+        names = (*_estimators(), *SHORT, *OWN)  # short names last: they win over names that differ only in case
         msg = (
             f"{key}: unknown model '{spec.name}'.{nearest(spec.name, names)} Models: {', '.join((*SHORT, *OWN))}, and "
             "the classifiers, regressors and clusterers of scikit-learn that need no other estimator, by class name."
@@ -205,13 +205,13 @@ def _instead(task: Task) -> str:
 
 @cache
 def _estimators() -> Mapping[str, type[Any]]:
-    """Return the models of scikit-learn by class name: those that can be made without another estimator."""
+    """Return the models of scikit-learn by class name: those that need no other estimator."""
     from sklearn.utils.discovery import all_estimators
 
     found = {}
     for name, kind in all_estimators(type_filter=["classifier", "regressor", "cluster"]):
         own = [p for p in signature(kind).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        # the clusters of FeatureAgglomeration are of columns
+        # FeatureAgglomeration clusters columns
         if all(p.default is not Parameter.empty for p in own) and name != "FeatureAgglomeration":
             found[name] = kind
     return found
@@ -226,7 +226,7 @@ def _estimator_family(kind: type[Any]) -> Family:
 
 
 def estimator_class(spec: ModelSpec, family: Family) -> type[Any]:
-    """Return the class of scikit-learn behind a model, for targets where the family is "regression"."""
+    """Return the class of scikit-learn behind a model: the regressor if the family is "regression"."""
     if spec.name not in SHORT:
         return _estimators()[spec.name]
     import sklearn.linear_model
@@ -249,7 +249,7 @@ def _check_parameters(spec: ModelSpec, families: Sequence[Family], key: str) -> 
 
 
 def own_parameters(spec: ModelSpec, key: str = "evaluate.models") -> Any:
-    """Return the checked parameters of a model of :data:`OWN`; :class:`JobError` names a wrong one."""
+    """Check the parameters of a model of :data:`OWN` and return them; :class:`JobError` names a wrong one."""
     kind = OWN[spec.name]
     try:
         return kind.model_validate(dict(spec.parameters))
@@ -271,7 +271,7 @@ def _unknown_parameter(spec: ModelSpec, name: str, valid: tuple[str, ...], key: 
 
 
 def _estimator_problem(spec: ModelSpec, kind: type[Any], key: str) -> str:
-    """Return what is wrong with parameters of an estimator, an empty string where nothing is."""
+    """Return the error message for the parameters of an estimator, empty if they are valid."""
     fixed = SHORT[spec.name].fixed if spec.name in SHORT else {}
     known = signature(kind).parameters
     valid = tuple(name for name in known if name not in NOT_SET and name not in fixed)
@@ -305,7 +305,7 @@ def _check_metric(metric: str, spec: ModelSpec, families: Sequence[Family], key:
 
 
 def known_metrics(family: Family) -> tuple[str, ...]:
-    """Return the metrics of a family of models, the usual ones first."""
+    """Return the metrics of a family of models, the default ones first."""
     own = DEFAULT_METRICS[family]
     if family in ("1nn-loo", "cut"):
         return own
@@ -313,7 +313,7 @@ def known_metrics(family: Family) -> tuple[str, ...]:
         return (*own, *CLUSTER_SCORES)
     from sklearn.metrics import get_scorer_names
 
-    # names on "_samples" are for rows of several labels
+    # names that end in "_samples" are for multilabel rows
     names = [name for name in get_scorer_names() if name not in CLUSTER_SCORES and not name.endswith("_samples")]
     targets = family == "regression"
     more = (name for name in names if name.startswith(REGRESSION_SCORES) == targets and name not in own)
@@ -323,14 +323,14 @@ def known_metrics(family: Family) -> tuple[str, ...]:
 def higher_is_better(metric: str) -> bool:
     """Return whether larger values of a metric are better: all but "rmse", "error" and "cut".
 
-    The scorers of scikit-learn are all larger for better; those of errors have their sign turned ("neg_...").
+    All scorers of scikit-learn are larger for better; those of errors are negated ("neg_...").
     """
     return metric not in LOWER_IS_BETTER
 
 
-# --------------------------------------------------------------------------------- what follows from it
+# --------------------------------------------------------------------------------- properties of a checked model
 def family_of(spec: ModelSpec, task: Task) -> Family:
-    """Return what a checked model is for a task."""
+    """Return the family of a checked model for a task; :class:`JobError` if it does not serve the task."""
     family = _family_for(_families(spec, "evaluate.models"), task)
     if family is None:
         msg = f"evaluate.models: model {spec.name} does not serve {task}: {_instead(task)}."
@@ -339,17 +339,16 @@ def family_of(spec: ModelSpec, task: Task) -> Family:
 
 
 def metrics_of(spec: ModelSpec, task: Task) -> tuple[str, ...]:
-    """Return the names of the values that a model gives: those that the job names, or the usual ones."""
+    """Return the metrics of a model: those that the job names, or the default ones."""
     return spec.metrics or DEFAULT_METRICS[family_of(spec, task)]
 
 
 def uses_folds(spec: ModelSpec, setting: Setting = "transductive") -> bool:
-    """Return whether a model is fitted to training rows and tested on others, by
-    :func:`daskfs.evaluation.predictors.evaluate_model`; else ``evaluate_whole`` judges it by the rows that it sees.
+    """Return whether :func:`daskfs.evaluation.predictors.evaluate_model` tests a model, on rows it is not fitted to.
 
-    Clusterers see no labels: in the transductive setting they cluster the very rows that they are judged by, as in the
-    papers; in the inductive one they are fitted to the training rows and put the held-out ones into clusters, but for
-    those that cannot (DBSCAN, say), which cluster the held-out rows.
+    Otherwise ``evaluate_whole`` does. In the transductive setting clusterers are scored on the rows that they cluster,
+    as in the papers. In the inductive one they are fitted to training rows and predict held-out ones; those without
+    ``predict`` (such as DBSCAN) cluster the held-out rows.
     """
     if spec.name in SHORT:
         return True
@@ -360,17 +359,17 @@ def uses_folds(spec: ModelSpec, setting: Setting = "transductive") -> bool:
 
 
 def fewest_rows(spec: ModelSpec) -> int:
-    """Return how many training rows a model needs: the neighbors of one by neighbors, else 1."""
+    """Return the minimum number of training rows of a model: n_neighbors of a k-neighbors model, else 1."""
     if spec.name == "knn" or spec.name.startswith("KNeighbors"):
         return int(spec.parameters.get("n_neighbors", 5))
     return 1
 
 
 def model_cost(spec: ModelSpec, n_rows: int, n_features: int) -> Cost:
-    """Return what fitting and testing a model takes beside the rows, at most.
+    """Return the peak memory of fitting and testing a model, without its input rows.
 
-    Known for the short names and for estimators that hold distances of all rows, kernels of them, or whole trees; of
-    the others it is what those that look at a few rows at a time were seen to take.
+    Terms for all pairs of rows, libsvm kernels and whole trees are known per estimator. All others are taken to work
+    on a few rows at a time, with the memory measured for those that do.
     """
     name = SHORT[spec.name].classifier if spec.name in SHORT else spec.name
     held = (Array("copies of the rows that a model makes", (6, n_rows, n_features)), LEAST)
@@ -385,7 +384,7 @@ def model_cost(spec: ModelSpec, n_rows: int, n_features: int) -> Cost:
 
 
 def _kernel(spec: ModelSpec, n_rows: int) -> Held:
-    """Return what libsvm keeps of the kernel: all of it where that fits its cache."""
+    """Return the memory of the kernel that libsvm keeps: all of it if it fits the cache, else the cache."""
     cache = Fixed("cache of the kernel", int(spec.parameters.get("cache_size", 200) * MiB))
     kernel = Array("kernel", (n_rows, n_rows), "float32")
     return kernel if kernel.nbytes < cache.nbytes else cache

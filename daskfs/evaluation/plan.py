@@ -1,4 +1,4 @@
-"""Plan of the evaluation: rows in use, rankings made anew, and tests."""
+"""Plan of the evaluation: its stages for the rows in use, recomputed rankings, and tests."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape
 
 MAX_PARTS = 64
-"""Units that read the rows in use."""
+"""Maximum number of units that read the rows in use."""
 HOLDER = "evaluation"
 
 
 def used_shape(shape: Shape, max_samples: int, n_labelled: int | None) -> Shape:
-    """Return the largest shape that the rows in use may have: as many without labels beside the labelled ones;
-    `n_labelled` is None where nobody has counted them.
+    """Return the largest shape of the rows in use: up to `max_samples` labeled and as many unlabeled rows; `n_labelled`
+    is None if not known.
     """
     n_rows = min(2 * max_samples, shape.n_samples)
     if n_labelled is not None:
         n_rows = min(max_samples, n_labelled) + min(max_samples, shape.n_samples - n_labelled)
     nnz = None
-    if shape.nnz is not None:  # rows differ in how much they hold
+    if shape.nnz is not None:  # rows differ in their number of nonzeros: allow for twice the average
         nnz = min(shape.nnz, -(-2 * shape.nnz * n_rows // shape.n_samples))
     return replace(shape, n_samples=n_rows, nnz=nnz, tile_rows=n_rows, tile_columns=shape.n_features)
 
 
 def thinned_columns(shape: Shape, n_features: int | None) -> Shape:
-    """Return a shape with so many of its columns; None for all of them."""
+    """Return a shape with `n_features` of its columns; None for all of them."""
     if n_features is None:
         return shape
     nnz = None if shape.nnz is None else min(shape.nnz, shape.n_samples * n_features)
@@ -44,14 +44,14 @@ def thinned_columns(shape: Shape, n_features: int | None) -> Shape:
 
 @dataclass(frozen=True)
 class Inside:
-    """What a ranking takes that is made within a unit.
+    """Peak memory of one re-ranking inside an evaluation unit.
 
     Parameters
     ----------
     searching, scoring
-        What the fullest of its stages holds, with its process: of neighbor searches, and of scoring.
+        Peak over the stages of the neighbor searches, and of scoring, each including the process.
     lists
-        Neighbor lists of all methods, or what a graph from outside induces.
+        Neighbor lists of all methods, or the subgraph of a precomputed graph.
     """
 
     searching: Cost
@@ -60,7 +60,7 @@ class Inside:
 
 
 def plan_tests_of_run(shape: Shape, parameters: Mapping[str, Any], process: Cost) -> list[Stage]:
-    """Stages that test the run's own rankings."""
+    """Return the stages that test the run's own rankings."""
     design, slab = Design(parameters), int(parameters["slab_columns"])
     rows = min(int(parameters["max_samples"]), shape.n_samples)
     of_methods = min(len(design.methods) * max(design.sizes), shape.n_features)
@@ -88,7 +88,7 @@ def plan_tests_of_run(shape: Shape, parameters: Mapping[str, Any], process: Cost
 def plan_new_rankings(
     shape: Shape, used: Shape, parameters: Mapping[str, Any], process: Cost, inside: Inside
 ) -> list[Stage]:
-    """Stages that rank the rows in use anew, of shape `used`, once for each selection, and test these rankings."""
+    """Return the stages that rank the rows in use, of shape `used`, once per selection, and test these rankings."""
     design = Design(parameters)
     rows, n_parts = used.n_samples, int(parameters["n_parts"])
     parameters = {**parameters, "held_bytes": used.x_bytes + total(world_cost(rows, design))}
@@ -112,7 +112,7 @@ def plan_new_rankings(
 
 
 def _plan_rankings(used: Shape, design: Design, parameters: Mapping[str, Any], inside: Inside) -> list[Stage]:
-    """Stages that find the neighbor lists of each set of rows, where there are any to find, and make each selection."""
+    """Return the stages that find the neighbor lists of each set of rows, if any, and make each selection."""
     each, lists = used.x_bytes + _world_bytes(design, used.n_samples), total(inside.lists)
     n_sets, n_selections = len(design.sets_of_rows()) if lists else 0, design.n_selections
     searches = Stage.of(
@@ -141,7 +141,7 @@ def _plan_rankings(used: Shape, design: Design, parameters: Mapping[str, Any], i
 def _plan_tests(
     held: Cost, read: int, design: Design, parameters: Mapping[str, Any], rows: int, process: Cost
 ) -> Stage:
-    """Stage that tests all selections; a unit reads so many bytes, and finds its columns in what it holds."""
+    """Return the stage that tests all selections; a unit reads `read` bytes and takes its columns from `held`."""
     models, labelled = map(ModelSpec.from_json, parameters["models"]), min(rows, int(parameters["max_samples"]))
     return Stage.of(
         EVALUATE_STAGE,
@@ -156,7 +156,7 @@ def _plan_tests(
 
 def _plan_design(shape: Shape, design: Design, parameters: Mapping[str, Any], rows: int, process: Cost) -> Stage:
     n_methods, of_run = len(design.methods), not parameters["ranks_anew"]
-    # labels, and groups or times; of rankings that are there, tables and orders
+    # labels, and groups or times; of the run's own rankings, tables and orders
     read = WORD * (2 * shape.n_samples + of_run * 3 * n_methods * shape.n_features)
     written = 5 * WORD * rows + len(design.worlds) * total(world_cost(rows, design))
     written += of_run * 2 * WORD * n_methods * design.kept_depth(shape.n_features)
@@ -167,11 +167,11 @@ def _plan_design(shape: Shape, design: Design, parameters: Mapping[str, Any], ro
 def _plan_tables(shape: Shape, design: Design, parameters: Mapping[str, Any], process: Cost) -> Stage:
     n_metrics = sum(max(2, len(model["metrics"])) for model in parameters["models"]) + bool(parameters["informative"])
     cost = EVALUATION_TABLES_STAGE.cost(shape.n_features, design, n_metrics, process)
-    # for how stable selections are, and how often each feature is selected
+    # orders are read for stability, and for selection frequencies
     read = 3 * WORD * design.kept_depth(shape.n_features) * design.n_selections
     return Stage.of(EVALUATION_TABLES_STAGE, "evaluation-tables", 1, parameters, cost, bytes_read=read)
 
 
 def _world_bytes(design: Design, rows: int) -> int:
-    """Return what a unit reads of its world: rows, folds, and what is beside the rows in use."""
+    """Return the bytes that a unit reads of its world: rows, folds, and per-sample columns of the rows in use."""
     return total(world_cost(rows, design)) + 6 * WORD * rows

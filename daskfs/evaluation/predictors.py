@@ -1,7 +1,7 @@
-"""Fitting the models of an evaluation and testing them.
+"""Fitting and testing of the models of an evaluation.
 
-All models run in one thread, so that results depend on no machine's number of cores, and with the seed of the
-evaluation where they draw numbers.
+All models run in one thread, so that results do not depend on the number of cores. Models that draw random numbers get
+the seed of the evaluation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from daskfs.kernels.scaling import ColumnScale, scale_rows
 from daskfs.kernels.statistics.moments import column_moments
 
 PAIRS_MIB = 16
-"""Distances that scikit-learn holds at a time where it takes them in parts."""
+"""MiB of distances that scikit-learn holds at a time where it computes them in parts."""
 
 
 def evaluate_model(
@@ -52,32 +52,32 @@ def evaluate_model(
     Parameters
     ----------
     spec
-        A model of which :func:`uses_folds` is true.
+        A model for which :func:`uses_folds` is true.
     task
-        Of the labels.
+        Task of the labels.
     X
-        Selected columns, dense, shape (n_rows, n_selected), float64, finite but for NaN where a value is missing, which
-        then is the mean of the training rows. Constant ones change nothing.
+        Selected columns, dense, shape (n_rows, n_selected), float64, finite or NaN (missing), which is replaced by the
+        mean of the training rows. Constant columns change nothing.
     y
-        Class codes or targets, shape (n_rows,); known in the rows that are used.
+        Class codes (integers) or targets (float64), shape (n_rows,); known in the rows that are used.
     train, test
-        Row numbers, shapes (n_train,) and (n_test,). Nothing of the test rows reaches the model before it is tested.
+        Row numbers, shapes (n_train,) and (n_test,), integers. The model sees no test row before it is tested.
     scaling
-        "zscore" standardizes with the mean and deviation of the training rows; None takes values as they are.
+        "zscore" standardizes with the mean and deviation of the training rows; None does not rescale.
     seed
-        For a model that draws numbers, unless the job gives it a ``random_state``.
+        Seed of a model that draws numbers, unless the job gives it a ``random_state``.
 
     Returns
     -------
     dict
-        Value of each metric of :func:`metrics_of`. The accuracy of clusters is that of the classes which the optimal
-        matching on the training rows gives them.
+        Value of each metric of :func:`metrics_of`. The accuracy of clusters uses the optimal matching of clusters and
+        classes on the training rows.
 
     Raises
     ------
     InputError
-        For no training or test row, a training part of one class, or of fewer rows than the model needs neighbors or
-        clusters; for what scikit-learn does not take, such as a metric of two classes where there are three.
+        For no training or test row; for a training part of one class, or of fewer rows than the model needs neighbors
+        or clusters; for errors of scikit-learn, such as a metric of two classes where there are three.
     """
     family = family_of(spec, task)
     _check_split(spec, family, y, train, test)
@@ -106,11 +106,11 @@ def evaluate_whole(
     scaling: Literal["zscore"] | None,
     seed: int,
 ) -> dict[str, float]:
-    """Return the values of a model that is judged by the rows that it sees: clusters, 1NN leave-one-out, the cut value.
+    """Return the metrics of a model scored on the rows that it is fitted to: clusters, 1NN leave-one-out, cut value.
 
-    Parameters and errors are those of :func:`evaluate_model`, with all rows in the place of a training part. Labels
-    have a say in how many clusters there are, where the job does not say it, and in the value; the cut value has
-    nothing to do with them.
+    Parameters and errors are those of :func:`evaluate_model`, with all rows as the training part; ``ValueError`` for a
+    model that is tested on folds. Labels set the default number of clusters, and enter the value; the cut value does
+    not depend on them.
     """
     family = family_of(spec, task)
     if family in ("classification", "regression"):
@@ -134,8 +134,8 @@ def evaluate_whole(
 def evaluate_constant(
     spec: ModelSpec, task: Task, y: np.ndarray, train: np.ndarray, test: np.ndarray
 ) -> dict[str, float]:
-    """Test the prediction that looks at no feature, the majority class or the median target of the training rows, by
-    the metrics of a model; empty for a model that predicts no labels. Parameters are those of :func:`evaluate_model`.
+    """Test a constant prediction, the majority class or the median target of the training rows, by the metrics of a
+    model; empty for a model that predicts no labels. Parameters are those of :func:`evaluate_model`.
     """
     from sklearn.dummy import DummyClassifier, DummyRegressor
 
@@ -168,7 +168,7 @@ def _check_split(spec: ModelSpec, family: Family, y: np.ndarray, train: np.ndarr
 
 
 def _make(spec: ModelSpec, family: Family, y: np.ndarray, seed: int) -> Any:
-    """Return the estimator, unfitted, for training rows of labels `y`."""
+    """Return the unfitted estimator for training rows of labels `y`."""
     n_classes = np.unique(y).size if family == "clusters" else 0
     if spec.name == "kmeans":
         from sklearn.cluster import KMeans
@@ -191,7 +191,7 @@ def _make(spec: ModelSpec, family: Family, y: np.ndarray, seed: int) -> Any:
 
 
 def _imputed(known: np.ndarray, tested: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return training and tested rows, which are changed, with the means of the training rows for missing values."""
+    """Fill missing values of training and test rows, in place, with the means of the training rows."""
     if not (has_missing(known) or has_missing(tested)):
         return known, tested
     means = observe(known).values(known.shape[0], known.dtype)
@@ -199,7 +199,7 @@ def _imputed(known: np.ndarray, tested: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _scale_of(X: np.ndarray) -> ColumnScale:
-    """Return means and deviations of columns; deviations of constant ones are 0, and standardized these become 0."""
+    """Return means and deviations of columns; constant columns have deviation 0 and standardize to 0."""
     moments = column_moments(X)
     return ColumnScale(moments.mean, np.where(moments.is_constant, 0.0, np.sqrt(moments.variance)))
 
@@ -236,7 +236,7 @@ def _cluster_score(metric: str, y: np.ndarray, clusters: np.ndarray, accuracy: f
 
 @cache
 def _libraries() -> ThreadpoolController:
-    import sklearn.cluster  # noqa: F401 - what it runs threads by must be loaded when the controller looks for it
+    import sklearn.cluster  # noqa: F401 - the controller limits only the thread pools of loaded libraries
 
     return ThreadpoolController()
 
@@ -253,13 +253,13 @@ def _few_pairs_at_a_time() -> Any:
 
 @contextmanager
 def _said_by(spec: ModelSpec, what: str = "") -> Iterator[None]:
-    """Turn what scikit-learn says of the values into an error that names the model; silence what the values show."""
+    """Turn a ``ValueError`` of scikit-learn into one that names the model; silence warnings that the values show."""
     from sklearn.exceptions import ConvergenceWarning, UndefinedMetricWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
-        # balanced accuracy is the mean over the classes that a fold tests
+        # balanced accuracy is the mean over the classes in the test part
         warnings.filterwarnings("ignore", "y_pred contains classes not in y_true", UserWarning)
         warnings.filterwarnings("ignore", "A single label was found in", UserWarning)
         try:

@@ -1,8 +1,7 @@
-"""Stage "sample-rows", and what a selection may look at.
+"""Stage "sample-rows", and the rows and labels that a selection sees.
 
-The rows in use are read once and lie in the store, part by part; every process holds them from unit to unit. What a
-selection reads of them comes from one place, :func:`seen_by`: the rows that it may see, and the labels of its draw. No
-other row or label reaches it, which is what makes the inductive setting inductive.
+The rows in use are read once, stored part by part, and cached by each process from unit to unit. A selection reads
+rows and labels only through :func:`seen_by`; no other row or label reaches it, as the inductive setting requires.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from daskfs.tiles.shapes import tile_bytes
 Matrix: TypeAlias = np.ndarray | sp.csr_matrix
 
 
-# -------------------------------------------------------------------------------------------------- rows in use, once
+# -------------------------------------------------------------------------------------------------------- rows in use
 def sample_part(unit: int, parameters: Mapping[str, Any], context: Context) -> slice:
-    """Return the rows of X that one unit of "sample-rows" looks through."""
+    """Return the range of rows of X that one unit of "sample-rows" searches for rows in use."""
     shape, bands = context.tiles.shape, int(parameters["bands_per_unit"])
     return slice(unit * bands * shape.tile_rows, min((unit + 1) * bands * shape.tile_rows, shape.n_samples))
 
 
 def sample_rows_of_part(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Read the rows in use that lie in some bands."""
+    """Store the rows in use that are in the bands of one unit."""
     rows = context.store.open(layout.EVALUATION_ROWS)[...]
     part = sample_part(unit, parameters, context)
     chosen = np.zeros(part.stop - part.start, dtype=bool)
@@ -56,7 +55,7 @@ def sample_rows_of_part(context: Context, parameters: Mapping[str, Any], unit: i
 
 
 def sample_cost(name: str, used: Shape, copies: int = 1) -> Cost:
-    """Return what X of the rows in use, of shape `used`, takes in so many copies."""
+    """Return the memory of `copies` copies of X of the rows in use, of shape `used`."""
     if not used.is_sparse:
         return (Array(name, (copies, used.n_samples, used.n_features), used.dtype),)
     nnz = used.nnz or 0
@@ -68,7 +67,7 @@ def sample_cost(name: str, used: Shape, copies: int = 1) -> Cost:
 
 
 def sample_rows_cost(shape: Shape, used: Shape, n_parts: int, process: Cost) -> Cost:
-    """Return what a unit holds; all rows in use may lie in its bands."""
+    """Return the memory of a unit, whose bands may contain all rows in use."""
     return (
         *process,
         Objects("tiles of X", 3, tile_bytes(shape)),
@@ -82,7 +81,7 @@ SAMPLE_ROWS_STAGE = StageKind("sample-rows", __name__, sample_rows_of_part, samp
 
 
 def rows_of_sample(context: Context, parameters: Mapping[str, Any]) -> Matrix:
-    """Return X of the rows in use, shape (n_rows, n_features), as stored; held by the process from then on."""
+    """Return X of the rows in use, shape (n_rows, n_features), in the stored dtype; the process caches it."""
     held: Matrix = context.holdings.get(
         "sample", int(parameters["held_bytes"]), _bytes_of, lambda: _read_sample(context, int(parameters["n_parts"]))
     )
@@ -90,7 +89,7 @@ def rows_of_sample(context: Context, parameters: Mapping[str, Any]) -> Matrix:
 
 
 def world_of(context: Context, parameters: Mapping[str, Any], selection: Selection) -> dict[str, np.ndarray]:
-    """Return the rows of a selection's world, as places in the rows in use, and its folds; held likewise."""
+    """Return the rows and folds of a selection's world by name, as int64 indices into the rows in use; also cached."""
     name = layout.EVALUATION_WORLD.format(selection.world.number)
     held: dict[str, np.ndarray] = context.holdings.get(
         name,
@@ -119,11 +118,11 @@ def _read_sample(context: Context, n_parts: int) -> Matrix:
     return sp.vstack(blocks, format="csr") if is_sparse(blocks[0]) else np.concatenate(blocks)
 
 
-# --------------------------------------------------------------------------------------- what a selection may look at
+# ------------------------------------------------------------------------------------------- rows that a selection sees
 @dataclasses.dataclass(frozen=True)
 class VisibleRows:
-    """What one selection sees: places of its rows in the rows in use, their labels, none of a row that it sees without
-    one, their weights, and the numbers of their batches.
+    """Rows that one selection sees: their indices into the rows in use, their labels without those hidden from it,
+    their weights, and the numbers of their batches.
     """
 
     places: np.ndarray
@@ -135,9 +134,9 @@ class VisibleRows:
 def seen_by(context: Context, parameters: Mapping[str, Any], selection: Selection) -> VisibleRows:
     """Return the rows and labels that a selection sees.
 
-    In the transductive setting these are all rows of its world; in the inductive setting the rows of its training
-    fold, and beside them the rows that nobody labelled, but for those of a group that is tested, or not earlier than
-    the first row that is. Labels are those of its draw, among those of these rows that count.
+    In the transductive setting these are all rows of its world. In the inductive setting they are the rows of its
+    training fold, and the unlabeled rows, except those of a tested group and those not earlier than the first tested
+    row. Labels are those of its draw, if it has one, among rows of nonzero weight.
     """
     beside = beside_rows(context.store)
     labels = beside.labels
@@ -160,7 +159,7 @@ def seen_by(context: Context, parameters: Mapping[str, Any], selection: Selectio
 
 
 def _apart(beside: Beside, places: np.ndarray, test: np.ndarray) -> np.ndarray:
-    """Return which of some rows may be seen while others are tested."""
+    """Return the mask of the rows `places` that may be seen while `test` is tested: other groups, and earlier times."""
     apart = np.ones(places.size, dtype=bool)
     if beside.groups is not None:
         apart &= ~np.isin(beside.groups[places], beside.groups[test])
@@ -170,7 +169,7 @@ def _apart(beside: Beside, places: np.ndarray, test: np.ndarray) -> np.ndarray:
 
 
 def seen_cost(n_rows: int, design: Design) -> Cost:
-    """Return what a unit holds of its world, and of the rows that its selection sees."""
+    """Return the memory of a unit's world and of the rows that its selection sees, without X."""
     return (
         *beside_cost(n_rows),
         Array("rows that a selection sees", (n_rows,), "int64"),

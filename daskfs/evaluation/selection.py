@@ -1,8 +1,8 @@
-"""Stages "sample-lists" and "select": rankings of rows in use, made anew for an evaluation.
+"""Stages "sample-lists" and "select": rankings of the rows in use, recomputed for an evaluation.
 
-A selection is made in one unit, in memory, by what the estimators run: :func:`daskfs.plan.inline.score_features`.
-Neighbor lists over X, which selections share, are found once for each set of rows, or taken from the run where the rows
-are all rows. A graph from outside is cut down to each set of rows instead.
+One unit makes one selection in memory, by :func:`daskfs.plan.inline.score_features`, as the estimators do. Neighbor
+lists over X are found once per set of rows and shared, or taken from the run if the set is all rows. A precomputed
+graph is restricted to each set of rows instead.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from daskfs.store.tiles import Shape
 
 NeighborTables = dict[str, tuple[np.ndarray, np.ndarray]]
 PREFILTERS = {"classification": "FisherScore", "regression": "PearsonScore"}
-"""Criteria that choose the features which a joint method ranks where it does not rank all."""
+"""Criteria that preselect the features of a joint method that does not rank all."""
 
 
 # ---------------------------------------------------------------------------------------------------- neighbor lists
 def lists_over_rows(methods: list[Method], n_rows: int, parameters: Mapping[str, Any]) -> dict[str, tuple[Lists, int]]:
-    """Return the lists over X that some methods stand on, for so many rows, by name."""
+    """Return the lists over X that some methods need, for `n_rows` rows, by name."""
     search = parameters["search"]
     found = needed_lists(methods, n_rows, lambda spec: dataclasses.replace(spec, **search))
     return {name: wanted for name, wanted in found.items() if isinstance(wanted[0], GraphSpec)}
 
 
 def find_lists_of_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Find the neighbor lists of one set of rows, for all methods; no longer ones than there are other rows. Of a graph
-    from outside, store what it induces on the rows.
+    """Find the neighbor lists of one set of rows for all methods, at most n_rows - 1 neighbors long. Of a precomputed
+    graph, store the subgraph that the rows induce.
     """
     one = Design(parameters).sets_of_rows()[unit]
     seen = seen_by(context, parameters, one)
@@ -76,7 +76,7 @@ def find_lists_of_rows(context: Context, parameters: Mapping[str, Any], unit: in
 
 
 def lists_cost(lists: Mapping[str, tuple[Lists, int]], n_rows: int) -> tuple[Array, ...]:
-    """Return what neighbor lists of some rows take, of the lengths of :func:`lists_over_rows`."""
+    """Return the memory of neighbor lists of `n_rows` rows, of the lengths of :func:`lists_over_rows`."""
     return tuple(
         array
         for name, (_, k) in lists.items()
@@ -85,7 +85,7 @@ def lists_cost(lists: Mapping[str, tuple[Lists, int]], n_rows: int) -> tuple[Arr
 
 
 def matrix_cost(n_entries: int, n_rows: int) -> tuple[Array, ...]:
-    """Return what a graph from outside takes that has so many entries between some rows."""
+    """Return the memory of a precomputed graph with `n_entries` entries between `n_rows` rows."""
     return (
         Array("weights between rows", (n_entries,)),
         Array("their columns", (n_entries,), "int64"),
@@ -97,7 +97,7 @@ def matrix_cost(n_entries: int, n_rows: int) -> tuple[Array, ...]:
 def _known_lists(
     context: Context, parameters: Mapping[str, Any], method: Method, selection: Selection, n_rows: int
 ) -> NeighborTables:
-    """Return the lists that are there for a method; one that wants longer ones is left to say so itself."""
+    """Return the stored lists of a method, without lists of `n_rows` or more neighbors, for which the method raises."""
     names = {name: k for name, (_, k) in lists_over_rows([method], n_rows, parameters).items() if k < n_rows}
     if not names:
         return {}
@@ -115,7 +115,7 @@ def _known_lists(
 def select_features(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
     """Rank the features by one method, on the rows and labels that one selection sees.
 
-    A method that its rows or labels cannot serve ranks nothing there; the facts say why.
+    If the method raises :class:`InputError` on these rows or labels, its order is empty, and the facts hold the reason.
     """
     design = Design(parameters)
     selection = design.selection(unit)
@@ -155,9 +155,9 @@ def select_features(context: Context, parameters: Mapping[str, Any], unit: int) 
 def _thinned_features(
     X: Matrix, method: Method, seen: VisibleRows, parameters: Mapping[str, Any], policy: str
 ) -> np.ndarray | None:
-    """Return the features that a joint method ranks, ascending, where it does not rank all; else None.
+    """Return the features that a joint method ranks, ascending, or None for all.
 
-    They lead the ranking of a univariate criterion on the rows and labels that the selection sees, no others.
+    They lead the ranking of a univariate criterion, on only the rows and labels that the selection sees.
     """
     n_features = parameters["joint_features"]
     if not method.criterion.is_joint or n_features is None:
@@ -176,7 +176,7 @@ def _score(
     known: NeighborTables,
     given: WeightMatrix | None,
 ) -> np.ndarray:
-    """Score the rows of a context, whose store holds the table then."""
+    """Score the rows of a context, store the table in it, and return the table."""
     limit = parameters["memory_limit"]
     return score_features(own, [method], labels, given, known=known, memory_limit=limit)[method.label]
 
@@ -184,8 +184,8 @@ def _score(
 def _combined_table(
     X: Matrix, method: Method, seen: VisibleRows, parameters: Mapping[str, Any], policy: str
 ) -> np.ndarray:
-    """Return what the rankings within the batches come to. A batch that cannot serve the method, as it has too few of
-    the rows or labels, is left out, as in a run; :class:`InputError` where that leaves none.
+    """Combine the rankings within the batches. A batch with too few rows or labels for the method is left out, as in a
+    run; :class:`InputError` if none is left.
     """
     assert seen.batches is not None
     plain, ranks, problems = within_batch(method), list[np.ndarray](), list[str]()
@@ -211,7 +211,7 @@ def _found_lists(own: Context, method: Method, parameters: Mapping[str, Any]) ->
 
 
 def _searched(own: Context, lists: Mapping[str, tuple[Lists, int]], parameters: Mapping[str, Any]) -> NeighborTables:
-    """Return some neighbor lists of the rows of a context, searched as in a run."""
+    """Search neighbor lists of the rows of a context, as in a run."""
     if not lists:
         return {}
     chain = Chain(data_of(own), lists=lists, memory_limit=parameters["memory_limit"], base=())
@@ -223,7 +223,7 @@ def _searched(own: Context, lists: Mapping[str, tuple[Lists, int]], parameters: 
 
 
 def _ranked(own: Context, method: Method, parameters: Mapping[str, Any]) -> np.ndarray:
-    """Return the features that a method may select, best first, of a context whose store holds its table."""
+    """Return the features that a method may select, best first; the store of the context holds its table."""
     if (wanted := parameters["filter"]) is not None:
         kept, _ = filter_features(own, method, wanted, own.tiles.feature_names())
         return kept
@@ -234,7 +234,7 @@ def _ranked(own: Context, method: Method, parameters: Mapping[str, Any]) -> np.n
 def _given_matrix(
     context: Context, parameters: Mapping[str, Any], method: Method, selection: Selection
 ) -> WeightMatrix | None:
-    """Return the matrix from outside as far as it is of the selection's rows; None for a method that takes none."""
+    """Return the precomputed matrix between the selection's rows; None if there is none or the method uses none."""
     if parameters["given"] != "matrix" or not method.criterion.uses_graph:
         return None
     arrays, _ = context.store.read_arrays(layout.EVALUATION_LISTS.format(selection.rows))
@@ -244,21 +244,21 @@ def _given_matrix(
 
 
 def twice(arrays: Iterable[Array]) -> Cost:
-    """Return what two copies of some arrays take."""
+    """Return the memory of two copies of some arrays."""
     return tuple(dataclasses.replace(array, shape=(2, *array.shape)) for array in arrays)
 
 
 def within_unit_cost(ranking: Cost, lists: Iterable[Array], used: Shape, design: Design) -> Cost:
-    """Return what a unit holds that ranks rows in use, of shape `used`, or finds their neighbor lists.
+    """Return the memory of a unit that ranks the rows in use, or finds their neighbor lists.
 
     Parameters
     ----------
     ranking
-        What the stages hold that it runs in its process, with this.
+        Memory of the stages that run inside the unit, including the process.
     lists
-        Neighbor lists of all methods, which are there as found, and as written or read.
+        Neighbor lists of all methods, held twice: as found, and as written or read.
     used, design
-        Shape of the rows in use, and what is tested on them.
+        Shape of the rows in use, and the design of the evaluation.
     """
     name, copies = "rows in use, all and those that are seen", 2
     if used.is_sparse:

@@ -1,8 +1,8 @@
-"""What differences between methods are worth: intervals, paired differences, ranks over data sets.
+"""Statistics of evaluations: confidence intervals, paired differences, and ranks over data sets.
 
 Values of cross-validation are not independent: training parts share most of their rows, so the usual standard error is
-too small. Where a design has independent replicates (draws of labels, subsets of classes) their means count as one
-value each; where it has none, the variance is corrected for the overlap.
+too small. If a design has independent replicates (draws of labels, subsets of classes), their means count as one value
+each; otherwise the variance is corrected for the overlap.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from scipy.special import chdtrc, fdtrc, stdtr, stdtrit
 class Interval:
     """A mean with its confidence interval.
 
-    `low` and `high` are NaN where one value leaves no interval. `n_values` counts the values, `n_replicates` the
-    independent ones that the interval goes by; it is 1 where the corrected variance took their place.
+    `low` and `high` are NaN for one value. `n_values` counts the values, `n_replicates` the independent replicates of
+    the interval; it is 1 if the interval uses the corrected variance.
     """
 
     mean: float
@@ -33,7 +33,7 @@ class Interval:
 class PairedDifference:
     """The mean of paired differences a - b, its confidence interval and the two-sided p value of "no difference".
 
-    `n_pairs` counts the pairs. The interval and `p_value` are NaN where one pair leaves none.
+    `n_pairs` counts the pairs. The interval and `p_value` are NaN for one pair.
     """
 
     mean: float
@@ -49,23 +49,21 @@ def mean_interval(values: np.ndarray, replicates: np.ndarray, test_share: float,
     Parameters
     ----------
     values
-        Shape (n_values,), float64, one for each fold of each repeat, draw and subset. NaN, a value that is not defined,
-        is left out.
+        Shape (n_values,), float64, one for each fold of each repeat, draw and subset. NaN (undefined) is left out.
     replicates
-        Which independent replicate each value belongs to, shape (n_values,), any numbers. Two or more: values are
-        averaged within each, and the interval is Student's over the averages, of which each counts once. One: it is the
-        corrected resampled t interval of [1]_, with the variance of the values times 1 / J + n_test / n_train for their
-        number J, and J - 1 degrees of freedom.
+        Independent replicate of each value, shape (n_values,), integers. With two or more replicates, values are
+        averaged within each, and the interval is Student's over the averages. With one, it is the corrected resampled
+        t interval of [1]_: the variance of the J values times 1 / J + n_test / n_train, and J - 1 degrees of freedom.
     test_share
         Share of the rows that each split tests, in [0, 1): n_test / n_train is test_share / (1 - test_share). 0 for
         values that share no training rows.
     level
-        Of confidence, in (0, 1).
+        Confidence level, in (0, 1).
 
     Returns
     -------
     Interval
-        Without bounds (NaN) for one value, and without a mean for none; of width 0 where all values are equal.
+        Bounds are NaN for one value, and the mean too for none; the width is 0 if all values are equal.
 
     References
     ----------
@@ -79,19 +77,19 @@ def mean_interval(values: np.ndarray, replicates: np.ndarray, test_share: float,
 def paired_difference(
     a: np.ndarray, b: np.ndarray, replicates: np.ndarray, test_share: float, level: float = 0.95
 ) -> PairedDifference:
-    """Return by how much the values `a` of one method exceed those of another, `b`, on the same splits.
+    """Return the mean of the paired differences a - b of two methods on the same splits.
 
     Parameters
     ----------
     a, b
         Paired values, shape (n_pairs,), float64; a pair with a NaN is left out.
     replicates, test_share, level
-        As for :func:`mean_interval`, which the differences go through.
+        As for :func:`mean_interval`, applied to the differences.
 
     Returns
     -------
     PairedDifference
-        Where all differences are equal the interval has width 0, and p is 1 if they are 0, else 0.
+        If all differences are equal, the interval has width 0, and p is 1 if they are 0, else 0.
     """
     difference = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
     estimate = _estimate(difference, np.asarray(replicates), test_share)
@@ -101,7 +99,7 @@ def paired_difference(
 
 @dataclass(frozen=True)
 class _Estimate:
-    """A mean with its standard error (NaN where there is none) and degrees of freedom."""
+    """A mean with its standard error (NaN for fewer than two values) and degrees of freedom."""
 
     mean: float
     error: float
@@ -135,7 +133,7 @@ def _estimate(values: np.ndarray, replicates: np.ndarray, test_share: float) -> 
     mean = float(kept.mean())
     if kept.size == 1:
         return _Estimate(mean, float("nan"), 0, n, 1)
-    if (kept == kept[0]).all():  # where the mean of equal values is rounded they would seem to vary
+    if (kept == kept[0]).all():  # rounding of the mean would give equal values a variance
         return _Estimate(float(kept[0]), 0.0, kept.size - 1, n, names.size)
     overlap = 0.0 if independent else test_share / (1 - test_share)
     error = float(np.sqrt(kept.var(ddof=1) * (1 / kept.size + overlap)))
@@ -148,7 +146,7 @@ class AverageRanks:
     """Average ranks of methods over data sets, best first.
 
     `methods` are the methods that have a value on every data set, `ranks` their average ranks, from 1, shape
-    (n_methods,), float64. `notes` say which methods are left out, and why.
+    (n_methods,), float64. `notes` name the methods left out, with the reason.
     """
 
     methods: tuple[str, ...]
@@ -159,7 +157,7 @@ class AverageRanks:
 
 @dataclass(frozen=True)
 class FriedmanTest:
-    """Whether methods differ at all: both forms of the test, with their p values."""
+    """Test of equal ranks of all methods: chi-square and F statistics, with their p values."""
 
     chi_square: float
     p_chi_square: float
@@ -170,7 +168,7 @@ class FriedmanTest:
 def rank_table(table: np.ndarray, *, higher_is_better: bool = True) -> np.ndarray:
     """Return the rank of each method on each data set, from 1 for the best, ties averaged.
 
-    `table` has shape (n_sets, n_methods), float64, without NaN; so has the result.
+    `table` and the result have shape (n_sets, n_methods), float64, without NaN.
     """
     from scipy.stats import rankdata
 
@@ -184,8 +182,8 @@ def average_ranks(table: np.ndarray, methods: Sequence[str], *, higher_is_better
     Parameters
     ----------
     table
-        A value for each data set and method, shape (n_sets, n_methods), float64. A method with a NaN, on whatever data
-        set, is left out: its ranks would be of other sets than those of the rest.
+        A value for each data set and method, shape (n_sets, n_methods), float64. A method with a NaN is left out: its
+        ranks would be of other data sets than those of the rest.
     methods
         Names of the columns.
     higher_is_better
@@ -213,15 +211,15 @@ def friedman(table: np.ndarray) -> FriedmanTest:
     Parameters
     ----------
     table
-        A value for each data set and method, shape (n_sets, n_methods), float64, without NaN; two of each at least.
-        Whether large is good makes no difference.
+        A value for each data set and method, shape (n_sets, n_methods), float64, without NaN; at least two of each.
+        The result is the same whether high or low values are better.
 
     Returns
     -------
     FriedmanTest
         Friedman's chi-square with n_methods - 1 degrees of freedom, corrected for ties, and the less conservative F of
-        Iman and Davenport that follows from it. Where all values of every data set are tied nothing differs: both are
-        0, p is 1. Where all data sets have the same ranks F is infinite.
+        Iman and Davenport that follows from it. If all values of every data set are tied, both are 0 and p is 1. If all
+        data sets have the same ranks, F is infinite.
 
     Raises
     ------
@@ -276,20 +274,20 @@ def nemenyi(n_methods: int, n_sets: int, alpha: float = 0.05) -> float:
 
 
 def indistinguishable_groups(ranks: np.ndarray, critical_difference: float) -> list[tuple[int, int]]:
-    """Return the groups of methods that do not differ, as the bars of the usual picture.
+    """Return the groups of methods that do not differ, the bars of a critical-difference diagram.
 
     Parameters
     ----------
     ranks
-        Average ranks, ascending, shape (n_methods,).
+        Average ranks, ascending, shape (n_methods,), float64.
     critical_difference
-        Of :func:`nemenyi`.
+        Result of :func:`nemenyi`.
 
     Returns
     -------
     list of (first, last)
-        Places in `ranks`, both within the group: two methods or more no farther apart than the critical difference,
-        none of the groups within another.
+        Indices into `ranks`, both inclusive: two or more methods no farther apart than the critical difference. No
+        group is within another.
     """
     ranks = np.asarray(ranks, dtype=np.float64)
     last = np.searchsorted(ranks, ranks + critical_difference, side="right") - 1

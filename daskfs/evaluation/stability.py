@@ -1,7 +1,7 @@
-"""How much selections agree: over folds, draws of labels, subsets of classes.
+"""Stability of selections over folds, draws of labels and subsets of classes.
 
-Rankings are lists of features, best first; of each the first `n_selected` are its selection. Work goes by entries of
-the lists, never by all features for each pair of rankings.
+A ranking is a list of features, best first; its first `n_selected` features are its selection. No function takes time
+in n_features times the number of pairs of rankings.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 RANKS_AT_ONCE = 2**21
-"""Ranks that are put side by side at a time, of all rankings for some features."""
+"""Ranks held at a time: of all rankings for a block of features."""
 RANKINGS_AT_ONCE = 256
 """Rankings that are compared with all others at a time."""
 
@@ -24,7 +24,7 @@ def selection_frequency(orders: Sequence[np.ndarray], n_selected: int, n_feature
     Parameters
     ----------
     orders
-        Features of each ranking, best first; m arrays of shape (n_ranked,), at least `n_selected` long.
+        Features of each ranking, best first; m integer arrays of shape (n_ranked,), at least `n_selected` long.
     n_selected
         Size of the selections.
     n_features
@@ -47,8 +47,8 @@ def kuncheva_index(orders: Sequence[np.ndarray], n_selected: int, n_features: in
     """Return the mean consistency index over all pairs of selections.
 
     For two selections of k out of d features that share r of them it is (r d - k^2) / (k (d - k)), Eq. 2 of [1]_: 1 for
-    the same features, about 0 for selections at random, above -1 always. The mean over pairs needs only how often each
-    feature is selected: a feature in c selections is shared by c (c - 1) / 2 pairs.
+    the same features, about 0 for random selections, always above -1. The mean over pairs follows from the counts: a
+    feature in c selections is shared by c (c - 1) / 2 pairs.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def kuncheva_index(orders: Sequence[np.ndarray], n_selected: int, n_features: in
     Returns
     -------
     float or None
-        None for fewer than two rankings, and where all features are selected, which leaves nothing to agree on (0 / 0).
+        None for fewer than two rankings, and if all features are selected (0 / 0).
 
     Raises
     ------
@@ -78,9 +78,9 @@ def kuncheva_index(orders: Sequence[np.ndarray], n_selected: int, n_features: in
 
 
 def jaccard_index(orders: Sequence[np.ndarray], n_selected: int) -> float | None:
-    """Return the mean over all pairs of selections of the share of features in both among those in either.
+    """Return the mean Jaccard index over all pairs of selections: features in both over features in either.
 
-    It is not corrected for chance: selections of k out of d features at random reach about k / (2 d - k).
+    It is not corrected for chance: random selections of k out of d features reach about k / (2 d - k).
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def jaccard_index(orders: Sequence[np.ndarray], n_selected: int) -> float | None
     names, places = np.unique(selections, return_inverse=True)
     rows = np.repeat(np.arange(m), n_selected)
     member = sp.csr_array((np.ones(rows.size, dtype=np.int32), (rows, places.ravel())), shape=(m, names.size))
-    n_pairs = np.zeros(n_selected + 1, dtype=np.int64)  # by how many features they share; none adds nothing
+    n_pairs = np.zeros(n_selected + 1, dtype=np.int64)  # by number of shared features; pairs that share none add 0
     for start in range(0, m, RANKINGS_AT_ONCE):
         shared = (member[start : start + RANKINGS_AT_ONCE] @ member.T).tocoo()
         n_pairs += np.bincount(shared.data[shared.row + start < shared.col], minlength=n_selected + 1)
@@ -114,12 +114,11 @@ def jaccard_index(orders: Sequence[np.ndarray], n_selected: int) -> float | None
 
 @dataclass(frozen=True)
 class RankIntervals:
-    """Where each feature stands in several rankings.
+    """Ranks of each feature over several rankings.
 
-    `mean`, `low` and `high` have shape (n_features,), float64: the mean rank, from 1, and the quantiles that hold the
-    wanted share of the rankings between them. `is_cut` says of which features they are only bounds: a ranking that was
-    cut at a depth does not list them, and they count there as ranked right below it. `depth` is that of the shortest
-    ranking, None where all are whole.
+    `mean`, `low` and `high` have shape (n_features,), float64: the mean rank, from 1, and the bounds of the rank
+    interval. `is_cut`, shape (n_features,), bool, marks features whose values are only bounds: some truncated ranking
+    does not list them. `depth` is the length of the shortest ranking, None if it lists all features.
     """
 
     mean: np.ndarray
@@ -130,13 +129,13 @@ class RankIntervals:
 
 
 def rank_intervals(orders: Sequence[np.ndarray], n_features: int, level: float = 0.9) -> RankIntervals:
-    """Return the mean rank of each feature and the interval that holds a share `level` of its ranks.
+    """Return the mean rank of each feature and the interval that contains a share `level` of its ranks.
 
     Parameters
     ----------
     orders
-        Features of each ranking, best first; arrays of shape (n_ranked,). A ranking may be cut at any depth: a feature
-        that it does not list has the rank n_ranked + 1 there.
+        Features of each ranking, best first; integer arrays of shape (n_ranked,). A ranking may be truncated: a feature
+        that it does not list has rank n_ranked + 1 there.
     n_features
         Number of features that were ranked.
     level

@@ -1,9 +1,8 @@
-"""Stage "evaluation-tables": all values, what they come to, and how stable and how different the rankings are.
+"""Stage "evaluation-tables": all values, their means and differences, and the stability of selections.
 
-Values of different settings, models, metrics, numbers of classes and amounts of labels are never put together. Within
-these, a draw of labels among one draw of classes is a *replicate*: values of one replicate share their rows, those of
-different ones count as independent (:mod:`daskfs.evaluation.significance`). Where other labels make no difference, to a
-method that looks at none for example, all draws are the same one and count once.
+Values of different settings, models, metrics, numbers of classes or amounts of labels are never pooled. A *replicate*
+is one draw of labels in one draw of classes (:mod:`daskfs.evaluation.significance`). If all draws of labels give equal
+values, one counts.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from daskfs.store.context import Context
 from daskfs.store.store import Store
 
 LEAST_TOLD = 100
-"""Of so many features at least it is told how often they are selected, where so many are."""
+"""Minimum number of features whose selection frequency is reported, if as many are selected."""
 TABLES = Fixed("pyarrow, SciPy's distributions, and the ranks of some features", 96 * MiB)
 VALUE_BYTES = 1500
-"""A value of a test: its record, what is known of it, and its row of a table in Python, in Arrow and as CSV."""
+"""Bytes of a test value: its record, its :class:`Result`, and its table row in Python, in Arrow and as CSV."""
 ROW_BYTES = 1000
-"""A row of another table, as objects of Python, in Arrow and as CSV."""
+"""Bytes of a row of another table, as Python objects, in Arrow and as CSV."""
 NAME_BYTES = 200
-"""Name of a feature, as a text of Python and in the JSON that it is read from."""
+"""Bytes of a feature name, as a Python string and in the JSON that it is read from."""
 
 SUMMARY_COLUMNS: Mapping[str, ColumnType] = {
     "method": "string",
@@ -111,13 +110,7 @@ FREQUENCY_COLUMNS: Mapping[str, ColumnType] = {
 
 
 def write_tables(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Write every table that has a row; the facts hold what to warn of.
-
-    Raises
-    ------
-    InputError
-        Where no ranking could be made of an evaluation that the job asks for by name, with the reasons.
-    """
+    """Write every table that has rows; the facts hold the warnings."""
     del unit
     for table in evaluation_tables(context, parameters):
         if table.rows:
@@ -126,19 +119,10 @@ def write_tables(context: Context, parameters: Mapping[str, Any], unit: int) -> 
 
 
 def evaluation_tables(context: Context, parameters: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield the tables of :data:`daskfs.store.layout.EVALUATION_TABLES`, one after the other, some without a row.
+    """Yield the tables of :data:`daskfs.store.layout.EVALUATION_TABLES` one by one; some may have no row.
 
-    Parameters
-    ----------
-    context
-        Of the run whose tests are done.
-    parameters
-        Of the stage "evaluate".
-
-    Raises
-    ------
-    InputError
-        Where no ranking could be made of an evaluation that the job asks for by name, with the reasons.
+    `parameters` are those of the stage "evaluate". :class:`InputError` with the reasons if all rankings of an
+    evaluation that the job asks for by name failed.
     """
     design = Design(parameters)
     failed = [one for one in failures(context.store, parameters) if one[0].method != parameters["chance"]]
@@ -165,9 +149,9 @@ def _kind_of_folds(store: Store) -> str | None:
     return kind
 
 
-# ------------------------------------------------------------------------------------ selections that came to nothing
+# -------------------------------------------------------------------------------------------------- failed selections
 def failures(store: Store, parameters: Mapping[str, Any]) -> list[tuple[Selection, str]]:
-    """Return the selections that could not be made, with the reason; none of the run's own rankings."""
+    """Return the selections that failed, with the reason; empty if the run's own rankings are tested."""
     if not parameters["ranks_anew"]:
         return []
     design, found = Design(parameters), []
@@ -179,15 +163,15 @@ def failures(store: Store, parameters: Mapping[str, Any]) -> list[tuple[Selectio
 
 
 def failure_warnings(store: Store, parameters: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each method and amount of labels of which rankings could not be made, or are of fewer
-    features than are to be tested.
+    """Return a warning for each method and amount of labels whose rankings failed, or have fewer features than are to
+    be tested.
     """
     design, failed = Design(parameters), failures(store, parameters)
     return _grouped_failures(failed, design) + _short_rankings(store, parameters, {one.number for one, _ in failed})
 
 
 def _short_rankings(store: Store, parameters: Mapping[str, Any], failed: Collection[int]) -> list[str]:
-    """Return a sentence for each method of which a ranking that was made anew has too few features."""
+    """Return a warning for each method with a recomputed ranking that has too few features."""
     if not parameters["ranks_anew"]:
         return []
     design, fewest = Design(parameters), dict[str, int]()
@@ -228,22 +212,22 @@ def _grouped_failures(failed: Sequence[tuple[Selection, str]], design: Design) -
 
 
 def _group_of(selection: Selection) -> Selection:
-    """Return what selections of one method have in common that are of the same amounts."""
+    """Return a selection without its number, draws and fold: the key of its group."""
     world = replace(selection.world, number=-1, subset=None)
     return replace(selection, number=-1, world=world, draw=None, repeat=None, fold=None)
 
 
-# ------------------------------------------------------------------------------------------------- values, side by side
+# --------------------------------------------------------------------------------------------------- comparable values
 Cell = tuple[int | None, int | None, int | None, int | None]
-"""Draw of classes, draw of labels, repeat and fold that a value is of."""
+"""Draw of classes, draw of labels, repeat and fold of a value."""
 
 
 @dataclass(frozen=True)
 class Cube:
-    """Values that may be compared: of one setting, model and metric, among as many classes, with as many labels.
+    """Comparable values: of one setting, model, metric, number of classes and amount of labels.
 
-    `values` has shape (n_methods, n_sizes, n_cells), float64, NaN where there is none; `test_share` is the share of the
-    rows that a fold tests, 0 where there are no folds.
+    `values` has shape (n_methods, n_sizes, n_cells), float64, NaN for no value; `test_share` is the share of the rows
+    that a fold tests, 0 without folds.
     """
 
     setting: str
@@ -259,16 +243,19 @@ class Cube:
 
     @property
     def replicates(self) -> np.ndarray:
-        """Number of the replicate of each cell, shape (n_cells,)."""
+        """Number of the replicate of each cell, shape (n_cells,), int64."""
         return _numbered([cell[:2] for cell in self.cells])
 
     @property
     def what(self) -> tuple[Any, ...]:
-        """What the cube is of, but for the setting."""
+        """Key of the cube without the setting."""
         return (self.model, self.metric, self.n_classes, self.labels)
 
     def is_counted(self, values: np.ndarray) -> np.ndarray:
-        """Return which of some values, shape (n_cells,), count: of draws of labels that all came to the same, one."""
+        """Return the mask of the values that count: one draw of labels if all draws give the same values, else all.
+
+        `values` has shape (n_cells,), float64; the result has the same shape, bool.
+        """
         first: dict[tuple[int | None, ...], float] = {}
         for (subset, draw, *split), value in zip(self.cells, values.tolist(), strict=True):
             same = first.setdefault((subset, *split), value)
@@ -278,7 +265,7 @@ class Cube:
         return np.array([draw == draws[0] for draw in draws])
 
     def by_size(self) -> Iterator[tuple[int | None, np.ndarray]]:
-        """Yield values by number of features, shape (n_methods, n_cells); last, for None, their means over all."""
+        """Yield each number of features with its values, shape (n_methods, n_cells), float64; last, None with means."""
         for place, size in enumerate(self.sizes):
             yield size, self.values[:, place]
         yield None, _means(self.values, axis=1)
@@ -290,7 +277,7 @@ def _numbered(keys: Sequence[Any]) -> np.ndarray:
 
 
 def _means(values: np.ndarray, axis: int) -> np.ndarray:
-    """Return means of what is not NaN, NaN where nothing is."""
+    """Return means without NaN values; NaN if all are NaN."""
     known = ~np.isnan(values)
     count = known.sum(axis=axis)
     total = np.where(known, values, 0.0).sum(axis=axis)
@@ -298,17 +285,7 @@ def _means(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def cubes_of(found: Sequence[Result], design: Design, kind: str | None) -> list[Cube]:
-    """Return the values of an evaluation, each in the cube that it belongs to.
-
-    Parameters
-    ----------
-    found
-        The values.
-    design
-        The design that they are of.
-    kind
-        Of the folds; None where there are none.
-    """
+    """Return the values of an evaluation as cubes; `kind` is that of the folds, None without folds."""
     groups: dict[tuple[Any, ...], list[Result]] = {}
     for result in found:
         selection = result.selection
@@ -335,7 +312,7 @@ def _cube(key: tuple[Any, ...], found: Sequence[Result], design: Design, kind: s
             values[place] = result.value
     share = 0.0
     if any(c[3] is not None for c in cells):
-        # of timed folds the training parts grow: half of the rows on average
+        # the training parts of timed folds grow: half of the rows on average
         share = 2 / (design.n_splits + 3) if kind == "timed" else 1 / design.n_splits
     setting, model, metric, n_classes, labels = key
     amount = None if labels is None else float(labels)
@@ -378,7 +355,7 @@ def _comparisons(cube: Cube) -> Iterator[tuple[Any, ...]]:
     better = higher_is_better(cube.metric)
     own = (cube.setting, cube.model or None, cube.metric, cube.n_classes, cube.labels)
     for one, other in combinations(range(len(cube.methods)), 2):
-        # over all numbers of features: the mean of differences at those that both have
+        # the mean over numbers of features takes those at which both methods have a value
         apart = replace(cube, values=(cube.values[one] - cube.values[other])[None])
         for size, (values,) in apart.by_size():
             found = _difference(cube, values, np.zeros_like(values))
@@ -390,7 +367,7 @@ def _comparisons(cube: Cube) -> Iterator[tuple[Any, ...]]:
 
 def _difference(cube: Cube, a: np.ndarray, b: np.ndarray) -> PairedDifference:
     apart = a - b
-    # two methods of the same selections do not differ, however often that is seen
+    # differences that are all 0 do not show that the draws are the same: count all
     counted = cube.is_counted(apart) if np.any(apart[~np.isnan(apart)]) else np.ones(apart.size, dtype=bool)
     return paired_difference(a[counted], b[counted], cube.replicates[counted], cube.test_share)
 
@@ -405,11 +382,11 @@ def _in_both_settings(cubes: Sequence[Cube]) -> Iterator[tuple[Cube, Cube]]:
 
 def _gap(transductive: Cube, inductive: Cube) -> Iterator[tuple[Any, ...]]:
     better = higher_is_better(transductive.metric)
-    if set(transductive.cells) != set(inductive.cells):  # a model without folds has them in one setting only
+    if set(transductive.cells) != set(inductive.cells):  # clusterers have folds in the inductive setting only
         transductive, inductive = _by_replicate(transductive), _by_replicate(inductive)
     places = [inductive.cells.index(cell) for cell in transductive.cells]
     inductive = replace(inductive, cells=transductive.cells, values=inductive.values[:, :, places])
-    # over all numbers of features: at those that both have
+    # the mean over numbers of features takes those at which both settings have a value
     known = ~np.isnan(transductive.values + inductive.values)
     both = [replace(cube, values=np.where(known, cube.values, np.nan)) for cube in (transductive, inductive)]
     for place, method in enumerate(transductive.methods):
@@ -426,7 +403,7 @@ def _named(cube: Cube) -> tuple[Any, ...]:
 
 
 def _by_replicate(cube: Cube) -> Cube:
-    """Return a cube with one value for each replicate, the mean."""
+    """Return a cube with the mean value of each replicate."""
     numbers = cube.replicates
     firsts = [int(np.argmax(numbers == number)) for number in range(numbers.max() + 1)]
     values = np.stack([_means(cube.values[:, :, numbers == number], axis=2) for number in range(len(firsts))], axis=2)
@@ -434,10 +411,10 @@ def _by_replicate(cube: Cube) -> Cube:
     return replace(cube, cells=cells, values=values, test_share=0.0)
 
 
-# --------------------------------------------------------------------------------------------------- stable selections
+# ----------------------------------------------------------------------------------------------------------- stability
 @dataclass(frozen=True)
 class Group:
-    """Rankings by one method of the same setting, number of classes and amount of labels: numbers of the selections."""
+    """Selections by one method of the same setting, number of classes and amount of labels."""
 
     setting: str
     n_classes: int | None
@@ -447,12 +424,12 @@ class Group:
 
     @property
     def own(self) -> tuple[Any, ...]:
-        """What the group is of, as tables say it."""
+        """Setting, number of classes, amount of labels and method: the leading columns of the tables."""
         return (self.setting, self.n_classes, self.labels, self.method)
 
 
 def _groups(design: Design) -> list[Group]:
-    """Return the rankings that stand beside each other, where they are two or more."""
+    """Return the groups of two or more rankings."""
     if design.n_selections == len(design.methods):
         return []
     found: dict[Selection, list[Selection]] = {}
@@ -484,8 +461,8 @@ def _orders(store: Store, group: Group) -> list[tuple[Selection, np.ndarray]]:
 
 
 def _stability(store: Store, group: Group, design: Design, n_features: int) -> Iterator[tuple[Any, ...]]:
-    """Yield how much the selections of one method agree. Among different classes they are of different data, so they
-    are compared within each draw of classes, and the mean is told.
+    """Yield rows of stability indices of one group. Selections of different draws of classes are of different data, so
+    they are compared within each draw, and the mean is reported.
     """
     by_world: dict[int, list[np.ndarray]] = {}
     for selection, order in _orders(store, group):
@@ -507,20 +484,20 @@ def _mean_of(indices: Sequence[float | None]) -> float | None:
 
 
 def most_frequent(n_selected: int) -> int:
-    """Return of how many features at most it is told how often they are selected."""
+    """Return the maximum number of features whose selection frequency is reported."""
     return max(LEAST_TOLD, n_selected)
 
 
 def _frequencies(store: Store, group: Group, design: Design, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Yield how often each feature is among the first, most often first, for at most as many as :func:`most_frequent`
-    says, and at least once.
+    """Yield rows of selection frequencies and ranks, most frequent first, for at most :func:`most_frequent` features
+    that are selected at least once.
     """
     orders = [order for _, order in _orders(store, group) if order.size]
     sizes = [size for size in design.sizes if any(order.size >= size for order in orders)]
     if len(orders) < 2 or not sizes:
         return
     features = np.unique(np.concatenate([order[: max(sizes)] for order in orders]))
-    # all others share a number that is left out: ranks are told of features that are selected
+    # features that are never selected share the last number, which is left out of the rows
     place = np.full(len(names) + 1, features.size)
     place[features] = np.arange(features.size)
     ranks = rank_intervals([place[order] for order in orders], features.size + 1)
@@ -535,7 +512,7 @@ def _frequencies(store: Store, group: Group, design: Design, names: Sequence[str
 
 
 def evaluation_tables_cost(n_features: int, design: Design, n_metrics: int, process: Cost) -> Cost:
-    """Return what the unit holds, where models have `n_metrics` metrics together."""
+    """Return the memory of the unit; the models have `n_metrics` metrics in total."""
     n_methods = len(design.methods)
     n_groups = len(design.settings) * len({world.n_classes for world in design.worlds}) * len(design.amounts)
     n_compared = n_groups * n_metrics * (len(design.sizes) + 3) * n_methods * (n_methods + 1) // 2

@@ -1,4 +1,4 @@
-"""What all tests came to, value by value, and tables with fixed types as CSV and Parquet."""
+"""All values of the tests, and tables with typed columns as CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Table:
     rows: Sequence[tuple[Any, ...]]
 
     def arrow(self) -> Any:
-        """Return the rows as a :class:`pyarrow.Table`, in the types of the columns also where all cells are empty."""
+        """Return the rows as a :class:`pyarrow.Table`; columns of empty cells keep their types."""
         import pyarrow as pa
 
         values = zip(*self.rows, strict=True) if self.rows else ([] for _ in self.columns)
@@ -62,7 +62,7 @@ def write_table(store: Store, table: Table) -> None:
 
 
 def read_table(store: Store, name: str) -> list[dict[str, Any]]:
-    """Return the rows of a table that :func:`write_table` wrote, none where it is not there."""
+    """Return the rows of a table that :func:`write_table` wrote; empty if there is no such table."""
     data = store.read_bytes(layout.TABLE_PARQUET.format(name))
     if data is None:
         return []
@@ -76,8 +76,8 @@ def read_table(store: Store, name: str) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------------------------- values
 @dataclass(frozen=True)
 class Result:
-    """One value, None where a metric has no meaning, and the selection that it is of; `n_labelled` is None of a
-    baseline, which sees no labels to select by.
+    """One value (None if the metric is undefined) and its selection; `n_labelled` is None for a baseline, which selects
+    without labels.
     """
 
     selection: Selection
@@ -92,15 +92,7 @@ class Result:
 
 
 def results(store: Store, parameters: Mapping[str, Any]) -> list[Result]:
-    """Return all values, in the order of the units.
-
-    Parameters
-    ----------
-    store
-        Run store.
-    parameters
-        Of the stage "evaluate".
-    """
+    """Return all values in the order of the units; `parameters` are those of the stage "evaluate"."""
     design = Design(parameters)
     labelled: dict[int, int | None] = {
         number: int(store.read_arrays(layout.EVALUATION_ORDER.format(number))[1]["n_labelled"])
@@ -117,7 +109,7 @@ def results(store: Store, parameters: Mapping[str, Any]) -> list[Result]:
 
 
 def values_table(found: Sequence[Result]) -> Table:
-    """Return all values, one in each row."""
+    """Return the table of all values, one per row."""
     return Table("evaluation", EVALUATION_COLUMNS, [_row(result) for result in found])
 
 

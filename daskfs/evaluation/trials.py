@@ -1,4 +1,4 @@
-"""Stage "evaluate": how good the first features of one selection are, by every model."""
+"""Stage "evaluate": metrics of every model on the first features of one selection."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from daskfs.store import layout
 from daskfs.store.context import Context
 
 Split = tuple[int | None, int | None, np.ndarray, np.ndarray]
-"""Repeat, fold, and the places of training and of tested rows in the rows in use."""
+"""Repeat, fold, and the training and test rows as indices into the rows in use."""
 OF_SELECTION = ""
-"""Stands for the model where a number is of the selection itself."""
+"""Model name of a value of the selection itself."""
 
 
 def evaluate_selection(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Evaluate the first features of one selection, or a baseline; the facts hold a list of values, each with its
-    model, metric, repeat, fold and number of tested rows.
+    """Evaluate the first features of one selection, or a baseline; the facts list the values, each with its model,
+    metric, repeat, fold and number of test rows.
     """
     design = Design(parameters)
     trial = design.trial(unit)
@@ -60,7 +60,7 @@ def evaluate_selection(context: Context, parameters: Mapping[str, Any], unit: in
     if parameters["informative"] and is_first and is_ranked:
         share = hit_rate(order, np.array(parameters["informative"]), trial.n_selected)
         values.append([OF_SELECTION, "hit_rate", trial.selection.repeat, trial.selection.fold, None, share])
-    # JSON knows no NaN, which a metric gives where it has no meaning
+    # JSON has no NaN, the value of an undefined metric
     return {"values": [[*about, None if np.isnan(value) else float(value)] for *about, value in values]}
 
 
@@ -96,7 +96,7 @@ def _of_whole(
     X: np.ndarray,
     labels: Labels,
 ) -> list[list[Any]]:
-    """Return values of a model that is fitted to the rows it is judged by: all of a world, or those held out."""
+    """Return values of a model that is scored on the rows it is fitted to: all of a world, or the held-out ones."""
     seed, scaling = int(parameters["random_state"]), parameters["scaling"]
     if trial.selection.fold is None:
         world = world_of(context, parameters, trial.selection)
@@ -109,7 +109,7 @@ def _of_whole(
 
 
 def _columns(context: Context, parameters: Mapping[str, Any], features: np.ndarray) -> np.ndarray:
-    """Return some columns of the rows in use, dense, float64."""
+    """Return columns of the rows in use, dense, float64."""
     if parameters["ranks_anew"]:
         block = rows_of_sample(context, parameters)[:, features]
         return (block.toarray() if is_sparse(block) else block).astype(np.float64)
@@ -127,15 +127,15 @@ def _columns(context: Context, parameters: Mapping[str, Any], features: np.ndarr
 def evaluate_cost(
     held: Cost, n_rows: int, n_labelled: int, design: Design, models: Iterable[ModelSpec], process: Cost
 ) -> Cost:
-    """Return what a unit holds beside `held`, from which it takes its columns of `n_rows` rows; models are fitted to
-    `n_labelled` of them at most.
+    """Return the memory of a unit, including `held`, from which it takes its columns of `n_rows` rows; models are
+    fitted to at most `n_labelled` of them.
     """
     most, selected = design.most_tested, max(design.sizes)
     return (
         *process,
         *held,
         *fullest(
-            # X, its training and test parts, and these filled and scaled; of sparse X also what makes its columns dense
+            # X, its training and test parts, and these filled and scaled; for sparse X also the dense conversion
             (Array("selected columns as stored, dense, in parts and scaled", (10, n_rows, selected)),),
             (Array("all columns that a model sees, in parts and scaled", (5, n_rows, most)),),
         ),

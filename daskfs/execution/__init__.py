@@ -1,1 +1,1 @@
-"""Running units on a cluster or here: connections, waves, workers, progress, signals."""
+"""Running units on a cluster or in this process: connections, submission, workers, progress, signals."""

@@ -1,4 +1,4 @@
-"""What a job says of its cluster, and what Dask is told."""
+"""Cluster settings of a job, and Dask's configuration for them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
     from distributed import Client
 
 DASK_SETTINGS: dict[str, Any] = {
-    # worker deaths are counted per task: on nodes that may be taken away, three would condemn healthy units
+    # worker deaths are counted per task: on preemptible nodes, three would fail healthy units
     "distributed.scheduler.allowed-failures": 10,
     "distributed.comm.retry.count": 3,
     "distributed.comm.timeouts.connect": "60s",
     "distributed.comm.timeouts.tcp": "60s",
-    # the batch job must end, not hang, when nothing comes back
+    # the batch job must end, not hang, when no worker comes back
     "distributed.scheduler.no-workers-timeout": "1h",
     "distributed.admin.tick.limit": "30s",
-    # a cluster would end the nanny, or the job, whose worker has been away for a while at that moment, though it may
-    # have come back in between and be starting after another death: Pool.complete replaces those that have ended
+    # after this timeout a cluster ends the nanny, or the job, of a lost worker, even if the worker has come back since
+    # and is restarting: Pool.complete replaces workers that have ended
     "distributed.deploy.lost-worker-timeout": "365d",
     # Dask's nannies make glibc return every freed block of 128 KiB and more, and faulting it in again can cost as much
-    # as the arithmetic on it; what this keeps is part of a process's planned size
+    # as the arithmetic on it; the memory kept here is part of a process's planned size
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**26,
     "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**23,
 }
-"""Of Dask, on the driver and in the workers that it starts; `dask` in a job has the last word."""
+"""Dask settings of the driver and of the workers that it starts; `dask` in a job overrides them."""
 
 ONE_THREAD = {
     "NUMBA_NUM_THREADS": "1",
@@ -36,15 +36,15 @@ ONE_THREAD = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
-"""Of every worker process, whose units are what runs in parallel."""
+"""Environment of every worker process: units run in parallel, numerical libraries do not."""
 
 NOTHING_SERVED: dict[str, Any] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
-"""Schedulers and workers answer HTTP whether or not they show a dashboard, and know neither TLS nor passwords there."""
+"""No HTTP routes: schedulers and workers serve HTTP even without a dashboard, with neither TLS nor passwords."""
 
 
 @dataclass(frozen=True)
 class SlurmSettings:
-    """What the job says about jobs of SLURM, one for each worker; names are those of dask-jobqueue."""
+    """Settings of SLURM jobs, one for each worker; names are those of dask-jobqueue."""
 
     queue: str | None = None
     account: str | None = None
@@ -60,7 +60,7 @@ class SlurmSettings:
 
 @dataclass(frozen=True)
 class KubernetesSettings:
-    """What the job says about pods of Kubernetes, one for each worker and one for the scheduler."""
+    """Settings of Kubernetes pods, one for each worker and one for the scheduler."""
 
     image: str
     namespace: str | None = None
@@ -74,9 +74,9 @@ class KubernetesSettings:
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """What the job says about its cluster, as plain values. `memory_limit` is in bytes; None shares what the machine
-    has. `tls` None is TLS for a cluster that is started; the scheduler of one that exists decides. `dask` holds keys of
-    Dask's configuration.
+    """Cluster settings of a job as plain values. `memory_limit` is in bytes; None divides the machine's memory. `tls`
+    None is TLS for a started cluster, and the scheduler's choice for an existing one. `dask` holds keys of Dask's
+    configuration.
     """
 
     workers: int = 2
@@ -112,7 +112,7 @@ class ClusterSettings:
 
     @property
     def told_to_dask(self) -> dict[str, Any]:
-        """What Dask's configuration is to say while the cluster is used."""
+        """Dask's configuration while the cluster is used."""
         # a nanny's worker has imported NumPy before its own environment is set
         environment = {
             f"distributed.nanny.pre-spawn-environ.{k}": v for k, v in pinned_environment(self.cpu_target).items()
@@ -121,17 +121,16 @@ class ClusterSettings:
 
 
 def machine_memory() -> int:
-    """Return the memory this machine may use, in bytes, with control-group limits honored."""
+    """Return the memory of this machine in bytes, within control-group limits."""
     from distributed.system import memory_limit
 
     return int(memory_limit())
 
 
 def granted_memory(settings: ClusterSettings, client: Client | None) -> tuple[int | None, int]:
-    """Return the memory limit of a worker process, None where nobody knows it, and how many units it runs at once.
+    """Return the memory limit of a worker process in bytes, None if unknown, and its number of concurrent units.
 
-    Of workers that exist already, the smallest limit and the most threads count, and ``cluster.memory_limit`` only
-    where it is smaller still.
+    For existing workers these are the smallest limit, including ``cluster.memory_limit``, and the most threads.
     """
     if not settings.is_joined:
         limit = settings.memory_limit or machine_memory() // max(settings.workers, 1)

@@ -1,7 +1,6 @@
-"""Where units run: a local cluster started for the run, one that exists, jobs of SLURM, pods of Kubernetes, or this
-process.
+"""Connection to a cluster: local, existing, SLURM jobs or Kubernetes pods; or none, to run units in this process.
 
-Each kind of cluster is a module of :mod:`daskfs.execution.clusters`, which is imported when a job asks for it.
+Each kind of cluster is a module of :mod:`daskfs.execution.clusters`, imported on demand.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def prepare(settings: ClusterSettings) -> None:
-    """Begin to start a local cluster, beside what the driver does before it needs one."""
+    """Begin to start a local cluster in the background."""
     if settings.is_local:
         import dask
 
@@ -41,17 +40,16 @@ def connect(settings: ClusterSettings) -> Iterator[Client | None]:
     Raises
     ------
     ClusterError
-        When the scheduler cannot be reached, what starts workers is not there or refuses to, or no worker comes within
-        ``wait_seconds``.
+        If the scheduler cannot be reached, workers cannot be started, or no worker comes within ``wait_seconds``.
     """
     if settings.workers == 0 and not settings.is_joined:
         yield None
         return
     import dask
-    import distributed  # noqa: F401 - its defaults would go with the settings of this block, were it imported inside
+    import distributed  # noqa: F401 - imported inside the block, its defaults would be dropped with the settings
 
     serving = _serving(settings)
-    # naming the scheduler here makes the end of this block take back what a client that fails to connect leaves set
+    # set the scheduler here, so that the end of this block resets it even if a client fails to connect
     with (
         undisturbed_end() as ending,
         _quiet(),
@@ -63,7 +61,7 @@ def connect(settings: ClusterSettings) -> Iterator[Client | None]:
 
 
 def _serving(settings: ClusterSettings) -> Callable[[ClusterSettings], AbstractContextManager[Client]]:
-    """Return what starts, or joins, the kind of cluster that a job asks for."""
+    """Return the context manager that starts or joins the kind of cluster of a job."""
     if settings.is_joined:
         kind = "joined"
     elif settings.slurm is not None:
@@ -78,7 +76,7 @@ def _serving(settings: ClusterSettings) -> Callable[[ClusterSettings], AbstractC
     try:
         module = import_module(f"daskfs.execution.clusters.{kind}")
     finally:
-        # dask-jobqueue takes Ctrl-C for itself when it is imported
+        # dask-jobqueue installs a handler for Ctrl-C when it is imported
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupt)
     serving: Callable[[ClusterSettings], AbstractContextManager[Client]] = module.start_cluster
@@ -87,9 +85,7 @@ def _serving(settings: ClusterSettings) -> Callable[[ClusterSettings], AbstractC
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Leave it to the driver to say what is wrong: Dask's loggers would print a traceback for every connection that
-    ends.
-    """
+    """Silence Dask's loggers, which print a traceback for every closed connection: the driver reports problems."""
     loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client", "tornado.application")]
     before = [logger.level for logger in loggers]
     for logger in loggers:
@@ -102,7 +98,7 @@ def _quiet() -> Iterator[None]:
 
 
 class SharedCluster:
-    """One cluster for several runs: started, or joined, when the first of them asks for it; it ends with the block."""
+    """One cluster for several runs, started or joined at its first use and closed with the block."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()

@@ -1,4 +1,4 @@
-"""Units of one stage that a cluster has been asked for: how many, of which worker, again, and elsewhere."""
+"""Units of one stage in flight on a cluster: submission, placement, retries and duplicates."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
     from distributed import Future
 
 PER_THREAD = 2
-"""Units that a worker has per thread: one runs while the next one waits; its death counts for no more than these."""
+"""Units of a worker per thread: one runs while the next one waits; a worker's death counts for these alone."""
 QUEUED = 16
-"""Units asked for beyond these, which wait in the scheduler: adaptive clusters start workers for them, no death of a
-worker counts for them, and a worker that joins has some to begin with.
+"""Further units, which wait in the scheduler: adaptive clusters start workers for them, no death of a worker counts for
+them, and a worker that joins finds some.
 """
 LOOK_SECONDS = 2.0
-"""How often the driver looks after the cluster."""
+"""Seconds between checks of the cluster by the driver."""
 
 
 def room(threads: int, *, is_placed: bool = False) -> int:
-    """Return how many units to keep in flight on some threads; units that are meant for one worker wait there, where
-    its death counts for them, so no more of them are asked for than it needs.
+    """Return the number of units to keep in flight on some threads. Units placed on a worker wait there, where its
+    death counts for them, so no more are submitted than it needs.
     """
     return PER_THREAD * max(1, threads) + (0 if is_placed else QUEUED)
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """A unit that the cluster was asked for, and the workers that it is meant for, none where any may run it."""
+    """Submitted unit, and the workers that it is meant for, empty for any."""
 
     unit: int
     future: Future[Any]
@@ -60,7 +60,7 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Looked:
-    """A unit that ended, and what was found of it in the store."""
+    """Unit that ended, and its record in the store."""
 
     unit: int
     future: Future[Any]
@@ -68,10 +68,9 @@ class _Looked:
 
 
 class Flight:
-    """Units of one stage that a cluster has been asked for. Who waits for the next one looks after the cluster.
+    """Units of one stage in flight on a cluster. Waiting for the next unit also checks the cluster.
 
-    What an ended unit left is looked at in threads, while others follow: a store answers after a while, and that
-    while would pass for one unit after the other.
+    Records of ended units are read in threads: read one by one, they would take the latency of the store each.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class Flight:
         self._problem: DaskfsError | None = None
         self._deadline = math.inf
         self._count(*pool.heard())
-        # other runs may share the scheduler, and an earlier call may have left results there: no key must find those
+        # keys are unique: other runs may share the scheduler, and an earlier call may have left results there
         self._call, self._numbers = uuid.uuid4().hex[:12], itertools.count()
         self._running: dict[str, _Asked] = {}
         self.pace, self._told, self._copied = Pace(), set[int](), set[int]()
@@ -95,24 +94,23 @@ class Flight:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether any unit is."""
+        """Whether any unit is in flight, being looked up, or due for a retry."""
         return bool(self._running or self._n_looked_at or self._retries.next_due is not None)
 
     def _count(self, workers: Mapping[str, int], silent: Set[str]) -> None:
-        """Take up how many units the workers have room for, and which ones those of a loop may come to."""
+        """Set the capacity of the workers, and the placement of units of a loop."""
         self._workers, self._silent = workers, silent
         self._places = self._pool.places.of(self._stage.n_units, workers) if self._stage.loop else ()
         self._room = room(sum(workers.values()), is_placed=bool(self._places or silent))
 
     def fill(self) -> None:
-        """Ask for as many units as workers have room for."""
+        """Submit as many units as the workers have capacity for."""
         while self._remaining and len(self._running) < self._room:
             self._submit(self._remaining.popleft())
 
     def _submit(self, unit: int, *, anywhere: bool = False, copied: str = "") -> None:
-        """Ask for a unit: of a loop from the worker that may hold its rows, as it comes there in every round, unless it
-        may come anywhere; one that failed, or is a copy, from other workers than the one where it did or runs; and
-        nothing from workers that are silent.
+        """Submit a unit. A unit of a loop goes to the worker that may have cached its rows in earlier rounds, unless
+        `anywhere`; a failed or duplicate unit goes to other workers than its last one; none goes to silent workers.
         """
         assert self._pool.client is not None
         places: list[str] = []
@@ -141,12 +139,12 @@ class Flight:
         future.add_done_callback(self._ended.put)
 
     def next_ended(self) -> tuple[int, Future[Any], Record | None]:
-        """Return the next unit that ended, its future, and its record where it is done.
+        """Return the next unit that ended, its future, and its record if it is done.
 
         Raises
         ------
         ClusterError
-            When the scheduler is lost, or there has been no worker for long.
+            If the scheduler is lost, or there has been no worker for long.
         """
         while True:
             now = time.monotonic()
@@ -172,7 +170,7 @@ class Flight:
                     self.fill()
 
     def _counts(self, asked: _Asked) -> bool:
-        """Return whether an end counts: of a unit that was asked for twice the first that is done, or the last."""
+        """Return whether the end of a future counts: of a duplicated unit the first success, else the last end."""
         others = [k for k, a in self._running.items() if a.unit == asked.unit] if asked.unit in self._copied else []
         if others and asked.future.status != "finished":
             return False
@@ -190,22 +188,22 @@ class Flight:
         found.add_done_callback(lambda found: self._ended.put(_Looked(unit, future, found)))
 
     def set_aside(self, unit: int, error: PassingError) -> None:
-        """Let a unit come again after a while, on another worker, while others go on."""
+        """Schedule a retry of a unit after a pause, on another worker, while others continue."""
         self._apart[unit] = error.worker
         self._pool.tell(self._retries.set_aside(unit, error, time.monotonic()))
         if self._problem is not None:
             self._retries.forget()
 
     def resubmit(self, unit: int, n_deaths: int) -> None:
-        """Ask again for a unit whose workers died, unless as many have died as ours may."""
+        """Resubmit a unit whose workers died, unless more have died than allowed."""
         if self._retries.survives(unit, n_deaths) and self._problem is None:
             self._submit(unit, anywhere=True)
         else:
             self.stop(UnitError(_killed(self._stage, unit)))
 
     def stop(self, problem: DaskfsError) -> None:
-        """Ask for nothing more. What workers have is waited for, as long as a cluster may be without any: it is done
-        and to stay.
+        """Submit nothing more. Units that workers have may finish, so that their work is kept, within the pool's
+        `patience`.
         """
         if self._problem is not None:
             return
@@ -222,15 +220,13 @@ class Flight:
             self._pool.tell(f"{problem}; waiting for {len(self._running)} units that run or are next")
 
     def check(self) -> None:
-        """Raise what has stopped the stage, or :class:`UnitError` for units that were tried in vain."""
+        """Raise the error that stopped the stage, or :class:`UnitError` for units that failed in all attempts."""
         if self._problem is not None:
             raise self._problem
         self._retries.check()
 
     def release(self) -> None:
-        """Let the scheduler forget what is still under way; unlike to cancel, this waits for no answer of one that may
-        be gone.
-        """
+        """Release the units still in flight; unlike cancelling, this does not wait for a scheduler that may be gone."""
         self._readers.shutdown(wait=False, cancel_futures=True)
         for asked in self._running.values():
             asked.future.release()
@@ -253,7 +249,7 @@ class Flight:
             self._pool.complete()
 
     def _go_on(self, known: Mapping[str, str]) -> None:
-        """Ask for what there is room for, again for what is lost or slow, and tell of that."""
+        """Submit units up to capacity, resubmit lost ones, report and duplicate slow ones."""
         if self._problem is None:
             self._free(known)
             self.fill()
@@ -273,7 +269,7 @@ class Flight:
         self._pool.tell(f"{what} at {worker}; others took {self.pace.usual:.2g} s")
 
     def _copy(self, unit: int, worker: str) -> None:
-        """Ask for a unit a second time, elsewhere, when threads have nothing else to do; the first one done counts."""
+        """Submit a duplicate of a unit elsewhere if threads are idle; the first success counts."""
         is_left = bool(self._remaining) or self._problem is not None or unit in self._copied
         if is_left or len(self._running) >= sum(self._workers.values()) or not self._workers.keys() - {worker}:
             return
@@ -282,10 +278,10 @@ class Flight:
         self._submit(unit, copied=worker)
 
     def _free(self, known: Mapping[str, str]) -> None:
-        """Ask again, from any worker, for units that no worker has and whose own one is gone.
+        """Resubmit, for any worker, pending units that no worker has and whose own worker is gone.
 
-        The scheduler has given these to others, if there were any. If there were none, it keeps them for the one that
-        is gone, whoever comes.
+        The scheduler gives these to other workers, if there are any. If there were none, it keeps them for the lost
+        worker even when others join.
         """
         for key, asked in list(self._running.items()):
             is_free = asked.places and self._workers.keys().isdisjoint(asked.places)

@@ -1,4 +1,4 @@
-"""Which worker runs which unit of a loop, so that it finds there what it has held since the round before."""
+"""Placement of the units of a loop on workers, so that they find values cached in earlier rounds."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Collection, Sequence
 
 
 class Places:
-    """The worker of each unit of a round, kept from round to round.
+    """Worker of each unit of a round, kept from round to round.
 
-    Units stay with their workers while these are there, up to an even share; those of workers that are gone, and what
-    is beyond a share, go where the fewest are. So a lost worker moves no units but its own, which hashing of workers
-    and units cannot do when shares are to be even: of 5,000 units on 500 workers it would move 12 %.
+    Units stay with their workers up to an even share. Units of lost workers, and those beyond a share, go to the
+    workers with the fewest units. So a lost worker moves only its own units. Hashing with even shares would move more:
+    12 % of 5,000 units on 500 workers.
     """
 
     def __init__(self) -> None:
         self._of: dict[int, list[str]] = {}
 
     def of(self, n_units: int, workers: Collection[str]) -> Sequence[str]:
-        """Return the worker of each unit of a round, none where there are no workers."""
+        """Return the worker of each unit of a round, empty if there are no workers."""
         if not workers:
             return ()
         share, found = -(-n_units // len(workers)), self._of.get(n_units, [""] * n_units)

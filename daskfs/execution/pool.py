@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 ANSWER_SECONDS, ANSWER_SHARE = 10.0, 0.25
-"""A worker may take that long to answer, or that share of the time for which a cluster may be without any."""
+"""Response timeout of a worker in seconds, or as a share of the pool's `patience` if that is longer."""
 
 
 @runtime_checkable
@@ -22,7 +22,7 @@ class Completing(Protocol):
     """A cluster whose lost workers the driver replaces."""
 
     def complete(self, n_workers: int) -> None:
-        """Begin to have as many workers again."""
+        """Begin to replace lost workers, up to `n_workers`."""
 
 
 def _tell_nobody(told: Any) -> None:
@@ -31,24 +31,24 @@ def _tell_nobody(told: Any) -> None:
 
 @dataclass(frozen=True)
 class Pool:
-    """What units run on: the workers of a client's cluster, or threads of this process where there is none.
+    """Workers of a client's cluster, or threads of this process, on which units run.
 
     Parameters
     ----------
     client
-        Of the cluster.
+        Client of the cluster.
     threads
-        Units at a time where there is no client.
+        Concurrent units without a client.
     patience
-        Seconds that a scheduler may take to answer, and a cluster to have a worker again.
+        Seconds that a scheduler may take to answer, and a cluster may be without workers.
     n_own
-        How many workers the client's cluster should have that was started for the run; 0 for one that others manage.
+        Number of workers of a cluster started for the run; 0 for one that others manage.
     tell
-        Told of units that fail in passing, or take long.
+        Called with messages about units that fail transiently or are slow.
     note_slow
-        Given each unit that takes much longer than others, while it runs: its stage, number and worker, and since when.
+        Called while a unit takes much longer than others, with its stage, number, worker and start.
     places
-        Of the units of loops.
+        Assignment of the units of loops to workers.
     """
 
     client: Client | None = None
@@ -62,23 +62,23 @@ class Pool:
 
     @property
     def answer_seconds(self) -> float:
-        """How long a worker may take to answer before others go on without it."""
+        """Seconds that a worker may take to answer before the others continue without it."""
         return min(self.patience, max(ANSWER_SECONDS, ANSWER_SHARE * self.patience))
 
     def workers(self) -> dict[str, int]:
-        """Return how many units each worker runs at once that was heard of lately, by its address; none where units run
-        in this process. Raises as :meth:`heard` does.
+        """Return the threads of each responsive worker by address, empty if units run in this process; raises as
+        :meth:`heard` does.
         """
         return self.heard()[0]
 
     def heard(self) -> tuple[dict[str, int], set[str]]:
-        """Return how many units each worker runs at once that was heard of lately, by its address, and the addresses of
-        the others: their processes may be frozen, and their machines away.
+        """Return the threads of each responsive worker by address, and the addresses of silent workers, whose processes
+        may be frozen or machines unreachable.
 
         Raises
         ------
         ClusterError
-            When the scheduler is lost or does not answer.
+            If the scheduler is lost or does not answer.
         """
         found = {} if self.client is None else self._answer("identity")["workers"]
         last = max((worker["last_seen"] for worker in found.values()), default=0.0)
@@ -86,12 +86,12 @@ class Pool:
         return {w: int(worker["nthreads"]) for w, worker in found.items() if w not in silent}, silent
 
     def processing(self) -> dict[str, str]:
-        """Return the worker of each key that one has been given, and has not ended; raises as :meth:`heard` does."""
+        """Return the worker of each key that is assigned and not finished; raises as :meth:`heard` does."""
         found = {} if self.client is None else self._answer("processing")
         return {str(key): worker for worker, keys in found.items() for key in keys}
 
     def leave(self, future: Future[Any]) -> None:
-        """Keep a unit that was done elsewhere until it ends: the scheduler is to know that its worker is busy."""
+        """Keep the future of a duplicate unit until it ends, so that the scheduler knows that its worker is busy."""
         self._left[str(future.key)] = future
         future.add_done_callback(lambda ended: self._left.pop(str(ended.key), None))
 
@@ -109,26 +109,26 @@ class Pool:
             raise ClusterError(lost_scheduler(error)) from error
 
     def complete(self) -> None:
-        """Let a cluster of the run's own have all its workers again."""
+        """Begin to replace the lost workers of a cluster started for the run."""
         cluster = None if self.client is None else self.client.cluster
         if self.n_own and isinstance(cluster, Completing):
             cluster.complete(self.n_own)
 
     async def _asked(self, question: str) -> Any:
         client = self.client
-        # one that lost its scheduler tries to connect again, while whatever ran there is lost
+        # a client without scheduler tries to reconnect, but its units are lost
         if client is None or client.scheduler is None or client.status != "running":
             raise OSError("no connection")
         return await getattr(client.scheduler, question)()
 
     @property
     def n_threads(self) -> int:
-        """How many units may run at a time."""
+        """Maximum number of concurrent units."""
         return self.threads if self.client is None else max(1, sum(self.workers().values()))
 
 
 def lost_scheduler(error: BaseException) -> str:
-    """Return what to say of a scheduler that is gone."""
+    """Return the message for a lost scheduler."""
     return (
         f"the scheduler went away, or the connection to it was lost ({type(error).__name__}: {error}): start the "
         "cluster again; the same command goes on from what is recorded."
@@ -136,6 +136,6 @@ def lost_scheduler(error: BaseException) -> str:
 
 
 def pool_of(settings: ClusterSettings, client: Client | None, **told: Any) -> Pool:
-    """Return what units run on, by the settings of a job; `told` are ``tell`` and ``note_slow`` of :class:`Pool`."""
+    """Return the pool of a job's settings; `told` are ``tell`` and ``note_slow`` of :class:`Pool`."""
     n_own = 0 if settings.is_joined else settings.workers
     return Pool(client, settings.threads, settings.wait_seconds, n_own, **told)

@@ -1,6 +1,4 @@
-"""Telling how far a run is: a live display on a terminal, one plain line every 30 seconds in a batch log. All of it on
-stderr.
-"""
+"""Progress of a run on stderr: a live display on a terminal, one plain line every 30 seconds in a batch log."""
 
 from __future__ import annotations
 
@@ -17,10 +15,10 @@ LINE_SECONDS = 30.0
 
 
 class Progress(Protocol):
-    """What a run tells."""
+    """Receiver of the progress of a run."""
 
     def start_stage(self, stage: Stage, n_pending: int) -> None:
-        """Begin a stage with so many units left, or a loop with its first stage."""
+        """Begin a stage with `n_pending` units left, or a loop with its first stage."""
         ...
 
     def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
@@ -28,7 +26,7 @@ class Progress(Protocol):
         ...
 
     def message(self, text: str) -> None:
-        """Say one line."""
+        """Print one line."""
         ...
 
     def close(self) -> None:
@@ -37,7 +35,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Says nothing."""
+    """Progress without output."""
 
     def start_stage(self, stage: Stage, n_pending: int) -> None:
         """Ignore."""
@@ -59,13 +57,13 @@ class StageClock:
         self.restart("", 0)
 
     def restart(self, name: str, n_units: int) -> None:
-        """Begin to count for another stage."""
+        """Reset the counts for another stage."""
         self.name, self.n_units, self.done, self.bytes = name, n_units, 0, 0
         self.loop, self.round = "", 0
         self.started = time.monotonic()
 
     def begin(self, stage: Stage, n_pending: int) -> None:
-        """Begin to count for a stage, or for the loop that begins with it."""
+        """Reset the counts for a stage, or for the loop that begins with it."""
         self.restart(stage.loop or stage.name, n_pending)
         self.loop = stage.loop
 
@@ -76,7 +74,7 @@ class StageClock:
         self.bytes += int(facts.get("bytes_read", 0)) + int(facts.get("bytes_written", 0))
 
     def describe(self) -> str:
-        """Return units done, throughput and time left in words."""
+        """Return a line with units done, throughput and time left."""
         seconds = max(time.monotonic() - self.started, 1e-9)
         if self.loop:
             return f"loop {self.name}: round {self.round}, {self.bytes / seconds / MiB:.0f} MiB/s"
@@ -87,34 +85,34 @@ class StageClock:
 
 
 class OfSeveral:
-    """Progress of one run of several, which is not closed at its end."""
+    """Progress shared by several runs, which stays open at the end of each."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
     def start_stage(self, stage: Stage, n_pending: int) -> None:
-        """Hand it on."""
+        """Forward to the shared progress."""
         self._progress.start_stage(stage, n_pending)
 
     def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
-        """Hand it on."""
+        """Forward to the shared progress."""
         self._progress.unit_done(stage, unit, facts)
 
     def message(self, text: str) -> None:
-        """Hand it on."""
+        """Forward to the shared progress."""
         self._progress.message(text)
 
     def close(self) -> None:
-        """Leave it open for the next one."""
+        """Leave it open for the next run."""
 
 
 class PlainProgress:
-    """One line when a stage begins, and one every 30 seconds, also while a long unit runs.
+    """One line when a stage begins, and one every 30 seconds, even while a long unit runs.
 
     Parameters
     ----------
     verbose
-        One line for every unit as well.
+        Whether to print one line for every unit as well.
     seconds
         Time between lines.
     """
@@ -133,7 +131,7 @@ class PlainProgress:
                 self.message(self._clock.describe())
 
     def start_stage(self, stage: Stage, n_pending: int) -> None:
-        """Say that a stage begins."""
+        """Print that a stage begins."""
         self._clock.begin(stage, n_pending)
         what = (
             f"loop {stage.loop} begins"
@@ -188,7 +186,7 @@ class LiveProgress:
         self._end_loop()
         self._clock.begin(stage, n_pending)
         done = stage.n_units - n_pending
-        total = None if stage.loop else stage.n_units  # nobody knows how many rounds
+        total = None if stage.loop else stage.n_units  # the number of rounds is unknown
         self._task = self._bars.add_task(stage.loop or stage.name, total=total, completed=done, rate="")
 
     def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
@@ -199,7 +197,7 @@ class LiveProgress:
         self._bars.update(self._task, advance=1, rate=f"{reached}{self._clock.bytes / seconds / MiB:.0f} MiB/s")
 
     def _end_loop(self) -> None:
-        """Say that the bar of a loop is full: only its end says how many units it has."""
+        """Fill the bar of a loop: its number of units is known only at its end."""
         if self._clock.loop:
             self._bars.update(self._task, total=self._clock.done)
 
@@ -214,5 +212,5 @@ class LiveProgress:
 
 
 def default_progress(verbose: bool = False) -> Progress:
-    """Return the live display when stderr is a terminal, else the plain lines; `verbose` asks for a line per unit."""
+    """Return the live display if stderr is a terminal, else plain lines; `verbose` gives plain lines for each unit."""
     return LiveProgress() if sys.stderr.isatty() and not verbose else PlainProgress(verbose)

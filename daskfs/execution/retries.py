@@ -1,4 +1,4 @@
-"""When units come again that failed for a reason that may pass, or whose workers died."""
+"""Retries of units that failed transiently, or whose workers died."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import dask
 from daskfs.errors import PassingError, UnitError
 
 PAUSES = (1.0, 5.0, 30.0, 120.0)
-"""Seconds before a unit is tried again that failed for a reason that may pass, as a server of files may be away."""
+"""Seconds before each retry of a unit that failed transiently, as when a file server is unavailable."""
 NAMED = 20
-"""Units that an error names by number."""
+"""Maximum number of units that an error names."""
 
 
 class Retries:
-    """Units of one stage that failed: when they are tried again, and which ones are not any more.
+    """Failed units of one stage: when they are retried, and which ones have no attempts left.
 
-    Times are those of any clock, in seconds.
+    Times are in seconds, of any clock.
     """
 
     def __init__(self) -> None:
@@ -28,11 +28,11 @@ class Retries:
 
     @property
     def next_due(self) -> float | None:
-        """When the next unit is due that has been set aside, None where there is none."""
+        """Time of the next retry, None if there is none."""
         return min(self._due.values(), default=None)
 
     def set_aside(self, unit: int, error: PassingError, now: float) -> str:
-        """Set a unit aside that has failed; return what to say of it."""
+        """Schedule the retry of a failed unit, if attempts are left; return a message."""
         attempt = self._n_failed[unit]
         self._n_failed[unit] += 1
         if attempt < len(PAUSES):
@@ -42,26 +42,26 @@ class Retries:
         return f"{error}; it was tried {attempt + 1} times, and other units go on"
 
     def take_due(self, now: float) -> list[int]:
-        """Return the units whose time has come, which are set aside no longer."""
+        """Remove the units whose retry is due, and return them."""
         units = [unit for unit, due in self._due.items() if due <= now]
         for unit in units:
             del self._due[unit]
         return units
 
     def survives(self, unit: int, n_deaths: int) -> bool:
-        """Count deaths of workers that had a unit; return whether it may come again.
+        """Count deaths of workers that had a unit; return whether it may be resubmitted.
 
-        The limit is that of the driver's configuration; a scheduler that daskfs has joined may have given up earlier.
+        The limit is that of the driver's configuration; the scheduler of an existing cluster may have a lower one.
         """
         self._n_deaths[unit] += n_deaths
         return self._n_deaths[unit] <= int(dask.config.get("distributed.scheduler.allowed-failures"))
 
     def forget(self) -> None:
-        """Try nothing again."""
+        """Cancel all retries."""
         self._due.clear()
 
     def check(self) -> None:
-        """Raise :class:`UnitError` where units were tried in vain; it names them."""
+        """Raise :class:`UnitError`, naming the units, if any failed in all attempts."""
         if not self._lost:
             return
         (_, error), *others = sorted(self._lost.items())

@@ -1,6 +1,6 @@
-"""Signals that ask a run to stop: SIGTERM, SIGINT and SIGUSR1 become an error in the main thread, wherever it is.
+"""Signals that stop a run: SIGTERM, SIGINT and SIGUSR1 raise an error in the main thread.
 
-A signal that comes before the run begins, while its modules are imported, ends the process as it would any other.
+Before the run begins, while its modules are imported, these signals have their default effect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 class _Request:
-    """What the signals of this process have asked for."""
+    """State of the signals of this process."""
 
     is_heard = False
     is_held = False
@@ -31,9 +31,9 @@ _request = _Request()
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Turn SIGTERM, SIGINT and SIGUSR1 into :class:`RunStoppedError`, so that what is finished stays and the exit code
-    is 75. The first one counts; those that come while the run ends change nothing. A block within another is part of
-    that; in another thread than the main one, which alone gets signals, there is nothing to turn.
+    """Turn SIGTERM, SIGINT and SIGUSR1 into :class:`RunStoppedError`, so that finished units stay and the exit code is
+    75. Further signals while the run ends are ignored. A nested block, or one outside the main thread, which alone
+    gets signals, has no effect.
     """
     if _request.is_heard or threading.current_thread() is not threading.main_thread():
         yield
@@ -44,7 +44,7 @@ def stoppable() -> Iterator[None]:
         yield
     except Exception as error:
         if _request.message and not isinstance(error, RunStoppedError):
-            # the signal came while something else ended, or a library has made another error of it
+            # the signal came while another error was handled, or a library converted its error
             raise RunStoppedError(_request.message) from error
         raise
     finally:
@@ -55,8 +55,8 @@ def stoppable() -> Iterator[None]:
 
 
 def end_process_when_stopped() -> None:
-    """Ignore signals after the one that stopped a run, until this process, a command line, has ended: batch systems
-    send several, and its exit code is to be that of the first.
+    """Ignore signals after the one that stopped a run, until this command-line process ends: batch systems send
+    several, and the first one determines the exit code.
     """
     _request.ends_process = True
 
@@ -73,16 +73,14 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def check_stopped() -> None:
-    """Raise :class:`RunStoppedError` once a signal has asked for it: what the main thread was amid when the signal came
-    may have taken the error for one of its own.
-    """
+    """Raise :class:`RunStoppedError` after a signal: the code that it interrupted may have caught the first error."""
     if _request.message and not _request.is_held and threading.current_thread() is threading.main_thread():
         raise RunStoppedError(_request.message)
 
 
 @contextmanager
 def undisturbed_end() -> Iterator[AbstractContextManager[None]]:
-    """Yield a block from whose end on signals wait, until the end of this one: what lies between ends undisturbed."""
+    """Yield an inner block; signals are held from its end to the end of this one, so that they do not stop cleanup."""
 
     @contextmanager
     def beginning() -> Iterator[None]:

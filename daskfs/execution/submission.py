@@ -1,4 +1,4 @@
-"""Running the units of a stage that are not done: in bounded waves on a cluster, or one after the other here."""
+"""Running pending units of stages: a bounded number at a time on a cluster, or in this process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from daskfs.store.context import Context
 from daskfs.store.seals import ROUND
 
 Report = Callable[[Stage, int, dict[str, Any]], None]
-"""Called in the driver for every unit that finishes: stage, unit, facts."""
+"""Callback in the driver for every finished unit: stage, unit, facts."""
 
 
 def ignore_unit(stage: Stage, unit: int, facts: dict[str, Any]) -> None:
@@ -29,14 +29,13 @@ def ignore_unit(stage: Stage, unit: int, facts: dict[str, Any]) -> None:
 
 
 def pending_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> list[int]:
-    """Return the units without a record that verifies, of a loop those of the round that it has come to; none where
-    what they wrote has served, to judge by the stages of the plan: all that lie between and whose own results are there
-    to stay are done.
+    """Return the units without a valid record, of a loop those of its current round. Return none if their outputs are
+    no longer needed: all stages up to `needed_until` that have another `needed_until` are done.
     """
     names = [s.name for s in stages]
     if stage.needed_until in names:
         between = stages[names.index(stage.name) + 1 : names.index(stage.needed_until) + 1]
-        # what one of these wrote may have served in turn
+        # outputs of the left-out stages may no longer be needed either
         others = [s for s in between if s.needed_until != stage.needed_until]
         if not any(pending_units(context, s, stages) for s in others):
             return []
@@ -53,8 +52,8 @@ def _unrecorded(context: Context, stage: Stage, number: int, stages: Sequence[St
 
 
 def inputs_of(context: Context, stage: Stage | None, number: int, stages: Sequence[Stage]) -> str | None:
-    """Return the digest of everything that was made before a round of a stage, or for None in all: it names the inputs
-    of its units. None while some of that is not recorded, and in memory.
+    """Return the digest of all outputs before a round of a stage, which identifies the inputs of its units; for stage
+    None, of all outputs. None while some of them are not recorded, and for a store in memory.
     """
     ledger = context.store.ledger
     if context.store.root is None:
@@ -79,24 +78,24 @@ def inputs_of(context: Context, stage: Stage | None, number: int, stages: Sequen
 
 
 def reached_round(context: Context, loop: str, stages: Sequence[Stage]) -> tuple[int, bool]:
-    """Return the round that the stages of a loop have come to, and whether the one before it was the last."""
+    """Return the current round of a loop, and whether the round before it was the last."""
     closing = next(stage for stage in reversed(stages) if stage.loop == loop)
     number, _ = ended_rounds(context, loop, stages)
-    while number > 0 and _unrecorded(context, closing, number - 1, stages):  # what a damaged round wrote is made again
+    while number > 0 and _unrecorded(context, closing, number - 1, stages):  # repeat a damaged round
         number -= 1
     return number, number > 0 and _is_finished(context, closing, number - 1)
 
 
 def ended_rounds(context: Context, loop: str, stages: Sequence[Stage]) -> tuple[int, bool]:
-    """Return how many rounds of a loop are recorded, and whether the last of them was the last."""
+    """Return the number of recorded rounds of a loop, and whether the loop finished with the last of them."""
     closing = next(stage for stage in reversed(stages) if stage.loop == loop)
     number = context.store.ledger.n_recorded(closing.name) // closing.n_units
     return number, number > 0 and _is_finished(context, closing, number - 1)
 
 
 def rounds_done(context: Context, stage: Stage, stages: Sequence[Stage]) -> tuple[int, bool]:
-    """Return how many rounds of the loop of a stage are done, and whether these are all, as they are where what they
-    wrote has served.
+    """Return the number of finished rounds of the loop of a stage, and whether the loop is done, as it is if its
+    outputs are no longer needed.
     """
     loop = [s for s in stages if s.loop == stage.loop]
     if any(pending_units(context, s, stages) for s in loop):
@@ -106,7 +105,7 @@ def rounds_done(context: Context, stage: Stage, stages: Sequence[Stage]) -> tupl
 
 
 def recorded_units(context: Context, stage: Stage) -> range:
-    """Return the units of a stage that may have a record: of a loop those of all rounds, however far they came."""
+    """Return the units of a stage that may have a record; of a loop those of all rounds, complete or not."""
     n_recorded = context.store.ledger.n_recorded(stage.name) if stage.loop else 0
     return range(max(stage.n_units, n_recorded))
 
@@ -125,16 +124,16 @@ def run_stages(
     report: Report,
     begin: Callable[[Stage, int], None] | None = None,
 ) -> None:
-    """Run what is left of some stages, in order, loops until they have finished, and clear what has served.
+    """Run the pending units of stages, in order, loops until they finish, and delete outputs no longer needed.
 
     Parameters
     ----------
     context, pool, identity, report
-        As :func:`run_stage` takes them.
+        As in :func:`run_stage`.
     stages
         The stages, with their fingerprints.
     begin
-        Told of every stage that has something left, with the number of its units; of a loop, once.
+        Called for every stage with pending units, with their number; once for a loop.
     """
     for loop, group in itertools.groupby(stages, lambda stage: stage.loop):
         some = list(group)
@@ -191,30 +190,30 @@ def run_stage(
     Parameters
     ----------
     context
-        Run store; on disk when there is a client.
+        Run store; not in memory if there is a client.
     stage
         The stage, with its fingerprint.
     units
         Unit numbers.
     pool
-        What the units run on.
+        Workers or threads.
     identity
-        Identity of the plan, so that workers do not use one they remember.
+        Identity of the plan, so that workers do not use a cached one.
     report
-        Told of every finished unit.
+        Called for every finished unit.
     inputs
-        As :func:`inputs_of` returns them.
+        Result of :func:`inputs_of`.
 
     Raises
     ------
     DaskfsError
-        As a unit raised it; :class:`UnitError` for one whose worker died each time, or that left no record, and, when
-        all others are done, for those whose failures were taken to pass and did not;
-        :class:`ClusterError` when the scheduler or all workers are gone.
+        As a unit raised it; :class:`UnitError` for one whose worker died each time, or that left no record, and, after
+        all others are done, for those with a transient failure in every attempt; :class:`ClusterError` if the scheduler
+        or all workers are gone.
     """
     check_stopped()
     ledger, units = context.store.ledger, list(units)
-    if units:  # they may come to other bytes than before
+    if units:  # their outputs may differ from the last ones
         ledger.unseal(f"{stage.name}{ROUND}{units[0] // stage.n_units}" if stage.loop else stage.name)
 
     def recorded(stage: Stage, unit: int, facts: dict[str, Any]) -> None:
@@ -251,13 +250,13 @@ def _run_here(
 
 
 Tried = dict[str, Any] | DaskfsError
-"""The facts of a unit, or why it has none."""
+"""Facts of a unit, or its error."""
 
 
 def _tried(
     context: Context, stage: Stage, units: Sequence[int], threads: int, inputs: str | None
 ) -> Iterable[tuple[int, Tried]]:
-    """Yield what becomes of some units, of several threads those first that are done."""
+    """Run some units and yield facts or error of each; with several threads, errors come last."""
     if threads == 1:
         return ((unit, _try(context, stage, unit, inputs)) for unit in units)
     from dask.base import compute
@@ -269,7 +268,7 @@ def _tried(
 
 
 def _try(context: Context, stage: Stage, unit: int, inputs: str | None) -> Tried:
-    """Run a unit; one within another unit leaves it to that one to be tried again."""
+    """Run a unit and return its facts or error; within another unit raise the error, so that the outer one retries."""
     try:
         return run_unit(context, stage, unit, inputs)
     except DaskfsError as error:
@@ -296,7 +295,7 @@ def _run_on_cluster(
         while flight.is_under_way:
             unit, future, record = flight.next_ended()
             try:
-                # what a unit did is in its record: a result that was lost with its worker is not waited for
+                # facts are in the record: a result that was lost with its worker is not needed
                 if future.status in ("error", "cancelled"):
                     future.result()
                 elif record is None:
@@ -310,7 +309,7 @@ def _run_on_cluster(
                 ImportError,
                 AttributeError,
                 TypeError,
-            ) as error:  # of what runs a unit; a unit's own is a UnitError
+            ) as error:  # from the code that runs units; a unit's own error is a UnitError
                 raise ClusterError(cannot_serve(error)) from error
             except CancelledError as error:
                 msg = f"the cluster dropped unit {unit} of stage {stage.name}: {lost_scheduler(error)}"

@@ -1,23 +1,22 @@
-"""What worker processes set up: how they leave when they are told to end, and the warm-up of pynndescent.
+"""Worker preload: graceful shutdown, and the warm-up of pynndescent.
 
-This module is the preload of local workers, which leave it to the driver to end them: a batch system or a terminal
-signals it as well. Workers of a cluster that daskfs joins, which a batch system or a spot market may take away, are
-started with it too::
+Workers of a cluster that daskfs joins are started with it::
 
     dask worker --scheduler-file scheduler.json --no-nanny --preload daskfs.execution.worker
 
-On SIGTERM such a worker takes no units any more, gives back those that wait, ends those that run, and leaves: no unit
-runs twice. It does so within ``daskfs.grace-seconds`` of Dask's configuration (``DASK_DASKFS__GRACE_SECONDS`` in the
-environment), 25 seconds unless set: SLURM (``KillWait``) and Kubernetes (``terminationGracePeriodSeconds``) kill after
-30. What still runs then runs again elsewhere. A second SIGTERM ends the process at once.
-
-The same happens ``daskfs.lifetime-seconds`` after it began, where that is set (some before, so that not all leave at
-once), and then it has :data:`LAST_SECONDS`: jobs that the driver submits end so before their wall time.
-
-With a nanny, a SIGTERM to the worker's process does the same. One to the nanny's process would make the nanny end its
-worker within seconds, and batch systems signal both; so name the module to it too, with ``--preload
-daskfs.execution.worker --preload-nanny daskfs.execution.worker``, or start preemptible workers without one.
+Local workers have it too, but ignore signals: the driver, which a batch system or a terminal signals too, ends them.
 """
+# On SIGTERM a worker takes no more units, gives back waiting ones, finishes running ones, and leaves: no unit runs
+# twice. It has ``daskfs.grace-seconds`` of Dask's configuration (``DASK_DASKFS__GRACE_SECONDS``) for that, 25 unless
+# set: SLURM (``KillWait``) and Kubernetes (``terminationGracePeriodSeconds``) kill after 30. Units that still run then
+# are rerun elsewhere. A second SIGTERM ends the process at once.
+#
+# A worker also leaves ``daskfs.lifetime-seconds`` after its start, if set (minus a random part, so that workers do not
+# leave together), within LAST_SECONDS: jobs that the driver submits so end before their wall time.
+#
+# With a nanny, a SIGTERM to the worker's process does the same. A SIGTERM to the nanny would make it end its worker
+# within seconds, and batch systems signal both: pass ``--preload-nanny daskfs.execution.worker`` as well, or start
+# preemptible workers without a nanny.
 
 from __future__ import annotations
 
@@ -39,31 +38,31 @@ import psutil
 from distributed import Client, Nanny, Status, WorkerPlugin
 
 LOCAL_KEY = "daskfs.local-workers"
-"""Of Dask's configuration: whether the driver ends the workers."""
+"""Key of Dask's configuration: whether the driver ends the workers."""
 GRACE_KEY = "daskfs.grace-seconds"
 GRACE_SECONDS = 25.0
 LIFETIME_KEY = "daskfs.lifetime-seconds"
 EARLIER = 0.1
-"""Share of its lifetime that a worker may leave before the end of it, by chance."""
+"""Maximum random share of its lifetime by which a worker leaves early."""
 LAST_SECONDS = 240.0
-"""How long a worker at the end of its lifetime may take to leave."""
+"""Seconds that a worker at the end of its lifetime has to leave."""
 LOOK_SECONDS = 0.05
-"""How often a worker that leaves looks whether its units have ended."""
+"""Seconds between checks of a leaving worker for the end of its units."""
 ANSWER_SECONDS = 10.0
-"""How long a scheduler may take to forget what workers were to set up."""
+"""Timeout in seconds to unregister the worker plugin."""
 IMPORT_SECONDS = 60.0
-"""How long workers may take to import what they are to set up."""
+"""Timeout in seconds of imports in workers."""
 NANNY_SECONDS = 2.0
-"""How long a nanny may take to hear that its worker is not to be started again."""
+"""Timeout in seconds to tell a nanny not to restart its worker."""
 FORWARDED = signal.SIGUSR2
-"""What a nanny tells its worker with to leave; a SIGTERM that the worker gets as well is not a second one."""
+"""Signal with which a nanny makes its worker leave; a SIGTERM to the worker as well does not count as the second."""
 NOT_STARTED = ("ready", "constrained", "waiting")
-"""States of a worker's tasks that others can take over."""
+"""States of a worker's tasks that other workers can take over."""
 
 
 def dask_setup(server: Any) -> None:
-    """Make a worker leave in order when it is told to end, and a nanny leave that to its worker."""
-    if threading.current_thread() is not threading.main_thread():  # of a process that is more than a worker
+    """Install graceful shutdown in a worker, and forwarding of SIGTERM in a nanny."""
+    if threading.current_thread() is not threading.main_thread():  # the process is more than a worker
         return
     if isinstance(server, Nanny):
         _Forwarding.of(server)
@@ -74,7 +73,7 @@ def dask_setup(server: Any) -> None:
 
 
 def _stay(worker: Any) -> None:
-    """Leave the end of a local worker, and what is told of it, to the driver."""
+    """Leave the end of a local worker and its messages to the driver: ignore signals other than its nanny's."""
 
     def terminated(number: int, frame: FrameType | None) -> None:
         del frame
@@ -84,18 +83,18 @@ def _stay(worker: Any) -> None:
     signal.signal(signal.SIGTERM, terminated)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # a fork server blocks it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # it would print a traceback for a heartbeat that is due while the worker closes
+    # tornado would print a traceback for a heartbeat that is due while the worker closes
     logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
 
 
 def _has_outgrown(worker: Any) -> bool:
-    """Return whether the nanny sends the signal, as it does to a process that takes too much memory."""
+    """Return whether the process exceeds the memory at which its nanny sends the signal."""
     limit, share = worker.memory_manager.memory_limit, dask.config.get("distributed.worker.memory.terminate")
     return bool(worker.nanny and limit and share and psutil.Process().memory_info().rss > share * limit)
 
 
 class _Leaving:
-    """How one worker leaves."""
+    """Graceful shutdown of one worker."""
 
     def __init__(self, worker: Any) -> None:
         self.worker, self.loop = worker, asyncio.get_running_loop()
@@ -105,7 +104,7 @@ class _Leaving:
     def listen(self) -> None:
         signal.signal(signal.SIGTERM, self._terminated)
         signal.signal(FORWARDED, self._asked)
-        # a terminal sends Ctrl-C to the whole process group, and who has started a worker with a nanny ends it himself
+        # a terminal sends Ctrl-C to the whole process group, and a nanny then ends its worker itself
         signal.signal(signal.SIGINT, signal.SIG_IGN if self.worker.nanny else self._terminated)
         if (lifetime := float(dask.config.get(LIFETIME_KEY, 0.0))) > 0:
             self.loop.call_later(lifetime * (1 - EARLIER * random.random()), self._expired)
@@ -119,7 +118,7 @@ class _Leaving:
         if _has_outgrown(self.worker):
             _end(number)
         elif self.is_told:
-            signal.signal(number, signal.SIG_DFL)  # a third one waits for nothing
+            signal.signal(number, signal.SIG_DFL)  # a third one ends the process
             self._begin(self._end_now(number))
         else:
             self.is_told = True
@@ -135,7 +134,7 @@ class _Leaving:
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         def start() -> None:
             task = self.loop.create_task(work)
-            self.tasks.add(task)  # the loop itself keeps none
+            self.tasks.add(task)  # the loop keeps only weak references
 
         self.loop.call_soon_threadsafe(start)
 
@@ -143,17 +142,17 @@ class _Leaving:
         worker = self.worker
         if worker.status not in (Status.running, Status.paused):
             return
-        worker.status = Status.closing_gracefully  # not "paused", which ends when there is room in memory
+        worker.status = Status.closing_gracefully  # not "paused", which ends when memory is free
         try:
             async with asyncio.timeout(grace):
                 await self._hand_over()
                 await self._retire()
-        except (OSError, RuntimeError, TimeoutError, KeyError):  # the scheduler is gone, or knows this worker no more
+        except (OSError, RuntimeError, TimeoutError, KeyError):  # the scheduler is gone, or no longer knows this worker
             pass
         await worker.close(executor_wait=False, reason=f"{reason}: its units have ended")
 
     async def _hand_over(self) -> None:
-        """Give back what has not begun, and wait until the scheduler has heard of the end of what has."""
+        """Give back units that have not begun, and wait until the scheduler knows that the others have ended."""
         worker = self.worker
         while keys := (await worker.scheduler.processing(workers=[worker.address]))[worker.address]:
             for key in keys:
@@ -166,7 +165,7 @@ class _Leaving:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _retire(self) -> None:
-        """Let others take over the results; without others, wait until nobody wants them."""
+        """Let other workers take over the results; if there are none, wait until the results are released."""
         worker = self.worker
         stimulus = f"daskfs-leaving-{time.time()}"
         while not await worker.scheduler.retire_workers(
@@ -188,13 +187,13 @@ class _Leaving:
 
 
 def _end(number: int) -> None:
-    """End this process as a signal does that nobody handles."""
+    """End this process as an unhandled signal does."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
 class _Forwarding:
-    """What the nannies of one process do with a SIGTERM: they tell their workers, and end when these have."""
+    """SIGTERM handler of the nannies of one process: it makes their workers leave, and nannies end after them."""
 
     _installed: _Forwarding | None = None
 
@@ -219,7 +218,7 @@ class _Forwarding:
 
 
 class WarmUp(WorkerPlugin):
-    """Calls a function in a thread of its own when a worker starts."""
+    """Worker plugin that calls a function in a separate thread when a worker starts."""
 
     name = "daskfs-warm-up"
 
@@ -229,8 +228,8 @@ class WarmUp(WorkerPlugin):
     async def setup(self, worker: Any) -> None:
         """Import the package, and start the call.
 
-        No unit runs before that. One that imported scikit-learn while another thread does, as part of pynndescent, can
-        find it half made.
+        No unit runs before the import: importing scikit-learn while another thread does so, as part of pynndescent, can
+        fail with a partially initialized module.
         """
         del worker
         await asyncio.to_thread(import_module, self.package)
@@ -243,13 +242,13 @@ class WarmUp(WorkerPlugin):
 
 @contextmanager
 def warm_workers(client: Client, function: str, argument: object, package: str) -> Iterator[None]:
-    """Call a function, ``module:name``, in every worker and in those that come later, beside their work; the package
-    that it needs is imported before they have any.
+    """Call a function, ``module:name``, in every present and later worker, parallel to units; the package that it needs
+    is imported before any unit.
 
-    A scheduler that others share is left as it was.
+    The plugin is unregistered afterwards, as the scheduler may be shared.
     """
     plugin = WarmUp(function, argument, package)
-    with suppress(TimeoutError):  # as client.register_plugin does, which would wait for a worker that is frozen
+    with suppress(TimeoutError):  # client.register_plugin would wait for a frozen worker
         client.sync(
             client._register_worker_plugin,
             plugin=plugin,
@@ -265,6 +264,6 @@ def warm_workers(client: Client, function: str, argument: object, package: str) 
     try:
         yield
     finally:
-        # as client.unregister_worker_plugin does, which would wait for a scheduler that does not answer
+        # client.unregister_worker_plugin would wait for a scheduler that does not answer
         with suppress(OSError, RuntimeError):
             client.sync(take_back, callback_timeout=ANSWER_SECONDS)

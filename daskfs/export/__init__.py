@@ -1,1 +1,1 @@
-"""Results where they are needed: rankings as tables, and the data with selected features only."""
+"""Exports of rankings as tables, and of the data with only the selected features."""

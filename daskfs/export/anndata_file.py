@@ -1,7 +1,7 @@
-"""Exports as AnnData, a ``.h5ad`` file or a Zarr group: the table as ``var``, the facts as ``uns["daskfs"]``, and of
+"""Exports as AnnData, a ``.h5ad`` file or a Zarr group: the table as ``var``, the facts as ``uns["daskfs"]``, and for
 reduced data also ``X`` and ``obs``.
 
-Elements are written by the package anndata; rows of X follow block after block.
+The package anndata writes the elements; X is written block by block.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ INDEX = "_index"
 H5AD = ".h5ad"
 ZARR = ".zarr"
 OBS = {"labels": "label", "weights": "weight", "groups": "group", "times": "time", "batch": "batch"}
-"""What the columns beside X are called in obs."""
+"""Names in obs of the labels and the per-sample columns."""
 
 
 def need_anndata() -> None:
-    """Raise :class:`JobError` where the packages that write AnnData are missing."""
+    """Raise :class:`JobError` if the packages that write AnnData are missing."""
     if find_spec("anndata") is None or find_spec("h5py") is None:
         msg = f"AnnData is written by the packages anndata and h5py: pip install 'daskfs[{EXTRA}]'."
         raise JobError(msg)
 
 
 def write_anndata(path: Path, contents: Contents, reduced: Reduced | None, *, as_zarr: bool) -> None:
-    """Write an AnnData file or group. Without reduced data it has no rows."""
+    """Write an AnnData file or group; without reduced data it has no rows."""
     with _created(path, as_zarr=as_zarr) as root:
         from anndata.io import write_elem
 
@@ -72,7 +72,7 @@ def _created(path: Path, *, as_zarr: bool) -> Iterator[Any]:
 
 @contextmanager
 def quiet_zarr() -> Iterator[None]:
-    """Within this, anndata does not ask how it is to keep chunks of Zarr v3."""
+    """Turn off anndata's sharding of Zarr v3; anndata warns if this option is not set."""
     import anndata
 
     with anndata.settings.override(auto_shard_zarr_v3=False):
@@ -86,8 +86,8 @@ def _frame(names: list[str], columns: Mapping[str, np.ndarray]) -> pd.DataFrame:
 
 
 def _write_obs(root: Any, reduced: Reduced | None, *, as_zarr: bool) -> None:
-    """Write labels and the columns beside X, one by one, and what the rows are called, some of these at a time: a
-    DataFrame would hold a piece of text for each row.
+    """Write labels and per-sample columns one by one, and row names in parts: a DataFrame would hold a string for each
+    row.
     """
     from anndata.io import write_elem
 
@@ -135,7 +135,7 @@ def _write_x(root: Any, reduced: Reduced, *, as_zarr: bool) -> None:
     for number, block in enumerate(reduced.blocks()):
         assert is_sparse(block)
         if number == 0:
-            # the first block decides the type of the indices of all
+            # the first block sets the dtype of all indices
             block.indices, block.indptr = block.indices.astype(np.int64), block.indptr.astype(np.int64)
             write_elem(root, X, block)
             parts = sparse_dataset(root[X])
@@ -144,8 +144,9 @@ def _write_x(root: Any, reduced: Reduced, *, as_zarr: bool) -> None:
 
 
 def storable(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts as ``uns`` holds them, in few elements, each a file of a Zarr group: numbers and text as they are,
-    methods one by one, and all else as JSON text.
+    """Convert facts for ``uns``: numbers and text unchanged, methods one by one, all else as JSON text.
+
+    Few elements are made, as each is a file of a Zarr group.
     """
     methods = {label: _in_text(found) for label, found in facts["methods"].items()}
     return {**_in_text({key: value for key, value in facts.items() if key != "methods"}), "methods": methods}

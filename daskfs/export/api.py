@@ -1,4 +1,4 @@
-"""``export_run`` and ``export_into``: what a finished run came to, in the formats of others."""
+"""``export_run`` and ``export_into``: the results of a finished run in other formats."""
 
 from __future__ import annotations
 
@@ -49,33 +49,33 @@ def export_run(
     cluster: ClusterSettings | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Write the rankings of a finished run, or its data with selected features only, in another format.
+    """Write the rankings of a finished run, or its data with only the selected features, in another format.
 
     The table has a row for each feature, in the order of X: its name, and for each method ``rank_METHOD``,
-    ``score_METHOD`` (NaN for an excluded feature) and ``selected_METHOD``. Parameters, versions and citations go
-    along.
+    ``score_METHOD`` (NaN for an excluded feature) and ``selected_METHOD``. Parameters, versions and citations are
+    included.
 
     Parameters
     ----------
     run
         Directory or URL of the run.
     out
-        What to write. It is put in place whole.
+        Path or URL to write, published when complete.
     to
         "anndata" (`out` ends in ``.h5ad`` or ``.zarr``), "zarr", "parquet", "npz", or, for data, "tiles", which a job
-        takes as its source; None for what the ending of `out` says.
+        takes as its source; None chooses by the suffix of `out`.
     data
-        Label of a method: write all rows of the features that it selected, with labels and the columns beside X, and
-        the table of these features. Rows are streamed, and sparse ones stay sparse but for "parquet".
+        Label of a method: write all rows of its selected features, with labels and per-sample columns, and the table of
+        these features. Rows are streamed; sparse rows stay sparse, except for "parquet".
     n_features
-        Of the method's features, as many of the best, redundant ones left out as in the run. None: as many as the run
+        Number of the method's best features to write, without redundant ones, as in the run. None: as many as the run
         selected.
     overwrite
-        Replace a file, a Zarr group, or tiles that are there.
+        Replace an existing file, Zarr group, or tiles.
     cluster
-        Workers for "tiles", which are resumed as a conversion is.
+        Workers for "tiles", which resume like a conversion.
     progress
-        Told how far it is.
+        Receives progress.
 
     Returns
     -------
@@ -85,7 +85,7 @@ def export_run(
     Raises
     ------
     daskfs.errors.DaskfsError
-        Any of its kinds; nothing half-written is at `out` then.
+        Any of its kinds; no partial output is left at `out`, except tiles to resume.
 
     Examples
     --------
@@ -136,15 +136,16 @@ def export_run(
 
 
 def export_into(run: str | Path, file: str | Path) -> dict[str, Any]:
-    """Add the rankings of a finished run to an AnnData file or Zarr group of features of the same names: columns of
-    ``var`` and ``uns["daskfs"]``, in place of those of an earlier export. All else stays as it is.
+    """Add the rankings of a finished run to an AnnData file or Zarr group with the same feature names.
+
+    Columns of ``var`` and ``uns["daskfs"]`` replace those of an earlier export. All else is unchanged.
 
     Parameters
     ----------
     run
         Directory or URL of the run.
     file
-        A ``.h5ad`` file, of which a copy is changed that then takes its place, or a Zarr group.
+        A ``.h5ad`` file, which is replaced by a changed copy, or a Zarr group.
 
     Returns
     -------
@@ -154,9 +155,9 @@ def export_into(run: str | Path, file: str | Path) -> dict[str, Any]:
     Raises
     ------
     InputError
-        Where the names differ, naming the first that does.
+        If the names differ, naming the first that does.
     StoreError
-        Where the run is not finished.
+        If the run is not finished.
 
     Examples
     --------
@@ -211,7 +212,7 @@ def _export_tiles(
     *,
     overwrite: bool,
 ) -> StoragePath:
-    """Write the reduced data as tiles, or what is missing of them: a conversion whose source is some columns."""
+    """Write the reduced data as tiles, or resume it: a conversion whose source is some columns of the run's tiles."""
     target = apart_from(out, held)
     store = Store(target)
     refuse_foreign(store, layout.PLAN_JSON, "tile store", "target")

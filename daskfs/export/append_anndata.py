@@ -1,9 +1,8 @@
-"""Adding rankings to an AnnData file of the user's: columns of ``var``, and ``uns["daskfs"]``; all else stays.
+"""Addition of rankings to a user's AnnData file or group: columns of ``var``, and ``uns["daskfs"]``.
 
-HDF5 is not changed in place, where a process that ends early may leave a file that nobody can read: a copy beside the
-file is changed, and takes its place whole. In a Zarr group, columns count that ``var`` lists. Those of an earlier
-export are taken from the list, new ones are written elsewhere and moved to their places, and then listed: at every
-moment the group can be read.
+An interrupted write can leave an HDF5 file unreadable, so a copy is changed and then replaces the file. A Zarr group
+stays readable throughout: columns of an earlier export are removed from the list in ``var``, new ones are written
+elsewhere, moved in, and listed last.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from daskfs.storage import ObjectPath, StoragePath, as_path, zarr_store
 
 ORDER = "column-order"
 UNREADABLE = (OSError, KeyError, ValueError, TypeError, RuntimeError)
-"""What HDF5, Zarr and anndata raise for files that make no sense."""
+"""Errors that HDF5, Zarr and anndata raise for invalid files."""
 
 
 def add_to_anndata(contents: Contents, file: str | Path) -> StoragePath:
-    """Add the table and the facts of a run to an AnnData file or group, and return where that is.
+    """Add the table and the facts of a run to an AnnData file or group, and return its resolved path.
 
     Raises
     ------
     InputError
-        Where it is none, or its var names are not the names of the run's features, in their order.
+        If `file` is not AnnData, or its var names are not the names of the run's features, in the same order.
     JobError
         For an HDF5 file in an object store.
     """
@@ -103,19 +102,19 @@ def _add_to_group(contents: Contents, target: StoragePath) -> None:
 
 
 def _list_columns(root: Any, names: Sequence[str]) -> None:
-    """Say which columns var has, also in the metadata that the group may hold of all its members."""
+    """Set the list of columns of var, also in the consolidated metadata of the group, if it has any."""
     import zarr
     from zarr.errors import ZarrUserWarning
 
     root["var"].attrs[ORDER] = list(names)
     if zarr.open_group(root.store_path, mode="r").metadata.consolidated_metadata is not None:
-        with warnings.catch_warnings(category=ZarrUserWarning, action="ignore"):  # whoever wrote the group knows
+        with warnings.catch_warnings(category=ZarrUserWarning, action="ignore"):  # the user's group was consolidated
             zarr.consolidate_metadata(root.store_path, zarr_format=root.metadata.zarr_format)
 
 
 @contextmanager
 def _folder_beside(target: StoragePath) -> Iterator[Path]:
-    """Yield a folder from which things can be moved into the group, or put there."""
+    """Yield a temporary folder on the file system of the group, for moves, or a local one, for uploads."""
     where = None if isinstance(target, ObjectPath) else target.parent
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=where) as folder:
         yield Path(folder)
@@ -141,7 +140,7 @@ def _readable(target: StoragePath) -> Iterator[None]:
 
 
 def _check_names(root: Any, contents: Contents, target: StoragePath) -> None:
-    """Raise :class:`InputError` where the names of var are not those of the features."""
+    """Raise :class:`InputError` if the names of var are not those of the features."""
     from anndata.io import read_elem
 
     if "var" not in root or "_index" not in getattr(root["var"], "attrs", {}):
@@ -159,7 +158,7 @@ def _check_names(root: Any, contents: Contents, target: StoragePath) -> None:
 
 
 def _listed_columns(root: Any, contents: Contents) -> list[str]:
-    """Return the columns that var has with those of the run: of an earlier export, those of other methods go."""
+    """Return the columns of var with those of the run, without those of an earlier export."""
     from anndata.io import read_elem
 
     uns = root.get("uns", {})

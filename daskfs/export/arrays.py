@@ -1,4 +1,4 @@
-"""Exports without another library's layout: a Zarr group, a Parquet table, and an ``.npz`` file."""
+"""Exports as a plain Zarr group, a Parquet table, and an ``.npz`` file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from daskfs.sources.row_names import ROWS_AT_ONCE
 CHUNK_VALUES = 2**20
 ROW_GROUP_BYTES = 2**26
 TEXT_BYTES = 128
-"""What a piece of text takes beside its characters, while it is written."""
+"""Overhead of a string in bytes, in addition to its characters, while it is written."""
 X = "X"
 NAMES = "name"
 ROW_NAMES = "row_names"
@@ -29,8 +29,8 @@ ROW_NAMES = "row_names"
 
 # ----------------------------------------------------------------------------------------------------------- Zarr
 def write_zarr(path: Path, contents: Contents, reduced: Reduced | None) -> None:
-    """Write a group of Zarr v3: an array for each column of the table, ``X`` and the columns beside it, and the facts
-    as attributes. CSR data become a group of ``data``, ``indices`` and ``indptr`` in AnnData's layout.
+    """Write a group of Zarr v3: an array for each column of the table, ``X``, labels and per-sample columns, and the
+    facts as attributes. CSR data become a group of ``data``, ``indices`` and ``indptr`` in AnnData's layout.
     """
     import zarr
 
@@ -63,7 +63,7 @@ def _put(group: Any, name: str, values: np.ndarray) -> None:
 
 
 def text_array(group: Any, name: str, size: int, *, as_zarr: bool) -> Any:
-    """Create an array of text in a group of Zarr or HDF5."""
+    """Create an array of strings, shape (size,), in a group of Zarr or HDF5."""
     chunks = (min(size, ROWS_AT_ONCE),)
     if as_zarr:
         return group.create_array(name, shape=(size,), dtype=str, chunks=chunks)
@@ -73,7 +73,7 @@ def text_array(group: Any, name: str, size: int, *, as_zarr: bool) -> Any:
 
 
 def fill_names(array: Any, reduced: Reduced) -> None:
-    """Write what the rows are called into an array of text, some at a time."""
+    """Write the row names into an array of strings, shape (n_samples,), in parts."""
     start = 0
     for names in reduced.row_names():
         array[start : start + names.size] = names
@@ -81,7 +81,7 @@ def fill_names(array: Any, reduced: Reduced) -> None:
 
 
 def fill_rows(array: Any, reduced: Reduced) -> None:
-    """Write dense rows into an array of a Zarr group or an HDF5 file, block after block."""
+    """Write dense rows into an array of Zarr or HDF5, shape (n_samples, n_features), block by block."""
     start = 0
     for block in reduced.blocks():
         array[start : start + block.shape[0]] = block
@@ -89,7 +89,7 @@ def fill_rows(array: Any, reduced: Reduced) -> None:
 
 
 def put_csr(group: Any, reduced: Reduced) -> None:
-    """Write CSR rows into a group of Zarr as AnnData lays them out, block after block."""
+    """Write CSR rows into a group of Zarr in AnnData's layout, block by block."""
     info = reduced.info
     attributes = {
         "encoding-type": "csr_matrix",
@@ -113,8 +113,8 @@ def put_csr(group: Any, reduced: Reduced) -> None:
 
 # -------------------------------------------------------------------------------------------------------- Parquet
 def write_parquet(path: Path, contents: Contents, reduced: Reduced | None) -> None:
-    """Write the table, or rows with one column for each selected feature, dense, and those beside them; the facts are
-    JSON under the key "daskfs" of the schema's metadata.
+    """Write the table, or the rows, dense, with labels and per-sample columns; the facts are JSON under the key
+    "daskfs" of the schema's metadata. :class:`InputError` if two selected features have the same name.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -159,8 +159,8 @@ def _dense_parts(block: np.ndarray | sp.csr_matrix, height: int) -> Iterator[np.
 
 # ------------------------------------------------------------------------------------------------------------ npz
 def write_npz(path: Path, contents: Contents, reduced: Reduced | None) -> None:
-    """Write one array for each column of the table, the facts as JSON text, and the rows: ``X``, or the members that
-    SciPy saves a CSR matrix by. These are written block after block, of CSR rows in one pass for each member.
+    """Write one array for each column of the table, the facts as JSON text, and the rows: ``X``, or the members of
+    SciPy's CSR format. Rows are written block by block, CSR rows in one pass per member.
     """
     names, columns = reduced_table(contents, None if reduced is None else reduced.features)
     small = {NAMES: np.array(names), **columns, KEY: np.array(facts_as_text(contents.facts))}
@@ -168,7 +168,7 @@ def write_npz(path: Path, contents: Contents, reduced: Reduced | None) -> None:
         if reduced is not None:
             small |= reduced.row_arrays()
             if reduced.name_width:
-                # a character takes a byte at least
+                # a character is at least one byte, so the width in bytes is enough
                 kind = np.dtype(f"U{reduced.name_width}")
                 with _member(archive, ROW_NAMES, (reduced.info.n_samples,), kind) as file:
                     _write_values(file, (part.astype(kind) for part in reduced.row_names()))
@@ -192,7 +192,7 @@ def _write_csr(archive: zipfile.ZipFile, reduced: Reduced) -> None:
         row += block.shape[0]
     np.cumsum(indptr, out=indptr)
     nnz = int(indptr[-1])
-    kind: np.dtype[Any] = np.dtype(np.int32 if nnz < 2**31 else np.int64)  # SciPy wants one type for both
+    kind: np.dtype[Any] = np.dtype(np.int32 if nnz < 2**31 else np.int64)  # SciPy needs one dtype for both
     with _member(archive, "indices", (nnz,), kind) as file:
         _write_values(file, (block.indices.astype(kind, copy=False) for block in _csr_blocks(reduced)))
     with _member(archive, "data", (nnz,), info.dtype) as file:
@@ -211,7 +211,7 @@ def _csr_blocks(reduced: Reduced) -> Iterator[sp.csr_matrix]:
 
 @contextmanager
 def _member(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Iterator[IO[bytes]]:
-    """Begin an array in C order, whose values follow."""
+    """Open an ``.npy`` member, write the header of an array in C order, and yield the file for its values."""
     header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
     with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
         np.lib.format.write_array_header_1_0(file, header)

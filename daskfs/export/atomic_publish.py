@@ -1,5 +1,5 @@
-"""Putting what is exported in its place, whole: it is written beside that place, under another name, and moved there
-when it is done; what goes to an object store is written on this machine first.
+"""Atomic publishing of exports: written under a temporary name next to the target, and moved there when complete;
+exports to an object store are written to a local folder first.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from daskfs.storage import ObjectPath, StoragePath, as_output_path, files_below,
 from daskfs.store.write_errors import explain_write_errors
 
 GROUP_METADATA = ("zarr.json", ".zgroup")
-"""What makes a folder a Zarr group; of these, in an object store, the last that is put."""
+"""Files that make a folder a Zarr group; they are uploaded to an object store last."""
 METADATA = (*GROUP_METADATA, ".zarray", ".zattrs", ".zmetadata")
 
 
 def apart_from(out: str | Path, held: tuple[StoragePath, ...]) -> StoragePath:
-    """Return where something is exported to; :class:`JobError` where that touches what must not be: the run, and the
-    data that it ranked.
+    """Return the path of an export; :class:`JobError` if it contains, or is in, one of the paths `held`: the run and
+    the data that it ranked.
     """
     target = as_output_path(out)
     for where in held:
@@ -33,21 +33,21 @@ def apart_from(out: str | Path, held: tuple[StoragePath, ...]) -> StoragePath:
 
 
 def target_of(out: str | Path, held: tuple[StoragePath, ...], *, overwrite: bool) -> StoragePath:
-    """Return where a file or a Zarr group is exported to.
+    """Return the path of an exported file or Zarr group.
 
     Parameters
     ----------
     out
-        As the user named it.
+        Path or URL from the user.
     held
-        As :func:`apart_from` takes them.
+        Paths to keep, as for :func:`apart_from`.
     overwrite
-        Whether a file, or a Zarr group, that is there may be replaced.
+        Whether an existing file or Zarr group may be replaced.
 
     Raises
     ------
     JobError
-        Where something is there that is not to be replaced.
+        If the path exists and may not be replaced.
     """
     target = apart_from(out, held)
     if not is_there(target):
@@ -63,8 +63,8 @@ def target_of(out: str | Path, held: tuple[StoragePath, ...], *, overwrite: bool
 
 @contextmanager
 def publish_at(target: StoragePath) -> Iterator[Path]:
-    """Yield the path to write a file or a folder at, which takes the place of `target` when the block ends, and goes
-    when it fails.
+    """Yield a temporary path for a file or a folder, which replaces `target` when the block ends, and is deleted if the
+    block fails.
     """
     if isinstance(target, ObjectPath):
         with tempfile.TemporaryDirectory(prefix="daskfs-export-") as folder:
@@ -85,8 +85,8 @@ def publish_at(target: StoragePath) -> Iterator[Path]:
 
 
 def put_tree(local: Path, target: ObjectPath) -> None:
-    """Put a file, or a Zarr group or array, into an object store in place of what is there; its metadata last, without
-    which it is none.
+    """Upload a file, or a Zarr group or array, to replace `target`; metadata goes last, so that a partial upload is not
+    a group or array.
     """
     if local.is_file():
         target.upload(local)
@@ -98,7 +98,7 @@ def put_tree(local: Path, target: ObjectPath) -> None:
 
 
 def fsync_tree(path: Path) -> None:
-    """Bring a file, or all files of a folder, onto the disk."""
+    """Sync a file, or all files of a folder, to disk."""
     for found in files_below(path):
         descriptor = os.open(str(found), os.O_RDONLY)
         try:
@@ -108,8 +108,8 @@ def fsync_tree(path: Path) -> None:
 
 
 def replace(new: Path, old: Path) -> None:
-    """Move a file or a folder to where another one may be, which goes. Of a folder that is replaced, nothing is at its
-    place for a moment: never a part.
+    """Move a file or a folder to `old`, and delete what is there. While a folder is replaced, `old` is briefly missing,
+    never partial.
     """
     if not old.is_dir() and not new.is_dir():
         new.replace(old)

@@ -1,4 +1,4 @@
-"""What a finished run has to hand on: a table of its features in the order of X, and the facts behind it."""
+"""Contents of a finished run for exports: a table of its features in the order of X, and facts on the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles
 
 KEY = "daskfs"
-"""What the facts are called wherever they are written."""
+"""Key of the facts in all formats."""
 PREFIXES = ("rank_", "score_", "selected_")
 
 
@@ -37,14 +37,14 @@ class Contents:
     store, tiles, tiles_url
         The run, and the data that it ranked.
     names
-        Of the features.
+        Names of the features.
     columns
-        ``rank_METHOD`` (int64, 1 is best), ``score_METHOD`` (float64, NaN where a feature has none) and
+        ``rank_METHOD`` (int64, 1 is best), ``score_METHOD`` (float64, NaN for a feature without a score) and
         ``selected_METHOD`` (bool), for each method, each of shape (n_features,).
     selectable
-        By method, the features that it may select, best first.
+        By method, the features that it may select, best first, int64.
     facts
-        Parameters, versions and citations; JSON-able.
+        Parameters, versions and citations, as JSON values.
     """
 
     store: Store
@@ -57,7 +57,7 @@ class Contents:
 
 
 def read_run(url: str) -> Contents:
-    """Return what a finished run has to hand on; :class:`StoreError` where it is not finished, or damaged."""
+    """Read the contents of a finished run; :class:`StoreError` if it is not finished, or damaged."""
     store = Store(as_path(url))
     manifest = read_manifest(store)
     if manifest["status"] != "done":
@@ -85,7 +85,7 @@ def _columns(method: Method, table: np.ndarray, selected: np.ndarray) -> dict[st
 
 
 def is_ours(column: str, facts: Mapping[str, Any]) -> bool:
-    """Return whether a column is one that an export wrote whose facts are there."""
+    """Return whether the export with these facts wrote a column."""
     labels = facts.get("methods")
     return isinstance(labels, Mapping) and any(column == f"{prefix}{label}" for prefix in PREFIXES for label in labels)
 
@@ -114,21 +114,21 @@ def _facts(manifest: Mapping[str, Any], methods: Sequence[Method], n_selected: i
 
 
 def chosen_columns(contents: Contents, label: str, n_features: int | None) -> np.ndarray:
-    """Return the features that a method selected, or its best ones, ascending, int64.
+    """Return the features that a method selected, or its `n_features` best ones, ascending, int64.
 
     Parameters
     ----------
     contents
         The run.
     label
-        Of the method.
+        Label of the method.
     n_features
-        How many, among those that the method may select; None for as many as the job says.
+        Number of features, among those that the method may select; None for the number of the job.
 
     Raises
     ------
     JobError
-        For a label that no method has, and where there are fewer features.
+        For a label that no method has, and if there are fewer features.
     """
     if label not in contents.selectable:
         labels = tuple(contents.selectable)
@@ -142,13 +142,13 @@ def chosen_columns(contents: Contents, label: str, n_features: int | None) -> np
 
 
 def listed(labels: Sequence[str]) -> str:
-    """Return some labels for a message."""
+    """Return at most ten labels as text for a message."""
     more = f" and {len(labels) - 10} more" if len(labels) > 10 else ""
     return f"{', '.join(labels[:10])}{more}"
 
 
 def reduced_table(contents: Contents, features: np.ndarray | None) -> tuple[list[str], dict[str, np.ndarray]]:
-    """Return names and columns of some features; of all for None."""
+    """Return the names and table columns of `features` (integers), each of shape (n_selected,); of all for None."""
     if features is None:
         return contents.names, contents.columns
     names = [contents.names[feature] for feature in features]

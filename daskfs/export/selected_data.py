@@ -1,4 +1,4 @@
-"""The reduced data set: all rows, selected columns, in blocks of whole bands, and what lies beside them."""
+"""The reduced data set: all rows of selected columns, in blocks of whole bands, and the per-sample columns."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from daskfs.store.row_names import decode_names, row_names_of, stretches_of
 from daskfs.store.subset import TilePart, columns_to_text, part_spec
 
 BLOCK_BYTES = 2**26
-"""What a block holds at most, where a band of the reduced data is not larger."""
+"""Maximum size of a block, unless a band of the reduced data is larger."""
 STAGE = "export"
 
 
 @dataclass(frozen=True)
 class Reduced:
-    """The data of a run with some of its columns, to be read block after block.
+    """The data of a run with some of its columns, read block by block.
 
     Parameters
     ----------
     contents
         The run.
     features
-        Numbers of the columns, ascending.
+        Numbers of the columns, ascending, shape (n_selected,), int64.
     progress
-        Told of every block.
+        Receives the progress of each block.
     """
 
     contents: Contents
@@ -47,13 +47,13 @@ class Reduced:
 
     @property
     def spec(self) -> SourceSpec:
-        """As a source."""
+        """Specification of the reduced data as a source."""
         tiles, url = self.contents.tiles, self.contents.tiles_url
         return part_spec(tiles, url, columns=columns_to_text(self.features, tiles.shape.n_features))
 
     @property
     def info(self) -> SourceInfo:
-        """Shape and type."""
+        """Shape and dtype of the reduced data."""
         return self._part.info
 
     @cached_property
@@ -62,7 +62,7 @@ class Reduced:
 
     @property
     def block_rows(self) -> int:
-        """Rows of a block: a multiple of those of a band, each of which is read once."""
+        """Rows of a block: a multiple of the rows of a band, so that each band is read once."""
         shape = self.contents.tiles.shape
         n_values = self.features.size
         if shape.is_sparse:
@@ -70,7 +70,7 @@ class Reduced:
         return shape.tile_rows * max(1, BLOCK_BYTES // (shape.tile_rows * n_values * shape.itemsize))
 
     def blocks(self, block_rows: int | None = None) -> Iterator[np.ndarray | sp.csr_matrix]:
-        """Yield the rows in order, dense or CSR, as stored."""
+        """Yield the rows in order, shape (n_block_rows, n_selected), dense or CSR, in the stored dtype."""
         part = self._part
         ranges = list(row_blocks(part.info.n_samples, block_rows or self.block_rows))
         stage = Stage(STAGE, STAGE, len(ranges), {}, 0)
@@ -84,24 +84,22 @@ class Reduced:
             check_stopped()
 
     def labels(self) -> Labels | None:
-        """Return the labels of all rows, None where there are none."""
+        """Return the labels of all rows, or None."""
         return self.contents.tiles.labels()
 
     def beside(self) -> dict[str, np.ndarray]:
-        """Return weights, groups and times, those that there are, by their keys in the data block."""
+        """Return the per-sample columns of the data, each of shape (n_samples,), by their keys in the data block."""
         found = {name: self._part.read_beside(name) for name in BESIDE}
         return {name: values for name, values in found.items() if values is not None}
 
     @property
     def name_width(self) -> int:
-        """Bytes of the longest name of a row; 0 where rows have no names."""
+        """Bytes of the longest row name; 0 if rows have no names."""
         described = self.contents.tiles.info.facts.get("row_names")
         return 0 if described is None else int(described["width"])
 
     def row_names(self) -> Iterator[np.ndarray]:
-        """Yield what the rows are called, in order and some at a time, as text, objects; their numbers where they have
-        no names.
-        """
+        """Yield the row names in order, in parts, as object arrays of strings; row numbers if rows have no names."""
         if self.name_width:
             yield from map(decode_names, stretches_of(self.contents.tiles))
             return
@@ -109,11 +107,13 @@ class Reduced:
             yield np.arange(rows.start, rows.stop).astype(str).astype(object)
 
     def names_of(self, rows: slice) -> np.ndarray:
-        """Return what some rows that have names are called, text, objects."""
+        """Return the names of some rows as an object array of strings; rows must have names."""
         return decode_names(row_names_of(self.contents.tiles, rows))
 
     def row_arrays(self) -> dict[str, np.ndarray]:
-        """Return labels and columns beside X by their keys; classes by name, and an empty one of a row without."""
+        """Return labels and per-sample columns by their keys, each of shape (n_samples,); classes are names, empty for
+        an unlabeled row.
+        """
         found: dict[str, np.ndarray] = {}
         if (labels := self.labels()) is not None:
             found["labels"] = labels.values
@@ -123,12 +123,12 @@ class Reduced:
 
 
 def as_numbers(values: np.ndarray) -> np.ndarray:
-    """Return a column that every format holds: dates as ISO text, all else as it is."""
+    """Convert a column for all formats, shape (n_samples,): datetimes to ISO text, all else unchanged."""
     return np.datetime_as_string(values) if values.dtype.kind == "M" else values
 
 
 def unused_name(name: str, taken: Any) -> str:
-    """Return a name, with as many underscores as it takes for it to be none of others."""
+    """Append underscores to a name until it is not in `taken`."""
     while name in taken:
         name += "_"
     return name

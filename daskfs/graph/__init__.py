@@ -1,1 +1,1 @@
-"""Neighbor lists, edges and weights: everything that turns rows into a graph."""
+"""Graph construction from rows: neighbor lists, edges and weights."""

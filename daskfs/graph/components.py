@@ -1,4 +1,4 @@
-"""Connected components of a graph whose edges come in blocks."""
+"""Connected components of a graph whose edges are streamed in blocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EDGES_AT_ONCE = 2**19
 
 
 class Components:
-    """Union of nodes by the edges seen so far; memory for each node, not for each edge.
+    """Union-find over the edges added so far, in O(n_nodes) memory.
 
     Parameters
     ----------
@@ -21,20 +21,20 @@ class Components:
 
     Notes
     -----
-    Every node points to one with a lower number in its component, and the lowest one, the root, to itself. Edges are
-    contracted to the roots of their ends; SciPy finds the components of the small graph that is left.
+    Every node points to a lower node of its component, and the lowest one, the root, to itself. Edges are contracted to
+    the roots of their ends; SciPy finds the components of the remaining small graph.
     """
 
     def __init__(self, n_nodes: int) -> None:
         self._parent = np.arange(n_nodes, dtype=index_dtype(n_nodes))
 
     def add(self, source: np.ndarray, target: np.ndarray) -> None:
-        """Take in edges: pairs of nodes, shape (n_edges,) each."""
+        """Add edges: pairs of nodes, integer arrays of shape (n_edges,) each."""
         for edges in row_blocks(source.size, EDGES_AT_ONCE):
             self._join(self._roots(source[edges]), self._roots(target[edges]))
 
     def sizes(self) -> np.ndarray:
-        """Return the number of nodes of each component at its lowest node, 0 elsewhere; shape (n_nodes,)."""
+        """Return the size of each component at its lowest node, 0 elsewhere; shape (n_nodes,), int32 or int64."""
         sizes = np.zeros_like(self._parent)
         for nodes in row_blocks(sizes.size, EDGES_AT_ONCE):
             roots, counts = np.unique(self._roots(np.arange(nodes.start, nodes.stop)), return_counts=True)
@@ -42,7 +42,7 @@ class Components:
         return sizes
 
     def _roots(self, nodes: np.ndarray) -> np.ndarray:
-        """Return the root of each node, halving the paths on the way so that no chain of joins is walked twice."""
+        """Return the root of each node, with path halving."""
         parent, above = self._parent, self._parent[nodes]
         while True:
             root = parent[above]

@@ -1,4 +1,4 @@
-"""Warn of a graph on columns as they are in which a few columns of large scale decide which rows are neighbors."""
+"""Warnings about a graph on unscaled columns in which a few columns of large scale determine the neighbors."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from daskfs.store.tiles import Tiles
 
 DOMINANT_SHARE = 0.75
 FEW_COLUMNS = 5
-"""A warning is due where so few columns, and at most one in so many, make this share of the squared distance. Of 34
-real tables those whose columns have units of their own reach 76 to 99 %, and one integer of 0..16 among 30 values of
-0..1 reaches 89 %; of all others, pixels, spectra, expression values, counts of words, so few columns make 68 % at most.
-Principal components are the known exception.
+"""A warning is issued if at most `FEW_COLUMNS` columns, and at most one column in `FEW_COLUMNS`, make up
+`DOMINANT_SHARE` of the squared distance. Among 34 real tables, those whose columns differ in unit reach 76 to 99 %, and
+one integer of 0..16 among 30 values of 0..1 reaches 89 %. All others (pixels, spectra, expression values, word counts)
+reach at most 68 %. Principal components are the known exception.
 """
 
 
 def dominance_warnings(
     tiles: Tiles, lists: Iterable[Lists], setting: str, names: Sequence[str] | None = None
 ) -> list[str]:
-    """Return a warning for each search of neighbors that a few columns decide.
+    """Return a warning for each neighbor search that a few columns dominate.
 
-    Only Euclidean lists over unscaled X are judged: the mean squared distance of two rows is twice the sum of the
-    variances of the columns, which tiles have. Under other scalings and under cosine no variances are known.
+    Only Euclidean lists over unscaled X are checked: the mean squared distance of two rows is twice the sum of the
+    column variances, which tiles store. For other scalings and for cosine the variances are unknown.
 
     Parameters
     ----------
     tiles
         X.
     lists
-        Neighbor lists that are searched for, of any kind.
+        Neighbor lists of any kind that are searched for.
     setting
-        How the caller writes down z-scores for the graph.
+        Setting that standardizes X for the graph, as the message names it.
     names
-        Names of the columns; None for those that the tiles have.
+        Column names; None for those of the tiles.
     """
     found = []
     for spec in lists:
@@ -58,12 +58,14 @@ def dominance_warnings(
 
 
 def dominant_columns(variance: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the fewest columns that make :data:`DOMINANT_SHARE` of the sum of the variances, by decreasing variance,
-    and the share that they make; none, and 0, where these are not few.
+    """Return the fewest columns that make up :data:`DOMINANT_SHARE` of the total variance, and their share.
+
+    `variance` has shape (n_features,), float64. Column indices are int64, by decreasing variance; empty, with share 0,
+    if these columns are not few.
     """
     largest, n_varying = variance.max(initial=0.0), np.count_nonzero(variance)
     if n_varying > 2 and np.isfinite(largest):
-        shares = variance / largest  # first, so that no sum overflows
+        shares = variance / largest  # normalized first, so that no sum overflows
         order = np.argsort(-shares, kind="stable")[: max(1, min(FEW_COLUMNS, n_varying // FEW_COLUMNS))]
         cumulative = np.cumsum(shares[order]) / shares.sum()
         enough = np.flatnonzero(cumulative >= DOMINANT_SHARE)

@@ -1,10 +1,8 @@
-"""Stages "edges", "edges-summary" and "weights": from neighbour lists to a symmetric weighted graph that can be
-streamed.
+"""Stages "edges", "edges-summary" and "weights": a streamed symmetric weighted graph from neighbor lists.
 
-The graph is the union of the lists: an edge joins i and j when either lists the other (He, Cai and Niyogi 2005, section
-2.2, step 1). It is not stored again. One bit per list entry says whether the entry stands for its edge, so that
-streaming the lists meets every edge once; the weight is computed from the length on the way. No unit holds more than
-the lists of some rows, one block of the others, and a few numbers for each row.
+An edge joins i and j if either lists the other (He, Cai and Niyogi 2005, section 2.2, step 1). Marks on list entries
+select each edge once; weights are computed while streaming. A unit holds the lists of some rows, one block of others,
+and a few numbers per row.
 """
 
 from __future__ import annotations
@@ -31,25 +29,25 @@ from daskfs.store.store import Store
 GIVEN = "given"
 HISTOGRAM_BINS = 40
 SCANNED_ENTRIES = 2**18
-"""Entries of lists that are looked through at a time."""
+"""List entries that are scanned at a time."""
 GIVEN_BLOCK = 2**20
-"""Edges of a graph from outside that are read at a time, and stored in one chunk."""
+"""Edges of a precomputed graph per read and per chunk."""
 COMPARED_ENTRIES = 2**20
-"""Entries of lists that are compared with a row at a time: what they take stays in cache."""
+"""List entries that are compared with row numbers at a time, so that they stay in cache."""
 
 
 def create_edges(context: Context, parameters: Mapping[str, Any]) -> None:
-    """Create the array of marks."""
+    """Create the array of marks, shape (n_samples, k), uint8."""
     name, k = str(parameters["name"]), int(parameters["n_neighbors"])
     n_samples = context.tiles.shape.n_samples
     context.store.create(layout.EDGE_ONCE.format(name, k), (n_samples, k), np.uint8, (block_rows(n_samples), k))
 
 
 def mark_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Mark, in the lists of some blocks of rows, the entries that stand for their edge.
+    """Mark one list entry per edge in the lists of the unit's rows.
 
-    That is every entry but a missing one, and one whose row is listed by a lower row that it lists. So the lists of the
-    rows beyond the unit's own have no say, and are not read.
+    All entries are marked except padding and, of two rows that list each other, the entry of the higher row. So the
+    lists of rows above the unit's own are not read.
     """
     store, name, k = context.store, str(parameters["name"]), int(parameters["n_neighbors"])
     indices = store.open(layout.KNN_INDICES.format(name))
@@ -73,14 +71,9 @@ def mark_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> di
 
 
 def _unmark(marks: np.ndarray, lists: np.ndarray, first: int, block: np.ndarray, start: int) -> None:
-    """Take back the marks of entries that a lower row has, too.
+    """Unmark the entries of edges that a lower row lists, too.
 
-    Parameters
-    ----------
-    marks, lists
-        Marks and lists of the rows from `first` on.
-    block
-        Lists of the rows from `start` on.
+    `marks` and `lists` are of the rows from `first`, shape (n_rows, k), `block` holds lists of the rows from `start`.
     """
     n_rows, k = lists.shape
     flat_marks = marks.reshape(-1)
@@ -97,7 +90,7 @@ def _unmark(marks: np.ndarray, lists: np.ndarray, first: int, block: np.ndarray,
 
 
 def describe_graph(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Describe the graph: components, degrees, edge lengths. Of lists by target only labelled rows are nodes."""
+    """Summarize components, degrees and edge lengths. For lists by target only labeled rows are nodes."""
     del unit
     store, name, k = context.store, str(parameters["name"]), int(parameters["n_neighbors"])
     n_samples = context.tiles.shape.n_samples
@@ -140,10 +133,10 @@ def _counted_labelled(context: Context) -> np.ndarray:
 
 
 def _histogram(blocks: Iterable[np.ndarray], size: int, low: float, high: float) -> dict[str, list[float]]:
-    """Count values in bins of equal width; their number, minimum and maximum are known."""
+    """Return a histogram of `size` values from `low` to `high` with bins of equal width."""
     if size == 0:
         return {"edges": [0.0, 1.0], "counts": [0]}
-    if high - low <= 1e-9 * max(abs(low), abs(high)):  # equal but for round-off: too narrow to cut into bins
+    if high - low <= 1e-9 * max(abs(low), abs(high)):  # equal up to round-off: too narrow for bins
         return {"edges": [low, high], "counts": [size]}
     counts = np.zeros(HISTOGRAM_BINS, dtype=np.int64)
     for values in blocks:
@@ -153,9 +146,9 @@ def _histogram(blocks: Iterable[np.ndarray], size: int, low: float, high: float)
 
 
 def edge_blocks(store: Store, name: str, k: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield (source, target, length) of the edges, each once, in the same blocks whoever asks.
+    """Yield (source, target, length) of each edge once, in blocks that depend on the graph alone.
 
-    For a graph from outside the third part is the weight.
+    Arrays have shape (n_edges,), int64 and float64. For a precomputed matrix the third one is the weight.
     """
     if name == GIVEN:
         yield from _given_blocks(store)
@@ -170,7 +163,7 @@ def edge_blocks(store: Store, name: str, k: int) -> Iterator[tuple[np.ndarray, n
 
 
 def edge_lengths(store: Store, name: str, k: int) -> Iterator[np.ndarray]:
-    """Yield the lengths of the edges in the blocks of :func:`edge_blocks`, without reading their ends."""
+    """Yield the lengths of the edges, (n_edges,) float64, in the blocks of :func:`edge_blocks`, without their ends."""
     if name == GIVEN:
         weights = store.open(layout.GIVEN_WEIGHT)
         yield from (weights[entries] for entries in row_blocks(weights.shape[0], GIVEN_BLOCK))
@@ -182,8 +175,12 @@ def edge_lengths(store: Store, name: str, k: int) -> Iterator[np.ndarray]:
 
 
 def weight_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Choose the kernel width, sum the degrees, and count weights and rows that fell to 0, of those that the weighting
-    is meant to connect.
+    """Choose the kernel width, sum the degrees, and count zero weights and isolated rows (those meant to be connected).
+
+    Raises
+    ------
+    InputError
+        If all weights are 0 or there are no edges.
     """
     del unit
     store = context.store
@@ -221,8 +218,9 @@ def weight_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> 
 
 
 def loop_weights(store: Store, weighting: Weighting, rows: np.ndarray | None) -> float | np.ndarray | None:
-    """Return the weights of the edges from rows to themselves, which no block of edges has: one for all rows, or shape
-    (n_samples,), float64; None where there are none. `rows` are the weights of the rows, None for one each.
+    """Return the weights of self-loops, which are not in :func:`edge_blocks`.
+
+    They are a scalar, or (n_samples,) float64; None for no self-loops. `rows` are the sample weights, None for 1 each.
     """
     if weighting.self_loops:
         return 1.0 if rows is None else rows**2
@@ -270,7 +268,7 @@ def _squared_lengths(store: Store, name: str, k: int) -> Iterator[np.ndarray]:
 def weighted_blocks(
     context: Context, graph: str, k: int, weightings: list[Weighting]
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield (source, target, weights) of the edges; weights have shape (n_weightings, n_edges)."""
+    """Yield (source, target, weights) of the edges: (n_edges,) int64 twice, and (n_weightings, n_edges) float64."""
     store = context.store
     widths = [float(store.need_json(layout.WEIGHT_SUMMARY.format(w.key))["t"]) for w in weightings]
     weigh = EdgeWeights(context, weightings)
@@ -280,9 +278,9 @@ def weighted_blocks(
 
 
 class EdgeWeights:
-    """Weights of edges under some weightings, with what they need of the labels and of the weights of rows.
+    """Edge weights under some weightings, with the labels and sample weights that these need.
 
-    An edge counts by the product of the weights of its rows, as if each were there so many times.
+    The weight of an edge is multiplied by the sample weights of both rows, as if these were repetitions of the rows.
     """
 
     def __init__(self, context: Context, weightings: Sequence[Weighting]) -> None:
@@ -296,13 +294,23 @@ class EdgeWeights:
     def __call__(
         self, source: np.ndarray, target: np.ndarray, value: np.ndarray, weighting: Weighting, t: float
     ) -> np.ndarray:
-        """Return the weight of each edge; `value` is its length, or the weight it was given."""
+        """Return the weight of each edge, shape (n_edges,), float64.
+
+        Parameters
+        ----------
+        source, target
+            Rows of the edges, shape (n_edges,), int64.
+        value
+            Length of each edge, or its precomputed weight, shape (n_edges,), float64.
+        weighting, t
+            Weighting and its kernel width.
+        """
         weights = self._of_one(source, target, value, weighting, t)
         return weights if self.rows is None else weights * (self.rows[source] * self.rows[target])
 
     def counted(self, source: np.ndarray, target: np.ndarray, marked: np.ndarray, weighting: Weighting) -> np.ndarray:
-        """Return the marks of edges, shape (n_edges,), bool, without those that are left out: of rows that do not both
-        count, or that are both labelled under a factor of 0.
+        """Clear the marks, (n_edges,) bool, of edges with a row of sample weight 0, and of those between two labeled
+        rows if the factor is 0.
         """
         if weighting.labelled_factor == 0:
             assert self._is_labelled is not None
@@ -312,7 +320,7 @@ class EdgeWeights:
     def _of_one(
         self, source: np.ndarray, target: np.ndarray, value: np.ndarray, weighting: Weighting, t: float
     ) -> np.ndarray:
-        """Return the weights as of rows that count for one each."""
+        """Return the weights for sample weights of 1."""
         weights = value if weighting.graph == GIVEN else edge_weights(value, weighting.weights, t)
         if weighting.labelled_factor == 1:
             return weights
@@ -328,7 +336,7 @@ def _given_blocks(store: Store) -> Iterator[tuple[np.ndarray, np.ndarray, np.nda
 
 
 def own_lists(n_samples: int, n_rows: int, k: int) -> Cost:
-    """Return the lists of the rows whose edges a unit marks, and their marks."""
+    """Return the memory cost of the lists of a unit's rows and their marks."""
     return (
         Array("lists of the unit's rows", (n_rows, k), str(index_dtype(n_samples))),
         Array("their marks", (n_rows, k), "bool"),
@@ -336,7 +344,7 @@ def own_lists(n_samples: int, n_rows: int, k: int) -> Cost:
 
 
 def edges_cost(n_samples: int, n_rows: int, k: int, width: int, process: Cost) -> Cost:
-    """Return what a unit holds that marks the edges of so many rows, in lists of length `width`."""
+    """Return the memory cost of an "edges" unit of `n_rows` rows with lists of length `width`."""
     block = (3, largest_block(n_samples), width)
     return (
         *process,
@@ -348,7 +356,7 @@ def edges_cost(n_samples: int, n_rows: int, k: int, width: int, process: Cost) -
 
 
 def listed_edges(n_samples: int, k: int, width: int) -> Cost:
-    """Return what streams by of the edges in lists of length `width`, of which k make the graph."""
+    """Return the memory cost of streaming edges from lists of length `width`, of which k entries make the graph."""
     size = largest_block(n_samples)
     return (
         Array("ends of the edges of a block and of the one before it", (2, 2, size, k), "int64"),
@@ -360,7 +368,7 @@ def listed_edges(n_samples: int, k: int, width: int) -> Cost:
 
 
 def given_edges(n_entries: int) -> Cost:
-    """Return what streams by of the edges of a graph from outside with so many entries."""
+    """Return the memory cost of streaming the edges of a precomputed matrix with `n_entries` entries."""
     block = min(n_entries, GIVEN_BLOCK)
     return (
         Array("ends of the edges of a block, as stored and read, and of the one before it", (3, 2, block), "int64"),
@@ -370,8 +378,9 @@ def given_edges(n_entries: int) -> Cost:
 
 
 def summary_cost(n_samples: int, streamed: Cost, n_edges: int, process: Cost, *, by_label: bool = False) -> Cost:
-    """Return what describing a graph holds, of which blocks of so many edges stream by; `by_label` says that labels
-    tell which rows are nodes.
+    """Return the memory cost of an "edges-summary" unit with blocks of `n_edges` edges that cost `streamed`.
+
+    `by_label` means that only labeled rows are nodes.
     """
     index = str(index_dtype(n_samples))
     return (
@@ -392,12 +401,12 @@ def _labels(n_samples: int) -> Cost:
 
 
 def goes_by_labels(weighting: Weighting) -> bool:
-    """Return whether weights, or what is said of them, depend on which rows are labelled."""
+    """Return whether the weights, or their summary, depend on which rows are labeled."""
     return weighting.connects != "all" or weighting.labelled_factor != 1
 
 
 def weights_cost(n_samples: int, weighting: Weighting, width: int, process: Cost) -> Cost:
-    """Return what summing degrees holds, on lists of length `width`."""
+    """Return the memory cost of a "weights" unit on lists of length `width`."""
     return (
         *process,
         Array("degrees, the diagonal, and degrees as they are written", (3, n_samples)),

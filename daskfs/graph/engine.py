@@ -1,27 +1,26 @@
-"""Which search finds neighbor lists where a job leaves that to daskfs (`engine: auto`).
+"""Choice of the neighbor search engine for ``engine: auto``.
 
-The sizes of the data decide, and where they do not suffice a sample of the rows; never a clock, the number of workers
-or of cores. So the same data get the same graph everywhere; only where a worker cannot hold all rows, as an exact
-search must, does memory decide.
+The choice depends on data sizes and, if these do not suffice, on a sample of rows; never on timing or the number of
+workers or cores. So the same data get the same graph everywhere, unless a worker cannot hold all rows for an exact
+search.
 
-- Exact search where it is expected to take up to :data:`SOON` of one core, or an approximate one more than half of what
-  it takes.
-- Else cells, or NN-descent where that is the quicker of the two.
-- Cells find what they aim at where rows have near neighbors. Among rows without structure nearly all others are about
-  as far as the nearest, and no look into twenty cells finds these: cells of 60,000 x 64 uniform numbers take 3.9 s for
-  56 % of the neighbors, where exact search takes 9.6 s. Sizes cannot tell the two apart, and the sample from which the
-  cells are cut can: the share of neighbors that it expects was .83, .58, .81 and .70 for uniform data of 20,000 x 64,
-  60,000 x 64, 40,000 x 30 and 20,000 x 200, and .83, .56, .80 and .73 were found. So the unit that cuts the cells also
-  says whether to go on with them (:func:`cells_do_not_pay`), and where exact search takes up to :data:`AFFORDABLE`
-  of one core, it takes their place. Beyond that the report says how many of the neighbors were found.
+Notes
+-----
+- Exact search if it is expected to take at most :data:`SOON` of one core, or at most twice an approximate search.
+- Otherwise cells, or NN-descent if that is faster.
+- Cells reach their recall if rows have near neighbors. In data without structure nearly all rows are about as far as
+  the nearest, and probing twenty cells misses many: for 60,000 x 64 uniform numbers cells take 3.9 s for a recall of
+  56 %, exact search 9.6 s. The sample from which cells are cut detects this: it expects a recall of .83, .58, .81 and
+  .70 for uniform data of 20,000 x 64, 60,000 x 64, 40,000 x 30 and 20,000 x 200; .83, .56, .80 and .73 were found. So
+  the unit that cuts the cells also decides whether to use them (:func:`cells_do_not_pay`). Otherwise exact search
+  replaces them if it takes at most :data:`AFFORDABLE` of one core; above that the report states the recall.
 
-A plan fixes stages before anything is read, which is why sizes choose the stages and the sample no more than what some
-of them do.
+A plan fixes the stages before anything is read, so sizes choose the stages, and the sample only what some of them do.
 
-Costs are fits to CPU seconds of one core, of 2,000 to 100,000 rows and 8 to 20,000 columns, 8 to 300 values of a sparse
-row, and 5 to 30 neighbors. Those of exact search are within a third of what was measured; cells of well separated
-clusters take a third less, and of twelve latent dimensions up to half as much again. Measured in one run, one thread,
-k = 10, against one NNDescent that was compiled before:
+Costs are fits to CPU seconds of one core, for 2,000 to 100,000 rows and 8 to 20,000 columns, 8 to 300 values per sparse
+row, and 5 to 30 neighbors. Those of exact search are within a third of the measurements; cells take a third less for
+well separated clusters, and up to half as much again for twelve latent dimensions. Measured seconds (and recall) in one
+run with one thread, k = 10, against one precompiled NNDescent:
 
 ==========================  =====  ==========  ===========
 data                        exact  auto        NNDescent
@@ -50,17 +49,17 @@ from daskfs.store.tiles import Shape, sample_rows
 SEARCHES: tuple[Literal["exact", "cells", "pynndescent"], ...] = ("exact", "cells", "pynndescent")
 LEAST_PROJECTED = 192
 LEAST_PROJECTED_VALUES = 32
-"""Values of a sparse row, as each takes the time of several columns of a dense one."""
+"""Values per sparse row from which projection pays: each takes the time of several dense columns."""
 SOON = 1.0
-"""Seconds of one core that an exact search may take whatever an approximate one would."""
+"""Seconds of one core up to which an exact search is always chosen."""
 AFFORDABLE = 30.0
-"""Seconds of one core that an exact search may take in the place of an approximate one that finds too few neighbors."""
+"""Seconds of one core up to which an exact search replaces cells that find too few neighbors."""
 MISSES = 2.0
-"""Cells that miss so many times as many neighbors as they may find too few."""
+"""Cells find too few neighbors if they miss more than this many times the allowed share."""
 SPARSE_VALUE = 20
-"""Columns of dense rows that take the time of one value of sparse ones."""
+"""Number of dense columns that take as long as one value of a sparse row."""
 TYPICAL_NEIGHBORS = 10
-"""Where the costs of approximate searches were measured."""
+"""Number of neighbors for which the costs of approximate searches were measured."""
 
 
 def resolve_engine(
@@ -71,20 +70,23 @@ def resolve_engine(
     k: int = TYPICAL_NEIGHBORS,
     pairwise: bool = False,
 ) -> GraphSpec:
-    """Return the spec with "auto" settled as far as sizes do, for lists of length k.
+    """Return the spec with "auto" resolved as far as sizes allow, for lists of length k.
 
-    NN-descent compiles for about 28 s in every process, and then takes time in proportion to the rows, of which groups
-    hold about two copies. Sparse rows are searched by cells in few directions, where the part that these leave out
-    counts: NN-descent has no use for it.
+    `pairwise` means that values may be missing, and distances are over the columns that both rows have.
 
-    `pairwise` says that values may be missing, and distances are those over what both rows have. NN-descent is not
-    chosen then: it walks among rows in which means stand for what is missing, and of 12 columns with 5, 20 and 50 % of
-    their values missing it found 62, 17 and 1 % of the neighbors, where cells, in which pairs are compared as they will
-    be measured, found 98, 98 and 92 %. Cells themselves lie in the space of the filled rows: how far rows have to look
-    is settled on pairs of true neighbors, and the more is missing of few columns, the less do neighbors lie together
-    there. Of 32 columns it was 98, 98 and 86 %, of 150 and 300 columns of low rank 98 % or more at all three; all that
-    of 8,000 to 20,000 rows, and among 100,000 of 20 columns 96, 78 and 18 %. Both searches take several times as long
-    as of complete rows, and are weighed as if nothing were missing: where nothing is, it is the same graph.
+    Notes
+    -----
+    NN-descent compiles for about 28 s in every process, then takes time proportional to the rows, of which groups hold
+    about two copies. Sparse rows are searched by cells in few directions, with the residual outside of these taken into
+    account; NN-descent cannot use the residual.
+
+    With `pairwise`, NN-descent is not chosen: it searches rows filled with means. For 12 columns with 5, 20 and 50 % of
+    their values missing its recall was 62, 17 and 1 %; that of cells, which compare pairs by the final distance, 98, 98
+    and 92 %. Cells are cut in the space of filled rows, and their reach is calibrated on pairs of true neighbors; the
+    more values of few columns are missing, the farther apart neighbors are there. The recall of cells was 98, 98 and
+    86 % for 32 columns, and at least 98 % for 150 and 300 columns of low rank, with 8,000 to 20,000 rows; for 100,000
+    rows of 20 columns 96, 78 and 18 %. Both take several times as long as for complete rows, but are costed as if
+    nothing were missing, so that X without missing values gets the same graph.
     """
     by = {engine: replace(spec, engine=engine, projection=_projection(spec, shape, engine)) for engine in SEARCHES}
     if spec.engine != "auto":
@@ -97,21 +99,21 @@ def resolve_engine(
 
 
 def may_be_exact(spec: GraphSpec, shape: Shape, k: int) -> bool:
-    """Return whether the sample may send a search by cells that nobody asked for to all rows."""
+    """Return whether the sample may replace an automatically chosen search by cells with an exact one."""
     return spec.engine == "auto" and exact_seconds(shape, k) <= AFFORDABLE
 
 
 def cells_do_not_pay(spec: GraphSpec, shape: Shape, k: int, compared: int | None, expected: float) -> bool:
-    """Return whether the sample says that cells do not pay.
+    """Return whether an exact search should replace the cells, judged by the sample.
 
     Parameters
     ----------
     spec, shape, k
-        Of a search by cells for which :func:`may_be_exact` holds.
+        Search by cells for which :func:`may_be_exact` is true.
     compared
-        In how many columns rows are compared; None for all.
+        Number of columns in which rows are compared; None for all.
     expected
-        Share of the neighbors that cells are expected to find.
+        Expected recall of the cells.
     """
     too_few = 1 - expected > MISSES * (1 - spec.recall)
     seconds = cells_seconds(shape, replace(spec, projection=compared), k)
@@ -119,18 +121,16 @@ def cells_do_not_pay(spec: GraphSpec, shape: Shape, k: int, compared: int | None
 
 
 def exact_seconds(shape: Shape, k: int) -> float:
-    """Return the expected seconds of one core of an exact search: products of all pairs of rows, and the distances of
-    those that are measured.
-    """
+    """Return the expected CPU seconds of an exact search: products of all pairs of rows, and distances of some."""
     n, columns = shape.n_samples, _columns(shape)
     return n * n * (1.5e-9 + 2e-11 * columns) + n * k * 2.5e-9 * columns
 
 
 def cells_seconds(shape: Shape, spec: GraphSpec, k: int) -> float:
-    """Return the expected seconds of one core of a search by cells.
+    """Return the expected CPU seconds of a search by cells.
 
-    A row is compared with some 4000 others for 10 neighbors, and more where the sample is too small to give cells of as
-    few rows as there should be.
+    A row is compared with about 4000 others for 10 neighbors, and with more if the sample is too small to cut cells of
+    the intended size.
     """
     n = shape.n_samples
     columns = projected_columns(spec) or _columns(shape)
@@ -146,14 +146,14 @@ def _descent_seconds(shape: Shape, spec: GraphSpec, k: int) -> float:
 
 
 def _projected_seconds(shape: Shape, spec: GraphSpec, k: int) -> float:
-    """Return what it takes to find directions, to turn rows onto them, and to measure the candidates on all columns."""
+    """Return the seconds to find directions, project rows onto them, and compute distances of candidates."""
     if spec.projection is None:
         return 0.0
     return shape.n_samples * _columns(shape) * (4e-8 + 2.5e-9 * search_width(spec, k))
 
 
 def _columns(shape: Shape) -> float:
-    """Return how many columns of dense rows take as long as a row does."""
+    """Return the number of dense columns that take as long as one row."""
     return SPARSE_VALUE * _values(shape) if shape.is_sparse else shape.n_features
 
 
@@ -162,7 +162,7 @@ def _values(shape: Shape) -> float:
 
 
 def _projection(spec: GraphSpec, shape: Shape, engine: str) -> int | Literal["auto"] | None:
-    """Return in how many columns an engine compares rows; None for all, "auto" where the sample decides."""
+    """Return the number of columns in which an engine compares rows; None for all, "auto" if the sample decides."""
     if engine == "exact" or spec.projection is None:
         return None
     if isinstance(spec.projection, int):

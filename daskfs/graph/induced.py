@@ -1,4 +1,4 @@
-"""The graph that a graph from outside induces on some rows: its edges between these, with what they weigh there."""
+"""Subgraph of a precomputed graph induced by a subset of rows."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from daskfs.store.store import Store
 
 
 def induced_lists(store: Store, name: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the neighbor lists of some rows without all other rows.
+    """Return the neighbor lists of a subset of rows, without neighbors outside it.
 
     Parameters
     ----------
     store
         Run store with the lists of all rows.
     name
-        Of the graph.
+        Name of the graph.
     rows
-        Ascending numbers of rows, shape (n_rows,), int64. In what is returned, a row's number is its place here.
+        Ascending row numbers, shape (n_rows,), int64.
 
     Returns
     -------
     indices, distances
-        Shape (n_rows, k), nearest first; -1 and inf where a neighbor is none of the rows.
+        Shape (n_rows, k), int32 or int64 positions in `rows`, and float64; nearest first, padded with -1 and inf.
     """
     indices, distances = store.open(layout.KNN_INDICES.format(name)), store.open(layout.KNN_DISTANCES.format(name))
     n_samples, k = indices.shape
@@ -49,8 +49,9 @@ def induced_lists(store: Store, name: str, rows: np.ndarray) -> tuple[np.ndarray
 
 
 def induced_matrix(store: Store, rows: np.ndarray) -> sp.csr_matrix:
-    """Return the weights between some rows, shape (n_rows, n_rows), float64, symmetric; `rows` are as
-    :func:`induced_lists` takes them, and the store holds a matrix from outside.
+    """Return the weights between `rows` (see :func:`induced_lists`) of the precomputed matrix in the store.
+
+    Shape (n_rows, n_rows), float64, symmetric.
     """
     diagonal = store.open(layout.GIVEN_DIAGONAL)[...]
     place = np.full(diagonal.size, -1)

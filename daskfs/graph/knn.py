@@ -1,4 +1,4 @@
-"""Neighbor lists as an object that users hold, save and pass on."""
+"""Public class for neighbor lists."""
 
 from __future__ import annotations
 
@@ -21,17 +21,15 @@ class KNNGraph:
     Attributes
     ----------
     indices
-        Shape (n_samples, n_neighbors), int64: neighbors, nearest first, the row itself left out; -1 where there is
-        none.
+        Shape (n_samples, n_neighbors), int64: neighbors, nearest first, without the row itself; padded with -1.
     distances
-        Same shape, float64: Euclidean distance, or 1 - cos; inf where there is no neighbor.
+        Same shape, float64: Euclidean distance, or 1 - cos; padded with inf.
     metric
         "euclidean" or "cosine".
     graph_scaling
-        Scaling of X that the distances refer to.
+        Scaling of X before the search.
     recall
-        Share of the true neighbors found, estimated on at most 500 rows by exhaustive search; None when the search was
-        exact.
+        Share of the true neighbors found, estimated on at most 500 rows by exhaustive search; None for an exact search.
 
     Examples
     --------
@@ -59,9 +57,7 @@ class KNNGraph:
         return int(self.indices.shape[1])
 
     def to_csr(self, mode: Literal["distance", "connectivity"] = "distance") -> sp.csr_matrix:
-        """Return the lists as an (n_samples, n_samples) CSR matrix, one row a list, as scikit-learn's
-        ``kneighbors_graph`` does.
-        """
+        """Return the lists as an (n_samples, n_samples) CSR matrix, float64, as scikit-learn's ``kneighbors_graph``."""
         n_samples = self.indices.shape[0]
         found = self.indices >= 0
         indptr = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
@@ -69,18 +65,18 @@ class KNNGraph:
         return sp.csr_matrix((data, self.indices[found], indptr), shape=(n_samples, n_samples))
 
     def save(self, path: str | Path) -> None:
-        """Write the lists as a Zarr group, which an estimator takes as ``graph`` and a job as ``graph.precomputed``.
+        """Write the lists as a Zarr group, which an estimator accepts as ``graph`` and a job as ``graph.precomputed``.
 
         Parameters
         ----------
         path
-            Directory to make.
+            Directory to create.
 
         Raises
         ------
         FileExistsError
-            When there is something at `path`.
+            If `path` exists.
         ValueError
-            Where a list is none, naming the row.
+            If a list is invalid; the message names the row.
         """
         save_lists(path, NeighborLists("graph", self.indices, self.distances, self.metric, self.graph_scaling))

@@ -1,22 +1,21 @@
 """Stage "mixed": neighbor lists by the mixed distance of Doquire and Verleysen (2011), Eq. 8.
 
-``d_ij`` is ``(y_i - y_j)**2`` where both targets are known, and ``||x_i - x_j||**2 / n_features`` for all other pairs.
-No index serves both, and pairs of labelled rows are never enumerated. The rule is this.
+``d_ij`` is ``(y_i - y_j)**2`` if both targets are known, else ``||x_i - x_j||**2 / n_features``. With missing values
+that are not filled, the latter is the mean over the features that both rows have; rows that share none are no
+neighbors by X.
 
-- The lists over X hold the nearest `n_candidates` rows of each (:meth:`daskfs.graph.spec.MixedGraph.n_candidates`).
-- An unlabelled row takes the first k of its list: all its distances are distances in X.
-- A labelled row takes, from its list, the unlabelled rows only, and beside these the k labelled rows nearest by target,
-  which a sort finds. The k nearest of both by d are its list.
-- That list is complete when its last entry is no farther than the last candidate in X, since any unlabelled row that is
-  no candidate is at least as far as that; and when all unlabelled rows are candidates. Otherwise the row is open, and
-  counted. So no row is open up to 1024 rows, of which all are candidates, nor is one with k unlabelled candidates. The
-  lists over X are taken as true; their recall is reported.
+Notes
+-----
+Candidates of a row are its `n_candidates` nearest rows in X (:meth:`daskfs.graph.spec.MixedGraph.n_candidates`).
 
-With ``neighbors="x"`` every row takes the first k of its list over X, and only the lengths are mixed; those lists stay
-in the order of X, so that their first entries serve a smaller k.
+- The list of an unlabeled row is its k nearest candidates.
+- The list of a labeled row is the k nearest, by d, among its unlabeled candidates and the k labeled rows nearest by
+  target, found by a sort and not from pairs. It is complete if its last entry is no farther than the last candidate, or
+  if all unlabeled rows are candidates. Otherwise the row is counted as open. No row is open up to 1024 rows, or with k
+  unlabeled candidates. Lists over X are assumed exact; their recall is reported.
 
-Where values are missing and nothing stands for them, ``||x_i - x_j||**2 / n_features`` is the mean over the features
-that both rows have, and two rows that share none are no neighbors by X.
+With ``neighbors="x"`` a list is the first k candidates and only lengths are mixed. It stays in the order of X, so that
+its first entries serve a smaller k.
 """
 
 from __future__ import annotations
@@ -45,22 +44,22 @@ from daskfs.store.context import Context
 from daskfs.store.store import Store
 
 MIXED_ENTRIES = 2**20
-"""Candidates that are merged at a time."""
+"""Number of candidates that are merged at a time."""
 
 
 def mixed_graph(raw: Mapping[str, Any]) -> MixedGraph:
-    """Rebuild the specification from JSON."""
+    """Rebuild a :class:`MixedGraph` from JSON."""
     return MixedGraph(GraphSpec(**raw["base"]), raw["neighbors"], raw["standardize"])
 
 
 def create_mixed_lists(context: Context, parameters: Mapping[str, Any]) -> None:
-    """Create the arrays of mixed lists."""
+    """Create the arrays of the mixed lists."""
     name = mixed_graph(parameters["lists"]).name
     create_list_arrays(context.store, name, context.tiles.shape.n_samples, int(parameters["k"]))
 
 
 def mix_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Write the mixed lists of some blocks of rows, and count the rows whose lists may be incomplete."""
+    """Write the mixed lists of one unit's rows, and count the rows whose lists may be incomplete."""
     lists, k, width = mixed_graph(parameters["lists"]), int(parameters["k"]), int(parameters["n_candidates"])
     store, shape = context.store, context.tiles.shape
     target = counted_target(context)
@@ -81,12 +80,12 @@ def mix_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
 
 
 def merged_rows(k: int, width: int) -> int:
-    """Return how many rows are merged at a time."""
+    """Return the number of rows that are merged at a time."""
     return max(1, MIXED_ENTRIES // (width + 4 * k))
 
 
 class _Merge:
-    """The lists of some rows from their candidates in X and from the sorted targets."""
+    """Merge of candidates in X with the nearest rows by target."""
 
     def __init__(
         self, lists: MixedGraph, k: int, target: np.ndarray, by_target: SortedTargets, n_features: int
@@ -98,7 +97,7 @@ class _Merge:
     def __call__(
         self, rows: slice, indices: np.ndarray, distances: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return indices and lengths, (n_rows, k), and which rows are open, (n_rows,)."""
+        """Return indices and lengths, shape (n_rows, k), and a mask of open rows, shape (n_rows,)."""
         lengths = distances / self._per_feature
         is_labelled = ~np.isnan(self._target[rows])
         both = is_labelled[:, None] & (indices >= 0) & ~np.isnan(self._target[indices])
@@ -110,7 +109,7 @@ class _Merge:
         if not is_labelled.any():
             return found, long, np.zeros(len(indices), bool)
         by_target = listed_by_target(self._by_target, self._target, rows, self._k)
-        # beyond its candidates a row has no unlabelled row nearer than the last of them, and none where it met them all
+        # unlabeled rows that are not candidates are no nearer than the last candidate; there are none if all are met
         met = np.count_nonzero((indices >= 0) & ~both, axis=1) == self._n_unlabelled
         reach = np.where(met, np.inf, lengths[:, -1])
         lengths[both] = np.inf
@@ -124,7 +123,7 @@ class _Merge:
 
 
 def _padded(indices: np.ndarray, lengths: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first k entries, -1 and inf beyond the last."""
+    """Return the first k entries of each row, padded with -1 and inf."""
     width = min(k, indices.shape[1])
     found, long = np.full((len(indices), k), -1, indices.dtype), np.full((len(indices), k), np.inf)
     found[:, :width], long[:, :width] = indices[:, :width], lengths[:, :width]
@@ -132,9 +131,7 @@ def _padded(indices: np.ndarray, lengths: np.ndarray, k: int) -> tuple[np.ndarra
 
 
 def open_rows(store: Store, name: str) -> int:
-    """Return the number of rows whose mixed lists may be incomplete, from the records of the stage of
-    that name.
-    """
+    """Return the number of rows whose mixed lists may be incomplete, from the records of stage `name`."""
     total, unit = 0, 0
     while (record := store.ledger.record(name, unit)) is not None:
         total, unit = total + int(record["facts"].get("n_open", 0)), unit + 1
@@ -142,7 +139,7 @@ def open_rows(store: Store, name: str) -> int:
 
 
 def mixed_cost(n_samples: int, k: int, width: int, process: Cost) -> Cost:
-    """Return what a unit holds: what lists by target take, and a block of lists over X of that width."""
+    """Return the memory cost of a "mixed" unit: lists by target, and a block of lists over X of length `width`."""
     block = largest_block(n_samples)
     n_merged = min(MIXED_ENTRIES, block * (width + 4 * k))
     return (

@@ -1,6 +1,4 @@
-"""Stages "neighbors" and "recall": exact lists of every row, and how many of approximate ones an exhaustive search
-confirms.
-"""
+"""Stages "neighbors" and "recall": exact neighbor lists, and the estimated recall of approximate ones."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ DISTANCE_TOLERANCE = 1e-6
 
 
 def create_lists(context: Context, parameters: Mapping[str, Any]) -> None:
-    """Create the arrays of neighbour lists."""
+    """Create the arrays of neighbor lists, shape (n_samples, k)."""
     name, k = GraphSpec(**parameters["graph"]).name, int(parameters["k"])
     n_samples = context.tiles.shape.n_samples
     chunks = (block_rows(n_samples), k)
@@ -50,7 +48,7 @@ def create_lists(context: Context, parameters: Mapping[str, Any]) -> None:
 
 
 def create_recall(context: Context, parameters: Mapping[str, Any]) -> None:
-    """Create the array of exact distances from the rows whose lists are checked."""
+    """Create the array of exact distances from the queries of the recall, shape (n_units, n_queries, k), float64."""
     name, k = GraphSpec(**parameters["graph"]).name, int(parameters["k"])
     shape = context.tiles.shape
     n_units = Partitioning(**parameters["partitioning"]).assign_units(shape)
@@ -59,13 +57,13 @@ def create_recall(context: Context, parameters: Mapping[str, Any]) -> None:
 
 
 def find_neighbors(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Find the neighbours of one block of rows among all rows."""
+    """Find the exact neighbors of one block of rows among all rows."""
     search = search_units(context.tiles.shape.n_samples)[unit]
     return store_exact_lists(context, GraphSpec(**parameters["graph"]), int(parameters["k"]), search)
 
 
 def store_exact_lists(context: Context, spec: GraphSpec, k: int, search: SearchUnit) -> dict[str, Any]:
-    """Find the neighbours of some rows, whole blocks of them, among all rows."""
+    """Find and store the exact neighbors of ``search.queries``, whole blocks of rows, among all rows."""
     base = prepare_rows(read_members(compared_tiles(context.tiles), search.members, spec.scaling), spec.metric)
     numbers = np.arange(search.queries.start, search.queries.stop)
     indices, distances = exact_neighbors(base.part(search.queries), numbers, base, 0, k)
@@ -76,14 +74,15 @@ def store_exact_lists(context: Context, spec: GraphSpec, k: int, search: SearchU
 
 
 def is_exact_after_all(store: Store, name: str) -> bool:
-    """Return whether the sample sent a search by cells to all rows."""
+    """Return whether the "cells" stage replaced the search by cells with an exact one."""
     return bool(store.need_json(layout.CELLS_SUMMARY.format(name)).get("is_exact"))
 
 
 def store_queries(context: Context, spec: GraphSpec, sample: np.ndarray | sp.csr_matrix) -> None:
-    """Store the rows whose lists will be checked, at most 500 of the sample, in graph space.
+    """Choose and store at most 500 sampled rows, in graph space, as queries for the recall.
 
-    Where there are enough of them, rows that the cells were not trained on, since most rows are not.
+    They were not used to train the cells, like most rows, unless such rows are too few. `sample` is (n_sampled,
+    n_features), dense or CSR.
     """
     numbers = sample_rows(context.tiles.shape)
     generator = np.random.default_rng([spec.random_state, numbers.size])
@@ -104,7 +103,17 @@ def close_band(
     spec: GraphSpec,
     nearest: np.ndarray,
 ) -> np.ndarray:
-    """Return the smallest distances from the queries so far, with one more stretch of rows met; (n_queries, k)."""
+    """Update the smallest distances of the queries, and return them like `nearest`.
+
+    Parameters
+    ----------
+    rows
+        Rows from number `start`, shape (n_rows, n_features), dense or CSR.
+    queries, numbers
+        Queries, (n_queries, n_features), and their row numbers, (n_queries,) int64.
+    nearest
+        Smallest distances so far, ascending, (n_queries, k) float64.
+    """
     base = prepare_rows(rows, spec.metric)
     asked: Any = sp.csr_matrix(queries) if is_sparse(rows) else queries
     k = nearest.shape[1]
@@ -113,7 +122,7 @@ def close_band(
 
 
 def close_recall(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Merge the bands and compare, by distance, with the neighbour lists; nothing to do where these are exact."""
+    """Compare the merged exact distances with those of the neighbor lists; skipped if the lists are exact."""
     del unit
     store, name, k = context.store, GraphSpec(**parameters["graph"]).name, int(parameters["k"])
     if is_exact_after_all(store, name):
@@ -127,7 +136,7 @@ def close_recall(context: Context, parameters: Mapping[str, Any], unit: int) -> 
         low, high = np.searchsorted(numbers, [rows.start, rows.stop])
         if low < high:
             found[low:high] = lists[rows][numbers[low:high] - rows.start]
-    wanted = np.isfinite(exact)  # fewer than k where rows share no feature with more
+    wanted = np.isfinite(exact)  # fewer than k if a row shares no feature with the others
     reached = (found <= exact[:, k - 1 : k] * (1 + DISTANCE_TOLERANCE)) & np.isfinite(found)
     summary = {"value": float(reached[wanted].mean()) if wanted.any() else 1.0, "n_rows": int(numbers.size), "k": k}
     store.write_json(layout.RECALL_SUMMARY.format(name), summary)
@@ -137,9 +146,9 @@ def close_recall(context: Context, parameters: Mapping[str, Any], unit: int) -> 
 def neighbors_cost(
     shape: Shape, spec: GraphSpec, k: int, n_asked: int, process: Cost, *, pairwise: bool = False
 ) -> Cost:
-    """Return what an exact search holds: all rows, and what finding the lists of `n_asked` of them takes.
+    """Return the memory cost of an exact search for the lists of `n_asked` rows among all rows.
 
-    Rescaling a band takes no more: that is done before operand and products are there.
+    Rescaling a band does not add to the peak: it is done before operand and products exist.
     """
     return (
         *process,
@@ -155,7 +164,7 @@ def neighbors_cost(
 
 
 def _prepared_rows(shape: Shape, spec: GraphSpec) -> Cost:
-    """Return all rows in graph space, their unit rows under cosine, and the operand of the products."""
+    """Return the memory cost of all rows in graph space, unit rows under cosine, and the operand of the products."""
     dtype = str(graph_dtype(np.dtype(shape.dtype), spec.scaling))
     n_unit, lengths = int(spec.metric == "cosine"), Array("squared lengths, and those above 0", (2, shape.n_samples))
     if shape.is_sparse:
@@ -174,7 +183,7 @@ def _prepared_rows(shape: Shape, spec: GraphSpec) -> Cost:
 
 
 def recall_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
-    """Return what the unit holds: distances as every unit found them, put in order, and a block of lists."""
+    """Return the memory cost of the "recall" unit: distances from all units, sorted, and a block of lists."""
     by_band = (4, plan.assign_units(search.shape), search.n_asked, search.k)
     return (
         *process,

@@ -1,4 +1,4 @@
-"""Approximate neighbours of all rows of a partition by NN-descent (pynndescent), with exact distances."""
+"""Approximate neighbors of all rows of a group by NN-descent (pynndescent), with exact distances."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from daskfs.kernels.neighbors.exact import order_with_ties
 from daskfs.kernels.neighbors.rows import Metric, Rows, measured_squares, metric_distances, metric_rows, prepare_rows
 
 _NUMBA_PARALLEL = threading.Lock()
-"""numba's workqueue layer aborts the process when two threads enter parallel regions, so builds go one at a time."""
+"""numba's workqueue layer aborts the process when two threads enter parallel regions, so builds are serialized."""
 
 PAIRS_AT_ONCE = 2**18
 PROJECTED_KEPT = 3
-"""Candidates per neighbor wanted where fewer columns than all are searched."""
+"""Candidates per requested neighbor if rows are searched in a projection."""
 MOST_CANDIDATES = 60
-"""Neighbors of a row that pynndescent compares with each other, at most."""
+"""Maximum number of neighbors of a row that pynndescent compares with each other."""
 UPDATED_ROWS = 2**14
-"""Rows of which pynndescent does so at a time."""
+"""Rows per batch of such comparisons."""
 
 
 def list_length(k: int) -> int:
-    """Return how many neighbours NN-descent keeps, the row itself not counted: it needs more than k to find k well."""
+    """Return the list length of NN-descent, without the row itself: it needs more than k to find k well."""
     return max(15, 2 * k)
 
 
 def compile_descent(sparse: bool) -> None:
-    """Run a search so small that all it does is to compile what any search of such rows needs."""
+    """Run a tiny search on dense or sparse rows to trigger compilation."""
     rows = np.random.default_rng(0).random((300, 4), dtype=np.float32)
     _search(sp.csr_matrix(rows) if sparse else rows, 5, 0)
 
@@ -38,28 +38,27 @@ def compile_descent(sparse: bool) -> None:
 def descent_neighbors(
     X: np.ndarray | sp.csr_matrix, metric: Metric, k: int, random_state: int, sketch: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return neighbours found by NN-descent, ordered and cut as :func:`~daskfs.kernels.neighbors.exact.exact_neighbors`
-    does.
+    """Find neighbors by NN-descent, in the order of :func:`~daskfs.kernels.neighbors.exact.exact_neighbors`.
 
     Parameters
     ----------
     X
-        Rows of the partition, dense or CSR.
+        Rows of the group, shape (n_rows, n_features), dense or CSR.
     metric
-        Under "cosine" the search runs on unit rows. All-zero rows are at distance 1 from everything: they are left out
-        of the search and get the lowest-numbered other rows.
+        Under "cosine" the search runs on unit rows. All-zero rows are at distance 1 from everything: they are excluded
+        from the search and get the lowest-numbered other rows.
     k
-        Number of neighbours, less than the number of rows.
+        Number of neighbors, less than the number of rows.
     sketch
-        Rows of fewer columns, (n_rows, n_components + 1) float32, that are searched in the place of `X`, for three
-        times as many candidates; `X` then only serves to measure. The last column is not used.
+        Projected rows, (n_rows, n_components + 1) float32, that are searched instead of `X` for three times as many
+        candidates; `X` then only serves to compute distances. The last column is not used.
     random_state
         Seed. The result also depends on the number of numba threads, which is fixed at one.
 
     Returns
     -------
     indices, distances
-        Shape (n_rows, k), int64 and float64; -1 and inf where the search found fewer.
+        Shape (n_rows, k), int64 and float64; padded with -1 and inf.
     """
     rows = prepare_rows(X, metric) if sketch is None else metric_rows(X, metric)
     operand = rows.operand if sketch is None else sketch[:, :-1]
@@ -90,18 +89,14 @@ def _search(operand: np.ndarray | sp.csr_matrix, k: int, random_state: int) -> n
         data.sort_indices()
     n_neighbors = min(list_length(k) + 1, data.shape[0])
     with _NUMBA_PARALLEL, warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # it warns of lists it could not fill; the recall estimate says how good they are
+        warnings.simplefilter("ignore")  # the recall estimate covers lists that could not be filled
         index = NNDescent(data, metric="euclidean", n_neighbors=n_neighbors, random_state=random_state, n_jobs=1)
         found, _ = index.neighbor_graph
     return np.asarray(found, dtype=np.int64)
 
 
 def _ordered(rows: Rows, queries: np.ndarray, candidates: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Measure candidate lists exactly, drop the row itself and what is missing, and keep the k nearest by distance,
-    then number.
-    """
+    """Compute exact distances of candidates, drop the row itself and padding, keep the k nearest by distance, index."""
     candidates = np.sort(candidates, axis=1)
     query = np.repeat(queries, candidates.shape[1])
     flat = candidates.ravel()

@@ -1,7 +1,7 @@
-"""Which rows are searched together.
+"""Partitioning of a neighbor search into units.
 
-An exact search holds all rows in every unit, and each unit asks about one block of them. An approximate one spreads the
-rows over groups, each a unit of the search.
+In an exact search every unit holds all rows and queries one block of them. An approximate search distributes the rows
+over groups, one unit each.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from daskfs.stages.cost import Array, Cost, total
 from daskfs.store.tiles import Shape, Tiles, sample_rows
 
 PROJECTED_WIDTHS = (2, 8)
-"""Candidates per neighbor wanted that come from a projection, and those where means stand for missing values in it. Of
-4000 rows of 5000 columns compared in 128, of which 5, 20 and 50 % are missing, 2 lead to 99, 95 and 50 % of the
-neighbors, 4 to 98 and 60 % of the last two, 8 to 99 and 76 %."""
+"""Candidates per requested neighbor in a projection: without missing values, and if means replace them. With 4000 rows
+of 5000 columns, 128 components and 5, 20 and 50 % missing, 2 candidates lead to a recall of 99, 95 and 50 %; for 20 and
+50 % missing, 4 lead to 98 and 60 %, 8 to 99 and 76 %."""
 SAMPLED_PER_CELL = 8
 GROUP_ROWS = 5000
 LEAST_GROUPS = 8
 GROUP_BYTES = 2**28
 MANY_GROUPS = 32
-"""Above this number groups grow with the data, since every group more costs copies of rows at its border."""
+"""Above this number group sizes grow with the data, since each additional group costs copies of border rows."""
 LARGEST_GROUP = 4.5
-"""Rows of the largest group with its visitors, against the mean without: 1.5 for uneven sizes, 3 copies of a row."""
+"""Rows of the largest group with visitors, relative to the mean group size: 1.5 for uneven sizes, 3 copies of a row."""
 STEP_ROWS = (BLOCK_ROWS, 8 * BLOCK_ROWS)
 STEP_BYTES = 2**26
 ASSIGN_UNITS = 8
@@ -39,29 +39,29 @@ ASSIGN_BYTES = 2**26
 CHUNK_BYTES = 2**22
 MERGE_ROWS = 2**20
 MERGED_ENTRIES = 2**20
-"""Entries of lists that are merged at a time, from one group."""
+"""List entries per group that are merged at a time."""
 PLANNED_VISITS, FOUND_COPIES = 3, 3
-"""Groups that have lists of a row, and how often these are held until they are merged."""
+"""Groups with lists of the same row, and copies of these lists until they are merged."""
 MERGED_COPIES = 5 * 5
-"""Lists of a row that are held while those of five groups are put in order: as found, side by side, their
-order, sorted, and which of them are distinct."""
+"""Lists per row while those of five groups are merged: as found, concatenated, their order, sorted, and a mask of
+distinct ones."""
 MIN_BLOCK_ROWS = 4096
 MAX_BLOCK_ROWS = 2**16
 
 
 def block_rows(n_samples: int) -> int:
-    """Rows of one chunk of the graph's arrays, and of one step when edges stream by.
+    """Return the rows per chunk of the graph's arrays, and per block of streamed edges.
 
-    It follows from the number of rows alone: sums over edges are taken block by block, so this must not depend on
-    workers or memory.
+    Edge sums are taken block by block, so the block size depends on n_samples alone, not on workers or memory.
     """
     wanted = 1 << max(0, (n_samples // 16 - 1).bit_length())
     return int(np.clip(wanted, MIN_BLOCK_ROWS, MAX_BLOCK_ROWS))
 
 
 def step_rows(shape: Shape) -> int:
-    """Rows that are compared with centers and queries at a time: whole blocks of the kernel, fewer where they are wide,
-    and of a band at most what it has.
+    """Return the number of rows that are compared with centers and queries at a time.
+
+    They are whole blocks of the kernel, fewer for wide rows, and at most the rows of a band.
     """
     fitting = STEP_BYTES * shape.n_samples // max(shape.x_bytes, 1)
     wanted = int(np.clip(fitting, *STEP_ROWS))
@@ -70,40 +70,40 @@ def step_rows(shape: Shape) -> int:
 
 @dataclass(frozen=True)
 class SearchUnit:
-    """One unit of an exact search: the rows searched, and which of them are asked about."""
+    """One unit of an exact search: the rows searched, and the queries among them."""
 
     members: slice
     queries: slice
 
 
 def search_units(n_samples: int) -> list[SearchUnit]:
-    """Cut an exact search into units: blocks of queries among all rows."""
+    """Split an exact search into units: one block of queries each, among all rows."""
     size = block_rows(n_samples)
     cuts = range(0, n_samples, size)
     return [SearchUnit(slice(0, n_samples), slice(start, min(start + size, n_samples))) for start in cuts]
 
 
 def rows_at_a_merge(k: int) -> int:
-    """Return how many rows' lists of length k, as found in several groups, are merged at a time."""
+    """Return the number of rows whose lists of length k are merged at a time."""
     return max(1, MERGED_ENTRIES // k)
 
 
 @dataclass(frozen=True)
 class Partitioning:
-    """How the rows of an approximate search are spread over units.
+    """Distribution of the rows of an approximate search over units.
 
     Attributes
     ----------
     n_groups, n_cells
-        Groups of rows, each a unit of the search, and cells over all groups.
+        Number of groups of rows, one "build" unit each, and of cells over all groups.
     bands_per_unit
-        Bands that one unit assigns to groups.
+        Bands that one "assign" unit assigns to groups.
     chunk_rows
-        Rows of one chunk of the spilled rows.
+        Rows per chunk of the spilled rows.
     max_members
-        Rows of a group that are searched at once; a larger group is searched in parts.
+        Most rows of a group that are searched at once; a larger group is searched in parts.
     blocks_per_unit
-        Blocks of rows whose lists one unit merges.
+        Blocks of rows whose lists one "merge" unit merges.
     """
 
     n_groups: int
@@ -114,40 +114,40 @@ class Partitioning:
     blocks_per_unit: int
 
     def assign_units(self, shape: Shape) -> int:
-        """Return the number of units that assign rows."""
+        """Return the number of "assign" units."""
         return -(-shape.n_bands // self.bands_per_unit)
 
     def assigned(self, shape: Shape, unit: int) -> list[slice]:
-        """Return the bands of one unit."""
+        """Return the bands of one "assign" unit."""
         first = unit * self.bands_per_unit
         return [shape.band(i) for i in range(first, min(first + self.bands_per_unit, shape.n_bands))]
 
     def merged(self, n_samples: int, unit: int) -> slice:
-        """Return the rows whose lists one unit merges."""
+        """Return the rows whose lists one "merge" unit merges."""
         size = self.blocks_per_unit * block_rows(n_samples)
         return slice(unit * size, min((unit + 1) * size, n_samples))
 
     def largest_merge(self, n_samples: int) -> int:
-        """Return the most rows whose lists one unit merges."""
+        """Return the largest number of rows of a "merge" unit."""
         return min(n_samples, self.blocks_per_unit * block_rows(n_samples))
 
     def merge_units(self, n_samples: int) -> int:
-        """Return the number of units that merge lists."""
+        """Return the number of "merge" units."""
         return -(-n_samples // (self.blocks_per_unit * block_rows(n_samples)))
 
 
 def largest_block(n_samples: int) -> int:
-    """Return how many rows the largest block has."""
+    """Return the number of rows of the largest block."""
     return min(block_rows(n_samples), n_samples)
 
 
 def member_bytes(shape: Shape, spec: GraphSpec, k: int) -> int:
-    """Bytes that one row of a group takes while the group is searched."""
+    """Return the bytes per row of a group during its search."""
     return total(member_cost(shape, spec, k, 1))
 
 
 def member_cost(shape: Shape, spec: GraphSpec, k: int, n_members: int, *, pairwise: bool = False) -> Cost:
-    """Return what the rows of a group take while it is searched: themselves, what they are compared by, and lists."""
+    """Return the memory cost of a group's rows during its search: values, projection and lists."""
     projected = Array("rows as compared", (n_members, projected_columns(spec) + 1), "float32")
     return (
         *_member_rows(shape, spec, n_members),
@@ -163,7 +163,7 @@ def member_cost(shape: Shape, spec: GraphSpec, k: int, n_members: int, *, pairwi
 
 
 def _member_rows(shape: Shape, spec: GraphSpec, n_members: int) -> Cost:
-    """Return rows, with their unit rows under cosine, and what NN-descent makes of them where it sees all columns."""
+    """Return the memory cost of rows, unit rows under cosine, and copies for NN-descent on all columns."""
     whole = spec.engine == "pynndescent" and not spec.projection
     copies = (2 if spec.metric == "cosine" else 1) * (2 if whole else 1)
     dtype = str(graph_dtype(np.dtype(shape.dtype), spec.scaling))
@@ -181,7 +181,7 @@ def _member_rows(shape: Shape, spec: GraphSpec, n_members: int) -> Cost:
 
 
 def _descent_lists(spec: GraphSpec, k: int, n_members: int) -> Cost:
-    """Return the lists of NN-descent: neighbors so far, and of each row the new candidates and the old ones."""
+    """Return the memory cost of NN-descent's lists: neighbors so far, new and old candidates."""
     each = (n_members, list_length(kept_by_descent(spec, k)) + 1)
     return (
         Array("neighbors so far, new and old candidates", (3, *each), "int32"),
@@ -192,7 +192,7 @@ def _descent_lists(spec: GraphSpec, k: int, n_members: int) -> Cost:
 
 
 def _cell_lists(width: int, n_members: int) -> Cost:
-    """Return the candidates of a search by cells, and the cells that rows look into."""
+    """Return the memory cost of the candidates of a search by cells, and of the cells that rows probe."""
     return (
         Array("candidates kept, waiting and in order", (3, n_members, width + PENDING_PER_ROW), "uint64"),
         Array("cells that rows look into, stretched and in order", (3, n_members, MAX_PROBES), "int32"),
@@ -200,39 +200,39 @@ def _cell_lists(width: int, n_members: int) -> Cost:
 
 
 def sparse_values(name: str, copies: int, nnz: int, dtype: str) -> Cost:
-    """Return the values of sparse rows, and their columns."""
+    """Return the memory cost of the values and column indices of sparse rows."""
     return Array(f"values of {name}", (copies, nnz), dtype), Array(f"columns of {name}", (copies, nnz), "int32")
 
 
 def kept_by_descent(spec: GraphSpec, k: int) -> int:
-    """Return how many candidates NN-descent is asked for: rows that are compared in few columns are measured after."""
+    """Return the number of candidates requested from NN-descent: more than k for projected rows."""
     return PROJECTED_KEPT * k if spec.projection else k
 
 
 def lists_cost(name: str, copies: int, n_rows: int, k: int, n_samples: int) -> Cost:
-    """Return neighbor lists of some rows as they are stored: row numbers and distances."""
+    """Return the memory cost of stored neighbor lists: row numbers and distances."""
     shape = (copies, n_rows, k)
     return Array(f"{name}: rows", shape, str(index_dtype(n_samples))), Array(f"{name}: distances", shape)
 
 
 def found_lists(n_samples: int, n_rows: int, k: int) -> Cost:
-    """Return what was found for rows in the groups that they visit, as read, as one, and as a copy of that."""
+    """Return the memory cost of rows' lists from all groups: as read, concatenated, and a copy."""
     return lists_cost("lists of each group", FOUND_COPIES * PLANNED_VISITS, n_rows, k, n_samples)
 
 
 def merged_lists(n_samples: int, n_rows: int, k: int) -> Cost:
-    """Return what putting the lists of rows in order takes that several groups have."""
+    """Return the memory cost of merging the lists of rows from several groups."""
     return lists_cost("lists that are put in order", MERGED_COPIES, n_rows, k, n_samples)
 
 
 def partition_rows(
     shape: Shape, spec: GraphSpec, k: int, available: int | None, *, pairwise: bool = False
 ) -> Partitioning:
-    """Spread the rows of an approximate search over units.
+    """Distribute the rows of an approximate search over units.
 
-    The numbers of groups and cells follow from the size of the data, so that the graph is the same whatever the memory
-    of the workers is; only where the largest group would not fit `available` bytes are there more groups. `pairwise`
-    says that values may be missing, which takes more room.
+    The numbers of groups and cells follow from the size of the data, so that the graph does not depend on worker
+    memory; only if the largest group would not fit `available` bytes, there are more groups. `pairwise` means that
+    values may be missing, which needs more memory.
     """
     n = shape.n_samples
     held = total(member_cost(shape, spec, k, 1, pairwise=pairwise))
@@ -257,7 +257,7 @@ def partition_rows(
 
 
 def _blocks_per_merge(n_samples: int, k: int, available: int | None) -> int:
-    """Return how many blocks of rows one unit merges the lists of, one of which is put in order at a time."""
+    """Return the number of blocks of rows whose lists one unit merges, one block at a time."""
     size = block_rows(n_samples)
     blocks = min(-(-n_samples // size // ASSIGN_UNITS), MERGE_ROWS // size)
     if available is not None:
@@ -267,38 +267,39 @@ def _blocks_per_merge(n_samples: int, k: int, available: int | None) -> int:
 
 
 def projected_columns(spec: GraphSpec) -> int:
-    """Return how many columns a projection has at most, 0 where there is none."""
+    """Return the maximum number of columns of a projection, 0 for none."""
     if spec.projection is None:
         return 0
     return spec.projection if isinstance(spec.projection, int) else COMPONENT_CHOICES[-1]
 
 
 def search_width(spec: GraphSpec, k: int, *, pairwise: bool = False) -> int:
-    """Return how many candidates of a row are measured: the more, the less the columns say in which they are found."""
+    """Return the number of candidates per row whose distances are computed: more for projected or incomplete rows."""
     if spec.projection is None:
         return k + SPARE
     return (PROJECTED_WIDTHS[1] if pairwise else PROJECTED_WIDTHS[0]) * k + SPARE
 
 
 def index_dtype(n_samples: int) -> np.dtype[np.generic]:
-    """Type of row numbers in neighbour lists."""
+    """Return the dtype of row numbers in neighbor lists: int32, or int64 from 2**31 rows."""
     return np.dtype(np.int32 if n_samples < 2**31 else np.int64)
 
 
 def graph_dtype(stored: np.dtype[np.generic], scaling: Scaling | None) -> np.dtype[np.generic]:
-    """Type of rows in graph space: as stored, and float64 once rescaled, so that ties survive the rescaling whatever
-    the type of the data.
-    """
+    """Return the dtype of rows in graph space: as stored, float64 once rescaled so that ties survive the rescaling."""
     return stored if scaling is None else np.dtype(np.float64)
 
 
 def compared_tiles(tiles: Tiles) -> Tiles:
-    """Return the tiles as distances see them: with NaN where a missing value is to be left out of account."""
+    """Return the tiles for distances: with NaN for missing values that are not filled."""
     return tiles.unfilled() if tiles.is_pairwise else tiles
 
 
 def read_members(tiles: Tiles, members: slice, scaling: Scaling | None) -> np.ndarray | sp.csr_matrix:
-    """Return the rows of a partition in graph space, dense in C order or CSR, read one band at a time."""
+    """Return the rows `members` in graph space, read one band at a time.
+
+    Shape (n_rows, n_features), dense in C order or CSR, dtype as :func:`graph_dtype`.
+    """
     dtype = graph_dtype(np.dtype(tiles.shape.dtype), scaling)
     step = tiles.shape.tile_rows
     starts = range(members.start - members.start % step, members.stop, step)

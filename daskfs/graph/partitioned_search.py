@@ -1,17 +1,19 @@
 """Stages of an approximate search: "cells", "assign", "build", "merge".
 
-Space is cut into groups and cells on a sample. One pass over the bands sends every row to its group and to those it
-visits, and meets the rows whose recall is estimated with all others on the way. Each group is then searched on its own,
-with exact distances, and what was found for a row in several groups is merged. Rows travel through spilled arrays, each
-unit writing its own, so nothing passes the scheduler; they are deleted when the lists are complete.
+"cells" cuts space into groups and cells on a sample. "assign" reads the bands once, sends every row to its own group
+and to those it visits, and computes exact distances of the recall queries. "build" searches each group with exact
+distances. "merge" merges the lists from several groups.
 
-Where the job left the choice to daskfs, the sample may say that cells do not pay (:mod:`daskfs.graph.engine`). Stages
-are fixed before data are read, so they stay: "assign" and "build" have nothing to do then, and the units of "merge"
-search among all rows for the lists that they write.
+Notes
+-----
+Each unit spills rows to its own arrays, so they bypass the scheduler; these are deleted when the lists are complete.
 
-A projection serves to find candidates only. They are measured on all columns where the group's rows are at hand, in the
-build unit: a stage of its own that streamed feature blocks would read X once more and write the sums of 3 k candidates
-of each row, to save the rows' second half of the spill.
+With ``engine: auto`` the sample may show that cells do not pay (:mod:`daskfs.graph.engine`). Stages are fixed before
+data are read: "assign" and "build" then do nothing, and "merge" units run an exact search for their lists.
+
+A projection only finds candidates. Their distances on all columns are computed in the "build" unit, which holds the
+rows. A separate stage that streams feature blocks would halve the spilled rows, but read X once more and write the sums
+of 3 k candidates per row.
 """
 
 from __future__ import annotations
@@ -82,7 +84,7 @@ from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles, sample_rows
 
 CANDIDATES_PER_NEIGHBOR = 64
-"""Rows of a step that are measured for each neighbor of a row whose recall is estimated, at most."""
+"""Maximum number of rows of a step whose distance to a recall query is computed, per neighbor."""
 CELL_ARRAYS = ("group_centers", "group_offsets", "cell_centers", "cell_sizes", "cell_starts")
 
 
@@ -92,7 +94,7 @@ def _settings(parameters: Mapping[str, Any]) -> tuple[GraphSpec, int, Partitioni
 
 # ---------------------------------------------------------------------------------- cells
 def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Cut space on the sample, and keep the rows whose recall will be estimated."""
+    """Cut space into groups and cells on the sample, and store the recall queries."""
     del unit
     spec, k, plan = _settings(parameters)
     store, n_samples, tiles = context.store, context.tiles.shape.n_samples, compared_tiles(context.tiles)
@@ -105,8 +107,8 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
         rows = space.rows(sample)
         measured = sample if tiles.is_pairwise else None
         probes = float(MAX_PROBES) if tiles.is_pairwise else MAX_MEAN_PROBES
-        del sample  # it takes as much room as all that follows
-        # comparing few columns is cheap, and loses some neighbors of its own: the cells are to lose half as many
+        del sample  # it takes as much memory as all that follows
+        # the projection also loses neighbors, and comparisons in it are cheap: allow the cells half of the misses
         recall = (1 + spec.recall) / 2 if is_sketched(space, spec) else spec.recall
         cells = train_cells(
             rows, n_samples, plan.n_groups, plan.n_cells, k, recall, spec.random_state, probes, measured
@@ -145,7 +147,7 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
 
 
 def is_sketched(space: Space, spec: GraphSpec) -> bool:
-    """Return whether rows are compared by what the space keeps of them; cells of sparse rows are cut there anyway."""
+    """Return whether rows are compared in the projection; cells of sparse rows are cut there in any case."""
     return spec.projection is not None and (space.basis is not None or isinstance(spec.projection, int))
 
 
@@ -170,7 +172,7 @@ def _stored_cells(context: Context, spec: GraphSpec) -> Cells:
 
 # --------------------------------------------------------------------------------- assign
 def assign_bands(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Send the rows of some bands to their groups, and compare them with the rows whose recall is estimated."""
+    """Assign the rows of the unit's bands to groups, spill them, and compare them with the recall queries."""
     spec, k, plan = _settings(parameters)
     tiles, store = compared_tiles(context.tiles), context.store
     if is_exact_after_all(store, spec.name):
@@ -221,13 +223,13 @@ def _spill(
     members: Members,
     start: int,
 ) -> None:
-    """Write the rows of a unit in the order of their groups; where each group begins comes last."""
+    """Write the rows of a unit sorted by group, and last the offsets of the groups."""
 
     def put(part: str, values: np.ndarray, chunks: tuple[int, ...] | None = None) -> None:
         store.put_array(layout.SPILL_ROWS.format(spec.name, unit, part), values, chunks)
 
     chunk = plan.chunk_rows
-    # one array in the place of three: opening one costs as much as its content
+    # one array instead of three: opening an array costs as much as its content
     member = (members.row + start) << 8 | members.is_home.astype(np.int64) << 7 | np.diff(members.starts)
     put("member", member, (4 * chunk,))
     put("cell", members.cell, (16 * chunk,))
@@ -251,7 +253,7 @@ def _spill(
 
 # ---------------------------------------------------------------------------------- build
 def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Search one group, in parts where it is too large to be held whole."""
+    """Search one group, in parts if it is too large to be held at once."""
     spec, k, plan = _settings(parameters)
     store, tiles = context.store, compared_tiles(context.tiles)
     if is_exact_after_all(store, spec.name):
@@ -291,7 +293,7 @@ def _space_rows(space: Space, X: np.ndarray | sp.csr_matrix, members: np.ndarray
 
 
 class _Runs:
-    """What the assign units spilled for one group, run after run; so members lie in the order of their row numbers."""
+    """Spilled rows of one group, concatenated over "assign" units; members are ordered by row number."""
 
     def __init__(self, store: Store, tiles: Tiles, spec: GraphSpec, plan: Partitioning, group: int) -> None:
         self._store, self._shape, self._name, self._step = store, tiles.shape, spec.name, 4 * plan.chunk_rows
@@ -313,19 +315,19 @@ class _Runs:
 
     @property
     def n_members(self) -> int:
-        """Rows of the group and its visitors."""
+        """Number of rows of the group, including visitors."""
         return int(self._rows.size)
 
     @property
     def n_home(self) -> int:
-        """Rows of the group."""
+        """Number of rows of the group, without visitors."""
         return int(self._is_home.sum())
 
     def parts(self, max_members: int) -> list[np.ndarray]:
-        """Return the pairs (member, cell) of each part of the group, as a mask over all pairs.
+        """Return a mask over all pairs (member, cell) for each part of the group, shape (n_pairs,), bool.
 
-        A part is a range of cells with the members that look into them. A cell that is too large alone is cut by row
-        order: its rows then miss those of the other pieces, and the estimated recall says so.
+        A part is a range of cells with the members that probe them. A cell larger than a part is split by row order:
+        its rows then miss those of the other pieces, which the estimated recall shows.
         """
         if self.n_members <= max_members:
             return [np.ones(self._cell.size, dtype=bool)]
@@ -351,18 +353,21 @@ class _Runs:
         return [*parts, current]
 
     def members(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return rows, whether they are at home, and the cells they look into (starts, cells) of one part."""
+        """Return row numbers, home mask, and probed cells (starts, cells) of a part; `pairs` is from :meth:`parts`.
+
+        Shapes (n_members,) int64, (n_members,) bool, (n_members + 1,) int64 and (n_pairs,) int32.
+        """
         member, cell = self._member[pairs], self._cell[pairs]
         own = np.ones(self._cell.size, dtype=bool)
         own[1:] = self._member[1:] != self._member[:-1]
         taken, counts = np.unique(member, return_counts=True)
         starts = np.concatenate([[0], np.cumsum(counts)])
-        # a member's home is its first cell of all; in a part without it the member is a visitor
+        # a member's home is its first cell; in a part without it the member is a visitor
         is_home = self._is_home[taken] & own[pairs][starts[:-1]]
         return self._rows[taken], is_home, starts, cell - cell.min(initial=0)
 
     def values(self, pairs: np.ndarray) -> np.ndarray | sp.csr_matrix:
-        """Return the values of one part's rows, dense or CSR, as stored."""
+        """Return the rows of one part as stored, shape (n_members, n_features), dense or CSR; `pairs` is a mask."""
         wanted = np.zeros(self.n_members, dtype=bool)
         wanted[self._member[pairs]] = True
         if self._shape.is_sparse:
@@ -371,7 +376,7 @@ class _Runs:
         blocks, masks, seen = [], [], 0
         for unit, bounds in self._bounds:
             first, last = bounds[0]
-            # steps end where chunks do, so that no chunk is read twice
+            # steps end at chunk boundaries, so that no chunk is read twice
             for start in range(first - first % self._step, last, self._step):
                 block = slice(max(start, first), min(start + self._step, last))
                 mask = wanted[seen : seen + block.stop - block.start]
@@ -415,7 +420,7 @@ def _put_lists(
     distances: np.ndarray,
     k: int,
 ) -> None:
-    """Write the lists of one part, and where the rows of each merge unit begin."""
+    """Write the lists of one part, and the offsets of the rows of each "merge" unit."""
     group, _, number = part.partition("-")
     found = np.full((rows.size, k), -1, dtype=index_dtype(n_samples))
     found[:, : indices.shape[1]] = np.where(indices >= 0, rows[indices], -1)
@@ -431,7 +436,7 @@ def _put_lists(
 
 # ---------------------------------------------------------------------------------- merge
 def merge_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Merge what was found for some rows in several groups, or find it where the sample sent the search to all rows."""
+    """Merge the lists of one unit's rows from all groups, or run an exact search if it replaced the cells."""
     spec, k, plan = _settings(parameters)
     store, n_samples = context.store, context.tiles.shape.n_samples
     wanted = plan.merged(n_samples, unit)
@@ -473,7 +478,7 @@ def merge_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> d
 def _merged(
     row: np.ndarray, indices: np.ndarray, distances: np.ndarray, n_rows: int, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Merge lists, sorted by row, into one for each row."""
+    """Merge lists, sorted by row, into one per row."""
     counts = np.bincount(row, minlength=n_rows)
     place = np.arange(row.size) - np.repeat(np.cumsum(counts) - counts, counts)
     merged = np.full((n_rows, k), -1, dtype=indices.dtype), np.full((n_rows, k), np.inf)
@@ -496,7 +501,7 @@ def _merged(
 
 # ---------------------------------------------------------------------------------- costs
 def cells_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
-    """Return what the unit holds: the sample until it is in the space of cells, then what cuts that."""
+    """Return the memory cost of the "cells" unit: the sample until it is projected, then the training of cells."""
     finds_directions = search.shape.is_sparse and search.n_directions
     measured = _measured_sample(search) if search.pairwise else ()
     rows, pairs = _rows_in_space(search), _calibration(search, plan)
@@ -512,7 +517,7 @@ def cells_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
 
 
 def _centering(search: Search) -> tuple[Cost, ...]:
-    """Return the moments in which a dense sample is moved to its center, and directions are found and judged."""
+    """Return the memory costs of centering a dense sample, of finding directions, and of evaluating them."""
     n, dtype = search.n_sampled, str(search.dtype)
     sample = (Array("rows of the sample", (n, search.shape.n_features), dtype),)
     moved = (*sample, *_shifted(search, n))
@@ -529,7 +534,7 @@ def _centering(search: Search) -> tuple[Cost, ...]:
 
 
 def _judging(search: Search, n_rows: int) -> Cost:
-    """Return dense rows that judge directions, and how far some of them are from all."""
+    """Return the memory cost of dense rows that evaluate directions, and of distances between them."""
     n_features = search.shape.n_features
     return (
         Array("rows that judge the directions", (n_rows, n_features), "float32"),
@@ -549,7 +554,7 @@ def _judging(search: Search, n_rows: int) -> Cost:
 
 
 def _shifted(search: Search, n_rows: int) -> Cost:
-    """Return what moving dense rows to the center takes, in float64 unless they are float32."""
+    """Return the memory cost of centering dense rows, in float64 unless they are float32."""
     rows = (n_rows, search.shape.n_features)
     single = Array("differences in float32", rows, "float32")
     if search.spec.metric == "cosine":
@@ -567,7 +572,7 @@ def _sample(search: Search) -> Cost:
 
 
 def _rows_in_space(search: Search) -> Cost:
-    """Return the sample as it is cut, all of it and what cells are trained on."""
+    """Return the memory cost of the sample in the space of cells, and of its training part."""
     n, shape = search.n_sampled, search.shape
     columns = search.columns if shape.is_sparse else shape.n_features
     return (
@@ -578,7 +583,7 @@ def _rows_in_space(search: Search) -> Cost:
 
 
 def _calibration(search: Search, plan: Partitioning) -> Cost:
-    """Return pairs of neighbors in the sample, and how far their rows are from every group."""
+    """Return the memory cost of pairs of neighbors in the sample, and of distances of their rows to all groups."""
     n_pairs = min(CALIBRATION_ROWS, search.n_sampled) * (CALIBRATION_RANKS + 1)
     return (
         Array("squares of pairs to each group", (3, n_pairs, plan.n_groups), "float32"),
@@ -588,7 +593,7 @@ def _calibration(search: Search, plan: Partitioning) -> Cost:
 
 
 def _measured_sample(search: Search) -> Cost:
-    """Return the sample where values are missing: it stays, to be measured, a part of it at a time."""
+    """Return the memory cost of a sample with missing values, which is kept for distances, one part at a time."""
     n, row_bytes = search.n_sampled, search.compared_row_bytes
     part = -(-n // SAMPLE_PARTS)
     return (
@@ -600,7 +605,7 @@ def _measured_sample(search: Search) -> Cost:
 
 
 def _sparse_directions(search: Search) -> Cost:
-    """Return what finds the directions, the rows that judge them, and their distances."""
+    """Return the memory cost of finding directions, and of the rows and distances that evaluate them."""
     n_fitting, n_judging = (min(2 * rows, search.n_sampled) for rows in (FITTING_ROWS, JUDGING_ROWS))
     return (
         Array("rows turned onto directions", (3, n_fitting, search.n_directions)),
@@ -611,7 +616,7 @@ def _sparse_directions(search: Search) -> Cost:
 
 
 def assign_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
-    """Return what a unit holds: its bands, and of a step of rows the cells and the distances from rows asked."""
+    """Return the memory cost of an "assign" unit: bands, and per step of rows, cells and distances to the queries."""
     shape, step = search.shape, step_rows(search.shape)
     return (
         *process,
@@ -638,10 +643,10 @@ def _asked_rows(search: Search) -> Cost:
 
 
 def _spilled_rows(search: Search, plan: Partitioning) -> Cost:
-    """Return the rows of a unit, and to which groups they go."""
+    """Return the memory cost of a unit's rows, and of their groups and cells."""
     shape = search.shape
     n_rows = min(shape.n_samples, plan.bands_per_unit * shape.tile_rows)
-    copies = 6 if shape.is_sparse else 2  # sparse ones are put in the order of their groups as one
+    copies = 6 if shape.is_sparse else 2  # all sparse rows are sorted by group at once
     return (
         Objects("rows of bands, apart and as one", copies * n_rows, search.row_bytes),
         Objects("rows that are written at a time", 4 * plan.chunk_rows, search.row_bytes),
@@ -651,14 +656,14 @@ def _spilled_rows(search: Search, plan: Partitioning) -> Cost:
 
 
 def build_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
-    """Return what a unit holds: the rows of a group or of a part of it, and what searching them takes."""
+    """Return the memory cost of a "build" unit: the rows of a group or of a part of it, and their search."""
     shape, spec = search.shape, search.spec
     members = member_cost(shape, spec, search.k, plan.max_members, pairwise=search.pairwise)
     return (*process, *members, *group_cost(search))
 
 
 def merge_cost(search: Search, plan: Partitioning, process: Cost) -> Cost:
-    """Return what a unit holds: the lists of its rows from all groups, and a block of merged ones."""
+    """Return the memory cost of a "merge" unit: the lists of its rows from all groups, and a merged block."""
     n, k = search.shape.n_samples, search.k
     n_rows = plan.largest_merge(n)
     return (

@@ -38,18 +38,19 @@ from daskfs.store import layout
 from daskfs.store.tiles import Shape
 
 EDGES_BYTES = 256 * MiB
-"""Lists of the rows whose edges one unit marks, and their marks."""
+"""Bytes of the lists of an "edges" unit's rows, and their marks."""
 PLANNED_COPIES = 2.5
-"""Groups that a row goes to, where the data have not decided yet."""
+"""Estimated number of groups that a row visits."""
 PLANNED_CELLS = 10
-"""Cells that a row looks into in each of them."""
+"""Estimated number of cells that a row probes in each group."""
 
 
 def plan_graph(
     shape: Shape, spec: GraphSpec, k: int, memory_limit: int | None = None, *, pairwise: bool = False
 ) -> list[Stage]:
-    """Stages that find the neighbour lists of one graph and, for an approximate one, check them. `pairwise` says that
-    values may be missing, and distances are over what both rows have.
+    """Return the stages that find neighbor lists over X and, for an approximate search, estimate their recall.
+
+    `pairwise` means that values may be missing, and distances are over the columns that both rows have.
     """
     available = available_bytes(memory_limit)
     asked, spec = spec, resolve_engine(spec, shape, available, k=k, pairwise=pairwise)
@@ -81,7 +82,7 @@ def _exact_search(shape: Shape, spec: GraphSpec, k: int, *, pairwise: bool) -> S
 
 
 def _entry_bytes(n_samples: int) -> int:
-    """Return the bytes of an entry of a neighbor list: a row number and a distance."""
+    """Return the bytes of a neighbor list entry: a row number and a distance."""
     return index_dtype(n_samples).itemsize + WORD
 
 
@@ -94,8 +95,9 @@ def plan_lists(
     *,
     pairwise: bool = False,
 ) -> list[Stage]:
-    """Stages that find the neighbor lists of any kind; `widths` are the lengths of lists that are there by then, and
-    `pairwise` is as of :func:`plan_graph`.
+    """Return the stages that find neighbor lists of any kind.
+
+    `widths` are the lengths of lists found by earlier stages; `pairwise` is that of :func:`plan_graph`.
     """
     if isinstance(lists, GraphSpec):
         return plan_graph(shape, lists, k, memory_limit, pairwise=pairwise)
@@ -115,7 +117,7 @@ def plan_lists(
 
 @dataclass(frozen=True)
 class _Groups:
-    """Stages of an approximate search, whose rows are spread over groups."""
+    """Stages of an approximate search with rows distributed over groups."""
 
     search: Search
     plan: Partitioning
@@ -123,7 +125,7 @@ class _Groups:
 
     @classmethod
     def of(cls, search: Search, available: int | None) -> _Groups:
-        """Spread the rows over as many groups as fit what units may take beside their process."""
+        """Choose the groups such that units fit `available` bytes in addition to their process."""
         compiled = (DESCENT,) if search.by_descent else ()
         beside = total((*compiled, *group_cost(search)))
         room = None if available is None else max(available - beside, MiB)
@@ -135,7 +137,7 @@ class _Groups:
         return [self._cells(), self._assign(), self._build(), self._merge(), self._recall()]
 
     def stages_or_exact(self, exact: Cost) -> list[Stage]:
-        """Return the stages where units of "merge" may have to search among all rows, which costs `exact`."""
+        """Return the stages if "merge" units may have to run an exact search of cost `exact` instead."""
         cells, assign, build, merge, recall = self.stages()
         cells = replace(cells, parameters={**cells.parameters, "may_be_exact": True})
         cost = fullest(exact, merge.cost)
@@ -156,7 +158,7 @@ class _Groups:
 
     def _build(self) -> Stage:
         plan, search = self.plan, self.search
-        # a unit's rows of one group begin and end within a chunk
+        # the rows of a group from one "assign" unit begin and end within a chunk
         ends = self._n_assigning * plan.n_groups * plan.chunk_rows * search.row_bytes
         return self._stage(
             BUILD_STAGE,
@@ -189,44 +191,44 @@ class _Groups:
 
     @property
     def _space_bytes(self) -> int:
-        """Bytes of centers, directions, and the mean row."""
+        """Bytes of the centers, the directions, and the mean row."""
         search, plan, n_features = self.search, self.plan, self.search.shape.n_features
         centers = search.columns * (plan.n_cells + plan.n_groups)
         return HALF_WORD * (centers + search.n_directions * n_features) + WORD * n_features
 
     @property
     def _cut_bytes(self) -> int:
-        """Bytes of what "cells" leaves: space, and the rows whose recall is estimated."""
+        """Bytes of the outputs of "cells": the space, and the queries for the recall."""
         search = self.search
         return self._space_bytes + search.n_asked * search.shape.n_features * search.dtype.itemsize
 
     @property
     def _spilled_bytes(self) -> int:
-        """Bytes of the rows of all groups, each with its number and the cells it looks into."""
+        """Bytes of the rows of all groups, each with its number and the cells it probes."""
         search = self.search
         return search.n_copies * (search.row_bytes + WORD + HALF_WORD * search.cells_per_copy)
 
     @property
     def _found_bytes(self) -> int:
-        """Bytes of the lists of all groups, each with the number of its row."""
+        """Bytes of the lists of all groups, each with its row number."""
         search = self.search
         return search.n_copies * (WORD + _entry_bytes(search.shape.n_samples) * search.k)
 
     @property
     def _recall_bytes(self) -> int:
-        """Bytes of the distances from the rows whose recall is estimated, as every unit finds them."""
+        """Bytes of the distances of the recall queries from all "assign" units."""
         return self._n_assigning * self.search.n_asked * self.search.k * WORD
 
 
 def plan_edges(n_samples: int, graph: str, k: int, process: Cost, width: int | None = None) -> list[Stage]:
-    """Stages that mark each edge once and describe the graph.
+    """Return the stages that mark each edge once and summarize the graph.
 
     Parameters
     ----------
     n_samples, graph, k
-        Number of rows, name of the neighbour lists, and how much of each list makes the graph.
+        Number of rows, name of the neighbor lists, and entries of each list that make the graph.
     process
-        What the process of a unit takes before it starts.
+        Memory cost of the bare process.
     width
         Length of the lists; None for k.
     """
@@ -238,7 +240,7 @@ def _marking(n_samples: int, graph: str, k: int, process: Cost, width: int) -> S
     size, n_blocks = largest_block(n_samples), _n_blocks(n_samples)
     blocks = max(1, min(EDGES_BYTES // total(own_lists(n_samples, size, k)), n_blocks))
     n_units = -(-n_blocks // blocks)
-    # a unit reads the lists of its own rows and of all before them
+    # a unit reads the lists of its own rows and of all lower ones
     rows_read = size * sum(min((unit + 1) * blocks, n_blocks) for unit in range(n_units))
     return Stage.of(
         EDGES_STAGE,
@@ -252,8 +254,8 @@ def _marking(n_samples: int, graph: str, k: int, process: Cost, width: int) -> S
 
 
 def _describing(n_samples: int, graph: str, k: int, process: Cost, width: int) -> Stage:
-    size, by_label = largest_block(n_samples), graph in TARGET_NAMES  # labels say which rows are nodes
-    # marks and lengths are read once more for a histogram
+    size, by_label = largest_block(n_samples), graph in TARGET_NAMES  # only labeled rows are nodes
+    # marks and lengths are read again for a histogram
     row_bytes = 2 * k + (_entry_bytes(n_samples) + WORD) * width
     streamed = listed_edges(n_samples, k, width)
     return Stage.of(
@@ -267,12 +269,12 @@ def _describing(n_samples: int, graph: str, k: int, process: Cost, width: int) -
 
 
 def _n_blocks(n_samples: int) -> int:
-    """Return how many blocks of rows lists are stored in, which are read whole."""
+    """Return the number of blocks of rows of stored lists; blocks are read whole."""
     return -(-n_samples // block_rows(n_samples))
 
 
 def plan_weights(n_samples: int, weighting: Weighting, process: Cost, width: int | None = None) -> Stage:
-    """Stage that sums the degrees of one weighting, on lists of length `width`."""
+    """Return the stage that sums the degrees of one weighting, for lists of length `width` (None for k)."""
     k = weighting.n_neighbors
     width = width or k
     passes = MEDIAN_PASSES if weighting.t == "median" else int(isinstance(weighting.t, str))

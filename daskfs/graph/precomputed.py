@@ -1,4 +1,4 @@
-"""A graph from outside, from files or from memory: neighbor lists, or a matrix of weights."""
+"""Precomputed graphs, from files or memory: neighbor lists, or a sparse matrix of weights."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from daskfs.store.store import Store
 INDICES, DISTANCES = (PurePath(name).name for name in (layout.KNN_INDICES, layout.KNN_DISTANCES))
 METRIC_ATTRIBUTE, SCALING_ATTRIBUTE = "metric", "graph_scaling"
 TIED = (1e-6, 1e-12)
-"""Relative and absolute difference up to which distances count as equal: those go by row number in a list."""
+"""Relative and absolute tolerance for equal distances, which lists order by row number."""
 RUN_ENTRIES = (2**20, 2**23)
-"""Entries that are sorted at a time, at least and at most."""
+"""Minimum and maximum number of entries that are sorted at a time."""
 
 
 class Readable(Protocol):
-    """An array, or what reads like one."""
+    """Array, or an object that is read like one."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -44,18 +44,18 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class NeighborLists:
-    """Neighbour lists from outside.
+    """Precomputed neighbor lists.
 
     Attributes
     ----------
     where
-        What messages call them: a path, or "graph".
+        Name in messages: a path, or "graph".
     indices, distances
-        Shape (n_samples, n_neighbors), nearest first; -1 and inf where there is no neighbour.
+        Shape (n_samples, n_neighbors), integer and float, nearest first; padded with -1 and inf.
     metric, scaling
-        What the distances are.
+        Metric of the distances, and scaling of X before.
     identity
-        What tells one state of the files from another.
+        Sizes and times of the files, which detect a change.
     """
 
     where: str
@@ -67,7 +67,7 @@ class NeighborLists:
 
     @property
     def name(self) -> str:
-        """Name of the graph in a run store."""
+        """Name of the lists in a run store."""
         return GraphSpec(self.metric, self.scaling).name
 
     @property
@@ -77,11 +77,11 @@ class NeighborLists:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that reading a part of them takes, however small the part."""
+        """Bytes that any read needs, however small."""
         return _held(self.indices, self.distances)
 
     def check_size(self, n_samples: int, k: int) -> None:
-        """Raise :class:`InputError` unless there is a list for every row, of `k` neighbours at least."""
+        """Raise :class:`InputError` unless every row has a list of at least `k` neighbors."""
         if self.indices.shape[0] != n_samples:
             msg = f"{self.where} has {self.indices.shape[0]} rows, and X has n_samples={n_samples}."
             raise InputError(msg)
@@ -90,7 +90,10 @@ class NeighborLists:
             raise InputError(msg)
 
     def read(self, rows: slice, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the first `k` entries of some lists; :class:`InputError` for what no search returns."""
+        """Return the first `k` entries of the lists of `rows`; :class:`InputError` for an invalid list.
+
+        Shape (n_rows, k), int32 or int64, and float64.
+        """
         n_samples = self.indices.shape[0]
         indices, distances = self.indices[rows, :k], self.distances[rows, :k].astype(np.float64, copy=False)
         numbers = np.arange(rows.start, rows.stop)[:, None]
@@ -115,18 +118,18 @@ class NeighborLists:
 
 @dataclass(frozen=True, eq=False)
 class WeightMatrix:
-    """A matrix of weights from outside, as a list of entries.
+    """Precomputed matrix of weights, as a list of entries.
 
     Attributes
     ----------
     where
-        What messages call it: a path, or "graph".
+        Name in messages: a path, or "graph".
     shape
-        Both sides.
+        Shape of the matrix.
     rows, columns, values
-        Shape (n_entries,): where each entry stands, and the entry. Those of one place add up.
+        Shape (n_entries,), integer and numeric: indices and value of each entry. Duplicate entries are summed.
     identity
-        What tells one state of the files from another.
+        Sizes and times of the files, which detect a change.
     """
 
     where: str
@@ -143,21 +146,21 @@ class WeightMatrix:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that reading a part of it takes, however small the part."""
+        """Bytes that any read of entries needs, however small."""
         return _held(self.rows, self.columns, self.values)
 
     @property
     def read_entries(self) -> int:
-        """Entries that are read at a time, since chunks come whole: those that are sorted at a time, or a chunk."""
+        """Entries that are read at a time: those that are sorted at a time, or a chunk if that is larger."""
         return max(run_entries(self.n_entries), *(_chunk(part) for part in (self.rows, self.columns, self.values)))
 
     @classmethod
     def of(cls, matrix: sp.csr_matrix, where: str) -> WeightMatrix:
-        """Return a CSR matrix in memory as one."""
+        """Wrap a CSR matrix in memory, shape (n_samples, n_samples)."""
         return cls(where, matrix.shape, EntryRows(matrix.indptr, matrix.nnz, where), matrix.indices, matrix.data)
 
     def check_size(self, n_samples: int) -> None:
-        """Raise :class:`InputError` unless there is a row and a column for every row of X."""
+        """Raise :class:`InputError` unless the shape is (n_samples, n_samples)."""
         if self.shape != (n_samples, n_samples):
             msg = (
                 f"{self.where} has shape {self.shape}, and X has n_samples={n_samples}: a weight for every pair of "
@@ -166,7 +169,13 @@ class WeightMatrix:
             raise InputError(msg)
 
     def read(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield rows, columns and weights of the entries; :class:`InputError` for what is no weight of two rows."""
+        """Yield rows, columns (int64) and weights (float64) of the entries, shape (n_entries,) each.
+
+        Raises
+        ------
+        InputError
+            For an index out of range, or a weight that is negative, NaN or infinite.
+        """
         for span in row_blocks(self.n_entries, self.read_entries):
             rows, columns, values = self.rows[span], self.columns[span], self.values[span]
             for part in row_blocks(len(values), run_entries(self.n_entries)):
@@ -195,16 +204,16 @@ class WeightMatrix:
 
 
 class EntryRows:
-    """The row of each entry of a CSR matrix, made from where each row starts when it is asked for.
+    """Row index of each entry of a CSR matrix, computed from `indptr` on access.
 
     Parameters
     ----------
     starts
-        Shape (n_rows + 1,), integer.
+        ``indptr``, shape (n_rows + 1,), integer.
     n_entries
         Number of entries.
     where
-        What messages call the matrix.
+        Name of the matrix in messages.
     """
 
     def __init__(self, starts: Readable, n_entries: int, where: str) -> None:
@@ -249,20 +258,20 @@ def _chunk(part: Readable) -> int:
 
 
 def run_entries(n_entries: int) -> int:
-    """Return how many entries are sorted at a time: the more there are, so that a stretch finds a fair part in each
-    run.
-    """
+    """Return the number of entries per sorted run; it grows with `n_entries` so that a merge reads enough of each."""
     return int(np.clip(1 << int(128 * np.sqrt(n_entries)).bit_length(), *RUN_ENTRIES))
 
 
-# ------------------------------------------------------------------------ into a file
+# ----------------------------------------------------------------------------- saving
 def save_lists(path: str | StoragePath, lists: NeighborLists) -> None:
-    """Write neighbour lists as a Zarr group of their own, with attributes that say what the distances are.
+    """Write neighbor lists as a Zarr group, with metric and scaling as attributes.
 
     Raises
     ------
     FileExistsError
-        When there is something at `path`.
+        If `path` exists.
+    InputError
+        If a list is invalid.
     """
     target = as_path(path)
     if target.exists():
@@ -270,7 +279,7 @@ def save_lists(path: str | StoragePath, lists: NeighborLists) -> None:
         raise FileExistsError(msg)
     attributes = {METRIC_ATTRIBUTE: lists.metric, SCALING_ATTRIBUTE: lists.scaling}
     group = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-    put(target / "zarr.json", json.dumps(group).encode())  # in a bucket, Zarr would make groups of all that it lies in
+    put(target / "zarr.json", json.dumps(group).encode())  # in a bucket, Zarr would create all parent groups
     store = Store(target)
     n_samples, k = lists.indices.shape
     size = block_rows(n_samples)

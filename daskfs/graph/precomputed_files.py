@@ -1,7 +1,6 @@
-"""Graphs from outside in files: neighbour lists as a run leaves them, sparse matrices in ``.npz`` and Zarr.
+"""Files of precomputed graphs: neighbor lists of a run, sparse matrices in ``.npz``, Zarr and HDF5.
 
-What a file says of itself is looked at when it is opened. Its values are read later, a part at a time where the format
-has parts.
+Opening a file reads metadata only. Values are read later, in parts if the format has parts.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ COMPRESSED_ROWS = ("data", "indices", "indptr")
 TRIPLES = ("data", "row", "col")
 SAMPLED_CHUNKS = 16
 OBSP = "obsp"
-"""Where AnnData keeps its graphs."""
+"""Group of the graphs in AnnData."""
 METADATA = ("zarr.json", ".zgroup", ".zarray", ".zattrs")
-# what zipfile and NumPy let through for damaged files; NotImplementedError for flags of other versions of zip
+# raised by zipfile and NumPy for damaged files; NotImplementedError for flags of other zip versions
 NPZ_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
@@ -66,19 +65,18 @@ NPZ_ERRORS = (
 
 
 def open_graph(path: str | StoragePath) -> Graph:
-    """Open a graph from outside.
+    """Open a precomputed graph.
 
     Parameters
     ----------
     path
-        A run directory with one graph of neighbour lists, or the directory of one; an ``.npz`` file with a sparse
-        matrix; a Zarr group with one; or ``file.h5ad:obsp/connectivities``, a group with one in an HDF5 file. Each may
-        be at a URL.
+        Path or URL of a run with one set of neighbor lists over X, or of the directory of the lists; of an ``.npz``
+        file or Zarr group with a sparse matrix; or ``file.h5ad:obsp/connectivities``, such a group in an HDF5 file.
 
     Raises
     ------
     InputError
-        When there is none, or it cannot be read; the message says what was expected.
+        If there is no graph, or it cannot be read; the message lists the accepted formats.
     """
     file = as_path(path)
     try:
@@ -108,8 +106,8 @@ def _in_directory(path: StoragePath) -> Graph:
 
 
 def _in_hdf5(path: StoragePath) -> tuple[StoragePath, str] | None:
-    """Split ``file.h5ad:member`` into path and member, which is empty where none is named; None for another kind."""
-    for above in (path, *_above(path)):  # the member's own slashes make it look like folders
+    """Split ``file.h5ad:member`` into path and member, which may be empty; None for other files."""
+    for above in (path, *_above(path)):  # slashes in the member look like directories
         name, _, member = above.name.partition(":")
         if name.lower().endswith(ENDINGS) and (file := above.with_name(name)).is_file():
             below = "" if above == path else name_below(path, above)
@@ -130,7 +128,7 @@ def _holds_lists(path: StoragePath) -> bool:
 
 def _lists_of_run(path: StoragePath) -> NeighborLists:
     folder = path / PurePath(layout.KNN_INDICES).parts[0]
-    groups = folder.iterdir() if folder.is_dir() else ()  # those by a target are no graph over X
+    groups = folder.iterdir() if folder.is_dir() else ()  # excludes lists by target
     found = sorted(group for group in groups if _named(group.name) and _holds_lists(group))
     if len(found) != 1:
         names = ", ".join(str(group) for group in found)
@@ -178,7 +176,7 @@ def _metric_of(path: StoragePath) -> tuple[Metric, Scaling | None]:
 
 
 def _named(name: str) -> tuple[Metric, Scaling | None] | None:
-    """Return the metric and the scaling that the name of a group stands for, None where it stands for none."""
+    """Parse the name of a group of lists into metric and scaling; None for other names."""
     metric, dash, scaling = name.partition("-")
     if metric not in METRICS:
         return None
@@ -290,13 +288,13 @@ def _readable(path: StoragePath) -> Iterator[zipfile.ZipFile]:
             yield archive
     except NPZ_ERRORS as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # it was not handed out, which says nothing of what is in it
+            raise  # the file could not be read, so it is not known to be damaged
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"{path} is truncated, damaged or no .npz file: {reason}") from error
 
 
 class _NpzPart:
-    """A member of an ``.npz`` file. Its values are read, all of them, at the first use."""
+    """Member of an ``.npz`` file; all values are read on first access."""
 
     def __init__(self, path: StoragePath, name: str) -> None:
         self._path, self._name = path, f"{name}.npy"
@@ -313,7 +311,7 @@ class _NpzPart:
 
 
 class _ZarrPart:
-    """A Zarr array of a graph from outside, version 2 or 3."""
+    """Zarr array of a precomputed graph, version 2 or 3."""
 
     def __init__(self, path: StoragePath) -> None:
         self._path = path
@@ -333,7 +331,7 @@ class _ZarrPart:
             raise InputError(str(error)) from error
 
     def check_whole(self) -> None:
-        """Raise :class:`InputError` unless every chunk is there: one that is missing reads as zeros."""
+        """Raise :class:`InputError` unless every chunk exists: a missing one would read as zeros."""
         with errors_of(self._path):
             there, wanted = self._zarr.nchunks_initialized, self._zarr.nchunks
         if there != wanted:
@@ -341,7 +339,7 @@ class _ZarrPart:
             raise InputError(msg)
 
     def states(self) -> list[list[Any]]:
-        """Return what tells one state of the array from another: of its metadata, and of some of its chunks."""
+        """Return name, size and time of the metadata files and of some chunks, to detect a change."""
         counts = [-(-size // chunk) for size, chunk in zip(self.shape, self._array.chunks, strict=True)]
         n_chunks = math.prod(counts)
         places = np.unique(np.linspace(0, max(n_chunks - 1, 0), SAMPLED_CHUNKS).astype(np.int64))[:n_chunks]
@@ -351,7 +349,7 @@ class _ZarrPart:
 
 
 def _states(folder: StoragePath, names: Any = METADATA) -> list[list[Any]]:
-    """Return name, size and time of those files in a directory that exist."""
+    """Return name, size and time of the given files in a directory, if they exist."""
 
     def state(name: str) -> list[Any] | None:
         try:
@@ -364,7 +362,7 @@ def _states(folder: StoragePath, names: Any = METADATA) -> list[list[Any]]:
 
 
 def _attributes(path: StoragePath) -> dict[str, Any]:
-    """Return the attributes of a Zarr group; none for a directory that is no group."""
+    """Return the attributes of a Zarr group; empty for any other directory."""
     if not any((path / name).is_file() for name in ("zarr.json", ".zgroup")):
         return {}
     import zarr

@@ -1,8 +1,8 @@
-"""Stage "graph-given": a graph from outside into the run store.
+"""Stage "graph-given": copy a precomputed graph into the run store.
 
-Neighbor lists are copied, so that all that follows finds them where a search would have left them. Of a matrix of
-weights each edge is stored once, with the larger of its two entries, in ascending order. Nothing is held but some
-entries at a time and a few numbers for each row, unless a file cannot be read in parts.
+Neighbor lists are stored under the names that a search would use. Of a matrix of weights each edge is stored once, in
+ascending order, with the larger of its two entries. A unit holds a batch of entries and a few numbers per row, unless a
+file cannot be read in parts.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from daskfs.store.store import Store
 
 RUN_CHUNK = 2**16
 SAMPLED_KEYS = 2**12
-"""Every so many keys of a sorted run, one is kept in memory to find the others by."""
+"""One key in this many of a sorted run is kept in memory as an index."""
 
 
 def store_given(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Read the graph at a path and put it into the run store."""
+    """Copy the graph at a path into the run store; :class:`InputError` if it changed since it was planned."""
     del unit
     path, planned = str(parameters["path"]), parameters["identity"]
     graph = open_graph(path)
@@ -50,23 +50,23 @@ def _check_identity(graph: Graph, planned: Mapping[str, Any]) -> None:
 
 
 def store_graph(store: Store, graph: Graph, n_samples: int, k: int) -> dict[str, Any]:
-    """Put a graph from outside where the stages that follow look for it.
+    """Copy a precomputed graph to the paths that the following stages read.
 
     Parameters
     ----------
     store
         Run store.
     graph
-        Neighbour lists or a matrix of weights.
+        Neighbor lists or a matrix of weights.
     n_samples
-        Rows of X.
+        Number of rows of X.
     k
-        How much of each neighbour list is needed.
+        Number of entries of each neighbor list that are needed.
 
     Raises
     ------
     InputError
-        Where it is no graph of so many rows, naming the row.
+        If it is not a valid graph of `n_samples` rows, or a matrix has no edges.
     """
     if isinstance(graph, NeighborLists):
         graph.check_size(n_samples, k)
@@ -76,22 +76,20 @@ def store_graph(store: Store, graph: Graph, n_samples: int, k: int) -> dict[str,
 
 
 def given_traffic(graph: Graph, n_samples: int, k: int) -> dict[str, int]:
-    """Return the bytes that :func:`store_graph` reads and writes, by the names that stages have for them."""
+    """Return the bytes that :func:`store_graph` reads and writes, as keyword arguments of a stage."""
     if isinstance(graph, NeighborLists):
         read = n_samples * (graph.indices.dtype.itemsize + graph.distances.dtype.itemsize) * graph.n_neighbors
         return {"bytes_read": read, "bytes_written": n_samples * (index_dtype(n_samples).itemsize + WORD) * k}
     n_entries = graph.n_entries
     values = n_entries * (graph.values.dtype.itemsize + graph.columns.dtype.itemsize)
-    # the sorted runs are read once for their keys and once for all, by chunks of which others need a part
+    # keys of the sorted runs are read twice and weights once, by whole chunks, parts of which are read again
     read = values + 2 * 3 * WORD * n_entries
     runs = n_entries * 2 * WORD
     return {"bytes_read": read, "bytes_written": runs + edges_bytes(n_entries) + WORD * n_samples}
 
 
 def edges_bytes(n_entries: int) -> int:
-    """Return the bytes of the edges of a matrix, of which half the entries are edges where it is symmetric: two rows
-    and a weight each.
-    """
+    """Return the bytes of the edges of a symmetric matrix: two rows and a weight for every two entries."""
     return 3 * WORD * n_entries // 2
 
 
@@ -110,7 +108,7 @@ def _store_lists(store: Store, lists: NeighborLists, k: int) -> dict[str, Any]:
 
 
 def _store_matrix(store: Store, matrix: WeightMatrix) -> dict[str, Any]:
-    scratch = Store(store.root)  # one whose writes are no outputs of the unit
+    scratch = Store(store.root)  # its writes are not recorded as outputs of the unit
     scratch.delete(layout.SPILL.format(GIVEN))
     try:
         runs = _SortedRuns(scratch, run_entries(matrix.n_entries))
@@ -127,14 +125,14 @@ def _store_matrix(store: Store, matrix: WeightMatrix) -> dict[str, Any]:
 
 
 def _sort_entries(matrix: WeightMatrix, runs: _SortedRuns) -> np.ndarray:
-    """Sort the entries that are above 0 by the pair of rows they belong to, and return those on the diagonal."""
+    """Sort the positive off-diagonal entries by pair of rows, and return the diagonal, shape (n_samples,), float64."""
     n_samples = matrix.shape[0]
     diagonal = np.zeros(n_samples)
     for rows, columns, weights in matrix.read():
         loops, apart = rows == columns, (rows != columns) & (weights > 0)
         np.add.at(diagonal, rows[loops], weights[loops])
         rows, columns = rows[apart], columns[apart]
-        # the entries of one pair differ in the last bit, by the side of the diagonal
+        # the last bit of a key is the side of the diagonal
         pair = np.minimum(rows, columns) * n_samples + np.maximum(rows, columns)
         runs.add(2 * pair + (rows > columns), weights[apart])
     return diagonal
@@ -153,7 +151,7 @@ def _store_edges(store: Store, runs: _SortedRuns, n_edges: int, n_samples: int) 
 
 
 def _merged(keys: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return pairs of rows and their weights: entries of one place summed, then the larger of both places."""
+    """Return pairs of rows and their weights: duplicates summed, then the larger of both triangles."""
     if not keys.size:
         return keys, weights
     place = np.flatnonzero(np.diff(keys, prepend=-1))
@@ -165,7 +163,7 @@ def _merged(keys: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def _in_blocks(
     stretches: Iterable[tuple[np.ndarray, np.ndarray]], size: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Cut stretches of any length into ones of `size`, and a last one of what is left."""
+    """Rechunk arrays of pairs and weights of any length into blocks of `size`; the last one may be shorter."""
     pairs, weights = np.empty(0, np.int64), np.empty(0)
     for more in stretches:
         pairs, weights = np.concatenate([pairs, more[0]]), np.concatenate([weights, more[1]])
@@ -178,7 +176,7 @@ def _in_blocks(
 
 
 class _SortedRuns:
-    """Keys with weights, each `size` of them sorted and stored, read back in ascending stretches of about `size`."""
+    """External sort of keys with weights, in runs of `size`, read back in ascending blocks of about `size`."""
 
     def __init__(self, store: Store, size: int) -> None:
         self._store, self._size = store, size
@@ -186,7 +184,7 @@ class _SortedRuns:
         self._lengths: list[int] = []
 
     def add(self, keys: np.ndarray, weights: np.ndarray) -> None:
-        """Sort and store some keys, which are not negative, with their weights."""
+        """Sort and store a run: non-negative int64 keys and float64 weights, shape (n_entries,) each."""
         if not keys.size:
             return
         order = np.argsort(keys, kind="stable")
@@ -198,12 +196,12 @@ class _SortedRuns:
         self._lengths.append(keys.size)
 
     def keys_in_order(self) -> Iterator[np.ndarray]:
-        """Yield the keys in ascending order; those that differ in the last bit only come together."""
+        """Yield the keys in ascending order, (n_keys,) int64; keys that differ in the last bit only share a block."""
         for low, high in self._cuts():
             yield np.sort(np.concatenate([keys for _, keys, _ in self._parts(low, high)]))
 
     def in_order(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield keys in ascending order, and their weights."""
+        """Yield the blocks of :meth:`keys_in_order` with the weights of the keys, (n_keys,) float64."""
         for low, high in self._cuts():
             parts = list(self._parts(low, high))
             keys = np.concatenate([part[1] for part in parts])
@@ -212,7 +210,7 @@ class _SortedRuns:
             yield keys[order], np.concatenate(weights)[order]
 
     def _cuts(self) -> Iterator[tuple[int, int]]:
-        """Yield ranges of keys that hold about as many as one run does."""
+        """Yield ranges of keys with about as many keys as one run."""
         if not self._sampled:
             return
         sampled = np.sort(np.concatenate(self._sampled))
@@ -220,7 +218,7 @@ class _SortedRuns:
         yield from itertools.pairwise([0, *np.unique(sampled[step::step] & ~1).tolist(), np.iinfo(np.int64).max])
 
     def _parts(self, low: int, high: int) -> Iterator[tuple[int, np.ndarray, slice]]:
-        """Yield of each run the keys from `low` to below `high`, and where they stand in it."""
+        """Yield for each run its keys in [low, high), and their slice of the run."""
         for run, (sampled, length) in enumerate(zip(self._sampled, self._lengths, strict=True)):
             start = max(int(np.searchsorted(sampled, low)) - 1, 0) * SAMPLED_KEYS
             stop = min(int(np.searchsorted(sampled, high)) * SAMPLED_KEYS, length)
@@ -230,7 +228,7 @@ class _SortedRuns:
 
 
 def given_cost(graph: Graph, n_samples: int, k: int, process: Cost) -> Cost:
-    """Return what the unit holds: what reading a part of the files takes, and a part."""
+    """Return the memory cost of the unit: the files' buffers, and a batch of entries."""
     files = Objects("what reading a part of the files takes", 1, graph.held_bytes)
     if isinstance(graph, NeighborLists):
         block = (largest_block(n_samples), max(k, 1))

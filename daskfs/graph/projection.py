@@ -1,4 +1,4 @@
-"""Where rows are compared before they are measured: few dense float32 columns."""
+"""Projection of rows to a few dense float32 columns, in which candidate neighbors are found."""
 
 from __future__ import annotations
 
@@ -22,34 +22,40 @@ from daskfs.stages.cost import HALF_WORD
 COMPONENT_CHOICES = (32, 64, 128)
 SPARSE_COMPONENTS = COMPONENT_CHOICES[-1]
 DIRECTION_BYTES = 2**27
-"""Directions in the space of the features take no more, in float32: of more features, fewer are kept."""
+"""Maximum bytes of the float32 directions: with more features, fewer directions are kept."""
 FORCED_FEATURES = 4096
-"""Above so many features rows are always compared in few components: the graph is not worth the products."""
+"""Above this number of features dense rows are always projected: products of all columns cost more than they gain."""
 FITTING_ROWS = 2**13
 JUDGING_ROWS = 2**15
 ASKED_ROWS = 300
 ENOUGH = 0.995
-"""Share of the nearest neighbours that a choice of components must keep among the candidates."""
+"""Share of the nearest neighbors that the chosen components must keep among the candidates."""
 
 
 @dataclass(frozen=True)
 class Space:
-    """A map from rows in graph space to float32 rows whose Euclidean distances stand for the metric's.
+    """Map from rows in graph space to float32 rows whose Euclidean distances approximate those of the metric.
 
-    Under cosine rows are divided by their norm first. `center` (n_features,) float64 is subtracted and `scale`
-    multiplied, so that float32 neither drowns in an offset nor overflows. Dense rows are turned onto the leading
-    principal directions of a sample, the columns of `basis` (n_features, n_components) float32, where there is one;
-    what these leave out of a row is kept as its squared length, which makes the sum of the two rests the expected part
-    of a squared distance that the directions miss. Sparse rows are turned as they are, without a center: among rows of
-    counts that rest decides, as rows of little weight are near to all others, which no projection alone can tell. Where
-    there are too many features for directions that a process could hold, sparse rows go through a sparse random
-    projection to `n_components`.
-
-    Where values are missing the mean of the sampled rows that have one stands for them: of dense rows that is the
-    center, and of sparse ones `fill` (n_features,) float64 says it; 0 where no sampled row lacks any. Distances in this
-    space are then not those that are measured.
-
-    `kept` is the share of the nearest rows of a sample that are among the candidates found here, where that was asked.
+    Attributes
+    ----------
+    metric, random_state
+        Under "cosine" rows are divided by their norm first. Seed of the projection.
+    center, scale
+        Subtracted, shape (n_features,), float64, None for sparse rows; then multiplied. They prevent loss of precision
+        to an offset and overflow in float32.
+    basis
+        Principal directions of a sample, shape (n_features, n_components), float32, or None. :meth:`sketch` adds the
+        squared residual of each row; the sum of those of two rows is the expected squared distance outside of the
+        directions. It is decisive for counts: rows of small total are near to all others, which a projection alone
+        cannot show.
+    n_components
+        Number of columns, None for all; without a basis, of a sparse random projection, for sparse rows with too many
+        features to hold directions.
+    fill
+        Means of the sampled observed values that replace missing values of sparse rows, shape (n_features,), float64;
+        None for 0. In dense rows the center does. Distances here then differ from the final ones.
+    kept
+        Share of the nearest rows of the sample that are among the candidates found here, if it was estimated.
     """
 
     metric: Metric
@@ -62,11 +68,11 @@ class Space:
     kept: float = 1.0
 
     def rows(self, X: np.ndarray | sp.csr_matrix) -> np.ndarray:
-        """Return rows in this space, shape (n_rows, n_columns), float32, C order."""
+        """Project rows of shape (n_rows, n_features), dense or CSR; returns (n_rows, n_columns), float32, C order."""
         return self._turned(self.shifted(X))
 
     def sketch(self, X: np.ndarray | sp.csr_matrix) -> np.ndarray:
-        """Return :meth:`rows` with the squared length of what they leave out as one more column."""
+        """Return :meth:`rows` and, as last column, the squared residual; (n_rows, n_columns + 1), float32."""
         values = self.shifted(X)
         turned = self._turned(values)
         sketch = np.zeros((turned.shape[0], turned.shape[1] + 1), np.float32)
@@ -77,9 +83,7 @@ class Space:
         return sketch
 
     def shifted(self, X: np.ndarray | sp.csr_matrix) -> Any:
-        """Return rows before they are turned, dense or CSR, float32, with the means of the sample in the place of
-        missing values.
-        """
+        """Return rows centered, scaled and filled, before projection; shape of `X`, dense or CSR, float32."""
         values: Any = as_metric_rows(X, self.metric)[0]
         if self.center is not None:
             keeps = values.dtype.kind == "f" and values.dtype.itemsize >= 4 and self.scale == 1.0
@@ -98,7 +102,7 @@ class Space:
         if self.basis is not None and is_sparse(values):
             values = values @ self.basis
         elif self.basis is not None:
-            # block by block: a product of more rows may round differently
+            # by fixed blocks, since a product of more rows may round differently
             turned = np.empty((values.shape[0], self.basis.shape[1]), np.float32)
             for block in row_blocks(values.shape[0], BLOCK_ROWS):
                 np.matmul(values[block], self.basis, out=turned[block])
@@ -119,22 +123,21 @@ def fitted_space(
     width: int,
     random_state: int,
 ) -> Space:
-    """Return the space for a sample.
+    """Fit the space to a sample.
 
     Parameters
     ----------
     sample
-        Rows in graph space, dense or CSR.
+        Rows in graph space, shape (n_rows, n_features), dense or CSR.
     metric
         "euclidean" or "cosine".
     wanted
-        Number of components, None for all columns, or "auto": the fewest with which nearly all neighbours in the
-        sample are among the candidates; all columns where 128 do not suffice, unless there are very many or rows are
-        sparse.
+        Number of components, None for all columns, or "auto": the fewest that keep nearly all neighbors in the sample
+        among the candidates. If 128 do not suffice, all columns, unless these are very many or rows are sparse.
     n_samples
-        Number of rows that the sample stands for.
+        Number of rows from which the sample is drawn.
     n_neighbors, width
-        Number of neighbours wanted, and of candidates that are measured.
+        Number of neighbors, and of candidates whose distances are computed.
     random_state
         Seed.
     """
@@ -166,8 +169,9 @@ def fitted_space(
 
 
 def directions(n_features: int, wanted: int | str | None) -> int:
-    """Return how many directions sparse rows are turned onto, at most: 0 where they have few columns, or so many that
-    no process could hold directions enough to tell rows apart.
+    """Return the maximum number of directions that sparse rows are projected onto.
+
+    It is 0 for few columns, and for so many that too few directions fit in :data:`DIRECTION_BYTES`.
     """
     count = wanted if isinstance(wanted, int) else SPARSE_COMPONENTS
     fitting = min(DIRECTION_BYTES // (HALF_WORD * n_features), count)
@@ -177,9 +181,7 @@ def directions(n_features: int, wanted: int | str | None) -> int:
 def _sparse_space(
     space: Space, sample: sp.csr_matrix, wanted: int | str | None, n_samples: int, n_neighbors: int, width: int
 ) -> Space:
-    """Return the space for sparse rows, which is one of few columns whatever is `wanted`, as cells need such; rows are
-    compared in it unless that is None.
-    """
+    """Return the space for sparse rows: few columns, as cells need; `wanted` None means that only cells use it."""
     n_features = sample.shape[1]
     components = wanted if isinstance(wanted, int) else SPARSE_COMPONENTS
     if components >= n_features:
@@ -191,7 +193,7 @@ def _sparse_space(
     basis = _principal_directions(space.shifted(sample[some]), most, space.random_state)
     if wanted == "auto":
         step = sample.shape[0] // JUDGING_ROWS
-        judged = sample[::step] if step > 1 else sample  # a copy takes as much room as all that follows
+        judged = sample[::step] if step > 1 else sample  # a copy takes as much memory as all that follows
         chosen, kept = _enough_components(space, judged, basis, n_samples, n_neighbors, width)
         space, most = replace(space, kept=kept), chosen or most
     return replace(space, basis=np.ascontiguousarray(basis[:, :most]), n_components=most)
@@ -204,7 +206,7 @@ def _safe_scale(spread: float) -> float:
 def _principal_directions(rows: Any, count: int, random_state: int) -> np.ndarray:
     from sklearn.utils.extmath import randomized_svd
 
-    with one_thread():  # SciPy brings a library of its own, which a limit set before knows nothing of
+    with one_thread():  # SciPy loads its own BLAS, which an earlier limit does not cover
         _, _, directions = randomized_svd(rows, count, n_iter=4, random_state=random_state)
     return np.ascontiguousarray(directions.T, dtype=np.float32)
 
@@ -217,10 +219,9 @@ def _enough_components(
     n_neighbors: int,
     width: int,
 ) -> tuple[int | None, float]:
-    """Return the fewest leading directions that keep neighbours among the candidates, None when all do not, and the
-    share of the neighbours that the last ones tried keep.
+    """Return the fewest leading directions that keep neighbors among the candidates, None if no choice does.
 
-    A row that is r-th by estimate in the sample would be about (r n_samples / n_rows)-th among all rows.
+    Also return the share kept by the last choice. Rank r in the sample is about rank r n_samples / n_rows of all rows.
     """
     rows = space.shifted(judged)
     share = rows.shape[0] / n_samples

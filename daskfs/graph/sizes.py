@@ -1,4 +1,4 @@
-"""Sizes of a search for neighbors, and what its stages hold alike."""
+"""Sizes of a neighbor search, and memory costs that its stages share."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from daskfs.store.tiles import Shape, sample_rows
 from daskfs.tiles.shapes import conversion_bytes
 
 RECALL_ROWS = 500
-"""Rows whose lists are checked against an exhaustive search."""
+"""Number of rows whose lists are compared with an exhaustive search."""
 SPARSE_PAIR_BYTES = 100
-"""What a value of sparse rows takes while pairs of them are measured: both rows, in float64 too, their difference, its
-squares, and the columns of all of these."""
+"""Bytes per value of sparse rows while distances of pairs are computed: both rows, also in float64, their difference,
+its squares, and the columns of all of these."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class Search:
     Parameters
     ----------
     shape, spec, k
-        Of X, what decides the lists, and their length.
+        Shape of X, specification of the lists, and their length.
     copies_per_row, cells_per_copy
-        Groups that a row goes to, and cells that it looks into there, as far as anybody knows before.
+        Groups that a row visits, and cells that it probes in each, as estimated before the run.
     pairwise
-        Whether values may be missing, and distances are over what both rows have.
+        Whether values may be missing, and distances are over the columns that both rows have.
     """
 
     shape: Shape
@@ -61,22 +61,22 @@ class Search:
 
     @property
     def n_copies(self) -> int:
-        """Rows of all groups with their visitors."""
+        """Number of rows of all groups, including visitors."""
         return int(self.copies_per_row * self.shape.n_samples)
 
     @cached_property
     def n_sampled(self) -> int:
-        """Rows of the sample from which cells are cut."""
+        """Number of rows of the sample from which cells are cut."""
         return sample_rows(self.shape).size
 
     @property
     def n_asked(self) -> int:
-        """Rows whose recall is estimated."""
+        """Number of queries for the recall."""
         return min(RECALL_ROWS, self.n_sampled)
 
     @property
     def columns(self) -> int:
-        """Columns in which cells are cut, at most."""
+        """Maximum number of columns in which cells are cut."""
         shape, wanted = self.shape, self.spec.projection
         columns = wanted if isinstance(wanted, int) else shape.n_features
         if shape.is_sparse:
@@ -86,14 +86,14 @@ class Search:
 
     @property
     def n_directions(self) -> int:
-        """Directions that rows are turned onto, at most."""
+        """Maximum number of directions that rows are projected onto."""
         if self.shape.is_sparse:
             return directions(self.shape.n_features, self.spec.projection)
         return projected_columns(self.spec)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of rows in graph space."""
+        """Dtype of rows in graph space."""
         return graph_dtype(np.dtype(self.shape.dtype), self.spec.scaling)
 
     @property
@@ -108,10 +108,11 @@ class Search:
 
 
 def products_cost(shape: Shape, n_base: int) -> Cost:
-    """Return what bounding the distances of some queries and so many rows takes: as many queries as a tile has room
-    for, but no fewer than a product is worth.
+    """Return the memory cost of bounding distances of queries to `n_base` rows by matrix products.
+
+    A product has as many queries as a tile fits, but at least the fewest that pay.
     """
-    copies, dtype = (2, "float64") if shape.is_sparse else (1, "float32")  # sparse ones are transposed
+    copies, dtype = (2, "float64") if shape.is_sparse else (1, "float32")  # sparse products are transposed
     tile = min(TILE_BYTES // HALF_WORD, TILE_ROWS[1] * n_base)
     fewest = TILE_ROWS[0], n_base
     return fullest(
@@ -125,19 +126,19 @@ def products_cost(shape: Shape, n_base: int) -> Cost:
 
 
 def pairs_cost(shape: Shape) -> Cost:
-    """Return what measuring pairs takes, some at a time."""
+    """Return the memory cost of computing distances of pairs in batches."""
     if shape.is_sparse:
         return (Objects("values of pairs that are measured", SPARSE_PAIR_VALUES, SPARSE_PAIR_BYTES),)
     return (Array("rows of pairs that are measured, and their differences", (4, PAIR_ELEMENTS)),)
 
 
 def conversion_cost(shape: Shape) -> Cost:
-    """Return blocks of rows on their way into another type."""
+    """Return the memory cost of blocks of rows for conversion to another dtype."""
     return (Objects("blocks of rows in float64", 1, conversion_bytes(shape.n_features)),)
 
 
 def incomplete_cost(shape: Shape, n_base: int) -> Cost:
-    """Return what comparing rows that lack values with so many others takes beyond what complete ones take."""
+    """Return the additional memory cost of comparing rows with missing values with `n_base` others."""
     if shape.is_sparse:
         return (Objects("norms, numbers of shared columns, and bounds", 3, TILE_BYTES),)
     columns = shape.n_features
@@ -151,7 +152,7 @@ def incomplete_cost(shape: Shape, n_base: int) -> Cost:
 
 
 def group_cost(search: Search) -> Cost:
-    """Return what searching a group takes whatever its rows are."""
+    """Return the memory cost of searching a group, excluding its rows."""
     return (
         Objects("chunks that are read", 4, CHUNK_BYTES),
         Objects("products of a tile, what is sorted of them, and marks", 3, TILE_BYTES),
@@ -162,10 +163,10 @@ def group_cost(search: Search) -> Cost:
 
 
 def _updates(search: Search) -> Cost:
-    """Return what NN-descent notes of pairs of candidates: two rows and a distance.
+    """Return the memory cost of NN-descent's buffer of candidate pairs: two rows and a distance each.
 
-    There is room for new candidates of each row among each other and with old ones; what nobody writes takes no memory.
-    In a projection lists are longer, and planned by the most that is written: in the first round, when all are new.
+    It has room for pairs of new candidates of each row and of new with old ones; unwritten pages take no memory. In a
+    projection lists are longer, and costed by the most written: in the first round, when all are new.
     """
     length = list_length(search.k) + 1
     longer = min(list_length(kept_by_descent(search.spec, search.k)) + 1, MOST_CANDIDATES)
@@ -176,7 +177,7 @@ def _updates(search: Search) -> Cost:
 
 
 def centers_cost(search: Search, plan: Partitioning, copies: int) -> Cost:
-    """Return the cut of space: centers with their multiples for the product, and directions."""
+    """Return the memory cost of cell and group centers, their multiples for the product, and directions."""
     centers = (copies, 2, plan.n_cells + plan.n_groups, search.columns)
     turned = (copies, search.shape.n_features, search.n_directions)
     return (

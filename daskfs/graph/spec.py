@@ -1,4 +1,4 @@
-"""Which graph, and which weights on it: plain values that the plan, the store and the criteria share."""
+"""Specifications of graphs and edge weights: plain values shared by the plan, the store and the criteria."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ WidthRule = float | Literal["mean", "median"]
 
 @dataclass(frozen=True)
 class GraphSpec:
-    """A k-nearest-neighbour graph, up to k: what decides the neighbour lists.
+    """Specification of neighbor lists over X, without their length.
 
-    Lists are sorted, so one build with the largest k of a job serves every smaller k. `recall` is what an approximate
-    search aims at; `projection` the number of columns it compares rows in before it measures them, None for all.
+    Lists are sorted, so one build with the largest k of a job serves every smaller k. `recall` is the target of an
+    approximate search; `projection` the number of columns in which it finds candidates, None for all.
     """
 
     metric: Metric = "euclidean"
@@ -32,37 +32,36 @@ class GraphSpec:
 
     @property
     def name(self) -> str:
-        """Short name, used as the store's group name; distinct for distinct specs of one job."""
+        """Name of the group in the store; distinct for distinct specs of one job."""
         return self.metric if self.scaling is None else f"{self.metric}-{self.scaling}"
 
 
 @dataclass(frozen=True)
 class TargetGraph:
-    """The nearest labelled rows of each labelled row by the target alone, which is a sort.
+    """Nearest labeled rows of each labeled row by the target alone.
 
-    Lengths are absolute differences of the target, `standardize` d to z-scores over the labelled rows. Ties go by row
-    number. There are fewer neighbors where there are fewer labels.
+    Lengths are absolute differences of the target; with `standardize`, of its z-scores over the labeled rows. Ties are
+    ordered by row number. Lists are shorter if there are fewer labels.
     """
 
     standardize: bool = True
 
     @property
     def name(self) -> str:
-        """Short name, used as the store's group name."""
+        """Name of the group in the store."""
         return "target" if self.standardize else "target-raw"
 
 
 TARGET_NAMES = frozenset(TargetGraph(standardize).name for standardize in (True, False))
-"""Names of lists that only labelled rows have."""
+"""Names of lists that exist for labeled rows only."""
 
 
 @dataclass(frozen=True)
 class MixedGraph:
-    """The nearest neighbors by the mixed distance d of Doquire and Verleysen (2011), Eq. 8.
+    """Nearest neighbors by the mixed distance d of Doquire and Verleysen (2011), Eq. 8.
 
-    Two labelled rows are as far apart as their targets, any other two as far as their rows in the space of `base`,
-    per feature. `neighbors` "d" takes the nearest by that distance, "x" the nearest rows of `base`. Lengths are square
-    roots of d.
+    d compares two labeled rows by their targets, any other two by their distance in `base`, per feature. `neighbors`
+    "d" takes the nearest by d, "x" the nearest in `base`. Lengths are square roots of d.
     """
 
     base: GraphSpec
@@ -71,26 +70,28 @@ class MixedGraph:
 
     @property
     def name(self) -> str:
-        """Short name, used as the store's group name."""
+        """Name of the group in the store."""
         return f"mixed-{self.neighbors}-{self.base.name}{'' if self.standardize else '-raw'}"
 
     def n_candidates(self, n_samples: int, k: int) -> int:
-        """Return how many of the nearest rows of `base` are looked through for k neighbors: all others up to 1024 rows,
-        where the lists are exact for sure, and never fewer than 64 where there are so many.
+        """Return the number of nearest rows of `base` that are candidates for k neighbors.
+
+        With "d", all others up to 1024 rows, so that the lists are exact, and at least 64 if there are that many.
         """
         wanted = k if self.neighbors == "x" else max(64, 2 * k, 2**20 // n_samples)
         return min(n_samples - 1, wanted)
 
 
 Lists = GraphSpec | TargetGraph | MixedGraph
-"""What decides neighbor lists, whichever kind."""
+"""Specification of neighbor lists of any kind."""
 
 
 @dataclass(frozen=True)
 class Weighting:
-    """Weights on a graph. `graph` names the neighbour lists: the name of :data:`Lists`, or "given" for a graph from
-    outside. Weights of edges between two labelled rows are multiplied by `labelled_factor`; a factor of 0 leaves them
-    out.
+    """Edge weights on a graph.
+
+    `graph` is the name of :data:`Lists`, or "given" for a precomputed matrix. Weights of edges between two labeled rows
+    are multiplied by `labelled_factor`; a factor of 0 removes these edges.
     """
 
     graph: str
@@ -102,13 +103,13 @@ class Weighting:
 
     @property
     def key(self) -> str:
-        """A short name that is safe as a store key."""
+        """Short hash that is safe as a store key."""
         text = repr((self.graph, self.n_neighbors, self.weights, self.t, self.self_loops, self.labelled_factor))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
     def connects(self) -> Literal["all", "labelled", "unlabelled"]:
-        """Rows that the weights are meant to connect, so that one without an edge among them is worth a word."""
+        """Rows that the weights are meant to connect; isolated ones among them are reported."""
         if self.graph in TARGET_NAMES:
             return "labelled"
         return "unlabelled" if self.labelled_factor == 0 else "all"

@@ -1,4 +1,4 @@
-"""The median of more values than memory holds."""
+"""Median of a stream of values that does not fit in memory."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 DIGIT_BITS = 21
-"""Three digits make the 63 bits of a non-negative float64."""
+"""Bits per digit; three digits cover the 63 bits of a non-negative float64."""
 HELD_VALUES = 2**22
 MEDIAN_PASSES = 4
 
 
 def streamed_median(blocks: Callable[[], Iterator[np.ndarray]]) -> float:
-    """Return ``np.median`` of non-negative values, to the bit; NaN when there are none.
+    """Return ``np.median`` of non-negative values, to the bit; NaN for no values.
 
     Parameters
     ----------
     blocks
-        Starts another pass over the values: arrays of shape (n_values,), float64, without NaN.
+        Starts a pass over the values: arrays of shape (n_values,), float64, without NaN.
 
     Notes
     -----
-    Non-negative floats are ordered as their bit patterns are, so the two middle values are found digit by digit: each
-    pass counts the values by their next 21 bits, until those that share the digits found so far fit in memory. Where
-    the two differ in a digit, the lower one is the largest value of its bucket and the upper one the smallest value
-    beyond. That makes two or three passes as a rule, and at most `MEDIAN_PASSES`.
+    Non-negative floats sort as their bit patterns, so the two middle values are found digit by digit: each pass counts
+    the values by their next 21 bits, until those that share the digits found so far fit in memory. If the two differ in
+    a digit, the lower one is the largest value of its bucket and the upper one the smallest value above. This usually
+    takes two or three passes, and at most `MEDIAN_PASSES`.
     """
     lower = upper = below = total = 0
     prefix = 0
@@ -65,7 +65,7 @@ def _digits(blocks: Iterator[np.ndarray], prefix: int, shift: int) -> np.ndarray
 
 
 def _either_side(blocks: Iterator[np.ndarray], bound: int) -> np.ndarray:
-    """Return the largest pattern below `bound` and the smallest one from there on."""
+    """Return the largest pattern below `bound` and the smallest one at or above it."""
     low, high = 0, np.iinfo(np.int64).max
     for bits in _patterns(blocks):
         beyond = bits >= bound

@@ -1,7 +1,7 @@
 """Stage "targets": neighbor lists by the target alone.
 
-Every unit sorts the known targets for itself, which takes less than a second for a million of them and less memory than
-any index of rows, and writes the lists of some blocks of rows. Nothing is held for a pair of rows.
+Every unit sorts all known targets, which takes less than a second for a million of them and less memory than any index
+of rows, and writes the lists of some blocks of rows. Pairs of rows are not stored.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from daskfs.store.context import Context
 from daskfs.store.store import Store
 
 TARGET_UNITS = 8
-"""Units of one stage at most, as each of them sorts all targets."""
+"""Maximum number of units of one stage, since each of them sorts all targets."""
 UNIT_ROWS = 2**16
-"""Rows below which a unit is not worth its sort."""
+"""Minimum rows of a unit that are worth its sort."""
 
 
 def blocks_per_unit(n_samples: int) -> int:
-    """Return the blocks of rows whose lists one unit writes."""
+    """Return the number of blocks of rows whose lists one unit writes."""
     size = block_rows(n_samples)
     return max(UNIT_ROWS // size, -(-n_samples // (size * TARGET_UNITS)))
 
 
 def unit_blocks(n_samples: int, per_unit: int, unit: int) -> list[slice]:
-    """Return the blocks of rows of one unit."""
+    """Return the blocks of rows of one unit as slices."""
     size = block_rows(n_samples)
     first, stop = unit * per_unit * size, min((unit + 1) * per_unit * size, n_samples)
     return [slice(first + rows.start, first + rows.stop) for rows in row_blocks(stop - first, size)]
 
 
 def create_list_arrays(store: Store, name: str, n_samples: int, k: int) -> None:
-    """Create the arrays of neighbor lists of length k."""
+    """Create the arrays of neighbor lists of length k: indices (int32 or int64) and distances (float64)."""
     chunks = (block_rows(n_samples), k)
     store.create(layout.KNN_INDICES.format(name), (n_samples, k), index_dtype(n_samples), chunks)
     store.create(layout.KNN_DISTANCES.format(name), (n_samples, k), np.float64, chunks)
 
 
 def create_target_lists(context: Context, parameters: Mapping[str, Any]) -> None:
-    """Create the arrays of lists by target."""
+    """Create the arrays of the lists by target."""
     name = TargetGraph(**parameters["lists"]).name
     create_list_arrays(context.store, name, context.tiles.shape.n_samples, int(parameters["k"]))
 
 
 def find_target_neighbors(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Write the lists of some blocks of rows; those of unlabelled rows are empty."""
+    """Write the lists of one unit's rows; those of unlabeled rows are empty."""
     lists, k = TargetGraph(**parameters["lists"]), int(parameters["k"])
     store, n_samples = context.store, context.tiles.shape.n_samples
     target = counted_target(context)
@@ -68,14 +68,17 @@ def find_target_neighbors(context: Context, parameters: Mapping[str, Any], unit:
 
 
 def counted_target(context: Context) -> np.ndarray:
-    """Return the target of each row, shape (n_samples,), float64; NaN where it is unknown or the row does not count."""
+    """Return the target of each row, shape (n_samples,), float64; NaN if it is unknown or the row does not count."""
     labels = context.counted_labels()
     assert labels is not None
     return np.asarray(labels.values, dtype=np.float64)
 
 
 def sorted_targets(target: np.ndarray, standardize: bool, weights: np.ndarray | None) -> SortedTargets:
-    """Sort targets, or raise :class:`InputError` where they say nothing of how near rows are."""
+    """Sort the known of all targets; `target` and `weights` have shape (n_samples,), float64, with NaN for unknown.
+
+    :class:`InputError` if fewer than two are known, all are equal, or their scale is not finite and positive.
+    """
     by_target = SortedTargets.of(target, standardize, index_dtype(target.size), weights)
     known = by_target.values
     if known.size < 2:
@@ -96,7 +99,10 @@ def sorted_targets(target: np.ndarray, standardize: bool, weights: np.ndarray | 
 def listed_by_target(
     by_target: SortedTargets, target: np.ndarray, rows: slice, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lists of some rows, (n_rows, k) each; -1 and inf all through for unlabelled ones."""
+    """Return indices and distances of the lists of `rows`, shape (n_rows, k), int32 or int64 and float64.
+
+    `target` holds the targets of all rows, shape (n_samples,). Lists of unlabeled rows hold only -1 and inf.
+    """
     known = rows.start + np.flatnonzero(~np.isnan(target[rows]))
     indices = np.full((rows.stop - rows.start, k), -1, by_target.ascending.dtype)
     lengths = np.full(indices.shape, np.inf)
@@ -105,7 +111,7 @@ def listed_by_target(
 
 
 def targets_cost(n_samples: int, k: int, process: Cost) -> Cost:
-    """Return what a unit holds: labels, the known targets in order, and a block of lists."""
+    """Return the memory cost of a "targets" unit: labels, sorted targets, and a block of lists."""
     block = largest_block(n_samples)
     n_compared = min(COMPARED_ENTRIES, 4 * k * block)
     return (

@@ -1,1 +1,1 @@
-"""What a user writes: the job file, its blocks and keys."""
+"""The job file: its blocks and keys."""

@@ -1,4 +1,4 @@
-"""What all blocks of a job file have in common."""
+"""Base class of the blocks of a job file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
 
 
 class Block(BaseModel):
-    """Base of all blocks: unknown keys are refused, and so are credentials and what pydantic would bend into a
-    number.
-    """
+    """Base of all blocks: refuses unknown keys, credentials, and booleans for keys that are not boolean."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

@@ -33,7 +33,7 @@ _QUOTES = re.compile("[\"']")
 
 
 def parse_bytes(text: str | int) -> int:
-    """Return a number of bytes from ``"2GiB"``, ``"500 MB"`` or an integer."""
+    """Return a number of bytes from ``"2GiB"``, ``"500 MB"`` or an integer; ``ValueError`` for other text or for 0."""
     match = _BYTES.fullmatch(str(text))
     size = int(float(match[1]) * _UNITS[match[2].lower()]) if match else 0
     if size <= 0:
@@ -46,7 +46,7 @@ Missing = Literal["refuse", "mean", "pairwise"]
 
 
 class DataBlock(Block):
-    """Where the data are: each path may be that of a file, or the URL of an object (``s3://``, ``gs://``, ``az://``)."""
+    """Location of the data: each path is a file path, or the URL of an object (``s3://``, ``gs://``, ``az://``)."""
 
     source: str = Field(
         min_length=1,
@@ -160,11 +160,11 @@ class DataBlock(Block):
 
 
 class TransformBlock(Block):
-    """Scaling on the fly, separately for the graph and for the scores: a chain of steps, in their order.
+    """Scaling on the fly, separately for the graph and for the scores: a chain of steps, in order.
 
-    total makes the values of each row add up to the median of the rows' sums that are not 0, total=10000 to that
-    number; log1p takes log(1 + x); then unit divides rows by their norm, or zscore standardizes columns, of the values
-    after the other steps.
+    total scales each row to a sum equal to the median of the nonzero row sums, total=10000 to that sum; log1p takes
+    log(1 + x); then unit divides rows by their norm, or zscore standardizes columns, of the values after the other
+    steps.
     """
 
     graph: ScalingChoice = None
@@ -192,14 +192,14 @@ class GraphBlock(GraphChoice, Block):
 
 
 class SelectBlock(Block):
-    """Which features count as selected."""
+    """Number of selected features, and the filter of redundant ones."""
 
     n_features: PositiveInt | None = Field(None, description="How many. None: half of them.")
     redundancy: RedundancyBlock | None = None
 
 
 class SlurmBlock(Block):
-    """Workers that are jobs of SLURM, one each; the driver submits them. Names are those of dask-jobqueue."""
+    """Workers as SLURM jobs, one job each; the driver submits them. Keys are named as in dask-jobqueue."""
 
     queue: str | None = Field(None, min_length=1, description="The partition. None: the site's default.")
     account: str | None = Field(None, min_length=1, description="What the jobs are charged to.")
@@ -227,7 +227,7 @@ class SlurmBlock(Block):
     @field_validator("walltime", mode="before")
     @classmethod
     def _is_walltime(cls, value: Any) -> Any:
-        if isinstance(value, int):  # YAML reads 12:00:00 as a number of seconds, SLURM numbers as minutes
+        if isinstance(value, int):  # YAML reads 12:00:00 as a number of seconds, SLURM reads a number as minutes
             msg = "a wall time stands in quotes, '12:00:00'"
             raise ValueError(msg)
         if isinstance(value, str):
@@ -237,7 +237,7 @@ class SlurmBlock(Block):
     @field_validator("job_script_prologue")
     @classmethod
     def _prologue_holds_no_credentials(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        # what the shell looks up when the job starts is none
+        # a shell variable that is expanded when the job starts is not a credential
         words = [word for line in value for word in line.split() if "=$" not in word and '="$' not in word]
         if any(has_credentials(f"?{re.sub(_QUOTES, '', word)}") for word in words):
             raise ValueError(CREDENTIALS_BELONG)
@@ -245,7 +245,7 @@ class SlurmBlock(Block):
 
 
 class KubernetesBlock(Block):
-    """Workers that are pods, and a scheduler in one, which Dask's operator starts."""
+    """Workers and a scheduler as pods, started by Dask's operator."""
 
     image: str = Field(min_length=1, description="Holds daskfs, of the driver's version.")
     namespace: str | None = Field(None, min_length=1, description="None: the driver's own.")
@@ -269,7 +269,7 @@ class KubernetesBlock(Block):
 
 
 class ClusterBlock(Block):
-    """A local cluster by default; an address or a scheduler file joins one that runs, slurm and kubernetes start
+    """A local cluster by default; an address or a scheduler file joins a running cluster, slurm and kubernetes start
     workers elsewhere. workers: 0 runs in this process.
     """
 
@@ -344,7 +344,7 @@ class ClusterBlock(Block):
 
 
 class OutputBlock(Block):
-    """Where the run lies."""
+    """Location and title of the run."""
 
     path: str = Field(min_length=1, description="Directory, or URL (s3://, gs://, az://), of the run.")
     title: str | None = None

@@ -1,4 +1,4 @@
-"""Checking keys against a block, and saying in words of the job file what is wrong with them."""
+"""Validation of keys against a block, with errors in terms of the job file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from daskfs.redaction import redact_credentials
 
 
 class _Shown(reprlib.Repr):
-    """Values as messages show them: without credentials, and cut while what aliases of YAML blow up is small."""
+    """Repr of values for messages: without credentials, and truncated before YAML aliases are expanded."""
 
     def repr_str(self, x: str, level: int) -> str:
         return super().repr_str(redact_credentials(x), level)
@@ -29,7 +29,7 @@ _SHOWN.maxstring = _SHOWN.maxother = 200
 
 
 def check_block(block: type[BlockType], raw: Mapping[str, Any], where: str = "") -> BlockType:
-    """Check the keys of a block; :class:`JobError` begins with `where` and names the key."""
+    """Validate the keys of a block; :class:`JobError` begins with `where` and names the key."""
     try:
         return block.model_validate(raw)
     except ValidationError as error:
@@ -48,7 +48,7 @@ def _explain(error: ValidationError, block: type[BaseModel]) -> str:
     key = _key(_field_of(problem["loc"], block))
     if problem["type"] == "missing":
         return f"key '{key}' is missing."
-    # a field of several types has one problem for each of them
+    # a field of a union type has one problem per type
     same = [p for p in problems if _key(_field_of(p["loc"], block)) == key]
     messages = dict.fromkeys(_message(p, block) for p in same)
     shown = _SHOWN.repr(problem["input"])
@@ -66,7 +66,7 @@ def _key(location: Sequence[Any]) -> str:
 
 
 def _field_of(location: Sequence[Any], block: type[BaseModel]) -> list[Any]:
-    """Return the location without what pydantic adds to name one type of several."""
+    """Return the location without the parts that pydantic adds to name a member of a union."""
     return [
         part
         for position, part in enumerate(location)
@@ -77,7 +77,7 @@ def _field_of(location: Sequence[Any], block: type[BaseModel]) -> list[Any]:
 
 
 def _is_mapping(location: Sequence[Any], block: type[BaseModel]) -> bool:
-    """Return whether a location is that of a field whose keys the user names."""
+    """Return whether a location is a field whose keys the user chooses."""
     if not location:
         return False
     *parents, name = location

@@ -12,17 +12,17 @@ from daskfs.errors import nearest
 from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
 
 PARTS = ("array", "dataframe", "daskfs", "distributed", "jobqueue", "kubernetes", "optimization", "temporary-directory")
-"""Of the configuration, that a job may say something of; which scheduler there is follows from its cluster."""
+"""Parts of the configuration that a job may set; the scheduler follows from its cluster block."""
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def flatten_keys(raw: Any) -> dict[str, Any]:
-    """Return keys that lie within each other, as in Dask's own files, or with dots, all with dots.
+    """Flatten nested keys, as in Dask's own files, to dotted keys.
 
     Raises
     ------
     ValueError
-        For what is no configuration, and for credentials.
+        For keys or values that are not Dask configuration, and for credentials.
     """
     if not isinstance(raw, Mapping):
         msg = "keys of Dask's configuration should stand here, such as distributed.worker.memory.target: false"
@@ -60,4 +60,4 @@ def _check(key: str, value: Any) -> None:
 
 
 DaskKeys = Annotated[dict[str, Any], BeforeValidator(flatten_keys)]
-"""Keys with dots, and their values."""
+"""Dotted keys and their values."""

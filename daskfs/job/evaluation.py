@@ -1,4 +1,4 @@
-"""The block of a job file that says how rankings are evaluated."""
+"""Job-file block of the evaluation of rankings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODEL_LABEL_BYTES = 60
 
 
 class ModelBlock(Block):
-    """One model of the evaluation: its name, an optional label, its parameters, and the metrics it is judged by."""
+    """One model of the evaluation: its name, an optional label, its parameters, and its metrics."""
 
     name: str
     label: str | None = None
@@ -44,7 +44,7 @@ class ModelBlock(Block):
 
 
 class EvaluateBlock(Block):
-    """Cross-validated prediction on the first features of each ranking, beside baselines."""
+    """Cross-validated prediction on the first features of each ranking, and by baselines."""
 
     n_selected: tuple[PositiveInt, ...] = Field((5, 10, 20, 50, 100), min_length=1)
     models: tuple[ModelBlock, ...] = Field(
@@ -141,26 +141,26 @@ class EvaluateBlock(Block):
 
     @property
     def is_thinned(self) -> bool:
-        """Whether rows may be left out until the evaluation fits, as its setting is not asked for by name."""
+        """Whether rows may be left out until the evaluation fits: the job does not name a setting."""
         return "setting" not in self.model_fields_set
 
     @property
     def is_sized(self) -> bool:
-        """Whether the job says how much is to be evaluated."""
+        """Whether the job sets the size of the evaluation."""
         return bool({"max_samples", "labels", "n_classes", "n_repeats", "n_splits"} & self.model_fields_set)
 
     @property
     def ranks_anew(self) -> bool:
-        """Whether rankings are made for the evaluation, instead of testing the run's own."""
+        """Whether rankings are recomputed for the evaluation, instead of testing the run's own."""
         return self.setting != "transductive" or self.labels is not None or self.n_classes is not None
 
     def model_specs(self, task: Task | None) -> tuple[ModelSpec, ...]:
-        """Return the models with the block's defaults filled in; of a task that is not known yet where it is None.
+        """Return the models with the block's defaults filled in; `task` is None if not known yet.
 
         Raises
         ------
         JobError
-            For an unknown name, parameter or metric; for a model that does not serve the task.
+            For an unknown name, parameter or metric; for an invalid label; for a model that does not serve the task.
         """
         specs = []
         for place, entry in enumerate(self.models):

@@ -1,4 +1,4 @@
-"""The job file: what a user writes, checked key by key."""
+"""The whole job file, checked key by key."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Job(Block):
         return [with_parameters(entry, tuple(MethodBlock.model_fields)) for entry in value]
 
     def completed(self, spec: GraphSpec) -> GraphSpec:
-        """Return the spec of neighbor lists with what the job says of the search."""
+        """Return the spec of neighbor lists with the search options of the job."""
         g = self.graph
         return GraphSpec(spec.metric, spec.scaling, g.engine, g.recall, g.projection, g.random_state)
 
@@ -68,14 +68,14 @@ class Job(Block):
         Parameters
         ----------
         task
-            Of the labels; None where it is not known.
+            Task of the labels; None if not known.
         on_matrix
-            Whether ``graph.precomputed`` is a matrix, of which the methods take the weights as they are.
+            Whether ``graph.precomputed`` is a matrix, whose weights the methods use unchanged.
 
         Raises
         ------
         JobError
-            For an unknown name or parameter.
+            For an unknown name or parameter, or an invalid label.
         """
         methods = []
         for entry in (member for block in self.methods for member, _ in block.members()):
@@ -84,7 +84,8 @@ class Job(Block):
             for key in FILLED_IN.keys() & entry.parameters.keys() & fields.keys():
                 msg = f"method {entry.name} has no parameter '{key}': {FILLED_IN[key]}."
                 raise JobError(msg)
-            # what the job leaves open is left to the method, whose papers differ; neighbors by target are none over X
+            # keys that are not set keep each method's own default, as the papers differ; neighbors by target are not
+            # neighbors over X, so the graph block does not apply to them
             graph = self.graph.model_dump(exclude_unset=True) if issubclass(kind, NeighborParameters) else {}
             scalings = {f"{key}_scaling": value for key, value in self.transform.model_dump(exclude_unset=True).items()}
             defaults: dict[str, Any] = {
@@ -93,7 +94,7 @@ class Job(Block):
                 "task": task or "regression",
                 "graph": "given" if on_matrix else "neighbors",
             }
-            if self.graph.precomputed is not None:  # a graph that is given is there to be used
+            if self.graph.precomputed is not None:  # a precomputed graph is used, not rebuilt
                 defaults["rebuild_graph"] = False
             given = {key: value for key, value in defaults.items() if key in fields}
             methods.append(make_method(entry.name, {**given, **entry.parameters}, entry.label))
@@ -101,18 +102,18 @@ class Job(Block):
         return methods
 
     def access(self) -> dict[str, Access]:
-        """Return how buckets are reached, as :func:`daskfs.storage.reached_by` takes it."""
+        """Return the access settings of buckets for :func:`daskfs.storage.reached_by`."""
         return access_of(self.storage)
 
     def grids(self) -> dict[str, tuple[str, dict[str, Any]]]:
-        """Return, by label of each method that a grid made, the label of what it was made of and its values there."""
+        """Return, by label of each method that a grid made, the label of its entry and its combination of values."""
         members = ((block, *member) for block in self.methods if block.grid for member in block.members())
         return {str(member.label): (block.base_label, values) for block, member, values in members}
 
     def identity(self) -> dict[str, Any]:
-        """Return what decides the results: everything but where and on what the job runs."""
+        """Return the keys that decide the results: all blocks but cluster, dask, storage and output."""
         found = self.model_dump(mode="json", exclude={"cluster": True, "dask": True, "output": True, "storage": True})
-        if self.select.redundancy is not None:  # what a file says counts, not where it lies
+        if self.select.redundancy is not None:  # the content of a groups file counts, not its path
             found["select"]["redundancy"]["groups"] = self.select.redundancy.group_of()
         return found
 
@@ -130,7 +131,7 @@ def load_job(path: str | Path, overrides: Sequence[str] = ()) -> Job:
     Returns
     -------
     Job
-        What :func:`daskfs.run_job` takes.
+        Job for :func:`daskfs.run_job`.
 
     Raises
     ------
@@ -158,14 +159,14 @@ def make_job(raw: Mapping[str, Any], where: str = "job") -> Job:
     Parameters
     ----------
     raw
-        What a job file holds.
+        Content of a job file.
     where
-        What messages call it.
+        Name of the job in messages.
 
     Returns
     -------
     Job
-        What :func:`daskfs.run_job` takes.
+        Job for :func:`daskfs.run_job`.
 
     Raises
     ------
@@ -204,5 +205,5 @@ def make_cluster(raw: Mapping[str, Any]) -> ClusterBlock:
 
 
 def make_evaluation(raw: Mapping[str, Any]) -> EvaluateBlock:
-    """Check an evaluation given by arguments."""
+    """Check an evaluation block given by arguments."""
     return check_block(EvaluateBlock, raw)

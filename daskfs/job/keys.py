@@ -1,4 +1,4 @@
-"""Reading a YAML file of keys, and overriding some of them."""
+"""Reading of a YAML file of keys, with overrides."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ TOO_DEEP = f"lists and keys lie within each other more than {MAX_DEPTH} deep"
 
 
 def read_keys(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what a YAML file of keys holds, with some overridden as :func:`load_job` takes them.
+    """Read a YAML file of keys, apply overrides in the form of :func:`load_job`, and return the keys.
 
-    The file may be at a URL: then the environment says how it is reached, as the file's own `storage` cannot.
+    :class:`JobError` for a file that cannot be read or holds no keys. A file at a URL is reached by the settings of the
+    environment, as its own `storage` block is not known before.
     """
     try:
         file = as_path(path) if is_url(path) else Path(path)
@@ -45,17 +46,17 @@ def read_keys(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]
 
 
 def override_keys(raw: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """Return keys with some overridden as :func:`load_job` takes them; `raw` itself changes."""
+    """Apply overrides in the form of :func:`load_job` to `raw`, in place, and return it."""
     for override in overrides:
         _apply(raw, override)
     return raw
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values only, and no key twice: PyYAML would keep the last one and say nothing."""
+    """YAML loader of plain values that refuses repeated keys, of which PyYAML silently keeps the last."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Read a mapping, refusing a key that was there."""
+        """Read a mapping; raise ``ComposerError`` for a repeated key."""
         node = super().compose_mapping_node(anchor)
         seen: set[str] = set()
         for key, _ in node.value:
@@ -65,16 +66,16 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Put in what merge keys stand for."""
+        """Expand merge keys; raise ``ConstructorError`` for more than :data:`MAX_VALUES` keys."""
         super().flatten_mapping(node)
         if len(node.value) > MAX_VALUES:
             raise yaml.constructor.ConstructorError(None, None, "its merge keys repeat too much", node.start_mark)
 
 
 def _parse_yaml(text: str) -> Any:
-    """Return what YAML holds; ``ValueError`` in one line for anything that is none.
+    """Parse YAML; ``ValueError`` with a one-line message for invalid text.
 
-    Besides its own errors, PyYAML lets through what the constructors of dates and numbers raise.
+    PyYAML also raises the errors of the constructors of dates and numbers.
     """
     try:
         found = yaml.load(text, Loader=_Loader)  # noqa: S506, a SafeLoader
@@ -91,8 +92,9 @@ def _parse_yaml(text: str) -> Any:
 
 
 def _count(value: Any, counted: dict[int, int], within: tuple[int, ...]) -> int:
-    """Return how many values there are in one, with those that aliases repeat; ``ValueError`` for more than anybody
-    writes, for one that holds itself, and for numbers that nothing counts to.
+    """Return the number of values within a value, with the repeats of aliases; ``ValueError`` for more than
+    :data:`MAX_VALUES`, deeper nesting than :data:`MAX_DEPTH`, a value within itself, an integer of 64 bits or more, or
+    a NUL character.
     """
     if isinstance(value, int) and abs(value) >= 2**63:
         msg = f"a whole number of {value.bit_length()} bits is too large"

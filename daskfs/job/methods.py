@@ -23,7 +23,7 @@ MAX_MEMBERS = 1000
 
 
 class MethodBlock(Block):
-    """One method: its name in the registry, an optional label, and its parameters."""
+    """One method: its name in the registry, an optional label, its parameters, and a grid of parameters."""
 
     name: str
     label: str | None = None
@@ -56,12 +56,12 @@ class MethodBlock(Block):
 
     @property
     def base_label(self) -> str:
-        """What the labels of the method, or of all that its grid makes of it, begin with."""
+        """Label of the method, or prefix of the labels of the methods that its grid makes."""
         return self.label or self.name
 
     def members(self) -> list[tuple[MethodBlock, dict[str, Any]]]:
-        """Return the method with each combination of its grid, the last key varying fastest, and the combination; the
-        method itself where there is no grid.
+        """Return the method with each combination of its grid, the last key varying fastest, and the combination; only
+        the method itself without a grid.
         """
         if not self.grid:
             return [(self, {})]
@@ -74,8 +74,8 @@ class MethodBlock(Block):
 
 
 def with_parameters(entry: Any, own: tuple[str, ...]) -> Any:
-    """Return an entry of a list as its block takes it: a name alone, or keys that are not the block's `own`, gathered
-    as parameters.
+    """Normalize an entry of a list for its block: a bare name becomes a mapping, and keys that are not in `own` become
+    parameters.
     """
     if isinstance(entry, str):
         return {"name": entry}
@@ -92,12 +92,12 @@ def is_plain(value: Any) -> bool:
 
 
 def _as_word(value: Any) -> str:
-    """Return a value of a grid as the job file spells it."""
+    """Return a value of a grid in the spelling of the job file."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def check_names(labels: Sequence[str], what: str, most_bytes: int, why: str) -> None:
-    """Raise :class:`JobError` for a label that is there twice, is too long, or has characters that names have not."""
+    """Raise :class:`JobError` for a label that is repeated, too long, or has invalid characters."""
     counts = Counter(labels)
     for label in labels:
         if counts[label] > 1:

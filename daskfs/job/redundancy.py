@@ -1,4 +1,4 @@
-"""The block of a job file that keeps redundant, unwanted and too many features of one group from being selected."""
+"""Job-file block of the filter for redundant or unwanted features, and for too many features of one group."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from daskfs.storage import as_path
 
 
 class RedundancyBlock(Block):
-    """What a method may select: a walk down its ranking past features that are redundant with better ones, unwanted, or
-    too many of one group.
-    """
+    """Filter of a ranking: drops features that are redundant with better ones, unwanted, or too many of one group."""
 
     measure: Literal["correlation", "distance_correlation"] | None = Field(
         "correlation",

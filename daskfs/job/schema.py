@@ -37,7 +37,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _describe_models(properties: dict[str, Any]) -> None:
-    """Let models be named alone, as a list or one by one, with parameters beside their name."""
+    """Allow one model or a list of models, each a name or a mapping of a name and parameters."""
     metrics = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
     own = {"name": {"type": "string"}, "label": {"type": ["string", "null"]}, "metrics": metrics}
     entry = {"anyOf": [{"type": "string"}, {"type": "object", "properties": own, "required": ["name"]}]}

@@ -1,4 +1,4 @@
-"""The block of a job file that says how buckets are reached; who may reach them, the environment says."""
+"""Job-file block of the access to buckets; credentials come from the environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class BucketBlock(Block):
-    """How the objects of one bucket are reached."""
+    """Access to the objects of one bucket."""
 
     endpoint: str | None = Field(
         None, description="URL of the service, where it is not the provider's own: http://minio:9000."
@@ -41,7 +41,7 @@ class BucketBlock(Block):
 
 
 def _of_buckets(value: Any, info: ValidationInfo) -> Any:
-    """Check the names of buckets before what is said of them, whose messages repeat them."""
+    """Check the names of buckets before their settings: messages about settings repeat the names."""
     del info
     if not isinstance(value, Mapping):
         msg = "storage names buckets, for example {s3://public-data: {anonymous: true}}"
@@ -75,7 +75,7 @@ DESCRIPTION = (
 
 
 def access_of(storage: Mapping[str, BucketBlock]) -> dict[str, Access]:
-    """Return the block as :func:`daskfs.storage.configure` takes it."""
+    """Return the block as settings for :func:`daskfs.storage.configure`."""
     return {name: Access(bucket.endpoint, bucket.region, bucket.anonymous) for name, bucket in storage.items()}
 
 
@@ -87,7 +87,7 @@ J = TypeVar("J", bound=_Reaching)
 
 
 def with_storage_access(function: Callable[Concatenate[J, P], R]) -> Callable[Concatenate[J, P], R]:
-    """Let a function of a job, or of a study, reach buckets as that says."""
+    """Decorate a function of a job or a study to reach buckets by its storage settings."""
 
     @wraps(function)
     def wrapped(job: J, /, *args: P.args, **kwargs: P.kwargs) -> R:

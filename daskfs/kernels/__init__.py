@@ -1,6 +1,5 @@
-"""Arrays in, arrays out: no Dask, no Zarr, no configuration, no logging.
+"""Numerical kernels on arrays: no Dask, no Zarr, no configuration, no logging.
 
-A *panel* is a C-ordered (n_rows, width) array of columns that are scored together. Every sum over rows here runs column
-by column in a fixed order of rows, so a feature's result does not depend, to the last bit, on which other columns share
-its panel.
+A *panel* is a C-ordered array of shape (n_rows, width) whose columns are scored together. Every sum over rows adds each
+column in a fixed order of rows, so a feature's result is bit-identical whichever other columns share its panel.
 """

@@ -1,4 +1,4 @@
-"""Several rankings of the same features as one."""
+"""Aggregation of several rankings of the same features."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from daskfs.kernels.order import Direction
 
 
 def shared_ranks(values: np.ndarray, direction: Direction) -> np.ndarray:
-    """Return the rank of each feature, 1 for the best; equal values share the mean of their ranks.
+    """Return the rank of each feature, 1 = best; ties share the mean of their ranks.
 
     Parameters
     ----------
     values
-        Shape (n_features,), NaN for a feature that has no rank.
+        Shape (n_features,), float64; NaN for an unranked feature.
     direction
-        Whether small values are good ("ascending") or large ones.
+        "ascending" if the smallest value is best, "descending" if the largest is.
 
     Returns
     -------
@@ -32,22 +32,21 @@ def shared_ranks(values: np.ndarray, direction: Direction) -> np.ndarray:
 
 
 def combine_ranks(ranks: np.ndarray) -> np.ndarray:
-    """Return what rankings come to together: the median of each feature's ranks.
+    """Aggregate rankings by the median rank of each feature.
 
-    A feature that a ranking leaves out has the worst rank there, the number of features, so that a good rank in few
-    rankings is worth no more than one in many. Equal medians go by the mean rank, and equal means by the number of the
-    feature. One that every ranking leaves out has none.
+    A feature missing from a ranking gets the worst rank there, n_features, so that a good rank in few rankings is worth
+    no more than one in many. Equal medians are ordered by mean rank, then by feature number.
 
     Parameters
     ----------
     ranks
-        Shape (n_rankings, n_features), 1 for the best, NaN for a feature that a ranking leaves out.
+        Shape (n_rankings, n_features), float64, 1 = best; NaN for a feature that the ranking leaves out.
 
     Returns
     -------
     numpy.ndarray
-        Shape (4, n_features), float64: median rank, mean rank, in how many rankings the feature is, and its place in
-        the order of all, 1 for the first. NaN, of the third row 0, for features that no ranking has.
+        Shape (4, n_features), float64: median rank, mean rank, number of rankings with the feature, and rank in the
+        aggregate, 1 = best. A feature in no ranking has NaN, NaN, 0, NaN.
     """
     n_rankings, n_features = ranks.shape
     count = np.count_nonzero(~np.isnan(ranks), axis=0)
@@ -63,19 +62,20 @@ def combine_ranks(ranks: np.ndarray) -> np.ndarray:
 
 
 def rank_agreement(ranks: np.ndarray) -> tuple[np.ndarray, float | None]:
-    """Return how alike rankings are: Spearman's correlation of each two, and Kendall's coefficient of concordance.
+    """Return Spearman's correlation of each pair of rankings, and Kendall's coefficient of concordance.
 
     Parameters
     ----------
     ranks
-        As :func:`combine_ranks` takes them; features that any ranking leaves out do not count.
+        As in :func:`combine_ranks`; features that any ranking leaves out are ignored.
 
     Returns
     -------
     correlations
-        Shape (n_rankings, n_rankings), NaN where a ranking tells no feature from another.
+        Shape (n_rankings, n_rankings), float64; NaN for a ranking that ties all features.
     concordance
-        1 where all agree, 0 where the ranks' sums are as even as can be; None for less than two features or rankings.
+        1 if all rankings agree, 0 if the rank sums are as even as possible; None for fewer than two features or
+        rankings, or if every ranking ties all features.
     """
     ranks = ranks[:, ~np.isnan(ranks).any(axis=0)]
     n_rankings, n_features = ranks.shape

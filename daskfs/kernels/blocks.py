@@ -1,4 +1,4 @@
-"""Dense or sparse."""
+"""The type of a block of X: a dense array or a CSR matrix."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ Block: TypeAlias = np.ndarray | sp.csr_matrix
 
 
 def is_sparse(X: object) -> TypeIs[sp.csr_matrix]:
-    """Return whether X is a SciPy sparse matrix; blocks that are sparse are CSR throughout."""
+    """Return whether X is a SciPy sparse matrix; sparse blocks are always CSR."""
     return bool(sp.issparse(X))

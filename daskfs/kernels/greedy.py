@@ -1,4 +1,4 @@
-"""Picking one feature after the other: by relevance less redundancy, and down a ranking past what is redundant."""
+"""Greedy selection by relevance minus redundancy, and a redundancy filter down a ranking."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 ROUND_OFF = 1e-12
-"""Criteria that differ by less are equal: rounding decides nothing."""
+"""Criteria that differ by no more than this are ties: rounding must not decide."""
 
 
 @dataclass(frozen=True)
 class GreedyPicks:
-    """All candidates in the order of their picks, shape (n_candidates,), int64, with the criterion's value and the mean
-    redundancy at each pick, float64.
+    """All candidates in pick order.
+
+    `order` is int64; `score`, the criterion's value, and `redundancy`, the mean redundancy at each pick, are float64.
+    All have shape (n_candidates,).
     """
 
     order: np.ndarray
@@ -23,20 +25,19 @@ class GreedyPicks:
 
 
 def pick_greedily(relevance: np.ndarray, redundancy: np.ndarray) -> GreedyPicks:
-    """Pick the most relevant candidate, then time and again the one of largest relevance less its mean redundancy with
-    those picked before, until none is left.
+    """Rank all candidates greedily by relevance minus mean redundancy with the candidates already picked.
 
     Parameters
     ----------
     relevance
-        Shape (n_candidates,), finite.
+        Shape (n_candidates,), float64, finite.
     redundancy
-        Of each pair, shape (n_candidates, n_candidates), symmetric.
+        Redundancy of each pair, shape (n_candidates, n_candidates), float64, symmetric.
 
     Notes
     -----
-    One sum over the picks is kept for each candidate, so that a step costs one row of the matrix. Of candidates that
-    are equal but for rounding the first is picked.
+    A running sum over the picks is kept for each candidate, so a step reads one row of the matrix. Ties within
+    :data:`ROUND_OFF` go to the lowest-numbered candidate.
     """
     count = relevance.shape[0]
     order, scores, shares = np.empty(count, dtype=np.int64), np.empty(count), np.zeros(count)
@@ -53,20 +54,20 @@ def pick_greedily(relevance: np.ndarray, redundancy: np.ndarray) -> GreedyPicks:
 
 
 def pick_apart(order: np.ndarray, weight: np.ndarray, similarities: Callable[[int], np.ndarray]) -> np.ndarray:
-    """Pick time and again the feature of largest weight_j (1 - largest similarity with those picked before).
+    """Rank features greedily by weight_j (1 - largest similarity to the features already picked).
 
     Parameters
     ----------
     order
-        Features to pick, in the order in which equal ones are picked, int64.
+        Features to rank, shape (n_candidates,), int64; ties go to the earlier one.
     weight
-        Of all features, shape (n_features,), not negative.
+        Weights of all features, shape (n_features,), float64, non-negative.
     similarities
-        ``similarities(feature)`` returns those of all features with one, in [0, 1], shape (n_features,).
+        ``similarities(feature)`` returns the similarity of every feature to that one, in [0, 1], shape (n_features,).
 
     Returns
     -------
-    The features in the order of their picks.
+    The features in pick order, shape (n_candidates,), int64.
     """
     left = order.copy()
     nearest = np.zeros(weight.size)
@@ -89,28 +90,28 @@ def filter_redundant(
     groups: Mapping[int, str] | None = None,
     max_per_group: int | None = None,
 ) -> tuple[list[int], dict[int, tuple[str, int, float]]]:
-    """Walk down a ranking and keep what is not redundant with anything kept before.
+    """Walk down a ranking and keep each feature that is not redundant with a feature kept before it.
 
     Parameters
     ----------
     order
-        Features to walk through, best first.
+        Features, best first.
     similarity
-        ``similarity(feature, kept)`` returns values in [0, 1], one for each kept feature; None for no such filter.
+        ``similarity(feature, kept)`` returns the similarity to each kept feature, in [0, 1]; None disables this filter.
     threshold
-        A feature is redundant with a kept one when their similarity exceeds it.
+        A feature is redundant with a kept one if their similarity exceeds it.
     kept_first
-        Features that are kept whatever they resemble, before all others; they count in their groups.
+        Features kept first, whatever their similarity; they count in their groups.
     groups, max_per_group
-        Name of the group of a feature, for those that are in one, and how many of one group are kept.
+        Group name of each grouped feature, and the maximum number of features kept per group.
 
     Returns
     -------
     kept
-        Features, in the order in which they were kept.
+        Features in the order in which they were kept.
     passed
-        Of each other feature of `order` why it was passed over: ("group", -1, NaN) when its group was full, else
-        ("redundant", feature, value) with the kept feature that it resembles most, the earliest of equals.
+        Reason for each dropped feature of `order`: ("group", -1, NaN) if its group was full, else ("redundant",
+        feature, value) with the most similar kept feature; ties go to the one kept first.
     """
     kept = list(kept_first)
     chosen = set(kept)

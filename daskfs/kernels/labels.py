@@ -1,4 +1,4 @@
-"""Labels as the kernels and the store hold them."""
+"""Labels of samples, as the kernels and the store hold them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Task = Literal["classification", "regression"]
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels of all rows.
+    """Labels of all samples.
 
-    `values` has shape (n_samples,): int32 class codes with -1 for unlabelled rows, or float64 targets with NaN.
-    `classes` are the names behind the codes.
+    `values` has shape (n_samples,): int32 class codes with -1 for unlabeled samples, or float64 targets with NaN for
+    them. `classes` are the class names by code.
     """
 
     task: Task
@@ -24,11 +24,11 @@ class Labels:
 
     @property
     def is_labelled(self) -> np.ndarray:
-        """True where the label is known, shape (n_samples,)."""
+        """True where the label is known, shape (n_samples,), bool."""
         return self.values >= 0 if self.task == "classification" else ~np.isnan(self.values)
 
     def of_rows(self, rows: np.ndarray) -> Labels:
-        """Return the labels of some rows, with the classes that these have, as an estimator would find them."""
+        """Return the labels of some rows, with only the classes that they have, as an estimator would find them."""
         own = self.values[rows]
         if self.task == "regression":
             return replace(self, values=own)
@@ -38,7 +38,7 @@ class Labels:
         return Labels(self.task, np.maximum(values, -1), tuple(self.classes[code] for code in present))
 
     def counted(self, weights: np.ndarray | None) -> Labels:
-        """Return these labels with rows of weight 0 unlabelled; the same ones where no row has it."""
+        """Return the labels with rows of weight 0 unlabeled, or `self`. `weights` has shape (n_samples,)."""
         if weights is None or weights.all():
             return self
         missing = -1 if self.task == "classification" else np.nan

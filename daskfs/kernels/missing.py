@@ -1,7 +1,7 @@
-"""Missing values: NaN among the values of X, and the means that stand for them.
+"""Detection of missing values (NaN) in X, and imputation by column means.
 
-Means are those of the values that are there, each row counting for one, and are rounded to the type of the data. They
-are added up along the tree of :mod:`daskfs.kernels.statistics.moments`, so that bits do not depend on how rows are cut.
+Means are unweighted means of the observed values, rounded to the dtype of X. Sums follow the merge tree of
+:mod:`daskfs.kernels.statistics.moments`, so the bits do not depend on how rows are split into blocks.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from daskfs.kernels.statistics.moments import cell_rows, merge_tree, row_blocks
 
 @dataclass(frozen=True)
 class Observed:
-    """What the values that are there say of columns, shape (width,) each, float64.
+    """Statistics of the observed (non-NaN) values of each column, shape (width,) each, float64.
 
-    `missing` counts those that are not; `total` is the sum of the others, `minimum` and `maximum` are infinite where
-    there is none.
+    `missing` counts the NaN values and `total` sums the others. A column without observed values has minimum inf and
+    maximum -inf.
     """
 
     missing: np.ndarray
@@ -30,8 +30,10 @@ class Observed:
     maximum: np.ndarray
 
     def values(self, n_rows: int, dtype: np.dtype[Any]) -> np.ndarray:
-        """Return what stands for missing values in each column, float64: the mean of the others, which is one of them
-        where all are equal; 0 where there is none.
+        """Return the imputation value of each column, shape (width,), float64.
+
+        It is the mean of the observed values, clipped to their range and rounded to `dtype`; 0 for a column without
+        any.
         """
         count = n_rows - self.missing
         mean = np.divide(self.total, count, out=np.zeros_like(self.total), where=count > 0)
@@ -41,7 +43,7 @@ class Observed:
 
 
 def merge_observed(a: Observed, b: Observed) -> Observed:
-    """Return what is known of the rows of both."""
+    """Merge the statistics of two disjoint sets of rows."""
     return Observed(
         a.missing + b.missing,
         a.total + b.total,
@@ -51,7 +53,7 @@ def merge_observed(a: Observed, b: Observed) -> Observed:
 
 
 def observe(X: Block) -> Observed:
-    """Return what the values of some rows say, dense or CSR without entries that are stored twice."""
+    """Compute the statistics of X, shape (n_rows, width): dense, or CSR without duplicate entries."""
     size = cell_rows(X.shape[1], is_sparse(X))
     cells = row_blocks(X.shape[0], size) if X.shape[0] else [slice(0, 0)]
     return merge_tree((_observed_cell(X[rows]) for rows in cells), merge_observed)
@@ -62,7 +64,7 @@ def _observed_cell(X: Block) -> Observed:
     if is_sparse(X):
         gone = np.isnan(X.data)
         columns, values = X.indices[~gone], X.data[~gone].astype(np.float64)
-        lowest = np.where(np.bincount(X.indices, minlength=width) < n_rows, 0.0, np.inf)  # zeros that are not stored
+        lowest = np.where(np.bincount(X.indices, minlength=width) < n_rows, 0.0, np.inf)  # implicit zeros
         highest = -lowest
         np.minimum.at(lowest, columns, values)
         np.maximum.at(highest, columns, values)
@@ -85,8 +87,9 @@ def has_missing(X: Block) -> bool:
 
 
 def fill_missing(X: Any, values: np.ndarray) -> Any:
-    """Put values for the columns, shape (width,), into the place of NaN; of an array, a CSR or a CSC matrix, which is
-    changed, or its copy where it must not be.
+    """Replace NaN in X, a dense array, CSR or CSC matrix, by the value of its column, shape (width,), and return X.
+
+    X is changed in place; read-only data are copied first.
     """
     if not sp.issparse(X):
         X = X if X.flags.writeable else X.copy()
@@ -102,8 +105,9 @@ def fill_missing(X: Any, values: np.ndarray) -> Any:
 
 
 def filled_by_means(X: Block) -> Block:
-    """Return rows with the means of their own columns in the place of NaN; rows without NaN as they are, else in their
-    place where these may be changed.
+    """Replace NaN in X, dense or CSR, by the means of its own columns, and return X.
+
+    X is changed in place; read-only data are copied first.
     """
     if not has_missing(X):
         return X

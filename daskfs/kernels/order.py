@@ -1,4 +1,4 @@
-"""From scores to ranks."""
+"""Conversion of scores to ranks."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ Direction = Literal["ascending", "descending"]
 
 
 def rank_order(scores: np.ndarray, direction: Direction) -> np.ndarray:
-    """Return feature numbers, best first.
+    """Return the feature numbers, best first.
 
     Parameters
     ----------
     scores
         Shape (n_features,), float64. NaN marks an excluded feature; +-inf are ordinary extreme values.
     direction
-        "ascending" when the smallest score is best.
+        "ascending" if the smallest score is best.
 
     Returns
     -------
     numpy.ndarray
-        Shape (n_features,), int64. Equal scores by feature number, excluded features last by feature number.
+        Shape (n_features,), int64. Equal scores are ordered by feature number; excluded features are last, by feature
+        number.
     """
     excluded = np.isnan(scores)
     signed = scores if direction == "ascending" else -scores
@@ -30,7 +31,7 @@ def rank_order(scores: np.ndarray, direction: Direction) -> np.ndarray:
 
 
 def ranks(order: np.ndarray) -> np.ndarray:
-    """Return the rank of every feature, 1 = best, from its place in `order`; shape (n_features,), int64."""
+    """Return the rank of every feature, 1 = best, shape (n_features,), int64, given `order` from :func:`rank_order`."""
     result = np.empty(order.shape[0], dtype=np.int64)
     result[order] = np.arange(1, order.shape[0] + 1)
     return result

@@ -1,9 +1,8 @@
-"""The ways in which a block of X is rescaled on the fly: chains of at most three steps in a fixed order.
+"""On-the-fly rescaling of blocks of X by chains of up to three steps.
 
-The order is total, log1p, and then unit or zscore: counts are first made comparable between rows, then between small
-and large values, and last between rows or columns. No other order of these is in use, so that a chain is known by its
-steps, and written in one way: "total+log1p+zscore", "total=10000+log1p", "zscore". That text is what specs, names in a
-store and estimators carry.
+The order of steps is fixed: "total", "log1p", then "unit" or "zscore". So a chain is identified by its steps and has
+one spelling, such as "total+log1p+zscore", "total=10000+log1p" or "zscore". Specs, names in a store and estimators
+carry that text.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.statistics.moments import row_blocks, rows_at_once
 
 Scaling: TypeAlias = str
-"""A chain of steps, as :func:`scaling_text` writes it."""
+"""A scaling chain, as :func:`scaling_text` spells it."""
 SCALINGS: tuple[Scaling, ...] = ("zscore", "unit", "log1p", "total")
 """Chains of one step."""
 CHAIN = "'total' or 'total=NUMBER', 'log1p', and 'unit' or 'zscore', joined by +"
@@ -32,18 +31,17 @@ _PLUS = re.compile(r"\+(?=\s*[a-zA-Z])")
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a chain.
+    """The steps of a scaling chain.
 
     Attributes
     ----------
     total
-        What the values of each row are made to add up to: a number, or "median" for the median of the rows' sums that
-        are not 0; None to leave them.
+        Target sum of each row: a number, or "median" for the median of the positive row sums; None for no such step.
     log1p
         Whether log(1 + x) is taken.
     last
-        "unit" divides rows by their norm, "zscore" subtracts from each column its mean and divides it by its population
-        standard deviation; both of the values after the other steps.
+        "unit" divides each row by its norm; "zscore" subtracts each column's mean and divides by its population
+        standard deviation. Both use the values after the other steps. None for neither.
     """
 
     total: float | Literal["median"] | None = None
@@ -52,13 +50,13 @@ class Steps:
 
     @property
     def text(self) -> str:
-        """The chain as it is written."""
+        """The spelling of the chain."""
         total = "total" if self.total == "median" else f"total={_number(self.total)}" if self.total else ""
         return "+".join(filter(None, (total, "log1p" if self.log1p else "", self.last or "")))
 
     @property
     def first(self) -> Scaling | None:
-        """The chain without its step "unit" or "zscore"; None where nothing is left."""
+        """The chain without its step "unit" or "zscore"; None if no step remains."""
         return Steps(self.total, self.log1p).text or None
 
 
@@ -68,7 +66,10 @@ def _number(value: Any) -> str:
 
 
 def scaling_text(value: str | Sequence[str]) -> Scaling:
-    """Return a chain as it is written, from a text or a list of steps; :class:`ValueError` where it is none."""
+    """Return the spelling of a chain that is given as a text or a list of steps.
+
+    Raises :class:`ValueError` for unknown, repeated or misordered steps, and for a row sum out of range.
+    """
     parts = _PLUS.split(value) if isinstance(value, str) else [str(part) for part in value]
     found: dict[str, Any] = {}
     names = []
@@ -91,7 +92,10 @@ def _last(names: Container[str]) -> Literal["unit", "zscore"] | None:
 
 
 def checked_scaling(value: Any, name: str) -> Scaling | None:
-    """Return a scaling that a caller gave as an argument; :class:`ValueError` names the argument."""
+    """Validate the argument `name` of a caller, and return the spelling of the chain, or None for no scaling.
+
+    Raises :class:`ValueError` that names the argument.
+    """
     if value is not None and not isinstance(value, str | list | tuple):
         msg = f"{name} must be None, or a text of steps: {CHAIN}; got {value!r}."
         raise ValueError(msg)
@@ -115,7 +119,7 @@ def _target(number: str) -> float:
 
 @lru_cache(maxsize=64)
 def steps_of(scaling: Scaling) -> Steps:
-    """Return the steps of a chain that :func:`scaling_text` wrote."""
+    """Parse a chain that :func:`scaling_text` spelled."""
     found = dict(part.partition("=")[::2] for part in _PLUS.split(scaling))
     total: float | Literal["median"] | None = "median" if "total" in found else None
     if found.get("total"):
@@ -124,19 +128,22 @@ def steps_of(scaling: Scaling) -> Steps:
 
 
 def without_zscore(scaling: Scaling | None) -> Scaling | None:
-    """Return what is left of a chain where z-scores of columns have no say, or are left to a center and a scale."""
+    """Return the chain without "zscore"; None if no step remains.
+
+    For callers that z-scores do not affect, or that center and scale columns themselves.
+    """
     if scaling is None or steps_of(scaling).last != "zscore":
         return scaling
     return steps_of(scaling).first
 
 
 def ends_with(scaling: Scaling | None, last: Literal["unit", "zscore"]) -> bool:
-    """Return whether "unit" or "zscore" is the last step of a chain."""
+    """Return whether the last step of a chain is `last`."""
     return scaling is not None and steps_of(scaling).last == last
 
 
 def row_statistics(scaling: Scaling | None) -> int:
-    """Return how many numbers of each row a chain is told, where only some of its columns are at hand."""
+    """Return the number of per-row statistics that a chain needs when only some columns are loaded."""
     if scaling is None:
         return 0
     steps = steps_of(scaling)
@@ -157,32 +164,33 @@ class ColumnScale:
 
 @dataclass(frozen=True)
 class RowScale:
-    """What the steps of a chain are told of rows, shape (n_rows,) each, float64; None where no step asks.
+    """Per-row statistics of a chain, shape (n_rows,) each, float64; None where no step needs them.
 
     Attributes
     ----------
     factors
-        What "total" multiplies rows by.
+        Multipliers of rows for "total".
     norms
-        What "unit" divides rows by.
+        Divisors of rows for "unit".
     """
 
     factors: np.ndarray | None = None
     norms: np.ndarray | None = None
 
     def part(self, rows: slice | np.ndarray) -> RowScale:
-        """Return the scale of some rows."""
+        """Return the statistics of some rows."""
         return RowScale(*(None if values is None else values[rows] for values in (self.factors, self.norms)))
 
 
 def inverse_or_zero(values: np.ndarray) -> np.ndarray:
-    """Return 1 / values, and 0 where a value is 0 (a constant column, an all-zero row)."""
+    """Return 1 / values, float64, and 0 where a value is 0 (a constant column, an all-zero row)."""
     return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
 
 
 def row_norms(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
-    """Return the Euclidean norm of each row, of what is not NaN; shape (n_rows,), float64; scaled so that no square
-    over- or underflows.
+    """Return the Euclidean norm of each row of X, dense or CSR, ignoring NaN; shape (n_rows,), float64.
+
+    Rows are divided by their largest value first, so that no square overflows or underflows.
     """
     if is_sparse(X):
         values = _without_missing(X.astype(np.float64))
@@ -202,9 +210,9 @@ def row_norms(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
 
 
 def squared_lengths(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
-    """Return the squared Euclidean norm of each row, shape (n_rows,), in the type of the rows."""
+    """Return the squared Euclidean norm of each row of X, dense or CSR; shape (n_rows,), dtype of X."""
     if is_sparse(X):
-        if not X.has_canonical_format:  # entries that are stored twice add up before they are squared
+        if not X.has_canonical_format:  # duplicate entries are summed before they are squared
             X = X.copy()
             X.sum_duplicates()
         squares = sp.csr_matrix((np.square(X.data), X.indices, X.indptr), shape=X.shape)
@@ -213,7 +221,7 @@ def squared_lengths(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
 
 
 def row_sums(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
-    """Return the sum of what is not NaN in each row, shape (n_rows,), float64."""
+    """Return the sum of each row of X, dense or CSR, ignoring NaN; shape (n_rows,), float64."""
     if is_sparse(X):
         return np.asarray(_without_missing(X.astype(np.float64)).sum(axis=1)).ravel()
     sums = np.empty(X.shape[0])
@@ -227,19 +235,19 @@ def row_sums(X: np.ndarray | sp.csr_matrix) -> np.ndarray:
 
 
 def _without_missing(X: sp.csr_matrix) -> sp.csr_matrix:
-    """Return a matrix that may be changed with 0 where it stores NaN."""
+    """Set stored NaN to 0 in place, and return the matrix."""
     np.copyto(X.data, 0.0, where=np.isnan(X.data))
     return X
 
 
 def median_sum(sums: np.ndarray) -> float:
-    """Return the median of the sums of rows that are above 0, as scanpy's normalize_total takes it; 1 where none is."""
+    """Return the median of the positive row sums, as in scanpy's normalize_total; 1 if none is positive."""
     positive = sums[sums > 0]
     return float(np.median(positive, overwrite_input=True)) if positive.size else 1.0
 
 
 def row_factors(sums: np.ndarray, target: float) -> np.ndarray:
-    """Return what rows are multiplied by so that they add up to `target`; 0 for a row that adds up to 0."""
+    """Return the factors that make rows sum to `target`, shape and dtype of `sums`; 0 for a row that sums to 0."""
     return np.divide(target, sums, out=np.zeros_like(sums), where=sums > 0)
 
 
@@ -251,17 +259,16 @@ def scale_rows(
     Parameters
     ----------
     X
-        Dense (n_rows, n_columns) array or CSR matrix; with "total" without negative values, and with "log1p" with none
-        of -1 or less.
+        Dense (n_rows, n_columns) array or CSR matrix; non-negative for "total", all values above -1 for "log1p".
     scaling
-        "total" multiplies each row by its factor (zero rows stay 0). "log1p" is log(1 + x). "unit" divides rows by
-        their norm (zero rows stay 0). "zscore" subtracts the column mean and divides by the population standard
-        deviation (constant columns become 0); a sparse block is only divided, which leaves every distance and every
-        score difference the same. Or a chain of these.
+        Chain of steps. "total" multiplies each row by its factor (zero rows stay 0). "log1p" is log(1 + x). "unit"
+        divides each row by its norm (zero rows stay 0). "zscore" subtracts the column mean and divides by the
+        population standard deviation (constant columns become 0); a sparse block is only divided, which preserves every
+        distance and every score difference.
     columns
-        Needed for "zscore": of the columns of this block, and the values before this step.
+        Required for "zscore": mean and standard deviation of the columns of this block, after the other steps.
     rows
-        Needed for "total". Norms for "unit" are taken of the block, which then holds whole rows, where none are given.
+        Required for "total". The norms for "unit" default to those of the block, which must then hold whole rows.
     """
     steps, rows, fresh = steps_of(scaling), rows or RowScale(), False
     if steps.total is not None:
@@ -290,8 +297,9 @@ def _times_rows(
 
 
 def _with_data(X: sp.csr_matrix, data: np.ndarray) -> sp.csr_matrix:
-    """Return a matrix with other entries in the same places. A product with a diagonal matrix would leave out those
-    that meet a 0, of which one may be NaN.
+    """Return a matrix with the same structure and other data.
+
+    A product with a diagonal matrix would drop the entries that meet a 0, NaN included.
     """
     return sp.csr_matrix((data, X.indices.copy(), X.indptr.copy()), shape=X.shape)
 

@@ -1,1 +1,1 @@
-"""The chain from tiles to scores: its stages in order, and running them on arrays in memory."""
+"""Stages from tiles to scores, in order, and their execution on arrays in memory."""

@@ -1,6 +1,6 @@
-"""The chain: the one place that puts the stages from tiles to scores in order.
+"""The chain of stages from tiles to scores.
 
-Jobs, batches, selectors and the rankings within an evaluation ask it for their stages, and so does ``daskfs plan``.
+Jobs, batches, selectors, the rankings within an evaluation and ``daskfs plan`` all take their stages from it.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from daskfs.tiles.transforms import plan_transforms
 
 @dataclass(frozen=True)
 class Data:
-    """Sizes of X and of what lies beside it.
+    """Sizes of X, its labels and its weights.
 
     Parameters
     ----------
     shape
-        Of X.
+        Shape of X.
     missing
-        What becomes of missing values: "refuse", "mean" or "pairwise".
+        Policy for missing values: "refuse", "mean" or "pairwise".
     is_weighted
         Whether rows have weights.
     n_classes, n_labelled
-        How many classes and labelled rows there are; None where that is not known yet.
+        Number of classes and of labeled rows; None if not known yet.
     """
 
     shape: Shape
@@ -60,7 +60,7 @@ class Data:
 
     @property
     def is_pairwise(self) -> bool:
-        """Whether values may be missing that nothing stands for."""
+        """Whether missing values are left out instead of filled."""
         return self.missing == "pairwise"
 
 
@@ -71,29 +71,29 @@ class Chain:
     Parameters
     ----------
     data
-        Sizes.
+        Sizes of the data.
     methods
         Methods to score.
     lists
-        Neighbor lists that they stand on, with their lengths, of :func:`daskfs.plan.lists.needed_lists`.
+        Neighbor lists that the methods need, with their lengths, of :func:`daskfs.plan.lists.needed_lists`.
     known
-        Names of the lists that are there already.
+        Names of the lists that are in the store already.
     given
-        A graph that takes the place of the lists over X.
+        Precomputed graph, which replaces the lists over X.
     is_stored
-        Whether `given` lies in the store already.
+        Whether `given` is in the store already.
     batches
-        Batches of rows that were ranked apart, whose rankings the `filtered` methods combine instead of scoring.
+        Batches of rows that were ranked separately; the rankings of the `filtered` methods are combined from them.
     redundancy
         Filter of redundant features, as :func:`daskfs.ranking.plan.plan_redundancy` takes it.
     filtered
-        Methods whose rankings are filtered or combined; scored here, or before.
+        Methods whose rankings are filtered or combined; scored in this chain or before.
     correlation
-        Distance correlations of all features to find.
+        Distance correlations of all features to compute.
     memory_limit
-        Of one worker, bytes; None where nobody knows it.
+        Memory of one worker, bytes; None if unknown.
     base
-        What a worker process takes before it plans anything; empty where memory is not planned.
+        Memory of a worker process before its first unit; empty if memory is not planned.
     """
 
     data: Data
@@ -111,7 +111,7 @@ class Chain:
 
     @cached_property
     def process(self) -> Cost:
-        """What a process takes once it has searched for neighbors."""
+        """Memory of a process after a neighbor search."""
         if self.given is not None or DESCENT in self.base or not self.base:
             return self.base
         data = self.data
@@ -119,18 +119,18 @@ class Chain:
 
     @cached_property
     def scored_process(self) -> Cost:
-        """What a process takes once it has scored, too."""
+        """Memory of a process after a neighbor search and scoring."""
         return (*self.process, *compiled_cost(self.data.shape, self.is_scaled))
 
     @property
     def is_scaled(self) -> bool:
-        """Whether any of the methods scores rescaled columns, which take room beside a slab."""
+        """Whether any method or the correlation reads rescaled columns, which take memory in addition to a slab."""
         scoring = any(need.scaling is not None for method in self._all_methods for need in method.needs)
         return scoring or (self.correlation is not None and self.correlation.felt is not None)
 
     @cached_property
     def columns(self) -> int:
-        """Columns of a slab."""
+        """Number of columns of a slab."""
         data = self.data
         return slab_columns(data.shape, self.is_scaled, self.memory_limit, pairwise=data.is_pairwise)
 
@@ -139,7 +139,7 @@ class Chain:
         return self.methods or self.filtered
 
     def stages(self) -> list[Stage]:
-        """Return the stages; :class:`daskfs.errors.DaskfsError` where the data cannot serve."""
+        """Return the stages; :class:`daskfs.errors.DaskfsError` if the data do not meet the methods' requirements."""
         data, shape = self.data, self.data.shape
         searched = {name: found for name, found in self.lists.items() if name not in self.known}
         over_rows = {} if self.given is not None else searched
@@ -196,7 +196,7 @@ class Chain:
         return stages + self._finishes()
 
     def _finishes(self) -> list[Stage]:
-        """Return the stages of the methods whose scores take more than one slab."""
+        """Return the stages of the methods whose scores need more than one slab."""
         shape, methods, data = self.data.shape, self.methods, self.data
         single = [
             stage
@@ -210,7 +210,7 @@ class Chain:
 
 
 def with_weights(stages: Sequence[Stage], n_samples: int) -> list[Stage]:
-    """Return the stages with what the weights of rows take, where their kinds read these."""
+    """Return the stages, with the memory and bytes of the row weights added to those that read them."""
     return [
         stage.with_more(*weights_cost(n_samples), bytes_read=stage.bytes_read + stage.n_units * WORD * n_samples)
         if kind_of(stage.kind).reads_weights
@@ -220,16 +220,16 @@ def with_weights(stages: Sequence[Stage], n_samples: int) -> list[Stage]:
 
 
 def check_missing(policy: str, methods: Sequence[Method], *others: str) -> None:
-    """Raise :class:`JobError` for what needs every value of its rows, where "pairwise" leaves some of them missing.
+    """Raise :class:`JobError` for a consumer that needs every value, if the policy is "pairwise".
 
     Parameters
     ----------
     policy
-        What becomes of missing values.
+        Policy for missing values.
     methods
-        Methods, of which some may need every value.
+        Methods; joint ones need every value.
     others
-        What else does.
+        Names of other consumers that need every value.
     """
     wanted = [*(f"method {method.label}" for method in methods if method.criterion.is_joint), *others]
     if policy == "pairwise" and wanted:
@@ -241,8 +241,8 @@ def check_missing(policy: str, methods: Sequence[Method], *others: str) -> None:
 
 
 def label_bytes(methods: Sequence[Method], weightings: Sequence[Weighting], n_samples: int) -> int:
-    """Return what a scoring unit reads of labels: once for all methods, and once for each graph whose weights go by
-    them.
+    """Return the bytes of labels that a scoring unit reads: once for all methods, and once for each graph whose weights
+    depend on labels.
     """
     by_label = {(w.graph, w.n_neighbors) for w in weightings if w.labelled_factor != 1}
     reads = any(method.criterion.needs_labels for method in methods) + len(by_label)

@@ -1,4 +1,4 @@
-"""A graph from outside: whether it serves the methods, and the stages that take it in and stream by it."""
+"""Checks of a precomputed graph against the methods, and the stages that read it and stream over it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from daskfs.stages.stage import Stage
 
 
 def check_given(graph: Graph, methods: list[Method], n_samples: int) -> None:
-    """Raise :class:`InputError` or :class:`JobError` when a graph from outside cannot serve the rows or the methods."""
+    """Raise :class:`InputError` or :class:`JobError` if a precomputed graph does not fit the rows or the methods."""
     if isinstance(graph, WeightMatrix):
         graph.check_size(n_samples)
     for method in methods:
@@ -38,7 +38,7 @@ def check_given(graph: Graph, methods: list[Method], n_samples: int) -> None:
 
 
 def plan_given(graph: Graph, n_samples: int, k: int, process: Cost) -> Stage:
-    """Stage that reads a graph from outside into the run store."""
+    """Return the stage that reads a precomputed graph into the run store."""
     metric, scaling = (graph.metric, graph.scaling) if isinstance(graph, NeighborLists) else (None, None)
     parameters = {
         "path": graph.where,
@@ -51,11 +51,14 @@ def plan_given(graph: Graph, n_samples: int, k: int, process: Cost) -> Stage:
 
 
 def plan_streams(stages: list[Stage], graph: Graph | None, n_samples: int, process: Cost) -> list[Stage]:
-    """Stages over all edges, with what it takes where these are a matrix's; and one before them that describes it."""
+    """Add the memory and bytes of a precomputed matrix to stages over all edges, and a stage first that summarizes it.
+
+    Other graphs leave the stages unchanged.
+    """
     if not isinstance(graph, WeightMatrix):
         return stages
     streamed, read = given_edges(graph.n_entries), edges_bytes(graph.n_entries)
-    weights = WORD * graph.n_entries // 2  # which are read once more for their histogram
+    weights = WORD * graph.n_entries // 2  # read once more for the histogram
     describe = Stage.of(
         EDGES_SUMMARY_STAGE,
         f"edges-summary-{GIVEN}",

@@ -1,6 +1,4 @@
-"""Scoring a matrix from Python: the same stages as a job's, on a store in memory, or on disk when X is not in
-memory.
-"""
+"""Scoring of a matrix from Python: the stages of a job, on a store in memory, or on disk if X is not in memory."""
 
 from __future__ import annotations
 
@@ -49,11 +47,14 @@ def memory_context(
     Parameters
     ----------
     X
-        Dense or CSR; under the policy "mean" its missing values are filled in their place, where they may be.
-    labels, weights
-        Of its rows.
+        Dense or CSR, shape (n_samples, n_features), floating; the policy "mean" fills missing values in place, or in a
+        copy if X is read-only.
+    labels
+        Labels of the rows, or None.
+    weights
+        Weights of the rows, shape (n_samples,), float64, or None.
     missing
-        What becomes of NaN: "refuse", "mean" or "pairwise", as ``data.missing`` of a job says.
+        Policy for NaN: "refuse", "mean" or "pairwise", as ``data.missing`` of a job.
     """
     check_finite(X, 0, None, "X", may_miss=missing != "refuse")
     if missing == "mean":
@@ -80,14 +81,14 @@ def memory_context(
 
 
 class _LazyMoments(Store):
-    """A store in memory that takes moments, norms and sums of a matrix only when a scaling asks for them."""
+    """Store in memory that computes moments, norms and sums of a matrix when a scaling first reads them."""
 
     def __init__(self, X: np.ndarray | sp.csr_matrix) -> None:
         super().__init__(None)
         self._X = X
 
     def open(self, name: str) -> Any:
-        """Return an array, computing moments, norms or sums at the first call."""
+        """Return an array; compute moments, norms or sums at the first call."""
         if name == layout.COLUMNS and name not in self._memory:
             m = tree_moments(self._X)
             self.put_array(name, np.stack([m.mean, m.variance, *m.extremes, np.full_like(m.mean, np.nan)]))
@@ -115,24 +116,25 @@ def score_features(
     known: Mapping[str, tuple[np.ndarray, np.ndarray]] = MappingProxyType({}),
     memory_limit: int | None = None,
 ) -> dict[str, np.ndarray]:
-    """Return the fields of each method over all features, shape (n_fields, n_features), by label.
+    """Return the fields of each method over all features, shape (n_fields, n_features), float64, by label.
 
     Parameters
     ----------
     context
-        Tiles and a store for what follows from them.
+        Tiles, and a store for the results.
     methods
         Methods to score.
     labels
-        Labels, checked against what the methods need.
+        Labels, checked against the needs of the methods.
     given
-        A graph that is not to be found.
+        Precomputed graph.
     client
-        Runs the units; needs a store on disk.
+        Dask client that runs the units; needs a store on disk.
     known
-        Neighbor lists over X that are there already, indices and distances by name, at least as long as needed.
+        Neighbor lists over X found already, by name: indices (integers) and distances (float64), each of shape
+        (n_samples, k), at least as long as needed.
     memory_limit
-        Of the process, bytes; None where nobody planned.
+        Memory of the process, bytes; None if not planned.
     """
     for method in methods:
         check_labels(method.criterion, method.label, labels, context.weights())
@@ -164,23 +166,23 @@ def score_features(
 def filter_features(
     context: Context, method: Method, wanted: Mapping[str, Any], names: Sequence[str], client: Client | None = None
 ) -> tuple[np.ndarray, list[tuple[int, str]]]:
-    """Walk down the ranking of a method that :func:`score_features` scored in the same context.
+    """Filter redundant features from the ranking of a method that :func:`score_features` scored in the same context.
 
     Parameters
     ----------
     context, client
-        As there.
+        As for :func:`score_features`.
     method
         The method.
     wanted
-        As :func:`daskfs.ranking.plan.plan_redundancy` takes it.
+        The filter, as :func:`daskfs.ranking.plan.plan_redundancy` takes it.
     names
-        Of all features.
+        Names of all features.
 
     Returns
     -------
     kept, dropped
-        Features that may be selected, best first, int64; and features that may not, with the reason, by rank.
+        Features that may be selected, best first, shape (n_kept,), int64; and the others with the reason, by rank.
     """
     check_missing(context.tiles.missing_policy, [], *(["a filter of redundant features"] if wanted["measure"] else []))
     chain = Chain(data_of(context), redundancy=wanted, filtered=[method], base=())
@@ -200,8 +202,8 @@ def find_correlations(context: Context, spec: CorrelationSpec, client: Client | 
 def find_lists(
     context: Context, spec: GraphSpec, k: int, client: Client | None = None
 ) -> tuple[np.ndarray, np.ndarray, float | None]:
-    """Return neighbour lists (indices, distances), each (n_samples, k), and the estimated recall, None for an exact
-    search.
+    """Return neighbor lists: indices (int64) and distances (float64), each of shape (n_samples, k), and the estimated
+    recall, None for an exact search.
     """
     store = context.store
     run_all(context, Chain(data_of(context), lists={spec.name: (spec, k)}, base=()).stages(), client)
@@ -214,7 +216,7 @@ def find_lists(
 
 
 def run_all(context: Context, stages: Sequence[Stage], client: Client | None) -> None:
-    """Run all units of some stages: on a cluster, or in this process."""
+    """Run all units of some stages, on a cluster or in this process."""
     from daskfs.execution.pool import Pool
     from daskfs.execution.submission import ignore_unit, pending_units, run_stages
     from daskfs.stages.units import create_arrays
@@ -225,6 +227,6 @@ def run_all(context: Context, stages: Sequence[Stage], client: Client | None) ->
         context.store.ledger.begin()
         plan = Plan(context.tiles.store.url, tuple(stages), identity)
         context.store.write_json(layout.PLAN_JSON, plan.to_json())
-    # what an earlier call has made in the same store stays
+    # arrays of an earlier call in the same store are kept
     create_arrays(context, [stage for stage in stages if pending_units(context, stage, stages)])
     run_stages(context, stages, Pool(client), identity, ignore_unit)

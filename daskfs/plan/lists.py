@@ -1,4 +1,4 @@
-"""Which neighbor lists the methods of a job stand on, and the stages that find them."""
+"""Neighbor lists that the methods of a job need, and the stages that find them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,8 @@ from daskfs.store.tiles import Shape
 def needed_lists(
     methods: Sequence[Method], n_samples: int, complete: Callable[[GraphSpec], GraphSpec] = lambda spec: spec
 ) -> dict[str, tuple[Lists, int]]:
-    """Return the neighbor lists that the methods stand on, with the largest number of neighbors, by name; those over X
-    first, as others are made from them.
-
-    Parameters
-    ----------
-    methods
-        The methods.
-    n_samples
-        Number of rows of X.
-    complete
-        Adds to a spec of lists over X how they are to be searched.
+    """Return the neighbor lists that the methods need, with the largest number of neighbors, by name; lists over X come
+    first, as others are made from them. `complete` adds the search options to a spec of lists over X.
     """
     found: dict[str, tuple[Lists, int]] = {}
     for method in methods:
@@ -51,9 +42,9 @@ def plan_all_lists(
     *,
     pairwise: bool = False,
 ) -> list[Stage]:
-    """Stages of all neighbor lists of :func:`needed_lists` that are to be found: those over X are not where a graph is
-    given; :class:`InputError` where the rows cannot serve. `pairwise` says that values may be missing, and distances
-    are over what both rows have.
+    """Return the stages that find the neighbor lists of :func:`needed_lists`, without those over X if a graph is given;
+    :class:`InputError` if there are too few rows, or sparse ones are to be centered. `pairwise`: values may be missing,
+    and distances are over the features that both rows have.
     """
     stages: list[Stage] = []
     widths = {name: k for name, (_, k) in lists.items()}
@@ -68,7 +59,7 @@ def plan_all_lists(
 
 
 def limited_lists(lists: Mapping[str, tuple[Lists, int]], given: Graph) -> dict[str, tuple[Lists, int]]:
-    """Return the lists with those over X no longer than lists from outside are."""
+    """Return the lists, with those over X no longer than precomputed lists."""
     longest = given.n_neighbors if isinstance(given, NeighborLists) else None
     return {
         name: (wanted, min(k, longest) if longest and isinstance(wanted, GraphSpec) else k)
@@ -77,14 +68,14 @@ def limited_lists(lists: Mapping[str, tuple[Lists, int]], given: Graph) -> dict[
 
 
 def longest_given(lists: Mapping[str, tuple[Lists, int]], given: Graph) -> int:
-    """Return how much of each list from outside is needed; 0 of a matrix."""
+    """Return the number of neighbors needed of each precomputed list; 0 for a matrix."""
     return lists[given.name][1] if isinstance(given, NeighborLists) else 0
 
 
 def descent_cost(
     lists: Mapping[str, tuple[Lists, int]], shape: Shape, memory_limit: int | None, *, pairwise: bool = False
 ) -> Cost:
-    """Return what compiling NN-descent adds to a process for good, where any of the lists over X is searched by it."""
+    """Return the memory that compiled NN-descent keeps in a process, if any of the lists over X uses it."""
     available = available_bytes(memory_limit)
     engines = {
         resolve_engine(spec, shape, available, k=k, pairwise=pairwise).engine
@@ -95,29 +86,28 @@ def descent_cost(
 
 
 def check_neighbors(k: int, n_samples: int) -> None:
-    """Raise :class:`InputError` unless every row has k others."""
+    """Raise :class:`InputError` unless there are more than k rows."""
     if k >= n_samples:
         msg = f"n_neighbors is {k}, and X has n_samples={n_samples} rows: at most {n_samples - 1} neighbors exist."
         raise InputError(msg)
 
 
 def check_sparse(spec: GraphSpec, is_sparse: bool) -> None:
-    """Raise :class:`InputError` for z-scores under cosine of sparse rows, which cannot be centered and stay sparse."""
+    """Raise :class:`InputError` for cosine distances of z-scored sparse rows: centering would make them dense."""
     if is_sparse and spec.metric == "cosine" and ends_with(spec.scaling, "zscore"):
         msg = f"metric 'cosine' with scaling '{spec.scaling}' needs dense X: sparse rows cannot be centered."
         raise InputError(msg)
 
 
 def check_pairwise(policy: str, lists: Mapping[str, tuple[Lists, int]]) -> None:
-    """Raise :class:`JobError` for lists over X that are not found where values are missing and nothing is to stand for
-    them.
+    """Raise :class:`JobError` for lists over X whose metric or engine does not support the policy "pairwise".
 
     Parameters
     ----------
     policy
-        What becomes of missing values.
+        Policy for missing values.
     lists
-        Lists that are to be found, as :func:`needed_lists` has them.
+        Lists to find, as :func:`needed_lists` returns them.
     """
     if policy != "pairwise":
         return

@@ -1,4 +1,4 @@
-"""Which scalings take statistics of rescaled values."""
+"""Scalings that need statistics of rescaled values."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ def asked_scalings(
     *,
     weighted: bool = False,
 ) -> tuple[Scaling, ...]:
-    """Return the scalings whose statistics are taken in a pass of their own, in the order of their names.
+    """Return the scalings whose statistics need a pass of their own, sorted by name.
 
-    "zscore" asks for moments, wherever it is, after another step or of rows that have weights. "unit" asks for norms
-    where some columns of all rows are at hand, as for scores; the graph sees whole rows, which say their norms
-    themselves.
+    "zscore" needs moments after another step, or if rows have weights. "unit" needs norms after another step, for
+    scores only, which read some columns of all rows; the graph reads whole rows and computes their norms from them.
 
     Parameters
     ----------
     methods
-        Their columns are rescaled.
+        Methods whose columns are rescaled.
     lists
-        Neighbor lists that are to be found, by name.
+        Neighbor lists to find, by name.
     beside
-        Scalings of columns that something else compares.
+        Scalings of columns that the redundancy filter or the distance correlations compare.
     weighted
         Whether rows have weights.
     """

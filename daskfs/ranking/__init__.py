@@ -1,1 +1,1 @@
-"""From scores to the ranking tables."""
+"""Ranking tables made from scores."""

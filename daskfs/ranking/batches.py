@@ -1,8 +1,8 @@
-"""Stages "combine" and "batch-tables": rankings within batches, and what they come to together.
+"""Stages "combine" and "batch-tables": one ranking combined from rankings within batches.
 
-Each batch has a run of its own below the run's directory, over its rows alone. Here their ranks become one ranking, by
-:func:`daskfs.kernels.aggregate.combine_ranks`. What differs between batches only, such as a plate's background or a
-donor's sex, cannot lead: within a batch it says nothing.
+Each batch has its own run below the run's directory, over only its rows. :func:`daskfs.kernels.aggregate.combine_ranks`
+combines their ranks. A feature that differs only between batches, such as a plate's background or a donor's sex,
+cannot lead: it carries no information within a batch.
 """
 
 from __future__ import annotations
@@ -29,17 +29,20 @@ BATCH_COLUMNS = ("method", "feature", "name", "batch", "rank", "score")
 
 
 def within_batch(method: Method) -> Method:
-    """Return a method as it ranks within a batch."""
+    """Return the variant of a method that ranks within a batch."""
     return dataclasses.replace(method, combined=False)
 
 
 def combined_method(method: Method) -> Method:
-    """Return a method as its rankings within batches are combined."""
+    """Return the variant of a method whose rankings within batches are combined."""
     return dataclasses.replace(method, combined=True)
 
 
 def ranks_of(method: Method, table: np.ndarray) -> np.ndarray:
-    """Return the rank of each feature in a table of one batch, NaN for an excluded one; shape (n_features,)."""
+    """Return the rank of each feature in a batch, shape (n_features,), float64, NaN for an excluded one.
+
+    `table` holds the method's fields, shape (n_fields, n_features).
+    """
     return shared_ranks(*within_batch(method).ranking_values(table))
 
 
@@ -51,7 +54,7 @@ def check_batch_size(n_rows: int) -> None:
 
 
 def combine_batches(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Write the table of one method: the ranks of its features within batches, combined; and these ranks."""
+    """Write the combined table of one method, and its ranks and scores within batches."""
     method = methods_from(parameters["methods"])[unit]
     batches, n_features = parameters["batches"], context.tiles.shape.n_features
     ranks, scores = (np.full((len(batches), n_features), np.nan) for _ in range(2))
@@ -66,12 +69,12 @@ def combine_batches(context: Context, parameters: Mapping[str, Any], unit: int) 
 
 
 def batch_ranks(store: Store, method: Method) -> np.ndarray:
-    """Return ranks and scores of a method within batches, shape (2, n_batches, n_features); NaN where it has none."""
+    """Return ranks and scores of a method within batches, shape (2, n_batches, n_features), float64; NaN for none."""
     return store.open(layout.BATCH_RANKS.format(method.label))[...]
 
 
 def write_batch_tables(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
-    """Write ``batches.csv`` and ``batches.parquet``: one row for each method, batch that serves it, and feature."""
+    """Write ``batches.csv`` and ``batches.parquet``: one row for each method, batch that it ranks, and feature."""
     del unit
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -93,7 +96,7 @@ def write_batch_tables(context: Context, parameters: Mapping[str, Any], unit: in
 
 
 def _tables(context: Context, parameters: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the rows of one method and batch after the other, as Arrow tables."""
+    """Yield one Arrow table for each method and batch."""
     import pyarrow as pa
 
     names = pa.array(context.tiles.feature_names(), pa.string())
@@ -114,15 +117,15 @@ def _tables(context: Context, parameters: Mapping[str, Any]) -> Iterator[Any]:
 
 
 FEATURE_BYTES = 200
-"""A feature in the table of a batch, in its order there, and in the table of all batches."""
+"""Bytes of a feature in the table of a batch, in its order there, and in the table of all batches."""
 NAME_BYTES = 200
-"""The name of a feature, as text of Python and of Arrow."""
+"""Bytes of a feature name, as a Python string and in Arrow."""
 ROW_BYTES = 300
-"""A row of the table, as Arrow has it, and as CSV or Parquet."""
+"""Bytes of a row of the table, in Arrow and as CSV or Parquet."""
 
 
 def combine_cost(n_batches: int, n_features: int, process: Cost) -> Cost:
-    """Return what combining the rankings of one method takes."""
+    """Return the memory of combining the rankings of one method."""
     return (
         *process,
         Array("ranks and scores within batches, apart and in one array", (2, 2, n_batches, n_features)),
@@ -132,7 +135,7 @@ def combine_cost(n_batches: int, n_features: int, process: Cost) -> Cost:
 
 
 def batch_tables_cost(n_ranks: int, n_features: int, process: Cost) -> Cost:
-    """Return what writing `n_ranks` rows takes."""
+    """Return the memory of writing a table of `n_ranks` rows."""
     return (
         *process,
         PARQUET,

@@ -1,4 +1,4 @@
-"""What the walks down the rankings left, and why not the rest."""
+"""Features kept by the redundancy filter, and why each other one was dropped."""
 
 from __future__ import annotations
 
@@ -14,14 +14,10 @@ from daskfs.store.store import Store
 
 
 def selectable(store: Store, method: Method, table: np.ndarray, *, filtered: bool) -> np.ndarray:
-    """Return the features that a method may select, best first, int64.
+    """Return the features that a method may select, best first, shape (n_selectable,), int64.
 
-    Parameters
-    ----------
-    store, method, table
-        The run store, the method and its fields.
-    filtered
-        Whether the job has ``select.redundancy``.
+    `table` holds the method's fields, shape (n_fields, n_features), float64; `filtered` is whether the job has
+    ``select.redundancy``.
     """
     if filtered:
         return store.open(layout.FILTERED.format(method.label))[...]
@@ -29,7 +25,10 @@ def selectable(store: Store, method: Method, table: np.ndarray, *, filtered: boo
 
 
 def dropped_features(store: Store, method: Method, table: np.ndarray, names: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the features that a method may not select, and why, in the order of their ranks."""
+    """Return the features that a method may not select, with the reason, by rank.
+
+    `table` holds the method's fields, shape (n_fields, n_features), float64.
+    """
     place = {int(feature): rank for rank, feature in enumerate(method.order(table))}
     rows = store.need_json(layout.FILTERED_JSON.format(method.label), list)
     found = [(int(feature), _reason(why, what, names)) for feature, why, *what in rows]
@@ -38,6 +37,6 @@ def dropped_features(store: Store, method: Method, table: np.ndarray, names: Seq
 
 def _reason(why: str, what: Sequence[Any], names: Sequence[str]) -> str:
     if why == "redundant":
-        value = math.floor(what[1] * 100 + 1e-9) / 100  # 1.00 is for copies alone
+        value = math.floor(what[1] * 100 + 1e-9) / 100  # rounded down, so that only copies show 1.00
         return f"redundant with {names[what[0]]} ({value:.2f})"
     return f"group {what[0]} is full" if why == "group" else "dropped by name"

@@ -1,4 +1,4 @@
-"""Scores of features that are pixels, as images: bright where a feature is relevant."""
+"""Stage "score-images": scores of pixels as images, bright for relevant pixels."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Order = Literal["C", "F"]
 EXCLUDED = -1
 """Level of a pixel that has no rank."""
 BETWEEN = -2
-"""Level of what lies between two images."""
+"""Level of the gap between two images."""
 OFF = 48
 """Level of a pixel that is not selected."""
 ON = 208
-"""Level of a pixel that is selected; it must stand out against the page, too."""
+"""Level of a pixel that is selected; it must also stand out against the page."""
 EXCLUDED_COLOR = (213, 94, 0)
 SIDE = 256
-"""An image in a PNG file is about this wide or high at least, in pixels."""
+"""Approximate minimum of the longer side of an image in a PNG file, in pixels."""
 GRID = 96
-"""More rows or columns than this are averaged in the report, not in the files."""
+"""Rows or columns above which images are averaged, in the report only."""
 
 
 def write_images(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
@@ -49,10 +49,10 @@ def write_images(context: Context, parameters: Mapping[str, Any], unit: int) -> 
 
 
 def score_levels(method: Method, table: np.ndarray, shape: tuple[int, ...], order: Order) -> np.ndarray:
-    """Return gray levels of the pixels, shape `shape`, int64: from 0 for the worst score to 255 for the best, and
-    :data:`EXCLUDED`.
+    """Return gray levels of the pixels, shape `shape`, int64: 0 (worst score) to 255 (best), or :data:`EXCLUDED`.
 
-    Where scores do not compare, as of a method that eliminates features round by round, ranks take their place.
+    `table` holds the method's fields, shape (n_fields, n_features), float64. Ranks are drawn if scores are not
+    comparable, as of a method that eliminates features round by round.
     """
     excluded = method.is_excluded(table)
     scores = table[0]
@@ -65,14 +65,17 @@ def score_levels(method: Method, table: np.ndarray, shape: tuple[int, ...], orde
     known = ~excluded & np.isfinite(relevance)
     low, high = (relevance[known].min(), relevance[known].max()) if known.any() else (0.0, 0.0)
     relevance = np.clip(np.where(np.isnan(relevance), low, relevance), low, high)
-    # halves first: the range of the largest numbers is infinite
+    # divide by 2 first: the range of the largest floats overflows
     share = (relevance / 2 - low / 2) / (high / 2 - low / 2) if high > low else np.ones(scores.size)
     levels = np.where(excluded, EXCLUDED, np.rint(255 * share)).astype(np.int64)
     return levels.reshape(shape, order=order)
 
 
 def selected_levels(chosen: np.ndarray, sizes: Sequence[int], shape: tuple[int, ...], order: Order) -> np.ndarray:
-    """Return gray levels of images side by side, one for each number of features."""
+    """Return gray levels, int64, of one image of shape `shape` per number of features, side by side.
+
+    `chosen` holds the selected features, best first, integers.
+    """
     parts: list[np.ndarray] = []
     for size in sizes:
         levels = np.full(shape[0] * shape[1], OFF, dtype=np.int64)
@@ -83,7 +86,10 @@ def selected_levels(chosen: np.ndarray, sizes: Sequence[int], shape: tuple[int, 
 
 
 def png(levels: np.ndarray, side: int) -> bytes:
-    """Return levels as a PNG file, each pixel as a square; `side` is the longer side of one image, in pixels."""
+    """Return `levels` (2-D, int64) as a PNG file, each pixel as a square.
+
+    `side` is the longer side of one image, in pixels of the data.
+    """
     from matplotlib.image import imsave
 
     times = max(1, SIDE // side)
@@ -98,7 +104,7 @@ def png(levels: np.ndarray, side: int) -> bytes:
 
 
 def for_report(levels: np.ndarray) -> list[list[int]]:
-    """Return levels as the report draws them: averages of squares where there are many pixels."""
+    """Return `levels` (2-D, int64) for the report: images of many pixels are averaged over squares."""
     step = -(-max(levels.shape[0], levels.shape[1] // 4) // GRID)
     if step == 1:
         found: list[list[int]] = levels.tolist()
@@ -116,11 +122,11 @@ def for_report(levels: np.ndarray) -> list[list[int]]:
 
 MATPLOTLIB = Fixed("matplotlib, which writes images", 96 * MiB)
 FEATURE_BYTES = 600
-"""A feature in tables and images."""
+"""Bytes of a feature in tables and images."""
 
 
 def images_cost(n_features: int, process: Cost) -> Cost:
-    """Return what the unit holds."""
+    """Return the memory of the unit."""
     return (*process, MATPLOTLIB, Objects("features in tables and images", n_features, FEATURE_BYTES))
 
 

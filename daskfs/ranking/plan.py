@@ -1,4 +1,4 @@
-"""Plans of what makes rankings of tables: batches combined, and the filter of redundant features."""
+"""Stages that combine the rankings of batches, and that filter redundant features."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from daskfs.store import layout
 from daskfs.store.tiles import Shape
 
 TABLE_FIELDS = 4
-"""Rows of the table of a method that are planned for; some have fewer, some more."""
+"""Fields of a method's table that are planned for; some methods have fewer, some more."""
 
 
 def plan_combination(
     shape: Shape, methods: Sequence[Mapping[str, Any]], batches: Sequence[Mapping[str, Any]], process: Cost
 ) -> list[Stage]:
-    """Stages that combine the rankings of batches.
+    """Return the stages that combine the rankings of batches.
 
     Parameters
     ----------
     shape
-        Of the data.
+        Shape of the data.
     methods
         The methods, as JSON.
     batches
-        Number, name and methods of each batch; none where they are not known yet.
+        Number, name and methods of each batch; empty if not known yet.
     process
-        Bytes that a process takes before a unit starts.
+        Memory of a process before a unit starts.
     """
     n_batches, n_features = max(len(batches), 2), shape.n_features
     n_ranks = n_batches * n_features * len(methods)
     parameters = {"methods": list(methods), "batches": list(batches)}
     ranks = WORD * n_ranks
     return [
-        # called as what scores without batches, since what follows asks it for the methods
+        # named as the scoring stage of a run without batches: later stages read the methods from "score"
         Stage.of(
             COMBINE_STAGE,
             "score",
@@ -65,12 +65,12 @@ def plan_combination(
 def plan_redundancy(
     shape: Shape, methods: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any], columns: int, process: Cost
 ) -> list[Stage]:
-    """Stages that walk down the rankings past what is redundant.
+    """Return the stages that filter redundant features from the rankings.
 
     Parameters
     ----------
     shape, columns, process
-        As elsewhere.
+        Shape of the data, columns of a slab, and memory of a process before a unit starts.
     methods
         Methods as JSON.
     wanted
@@ -124,7 +124,7 @@ def plan_redundancy(
 
 
 def _plan_bins(shape: Shape, counts: Mapping[str, int], scaling: str | None, columns: int, process: Cost) -> Stage:
-    """Stage that cuts the candidates into bins, slab by slab."""
+    """Return the stage that bins the candidates, slab by slab."""
     union = min(sum(counts.values()), shape.n_features)
     return Stage.of(
         BINS_STAGE,

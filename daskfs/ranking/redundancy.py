@@ -1,4 +1,4 @@
-"""Stages "candidates" and "filter": down each ranking past what is redundant, unwanted, or too many of a kind."""
+"""Stages "candidates" and "filter": drop redundant, unwanted, or too many features of a group from each ranking."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ def numbered_choice(
     groups: Mapping[str, str] | None,
     where: str = "",
 ) -> dict[str, Any]:
-    """Return ``{"keep": [...], "drop": [...], "groups": {...}}`` with the numbers of features for their names; groups
-    by number as text, as JSON has it.
+    """Return ``{"keep": [...], "drop": [...], "groups": {...}}`` with numbers of features instead of names; keys of
+    "groups" are numbers as strings, as JSON requires.
 
     Parameters
     ----------
     names
-        Of all features.
+        Names of all features.
     keep, drop
-        Names.
+        Names of features.
     groups
-        Group of each feature: by its name, or by a regular expression that matches the whole of it. A name counts
-        before any expression, and the first expression that matches before others.
+        Group of each feature: by its name, or by a regular expression that matches the whole name. A name takes
+        precedence over expressions, and the first matching expression over later ones.
     where
-        What stands before the keys in messages.
+        Prefix of the keys in messages.
 
     Raises
     ------
     JobError
-        For a name that no feature has, an expression that is none or matches none, a feature in both lists, or when
-        nothing is left to select.
+        For a name that no feature has, an expression that is invalid or matches no name, a feature in both lists, or if
+        no feature is left to select.
     """
     numbers: dict[str, list[int]] = {}
     for number, name in enumerate(names):
@@ -74,18 +74,18 @@ def numbered_choice(
 
 
 def check_counts(wanted: int, n_keep: int, n_candidates: int | None, where: str = "") -> None:
-    """Raise :class:`JobError` when the walk could not leave as many features as are wanted.
+    """Raise :class:`JobError` if `keep` is too long, or the candidates are too few, for the features to select.
 
     Parameters
     ----------
     wanted
         Number of features to select.
     n_keep
-        How many are selected first.
+        Number of features in `keep`, which are selected first.
     n_candidates
-        How far down the ranking is looked at; None for all of it.
+        Number of ranked features to consider; None for all.
     where
-        What stands before the keys in messages.
+        Prefix of the keys in messages.
     """
     if n_keep > wanted:
         msg = f"{where}keep has {n_keep} names, and {wanted} features are to be selected."
@@ -130,8 +130,8 @@ def _groups_of(
 
 # ---------------------------------------------------------------------------------- stages
 def list_candidates(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
-    """Write the features of each method that are walked through: those to keep, then the ranking without those to drop,
-    as far as it is looked at. :class:`InputError` where that leaves none of those that it ranks.
+    """Write the candidates of each method: the features to keep, then the ranking without those to keep or drop, with a
+    measure its first `n_candidates`. :class:`InputError` if all features that a method ranks are dropped.
     """
     del unit
     wanted = parameters["redundancy"]
@@ -151,7 +151,7 @@ def list_candidates(context: Context, parameters: Mapping[str, Any], unit: int) 
 
 
 def filter_ranking(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Write which features of one method may be selected, best first, and why others may not."""
+    """Write the features of one method that may be selected, best first, and why each other one was dropped."""
     method, wanted = methods_from(parameters["methods"])[unit], parameters["redundancy"]
     features = context.store.open(layout.CANDIDATES.format(PURPOSE, method.label))[...]
     keep, groups = set(wanted["keep"]), wanted["groups"]
@@ -181,7 +181,7 @@ def filter_ranking(context: Context, parameters: Mapping[str, Any], unit: int) -
 def _similarity(
     context: Context, parameters: Mapping[str, Any], method: Method, features: np.ndarray
 ) -> Callable[[int, Sequence[int]], np.ndarray] | None:
-    """Return what compares a candidate with some others, by their places."""
+    """Return a function of a candidate's index and other indices that returns their similarities; None for none."""
     measure = parameters["redundancy"]["measure"]
     if measure is None or features.size == 0:
         return None
@@ -194,18 +194,18 @@ def _similarity(
 
 
 FEATURE_BYTES = 400
-"""A feature in the table of a method, in its order as numbers of Python, and in what is kept, dropped and grouped."""
+"""Bytes of a feature in a method's table, in its order as Python integers, and in the keep, drop and group lists."""
 CANDIDATE_BYTES = 400
-"""A candidate with its group, and why it was kept or passed over, as objects of Python and as JSON."""
+"""Bytes of a candidate with its group, and the reason why it was dropped, as Python objects and as JSON."""
 
 
 def candidates_cost(n_features: int, process: Cost) -> Cost:
-    """Return what listing the candidates takes."""
+    """Return the memory of listing the candidates."""
     return (*process, Objects("features in tables, lists and groups", n_features, FEATURE_BYTES))
 
 
 def filter_cost(n_samples: int, n_features: int, count: int, measure: str | None, process: Cost) -> Cost:
-    """Return what walking past `count` candidates takes."""
+    """Return the memory of filtering `count` candidates."""
     return (
         *candidates_cost(n_features, process),
         *_compared_cost(n_samples, count, measure),
@@ -216,7 +216,7 @@ def filter_cost(n_samples: int, n_features: int, count: int, measure: str | None
 
 
 def _compared_cost(n_samples: int, count: int, measure: str | None) -> Cost:
-    """Return what comparing candidates takes."""
+    """Return the memory of comparing candidates."""
     if measure is None:
         return ()
     if measure == "correlation":

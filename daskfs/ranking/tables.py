@@ -21,20 +21,20 @@ from daskfs.store.store import Store
 RANKING_COLUMNS = ("method", "rank", "feature", "name", "score", "note")
 DROPPED_COLUMNS = (*RANKING_COLUMNS[:-1], "reason")
 FORMULA = r"^('*[=+\-@\t\r\n])"
-"""Beginning of a text that a spreadsheet would run, or that :data:`DEFUSED` made of one: the quote is always the first
-character to take away again.
+"""Start of a text that a spreadsheet would run as a formula, or that :data:`DEFUSED` has quoted: removing the first
+quote always restores the text.
 """
 DEFUSED = r"'\1"
 
 
 def method_scores(store: Store, method: Method) -> np.ndarray:
-    """Return a method's fields over all features, shape (n_fields, n_features); row 0 is the score."""
+    """Return a method's fields over all features, shape (n_fields, n_features), float64; row 0 is the score."""
     return store.open(layout.SCORES.format(method.label))[...]
 
 
 def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Write ``ranking.csv``, ``ranking.parquet``, ``selected_features.csv`` and, where the job has
-    ``select.redundancy``, ``dropped_features.csv``.
+    """Write ``ranking.csv``, ``ranking.parquet``, ``selected_features.csv`` and, if the job has ``select.redundancy``,
+    ``dropped_features.csv``.
     """
     del unit
     filtered = bool(parameters.get("filtered"))
@@ -64,7 +64,7 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
 
 
 def _notes(method: Method, scores: np.ndarray, excluded: np.ndarray, constant: np.ndarray) -> list[str]:
-    """Return why each feature has no score; empty where it has one."""
+    """Return the reason why each feature has no score; empty if it has one."""
     why = np.where(constant == "", method.reason, constant)
     return np.where(excluded, why, np.where(np.isnan(scores), method.criterion.unscored, "")).tolist()
 
@@ -78,14 +78,14 @@ def _row(
 
 def csv_bytes(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
     """Return rows as CSV: floats in their shortest exact form, None as an empty cell, and a single quote before text
-    that a spreadsheet would take for a formula.
+    that a spreadsheet would run as a formula.
     """
     lines = (",".join(_cell(value) for value in row) + "\n" for row in itertools.chain([columns], rows))
     return "".join(lines).encode()
 
 
 def _cell(value: Any) -> str:
-    # the csv module of Python 3.11 leaves a lone carriage return without quotes, which breaks the row for its readers
+    # the csv module of Python 3.11 does not quote a lone carriage return, which breaks the row for readers
     if value is None:
         return ""
     text = repr(value) if isinstance(value, float) else str(value)
@@ -107,11 +107,11 @@ def parquet_bytes(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> byte
 
 PARQUET = Fixed("pyarrow, which writes the tables", 48 * MiB)
 ROW_BYTES = 600
-"""A row of a table, as objects of Python, as Arrow has it, and as CSV."""
+"""Bytes of a row of a table, as Python objects, in Arrow and as CSV."""
 
 
 def rank_cost(n_features: int, n_methods: int, process: Cost) -> Cost:
-    """Return what the unit holds."""
+    """Return the memory of the unit."""
     return (*process, PARQUET, Objects("rows of the tables", n_features * n_methods, ROW_BYTES))
 
 

@@ -1,1 +1,1 @@
-"""The report of a run: what it found, as pages with plots; no worker calls anything here."""
+"""The HTML report of a run, with plots; workers do not use this package."""

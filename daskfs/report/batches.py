@@ -1,4 +1,4 @@
-"""What a report says of batches: their rows and labels, how far their rankings agree, and the ranks of top features."""
+"""The section on batches: their rows and labels, the agreement of their rankings, and the ranks of top features."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ SHOWN = 25
 """Batches whose ranks are shown; the tables hold all."""
 
 
-# --------------------------------------------------------------------------------------------------------- from a run
+# ----------------------------------------------------------------------------------------------------- summary of a run
 def batch_warnings(batches: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what is wrong with batches, and what the runs over them warn of."""
+    """Return the warnings of the batches' runs, and one for each batch that a method leaves out."""
     found = []
     for batch in batches:
         name = batch["name"]
@@ -47,7 +47,10 @@ def batch_warnings(batches: Sequence[Mapping[str, Any]]) -> list[str]:
 def batch_summary(
     store: Store, plan: Plan, batches: Sequence[Mapping[str, Any]], tables: Mapping[str, np.ndarray], names: list[str]
 ) -> dict[str, Any] | None:
-    """Return what a report shows, JSON-able; None for a run without batches."""
+    """Return a JSON-able summary; None for a run without batches.
+
+    `tables` holds each method's fields by label: float64, shape (n_fields, n_features), score first.
+    """
     if not batches:
         return None
     methods = methods_from(plan.stage("score").parameters["methods"])
@@ -89,9 +92,9 @@ def _number(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-# ------------------------------------------------------------------------------------------------------- for the page
+# ------------------------------------------------------------------------------------------------ template variables
 def batch_view(summary: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what the template shows; None for a run without batches."""
+    """Return the template variables; None for a run without batches."""
     rows = [
         {
             "name": format_text(batch.get("name")),

@@ -1,4 +1,4 @@
-"""What the page of a comparison shows, as the template takes it."""
+"""Template variables of the page of a comparison."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from daskfs.report.values import (
 
 
 def comparison_page(summary: dict[str, Any]) -> dict[str, Any]:
-    """All variables of the template. SVGs are plain strings here."""
+    """Return all variables of the template; SVGs are plain strings here."""
     ranks, sets = mappings(summary.get("average_ranks")), mappings(summary.get("data_sets"))
     friedman, shown = as_mapping(summary.get("friedman")), [_data_set(one) for one in sets]
     figure = critical_difference_diagram(
@@ -87,13 +87,13 @@ def _iman_davenport(friedman: dict[str, Any]) -> str:
 
 
 def format_p(value: object) -> str:
-    """Return a p-value in four decimal places, or that it is less than 0.001."""
+    """Format a p-value with four decimal places, or as "less than 0.001"."""
     number = plottable(value)
     return "less than 0.001" if number < 0.001 else format_number(None if number != number else round(number, 4))
 
 
 def _means(sets: list[dict[str, Any]]) -> list[tuple[str, list[Cell]]]:
-    """Return rows of the table of methods and data sets, in the order in which methods first come."""
+    """Return the rows of the table of methods by data set; methods are in order of first appearance."""
     labels = list(dict.fromkeys(str(row.get("method")) for one in sets for row in mappings(one.get("means"))))
     found = [{str(row.get("method")): row for row in mappings(one.get("means"))} for one in sets]
     return [

@@ -1,4 +1,4 @@
-"""What the evaluation of a finished run has to say, collected from its tables."""
+"""Summary of the evaluation of a finished run, collected from its tables."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from daskfs.store import layout
 from daskfs.store.store import Store
 
 FREQUENT = 10
-"""Features told of each method, of those that are selected most often."""
+"""Features listed for each method, those selected most often."""
 NAMED_GROUPS = 12
-"""Methods and amounts of labels of which such features are told."""
+"""Maximum number of such lists, by method and amount of labels."""
 
 Row = dict[str, Any]
 PLACE = ("model", "metric", "n_classes", "labels")
-"""What values of one setting must have in common to be shown together."""
+"""Columns that values of one setting must share to be shown together."""
 
 
 def evaluate_stage(plan: Plan) -> Stage | None:
-    """Return the stage of a plan that tests rankings, None where it has none."""
+    """Return the stage of a plan that tests rankings, or None."""
     return next((stage for stage in plan.stages if stage.is_of(EVALUATE_STAGE)), None)
 
 
 def evaluation_warnings(store: Store, plan: Plan) -> list[str]:
-    """Return which rankings of an evaluation could not be made, without a full stop."""
+    """Return a warning without final full stop for each failed ranking of an evaluation."""
     stage = evaluate_stage(plan)
     found = [] if stage is None else failure_warnings(store, stage.parameters)
     return [f"evaluation: {text.rstrip('.')}" for text in found]
 
 
 def evaluation_cost(plan: Plan, stages: Iterable[Mapping[str, Any]], times: Mapping[str, Any]) -> Row | None:
-    """Return what ``run.json`` says of the work that an evaluation was.
+    """Return the cost of an evaluation for ``run.json``, or None without evaluation.
 
     Parameters
     ----------
     plan
-        Of the run.
+        Plan of the run.
     stages
-        Facts of its stages, with their units and the seconds of these.
+        Facts of its stages, with name, units and seconds of the units.
     times
-        Wall and busy seconds of the stages that ran in this call, by name, and the threads that they had.
+        Wall and busy seconds of the stages that ran in this call, by name, and their number of threads.
     """
     stage = evaluate_stage(plan)
     if stage is None:
@@ -71,16 +71,16 @@ def evaluation_cost(plan: Plan, stages: Iterable[Mapping[str, Any]], times: Mapp
 
 
 def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Mapping[str, Any] | None) -> Row | None:
-    """Return what the report shows of an evaluation, None where there was none.
+    """Return the summary for the report, or None without evaluation.
 
     Parameters
     ----------
     store, plan
-        Of the run.
+        Store and plan of the run.
     task
-        Of the labels.
+        Task of the labels.
     cost
-        What :func:`evaluation_cost` found.
+        Result of :func:`evaluation_cost`.
     """
     stage = evaluate_stage(plan)
     if stage is None:
@@ -128,7 +128,7 @@ def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Mapping[str, 
 
 
 def _by(rows: Sequence[Row], keys: Sequence[str]) -> list[list[Row]]:
-    """Return rows that agree on some keys together, in the order in which they come."""
+    """Group rows by the values of some keys, in order of first appearance."""
     found: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         found.setdefault(tuple(row[key] for key in keys), []).append(row)
@@ -136,7 +136,7 @@ def _by(rows: Sequence[Row], keys: Sequence[str]) -> list[list[Row]]:
 
 
 def _curves(rows: Sequence[Row], methods: Sequence[str], keys: Mapping[str, str]) -> list[Row]:
-    """Return one curve for each method by number of features; `keys` says which column each part is."""
+    """Return one curve for each method by number of features; `keys` maps each part of a curve to its column."""
     curves = []
     for method in methods:
         own = sorted(
@@ -153,7 +153,7 @@ _BASELINES = {"AllFeatures": "all features", "MajorityClass": "majority class", 
 
 
 def _ranges(store: Store) -> dict[tuple[Any, ...], tuple[float, float]]:
-    """Return the smallest and the largest value of each point of each curve."""
+    """Return the minimum and maximum value at each point of each curve."""
     data = store.read_bytes(layout.EVALUATION_PARQUET)
     if data is None:
         return {}
@@ -173,7 +173,7 @@ def _panel(rows: Sequence[Row], ranges: Mapping[tuple[Any, ...], tuple[float, fl
         low, high = ranges.get(tuple(row[key] for key in keys), (None, None))
         ranged.append({**row, "worst": low, "best": high})
     curves = _curves(ranged, design.methods, {"mean": "mean", "std": "std", "low": "worst", "high": "best"})
-    for name, size in design.baselines:  # they have one value, whatever number of features a method selects
+    for name, size in design.baselines:  # each has one value for all numbers of selected features
         for row in (row for row in ranged if row["method"] == name and row["n_selected"] == size):
             parts = {part: [row[part]] * len(design.sizes) for part in ("mean", "std")}
             curves.append({"label": _BASELINES[name], "n_selected": design.sizes, **parts})
@@ -182,7 +182,7 @@ def _panel(rows: Sequence[Row], ranges: Mapping[tuple[Any, ...], tuple[float, fl
 
 # ---------------------------------------------------------------------------------------------------------- sensitivity
 def _against_labels(rows: Sequence[Row], methods: Sequence[str]) -> list[Row]:
-    """Return values against the amount of labels, means over all numbers of features."""
+    """Return means over all numbers of features, by amount of labels."""
     found = []
     for own in _by([row for row in rows if row["n_selected"] is None], ("model", "metric", "n_classes")):
         amounts = sorted({row["labels"] for row in own if row["labels"] is not None})
@@ -194,7 +194,7 @@ def _against_labels(rows: Sequence[Row], methods: Sequence[str]) -> list[Row]:
 
 
 def _against_grids(rows: Sequence[Row], grids: Mapping[str, Sequence[Any]]) -> list[Row]:
-    """Return values against each parameter of a grid, one curve for each of the other values and amount of labels."""
+    """Return means by each grid parameter, one curve for each amount of labels and other grid values."""
     found = []
     varied = [
         {**row, "base": grids[row["method"]][0], "values": grids[row["method"]][1]}
@@ -245,8 +245,9 @@ def _stability(rows: Sequence[Row], methods: Sequence[str]) -> Row:
 
 
 def _frequent(rows: Sequence[Row], largest: int) -> list[Row]:
-    """Return the features that each method selects most often, at the largest number of features but where that is
-    most of them.
+    """Return the most frequently selected features of each method.
+
+    They are counted at the largest number of features up to :data:`FREQUENT`, or at the smallest one if that is larger.
     """
     found = []
     for own in _by(rows, ("setting", "n_classes", "labels", "method")):
@@ -261,7 +262,7 @@ def _frequent(rows: Sequence[Row], largest: int) -> list[Row]:
 
 # ---------------------------------------------------------------------------------------------------------- comparisons
 def _against_best(rows: Sequence[Row], comparisons: Sequence[Row]) -> Row | None:
-    """Return by how much each method is behind the best one in the mean over all numbers of features."""
+    """Return the difference of each method to the best one, in the mean over all numbers of features."""
     if len(rows) < 2:
         return None
     metric = rows[0]["metric"]
@@ -320,7 +321,7 @@ def _facts(p: Mapping[str, Any], found: Mapping[str, Any], means: Sequence[Row],
 
 
 def _described(spec: ModelSpec, task: Task, p: Mapping[str, Any]) -> str:
-    """Return a model in words."""
+    """Describe a model in words."""
     kind = {"classification": "classifier", "regression": "regressor"}.get(family_of(spec, task), "")
     own = dict(spec.parameters)
     words = f"{spec.name} {kind}" if spec.name in ("linear-svm", "rbf-svm", "ridge") else spec.name

@@ -1,4 +1,4 @@
-"""The evaluation as the template shows it: curves, tables, and what they depend on, setting by setting."""
+"""Template variables of the evaluation: figures and tables of each setting, and the gap between settings."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from daskfs.report.values import (
 )
 
 SHOWN = 6
-"""Figures of one kind that lie open; the others are folded."""
+"""Unfolded figures of one kind; the others are folded."""
 DRAWN = 12
-"""Figures of one kind that are drawn at all."""
+"""Figures of one kind that are drawn."""
 _TRAINED = {"all": "all labels of the training rows", "labelled": "the labels that the selection saw"}
 _FOLDS = {
     "stratified": "stratified",
@@ -37,7 +37,7 @@ _FOLDS = {
 
 
 def evaluation_view(evaluation: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what the section shows, None where nothing was evaluated."""
+    """Return the template variables of the section; None without evaluation."""
     settings = mappings(evaluation.get("settings"))
     if not settings:
         return None
@@ -53,7 +53,7 @@ def evaluation_view(evaluation: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def evaluation_contents(view: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """Return anchors and names of the parts of the section, none where there is one alone."""
+    """Return anchors and names of the parts of the section; empty if there is only one."""
     if view is None or (len(view["settings"]) < 2 and not view["gap"]):
         return []
     parts = [(setting["anchor"], setting["name"]) for setting in view["settings"]]
@@ -103,13 +103,13 @@ def _labels(facts: dict[str, Any]) -> list[Fact]:
 
 
 def amount_in_words(amount: object) -> str:
-    """Return an amount of labels: a count, or a share in percent."""
+    """Format an amount of labels: a count, or a fraction in percent."""
     number = as_float(amount)
     return format_percent(number) if number is not None and 0 < number < 1 else format_count(amount)
 
 
 def _place(panel: dict[str, Any]) -> str:
-    """Return what a panel is of, in words."""
+    """Name a panel by its model, metric, number of classes and amount of labels."""
     words = [format_text(panel.get("model"))] if panel.get("model") else []
     words.append(format_text(panel.get("metric")))
     text = ", ".join(words)
@@ -154,7 +154,7 @@ def _setting(setting: dict[str, Any], place: int, is_simple: bool) -> dict[str, 
 
 
 def _folded(items: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Part figures into those that lie open and those that are folded."""
+    """Split figures into those shown unfolded and those folded."""
     shown = [item for item in items if item["figure"] is not None or item.get("rows")]
     if not shown and not items:
         return None
@@ -180,7 +180,7 @@ def _panel(panel: dict[str, Any], index: int, prefix: str, is_named: bool) -> di
 
 
 def _table(curves: list[dict[str, Any]], *, higher: bool) -> dict[str, Any]:
-    """Mean and standard deviation by method and number of features; the best of each column is marked."""
+    """Return a table of mean and standard deviation by method and number of features; column bests are marked."""
     found: list[dict[float, tuple[Any, Any]]] = []
     for curve in curves:
         cells: dict[float, tuple[Any, Any]] = {}
@@ -206,9 +206,9 @@ def _table(curves: list[dict[str, Any]], *, higher: bool) -> dict[str, Any]:
     return {"columns": [format_count(n) for n in columns], "rows": rows}
 
 
-# ---------------------------------------------------------------------------------------------- what values depend on
+# --------------------------------------------------------------------------------------------------------- sensitivity
 def _sensitivity(one: dict[str, Any], index: int, prefix: str) -> dict[str, Any]:
-    """Values against the amount of labels, or a parameter of a grid, means over all numbers of features."""
+    """Plot means over all numbers of features, by amount of labels or a grid parameter."""
     metric = format_text(one.get("metric") or "score")
     better = "higher" if one.get("higher_is_better", True) else "lower"
     ticks = [format_text(tick) for tick in sequence(one.get("ticks"))]
@@ -281,7 +281,7 @@ def _comparison(one: dict[str, Any]) -> dict[str, Any]:
 
 
 def _paired(row: dict[str, Any]) -> list[Cell]:
-    """Return a difference, its interval and its p value; dashes where there is none."""
+    """Return cells of a difference, its interval and its p-value; dashes if there is none."""
     if row.get("difference", row.get("gap")) is None:
         return [Cell(MISSING)] * 3
     low, high = row.get("low"), row.get("high")

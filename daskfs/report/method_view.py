@@ -1,4 +1,4 @@
-"""How a method came to its ranking: the trade-off it chose, the regression it solved, the rounds it took."""
+"""Template variables of single methods: trade-off, solution of a regression, elimination rounds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TRADE_OFF_COLUMNS = ("trade_off", "cut_value", "kernel_cut_value", "n_component
 
 
 def trade_off_view(curve: dict[str, Any]) -> dict[str, Any] | None:
-    """What each trade-off came to; the chosen one is marked."""
+    """Return the table of trade-offs, the chosen one marked."""
     chosen = as_float(curve.get("chosen"))
     rows = []
     for place, *numbers, components, largest, distinct in zip_longest(
@@ -53,7 +53,7 @@ def trade_off_view(curve: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _weight(value: object) -> str:
-    """A number of few digits, as it was written."""
+    """Format a number of few digits without padding zeros."""
     number = plottable(value)
     return f"{number:g}" if number == number else format_number(value)
 
@@ -72,7 +72,7 @@ _CORRELATIONS = {
 
 
 def solution_view(found: dict[str, Any], index: int, label: str) -> dict[str, Any] | None:
-    """How the weights of a regression were found."""
+    """Return facts and figure on the solution of a regression."""
     if not found:
         return None
     before = sequence(found.get("free_objective"))
@@ -99,7 +99,7 @@ def solution_view(found: dict[str, Any], index: int, label: str) -> dict[str, An
 
 
 def _guard(found: dict[str, Any]) -> str:
-    """What was done so that SSUFS's objective stayed bounded, in words; empty for nothing."""
+    """Describe the halvings of eta that kept SSUFS's objective bounded; empty without halvings."""
     halvings = as_float(found.get("halvings"))
     if not halvings:
         return ""
@@ -112,7 +112,7 @@ def _guard(found: dict[str, Any]) -> str:
 
 
 def _correlation_facts(found: dict[str, Any]) -> list[Fact]:
-    """How distance correlations were had, and how far they may be off."""
+    """Return method, rows and error bounds of the distance correlations."""
     if not found:
         return []
     how = _CORRELATIONS.get(str(found.get("correlation")), MISSING)
@@ -141,7 +141,7 @@ _ROUNDS_SHOWN = 40
 
 
 def elimination_view(found: dict[str, Any]) -> dict[str, Any] | None:
-    """How features were eliminated, round by round; of many rounds some are shown, with the first and the last."""
+    """Return facts and rounds of an elimination: at most 40 evenly spaced rounds, with the first and last."""
     if not found:
         return None
     rounds = mappings(found.get("rounds"))

@@ -1,9 +1,8 @@
 """Figures of the report as inline SVG.
 
-Matplotlib draws the geometry and the tick labels; text that comes from data is put into the finished SVG
-instead. It is thus never measured, never parsed as mathtext and never asks for a glyph that the bundled font
-lacks. The colors drawn here are those of the light theme; in the SVG they become CSS variables, so that the
-page can restyle the plots.
+Matplotlib draws the geometry and the tick labels. Text from data is inserted into the finished SVG instead, so it is
+never measured, never parsed as mathtext and never needs a glyph that the bundled font lacks. Figures are drawn in the
+colors of the light theme; in the SVG these become CSS variables, so that the page can restyle the plots.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
 
-# Okabe and Ito's color-blind-safe hues, darkened (light page) or lightened (dark page) to 3:1 contrast.
+# Okabe and Ito's color-blind-safe hues, darkened (light page) or lightened (dark page) to a contrast of 3:1.
 SERIES: tuple[tuple[str, str], ...] = (
     ("#0072b2", "#5ab0e8"),
     ("#d55e00", "#ff8a3d"),
@@ -69,7 +68,7 @@ _LABEL_GAP = 16.0
 _LABEL_LENGTH = 26
 _TICK_LENGTH = 14
 
-# The SVG back end reads matplotlib's process-wide rcParams, which are put back after each figure.
+# The SVG back end reads matplotlib's process-wide rcParams, which are restored after each figure.
 _lock = threading.Lock()
 
 
@@ -87,14 +86,14 @@ def _drawing() -> Iterator[None]:
 def score_curve(
     curve: Mapping[str, Any], *, prefix: str, label: str, direction: str | None, log_rank: bool
 ) -> str | None:
-    """Score against rank for one method.
+    """Plot score by rank for one method.
 
     Parameters
     ----------
     curve
         ``rank`` and ``score``, lists of equal length. Points that are not finite are left out.
     prefix
-        Starts every id in the SVG; unique on the page.
+        Prefix of every id in the SVG, unique on the page.
     label
         Name of the method, for readers who cannot see the figure.
     direction
@@ -129,12 +128,12 @@ def score_curve(
 
 
 def objective_curve(before: object, values: object, *, prefix: str, label: str) -> str | None:
-    """Objective against round for one method, on from where what it began with came to.
+    """Plot the objective by round for one method, after that of its initial method.
 
     Parameters
     ----------
     before
-        Objective of what the method began with, by round; drawn dashed. The first of `values` stands above its last.
+        Objective of the initial method, drawn dashed. Its last round is the first of `values`.
     values
         Objective by round.
     prefix, label
@@ -165,7 +164,7 @@ def objective_curve(before: object, values: object, *, prefix: str, label: str) 
 
 
 def histogram(data: Mapping[str, Any], *, prefix: str, name: str, x_name: str) -> str | None:
-    """Bars for ``edges`` (one more than bars) and ``counts``; ``None`` when they do not make a histogram."""
+    """Plot bars for ``edges`` (one more than bars) and ``counts``; ``None`` if these are invalid."""
     edges = _vector(data.get("edges"))
     counts = _vector(data.get("counts"))
     if not counts.size or edges.size != counts.size + 1 or not np.isfinite(edges).all():
@@ -196,16 +195,16 @@ def histogram(data: Mapping[str, Any], *, prefix: str, name: str, x_name: str) -
 
 
 def pixel_image(levels: object, *, description: str, width: int = 360) -> str | None:
-    """An image of squares.
+    """Draw an image with a square for each pixel.
 
     Parameters
     ----------
     levels
         Rows of gray levels from 0 to 255; -1 marks a pixel, and -2 leaves it out.
     description
-        What a screen reader says; also the tooltip.
+        Text for screen readers, also the tooltip.
     width
-        Of the largest image, in CSS pixels.
+        Maximum width in CSS pixels.
 
     Returns
     -------
@@ -239,7 +238,7 @@ def pixel_image(levels: object, *, description: str, width: int = 360) -> str | 
 
 
 def _pixel_color(level: float) -> str:
-    """Return one of 32 grays, the color of a marked pixel, or nothing."""
+    """Return one of 32 grays, the color of a marked pixel, or an empty string."""
     if level == -1:
         return _variable(SERIES[1][0])
     if not level >= 0:
@@ -250,7 +249,10 @@ def _pixel_color(level: float) -> str:
 
 @dataclass(frozen=True)
 class _Series:
-    """One curve: mean, standard deviation, and the ends of a thin bar, such as the worst and the best fold."""
+    """One curve: mean, standard deviation, and the ends of a thin bar, such as the worst and best fold.
+
+    The arrays are float64 of shape (n_points,); `low` and `high` are NaN at points without a bar.
+    """
 
     label: str
     x: Vector
@@ -261,7 +263,7 @@ class _Series:
 
     @classmethod
     def read(cls, curve: Mapping[str, Any]) -> _Series | None:
-        """Take what is finite from a curve of the summary; ``None`` when nothing is."""
+        """Read the finite points of a curve of the summary; ``None`` if there are none."""
         x, mean = _vector(curve.get("n_selected")), _vector(curve.get("mean"))
         n = min(x.size, mean.size)
         std = np.nan_to_num(_fitted(_vector(curve.get("std")), n))
@@ -275,10 +277,9 @@ class _Series:
 
 
 def evaluation_curves(curves: object, *, prefix: str, metric: str, higher_is_better: bool) -> str | None:
-    """All methods' quality by number of selected features, with bands of one standard deviation.
+    """Plot the quality of all methods by number of selected features, with bands of one standard deviation.
 
-    Thin bars span the folds, from `low` to `high`. The curves are shifted sideways by a point or two each, so that the
-    bars stay apart.
+    Thin bars span the folds, from `low` to `high`. Curves are shifted sideways so that bars do not overlap.
     """
     better = "higher" if higher_is_better else "lower"
     y_name = f"{metric} ({better} is better)"
@@ -296,23 +297,23 @@ def interval_curves(
     with_zero: bool = False,
     cut_bars: bool = False,
 ) -> str | None:
-    """Curves with a thin bar at each point, named beside their ends.
+    """Plot named curves with a thin bar at each point.
 
     Parameters
     ----------
     curves
-        Dicts with a label and, by point, ``n_selected`` (the place on the x axis, above 0), ``mean``, ``std`` (a band
-        round the mean), ``low`` and ``high`` (the bar).
+        Dicts with a label and, by point, ``n_selected`` (the x coordinate, above 0), ``mean``, ``std`` (a band around
+        the mean), ``low`` and ``high`` (the bar).
     prefix
-        Starts every id in the SVG; unique on the page.
+        Prefix of every id in the SVG, unique on the page.
     x_name, y_name, what
-        Of the axes, and what the curves show, for readers who cannot see them.
+        Names of the axes, and of the values, for readers who cannot see the figure.
     ticks
-        Names of the places 1, 2, ... on the x axis; None for numbers.
+        Names of the x coordinates 1, 2, ...; None for numbers.
     with_zero
-        Whether the y axis reaches to zero, with a line there.
+        Whether the y axis includes zero, with a line there.
     cut_bars
-        Whether bars are cut where they reach so far that they would flatten the curves.
+        Whether bars are cut that are so long that they would flatten the curves.
 
     Returns
     -------
@@ -357,7 +358,7 @@ def interval_curves(
 
 
 def _named_ticks(axes: Axes, names: Sequence[str]) -> dict[str, str]:
-    """Mark the places 1, 2, ... on the x axis, with as many names as have room; returns these by text gid."""
+    """Set ticks at 1, 2, ... on the x axis, with as many names as fit; return these by text gid."""
     axes.set_xticks(list(range(1, len(names) + 1)), [""] * len(names))
     names = [shorten(name, _TICK_LENGTH) for name in names]
     every = -(-max(len(name) for name in names) * 8 * len(names) // 540) if len(names) > 1 else 1
@@ -398,7 +399,7 @@ def _draw_series(axes: Axes, one: _Series, index: int, shift: float, *, band: fl
 
 
 def _look(index: int) -> tuple[str, str, str]:
-    """Color, marker and dash of the n-th curve; no pair of the first 63 looks the same."""
+    """Return color, marker and dash of the n-th curve; the first 63 are all different."""
     return (
         SERIES[index % len(SERIES)][0],
         _MARKERS[index % len(_MARKERS)],
@@ -419,7 +420,7 @@ def _marker(index: int) -> dict[str, Any]:
 
 
 def _direct_labels(axes: Axes, series: Sequence[_Series], height: int) -> dict[str, str]:
-    """Write the methods' names beside the ends of their curves, pushed apart where they would overlap."""
+    """Add names next to the ends of the curves, without overlaps; return them by text gid."""
     box = axes.bbox
     ends = [float(axes.transData.transform((one.x[-1], one.mean[-1]))[1]) for one in series]
     order = sorted(range(len(series)), key=lambda i: -ends[i])
@@ -449,7 +450,7 @@ def _direct_labels(axes: Axes, series: Sequence[_Series], height: int) -> dict[s
 
 
 def _short_names(labels: Sequence[str]) -> list[str]:
-    """Return labels that have room, cut at the end, or in the middle where they would become the same."""
+    """Cut labels to the available length: at the end, or in the middle if they would become equal."""
     cut = [shorten(label, _LABEL_LENGTH) for label in labels]
     half = _LABEL_LENGTH // 2
     return [
@@ -459,7 +460,7 @@ def _short_names(labels: Sequence[str]) -> list[str]:
 
 
 def spread(places: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
-    """Push descending positions between ``low`` and ``high`` apart until neighbors differ by ``gap``."""
+    """Move descending positions in [``low``, ``high``] apart until neighbors differ by ``gap``."""
     moved: list[float] = []
     for place in places:
         ceiling = moved[-1] - gap if moved else high
@@ -476,14 +477,14 @@ def _vector(values: object) -> Vector:
 
 
 def _fitted(values: Vector, n: int) -> Vector:
-    """The first ``n`` values, NaN where there are fewer."""
+    """Return the first ``n`` values, padded with NaN."""
     fitted = np.full(n, math.nan)
     fitted[: min(n, values.size)] = values[:n]
     return fitted
 
 
 def _finite(first: object, second: object) -> tuple[Vector, Vector]:
-    """Two lists as vectors of the positions where both are finite."""
+    """Convert two lists to vectors of the positions where both are finite."""
     a, b = _vector(first), _vector(second)
     n = min(a.size, b.size)
     keep = np.isfinite(a[:n]) & np.isfinite(b[:n])
@@ -491,17 +492,17 @@ def _finite(first: object, second: object) -> tuple[Vector, Vector]:
 
 
 def _padded(values: Vector, share: float) -> tuple[float, float]:
-    """Axis limits with some air around the finite values, never empty."""
+    """Return distinct axis limits with padding around the finite values."""
     values = values[np.isfinite(values)]
     low, high = float(values.min()), float(values.max())
     size = max(abs(low), abs(high))
-    # Differences at the level of rounding are not worth an axis: its ticks would all read the same.
+    # Do not resolve differences at the level of rounding: all tick labels would be equal.
     pad = (high - low) * share if high - low > 1e-9 * size else 0.05 * size or 1.0
     return low - pad, high + pad
 
 
 def _panel(width: int, height: int, *, left: int, right: int, top: int, bottom: int) -> tuple[Figure, Axes]:
-    """A transparent figure with one set of axes; all sizes in CSS pixels."""
+    """Return a transparent figure with one set of axes; all sizes are in CSS pixels."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -521,7 +522,7 @@ def _panel(width: int, height: int, *, left: int, right: int, top: int, bottom: 
 
 
 def _plain_ticks(axis: Any, *, located: bool = False) -> None:
-    """Tick labels in plain text. The default ones may be mathtext."""
+    """Set plain-text tick labels; the default ones may be mathtext."""
     from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
     if not located:
@@ -541,14 +542,14 @@ def _log_x(axes: Axes, values: Vector) -> None:
     axes.set_xscale("log")
     axes.set_xlim(low / pad, high * pad)
     axes.xaxis.set_minor_locator(NullLocator())
-    # Less than a decade has no power of ten inside.
+    # A range below two decades may contain only one power of ten, or none.
     subs = (1.0,) if high / low >= 100 else (1.0, 2.0, 5.0)
     axes.xaxis.set_major_locator(LogLocator(subs=subs, numticks=7))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
 
 def _spaced(axes: Axes, values: Vector) -> list[float]:
-    """Those of the values whose tick labels have room, the largest first."""
+    """Return the values whose tick labels fit, giving priority to the largest."""
     places = axes.transData.transform(np.column_stack([values, np.zeros_like(values)]))[:, 0]
     kept: list[int] = []
     for i in reversed(range(values.size)):
@@ -558,7 +559,7 @@ def _spaced(axes: Axes, values: Vector) -> list[float]:
 
 
 def _axis_names(axes: Axes, x_name: str, y_name: str) -> dict[str, str]:
-    """Room for the x name below the axis and the y name above the plot; returns both by text gid."""
+    """Add the x name below the axis and the y name above the plot; return both by text gid."""
     from matplotlib.transforms import IdentityTransform
 
     box = axes.bbox
@@ -569,18 +570,18 @@ def _axis_names(axes: Axes, x_name: str, y_name: str) -> dict[str, str]:
 
 
 def _svg(figure: Figure, *, prefix: str, description: str, texts: Mapping[str, str]) -> str:
-    """The figure as an ``<svg>`` element for an HTML page.
+    """Convert a figure to an ``<svg>`` element for an HTML page.
 
     Parameters
     ----------
     figure
-        What to draw.
+        The figure to draw.
     prefix
-        Starts every id that stays.
+        Prefix of every id that is kept.
     description
-        What a screen reader says; also the tooltip.
+        Text for screen readers, also the tooltip.
     texts
-        By the gid of a text artist, the text that goes in its place.
+        Replacement text by gid of the text artist.
     """
     from xml.etree import ElementTree as ET
 
@@ -609,7 +610,7 @@ def _svg(figure: Figure, *, prefix: str, description: str, texts: Mapping[str, s
 
 
 def _tidy(element: Element) -> None:
-    """Drop namespaces (HTML knows SVG), the style sheet (it would apply to the page), fonts, white space."""
+    """Drop namespaces (not needed), the style sheet (it would apply to the page), fonts and white space."""
     for child in list(element):
         if _local(child.tag) in ("metadata", "style"):
             element.remove(child)
@@ -640,7 +641,7 @@ def _variable(color: str) -> str:
 
 
 def _rename_ids(root: Element, prefix: str) -> None:
-    """Keep the ids that something refers to and put the prefix before them."""
+    """Add the prefix to the ids that are referenced, and drop all others."""
     used = set()
     for element in root.iter():
         for value in element.attrib.values():
@@ -662,7 +663,7 @@ def _rename_ids(root: Element, prefix: str) -> None:
 def critical_difference_diagram(
     ranks: object, labels: Sequence[str], *, groups: object, critical_difference: object, prefix: str
 ) -> str | None:
-    """Average ranks on a line, with bars that join methods that do not differ.
+    """Plot average ranks on a line, with bars that join methods that do not differ.
 
     Parameters
     ----------
@@ -671,11 +672,11 @@ def critical_difference_diagram(
     labels
         Names of the methods.
     groups
-        First and last place in `ranks` of each group that a bar joins.
+        First and last index in `ranks` of each group that a bar joins.
     critical_difference
-        Drawn above the line; None for none.
+        Length of the ruler above the line; None for no ruler.
     prefix
-        Starts every id in the SVG; unique on the page.
+        Prefix of every id in the SVG, unique on the page.
 
     Returns
     -------
@@ -724,7 +725,7 @@ def critical_difference_diagram(
 
 
 def _draw_critical_difference(axes: Axes, width: float, texts: dict[str, str]) -> None:
-    """A ruler above the axis, as long as the critical difference where the axis is as long."""
+    """Draw a ruler of the critical difference above the axis, at most as long as the axis."""
     first, last = axes.get_xlim()
     if not math.isfinite(width):
         return

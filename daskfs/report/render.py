@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file that needs nothing else, neither network nor scripts."""
+"""Rendering of reports as single HTML files, without scripts or network resources."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def render_report(summary: Mapping[str, Any]) -> str:
     ----------
     summary
         JSON-able description of the run. Every part may be missing or ``None``; the page then says so or
-        leaves the section out. Numbers may be NaN or infinite. Text is escaped wherever it appears.
+        leaves the section out. Numbers may be NaN or infinite. All text is escaped.
 
     Returns
     -------
@@ -37,12 +37,12 @@ def render_report(summary: Mapping[str, Any]) -> str:
 
 
 def render_comparison(summary: Mapping[str, Any]) -> str:
-    """Render what several runs come to together as a self-contained HTML page; text is escaped wherever it appears.
+    """Render a comparison of several runs as a self-contained HTML page; all text is escaped.
 
     Parameters
     ----------
     summary
-        As :func:`daskfs.runs.comparison.compare` describes it.
+        Result of :func:`daskfs.runs.comparison.compare`.
     """
     view = comparison_page(as_mapping(plain(summary)))
     return _environment().get_template(_COMPARISON).render(**view, theme=THEME)
@@ -61,6 +61,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    # Only for the figures that daskfs.report.plots made, whose text is escaped already.
+    # Only for figures of daskfs.report.plots, whose text is already escaped.
     environment.filters["figure"] = Markup
     return environment

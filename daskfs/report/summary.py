@@ -1,4 +1,4 @@
-"""What a finished run has to say, collected from its store."""
+"""Summary of a finished run for ``run.json`` and the report, collected from its store."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ DROPPED = 50
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of everything that has a say in the result."""
+    """Return the versions of all software that affects the results."""
     return {"daskfs": __version__, "python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}}
 
 
@@ -63,7 +63,7 @@ def _version(library: str) -> str:
 
 
 def stage_facts(context: Context, stage: Stage) -> dict[str, Any]:
-    """Sum up the records of a stage: seconds, bytes, and measured against planned peak; of a loop over all rounds."""
+    """Sum the records of a stage, over all rounds of a loop: seconds, bytes, and measured and planned peak memory."""
     units = recorded_units(context, stage)
     records = [record or {} for record in context.store.ledger.records(stage.name, units)]
     rounds = len(units) // stage.n_units
@@ -88,16 +88,16 @@ def run_facts(
     times: Mapping[str, Any],
     batches: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Return what ``run.json`` says of a finished run: versions, parameters, stages, recall.
+    """Return the facts on a finished run for ``run.json``.
 
     Parameters
     ----------
     store, plan, tiles
-        The run.
+        The run and its tiles.
     times
-        Wall and busy seconds of the stages that ran in this call, by name, and the threads that they had.
+        Wall and busy seconds of the stages that ran in this call, by name, and their number of threads.
     batches
-        What is to be said of each batch, and what the run over it came to.
+        Facts on each batch and on its run.
     """
     stages = [stage_facts(Context(Store(as_path(tiles.url))), stage) for stage in tiles.stages]
     stages += [stage_facts(Context(store), stage) for stage in plan.stages]
@@ -180,7 +180,7 @@ def _graphs(store: Store, plan: Plan) -> list[dict[str, Any]]:
 
 
 def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
-    """Return how the neighbor lists of a graph were found."""
+    """Return facts on the neighbor search of a graph."""
     lists = next((s for s in plan.stages if s.name in (f"targets-{name}", name)), None)
     if lists is not None and lists.is_of(TARGETS_STAGE):
         scaling = "zscore" if lists.parameters["lists"]["standardize"] else None
@@ -211,16 +211,14 @@ def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
 
 
 def _short_lists(store: Store, plan: Plan, name: str) -> int:
-    """Return how many rows have fewer neighbors than were asked for: too few others share a feature with them, or have
-    met them.
-    """
+    """Count the rows with fewer neighbors than requested: too few rows share a feature with them or met them."""
     lists = next((s for s in plan.stages if s.name in (f"neighbors-{name}", f"merge-{name}")), None)
     records = [store.ledger.record(lists.name, unit) or {} for unit in range(lists.n_units)] if lists else []
     return sum(int(record.get("facts", {}).get("n_short", 0)) for record in records)
 
 
 def _groups(store: Store, search: Stage, name: str) -> dict[str, Any] | None:
-    """Return how an approximate search spread the rows: as estimated on the sample, and as it came."""
+    """Return estimated and actual numbers of rows in the groups of an approximate search."""
     if not search.is_of(BUILD_STAGE):
         return None
     facts = [(store.ledger.record(search.name, unit) or {}).get("facts", {}) for unit in range(search.n_units)]
@@ -261,7 +259,7 @@ def _weightings(store: Store, plan: Plan, methods: list[Method], name: str, k: i
 
 
 def graph_warnings(graphs: list[dict[str, Any]]) -> list[str]:
-    """Return what is wrong with a run's graphs, a sentence each with what to change."""
+    """Return a warning for each problem of a run's graphs, with a remedy."""
     found = []
     for graph in graphs:
         name, recall = graph["name"], graph["recall"]
@@ -301,19 +299,19 @@ def _dominance_warnings(plan: Plan) -> list[str]:
 
 
 def trade_offs(store: Store, plan: Plan) -> dict[str, Any]:
-    """Return what each trade-off came to, for the methods that chose one, by label."""
+    """Return the trade-off curves, by method label."""
     methods = methods_from(plan.stage("score").parameters["methods"])
     return {method.label: curve for method in methods if (curve := stored_curve(store, method)) is not None}
 
 
 def solutions(store: Store, plan: Plan) -> dict[str, Any]:
-    """Return how the weights of each method that solves a regression for them were found, by label."""
+    """Return facts on the solutions of regressions, by method label."""
     methods = methods_from(plan.stage("score").parameters["methods"])
     return {method.label: found for method in methods if (found := stored_solution(store, method)) is not None}
 
 
 def eliminations(store: Store, plan: Plan) -> dict[str, Any]:
-    """Return how each method that eliminates features did so, by label."""
+    """Return facts on the eliminations of features, by method label."""
     methods = methods_from(plan.stage("score").parameters["methods"])
     return {method.label: found for method in methods if (found := stored_elimination(store, method)) is not None}
 
@@ -333,7 +331,7 @@ def _elimination_warnings(store: Store, plan: Plan) -> list[str]:
 
 
 def _solution_warnings(store: Store, plan: Plan) -> list[str]:
-    """Return which methods stopped before they had settled."""
+    """Return a warning for each method that stopped before convergence."""
     methods = {m.label: m for m in methods_from(plan.stage("score").parameters["methods"])}
     return [
         f"method {label}: the objective and the weights had not settled when it stopped after {found['n_iter']} "
@@ -370,7 +368,7 @@ def write_report(store: Store, manifest: Mapping[str, Any]) -> StoragePath:
 
 
 def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what :func:`daskfs.report.render.render_report` shows."""
+    """Return the summary that :func:`daskfs.report.render.render_report` renders."""
     plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
     tiles = open_tiles(plan.tiles_url)
     names = tiles.feature_names()
@@ -439,7 +437,7 @@ def _method(method: Method, table: np.ndarray, names: list[str]) -> dict[str, An
 
 
 def _image(plan: Plan, method: Method, table: np.ndarray, chosen: np.ndarray) -> dict[str, Any] | None:
-    """Return the scores as an image, and the first features, where the job says that features are pixels."""
+    """Return images of scores and selected features; None if features are not pixels."""
     stage = next((stage for stage in plan.stages if stage.is_of(SCORE_IMAGES_STAGE)), None)
     if stage is None:
         return None
@@ -459,8 +457,10 @@ def _ranked(method: Method, table: np.ndarray) -> np.ndarray:
 
 
 def _parameters(method: Method, route: str | None) -> dict[str, Any]:
-    """Return the parameters that had a say: of a method on a matrix of weights, none that makes weights, and of one
-    that eliminates features those of the `route` that it took.
+    """Return the parameters that affect the ranking.
+
+    A method on a precomputed weight matrix has no parameters of weights, and one that eliminates features only those of
+    `route`.
     """
     taken = method.parameters if route is None else method.parameters.model_copy(update={"large_n": route})
     idle = taken.idle()
@@ -484,7 +484,7 @@ def _filter_stage(plan: Plan) -> Stage | None:
 
 
 def _filter_warnings(store: Store, plan: Plan) -> list[str]:
-    """Return which methods may select fewer features than the job wants."""
+    """Return a warning for each filtered ranking shorter than select.n_features."""
     if (stage := _filter_stage(plan)) is None or (wanted := stage.parameters["redundancy"]["n_wanted"]) is None:
         return []
     found = []
@@ -506,7 +506,7 @@ def _redundancy(
     chosen: Mapping[str, np.ndarray],
     names: list[str],
 ) -> dict[str, Any] | None:
-    """Return what the walks down the rankings kept and dropped, None for a job that has none."""
+    """Return counts of kept and dropped features, and the first dropped ones; None without a redundancy filter."""
     if (stage := _filter_stage(plan)) is None:
         return None
     wanted, n_selected = stage.parameters["redundancy"], int(plan.facts["n_selected"])

@@ -1,4 +1,4 @@
-"""What tables and lists of facts in the report are made of."""
+"""Types of the entries of tables and fact lists in the report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Fact = tuple[str, str]
 
 @dataclass(frozen=True)
 class Cell:
-    """A number in a table: short form, all digits for the tooltip, a second line, a bar in percent."""
+    """A table cell: short number, all digits for the tooltip, second line, start and length of a bar in percent."""
 
     text: str
     full: str = ""

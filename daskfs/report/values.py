@@ -1,4 +1,4 @@
-"""Turn the loose values of a summary into text, whether they are numbers, NaN, infinite or ``None``."""
+"""Formatting of the untyped values of a summary, which may be NaN, infinite or ``None``."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ MISSING = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 
-# Control characters are not allowed in HTML, lone surrogates cannot be written as UTF-8, and the overrides of
-# the text direction would reorder whatever stands beside a name.
+# Control characters are not allowed in HTML, lone surrogates cannot be encoded as UTF-8, and text direction overrides
+# would reorder the text next to a name.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _LARGEST_PLOTTED = 1e100
 _BYTE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def clean(text: object) -> str:
-    """Text with every character that HTML or UTF-8 cannot carry, or that reverses text, made U+FFFD."""
+    """Replace every character that HTML or UTF-8 does not allow, or that reverses text, by U+FFFD."""
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", str(text))
 
 
 def plain(value: object) -> Any:
-    """A copy of nested data that holds only what JSON knows, with clean strings and keys.
+    """Copy nested data into JSON types, with clean strings and keys.
 
-    NumPy scalars and arrays become their Python counterparts; whatever is left becomes its ``str``.
+    NumPy scalars and arrays of any shape and dtype become Python numbers and lists; other objects become their ``str``.
     """
     if value is None or isinstance(value, bool | int | float):
-        # A subclass (an enum member, a NumPy float) would print in its own way.
+        # Subclasses (enum members, NumPy floats) have their own string forms.
         return value if type(value) in (type(None), bool, int, float) else _base_number(value)
     if isinstance(value, str):
         return clean(value)
@@ -47,22 +47,22 @@ def _base_number(value: object) -> int | float:
 
 
 def as_mapping(value: object) -> dict[str, Any]:
-    """The value when it is a dict, an empty dict otherwise."""
+    """Return the value if it is a dict, else an empty dict."""
     return value if isinstance(value, dict) else {}
 
 
 def sequence(value: object) -> list[Any]:
-    """The value when it is a list, an empty list otherwise."""
+    """Return the value if it is a list, else an empty list."""
     return value if isinstance(value, list) else []
 
 
 def mappings(value: object) -> list[dict[str, Any]]:
-    """The dicts in a list; anything else is dropped."""
+    """Return the dicts in a list and drop all else."""
     return [item for item in sequence(value) if isinstance(item, dict)]
 
 
 def as_float(value: object) -> float | None:
-    """The value as a float, ``None`` when there is no number in it. ``"NaN"`` and ``"inf"`` are numbers."""
+    """Convert a value to float, ``None`` if it is not a number. ``"NaN"`` and ``"inf"`` are numbers."""
     if value is None or isinstance(value, bool):
         return None
     try:
@@ -74,7 +74,7 @@ def as_float(value: object) -> float | None:
 
 
 def plottable(value: object) -> float:
-    """The value as a float that an axis can show: 0 if tiny, NaN if huge or no finite number."""
+    """Convert a value to a float that an axis can show: 0 if tiny, NaN if huge or not a finite number."""
     number = as_float(value)
     if number is None or not abs(number) < _LARGEST_PLOTTED:
         return math.nan
@@ -82,13 +82,13 @@ def plottable(value: object) -> float:
 
 
 def positive(value: object) -> bool:
-    """Whether the value is a finite number above zero."""
+    """True if the value is a finite number above zero."""
     number = as_float(value)
     return number is not None and math.isfinite(number) and number > 0
 
 
 def format_number(value: object) -> str:
-    """Four significant digits for a float, all digits for an integer, a word or sign if not finite."""
+    """Format a float with four significant digits, an integer with all digits, other values as a word or sign."""
     number = as_float(value)
     if number is None:
         return MISSING
@@ -112,7 +112,7 @@ def _sign(text: str) -> str:
 
 
 def full_number(value: object) -> str:
-    """All digits of a float, for a tooltip; empty when the short form already shows them."""
+    """Format a float with all digits, for a tooltip; empty if the short form already shows them."""
     number = as_float(value)
     if number is None or isinstance(value, int) or not math.isfinite(number):
         return ""
@@ -121,7 +121,7 @@ def full_number(value: object) -> str:
 
 
 def format_count(value: object) -> str:
-    """A whole number with thousands separators; counts that arrive as floats lose their fraction."""
+    """Format a whole number with thousands separators; floats are rounded."""
     number = as_float(value)
     if number is not None and math.isfinite(number):
         return _sign(f"{int(value) if isinstance(value, int) else round(number):,}")
@@ -129,21 +129,21 @@ def format_count(value: object) -> str:
 
 
 def format_percent(value: object) -> str:
-    """A fraction as a percentage."""
+    """Format a fraction as a percentage."""
     number = as_float(value)
     if number is None or not math.isfinite(number):
         return format_number(value)
     percent = 100 * number
     if 0 < percent < 0.01:
         return "< 0.01 %"
-    # All but a few is not all.
+    # Do not round up to 100 %.
     if 99.95 <= percent < 100:
         return "> 99.9 %"
     return f"{_sign(f'{percent:.3g}')} %"
 
 
 def format_spread(center: object, spread: object) -> str:
-    """A standard deviation with as many decimals as :func:`format_number` gives the mean."""
+    """Format a standard deviation with as many decimals as :func:`format_number` gives the mean."""
     mean, std = format_number(center), as_float(spread)
     if std is None or not math.isfinite(std) or "e" in mean:
         return format_number(spread)
@@ -152,7 +152,7 @@ def format_spread(center: object, spread: object) -> str:
 
 
 def format_bytes(value: object) -> str:
-    """A size in the binary unit that leaves one to three digits before the point."""
+    """Format a size in bytes in the binary unit that leaves one to four digits before the point."""
     number = as_float(value)
     if number is None or not math.isfinite(number):
         return format_number(value)
@@ -165,7 +165,7 @@ def format_bytes(value: object) -> str:
 
 
 def format_seconds(value: object) -> str:
-    """A duration in milliseconds, seconds, minutes or hours, whichever is easiest to read."""
+    """Format a duration in seconds as milliseconds, seconds, minutes or hours."""
     number = as_float(value)
     if number is None or not math.isfinite(number):
         return format_number(value)
@@ -183,7 +183,7 @@ def format_seconds(value: object) -> str:
 
 
 def format_time(value: object) -> str:
-    """An ISO 8601 time without its ``T`` and fractions of a second; other text is left alone."""
+    """Format an ISO 8601 time without its ``T`` and fractions of a second; other text is returned unchanged."""
     if not isinstance(value, str):
         return MISSING if value is None else str(value)
     try:
@@ -196,7 +196,7 @@ def format_time(value: object) -> str:
 
 
 def format_text(value: object) -> str:
-    """Any value in a sentence or a table of facts: yes and no, numbers, joined lists."""
+    """Format any value for a sentence or a table: booleans as yes and no, numbers, joined lists."""
     if value is None or value == "":
         return MISSING
     if isinstance(value, bool):
@@ -211,5 +211,5 @@ def format_text(value: object) -> str:
 
 
 def shorten(text: str, length: int) -> str:
-    """The text, cut with an ellipsis when it is longer than ``length`` characters."""
+    """Cut a text longer than ``length`` characters, with an ellipsis."""
     return text if len(text) <= length else f"{text[: length - 1]}…"

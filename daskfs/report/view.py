@@ -1,6 +1,6 @@
-"""From a run's summary to what the template shows: values formatted, optional parts present or ``None``.
+"""Template variables of a run's report: values are formatted, optional parts are present or ``None``.
 
-The summaries come from finished and from interrupted runs, so nothing in here expects a key to exist.
+Summaries come from finished and interrupted runs, so no key may be assumed to exist.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from daskfs.report.values import (
 )
 
 LOW_RECALL = 0.9
-"""Recall of the neighbor search below which the report says what to change."""
+"""Recall of the neighbor search below which the report suggests a remedy."""
 BETTER_SEARCH = {
     "cells": "raise graph.recall, or reduce the features first",
     "pynndescent": "raise graph.n_neighbors",
 }
-"""What to change, by engine, where the recall is low."""
+"""Remedy for a low recall, by engine."""
 
 _LOG_RANKS = 200
 _CLASSES_SHOWN = 40
@@ -47,7 +47,7 @@ _CLASSES_SHOWN = 40
 
 @dataclass(frozen=True)
 class Notice:
-    """A sentence that asks for attention, and the section that it is about."""
+    """A notice, and the anchor of the section that it is about."""
 
     text: str
     anchor: str = ""
@@ -66,7 +66,7 @@ class Graph:
 
 
 def page(summary: dict[str, Any]) -> dict[str, Any]:
-    """All variables of the template. SVGs are plain strings here."""
+    """Return all variables of the template; SVGs are plain strings here."""
     graphs = [_graph(graph, i, summary) for i, graph in enumerate(mappings(summary.get("graphs")), 1)]
     notices = [Notice(str(text)) for text in sequence(summary.get("warnings")) if text not in (None, "")]
     view: dict[str, Any] = {
@@ -114,7 +114,7 @@ def _contents(view: dict[str, Any]) -> list[tuple[str, str, list[tuple[str, str]
 
 
 def _tiles(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """The essential numbers: name, value, remark."""
+    """Return the key numbers, each as name, value and remark."""
     data = as_mapping(summary.get("data"))
     seconds = summary.get("seconds")
     n_classes = len(as_mapping(data.get("classes")))
@@ -144,7 +144,7 @@ _MISSING = {
 
 
 def _missing(missing: dict[str, Any]) -> str:
-    """Return how many values were missing, in which columns, and what became of them."""
+    """Describe the number of missing values, their treatment, and the columns with the most."""
     if not missing.get("total"):
         return "none"
     columns = [f"{name} {format_count(count)}" for name, count in sequence(missing.get("columns"))]
@@ -258,7 +258,7 @@ def _method(method: dict[str, Any], index: int, n_features: float | None) -> dic
 
 
 def _image(image: dict[str, Any], label: str) -> dict[str, Any] | None:
-    """Scores and first features of a method whose features are pixels."""
+    """Return images of scores and first features; None if features are not pixels."""
     if not image:
         return None
     size = f" {TIMES} ".join(format_count(number) for number in sequence(image.get("shape")))
@@ -274,7 +274,7 @@ def _image(image: dict[str, Any], label: str) -> dict[str, Any] | None:
 
 
 def _top(method: dict[str, Any]) -> dict[str, Any]:
-    """The table of a method's best features. The first column is the score, which gets the bars."""
+    """Return the table of a method's best features; the first column, the score, has the bars."""
     entries = mappings(method.get("top"))
     names = [format_text(name) for name in sequence(method.get("columns"))]
     width = max([len(names), *(len(sequence(entry.get("values"))) for entry in entries)])
@@ -299,15 +299,15 @@ def _top(method: dict[str, Any]) -> dict[str, Any]:
 
 
 def feature_name(entry: dict[str, Any]) -> str:
-    """The name of a feature; empty when there is none, which the template words."""
+    """Return the name of a feature; empty if it has none (the template has a text for that)."""
     name = entry.get("name")
     return "" if name is None else str(name)
 
 
 def bars(scores: list[Any]) -> list[tuple[str, str] | None]:
-    """Start and length of a bar for each score, in percent of the range of the scores and zero.
+    """Return start and length of a bar for each score, in percent of the range of the scores and zero.
 
-    Scores that are no finite number get no bar.
+    Scores that are not finite get None.
     """
     values = [plottable(score) for score in scores]
     finite = [value for value in values if value == value]
@@ -325,7 +325,7 @@ _MEASURES = {"correlation": "absolute correlation", "distance_correlation": "dis
 
 
 def _redundancy(found: dict[str, Any]) -> dict[str, Any] | None:
-    """What the walks down the rankings passed over."""
+    """Return facts on the redundancy filter and the dropped features."""
     if not found:
         return None
     measure = _MEASURES.get(str(found.get("measure")))
@@ -531,7 +531,7 @@ def _weighting_notices(weighting: dict[str, Any], name: str, isolated: float) ->
             f"On graph “{name}”, {kind} weights underflow to zero ({format_count(lost)} edges at t = {t}): "
             "these edges are lost. Choose a larger t."
         )
-    # Nodes that have no edges at all are isolated in every weighting; the graph's own notice counts them.
+    # Nodes without any edge are isolated in every weighting; the notice on the graph counts them.
     if plottable(alone) > isolated:
         texts.append(
             f"On graph “{name}”, {kind} weighting leaves nodes isolated ({format_count(alone)} have no edge "

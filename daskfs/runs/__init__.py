@@ -1,1 +1,1 @@
-"""Runs of jobs: from the job to its plan and its report; their locks, status, repair, verification and comparison."""
+"""Runs of jobs: planning, execution, reports, locks, status, repair, verification and comparison."""

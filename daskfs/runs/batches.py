@@ -1,4 +1,4 @@
-"""From a job over data with batches to the jobs of its batches."""
+"""The batches of a job's data, and the job of each batch."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from daskfs.store.store import Store
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch.
+    """One batch of rows.
 
     Parameters
     ----------
     number, name
-        Its own.
+        Index and name of the batch.
     n_rows, n_labelled, classes
-        How many rows it has, how many of them have a label, and how many each class.
+        Number of rows, of labeled rows, and of rows of each class.
     methods
-        Labels of the methods that it serves.
+        Labels of the methods that rank the batch.
     left_out
-        Why it serves others not, by label.
+        Reason for each method that does not, by label.
     """
 
     number: int
@@ -47,12 +47,12 @@ class Batch:
     left_out: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything, JSON-able."""
+        """Return the fields as a JSON-able dict."""
         return asdict(self) | {"methods": list(self.methods)}
 
 
 def check_batches(job: Job) -> None:
-    """Raise :class:`JobError` for what does not go with batches."""
+    """Raise :class:`JobError` for keys that cannot be combined with batches."""
     if job.graph.precomputed is not None:
         msg = (
             "graph.precomputed is a graph of all rows, and batches have one each, of their own rows: leave out "
@@ -64,13 +64,13 @@ def check_batches(job: Job) -> None:
 def find_batches(job: Job, tiles_url: str) -> list[Batch]:
     """Return the batches of finished tiles.
 
-    A batch of too few rows for a method's neighbors, or whose labels are missing or all of one class where the method
-    needs some, is left out for that method.
+    A method leaves out a batch with too few rows for its n_neighbors, or with labels that it cannot use (missing, or of
+    one class).
 
     Raises
     ------
     InputError
-        Where a method has no batch left, naming one and why.
+        If a method leaves out all batches; the message says why the first one.
     """
     context = Context(Store(None), open_tiles(tiles_url))
     described, codes = context.tiles.info.facts["batch"], context.batches()
@@ -114,12 +114,12 @@ def _counts(labels: Labels | None) -> tuple[int, dict[str, int]]:
 
 
 def batch_url(run_url: str, number: int) -> str:
-    """Return where the run of a batch lies."""
+    """Return the URL of the run of a batch."""
     return str(as_path(run_url) / layout.BATCH_RUN.format(number))
 
 
 def batch_jobs(job: Job, run_url: str, tiles_url: str, batches: Sequence[Batch]) -> dict[str, Job]:
-    """Return the jobs of the batches that serve any method, by their names."""
+    """Return the jobs of the batches that any method ranks, by batch name."""
     task = open_tiles(tiles_url).info.task
     members = [member for block in job.methods for member, _ in block.members()]
     labels = [method.label for method in job.make_methods(task)]

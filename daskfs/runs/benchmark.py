@@ -1,8 +1,8 @@
-"""A study: the same methods over several data sets, one run for each, and what they come to together.
+"""Studies: the same methods over several data sets, one run for each, and a comparison of the runs.
 
-The file is a job's with `datasets` in place of `data`. Each data set becomes a job of its own, whose run lies under
-``output.path/NAME``; what a data set's labels cannot serve is left out there, so that `methods: all` may stand for
-every method of the registry.
+A study file is a job file with `datasets` instead of `data`. Each data set becomes its own job, with its run in
+``output.path/NAME``. A data set leaves out the methods and models that its labels do not support, so `methods: all` can
+mean every method of the registry.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from daskfs.store.store import Store
 
 EVERY = ("all", "every")
 OVERRIDES = ("transform", "graph", "methods", "select", "evaluate")
-"""Blocks of a job that a data set may have its own keys of."""
+"""Blocks of a job whose keys a data set may override."""
 
 
 class Study(Block):
-    """A whole study."""
+    """The keys of a study file."""
 
     datasets: dict[str, dict[str, Any]] = Field(min_length=1)
     transform: dict[str, Any] = Field(default_factory=dict)
@@ -64,7 +64,7 @@ class Study(Block):
     output: OutputBlock
 
     def access(self) -> dict[str, Access]:
-        """Return how buckets are reached, as :func:`daskfs.storage.reached_by` takes it."""
+        """Return the access settings of each bucket, as :func:`daskfs.storage.reached_by` takes them."""
         return access_of(self.storage)
 
     @field_validator("datasets", mode="before")
@@ -86,7 +86,7 @@ class Study(Block):
 
 @dataclass(frozen=True)
 class Member:
-    """One data set of a study: its job, and what the labels cannot serve."""
+    """One data set of a study: its job, and notes on what its labels exclude."""
 
     name: str
     job: Job
@@ -100,7 +100,7 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     Raises
     ------
     JobError
-        Naming the file and the key.
+        The message names the file and the key.
 
     Examples
     --------
@@ -120,13 +120,14 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
 
 
 def make_study(raw: Mapping[str, Any], where: str = "study") -> Study:
-    """Check a study given as nested dictionaries: the keys of a job, with `datasets` (name to data block) instead of
-    `data`, and `compare`.
+    """Make a study from nested dictionaries and check it.
+
+    The keys are those of a job, with `datasets` (name to data block) instead of `data`, and `compare`.
 
     Raises
     ------
     JobError
-        Naming the key, and the data set where it is of one.
+        The message names the key, and its data set.
 
     Examples
     --------
@@ -156,13 +157,13 @@ def make_study(raw: Mapping[str, Any], where: str = "study") -> Study:
 
 
 def raw_evaluate(study: Study, name: str) -> dict[str, Any] | None:
-    """Return the evaluate block of a data set, with the study's keys where it has no own."""
+    """Return the evaluate block of a data set, completed by the study's keys; None if the data set sets it to null."""
     own = study.datasets[name].get("evaluate", {})
     return None if own is None else {**study.evaluate, **own}
 
 
 def candidate(study: Study, name: str, where: str = "study") -> Job:
-    """Return the job of a data set with all methods, also those that its labels may not serve."""
+    """Return the job of a data set with all methods, whether or not its labels support them."""
     entry = study.datasets[name]
     data = {key: value for key, value in entry.items() if key not in OVERRIDES}
     blocks: dict[str, Any] = {}
@@ -186,7 +187,7 @@ def _title(study: Study, name: str) -> str | None:
 
 
 def _every_method(methods: Any) -> Any:
-    """Return a list of methods in which "all" is every method of the registry that the list does not name itself."""
+    """Replace "all" in a list of methods by every method of the registry that the list does not name."""
     entries = [methods] if isinstance(methods, str) else methods
     if not isinstance(entries, list):
         return entries
@@ -198,12 +199,12 @@ def _every_method(methods: Any) -> Any:
 
 
 def members(study: Study) -> list[Member]:
-    """Return the job of each data set, without what its labels cannot serve; labels are read for that.
+    """Read all labels, and return the job of each data set without the methods and models that they do not support.
 
     Raises
     ------
     DaskfsError
-        Naming the data set whose labels cannot be read, or serve none of the methods.
+        If labels are missing, cannot be read, or support no method or model; a note names the data set.
     """
     found = []
     for name in study.datasets:
@@ -261,29 +262,28 @@ def _labels_of(data: DataBlock) -> tuple[Labels | None, np.ndarray | None]:
 def run_study(
     study: Study, progress: Progress | None = None, *, overwrite: bool = False, command: str | None = None
 ) -> dict[str, Any]:
-    """Run a study, or what is left of it: one run after the other on one cluster, then the comparison.
+    """Run or resume a study: one run after the other on one cluster, then the comparison.
 
     Parameters
     ----------
     study
         The study.
     progress
-        Told how far the runs are.
+        Receives the progress of the runs.
     overwrite
-        Delete what other jobs left in the directories of the runs first.
+        First delete runs of other jobs in these directories.
     command
-        Shown in the reports.
+        Command line to show in the reports.
 
     Returns
     -------
     dict
-        What ``study.json`` in the output directory holds, and ``recomputed``: by data set, how many units ran this
-        time, by stage.
+        Content of ``study.json``, and ``recomputed``: units that this call ran, by data set and stage.
 
     Raises
     ------
     DaskfsError
-        Any of its kinds, with a note that names the data set; finished runs stay, and the same call goes on from there.
+        Any subclass; a note names the data set. Finished runs are kept, and the same call resumes the study.
 
     Examples
     --------
@@ -330,8 +330,9 @@ def run_study(
 
 @with_storage_access
 def plan_study(study: Study) -> dict[str, Any]:
-    """Return what a study would do: for each data set what
-    :func:`daskfs.runs.status.plan_job` says, and what is left out. Starts nothing and writes nothing.
+    """Plan a study without running or writing anything.
+
+    The result holds that of :func:`daskfs.runs.status.plan_job` for each data set, with notes on what is left out.
     """
     plans = {}
     for member in members(study):

@@ -1,7 +1,7 @@
-"""Several runs held against each other: average ranks over data sets, and paired differences on each.
+"""Comparison of finished runs: average ranks over data sets, and paired differences on each data set.
 
-On every data set a method comes down to one number, the mean of one metric of one model: over draws, folds, amounts of
-labels, and the numbers of features that every method has there.
+On each data set the value of a method is the mean of one metric of one model over draws, folds, amounts of labels, and
+the numbers of features that all methods have.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Row = Mapping[str, Any]
 
 
 class CompareBlock(Block):
-    """The number that a method comes down to on a data set."""
+    """Keys that choose the value of a method on a data set."""
 
     model: str | None = Field(None, description="Label of a model. null: the first one that all runs have.")
     metric: str | None = Field(None, description="null: the first one of the model, on each data set.")
@@ -74,7 +74,7 @@ DIFFERENCE_COLUMNS: Mapping[str, ColumnType] = {
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A finished run with an evaluation, under the name of its data set."""
+    """A finished run with an evaluation, and the name of its data set."""
 
     name: str
     store: Store
@@ -84,23 +84,31 @@ class Evaluated:
 
     @property
     def models(self) -> dict[str, ModelSpec]:
-        """Its models by label, in the order of the job."""
+        """Models by label, in the order of the job."""
         return {spec.label: spec for spec in map(ModelSpec.from_json, self.parameters["models"])}
 
     @property
     def settings(self) -> set[str]:
-        """Settings that it has values of."""
+        """Settings for which the run has values."""
         return {str(row["setting"]) for row in self.summary}
 
     @property
     def methods(self) -> list[str]:
-        """Labels of its methods, in the order of the job, without the baselines that the evaluation adds."""
+        """Labels of the methods, in the order of the job, without the added baseline."""
         labels = [str(method["label"]) for method in self.parameters["methods"]]
         return [label for label in labels if label != self.parameters.get("chance")]
 
 
 def open_evaluated(name: str, url: str) -> Evaluated:
-    """Open a finished run; :class:`StoreError` or :class:`InputError` where there is none, or it has no evaluation."""
+    """Open a finished run.
+
+    Raises
+    ------
+    StoreError
+        If there is no run, or it is not finished.
+    InputError
+        If the run has no evaluation.
+    """
     store = Store(as_path(url))
     manifest = read_manifest(store)
     if manifest["status"] != "done":
@@ -115,10 +123,10 @@ def open_evaluated(name: str, url: str) -> Evaluated:
     return Evaluated(name, store, manifest, stages[0].parameters, summary)
 
 
-# ------------------------------------------------------------------------------------------------- one number for each
+# -------------------------------------------------------------------------------------------- one value for each method
 @dataclass(frozen=True)
 class _Judged:
-    """A data set with the mean of each method that has one, and what they are means of."""
+    """A data set with the mean of each method that has one."""
 
     run: Evaluated
     setting: str
@@ -140,7 +148,7 @@ class _Judged:
 
 def _judged(run: Evaluated, setting: str, model: str, wanted: Mapping[str, Any]) -> _Judged:
     task, notes = run.manifest["data"]["task"], []
-    # the usual metrics of a model were others in earlier versions
+    # read the metrics from the summary: earlier versions had other default metrics
     known = list(dict.fromkeys(str(row["metric"]) for row in run.summary if row["model"] == model))
     known = known or list(metrics_of(run.models[model], task))
     metric = wanted["metric"] or known[0]
@@ -179,7 +187,7 @@ def _common_sizes(
     wanted: int | None,
     notes: list[str],
 ) -> list[int]:
-    """Return the numbers of features that all methods have values at, or the one that is wanted."""
+    """Return the numbers of features at which all methods have values, or the wanted one."""
     found = [set(of_cell[label]) for of_cell in cells.values() for label in labels]
     every, common = sorted(set().union(*found)), sorted(set.intersection(*found)) if found else []
     if wanted is not None and wanted not in common:
@@ -234,21 +242,21 @@ def compare(
     title: str | None = None,
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Compare finished runs: write the tables and the page, and return what the page shows.
+    """Compare finished runs, write the tables and the page, and return the summary.
 
     Parameters
     ----------
     runs
-        One for each data set.
+        One run for each data set.
     output
-        Where the tables go.
+        Store for the tables and the page.
     wanted
-        ``model``, ``metric``, ``n_selected`` and ``setting`` to go by; None for the first model that all runs have, its
-        first metric on each data set, all numbers of features, and the inductive setting where all runs have it.
+        ``model``, ``metric``, ``n_selected`` and ``setting`` to compare by; defaults for None as in
+        :func:`compare_runs`.
     title
-        Of the page.
+        Title of the page.
     notes
-        What else the page should say.
+        Additional notes for the page.
     """
     model, setting = _common_model(runs, wanted["model"]), _common_setting(runs, wanted["setting"])
     judged = [_judged(run, setting, model, wanted) for run in runs]
@@ -277,7 +285,7 @@ def compare(
         columns = [methods.index(label) for label in ranked.methods]
         difference = nemenyi(len(ranked.methods), len(runs))
         tested = asdict(friedman(table[:, columns]))
-        # JSON knows no infinite number, which F is where all data sets have one order
+        # JSON has no infinity, which is the value of F if all data sets rank the methods alike
         summary["friedman"] = {key: value if np.isfinite(value) else None for key, value in tested.items()}
         summary["critical_difference"] = difference
         summary["alike"] = [list(pair) for pair in indistinguishable_groups(ranked.ranks, difference)]
@@ -359,31 +367,33 @@ def _write_tables(output: Store, judged: Sequence[_Judged], summary: Mapping[str
 def compare_runs(
     runs: Sequence[str | Path], output: str | Path, *, compare_by: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Compare runs that are finished, each on another data set.
+    """Compare finished runs, each on another data set.
 
     Parameters
     ----------
     runs
-        Their directories. A run is called like its directory, or with the one above where two are called the same.
+        Directories of the runs. The directory name is the name of the run, with the parent's name before it if two
+        runs have the same directory name.
     output
-        Directory for ``average_ranks.csv``, ``means.csv``, ``comparisons.csv`` (each as Parquet too),
+        Directory for ``average_ranks.csv``, ``means.csv``, ``comparisons.csv`` (each also as Parquet),
         ``comparison.html`` and ``study.json``.
     compare_by
-        ``model`` (label), ``metric``, ``n_selected`` and ``setting`` to go by. By default the first model that all runs
-        have, its first metric, the mean over all numbers of features, and the inductive setting where all runs have it.
+        ``model`` (label), ``metric``, ``n_selected`` and ``setting`` to compare by. Default: the first model that all
+        runs have, its first metric, the mean over all numbers of features, and the inductive setting if all runs have
+        it.
 
     Returns
     -------
     dict
-        What ``study.json`` holds: average ranks, the tests of Friedman and Nemenyi, and for each data set the means,
-        the best method and what differs from it. Methods that not every run has are shown and not ranked; ``notes`` say
-        so.
+        Content of ``study.json``: average ranks, the tests of Friedman and Nemenyi, and for each data set the means,
+        the best method and its differences to the others. Methods that some run lacks are shown but not ranked, and
+        ``notes`` name them.
 
     Raises
     ------
     StoreError, InputError, JobError
-        For a directory that holds no finished run, a run without evaluation, runs of one name, or runs that have no
-        model or setting in common.
+        For a directory without a finished run, a run without evaluation, two runs of the same name, or runs that have
+        no model or setting in common.
 
     References
     ----------
@@ -428,5 +438,5 @@ def compare_runs(
 
 
 def study_facts(status: str) -> dict[str, Any]:
-    """Return how ``study.json`` begins."""
+    """Return the first keys of ``study.json``: versions and status."""
     return {"format_version": layout.FORMAT_VERSION, "daskfs_version": __version__, "status": status}

@@ -1,4 +1,4 @@
-"""Stages of the evaluation that a job asks for."""
+"""Planning of the evaluation stages of a job."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from daskfs.store.tiles import Shape
 from daskfs.tiles.plan import TilePlan
 
 SEARCH = ("engine", "recall", "projection", "random_state")
-"""Keys of a job's graph that say how neighbors are searched."""
+"""Keys of the graph block that configure the neighbor search."""
 SORTED_ENTRY_BYTES = 150
-"""What an entry of a matrix from outside takes while it is sorted, in a ranking that takes what it induces."""
+"""Bytes of an entry of a precomputed weight matrix while its part for the rows in use is sorted."""
 CHANCE, ALL_FEATURES = "RandomOrder", "AllFeatures"
 NO_FEATURE = {"classification": "MajorityClass", "regression": "MedianTarget"}
 """Names of the baselines."""
 
 
 def wanted_evaluation(job: Job, has_labels: bool) -> EvaluateBlock | None:
-    """Return the evaluation to do: none without labels, unless the job asks for it in so many words."""
+    """Return the job's evaluate block, None without labels; :class:`InputError` if the job sets it without labels."""
     if job.evaluate is None or has_labels:
         return job.evaluate
     if "evaluate" in job.model_fields_set:
@@ -56,16 +56,16 @@ def plan_evaluation(
     memory_limit: int | None,
     names: Sequence[str] | None,
 ) -> tuple[list[Stage], list[str]]:
-    """Stages of the evaluation of a job, none without labels, and sentences on it without their full stops.
+    """Plan the stages of a job's evaluation, none without labels; also return notes without final full stops.
 
-    The first extent that fits counts; where none does, an evaluation that the job asks for by name is planned all the
-    same, for the check of memory to refuse, and any other one is left out.
+    The first extent that fits is used. If none fits, an evaluation whose `setting` the job names is planned, for the
+    memory check to refuse, and any other is left out.
     """
     evaluate = wanted_evaluation(job, tiles.has_labels)
     if evaluate is None:
         return [], []
     wanted = wanted_filter(job, names)
-    # keep and drop lists name features by their numbers, and batches are ranked apart: there all features are ranked
+    # keep and drop lists refer to features by index, and batches are ranked separately: do not thin features there
     joint = [] if wanted is not None or tiles.has_batch else methods
     shape, n_rows = tiles.shape, tiles.n_labelled or tiles.shape.n_samples
     stages: list[Stage] = []
@@ -77,7 +77,7 @@ def plan_evaluation(
         if _fits(stages, memory_limit) and is_affordable(evaluate, extent, shape, used, methods):
             left_out = describe_extent(extent, found[0], n_rows, shape.n_features, methods)
             return stages, [note for note in (transductive_note(evaluate, methods), left_out) if note]
-    # what would not fit as a test of the run's own rankings either is refused, whatever the setting
+    # if not even a test of the run's own rankings fits, refuse the evaluation
     plain = evaluate.model_copy(update={"setting": "transductive"})
     smallest = Extent(evaluate.max_samples, all_features=False)
     of_run = plan_tests(
@@ -94,7 +94,7 @@ def _fits(stages: Sequence[Stage], memory_limit: int | None) -> bool:
 
 
 def transductive_note(evaluate: EvaluateBlock, methods: Sequence[Method]) -> str:
-    """Return which methods saw labels of rows that models are tested on, empty where none did."""
+    """Return a note on methods that saw labels of test rows; empty if there are none."""
     saw = [method.label for method in methods if method.criterion.needs_labels]
     if evaluate.setting == "inductive" or evaluate.train_on == "labelled" or not saw:
         return ""
@@ -119,37 +119,37 @@ def plan_tests(
     extent: Extent | None = None,
     has_lists: bool = True,
 ) -> list[Stage]:
-    """Stages of an evaluation.
+    """Plan the stages of an evaluation.
 
     Parameters
     ----------
     evaluate
-        What is to be evaluated.
+        The evaluate block of the job.
     tiles, methods
         The data, with labels, and the methods.
     process
-        Bytes that a process takes before a unit starts.
+        Memory of a process before a unit starts.
     columns
-        Of a slab.
+        Number of columns of a slab.
     memory_limit
-        Of one worker, bytes.
+        Bytes of one worker; None for no limit.
     names
-        Of the features; None where they are not known yet.
+        Feature names; None if not known yet.
     graph
-        How neighbors are searched.
+        Settings of the neighbor search.
     wanted
         The redundancy filter of :func:`wanted_filter`.
     given
-        A graph that is not to be found.
+        The precomputed graph, if the job has one.
     extent
-        How much of it; None for all.
+        Size of the evaluation; None for all of it.
     has_lists
-        Whether neighbor lists of all rows are there when the evaluation begins.
+        Whether neighbor lists of all rows exist when the evaluation begins.
 
     Raises
     ------
     JobError
-        Where a key of `evaluate` does not fit the data or the others.
+        If a key of `evaluate` does not fit the data or another key.
     """
     if tiles.has_times and evaluate.n_repeats > 1:
         msg = f"evaluate.n_repeats is {evaluate.n_repeats}, and folds by data.times are always the same: set it to 1."
@@ -194,9 +194,7 @@ def plan_tests(
 def _baselines(
     evaluate: EvaluateBlock, extent: Extent, methods: Sequence[Method], tiles: TilePlan
 ) -> tuple[list[list[Any]], list[Method]]:
-    """Return the baselines that are no rankings, each with its number of features, and the random order, unless one of
-    the methods is it.
-    """
+    """Return the baselines without ranking, as [name, n_features], and the random order unless the job lists it."""
     if not evaluate.baselines:
         return [], []
     found: list[list[Any]] = [[ALL_FEATURES, tiles.shape.n_features]] if extent.all_features else []
@@ -224,9 +222,9 @@ def _inside(
     tiles: TilePlan,
     joint_features: int | None,
 ) -> Inside:
-    """Return what a ranking takes that is made within a unit, on at most the rows in use.
+    """Return the peak memory of a re-ranking inside an evaluation unit, on at most the rows in use.
 
-    Rankings within batches find their neighbors themselves, one batch after the other, each with a copy of its rows.
+    Rankings within batches search neighbors in one batch after the other, each with a copy of its rows.
     """
     methods = [within_batch(method) for method in methods]
     lists = needed_lists(methods, used.n_samples, lambda spec: dataclasses.replace(spec, **search))
@@ -250,11 +248,11 @@ def _inside(
             memory_limit=memory_limit,
             base=process,
         ).stages()
-    # and column by column
+    # with pairwise missing values: copies of X in which no value is missing, of sparse X also by column
     filled = sample_cost("rows where nothing is missing", used, 3 if used.is_sparse else 1) if tiles.is_pairwise else ()
     searching, scoring = ((*_of_fullest(found, process), *filled) for found in (search_chain.stages(), rankings))
     held = lists_cost(over_rows, used.n_samples)
-    if isinstance(given, WeightMatrix):  # rows differ in how many edges they have
+    if isinstance(given, WeightMatrix):  # factor 2: rows differ in their number of edges
         entries = int(given.n_entries * min(1.0, 2 * used.n_samples / tiles.shape.n_samples))
         held = matrix_cost(entries, used.n_samples)
         sorted_entries = min(entries, run_entries(entries))
@@ -266,21 +264,21 @@ def _inside(
 
 
 def _of_fullest(stages: Sequence[Stage], process: Cost) -> Cost:
-    """Return what a unit of the fullest stage holds; the process alone where there is no stage."""
+    """Return the cost of the stage with the highest peak memory, or `process` if there is no stage."""
     if not stages:
         return process
     return max(stages, key=lambda stage: stage.peak_bytes).cost
 
 
 def _worlds(evaluate: EvaluateBlock, n_classes: int | None) -> list[list[int | None]]:
-    """Return number of classes and number of the draw of each world; all classes are drawn once."""
+    """Return [number of classes, draw index] of each subset of classes; all classes are drawn once."""
     if evaluate.n_classes is None:
         return [[None, None]]
     return [[c, s] for c in evaluate.n_classes for s in range(1 if c == n_classes else evaluate.n_subsets)]
 
 
 def _numbers_of(features: Sequence[str], names: Sequence[str] | None, key: str) -> list[int]:
-    """Return the numbers of named features, none where names are not known yet."""
+    """Return the indices of named features; empty if the feature names are not known yet."""
     if names is None:
         return []
     numbers = {name: number for number, name in enumerate(names)}

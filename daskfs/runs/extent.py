@@ -1,11 +1,8 @@
-"""How much an evaluation works on, where the job does not ask for it by name.
+"""Size of an evaluation: the extents to try, and the time of each.
 
-By default rankings are made anew in every training fold, which may not fit a worker where the run itself does, or take
-several times as long. An evaluation whose `setting` the job names is done as it stands, or refused. Any other one is
-thinned until it fits a worker's memory and takes no longer than :data:`SHARE` of the run itself, or
-:data:`ALWAYS_SECONDS`: rows first, then the baseline of all features, then the features that joint methods rank. It is
-left out where even that does not fit. How long a ranking takes is worked out from sizes, never measured, so that the
-same job on the same data and workers is always evaluated on the same rows.
+By default every training fold is ranked again, which may need more memory or time than the run itself. If the job names
+`setting`, the evaluation runs in full or is refused. Otherwise it is thinned until it fits a worker's memory and takes
+at most :data:`SHARE` of the time of the run, or :data:`ALWAYS_SECONDS`.
 """
 
 from __future__ import annotations
@@ -20,32 +17,41 @@ from daskfs.job.evaluation import EvaluateBlock
 from daskfs.store.tiles import Shape
 
 SHARE = 0.5
-"""Of the time of the run itself that an evaluation by default may take."""
+"""Maximum time of an evaluation by default, as a fraction of the time of the run."""
 ALWAYS_SECONDS = 60.0
-"""What it may take however short the run is, in seconds of one core."""
+"""Time allowed for any evaluation, however short the run is, in seconds of one core."""
 ENOUGH_ROWS = 1000
-"""Rather than to fewer labelled rows, an evaluation is thinned in other ways."""
+"""Labeled rows below which features are thinned before rows."""
 FEWEST_ROWS = 100
-"""It is left out rather than thinned to fewer labelled rows."""
+"""Minimum number of labeled rows; an evaluation that does not fit with so many is left out."""
 ENOUGH_FEATURES = 500
-"""Joint methods rank at least so many features."""
+"""Minimum number of features that joint methods rank."""
 NO_ALL_FEATURES = "leaves out the baseline of all features"
 UNPLANNED_BYTES = 4 * 2**30
-"""What models may take that are tested with all features where no limit of memory is known."""
+"""Memory for models tested with all features if no memory limit is known."""
 
-# Seconds of one core to an order of magnitude, fitted to rankings of 100 x 4,000 and 200 x 10,000 random values.
+# Seconds of one core to an order of magnitude, fitted to rankings of 100 x 4,000 and 200 x 10,000 random values. Times
+# are computed from sizes, never measured: the same job on the same data and workers always uses the same rows.
 CELL_SECONDS = 5e-8
-"""For each value that a criterion looks at."""
+"""For each value of X, any criterion."""
 JOINT_SECONDS = 2e-9
-"""For each value and row, or feature if there are fewer, of a criterion that compares them."""
+"""For each value and min(n_samples, n_features), of a joint criterion."""
 CORRELATION_SECONDS = 1e-8
-"""For each row and pair of features of a criterion that correlates all of these."""
+"""For each row and pair of features, of a criterion that correlates all pairs of features."""
 
 
 @dataclass(frozen=True)
 class Extent:
-    """What an evaluation works on: labelled rows at most; whether all features are tested as a baseline; how many
-    features joint methods rank, None for all.
+    """Size of an evaluation.
+
+    Parameters
+    ----------
+    max_samples
+        Maximum number of labeled rows.
+    all_features
+        Whether all features are tested as a baseline.
+    joint_features
+        Number of features that joint methods rank; None for all.
     """
 
     max_samples: int
@@ -54,18 +60,20 @@ class Extent:
 
 
 def extents(evaluate: EvaluateBlock, shape: Shape, n_rows: int, methods: Sequence[Method]) -> Iterator[Extent]:
-    """Yield the extents of an evaluation from the largest on, the one that the job describes first.
+    """Yield the extents of an evaluation in the order to try them, beginning with the one that the job describes.
+
+    Rows are halved first, then the baseline of all features is dropped, then the features of joint methods are halved.
 
     Parameters
     ----------
     evaluate
-        The block of the job.
+        The evaluate block of the job.
     shape
-        Of X.
+        Shape of X.
     n_rows
-        Labelled rows.
+        Number of labeled rows.
     methods
-        Those that are ranked anew on fewer features where they are joint.
+        Methods whose features may be thinned if they are joint.
     """
     full = Extent(evaluate.max_samples, evaluate.baselines)
     may_go = evaluate.baselines and "baselines" not in evaluate.model_fields_set
@@ -85,7 +93,7 @@ def extents(evaluate: EvaluateBlock, shape: Shape, n_rows: int, methods: Sequenc
 
 
 def fits_unplanned(used: Shape) -> bool:
-    """Return whether models may be tested with all features where no limit of memory is known."""
+    """Return whether models tested with all features fit :data:`UNPLANNED_BYTES`; for use without a memory limit."""
     return 5 * 8 * used.n_samples * used.n_features <= UNPLANNED_BYTES
 
 
@@ -99,8 +107,9 @@ def _halved(number: int, least: int) -> list[int]:
 def is_affordable(
     evaluate: EvaluateBlock, extent: Extent, shape: Shape, used: Shape, methods: Sequence[Method]
 ) -> bool:
-    """Return whether rankings of an extent, of the shape `used`, take no longer than an evaluation by default may; one
-    whose amount the job names may take any time.
+    """Return whether the rankings of an extent, on X of shape `used`, fit in the default time.
+
+    True if the job sets the size or setting of the evaluation.
     """
     if evaluate.is_sized or not evaluate.is_thinned:
         return True
@@ -109,7 +118,7 @@ def is_affordable(
 
 
 def ranking_seconds(shape: Shape, methods: Sequence[Method], joint_features: int | None = None) -> float:
-    """Return about how many seconds of one core a ranking by each of the methods takes, from sizes alone."""
+    """Estimate from sizes the seconds of one core that one ranking by each of the methods takes, in total."""
     n, d = shape.n_samples, shape.n_features
     values = n * d if shape.nnz is None else shape.nnz
     seconds = 0.0
@@ -126,7 +135,7 @@ def ranking_seconds(shape: Shape, methods: Sequence[Method], joint_features: int
 
 
 def describe_extent(extent: Extent, full: Extent, n_rows: int, n_features: int, methods: Sequence[Method]) -> str:
-    """Return what an extent leaves out, in a sentence without its full stop; empty where that is nothing."""
+    """Describe what an extent leaves out, as a sentence without final full stop; empty if that is nothing."""
     parts = []
     if extent.max_samples < min(full.max_samples, n_rows):
         parts.append(f"uses {extent.max_samples} of {n_rows} labelled rows")

@@ -1,4 +1,4 @@
-"""Looking at data without running anything: shape, missing values, constant features, labels."""
+"""Inspection of data without a run: shape, missing values, constant features, labels."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from daskfs.tiles.shapes import plan_shape
 
 
 def inspect_data(data: DataBlock) -> dict[str, Any]:
-    """Describe a tile store, or any source, in one streaming pass; missing and infinite values are counted per column.
+    """Describe a tile store from its metadata, or any other source in one streaming pass.
 
     Returns
     -------
     dict
-        Shape, dtype, tiles, labels, columns beside X, names of rows, `missing` and `infinite` (name to count, the 20
-        columns with the most), constant and duplicate features.
+        Shape, dtype, tiles, labels, per-sample columns, row names, `missing` and, for a source, `infinite` (column name
+        to count, the 20 columns with the most), constant and duplicate features.
     """
     spec = source_spec(data)
     if is_tile_store(spec):

@@ -1,4 +1,4 @@
-"""Who owns an output directory: the lock, the manifest ``run.json``, and what may be deleted."""
+"""Ownership of an output directory: the lock, the manifest ``run.json``, and deletion of a run's files."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from daskfs.store.write_errors import NO_ROOM, explain_write_errors, no_room
 from daskfs.version import CHANGED_SINCE, __version__
 
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
-"""What a file system without locks says."""
+"""Error codes of flock on a file system without locks."""
 MAX_KEYS = 5
-"""Keys that a message names in which two jobs differ."""
+"""Maximum number of differing keys that a message names."""
 MAX_VALUE = 80
-"""Characters that it shows of a value."""
+"""Maximum number of characters of a value in a message."""
 UNSET = "unset"
-"""What it shows of a key that only the other job has."""
+"""Shown as the value of a key that only the other job has."""
 
 
 @dataclass(frozen=True)
 class FileLock:
-    """A directory that is held for this process; `warning` says why it is not, where the file system has no locks."""
+    """A locked directory; `warning` is not empty if the file system has no locks and the directory is not locked."""
 
     root: Path
     handle: int
@@ -42,14 +42,14 @@ class FileLock:
 
     @property
     def is_there(self) -> bool:
-        """Whether the directory is the one that was locked."""
+        """Whether the path still is the directory that was locked."""
         try:
             return os.path.samestat(os.fstat(self.handle), (self.root / layout.LOCK).stat())
         except OSError:
             return False
 
     def check(self) -> None:
-        """Raise :class:`StoreError` when the directory was deleted or moved away."""
+        """Raise :class:`StoreError` if the directory was deleted or moved away."""
         if not self.is_there:
             msg = f"{self.root} was deleted or moved away while this process ran in it."
             raise StoreError(msg)
@@ -66,25 +66,25 @@ def _tell_nobody(message: str) -> None:
 def lock_directory(
     store: Store, marker: str, what: str, key: str, tell: Callable[[str], None] = _tell_nobody
 ) -> Iterator[Lock]:
-    """Hold a directory, or what lies below a URL, for this process.
+    """Lock a directory, or the prefix of a URL, for this process.
 
     Parameters
     ----------
     store
-        Store that is not in memory; its directory is made if there is none.
+        Store that is not in memory; its directory is created if needed.
     marker
-        Name that a directory of ours holds: one that exists, holds anything and lacks it, is refused and not touched.
+        File that every directory of this kind holds. A directory that is not empty and lacks it is refused unchanged.
     what, key
-        What ours is called, and the setting that names the directory; for messages.
+        Name of this kind of directory, and the setting that gives its path; for messages.
     tell
-        Told of it where that takes a while: whether the owner of a lock in an object store lives is seen in time only.
+        Called with a message before a wait: in an object store, only a wait shows whether the owner of a lock is alive.
 
     Raises
     ------
     StoreError
-        When the directory is somebody else's, cannot be written, or another process runs in it.
+        If the directory was not written by daskfs, cannot be written, or is in use by another process.
     WriteError
-        When its disk is full.
+        If its disk is full.
     """
     root = store.path("")
     with ExitStack() as stack:
@@ -113,7 +113,7 @@ def _file_lock(root: Path, key: str) -> Iterator[FileLock]:
 
 
 def is_in_use(store: Store) -> bool:
-    """Return whether a process holds what :func:`lock_directory` would; nothing is changed or waited for."""
+    """Return whether a process holds the lock of :func:`lock_directory`, without waiting or changing anything."""
     path = store.path(layout.LOCK)
     if isinstance(path, ObjectPath):
         return lease_holder(path) is not None
@@ -131,7 +131,7 @@ def is_in_use(store: Store) -> bool:
 
 
 def _take(handle: int, root: Path, key: str) -> str:
-    """Take the lock and write into it who has it; return a warning where the file system has no locks, else nothing."""
+    """Lock a file and write its owner into it; return a warning if the file system has no locks, else ""."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -148,15 +148,16 @@ def _take(handle: int, root: Path, key: str) -> str:
             f"the file system of {root} has no locks ({error.strerror}): see to it that no second daskfs process "
             "runs in it meanwhile"
         )
-    with suppress(OSError):  # who holds it is for messages only
+    with suppress(OSError):  # the owner is only used in messages
         os.ftruncate(handle, 0)
         os.pwrite(handle, owner().encode(), 0)
     return ""
 
 
 def refuse_foreign(store: Store, marker: str, what: str, key: str) -> None:
-    """Raise :class:`StoreError` for a file, and for a directory that holds anything but no `marker`. What a driver
-    that was killed had begun to write is nothing.
+    """Raise :class:`StoreError` for a file, and for a directory with content but no `marker`.
+
+    Lock files and unfinished writes of a killed driver do not count as content.
     """
     root = store.path("")
     if not root.exists():
@@ -172,7 +173,7 @@ def refuse_foreign(store: Store, marker: str, what: str, key: str) -> None:
 
 
 def read_manifest(store: Store) -> dict[str, Any]:
-    """Return ``run.json``; :class:`StoreError` when there is none, or it is damaged or of another version."""
+    """Return ``run.json``; :class:`StoreError` if it is missing, damaged or of another format version."""
     try:
         manifest = store.read_json(layout.RUN_JSON)
     except StoreError as error:
@@ -200,7 +201,7 @@ def read_manifest(store: Store) -> dict[str, Any]:
 
 
 def batch_runs(store: Store) -> Iterator[tuple[str, Store]]:
-    """Yield the names and the runs of the batches of a run, in their order, of those that have begun."""
+    """Yield the name and store of the run of each batch that has begun, in the order of the batches."""
     folder = store.path(layout.BATCHES_DIR)
     found = [path for path in folder.iterdir() if path.name.isdigit()] if folder.is_dir() else []
     for path in sorted(found, key=lambda path: int(path.name)):
@@ -210,13 +211,20 @@ def batch_runs(store: Store) -> Iterator[tuple[str, Store]]:
 
 
 def load_or_create_manifest(store: Store, job: Job, overwrite: bool) -> tuple[dict[str, Any], str]:
-    """Return the manifest of this job's run, or the beginning of one, which is not written yet, and how a run differs
-    that is there and gives way to it; empty where there is none. The beginning holds the plan of that run's tiles.
+    """Return the manifest of this job's run, or a new one, which is not written yet.
+
+    Returns
+    -------
+    manifest
+        A new manifest holds the plan of the tiles of the run that it supersedes, if both have the same daskfs version.
+    difference
+        Description of how the superseded run differs; empty if there is none.
 
     Raises
     ------
     StoreError
-        When the directory holds a run of another job, daskfs or format, `overwrite` is false, and the run has scores.
+        If the directory holds a run of another job or daskfs version that has scores, or of another format version, and
+        `overwrite` is false.
     """
     begun: dict[str, Any] = {
         "format_version": layout.FORMAT_VERSION,
@@ -243,11 +251,10 @@ def load_or_create_manifest(store: Store, job: Job, overwrite: bool) -> tuple[di
 
 
 def refuse_scored(store: Store, manifest: Mapping[str, Any], message: str) -> None:
-    """Raise :class:`StoreError` with `message` for a run that must not give way to another one.
+    """Raise :class:`StoreError` with `message` for a run that must not be superseded.
 
-    A run gives way while nothing has been scored in it: it is not done, and no unit after its tiles has a record, in
-    the run or in one over a batch. A graph takes as long as scores do, and counts as these. How the run ended does not
-    matter: one that was stopped or killed so early leaves nothing but tiles either, and these stay where they serve.
+    A run may be superseded if it is not done, and no unit after its tiles has a record, in it or in the run of a batch.
+    Graph units count too, since a graph takes as long as scores. It does not matter how the run ended.
     """
     runs = [store, *(own for _, own in batch_runs(store))]
     if manifest["status"] == "done" or any(True for own in runs for _ in own.ledger.counted_files()):
@@ -255,8 +262,9 @@ def refuse_scored(store: Store, manifest: Mapping[str, Any], message: str) -> No
 
 
 def describe_difference(manifest: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
-    """Describe how a stored run differs from a job: its version of daskfs, else the keys with their stored and new
-    values. Empty for a run of this job.
+    """Describe how a stored run differs from a job: by daskfs version, else by keys with their stored and new values.
+
+    Empty for a run of this job.
     """
     if (begun_by := manifest["daskfs_version"]) != __version__:
         changed = f", which {CHANGED_SINCE[begun_by]}" if begun_by in CHANGED_SINCE else ""
@@ -267,7 +275,7 @@ def describe_difference(manifest: Mapping[str, Any], identity: Mapping[str, Any]
 
 
 def _differences(old: Any, new: Any, key: str = "") -> list[str]:
-    """Return "key: old -> new" for every value that differs, by the keys that ``--set`` takes."""
+    """Return "key: old -> new" for every value that differs, with keys as in ``--set``."""
     if isinstance(old, dict) and isinstance(new, dict):
         both = {name: (old.get(name, UNSET), new.get(name, UNSET)) for name in sorted(old.keys() | new.keys())}
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
@@ -276,13 +284,13 @@ def _differences(old: Any, new: Any, key: str = "") -> list[str]:
         return [] if old == new else [f"{key}: {_in_short(old)} -> {_in_short(new)}"]
     found = []
     for name, values in both.items():
-        parts = (key, "" if name == "parameters" else name)  # a job file has them among the other keys of a method
+        parts = (key, "" if name == "parameters" else name)  # in a job file they are keys of the method itself
         found += _differences(*values, ".".join(filter(None, parts)))
     return found
 
 
 def _in_short(value: Any) -> str:
-    """Return a value of a job on one short line, methods and models as their names."""
+    """Format a value of a job on one short line, methods and models by name."""
     if isinstance(value, list):
         shown = [one["name"] if isinstance(one, dict) and "name" in one else json.dumps(one) for one in value]
         text = f"[{', '.join(shown)}]"
@@ -292,8 +300,9 @@ def _in_short(value: Any) -> str:
 
 
 def clear(store: Store, keep: Collection[str] = ()) -> None:
-    """Delete what a run wrote, and nothing else; :class:`StoreError` when ``run.json`` is not one of ours. One that
-    nobody can read is ours where nothing else lies beside it than what runs write. Names in `keep` stay.
+    """Delete the files of a run, except those in `keep`; :class:`StoreError` if daskfs did not write ``run.json``.
+
+    If ``run.json`` cannot be read, files are deleted only if the directory holds no other names than those of a run.
     """
     try:
         manifest = store.read_json(layout.RUN_JSON)
@@ -312,7 +321,7 @@ def clear(store: Store, keep: Collection[str] = ()) -> None:
 
 
 def matches_manifest(store: Store, manifest: Mapping[str, Any], name: str) -> bool:
-    """Return whether a file of a run is as its manifest says; a manifest may say nothing, and a file be anything."""
+    """True if size and CRC-32 of a file match its manifest entry, or both are missing; False if it cannot be read."""
     try:
         return file_checksum(store, name) == manifest.get("files", {}).get(name)
     except StoreError:
@@ -320,6 +329,6 @@ def matches_manifest(store: Store, manifest: Mapping[str, Any], name: str) -> bo
 
 
 def file_checksum(store: Store, name: str) -> list[int] | None:
-    """Return size and CRC-32 of a file of a run, None where there is none."""
+    """Return size and CRC-32 of a file of a run, or None if it does not exist."""
     data = store.read_bytes(name)
     return None if data is None else [len(data), zlib.crc32(data)]

@@ -1,6 +1,4 @@
-"""A job from its file to its report: the order in which things happen. What a unit does, and what a plan holds, lies
-elsewhere.
-"""
+"""Execution of a job, from the job to its report, and conversion of sources to tile stores."""
 
 from __future__ import annotations
 
@@ -67,9 +65,9 @@ if TYPE_CHECKING:
 
 
 MAX_DAMAGES = 50
-"""How many damages a run's manifest keeps."""
+"""Maximum number of damage warnings in the manifest of a run."""
 
-# ------------------------------------------------------------------------- one run
+# ------------------------------------------------------------------------- run a job
 Connect = Callable[[ClusterSettings], AbstractContextManager["Client | None"]]
 
 
@@ -82,31 +80,31 @@ def run_job(
     command: str | None = None,
     connect: Connect = connect,
 ) -> dict[str, Any]:
-    """Run a job, or what is left of it.
+    """Run or resume a job.
 
     Parameters
     ----------
     job
-        The job. Where its output already holds a part of the same job, only what is missing runs. A run of another job
-        in which nothing was scored gives way to it, and complete tiles of the same data stay.
+        The job. If its output directory holds a run of the same job, only missing units run. A run of another job in
+        which nothing was scored is superseded; tiles of the same data are kept.
     progress
-        Told how far the run is.
+        Receives the progress of the run.
     overwrite
-        Delete what another job left in the output directory first.
+        First delete the run of another job in the output directory.
     command
-        Shown in the report.
+        Command line to show in the report.
     connect
-        Gives the client that units go to, when there are any left.
+        Context manager of the Dask client that runs the units. A new cluster is only started if units are pending.
 
     Returns
     -------
     dict
-        What ``run.json`` holds, and ``recomputed``: how many units ran this time, by stage.
+        Content of ``run.json``, and ``recomputed``: the number of units that this call ran, by stage.
 
     Raises
     ------
     daskfs.errors.DaskfsError
-        Any of its kinds; what is finished stays recorded, and the same call goes on from there.
+        Any subclass. Finished units stay recorded, and the same call resumes the run.
 
     Examples
     --------
@@ -136,7 +134,7 @@ def run_job(
 
 
 class _Run:
-    """State of one call of :func:`run_job`; `superseded` says how a run differs that is there and gives way to it."""
+    """State of one call of :func:`run_job`; `superseded` describes how the existing run differs that it supersedes."""
 
     def __init__(
         self,
@@ -160,7 +158,7 @@ class _Run:
             self._keep(lock.warning)
 
     def tell(self, message: str, damage: str) -> None:
-        """Say that something was damaged, and keep it for the run's warnings."""
+        """Show a message about damage, and keep the warning `damage` for the manifest."""
         self.progress.message(message)
         self.damages.append(damage)
         self._keep(damage)
@@ -178,7 +176,7 @@ class _Run:
         self.manifest["damages"] = list(kept)[-MAX_DAMAGES:]
 
     def _note_processor(self, kind: str) -> None:
-        """Keep which kinds of processors have computed units of this run, and warn when there is a second one."""
+        """Record the kind of processor that computed a unit, and warn from the second kind on."""
         known = self.manifest.setdefault("computed_by", [])
         if kind in known:
             return
@@ -191,14 +189,14 @@ class _Run:
         self.store.write_json(layout.RUN_JSON, self.manifest)
 
     def _note_slow(self, unit: Mapping[str, Any]) -> None:
-        """Let ``daskfs status`` tell of a unit that takes much longer than others, until it is recorded."""
+        """Add a unit that runs much longer than others to the manifest, for ``daskfs status``."""
         self.manifest.setdefault("slow", []).append(unit)
         self.store.write_json(layout.RUN_JSON, self.manifest)
 
     def execute(self, settings: ClusterSettings, connect: Connect) -> dict[str, Any]:
         self.store.ledger.forget()
         with ExitStack() as stack:
-            # workers that exist say how much memory there is; ones that do not are only started for a job that can run
+            # existing workers report their memory; new ones are only started for a job that passed all checks
             client = stack.enter_context(connect(settings)) if settings.is_joined else None
             limit, threads = granted_memory(settings, client)
             self._tell_of_silent(pool_of(settings, client))
@@ -226,7 +224,7 @@ class _Run:
             check_scalings_of(plan, context)
             create_arrays(context, plan.stages)
             if client is not None:
-                runner.pool.workers()  # to warm them would wait without end for a scheduler that is gone
+                runner.pool.workers()  # raises if the scheduler is lost; warming would wait forever
                 stack.enter_context(warm(client, context, plan))
             runner.run(context, plan.stages, plan.identity)
             self.times = {"stages": runner.seconds, "threads": runner.pool.n_threads}
@@ -235,7 +233,7 @@ class _Run:
 
     @contextmanager
     def _end_told(self) -> Iterator[None]:
-        """Write into the manifest how a run ended that did not finish."""
+        """Record in the manifest the status and error of a run that did not finish."""
         try:
             yield
         except (DaskfsError, OSError) as error:
@@ -243,13 +241,13 @@ class _Run:
             notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
             self.manifest.update(status=status, error=redact_credentials(f"{error}{notes}"))
             if self.lock.is_there:
-                with suppress(OSError, WriteError):  # the disk that ended the run may not take this either
+                with suppress(OSError, WriteError):  # a full or failed disk may have ended the run
                     self.log.flush()
                     self.store.write_json(layout.RUN_JSON, self.manifest)
             raise
 
     def _prepared(self, limit: int | None, threads: int, is_joined: bool) -> TilePlan:
-        """Plan everything that can be planned before the tiles are there; only then claim the directory."""
+        """Plan and check the run as far as possible without tiles, then write the manifest."""
         tiles, is_cut = self._tile_plan(limit_per_unit(limit, threads))
         names = listed_names(self.job, tiles)
         early = plan_run(self.job, tiles, tiles.task, limit_per_unit(limit, threads), names)
@@ -267,13 +265,13 @@ class _Run:
         return tiles
 
     def _tile_plan(self, limit: int | None) -> tuple[TilePlan, bool]:
-        """Return the plan of the tiles, and whether it is that of tiles that have begun and stay as they were cut."""
+        """Return the plan of the tiles, and whether it is that of tiles already begun, which keep their shape."""
         current = plan_tiles(self.job.data, self.store.url + "/" + layout.TILES_DIR, limit)
         stored = self.manifest.get("tiles")
         if stored is None:
             return current, False
         known = TilePlan.from_json(stored)
-        # the tiles of another job may lie elsewhere, in a copy
+        # the tiles of another job may have another URL: the run directory may be a copy
         if known.fingerprint == current.fingerprint and (not self.superseded or known.url == current.url):
             return known, True
         self._supersede(self.job.data.source)
@@ -285,7 +283,7 @@ class _Run:
             self._supersede(self.job.graph.precomputed)
 
     def _supersede(self, path: str | None) -> None:
-        """Let the run that is there give way as a file changed; :class:`StoreError` where something was scored."""
+        """Supersede the existing run because the file `path` changed; :class:`StoreError` if it has scores."""
         if not self.superseded:
             change = f"{path} changed since the run in {self.store.url} began"
             remedy = "restore it, choose another output.path, or start over with --overwrite"
@@ -293,8 +291,9 @@ class _Run:
             self.superseded = change
 
     def _take_over(self, *, keep_tiles: bool) -> None:
-        """Delete what the run left that gives way. Its manifest stays until this run's replaces it: the same call does
-        this again after a kill.
+        """Delete the files of the superseded run.
+
+        Its manifest stays until this run replaces it, so that the same call repeats the deletion after a kill.
         """
         self.lock.check()
         self.store.ledger.begin(fresh=True)
@@ -304,7 +303,7 @@ class _Run:
         self.superseded = ""
 
     def _finished(self, tiles: TilePlan) -> dict[str, Any] | None:
-        """Return the manifest when there is nothing to do."""
+        """Return the manifest of a complete run after repairs; None if units are pending."""
         raw = self.store.read_json(layout.PLAN_JSON)
         if self.manifest.get("status") != "done" or raw is None or read_tile_info(Store(as_path(tiles.url))) is None:
             return None
@@ -335,14 +334,14 @@ class _Run:
         return {**self.manifest, "recomputed": {}}
 
     def _batch_urls(self) -> list[str]:
-        """Return where the runs of the batches lie that served any method."""
+        """Return the URLs of the runs of the batches that any method ranked."""
         found = [batch for batch in self.manifest.get("batches", ()) if batch["methods"]]
         return [batch_url(self.store.url, batch["number"]) for batch in found]
 
     def _run_batches(
         self, tiles: TilePlan, client: Client | None, limit: int | None, threads: int
     ) -> list[dict[str, Any]]:
-        """Run the job over each batch, and return what is to be said of it; all are planned before any begins."""
+        """Run the job over each batch, after planning all, and return facts for the manifest."""
         batches = find_batches(self.job, tiles.url)
         jobs = batch_jobs(self.job, self.store.url, tiles.url, batches)
         for name, job in jobs.items():
@@ -379,7 +378,7 @@ class _Run:
         if raw is None:
             self.store.write_json(layout.PLAN_JSON, planned.to_json())
             return planned
-        stored = Plan.from_json(raw, self.store.url)  # slabs stay as they were, whatever the memory is now
+        stored = Plan.from_json(raw, self.store.url)  # keep the slabs, whatever the memory limit is now
         if stored.facts.get("job") != planned.facts["job"]:
             msg = (
                 f"{self.store.url} was begun by another state of daskfs, which computes other values. Choose another "
@@ -403,9 +402,9 @@ class _Run:
         self.log.flush()
         self.store.remove_unfinished()
         for name in layout.RESULTS:
-            self.store.read_bytes(name)  # a late writer may have put another table there
+            self.store.read_bytes(name)  # raises if a late writer has replaced the table
         facts = run_facts(self.store, plan, tiles, self.times, batches)
-        planned_tiles(plan.to_json(), self.store.url)  # the report was made from them, too
+        planned_tiles(plan.to_json(), self.store.url)  # raises if the tiles have changed: the report is made from them
         seconds = round(float(self.manifest.get("seconds", 0.0)) + time.time() - self.started, 3)
         facts["warnings"] += self.manifest.get("damages", ())
         self.manifest.update(facts, status="done", seconds=seconds, command=self.command)
@@ -422,14 +421,14 @@ class _Run:
 
 
 def check_planned(job: Job, limit: int | None, threads: int) -> None:
-    """Raise :class:`MemoryPlanError` where the job of a batch, which has not begun, does not fit a worker."""
+    """Raise :class:`MemoryPlanError` if the job of a batch, which has not begun, does not fit a worker."""
     url = f"{as_path(job.output.path)}/{layout.TILES_DIR}"
     tiles = plan_tiles(job.data, url, limit_per_unit(limit, threads))
     check_memory((*tiles.stages, *plan_run(job, tiles, None, limit_per_unit(limit, threads)).stages), limit, threads)
 
 
 def finished_stages(url: str) -> list[tuple[Context, Sequence[Stage]]] | None:
-    """Return the stages of a finished run with their contexts, those of its tiles first; None for one that is not."""
+    """Return the stages of a finished run with their contexts, those of its tiles first; None for an unfinished run."""
     store = Store(as_path(url))
     manifest, raw = store.read_json(layout.RUN_JSON), store.read_json(layout.PLAN_JSON)
     if manifest is None or raw is None or manifest.get("status") != "done":
@@ -441,9 +440,7 @@ def finished_stages(url: str) -> list[tuple[Context, Sequence[Stage]]] | None:
 
 @dataclass
 class Runner:
-    """Runs what is left of stages, tells of it, counts it in `recomputed`, and keeps in `seconds`, by stage, how long
-    it took and how long its units did.
-    """
+    """Runner of pending units: `recomputed` is their number, `seconds` wall and summed unit times, by stage."""
 
     pool: Pool
     progress: Progress
@@ -454,7 +451,7 @@ class Runner:
     _ticked: float = 0.0
 
     def run(self, context: Context, stages: Sequence[Stage], identity: str) -> None:
-        """Run the units of some stages that are not recorded."""
+        """Run the units of the stages that are not recorded."""
         self._ticked = time.monotonic()
 
         def begin(stage: Stage, n_pending: int) -> None:
@@ -475,10 +472,10 @@ class Runner:
 
 @contextmanager
 def warm(client: Client, context: Context, plan: Plan) -> Iterator[None]:
-    """Let the workers compile NN-descent if they will need it, while the stages before it run.
+    """Compile NN-descent on the workers, if a pending stage needs it, while the stages before it run.
 
-    pynndescent's functions cannot be cached on disk, so each process spends some 25 s on them once; a search that
-    begins meanwhile waits for the end of it.
+    pynndescent's functions cannot be cached on disk, so each process spends about 25 s on compiling them once. A search
+    that begins in that time waits for it.
     """
     descends = [
         stage
@@ -497,7 +494,7 @@ def warm(client: Client, context: Context, plan: Plan) -> Iterator[None]:
 
 
 def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
-    """Fill a tile store, or what is missing of it."""
+    """Run the pending units of a tile store."""
     context = Context(Store(as_path(tiles.url)))
     context.store.ledger.begin()
     plan = Plan(tiles.url, tiles.stages, digest(tiles.fingerprint, dataclasses.asdict(tiles.shape)))
@@ -509,9 +506,7 @@ def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
 
 
 def check_labels_of(plan: Plan, context: Context) -> None:
-    """Raise :class:`InputError` when the labels cannot serve the plan's methods or its evaluation, before either
-    begins.
-    """
+    """Raise :class:`InputError` if the labels do not support the plan's methods or its evaluation."""
     methods = methods_from(plan.stage("score").parameters["methods"])
     designs = [stage.parameters for stage in plan.stages if stage.is_of(DESIGN_STAGE)]
     if not designs and not any(method.criterion.needs_labels for method in methods):
@@ -526,7 +521,7 @@ def check_labels_of(plan: Plan, context: Context) -> None:
 
 
 def check_scalings_of(plan: Plan, context: Context) -> None:
-    """Raise :class:`InputError` when values cannot be rescaled as the plan's methods ask, before any of them begins."""
+    """Raise :class:`InputError` if X cannot be rescaled as the plan's methods require."""
     methods = methods_from(plan.stage("score").parameters["methods"])
     for method in methods:
         for key in ("graph_scaling", "score_scaling"):
@@ -536,8 +531,9 @@ def check_scalings_of(plan: Plan, context: Context) -> None:
 
 
 def check_apart(job: Job, store: Store) -> None:
-    """Raise :class:`JobError` when the job's graph lies in its output, or its data in the tiles there, where starting
-    over would delete them.
+    """Raise :class:`JobError` if the job's graph is in its output, or its data in the tiles there.
+
+    A restart would delete them.
     """
     paths = (
         ("graph.precomputed", precomputed_path(job), store.path("")),
@@ -549,7 +545,7 @@ def check_apart(job: Job, store: Store) -> None:
             raise JobError(msg)
 
 
-# ------------------------------------------------------------------- other verbs
+# ------------------------------------------------------------------- convert to tiles
 def convert(
     data: DataBlock,
     target: str,
@@ -557,13 +553,14 @@ def convert(
     progress: Progress | None = None,
     warnings: list[str] | None = None,
 ) -> dict[str, int]:
-    """Turn a source into a tile store, or finish one that was begun; return how many units ran, by stage. What was
-    damaged and made again is added to `warnings`.
+    """Convert a source to a tile store, or resume a conversion; return the number of units that ran, by stage.
+
+    Warnings about repaired damage are appended to `warnings`.
 
     Raises
     ------
     daskfs.errors.DaskfsError
-        Any of its kinds; what is finished stays recorded, and the same call goes on from there.
+        Any subclass. Finished units stay recorded, and the same call resumes the conversion.
     """
 
     def planned(limit: int | None) -> TilePlan:
@@ -583,7 +580,7 @@ def write_tiles(
     progress: Progress | None = None,
     warnings: list[str] | None = None,
 ) -> dict[str, int]:
-    """Fill the tile store that is planned for a limit of memory, as :func:`convert` does."""
+    """Write the tiles that `planned` returns for a memory limit in bytes; otherwise as :func:`convert`."""
     progress = progress or Silent()
     store = Store(as_output_path(target))
     if store.path("").name == layout.TILES_DIR and is_there(store.path("").parent / layout.RUN_JSON):
@@ -612,7 +609,7 @@ def write_tiles(
             if not stages or stages[0].parameters.get("fingerprint") != tiles.fingerprint:
                 msg = f"{store.url} holds something else than tiles of these data: choose another target, or delete it."
                 raise StoreError(msg)
-            tiles = dataclasses.replace(  # tiles stay as they were cut, whatever the memory is now
+            tiles = dataclasses.replace(  # keep the tile shape, whatever the memory limit is now
                 tiles,
                 shape=Shape(**stages[0].parameters["shape"]),
                 write_x=bool(stages[0].parameters["write_x"]),

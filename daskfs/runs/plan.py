@@ -1,4 +1,4 @@
-"""From a job and its tiles to a plan: which stages, with which parameters, at which size."""
+"""Planning of a run: the stages after the tiles, with their parameters and sizes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from daskfs.tiles.plan import TilePlan
 from daskfs.version import __version__
 
 IMAGES = 4
-"""Numbers of selected features that images are made for, the smallest."""
+"""Maximum number of selection sizes with an image; the smallest are taken."""
 
 
 def plan_run(
@@ -44,28 +44,27 @@ def plan_run(
     names: Sequence[str] | None = None,
     batches: Sequence[Mapping[str, Any]] = (),
 ) -> Plan:
-    """Plan everything after the tiles.
+    """Plan all stages of a run after the tiles.
 
     Parameters
     ----------
     job
         The job.
     tiles
-        Shape of the data.
+        Plan of the tiles, with the shape of the data.
     task
-        Task of the labels; None when there are none, or not known yet.
+        Task of the labels; None without labels or if not known yet.
     memory_limit
-        Of one worker, bytes.
+        Bytes of one worker; None for no limit.
     names
-        Of the features; None where they are not known yet.
+        Feature names; None if not known yet.
     batches
-        Of data that have some, whose runs come before this: number, name and methods of each. None where they are not
-        known yet.
+        Number, name and methods of each batch, whose runs come before this one; empty if not known yet.
 
     Raises
     ------
     InputError, JobError
-        Where the data cannot serve the job: as many neighbours as rows, more features selected than there are.
+        If the data do not fit the job: n_neighbors >= n_samples, more selected features than n_features.
     """
     shape = tiles.shape
     methods = job.make_methods(task)
@@ -82,7 +81,7 @@ def plan_run(
     if tiles.has_batch:
         check_batches(job)
         methods = [combined_method(method) for method in methods]
-        # the runs of the batches found lists in the same processes
+        # the runs of the batches searched these lists in the same processes: count their memory
         chain = Chain(data, (), lists, lists.keys(), None, batches=batches)
     else:
         chain = Chain(data, methods, lists, (), given)
@@ -96,7 +95,7 @@ def plan_run(
     tests, notes = plan_evaluation(job, tiles, methods, given, process, chain.columns, memory_limit, names)
     stages += tests
     start = digest(tiles.fingerprint, dataclasses.asdict(shape), __version__)
-    if tiles.has_weights:  # a run that was begun with z-scores without weights must not be resumed
+    if tiles.has_weights:  # do not resume runs of earlier versions, whose z-scores ignored the weights
         start = digest(start, "weighted scales")
     settled = with_fingerprints(stages, start)
     facts: dict[str, Any] = {"n_selected": n_selected, "shape": dataclasses.asdict(shape), "grids": job.grids()}
@@ -110,18 +109,18 @@ def plan_run(
 def planner_for_memory(
     job: Job, tiles: TilePlan, task: Task | None, threads: int, names: Sequence[str] | None, *, is_cut: bool
 ) -> Callable[[int], Sequence[Stage]]:
-    """Return what gives the stages of a run, those of its tiles first, under another memory limit of a worker.
+    """Return a function from a worker's memory limit to the stages of the run, those of its tiles first.
 
     Parameters
     ----------
     job, task, names
-        As :func:`plan_run` takes them.
+        As for :func:`plan_run`.
     tiles
-        Tiles of the data as planned so far.
+        Current plan of the tiles.
     threads
         Units that a worker runs at once.
     is_cut
-        Whether the tiles stay as they are, because some are there.
+        Whether some tiles exist, and keep their shape.
     """
 
     def planned_at(memory_limit: int) -> Sequence[Stage]:
@@ -135,12 +134,12 @@ def planner_for_memory(
 def plan_images(
     job: Job, shape: Shape, methods: Sequence[Method], process: Cost, filtered: Mapping[str, Any]
 ) -> list[Stage]:
-    """The stage that writes scores as images, where the job says that features are pixels.
+    """Plan the stage that writes scores as images; an empty list unless the job sets data.image_shape.
 
     Raises
     ------
     JobError
-        Where there are more or fewer features than pixels, or two images would have one name.
+        If the number of pixels is not n_features, or two images would have the same name.
     """
     if job.data.image_shape is None:
         return []

@@ -1,4 +1,4 @@
-"""A graph from outside: the job's, opened."""
+"""The precomputed graph of a job."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from daskfs.storage import StoragePath, as_path
 
 
 def precomputed_path(job: Job) -> StoragePath | None:
-    """Return the absolute path of the job's graph, as workers need it; None for a graph that is to be found."""
+    """Return the absolute path of the job's precomputed graph, for the workers; None without one."""
     path = job.graph.precomputed
     return None if path is None else as_path(path)
 
 
 def precomputed_graph(job: Job, methods: list[Method]) -> Graph | None:
-    """Open the job's graph; None when it names none, or no method uses one."""
+    """Open the job's precomputed graph; return None if it has none or no method uses a graph."""
     path = precomputed_path(job)
     if path is None or not any(method.criterion.uses_graph for method in methods):
         return None

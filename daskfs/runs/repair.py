@@ -1,4 +1,4 @@
-"""What happens to a run whose own files turn out damaged or missing: they are removed, told of, and made again."""
+"""Repair of damaged or missing files of a run: delete them, report them, and rerun their units."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from daskfs.store.write_errors import explain_write_errors
 
 Result = TypeVar("Result")
 Tell = Callable[[str, str], None]
-"""Called with what is said of damage as it is found, and with what is left to say of it at the end."""
+"""Called for each damage with the message to show now and the warning to keep in the manifest."""
 
 
 @contextmanager
 def error_context(what: str, name: str) -> Iterator[None]:
-    """Let errors name what they are of, where there are several."""
+    """Add the note "(`what` `name`)" to errors raised in the context."""
     try:
         yield
     except DaskfsError as error:
@@ -33,15 +33,16 @@ def error_context(what: str, name: str) -> Iterator[None]:
 
 
 def rerun_on_damage(work: Callable[[], Result], store: Store, lock: Lock, tell: Tell) -> Result:
-    """Do work; where something of the store turns out damaged, do it again, which makes what was damaged and nothing
-    else that is recorded.
+    """Run `work`; on :class:`DamagedError` delete the damaged files and run it again, once per path.
+
+    Units that are recorded and whole are skipped when `work` runs again.
 
     Raises
     ------
     DamagedError
-        For something damaged in another store, and for something that is damaged again.
+        If the damage is in another store, or a path is damaged again.
     StoreError
-        When the store's directory was deleted or moved away.
+        If the store's directory was deleted or moved away.
     """
     made_again: set[str] = set()
     while True:
@@ -63,14 +64,16 @@ def rerun_on_damage(work: Callable[[], Result], store: Store, lock: Lock, tell: 
 
 
 def damage_warning(paths: Sequence[str]) -> str:
-    """Return the warning about what was damaged or missing."""
+    """Return the warning about damaged or missing files."""
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
     return f"{paths[0]}{more}: damaged or missing, and made again"
 
 
 def remove_lost(context: Context, stage: Stage, stages: Sequence[Stage], tell: Tell) -> None:
-    """Before a stage begins, or the loop that begins with it, delete what its recorded units wrote and is damaged, so
-    that they can write it again; tell of it, and of what is missing. What has served may be missing.
+    """Delete damaged outputs of the recorded units of a stage, or of the loop that begins with it, so they run again.
+
+    Call this before the stage begins. Damaged and missing outputs are reported; outputs of a loop or of a stage with
+    `needed_until` may be missing.
     """
     store = context.store
     lost: list[str] = []
@@ -90,9 +93,7 @@ def remove_lost(context: Context, stage: Stage, stages: Sequence[Stage], tell: T
 
 
 def has_pending(context: Context, stage: Stage, stages: Sequence[Stage], tell: Tell) -> bool:
-    """Return whether a stage of a finished run has something to do; tell of records that are gone, of which their units
-    know nothing.
-    """
+    """Return whether a stage of a finished run has pending units; report those whose record is missing."""
     units = pending_units(context, stage, stages)
     known = set(context.store.ledger.recorded(stage.name)) if units else set()
     missing = [f"the record of unit {unit} of stage {stage.name}" for unit in units if unit not in known]
@@ -102,7 +103,7 @@ def has_pending(context: Context, stage: Stage, stages: Sequence[Stage], tell: T
 
 
 def restore_metadata(context: Context, stages: Sequence[Stage], tell: Tell) -> None:
-    """Write metadata of arrays in a finished store again where they are missing."""
+    """Rewrite missing array metadata in a finished store."""
     cleared = tuple(f"{stage.clears}/" for stage in stages if stage.clears)
     for name, (shape, dtype, chunks) in shared_arrays(context, stages).items():
         path = context.store.path(name) / METADATA

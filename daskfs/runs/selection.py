@@ -1,4 +1,4 @@
-"""What a job selects: how many features, and which of them a filter may take."""
+"""Selection settings of a job: the number of features, and the redundancy filter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daskfs.tiles.plan import TilePlan
 
 
 def selected_count(job: Job, n_features: int) -> int:
-    """Return how many features count as selected; :class:`JobError` when there are not so many."""
+    """Return the number of selected features, by default half of all; :class:`JobError` if the job wants too many."""
     wanted = job.select.n_features
     if wanted is not None and wanted > n_features:
         msg = f"select.n_features is {wanted}, and the data have {n_features} features."
@@ -30,7 +30,7 @@ def selected_count(job: Job, n_features: int) -> int:
 
 
 def listed_names(job: Job, tiles: TilePlan) -> Sequence[str] | None:
-    """Return the names of the features before the tiles are there, None for a job that lists none of them."""
+    """Return the feature names before the tiles exist; None for a job that names no feature."""
     block = job.select.redundancy
     listed = block is not None and (block.keep or block.drop or block.groups)
     if not listed and not (job.evaluate and job.evaluate.informative):
@@ -43,15 +43,20 @@ def listed_names(job: Job, tiles: TilePlan) -> Sequence[str] | None:
 
 
 def wanted_filter(job: Job, names: Sequence[str] | None) -> dict[str, Any] | None:
-    """Return what the job's redundancy filter does, None when there is none.
+    """Return the parameters of the job's redundancy filter, or None if it has none.
 
     Parameters
     ----------
     job
         The job.
     names
-        Of the features, whose numbers take their place; :class:`JobError` for one that is not there. None leaves lists
-        and groups open.
+        Feature names, to convert lists and groups to indices. If None, `drop` and groups are empty, and only the
+        length of `keep` is valid.
+
+    Raises
+    ------
+    JobError
+        For a name that no feature has.
     """
     block = job.select.redundancy
     if block is None:

@@ -1,4 +1,4 @@
-"""Looking at plans, runs and tiles without running anything."""
+"""Descriptions of plans, runs and tiles, without running anything."""
 
 from __future__ import annotations
 
@@ -41,14 +41,17 @@ LISTED = 20
 
 
 def describe_counts(what: str, names: Sequence[str], counts: np.ndarray) -> dict[str, Any]:
-    """Return how many values of columns are `what`, in all and by the names of the 20 columns that have the most."""
+    """Return the total of `counts` and, by name, those of the 20 columns with the most.
+
+    `counts` is an integer array of shape (n_features,); `what` is the key of the result, as in "missing".
+    """
     most = np.argsort(-counts, kind="stable")[:LISTED]
     return {f"n_{what}": int(counts.sum()), what: {names[i]: int(counts[i]) for i in most[counts[most] > 0]}}
 
 
 def describe_tiles(url: str) -> dict[str, Any]:
-    """Return shape, tiles, labels, columns beside X, names of rows, missing values, and constant and duplicate features
-    of a finished tile store.
+    """Describe a finished tile store: shape, tiles, labels, per-sample columns, row names, missing values, and constant
+    and duplicate features.
     """
     tiles = open_tiles(url)
     names = tiles.feature_names()
@@ -78,9 +81,9 @@ def describe_tiles(url: str) -> dict[str, Any]:
 
 @with_storage_access
 def plan_job(job: Job) -> dict[str, Any]:
-    """Return what a run would do: stages, units, bytes, memory, and what is recorded already. Starts nothing and writes
-    nothing. Units and bytes of a stage that belongs to a loop are those of one round; `cost` lists what a unit holds at
-    its fullest moment.
+    """Plan a run without running or writing anything: stages, units, recorded units, bytes and memory.
+
+    Units and bytes of a stage in a loop are those of one round. `cost` lists the memory of a unit at its peak.
     """
     settings = ClusterSettings.of(job.cluster.model_dump(), job.dask)
     limit, threads = granted_memory(settings, None)
@@ -122,9 +125,7 @@ def plan_job(job: Job) -> dict[str, Any]:
 
 
 def _planned_batches(job: Job, store: Store, tiles: TilePlan) -> dict[str, Any] | None:
-    """Return the plans of the runs over batches, by name; none before the tiles are there, whose batches nobody knows,
-    and None for data without batches.
-    """
+    """Return the plans of the batches by name: empty before the tiles exist, None for data without batches."""
     if not tiles.has_batch:
         return None
     if read_tile_info(Store(as_path(tiles.url))) is None:
@@ -134,7 +135,7 @@ def _planned_batches(job: Job, store: Store, tiles: TilePlan) -> dict[str, Any] 
 
 
 def _planned_graphs(plan: Plan) -> list[dict[str, Any]]:
-    """Return engine and partitions of every graph that is searched."""
+    """Return the engine and partitioning of every neighbor search."""
     searches = [stage for stage in plan.stages if kind_of(stage.kind).finds_lists]
     return [
         {
@@ -148,7 +149,7 @@ def _planned_graphs(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _planned_loops(plan: Plan) -> list[dict[str, Any]]:
-    """Return the stages that are repeated, how often at most, None where nobody can say, and the bytes of a round."""
+    """Return the stages of each loop, the maximum number of rounds (None if unknown) and the bytes of one round."""
     names = dict.fromkeys(stage.loop for stage in plan.stages if stage.loop)
     loops = [[stage for stage in plan.stages if stage.loop == name] for name in names]
     return [
@@ -164,7 +165,7 @@ def _planned_loops(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _planned_eliminations(plan: Plan) -> list[dict[str, Any]]:
-    """Return the route of every method that eliminates features, its rows or landmarks, and its rounds at most."""
+    """Return the route, rows or landmarks, and maximum number of rounds of every elimination method."""
     n_features = int(plan.facts["shape"]["n_features"])
     return [
         {
@@ -202,17 +203,17 @@ def _plan_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[s
 
 
 def _rounds(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[str, int]:
-    """Return how many rounds of a loop are done; nothing for a stage that belongs to none."""
+    """Return the number of finished rounds of a stage in a loop; empty for other stages."""
     return {"rounds": rounds_done(context, stage, stages)[0]} if stage.loop else {}
 
 
 def done_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> int:
-    """Return how many units of a stage are recorded, of a loop those of the round that it has come to."""
+    """Return the number of finished units of a stage, in a loop those of the current round."""
     return stage.n_units - len(pending_units(context, stage, stages))
 
 
 def rewrite_report(url: str) -> dict[str, Any]:
-    """Write the report of a finished run again; :class:`StoreError` when there is no finished run."""
+    """Rewrite the report of a finished run; :class:`StoreError` if there is no finished run."""
     from daskfs.report.summary import write_report
 
     store = Store(as_path(url))
@@ -227,13 +228,16 @@ def rewrite_report(url: str) -> dict[str, Any]:
 
 
 def run_status(url: str) -> dict[str, Any]:
-    """Return how far a run is: stages, units done, and the time left in the stages that have begun; and how far those
-    of its batches are, which come between its tiles and the rest. Of a stage that belongs to a loop, units are those of
-    the round that it has come to, and nobody knows the time left.
+    """Return the progress of a run and of the runs of its batches, which run between its tiles and its other stages.
 
-    The status is "running", "done", "stopped" or "failed", of the last two with the error that ended the run. A run
-    that was killed had no time to say so and is "running" still: ``last_unit`` is when a unit was last done, and
-    ``slow`` lists units that have been running for much longer than others: stage, unit, worker, and since when.
+    Returns
+    -------
+    dict
+        ``status`` is "running", "done", "stopped" or "failed"; the last two come with the ``error`` that ended the run.
+        A killed run remains "running". ``last_unit`` is the time when a unit last finished. ``stages`` holds units
+        done, seconds, and the seconds left of stages that have begun; in an unfinished loop, units are those of the
+        current round, and the seconds left are None. ``slow`` lists units that run much longer than others: stage,
+        unit, worker and start. ``batches`` holds the status of each batch by name.
     """
     store = Store(as_path(url))
     manifest = read_manifest(store)
@@ -268,9 +272,7 @@ def _last_change(path: StoragePath) -> str | None:
 
 
 def _status_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict[str, Any]:
-    """Return what the records of a stage say; whether everything that they name is there, as 'daskfs verify' looks for,
-    would take a look at each output.
-    """
+    """Summarize the records of a stage, without checking each output as 'daskfs verify' does."""
     ledger, units = context.store.ledger, range(stage.n_units)
     recorded = sorted(ledger.recorded(stage.name))
     number, is_finished = ended_rounds(context, stage.loop, stages) if stage.loop else (0, True)
@@ -291,6 +293,6 @@ def _status_row(context: Context, stage: Stage, stages: Sequence[Stage]) -> dict
 
 
 def _slow_units(rows: Sequence[Mapping[str, Any]], contexts: Mapping[str, Context]) -> list[Mapping[str, Any]]:
-    """Return those of the units that took much longer than others that are not recorded yet."""
+    """Return the slow units of known stages that are not recorded yet."""
     known = [row for row in rows if row["stage"] in contexts]
     return [row for row in known if row["unit"] not in contexts[row["stage"]].store.ledger.recorded(row["stage"])]

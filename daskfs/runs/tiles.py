@@ -1,6 +1,6 @@
-"""From a source to the tiles of its X: what opening it tells, and the stages that fill a tile store.
+"""Planning of tiles: the source of a data block, and the stages that fill its tile store.
 
-Most formats tell shape, type, names and identity in their metadata; a text table is scanned to its end, and a bundled
+Most formats give shape, dtype, names and identity in their metadata; a text table is scanned to its end, and a bundled
 data set is loaded.
 """
 
@@ -33,14 +33,12 @@ from daskfs.tiles.shapes import plan_shape, serves_in_place
 from daskfs.version import __version__
 
 WORTH_TELLING = 1.5
-"""Times that a file is read from which on users are told."""
+"""Minimum number of reads of a file for which the plan gets a note."""
 LABEL_SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt")
 
 
 def source_spec(data: DataBlock) -> SourceSpec:
-    """Return the part of the data block that says how to open the source; paths become absolute, as workers need
-    them, and URLs stay what they are.
-    """
+    """Return the spec to open the source of a data block, with absolute paths for the workers; URLs are kept."""
     source = data.source
     if not is_generated(source) and "://" not in source:
         source = str(as_path(source))
@@ -61,21 +59,19 @@ def source_spec(data: DataBlock) -> SourceSpec:
 
 
 def _absolute(reference: str | None) -> str | None:
-    """Make a reference to a file (``file`` or ``file:member``) absolute, and leave names of columns and members
-    alone.
-    """
+    """Make a reference to a file (``file`` or ``file:member``) absolute; keep names of columns and members."""
     if reference is None or is_url(reference):
         return reference
     path, colon, member = reference.rpartition(":")
     for file, rest in ((reference, ""), (path, colon + member)):
-        # only what ends like a file: a column may have the name of one that happens to lie here
+        # only known suffixes: a column may have the name of a file in the working directory
         if file and PurePath(file).suffix in LABEL_SUFFIXES and as_path(file).is_file():
             return str(as_path(file)) + rest
     return reference
 
 
 def is_tile_store(spec: SourceSpec) -> bool:
-    """Return whether a source is tiles already; :class:`InputError` where nobody says."""
+    """Return whether a source is a tile store; :class:`InputError` if its path cannot be read."""
     if is_generated(spec.source):
         return False
     path = as_path(spec.source)
@@ -86,8 +82,12 @@ def is_tile_store(spec: SourceSpec) -> bool:
 
 
 def plan_tiles(data: DataBlock, tiles_url: str, memory_limit: int | None) -> TilePlan:
-    """Decide how a source becomes tiles: it is a tile store, it serves in place, or it is converted into
-    `tiles_url`.
+    """Plan the tiles of a source: use a tile store, read X in place, or convert it into `tiles_url`.
+
+    Raises
+    ------
+    JobError
+        For keys that a tile store does not take, or `only_batch` for another source.
     """
     spec = source_spec(data)
     if is_tile_store(spec):
@@ -103,18 +103,18 @@ def plan_tiles(data: DataBlock, tiles_url: str, memory_limit: int | None) -> Til
 
 
 def plan_source(spec: SourceSpec, task: str, tiles_url: str, memory_limit: int | None) -> TilePlan:
-    """Plan the tiles of what is no tile store, or a part of one.
+    """Plan the tiles of a source that is not a tile store, or that is a part of one.
 
     Parameters
     ----------
     spec
-        What is to be read.
+        The source to read.
     task
-        Of the labels, or "auto".
+        Task of the labels, or "auto".
     tiles_url
-        Where the tiles go.
+        URL of the tile store to fill.
     memory_limit
-        Of one worker, bytes.
+        Bytes of one worker; None for no limit.
     """
     source = open_part_or_source(spec)
     info = source.info
@@ -153,7 +153,7 @@ def plan_source(spec: SourceSpec, task: str, tiles_url: str, memory_limit: int |
 
 
 def _reading_note(source: Source, name: str, shape: Shape) -> str | None:
-    """Return what is told of a source whose bands have to read more than their own rows; None of others."""
+    """Return a note if bands of the source read more than their own rows, else None."""
     times_read = getattr(source, "times_read", None)
     times = 1.0 if times_read is None else times_read(shape.tile_rows)
     if times < WORTH_TELLING:
@@ -196,7 +196,7 @@ def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
 
 
 def n_labelled(tiles_url: str) -> int | None:
-    """Return how many rows of a finished tile store have a label, None where it has no labels."""
+    """Return the number of labeled rows of a finished tile store, or None if it has no labels."""
     found = Store(as_path(tiles_url)).need_json(layout.LABELS_JSON)
     return None if found["task"] is None else int(found["n_labelled"])
 

@@ -1,6 +1,4 @@
-"""Whether a run, or a tile store, still is what was written: every byte against its checksum, every file against the
-plan.
-"""
+"""Verification of a run or a tile store: every byte against its checksum, every file against the plan."""
 
 from __future__ import annotations
 
@@ -54,16 +52,16 @@ from daskfs.tiles.plan import TilePlan
 
 BLOCK_BYTES = 4 << 20
 WAITING = 4
-"""Records in flight for each thread."""
+"""Maximum number of submitted units per thread."""
 MAX_LEFT_OVER = 1000
-"""Files that are left over and named; the others are counted."""
+"""Maximum number of left-over files that are listed; all are counted."""
 SAME = 1e-9
-"""Relative difference up to which norms and moments taken on two machines are the same."""
+"""Relative tolerance between norms and moments computed on two machines."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A file that is not as it was written; `stage` and `unit` say whose it is, None for what no unit owns."""
+    """A file that differs from what was written; `stage` and `unit` are None for a file that no unit owns."""
 
     path: str
     problem: str
@@ -73,7 +71,7 @@ class Problem:
 
 @dataclass
 class _Unit:
-    """What was found of one unit. `absent` are outputs that are not there, `damaged` such that are there."""
+    """Findings on a unit: `absent` lists missing outputs, `damaged` wrong outputs or records."""
 
     stage: str
     unit: int
@@ -94,7 +92,7 @@ class _Unit:
 
 
 class _Checked(Ledger):
-    """A ledger that knows which units are done; nothing is looked at again."""
+    """A ledger that returns the given units as not done, without reading anything again."""
 
     def __init__(self, root: StoragePath | None, not_done: Mapping[str, set[int]]) -> None:
         super().__init__(root)
@@ -107,7 +105,7 @@ class _Checked(Ledger):
 
 @dataclass
 class _Findings:
-    """Everything that is found."""
+    """Findings of one verification."""
 
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -127,32 +125,33 @@ class _Findings:
 def verify_run(
     path: str | Path, *, remove: bool = False, threads: int | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Check everything in the directory of a run, or in a tile store, against its records, checksums and plan.
+    """Check all files of a run or a tile store against its records, checksums and plan.
 
     Parameters
     ----------
     path
         Directory of a run, or of a tile store.
     remove
-        Delete what is damaged, so that the next ``daskfs run``, or ``daskfs convert``, makes it again. Without it
-        nothing is changed.
+        Delete damaged files, so that the next ``daskfs run`` or ``daskfs convert`` writes them again. If false, nothing
+        is changed.
     threads
-        Files that are read at a time; None for as many as the machine has cores, and of an object store for 16.
+        Number of files read at a time; None for the number of cores, in an object store at least 16.
     progress
-        Told how far it is.
+        Receives the progress of the verification.
 
     Returns
     -------
     dict
         ``problems``, a list of path, problem, stage and unit; ``left_over``, files below the store's folders that no
-        record knows, which are never deleted, and ``n_left_over``, how many there are; ``notes``, what could not be
-        checked; ``checked``, numbers of records, chunks, objects, arrays and bytes; ``not_done``, units that an
-        unfinished run has yet to do; ``removed``, how many files were deleted; ``status``, and ``run``, the path.
+        record names, which are never deleted, and ``n_left_over``, their number; ``notes``, remarks such as parts that
+        could not be checked; ``checked``, numbers of records, chunks, objects, arrays and bytes; ``not_done``, the
+        number of pending units of an unfinished run; ``removed``, the number of deleted files; ``status``; and ``run``,
+        the path.
 
     Raises
     ------
     StoreError
-        For a directory that holds neither, and, where something is to be removed, while another process runs in it.
+        If the directory holds neither a run nor a tile store, or `remove` is set while another process runs in it.
 
     Examples
     --------
@@ -190,11 +189,11 @@ def verify_run(
 
 
 def _removed(store: Store, problems: Sequence[Problem]) -> int:
-    """Delete what is damaged and can be made again; the manifest, and what lies elsewhere, is not ours to delete."""
+    """Delete damaged files, except the manifest, files outside the store and ``.jsonl`` files."""
     damaged = [as_path(problem.path) for problem in problems]
     kept = store.path(layout.RUN_JSON)
     mine = [path for path in damaged if lies_in(path, store.path("")) and path != kept and is_there(path)]
-    mine = [path for path in mine if path.suffix != ".jsonl"]  # the other records in it are whole
+    mine = [path for path in mine if path.suffix != ".jsonl"]  # its other records are intact
     for path in mine:
         with explain_write_errors(path):
             remove_file(path, store.path(""))
@@ -225,9 +224,9 @@ class _Check:
     def _fail(self, path: StoragePath, text: str) -> None:
         self.found.problems.append(Problem(str(path), text))
 
-    # ------------------------------------------------------------------ what is checked
+    # ------------------------------------------------------------------ runs and tile stores
     def run(self) -> str:
-        """Check a run, and the tiles that it reads; return its status."""
+        """Check a run and the tiles that it reads; return its status."""
         try:
             manifest = read_manifest(self.store)
         except StoreError as error:
@@ -253,7 +252,7 @@ class _Check:
         return str(manifest["status"])
 
     def _batches(self, manifest: Mapping[str, Any], is_finished: bool) -> None:
-        """Check the runs of batches, which lie below this one."""
+        """Check the runs of the batches, in subdirectories of this run."""
         stores = dict(batch_runs(self.store))
         for store in stores.values():
             check = _Check(store, self.threads, self.progress)
@@ -265,7 +264,7 @@ class _Check:
                 self._fail(path, f"the run of batch {batch['name']} is missing")
 
     def tile_store(self, store: Store) -> str:
-        """Check a tile store on its own; return whether it is finished."""
+        """Check a tile store; return "done" or "running"."""
         is_finished = is_there(store.path(layout.TILES_JSON))
         plan = self._plan(store, is_finished)
         if plan is not None and plan.stages:
@@ -278,7 +277,7 @@ class _Check:
         self.tile_store(store)
         try:
             info = read_tile_info(store)
-        except StoreError:  # told already
+        except StoreError:  # reported already
             return
         if info is None or info.fingerprint != tiles.fingerprint:
             state = "is gone" if info is None else "holds other data"
@@ -353,7 +352,7 @@ class _Check:
         self._in_place(store)
 
     def _units(self, context: Context, stage: Stage, units: range, stages: Sequence[Stage]) -> Iterator[_Unit]:
-        """Yield what is found of units, in order; so many at a time that memory is bounded."""
+        """Yield the findings on units in order, with bounded memory."""
         with ThreadPoolExecutor(self.threads) as pool:
             waiting: list[Future[_Unit]] = []
             inputs = None
@@ -374,8 +373,8 @@ class _Check:
         counts["bytes"] += unit.n_bytes
 
     def _judge(self, store: Store, stage: Stage, unit: _Unit, is_finished: bool, *, is_needed: bool) -> None:
-        """Tell of a unit that is not done, by what that means."""
-        if not is_needed:  # what it wrote has served: it may be gone
+        """Report the problems of a unit that is not done."""
+        if not is_needed:  # later stages have used its outputs: they may be deleted
             self.found.notes += [f"{p.path}: {p.problem}; it has served, and nothing needs it" for p in unit.damaged]
             return
         if not unit.has_record:
@@ -391,7 +390,7 @@ class _Check:
         """Check the metadata of arrays that several units share; return their names."""
         try:
             arrays = shared_arrays(context, stages)
-        except StoreError as error:  # what is known of the tiles is damaged, and told already
+        except StoreError as error:  # the tile metadata are damaged, which is reported already
             self.found.notes.append(f"metadata of arrays are not checked: {error}")
             return set()
         cleared = tuple(f"{stage.clears}/" for stage in stages if stage.clears)
@@ -411,7 +410,7 @@ class _Check:
         records = {name for name in store.ledger.counted_files() if name.split("/")[1] in names}
         is_run = root == self.store.path("") and is_there(root / layout.RUN_JSON)
         everything = sorted(path.name for path in root.iterdir())
-        apart = (layout.TILES_DIR, layout.BATCHES_DIR)  # stores of their own
+        apart = (layout.TILES_DIR, layout.BATCHES_DIR)  # separate stores
         tops = [name for name in layout.RUN_NAMES if name not in apart] if is_run else everything
         own = {layout.RUN_JSON, layout.PLAN_JSON, layout.EVENTS, layout.REPORT_HTML, *layout.OWNERSHIP}
         for path in (path for top in tops for path in files_below(root / top)):
@@ -424,7 +423,7 @@ class _Check:
                 self.found.leave(path)
 
     def _in_place(self, store: Store) -> None:
-        """Compare X that is used where it lies with the norms and moments that were taken of it."""
+        """Compare an X that is read in place with the row norms and column moments recorded of it."""
         try:
             info = read_tile_info(store)
         except StoreError:
@@ -442,7 +441,7 @@ class _Check:
             try:
                 norms = store.open(layout.ROW_NORMS)[rows]
                 partials = store.open(layout.PARTIALS)[band : band + 1][0]
-            except DamagedError:  # told already
+            except DamagedError:  # reported already
                 continue
             try:
                 block = tiles.read_rows(rows)
@@ -459,7 +458,7 @@ class _Check:
 
 # --------------------------------------------------------------------------------------------------------- single files
 def _checked_unit(store: Store, stage: Stage, unit: int, inputs: str | None) -> _Unit:
-    """Read everything that a record names."""
+    """Check the record of a unit and every output that it names."""
     found = _Unit(stage.name, unit)
     path = store.ledger.file(stage.name, unit)
     try:
@@ -497,7 +496,7 @@ def _check_output(path: StoragePath, size: int, checksum: int, is_chunk: bool, f
         found.absent.append(found.problem(path, f"{what} is missing"))
         return
     except OSError as error:
-        if isinstance(path, ObjectPath):  # a store that does not answer says nothing of what is there
+        if isinstance(path, ObjectPath):  # a store that does not answer is no evidence of damage
             raise
         found.damaged.append(found.problem(path, f"{what} cannot be read: {error.strerror}"))
         return
@@ -514,8 +513,9 @@ def _check_output(path: StoragePath, size: int, checksum: int, is_chunk: bool, f
 
 
 def _checksums(path: StoragePath, is_chunk: bool) -> tuple[int, int, int]:
-    """Return the size of a file, the checksum of its bytes, and the one that it carries: of a chunk the CRC-32C of all
-    but its end, and its end; of any other file the CRC-32, twice.
+    """Return the size of a file, the checksum of its bytes, and the checksum stored in it.
+
+    For a chunk these are the CRC-32C of all but its last bytes, and these bytes; for any other file the CRC-32, twice.
     """
     from google_crc32c import extend
 

@@ -1,4 +1,4 @@
-"""Sources of data: files, generated data and arrays in memory, all read by ranges of rows."""
+"""Data sources: files, generated data and in-memory arrays, all read by ranges of rows."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def open_source(spec: SourceSpec) -> Source:
     Parameters
     ----------
     spec
-        How the user named the data: ``sklearn:``, ``synthetic:``, or a path or URL, whose ending tells the format.
+        ``spec.source`` begins with ``sklearn:`` or ``synthetic:``, or is a path or URL whose ending gives the format.
 
     Raises
     ------
     InputError
-        If there is no such data, or they cannot be read as what they claim to be.
+        If the data do not exist, or cannot be read in their format.
     """
     check_spec(spec)
     scheme, colon, _ = spec.source.partition(":")

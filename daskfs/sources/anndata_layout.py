@@ -1,9 +1,8 @@
 """X, labels and names in AnnData's layout, in an HDF5 file (``.h5ad``) or a Zarr group.
 
-The layout is a published one (on-disk format of AnnData, encodings 0.1.0 and 0.2.0), and what is read of it is little:
-the matrices, and single columns of ``obs`` and ``var``. They are read here, through the readers that follow no link out
-of a file and unpickle nothing, instead of by the package anndata, which would cost every process more than a second and
-tie the version of pandas.
+The layout is AnnData's on-disk format, encodings 0.1.0 and 0.2.0. Only matrices and single columns of ``obs`` and
+``var`` are read, by readers that follow no links out of a file and unpickle nothing. The package anndata would cost
+each process more than a second and restrict the version of pandas.
 """
 
 from __future__ import annotations
@@ -23,23 +22,22 @@ from daskfs.sources.zarr_array import in_place
 OBS, VAR, RAW_VAR = "obs", "var", "raw/var"
 ENCODING = "encoding-type"
 CATEGORIES = "__categories"
-"""Where versions of anndata before 0.8 keep the names of categories."""
+"""Group in which anndata before 0.8 stores the names of categories."""
 MASKED = ("nullable-integer", "nullable-boolean", "nullable-string-array")
 NAMED_ALONG_VAR = ("layers/",)
 
 
 def is_anndata(folder: Folder) -> bool:
-    """Return whether a group says that it is in AnnData's layout."""
+    """Return whether a group's encoding attribute is that of AnnData."""
     return text_of(folder.attributes("").get(ENCODING, "")) == "anndata"
 
 
 def anndata_contents(spec: SourceSpec, folder: Folder) -> Contents:
-    """Find X and what lies beside it.
+    """Find X, its labels, per-sample columns and names.
 
-    X is ``X``, or what ``data.array`` names: ``layers/NAME``, ``raw/X`` or ``obsm/NAME``. Labels and columns beside X
-    are columns of ``obs``, where a missing value is an unlabelled row; rows are called by its index. Features are
-    called by the index of ``var`` (of ``raw/var``), or by the column of it that ``data.feature_names`` names; those of
-    ``obsm`` have no names.
+    X is ``X``, or what ``data.array`` names: ``layers/NAME``, ``raw/X`` or ``obsm/NAME``. Labels and per-sample columns
+    are columns of ``obs``, in which a missing label is an unlabeled row; its index holds the row names. Feature names
+    are the index of ``var`` (or ``raw/var``), or its column that ``data.feature_names`` names; ``obsm`` has none.
     """
     name = "X" if spec.array is None else spec.array
     matrix, arrays = _matrix(folder, name)
@@ -76,18 +74,18 @@ def _is_matrix(folder: Folder, name: str) -> bool:
 
 
 class _Frame:
-    """A table of AnnData: one column a member.
+    """A table of AnnData, with one member per column.
 
     Attributes
     ----------
     name
-        Of its group.
+        Name of the group.
     index
-        Name of the column that its rows are called by.
+        Name of the column of row names.
     columns
-        All, the index last.
+        Names of all columns, the index last.
     n_rows
-        Number of rows, as the index has them.
+        Length of the index; None if it is not a plain array.
     """
 
     def __init__(self, folder: Folder, name: str) -> None:
@@ -105,7 +103,7 @@ class _Frame:
         self.n_rows = index.shape[0] if index is not None and index.shape else None
 
     def arrays_of(self, column: str) -> tuple[str, ...]:
-        """Return the arrays that hold a column."""
+        """Return the names of the arrays that hold a column."""
         path = f"{self.name}/{column}"
         if self._folder.array(path) is not None:
             categories = f"{self.name}/{CATEGORIES}/{column}"
@@ -113,13 +111,13 @@ class _Frame:
         return tuple(f"{path}/{part}" for part in self._folder.members(path))
 
     def index_values(self) -> tuple[str, ...]:
-        """Return what the rows are called."""
+        """Return the row names; raise :class:`InputError` if there is no index."""
         if self.n_rows is None and not self._folder.is_group(f"{self.name}/{self.index}"):
             raise InputError(f"{self._where} has no index {self.index!r}.")
         return tuple(str(name) for name in self.read(self.index))
 
     def read_names(self, column: str, rows: slice = slice(None)) -> np.ndarray:
-        """Return a column of names, or some of them; :class:`InputError` where one is missing."""
+        """Return a column of names, shape (n_rows,), or some of its rows; a missing one raises :class:`InputError`."""
         values = self.read(column, rows)
         missing = [row for row, value in enumerate(values) if value is None] if values.dtype.kind == "O" else []
         if missing:
@@ -128,9 +126,11 @@ class _Frame:
         return values
 
     def read(self, column: str, rows: slice = slice(None)) -> np.ndarray:
-        """Return a column, shape (n_rows,), or some rows of it: numbers as they are, text and what has missing values
-        as objects, in which None is missing. A category counts as text where it is no whole number or truth, so that it
-        stays a class.
+        """Return a column, shape (n_rows,), or some of its rows.
+
+        Plain numbers keep their dtype. Text, categories and columns with missing values are objects, None if missing.
+        Categories other than integers and booleans become text, so that they remain classes. An unknown encoding raises
+        :class:`InputError`.
         """
         path = f"{self.name}/{column}"
         array = self._folder.array(path)
@@ -162,7 +162,7 @@ def _categorical(codes: np.ndarray, categories: np.ndarray, where: str) -> np.nd
     if codes.size and (codes.min() < -1 or codes.max() >= len(categories)):
         wrong = int(np.flatnonzero((codes < -1) | (codes >= len(categories)))[0])
         raise InputError(f"{where} is damaged: row {wrong} has category {codes[wrong]} of {len(categories)}.")
-    # a category is a class, also where it is a number with a fraction, which would count as a target
+    # a category is a class, but a fractional number would count as a regression target
     named: list[Any] = categories.tolist() if categories.dtype.kind in "iub" else [_name(one) for one in categories]
     values = np.empty(len(named) + 1, dtype=object)
     values[:] = [*named, None]

@@ -1,4 +1,4 @@
-"""What a source is: anything whose rows can be read in ranges, any number of times, from any process."""
+"""The source protocol: data whose rows can be read by range, any number of times, from any process."""
 
 from __future__ import annotations
 
@@ -11,61 +11,59 @@ import numpy as np
 from daskfs.kernels.blocks import Block
 
 BESIDE = ("weights", "groups", "times", "batch")
-"""Columns beside X, by their keys in the data block."""
+"""Keys of the per-sample columns in the data block."""
 
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """How the user named the data. JSON-able, so that a worker can open the same source again.
+    """The user's description of the data, JSON-able, so that a worker can open the same source.
 
     Parameters
     ----------
     source
         ``"sklearn:digits"``, ``"synthetic:mixture?n_samples=1000"``, a path, or a URL (``s3://``, ``gs://``,
-        ``az://``). Other fields that take a path take a URL as well.
+        ``az://``). Other fields that take a path also take a URL.
     array
-        Member of an ``.npz`` or HDF5 file or of a Zarr group that holds X; ``None`` picks ``X``, or what else can be
-        meant.
+        Member of an ``.npz`` or HDF5 file or of a Zarr group that holds X. ``None``: ``X``, or the only candidate.
     labels
         A column of a table or of AnnData's ``obs``, a member of an ``.npz`` or HDF5 file or of a Zarr group, or a path
-        (``.npy``, ``.npz``, ``.csv``, ``.txt``; ``"file.npz:member"`` names a member). ``None`` for no labels, except
-        that ``sklearn:`` and ``synthetic:`` sources bring theirs along under the name ``"target"``, which is what
-        ``None`` means there.
+        (``.npy``, ``.npz``, ``.csv``, ``.tsv``, ``.txt``; ``"file.npz:member"`` names a member). ``None``: no labels,
+        but ``"target"`` for ``sklearn:`` and ``synthetic:`` sources, which bring their own.
     feature_names
-        A path to a text file with one name a line, or a member of an ``.npz`` or Zarr group. Where tabs separate
-        columns, names are in the first one, or in that of a number (``"names.tsv:2"``); in 10x's ``features.tsv`` in
-        the second. ``None``: what the source says.
+        A path to a text file with one name per line, or a member of an ``.npz`` or HDF5 file or of a Zarr group. If
+        tabs separate columns, the names are in the first one, in the one of a number (``"names.tsv:2"``), or, in 10x's
+        ``features.tsv``, in the second. ``None``: the source's own names.
     exclude
-        Table columns that are no features and that nothing else here names.
+        Table columns that are not features and that no other field names.
     weights
-        How many rows each row counts for: named like `labels`. ``None``: every row counts for one.
+        Number of rows that each row counts for; named like `labels`. ``None``: 1 for every row.
     groups
-        Rows of one group are never on both sides of a split into training and test rows: named like `labels`. ``None``:
-        rows are independent.
+        Rows of one group are never split between training and test rows; named like `labels`. ``None``: rows are
+        independent.
     times
-        Numbers or dates: models are trained on earlier rows than they are tested on. Named like `labels`. ``None``:
+        Numbers or dates: models are trained on earlier rows than they are tested on; named like `labels`. ``None``:
         the order in time does not matter.
     dims
-        Of an array whose dimensions have names (xarray, NetCDF), the name of the one along the rows of X, and of that
-        along its columns. ``None``: in the order of the array.
+        For an array with named dimensions (xarray, NetCDF): the name of the dimension along the rows of X, and of that
+        along its columns. ``None``: the array's order.
     transpose
-        Of a Matrix Market file, take its columns for the rows of X.
+        For a Matrix Market file: use its columns as the rows of X.
     batch
-        Rows of one batch were measured together, and features are scored within each: named like `labels`. ``None``:
-        all rows are of one.
+        Rows of one batch were measured together, and features are scored within each batch; named like `labels`.
+        ``None``: one batch.
     row_names
-        What the rows are called: a column of a table or of AnnData's ``obs``, a member of an ``.npz`` or HDF5 file or
-        of a Zarr group, or a path: a text file with one name a line (of columns between tabs the first, or that of a
-        number, ``"names.tsv:2"``), ``.csv``, ``.npy`` or ``.npz`` (``"file.csv:column"``). ``None``: what the source
-        says, if anything.
+        A column of a table or of AnnData's ``obs``, a member of an ``.npz`` or HDF5 file or of a Zarr group, or a path:
+        a text file with one name per line (the first of tab-separated columns, or the one of a number,
+        ``"names.tsv:2"``), ``.csv``, ``.npy`` or ``.npz`` (``"file.csv:column"``). ``None``: the source's own names,
+        if any.
     only_batch
-        Of a tile store with batches, the one whose rows are meant. ``None``: all rows.
+        For a tile store with batches: the only batch whose rows are used. ``None``: all rows.
     missing
-        What becomes of NaN among the values of X: "refuse", "mean" or "pairwise". Sources hand it on as it is.
+        Treatment of NaN in X: "refuse", "mean" or "pairwise". Sources do not apply it.
     unlabeled
-        The label that means an unlabeled row, as :func:`daskfs.sources.labels.encode_labels` takes it.
+        The label of unlabeled rows, as for :func:`daskfs.sources.labels.encode_labels`.
     columns
-        Of a tile store, the columns that are features here, as :mod:`daskfs.store.subset` writes them; no user does.
+        For a tile store: the columns that are features, as written by :mod:`daskfs.store.subset`, never by users.
     """
 
     source: str
@@ -88,13 +86,22 @@ class SourceSpec:
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """What is known of a source without reading its values.
+    """Facts about a source that are known without reading its values.
 
-    `dtype` is that of the blocks: float32, float64, or an integer type of at most 16 bits (wider integers are read as
-    float64, booleans as uint8, float16 as float32). `identity` changes when the data change (path, size and
-    modification time for files, and the tag of objects; parameters for generated data). `nnz` is the number of values
-    that a sparse source stores, or an estimate of it. `row_multiple` is the number of rows that the source reads most
-    cheaply in one go. `beside` says which of :data:`BESIDE` there are, `has_row_names` whether the rows have names.
+    Attributes
+    ----------
+    dtype
+        Dtype of the blocks: float32, float64, or an integer type of at most 16 bits (wider integers are read as
+        float64, booleans as uint8, float16 as float32).
+    identity
+        Changes when the data change: path, size and modification time of files, tags of objects, or parameters of
+        generated data.
+    nnz
+        Number of values that a sparse source stores, or an estimate.
+    row_multiple
+        Cheapest number of rows per read.
+    beside
+        The keys of :data:`BESIDE` that the source has.
     """
 
     n_samples: int
@@ -111,26 +118,26 @@ class SourceInfo:
 
 
 class Source(Protocol):
-    """One reader per format behind this protocol."""
+    """A reader of data in one format."""
 
     info: SourceInfo
 
     def read_rows(self, start: int, stop: int) -> Block:
         """Return rows ``start:stop`` as a C-ordered (stop - start, n_features) array or CSR matrix of ``info.dtype``.
 
-        Values are handed on unchecked (NaN stays NaN). Only the rows asked for, and at most one unit of the format
-        around them (a row group, a chunk), may be held in memory.
+        Values are not checked (NaN stays NaN). A read may hold only these rows in memory, and at most one unit of the
+        format around them (a row group, a chunk).
         """
         ...
 
     def read_labels(self) -> np.ndarray | None:
-        """Return the labels as the source holds them, shape (n_samples,), or None when there are none."""
+        """Return the labels as stored, shape (n_samples,), or None if there are none."""
         ...
 
     def read_beside(self, name: str) -> np.ndarray | None:
-        """Return one of :data:`BESIDE`, checked, shape (n_samples,), or None when the spec names none."""
+        """Return the per-sample column of a key in :data:`BESIDE`, checked, shape (n_samples,), or None."""
         ...
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return what the rows are called, as :meth:`daskfs.sources.row_names.RowNames.read` does; None for nothing."""
+        """Return the row names as :meth:`daskfs.sources.row_names.RowNames.read` does, or None if there are none."""
         ...

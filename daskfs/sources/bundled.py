@@ -1,4 +1,4 @@
-"""The data sets that scikit-learn ships with its code, so that nothing is downloaded."""
+"""The data sets that scikit-learn ships with its code; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
 
 
 class BundledSource:
-    """``sklearn:digits`` and the like, held in memory. Their labels are class numbers or the target."""
+    """A data set such as ``sklearn:digits`` in memory, labeled with class numbers or a regression target."""
 
     def __init__(self, spec: SourceSpec) -> None:
         refuse_options(spec)
@@ -54,20 +54,20 @@ class BundledSource:
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop``, shape (stop - start, n_features)."""
+        """Return rows ``start:stop``, shape (stop - start, n_features), dtype ``info.dtype``."""
         check_range(start, stop, self.info.n_samples)
         return self._X[start:stop].astype(self.info.dtype)
 
     def read_labels(self) -> np.ndarray | None:
-        """Return the labels, shape (n_samples,)."""
+        """Return the labels as stored, shape (n_samples,)."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_target)
 
     def read_beside(self, name: str) -> np.ndarray | None:
-        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
+        """Return a checked per-sample column, shape (n_samples,), or None if the spec names none."""
         return self._beside.read(name, self.info.n_samples, self._read_target)
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return what the rows are called, some of them at a time; None where nothing says it."""
+        """Return the row names as an iterator over arrays of dtype ``S``, or None if there are none."""
         return self._row_names.read(self.info.n_samples)
 
     def _read_target(self, name: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Values of variables as xarray reads them: missing ones, scale and offset, by the CF conventions."""
+"""Decoding of variables by the CF conventions, as in xarray: missing values, scale and offset."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ FILLS = ("_FillValue", "missing_value")
 
 @dataclass(frozen=True)
 class Decoding:
-    """What turns a variable's values as stored into what they mean.
+    """Decoding of a variable's stored values.
 
     Parameters
     ----------
     fills
-        Stored values that mean a missing one.
+        Stored values that mark missing ones.
     scale, offset
-        A stored value times `scale`, plus `offset`.
+        A decoded value is the stored value times `scale`, plus `offset`.
     dtype
-        Of what it comes to.
+        Dtype of the decoded values.
     """
 
     fills: tuple[Any, ...]
@@ -40,7 +40,7 @@ class Decoding:
     dtype: np.dtype[Any]
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
-        """Return values decoded; missing ones are NaN."""
+        """Decode an array of any shape to `dtype`; missing values become NaN."""
         out = values.astype(self.dtype)
         if self.scale is not None:
             out *= self.scale
@@ -52,10 +52,10 @@ class Decoding:
 
 
 def decoding_of(array: Array) -> Decoding | None:
-    """Return how a variable is decoded, None where its values are what is stored.
+    """Return the decoding of a variable, None if its stored values need none.
 
-    Only arrays whose dimensions have names are variables in this sense. Of Zarr version 2, where xarray keeps what is
-    missing as the array's own fill value, that one counts as well.
+    Only arrays with named dimensions are variables. In Zarr version 2, the array's fill value also marks missing
+    values, because xarray stores them so. An attribute that cannot be decoded raises :class:`InputError`.
     """
     attributes = array.attributes
     if array.dtype.kind not in "iuf" or not any(array.dimensions):
@@ -68,7 +68,7 @@ def decoding_of(array: Array) -> Decoding | None:
     fills = [attributes[name] for name in FILLS if name in attributes]
     if isinstance(array, ZarrMember) and array.version == 2 and array.fill_value is not None:
         fills.append(array.fill_value)
-    known = {fill for value in fills if (fill := _number(value, array)) == fill}  # NaN is missing as it is
+    known = {fill for value in fills if (fill := _number(value, array)) == fill}  # NaN needs no decoding
     scale, offset = (_scalar(attributes, name, array.where) for name in ("scale_factor", "add_offset"))
     if not known and scale is None and offset is None:
         return None
@@ -81,7 +81,7 @@ def decoding_of(array: Array) -> Decoding | None:
 
 
 def _number(value: Any, array: Array) -> Any:
-    """Return a fill value as a number of the array's type; that of floats may be written in base 64."""
+    """Return a fill value as a number of the array's dtype; that of a float array may be in base64."""
     if isinstance(value, str | bytes) and array.dtype.kind == "f":
         try:
             return array.dtype.type(struct.unpack("<d", base64.standard_b64decode(value))[0])
@@ -103,7 +103,7 @@ def _scalar(attributes: Mapping[str, Any], name: str, where: str) -> np.floating
 
 
 def _decoded_dtype(stored: np.dtype[Any], scale: Any, offset: Any) -> np.dtype[Any]:
-    """Return the type that xarray decodes to: that of scale and offset, as far as it holds what is stored."""
+    """Return the dtype that xarray decodes to: that of scale and offset, if it can hold the stored values."""
     if offset is not None:
         same = scale is not None and scale.dtype == offset.dtype and scale.dtype in (np.float32, np.float64)
         wide = stored.kind in "iu" and stored.itemsize == 4

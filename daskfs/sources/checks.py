@@ -1,4 +1,4 @@
-"""Checks that every source makes: the type and shape of X, row ranges, and names that the user gave."""
+"""Checks shared by all sources: dtype and shape of X, row ranges, and names given by the user."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ LISTED_NAMES = 20
 
 
 def block_dtype(dtype: np.dtype[Any], where: str) -> np.dtype[Any]:
-    """Return the dtype in which blocks of values of `dtype` are handed on.
+    """Return the dtype of blocks read from values of `dtype`.
 
     float32, float64 and integers of at most 16 bits stay; wider integers and floats become float64, float16
-    becomes float32, booleans become uint8. Anything else is refused in the name of `where`.
+    becomes float32, booleans become uint8. Others raise :class:`InputError`, which names `where`.
     """
     if dtype.kind == "b":
         return np.dtype(np.uint8)
@@ -35,7 +35,7 @@ def block_dtype(dtype: np.dtype[Any], where: str) -> np.dtype[Any]:
 
 
 def check_shape(shape: Sequence[int], where: str) -> tuple[int, int]:
-    """Return `shape` as (n_samples, n_features), refusing anything that is not a matrix with values in it."""
+    """Return `shape` as (n_samples, n_features); raise :class:`InputError` if it is not 2-D or empty."""
     shape = tuple(int(size) for size in shape)
     if len(shape) != 2:
         raise InputError(f"{where} has shape {shape}; X must have two dimensions, (n_samples, n_features).")
@@ -51,7 +51,7 @@ def check_range(start: int, stop: int, n_samples: int) -> None:
 
 
 def check_label_column(values: np.ndarray, where: str, what: str = "labels") -> np.ndarray:
-    """Return `values`, shape (n,) or (n, 1), as a vector of a type that `what` can have."""
+    """Return `values`, shape (n,) or (n, 1), as a vector; raise :class:`InputError` for a dtype `what` cannot have."""
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
@@ -64,28 +64,28 @@ def check_label_column(values: np.ndarray, where: str, what: str = "labels") -> 
 
 
 def check_label_count(n_labels: int, n_samples: int, where: str | None = None, what: str = "labels") -> None:
-    """Raise unless there is one label, or whatever else, for each row of X."""
+    """Raise :class:`InputError` unless each row of X has one value."""
     if n_labels != n_samples:
         origin = f" ({what} from {where})" if where else ""
         raise InputError(f"{what} have {n_labels} values, X has {n_samples} rows{origin}.")
 
 
 def shorten_names(names: Sequence[str]) -> str:
-    """Return up to twenty of `names`, separated by commas, and how many are left out."""
+    """Return up to twenty of `names`, separated by commas, and the number of the rest."""
     shown = ", ".join(repr(name) for name in names[:LISTED_NAMES])
     left_out = len(names) - LISTED_NAMES
     return f"{shown} and {left_out} more" if left_out > 0 else shown or "none"
 
 
 def unknown_name(name: str, kind: str, valid: Sequence[str], where: str) -> InputError:
-    """Return the error for a `name` that is none of the `valid` ones of a `kind`, such as ``"column"``."""
+    """Return the error for a `name` that is not among the `valid` ones; `kind` is a noun such as ``"column"``."""
     return InputError(f"{where} has no {kind} {name!r}; it has {shorten_names(valid)}.{nearest(name, tuple(valid))}")
 
 
 def check_spec(spec: SourceSpec) -> None:
-    """Raise :class:`InputError` for credentials in what the user named, and for a member that would lie elsewhere.
+    """Raise :class:`InputError` for credentials, an unknown URL scheme, or an `array` path that leads elsewhere.
 
-    Links below a directory are the user's own, and are followed.
+    Symbolic links below a directory belong to the user and are followed.
     """
     for field in fields(spec):
         value = getattr(spec, field.name)
@@ -102,21 +102,21 @@ def check_spec(spec: SourceSpec) -> None:
 
 
 def is_generated(source: str) -> bool:
-    """Return whether the name of a source is no path and no URL."""
+    """Return whether a source name denotes generated or bundled data, not a path or URL."""
     return source.startswith(("sklearn:", "synthetic:"))
 
 
 def refuse_options(
     spec: SourceSpec, *, array: bool = False, exclude: bool = False, dims: bool = False, transpose: bool = False
 ) -> None:
-    """Raise when the spec sets an option that means nothing for its kind of source.
+    """Raise :class:`InputError` if the spec sets an option that its kind of source does not have.
 
     Parameters
     ----------
     spec
-        How the user named the data.
+        Description of the data.
     array, exclude, dims, transpose
-        Whether the option has a meaning for this source.
+        Whether this source has the option.
     """
     if spec.array is not None and not array:
         raise InputError(
@@ -136,7 +136,7 @@ def refuse_options(
 
 
 def file_identity(kind: str, path: StoragePath, **selection: object) -> dict[str, Any]:
-    """Return what tells one state of a file from another, and what was selected from it."""
+    """Return the state of a file (path, size, modification time) and the selection from it."""
     status = path.stat()
     return {
         "kind": kind,
@@ -148,11 +148,11 @@ def file_identity(kind: str, path: StoragePath, **selection: object) -> dict[str
 
 
 def unreadable(where: object, error: OSError) -> InputError:
-    """Return the error for data that the system, or an object store, does not hand out; it may be of a file beside."""
+    """Return the error for a file that could not be fetched: ``error.filename``, or `where` without one."""
     return InputError(f"{error.filename or where} cannot be read: {error.strerror or error}")
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of another library's message, which may run over many."""
+    """Return the first line of an error's message, or its type if that is empty."""
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__

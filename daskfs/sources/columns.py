@@ -1,4 +1,4 @@
-"""Label columns as Arrow reads them, turned into NumPy vectors."""
+"""Conversion of Arrow columns of labels and names to NumPy vectors."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MISSING_CELLS = ("", "NA", "N/A", "nan", "NaN", "NAN", "null", "NULL")
 
 
 def text_to_labels(column: Any) -> np.ndarray:
-    """Return a chunked Arrow column of text as integers, else as floats, else as text.
+    """Convert a chunked Arrow column of text to int64, else to float64, else to text, shape (n,).
 
-    Missing values become NaN among floats and ``None`` otherwise, where the vector holds Python objects.
+    Missing values become NaN among floats, and otherwise ``None`` in an object vector.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -34,8 +34,9 @@ def text_to_labels(column: Any) -> np.ndarray:
 
 
 def arrow_to_names(column: Any, where: str) -> np.ndarray:
-    """Return an Arrow array, or a chunked one, of text, numbers or dates as text, shape (n,), objects in which None is
-    missing.
+    """Convert a (chunked) Arrow array of text, integers or dates to text, object, shape (n,), None if missing.
+
+    Floats and nested types raise :class:`InputError`.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -51,10 +52,10 @@ def arrow_to_names(column: Any, where: str) -> np.ndarray:
 
 
 def arrow_to_labels(column: Any, where: str) -> np.ndarray:
-    """Return a chunked Arrow column of numbers, booleans, text or dates as a vector, shape (n,).
+    """Convert a chunked Arrow column of numbers, booleans, text or dates to a vector, shape (n,).
 
-    Each text is kept once and shared by the rows that hold it. Missing values become NaN among floats, NaT among dates
-    and ``None`` otherwise.
+    Rows with equal text share one object. Missing values become NaN among floats, NaT among dates and ``None``
+    otherwise. Any other type raises :class:`InputError`.
     """
     import pyarrow as pa
 
@@ -63,7 +64,7 @@ def arrow_to_labels(column: Any, where: str) -> np.ndarray:
         column, kind = column.cast(kind.value_type), kind.value_type
     if pa.types.is_floating(kind):
         return np.asarray(column.cast(pa.float64()).to_numpy())
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):  # in UTC where there is a time zone
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):  # in UTC if it has a time zone
         return np.asarray(column.to_numpy())
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         if column.null_count == 0:

@@ -1,8 +1,8 @@
-"""Row ranges of a CSC matrix: its entries are brought into order of rows once in each process.
+"""Row ranges of a CSC matrix, whose entries each process sorts by row once.
 
-The entries of a row are all over such a matrix, so that every band would have to read all of it. Instead they go, in
-one pass over the matrix and in bounded memory, to a temporary file (in TMPDIR), some rows together; bands are then read
-from there. The file takes what the matrix does without compression, and goes away with the process.
+The entries of a row are spread over the whole matrix. One pass in bounded memory writes them, in buckets of consecutive
+rows, to a temporary file in TMPDIR, from which bands are read. The file has the size of the uncompressed matrix, and is
+deleted when the process ends.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from daskfs.sources.csr import Part, canonical, check_parts
 from daskfs.storage import fill_from
 
 BUCKET_BYTES = 16 << 20
-"""Of the entries of rows that go together."""
+"""Target size of a bucket."""
 MOST_BUCKETS = 1 << 12
 ENTRIES_AT_ONCE = 1 << 18
 BUFFER_BYTES = 32 << 20
-"""Entries that wait to be written, in all."""
+"""Maximum bytes of entries, over all buckets, that wait to be written."""
 
 
 class CscRows:
-    """A CSC matrix in three arrays, read by ranges of rows.
+    """A CSC matrix in three arrays, read in ranges of rows.
 
     Parameters
     ----------
     where
-        What messages call it.
+        Name in messages.
     shape
         (n_samples, n_features).
     data, indices, indptr
-        As SciPy knows them.
+        As in SciPy.
 
     Attributes
     ----------
     shape
         (n_samples, n_features).
     dtype
-        That of the blocks handed on.
+        Dtype of the blocks.
     nnz
         Number of stored values.
     row_multiple
-        Rows that go together.
+        Rows per bucket.
     """
 
     is_sparse = True
@@ -75,7 +75,7 @@ class CscRows:
         n_buckets = min(max(1, -(-self.nnz * self._entry.itemsize // BUCKET_BYTES)), MOST_BUCKETS, shape[0])
         self.row_multiple = -(-shape[0] // n_buckets)
         held = sum(int(getattr(part, "held_bytes", 0)) for part in (data, indices, indptr))
-        # of the pass: entries as read, and in order; of reading: those of a bucket twice, and their order
+        # the pass holds entries as read and sorted; a read holds those of a bucket twice, and their order
         passing = BUFFER_BYTES + 8 * ENTRIES_AT_ONCE * self._entry.itemsize
         self.held_bytes = held + 16 * shape[1] + max(passing, 4 * BUCKET_BYTES)
         self._lock = threading.Lock()
@@ -83,7 +83,7 @@ class CscRows:
 
     def read_rows(self, start: int, stop: int) -> sp.csr_matrix:
         """Return rows ``start:stop``, shape (stop - start, n_features), with sorted and unique indices."""
-        with self._lock:  # threads of a worker would each write the same file
+        with self._lock:  # else each thread of a worker would write the file
             if self._ordered is None:
                 self._ordered = self._in_order()
         step = self.row_multiple
@@ -99,7 +99,7 @@ class CscRows:
         entries = self._ordered.read(bucket)
         if last - first < self.row_multiple:
             entries = entries[(entries["row"] >= first) & (entries["row"] < last)]
-        # stable: the columns of a row stay as they are in the matrix, ascending
+        # a stable sort keeps the columns of a row ascending
         within = entries["row"] - first
         entries = entries[np.argsort(within.astype(np.min_scalar_type(self.row_multiple)), kind="stable")]
         starts = np.concatenate(([0], np.cumsum(np.bincount(within, minlength=last - first))))
@@ -133,7 +133,7 @@ class CscRows:
 
 
 class _Buckets:
-    """Entries in a temporary file without a name, sorted into buckets; it goes away with this object."""
+    """Entries in an unnamed temporary file, sorted into buckets; the file is deleted with this object."""
 
     def __init__(self, count: int, entry: np.dtype[Any], where: str) -> None:
         self._entry, self._where = entry, where
@@ -144,8 +144,8 @@ class _Buckets:
         self._n_waiting, self._size = 0, 0
 
     def add(self, entries: np.ndarray, buckets: np.ndarray) -> None:
-        """Add entries, each to a bucket."""
-        order = np.argsort(buckets.astype(np.uint16), kind="stable")  # NumPy sorts so small a type by digits
+        """Add `entries`, structured, shape (n,), to the `buckets` of the given numbers, integers, shape (n,)."""
+        order = np.argsort(buckets.astype(np.uint16), kind="stable")  # NumPy sorts uint16 by radix sort
         entries, buckets = entries[order], buckets[order]
         bounds = [0, *(np.flatnonzero(np.diff(buckets)) + 1), len(buckets)]
         for start, stop in itertools.pairwise(bounds):
@@ -155,7 +155,7 @@ class _Buckets:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the buffered entries; a failed write raises :class:`InputError`."""
         for waiting, places in zip(self._waiting, self._places, strict=True):
             if waiting:
                 places.append((self._size, sum(len(part) for part in waiting)))
@@ -177,7 +177,7 @@ class _Buckets:
             ) from error
 
     def read(self, bucket: int) -> np.ndarray:
-        """Return the entries of a bucket, in the order in which they were added."""
+        """Return the entries of a bucket, structured, shape (n,), in the order in which they were added."""
         places = self._places[bucket]
         out = np.empty(sum(count for _, count in places), self._entry)
         bounds = np.cumsum([0, *(count for _, count in places)])

@@ -1,4 +1,4 @@
-"""Row ranges of a CSR matrix kept as the three arrays ``data``, ``indices`` and ``indptr``."""
+"""Row ranges of a CSR matrix stored as the arrays ``data``, ``indices`` and ``indptr``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ CSR_PARTS = ("data", "indices", "indptr", "shape")
 
 
 class Part(Protocol):
-    """An array that is read by ranges along its first axis."""
+    """An array that is read in ranges along its first axis."""
 
     @property
     def where(self) -> str:
-        """What messages call it."""
+        """Name in messages."""
         ...
 
     @property
@@ -38,18 +38,18 @@ class CsrParts:
     Parameters
     ----------
     where
-        What messages call it.
+        Name in messages.
     shape
         (n_samples, n_features).
     data, indices, indptr
-        As SciPy knows them; the indices of a row may be in any order, and values of one place add up.
+        As in SciPy; the indices of a row may be unsorted, and duplicate entries are added.
 
     Attributes
     ----------
     shape
         (n_samples, n_features).
     dtype
-        That of the blocks handed on.
+        Dtype of the blocks.
     nnz
         Number of stored values.
     """
@@ -106,7 +106,7 @@ class CsrParts:
 
 
 def check_parts(data: Part, indices: Part, indptr: Part) -> None:
-    """Raise :class:`InputError` for what cannot be the parts of a matrix in compressed rows or columns."""
+    """Raise :class:`InputError` unless all parts of a CSR or CSC matrix are vectors, and the indices integers."""
     for part in (indices, indptr):
         if part.dtype.kind not in "iu":
             raise InputError(f"{part.where} has dtype {part.dtype}; a sparse matrix needs integers there.")
@@ -116,13 +116,16 @@ def check_parts(data: Part, indices: Part, indptr: Part) -> None:
 
 
 def canonical(matrix: sp.csr_matrix, where: str) -> sp.csr_matrix:
-    """Sort the indices of each row and add up duplicates, in place where the type allows it."""
+    """Sort the indices of each row and add duplicates, in place for floats.
+
+    A sum of integers that exceeds their dtype raises :class:`InputError`.
+    """
     if matrix.has_canonical_format:
         return matrix
     if matrix.dtype.kind == "f":
         matrix.sum_duplicates()
         return matrix
-    # Sums of small integers may leave their type, which would wrap around without a word.
+    # Sums of small integers may exceed their dtype, and would wrap around silently.
     wide = matrix.astype(np.float64)
     wide.sum_duplicates()
     limits = np.iinfo(matrix.dtype)

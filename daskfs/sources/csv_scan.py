@@ -1,4 +1,4 @@
-"""Where the rows of a text table begin, found in one pass over its bytes."""
+"""Offsets of the rows of a text table, found in one pass over its bytes."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class CsvScan:
     delimiter
         Character between cells.
     n_rows
-        Rows below the header, trailing blank lines left out.
+        Number of rows below the header, without trailing blank lines.
     trailing_blank
-        How many blank lines follow the last row.
+        Number of blank lines after the last row.
     stride
-        Rows from one known offset to the next.
+        Number of rows between known offsets.
     starts
-        Offsets of rows 0, stride, 2 stride, ... and of the end of the last row.
+        Offsets of rows 0, stride, 2 stride, ... and of the end of the last row, int64.
     """
 
     columns: tuple[str, ...]
@@ -49,16 +49,21 @@ class CsvScan:
 
 @lru_cache(maxsize=SCANS_KEPT)
 def scan(path: StoragePath, size: int, mtime_ns: int, delimiter: str | None) -> CsvScan:
-    """Scan the table at `path`, once for each state of the file in this process.
+    """Scan the table at `path`; the result is cached per process and file state.
 
     Parameters
     ----------
     path
         The file.
     size, mtime_ns
-        Its state, so that a file written anew is scanned anew.
+        State of the file, so that a rewritten file is scanned again.
     delimiter
-        Character between cells; ``None`` takes a tab if there is one in the header, else a comma.
+        Character between cells; ``None`` for a tab if the header has one, else a comma.
+
+    Raises
+    ------
+    InputError
+        If the file is empty or malformed.
     """
     del mtime_ns
     if size == 0:
@@ -77,7 +82,7 @@ def scan(path: StoragePath, size: int, mtime_ns: int, delimiter: str | None) -> 
 
 
 class _Scanner:
-    """State carried from one block of bytes to the next."""
+    """State of the scan between blocks of bytes."""
 
     def __init__(self) -> None:
         self.data_start: int | None = None
@@ -93,7 +98,7 @@ class _Scanner:
         self._last_byte = 0
 
     def feed(self, block: np.ndarray) -> None:
-        """Take in the next bytes of the file."""
+        """Scan the next bytes of the file, uint8, shape (n_bytes,)."""
         newlines = self._row_ends(block)
         self._note_end(block, newlines)
         ends = newlines + self._position
@@ -140,7 +145,7 @@ class _Scanner:
         self._previous = int(ends[-1]) + 1
 
     def result(self, path: StoragePath, delimiter: str, columns: tuple[str, ...]) -> CsvScan:
-        """Return the layout once all bytes were fed."""
+        """Return the layout after all bytes were fed."""
         if self.data_start is None:
             self.data_start = self._position
         if self._last_value < self.data_start:
@@ -152,7 +157,7 @@ class _Scanner:
         starts = np.concatenate(([self.data_start], *self._starts)).astype(np.int64)
         starts = np.append(starts[starts < end], end)
         starts.flags.writeable = False
-        # Of the newlines after the last value, the first one only ends its row.
+        # The first newline after the last value ends its row.
         trailing = max(0, self._newlines_after_last - (1 if n_rows else 0))
         return CsvScan(columns, delimiter, n_rows, trailing, self._stride or 1, starts)
 

@@ -1,4 +1,4 @@
-"""Columns of a scanned text table, parsed by Arrow one byte range at a time."""
+"""Columns of a scanned text table, which Arrow parses one byte range at a time."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from daskfs.storage import StoragePath
 TRUE_CELLS, FALSE_CELLS = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 
 
-# A .txt table says by its header whether it is separated by tabs or commas.
+# The header of a .txt table decides between tabs and commas.
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": None}
 
 
 class CsvTable:
-    """A ``.csv``, ``.tsv`` or ``.txt`` table with a header line, whose row ranges can be parsed on their own. Values
-    are float64, missing cells NaN.
+    """A ``.csv``, ``.tsv`` or ``.txt`` table with a header line, parsed in ranges of rows.
+
+    Values are float64, and missing cells NaN.
 
     Attributes
     ----------
     layout
-        What the scan of the file found.
+        Result of the scan of the file.
     """
 
     kind = "csv"
@@ -40,35 +41,34 @@ class CsvTable:
         status = path.stat()
         self.state = (status.st_size, status.st_mtime_ns)
         self.layout: CsvScan = scan(path, *self.state, DELIMITERS[path.suffix.lower()])
-        # Columns of true/false in the ranges read so far, which need not be parsed as numbers first.
+        # Columns of true/false in the ranges read so far; these are not parsed as numbers first.
         self._boolean: set[int] = set()
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns."""
         return self.layout.columns
 
     @property
     def n_rows(self) -> int:
-        """Rows below the header."""
+        """Number of rows below the header."""
         return self.layout.n_rows
 
     @property
     def row_multiple(self) -> int:
-        """Rows that are parsed at a time."""
+        """Number of rows parsed at a time."""
         return max(1, min(self.layout.stride, self.layout.n_rows))
 
     def share_columns(self, columns: tuple[str, ...]) -> None:
-        """Take over equal names that another table holds, so that many tables hold them once."""
+        """Share the equal names of another table, so that many tables hold one copy."""
         self.layout = dataclasses.replace(self.layout, columns=columns)
 
     def dtypes(self, columns: Sequence[int]) -> set[np.dtype[Any]]:
-        """Return the types of some columns as blocks hold them."""
+        """Return the block dtypes of some columns: always float64."""
         del columns
         return {np.dtype(np.float64)}
 
     def check_features(self, columns: Sequence[int]) -> None:
-        """Refuse columns that cannot be features for what the header says."""
+        """Raise :class:`InputError` if a feature column has no name in the header."""
         unnamed = [column for column in columns if self.columns[column] == ""]
         if unnamed:
             raise InputError(
@@ -93,14 +93,14 @@ class CsvTable:
         return pa.chunked_array(chunks, type=pa.string())
 
     def column_parts(self, column: int) -> Iterator[Any]:
-        """Yield one column as chunked Arrow arrays of text, one for each range that is parsed at a time."""
+        """Yield one column as chunked Arrow arrays of text, one for each parsed range."""
         import pyarrow as pa
 
         for first, last, data in self._ranges(0, self.layout.n_rows):
             yield self._parse([column], {column: pa.string()}, first, last, data).column(0)
 
     def read_text_labels(self, column: int) -> np.ndarray:
-        """Return one column as integers, floats or text, whichever fits all of it, shape (n_rows,)."""
+        """Return one column, shape (n_rows,), as integers, else as floats, else as text."""
         return text_to_labels(self.read_column(column))
 
     def _ranges(self, start: int, stop: int) -> Iterator[tuple[int, int, np.ndarray]]:
@@ -119,7 +119,7 @@ class CsvTable:
         try:
             table = self._parse(columns, types, first, last, data)
         except _CellError:
-            # Some cell is no number: read the range as text and see which columns hold true/false.
+            # Some cell is not a number: read the range as text to find columns of true/false.
             text = self._parse(columns, dict.fromkeys(columns, pa.string()), first, last, data)
             return [
                 self._to_numbers(text.column(position), column, first, last) for position, column in enumerate(columns)
@@ -151,7 +151,7 @@ class CsvTable:
         import pyarrow as pa
         import pyarrow.csv
 
-        # Arrow finds columns by name, and the names in a file need not differ.
+        # Arrow finds columns by name, but names in a file may repeat.
         names = [str(index) for index in range(len(self.layout.columns))]
         try:
             table = pyarrow.csv.read_csv(
@@ -194,7 +194,7 @@ class CsvTable:
 
 
 class _CellError(Exception):
-    """A cell could not be converted to the type asked for."""
+    """A cell could not be converted to the requested type."""
 
 
 def _is_cell(cell: str | None) -> bool:

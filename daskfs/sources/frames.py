@@ -1,6 +1,4 @@
-"""What is in memory and no matrix of numbers: AnnData objects, and DataFrames with columns of text, categories or
-dates.
-"""
+"""Checks for in-memory input that is not numeric: AnnData objects, and DataFrames with columns of text or dates."""
 
 from __future__ import annotations
 
@@ -13,21 +11,21 @@ import numpy as np
 from daskfs.errors import InputError
 
 LISTED = 5
-"""Columns that a message names."""
+"""Maximum number of columns that a message names."""
 
 
 def is_of(X: Any, library: str) -> bool:
-    """Return whether the class of X, or a base of it, belongs to a library, which is not imported for this."""
+    """Return whether the class of X or a base class belongs to a library, without importing it."""
     return any(kind.__module__.partition(".")[0] == library for kind in type(X).__mro__)
 
 
 def check_input(X: Any) -> None:
-    """Check that X can be a matrix of numbers; of a dask DataFrame or a Polars query, by its schema alone.
+    """Check that X can be a numeric matrix; for a Dask DataFrame or Polars query, only by its schema.
 
     Raises
     ------
     InputError
-        For an AnnData object, and for columns of a DataFrame that hold no numbers, naming them.
+        For an AnnData object, and for non-numeric columns of a DataFrame, which the message names.
     """
     if is_of(X, "anndata") and hasattr(X, "obs"):
         msg = (
@@ -43,7 +41,7 @@ def check_input(X: Any) -> None:
 
 
 def _not_numeric(frame: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield names and types of the columns of a DataFrame that hold no numbers; nothing for what is none."""
+    """Yield names and types of the non-numeric columns of a DataFrame; none for other objects."""
     if is_of(frame, "pandas") and hasattr(frame, "columns"):
         for number, (name, dtype) in enumerate(zip(frame.columns, frame.dtypes, strict=True)):
             if not _is_numeric(frame, number, dtype):

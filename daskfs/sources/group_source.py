@@ -1,4 +1,4 @@
-"""X and what lies beside it as members of one HDF5 file or Zarr group: what all layouts of such members share."""
+"""X, labels and per-sample columns as members of one HDF5 file or Zarr group, for all layouts."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from daskfs.storage import StoragePath
 
 
 class ColumnReader(Protocol):
-    """Reads a column, or some of its values."""
+    """A function that reads a column, or some of its rows."""
 
     def __call__(self, name: str, rows: slice = slice(None), /) -> np.ndarray: ...
 
 
 def same(name: str) -> tuple[str, ...]:
-    """Return a name as the only one."""
+    """Return a tuple with only `name`."""
     return (name,)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What has one value for each row of X, or for each column.
+    """Columns with one value per row of X, or per feature.
 
     Parameters
     ----------
     names
-        What they are called.
+        Names of the columns.
     read
-        Reads one.
+        Reads a column.
     kind
-        What messages call one.
+        Noun for a column in messages.
     arrays_of
-        Returns the arrays that hold one.
+        Returns the names of the arrays that hold a column.
     """
 
     names: tuple[str, ...]
@@ -54,7 +54,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a layout finds in a folder.
+    """The contents that a layout finds in a folder.
 
     Parameters
     ----------
@@ -63,17 +63,17 @@ class Contents:
     matrix
         X.
     arrays
-        Those that hold X.
+        Names of the arrays that hold X.
     rows
-        What labels and columns beside X may name.
+        Columns that can be labels or per-sample columns.
     columns
-        What ``data.feature_names`` may name; None for nothing.
+        Columns that ``data.feature_names`` may name; None for none.
     names
-        Names of the features, None where nothing says them.
+        Feature names, or None.
     name_arrays
-        Those that hold `names`.
+        Names of the arrays that hold `names`.
     row_names
-        Of `rows`, what the rows of X are called; None where nothing says it.
+        The column in `rows` with the row names, or None.
     """
 
     folder: Folder
@@ -92,9 +92,9 @@ class MemberSource:
     Attributes
     ----------
     array_path, chunks, stored_dtype
-        Of X where it is a Zarr array that may serve in place, with rows as rows and values as they are; else None.
+        Of X if it is a Zarr array that can be read as tiles, neither transposed nor decoded; else None.
     reading_bytes
-        What reading takes, however few rows.
+        Memory of a read in bytes, independent of its number of rows.
     """
 
     def __init__(self, spec: SourceSpec, contents: Contents) -> None:
@@ -149,23 +149,23 @@ class MemberSource:
         return tuple(dict.fromkeys(found))
 
     def identity_now(self) -> dict[str, Any]:
-        """Return what ``info.identity`` would be, were the source opened now."""
+        """Return the current value of ``info.identity``."""
         return self._contents.folder.identity(self._arrays, self._selection)
 
     def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop`` as an array or CSR matrix of shape (stop - start, n_features)."""
+        """Return rows ``start:stop`` as an array or CSR matrix, shape (stop - start, n_features), ``info.dtype``."""
         check_range(start, stop, self.info.n_samples)
         return self._matrix.read_rows(start, stop)
 
     def read_labels(self) -> np.ndarray | None:
-        """Return the labels, shape (n_samples,), from the member or file that ``spec.labels`` names."""
+        """Return the labels as stored, shape (n_samples,), from the member or file that ``spec.labels`` names."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._contents.rows.read)
 
     def read_beside(self, name: str) -> np.ndarray | None:
-        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
+        """Return a checked per-sample column, shape (n_samples,), or None if the spec names none."""
         return self._beside.read(name, self.info.n_samples, self._contents.rows.read)
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return what the rows are called, some of them at a time; None where nothing says it."""
+        """Return the row names as an iterator over arrays of dtype ``S``, or None if there are none."""
         n_samples, read = self.info.n_samples, self._contents.rows.read
         return self._row_names.read(n_samples, lambda name: in_slices(n_samples, lambda rows: read(name, rows)))

@@ -1,12 +1,8 @@
-"""HDF5 files, of this machine or in an object store, and nothing beyond them.
+"""HDF5 files, local or in an object store.
 
-An HDF5 file may point to others: by external links, external storage and virtual datasets. Who reads a file that others
-wrote would read whatever its writer named, so names are followed link by link, and what leads out of the file is
-refused. Values are numbers and text; what the format calls references and lists is refused, and nothing is unpickled.
-
-A file is opened for each reading, which takes half a millisecond: a process that holds a file open cannot write it
-anew, and who ranks features in a notebook may do that next. Nothing is locked, so that many processes read one file,
-also where the file system knows no locks; whether it changed meanwhile is told by its size and time.
+External links, external storage and virtual datasets point to other files, so that the writer of a file could choose
+which files its reader opens. Names are therefore followed link by link, and what leads out of the file is refused.
+References and variable-length lists are refused as well, and nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -32,20 +28,29 @@ if TYPE_CHECKING:
 
 EXTRA = "hdf5"
 ENDINGS = (".h5ad", ".h5", ".hdf5", ".nc", ".nc4")
-# what h5py is known to raise for files, names and values that make no sense
+# errors that h5py raises for invalid files, names and values
 HDF5_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, NotImplementedError, EOFError)
 OTHER_LOCKING = "locking flag"
-"""What HDF5 says when the same process holds the file open with locks."""
+"""Text of the HDF5 error if the same process holds the file open with locks."""
 OBJECT_BUFFER_BYTES = 2**20
-"""What is asked for at once of an object where HDF5 asks for less, as it does for all that describes the values."""
+"""Minimum bytes per request to an object store; HDF5 reads metadata in smaller pieces."""
 LINKS_FOLLOWED = 16
 PLAIN_DIMENSION = "This is a netCDF dimension but not a netCDF variable"
 
 
 @contextmanager
 def open_file(path: StoragePath) -> Iterator[h5py.File]:
-    """Open a file for reading; what goes wrong until the end of the block is an :class:`InputError`, or the
-    :class:`OSError` of an object store that did not hand it out.
+    """Open a file for reading, without locks.
+
+    Each read opens the file, which takes 0.5 ms, because a process (such as a notebook) cannot rewrite a file that it
+    holds open. Without locks, many processes can read it on any file system; size and modification time show changes.
+
+    Raises
+    ------
+    InputError
+        For invalid data or other failures within the block.
+    OSError
+        If the system or an object store does not return the file.
     """
     if find_spec("h5py") is None:
         raise InputError(f"{path} is read by the package h5py: pip install 'daskfs[{EXTRA}]'.")
@@ -61,7 +66,7 @@ def open_file(path: StoragePath) -> Iterator[h5py.File]:
     except InputError:
         raise
     except HDF5_ERRORS as error:
-        if isinstance(error, OSError) and error.errno is not None:  # it was not handed out
+        if isinstance(error, OSError) and error.errno is not None:  # the file was not returned
             if isinstance(path, ObjectPath):
                 raise
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
@@ -69,10 +74,10 @@ def open_file(path: StoragePath) -> Iterator[h5py.File]:
 
 
 class _PatientFile(ObjectFile):
-    """An object that is read by one request at a time, in the thread that asks.
+    """An object that is read by one request at a time, in the calling thread.
 
-    Other readers of objects ask for pieces in several threads. HDF5 holds its one lock while it reads; a thread that it
-    waits for would wait for that lock in turn, should it happen to collect a dataset that nobody uses any more.
+    Other readers of objects send requests from several threads. HDF5 holds its global lock while it reads; it would
+    deadlock with a request thread whose garbage collector frees an unused dataset, which needs that lock.
     """
 
     def _fill(self, start: int, view: memoryview) -> None:
@@ -97,23 +102,23 @@ def _reason(error: Exception) -> str:
     return next(iter(str(error).strip("'\" ").splitlines()), type(error).__name__)
 
 
-# ------------------------------------------------------------------------------------------------------- what is in it
+# ----------------------------------------------------------------------------------------- groups, datasets, attributes
 def find(file: h5py.File, name: str, where: str) -> h5py.Group | h5py.Dataset | None:
-    """Return a group or dataset of a file, or None where there is none of that name.
+    """Return a group or dataset of a file, or None if it does not exist.
 
     Parameters
     ----------
     file
         The file.
     name
-        Path in it.
+        Path in the file.
     where
-        What messages call the file.
+        Name of the file in messages.
 
     Raises
     ------
     InputError
-        If the name leads out of the file.
+        If the path leads out of the file or through more than 16 links, or a filter of the dataset is not installed.
     """
     import h5py
 
@@ -145,7 +150,7 @@ def _link(group: h5py.Group, name: str, where: str) -> Any:
 
     try:
         link = group.get(name, getlink=True)
-    except TypeError as error:  # a kind of link that a plugin would follow
+    except TypeError as error:  # a user-defined link, which needs a plugin
         raise InputError(f"{where} is a link of a kind that is not followed.") from error
     if isinstance(link, h5py.ExternalLink):
         raise InputError(
@@ -156,8 +161,9 @@ def _link(group: h5py.Group, name: str, where: str) -> Any:
 
 
 def members_of(node: h5py.Group | h5py.Dataset | None) -> tuple[str, ...]:
-    """Return the names of what lies directly in a group, sorted; nothing for what is none. What leads into other files
-    is left out, and so are dimensions without a variable.
+    """Return the sorted names of the direct members of a group; none if `node` is not a group.
+
+    Links into other files and NetCDF dimensions without a variable are left out.
     """
     import h5py
 
@@ -167,7 +173,7 @@ def members_of(node: h5py.Group | h5py.Dataset | None) -> tuple[str, ...]:
 
 
 def own_datasets(group: h5py.Group) -> dict[str, h5py.Dataset]:
-    """Return the datasets directly in a group by their names, sorted, without what is a link to another place."""
+    """Return the datasets directly in a group by sorted name, without soft and external links."""
     import h5py
 
     held = [name for name in members_of(group) if group.get(name, getclass=True, getlink=True) is h5py.HardLink]
@@ -206,13 +212,13 @@ def _check_dataset(dataset: h5py.Dataset, where: str) -> None:
 
 
 def text_of(value: Any) -> str:
-    """Return an attribute that is text, whichever way it is stored."""
+    """Return the text of an attribute that is stored as text, bytes or an array of one of these."""
     value = value.item() if isinstance(value, np.ndarray) and value.size == 1 else value
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def attributes_of(node: h5py.Group | h5py.Dataset) -> dict[str, Any]:
-    """Return the attributes of a group or dataset, without those that hold references."""
+    """Return the attributes of a group or dataset, without compound types, references and lists."""
     import h5py
 
     held = {}
@@ -225,40 +231,40 @@ def attributes_of(node: h5py.Group | h5py.Dataset) -> dict[str, Any]:
 
 
 def dimension_names(dataset: h5py.Dataset) -> tuple[str | None, ...]:
-    """Return the name of each dimension, as NetCDF and HDF5's dimension scales say it; None for one without."""
-    if dataset.is_scale and dataset.ndim == 1 and not len(dataset.dims[0]):  # a coordinate lies along itself
+    """Return the name of each dimension from HDF5's dimension scales, as in NetCDF; None for an unnamed one."""
+    if dataset.is_scale and dataset.ndim == 1 and not len(dataset.dims[0]):  # a coordinate is its own dimension
         return (PurePosixPath(dataset.name).name,)
     return tuple(PurePosixPath(dim[0].name).name if len(dim) else dim.label or None for dim in dataset.dims)
 
 
 class Hdf5Array:
-    """A dataset of a file, read in parts.
+    """A dataset of a file that is read in parts.
 
     Parameters
     ----------
     path
-        Of the file.
+        Path of the file.
     dataset
-        The dataset, in a file that is open.
+        The dataset in an open file.
     name
-        Path in the file.
+        Path of the dataset in the file.
 
     Attributes
     ----------
     where
-        What messages call it.
+        Name in messages.
     shape, dtype
-        As stored; text has the dtype object.
+        As stored; text has dtype object.
     chunks
-        Shape of what is compressed together, None for values that lie in one piece.
+        Chunk shape; None for a contiguous array.
     chunk_rows
-        Rows that are read most cheaply in one go.
+        Rows per chunk, or 1.
     held_bytes
-        What reading takes beside the values asked for: a chunk as stored, and decoded.
+        Memory of a read in bytes in addition to the values: one chunk, stored and decoded.
     attributes
-        Those that hold numbers or text.
+        Attributes that hold numbers or text.
     dimensions
-        Names of the dimensions.
+        Names of the dimensions; None for an unnamed one.
     """
 
     def __init__(self, path: StoragePath, dataset: h5py.Dataset, name: str) -> None:
@@ -288,10 +294,10 @@ class Hdf5Array:
         return out
 
     def fill(self, out: np.ndarray, start: int) -> None:
-        """Fill an array with the rows from `start` on, converted to its type."""
+        """Read the rows from `start` on into `out`, shape (n_rows, ...), converted to its dtype."""
         rows = slice(start, start + len(out))
         if out.dtype != self.dtype or not out.flags.c_contiguous or not out.size:
-            with np.errstate(over="ignore"):  # of a long double: infinite in float64, and refused as that
+            with np.errstate(over="ignore"):  # a large long double becomes infinite in float64, which is refused
                 out[...] = self[rows]
             return
         with self._reading(rows) as dataset:

@@ -1,4 +1,4 @@
-"""An HDF5 file as a folder of arrays, and what its datasets hold besides."""
+"""An HDF5 file as a folder of arrays with attributes."""
 
 from __future__ import annotations
 
@@ -11,37 +11,31 @@ from daskfs.storage import StoragePath
 
 
 class Hdf5Folder:
-    """An HDF5 file, as :class:`daskfs.sources.matrices.Folder`.
-
-    Parameters
-    ----------
-    path
-        Of the file.
-    """
+    """The HDF5 file at `path`, as :class:`daskfs.sources.matrices.Folder`."""
 
     def __init__(self, path: StoragePath) -> None:
         self.path, self.where = path, str(path)
         self._opened: dict[str, Hdf5Array] = {}
 
     def members(self, name: str = "") -> tuple[str, ...]:
-        """Return the names of what lies directly in a group, sorted; links into other files are left out."""
+        """Return the sorted names of the direct members of a group, without links into other files."""
         with open_file(self.path) as file:
             return members_of(find(file, name, self.where))
 
     def arrays(self) -> dict[str, int]:
-        """Return the names of the datasets directly in the file, sorted, each with its number of dimensions."""
+        """Return the number of dimensions of each dataset directly in the file, by sorted name."""
         with open_file(self.path) as file:
             return {name: node.ndim for name, node in own_datasets(file).items()}
 
     def is_group(self, name: str) -> bool:
-        """Return whether there is a group of this name."""
+        """Return whether `name` is a group."""
         with open_file(self.path) as file:
-            import h5py  # once `opened` has found it
+            import h5py  # after open_file has checked that it is installed
 
             return isinstance(find(file, name, self.where), h5py.Group)
 
     def array(self, name: str) -> Hdf5Array | None:
-        """Return a dataset, None where there is none of this name."""
+        """Return the dataset `name`, or None if there is none."""
         if name not in self._opened:
             with open_file(self.path) as file:
                 import h5py
@@ -59,6 +53,6 @@ class Hdf5Folder:
             return {} if found is None else attributes_of(found)
 
     def identity(self, arrays: tuple[str, ...], selection: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what tells one state of the file from another, and what was selected; JSON-able."""
-        del arrays  # all lie in one file
+        """Return the state of the file and the selection, JSON-able, for change detection."""
+        del arrays  # all are in one file
         return file_identity("hdf5", self.path, **selection)

@@ -1,4 +1,4 @@
-"""Labels: read from a file of their own, and turned into class codes or regression targets."""
+"""Labels: reading from a separate file, and encoding as class codes or regression targets."""
 
 from __future__ import annotations
 
@@ -17,27 +17,32 @@ from daskfs.storage import StoragePath
 
 TASKS = ("auto", "classification", "regression")
 AUTO, NONE = "auto", "none"
-"""Values of ``data.unlabeled`` that are no label."""
+"""Values of ``data.unlabeled`` that are not labels."""
 SIGNS = ("-1", "1")
-# Under task "auto", more classes than this, with fewer rows for each than that, look like a quantity.
+# Under task "auto", more classes than this, with fewer rows per class than that, look like a regression target.
 MANY_CLASSES = 50
 ROWS_PER_CLASS = 5
 LINES_AT_ONCE = 1 << 16
 
 
 def read_labels_file(ref: str, n_samples: int, what: str = "labels") -> np.ndarray:
-    """Return the labels, or a column beside X, in a file, shape (n_samples,).
+    """Read labels or a per-sample column from a file, as stored, shape (n_samples,).
 
     Parameters
     ----------
     ref
         Path of an ``.npy`` file, an ``.npz`` file with one member or a member ``y`` (or
         ``"file.npz:member"``), a ``.csv`` or ``.tsv`` table with one column (or ``"file.csv:column"``), or a
-        ``.txt`` file with one value a line, where a blank line stands for an unlabelled row.
+        ``.txt`` file with one value per line, blank for an unlabeled row.
     n_samples
         Number of rows of X.
     what
-        "labels", or the key of a column beside X, for messages.
+        "labels", or the key of a per-sample column, for messages.
+
+    Raises
+    ------
+    InputError
+        If the file, member or column does not exist, or does not hold `n_samples` values.
     """
     found = split_reference(ref)
     if found is None:
@@ -101,7 +106,7 @@ def _from_lines(path: StoragePath, n_samples: int) -> np.ndarray:
 
 
 def _parse_lines(path: StoragePath) -> tuple[np.ndarray, int]:
-    """Return one value for each line up to the blank ones at the end, and how many of these there are."""
+    """Return one value per line without the trailing blank lines, and the number of these."""
     import pyarrow as pa
 
     from daskfs.sources.columns import MISSING_CELLS, text_to_labels
@@ -118,7 +123,7 @@ def _parse_lines(path: StoragePath) -> tuple[np.ndarray, int]:
 
 
 def _with_trailing_blank(values: np.ndarray, n_blank: int, n_samples: int) -> np.ndarray:
-    """Count blank lines at the end as unlabelled rows, but no more of them than there are rows missing."""
+    """Append trailing blank lines as unlabeled rows, up to `n_samples` rows."""
     missing = min(n_samples - len(values), n_blank)
     if missing <= 0:
         return values
@@ -128,20 +133,27 @@ def _with_trailing_blank(values: np.ndarray, n_blank: int, n_samples: int) -> np
 
 
 def encode_labels(raw: np.ndarray, n_samples: int, task: str, unlabeled: str = AUTO) -> Labels:
-    """Turn labels as a source holds them into class codes or targets.
+    """Encode stored labels as class codes (int32) or targets (float64), shape (n_samples,).
 
     Parameters
     ----------
     raw
-        Shape (n_samples,). NaN, ``None`` and empty text mean an unlabeled row.
+        Labels as stored, shape (n_samples,). NaN, ``None`` and empty text mark unlabeled rows.
     n_samples
         Number of rows of X.
     task
         ``"classification"``, ``"regression"``, or ``"auto"``: classification for integers, booleans and text,
         regression for floats.
     unlabeled
-        The value that means an unlabeled row as well; ``"none"`` for no value; ``"auto"``: the number -1 among classes,
-        unless the others are all 1, since -1 and 1 are two classes then.
+        A further value that marks unlabeled rows; ``"none"`` for no value; ``"auto"``: the number -1 among classes,
+        unless all others are 1, since -1 and 1 are two classes.
+
+    Raises
+    ------
+    JobError
+        If `task` is unknown.
+    InputError
+        If no row is labeled, a value is invalid, or the task is ambiguous.
     """
     if task not in TASKS:
         raise JobError(f"data.task is {task!r}; it can be {shorten_names(TASKS)}.{nearest(task, TASKS)}")
@@ -155,7 +167,7 @@ def encode_labels(raw: np.ndarray, n_samples: int, task: str, unlabeled: str = A
     dropped = _unlabeled_name(raw, code_of, unlabeled)
     code_of.pop(dropped, None)
     classes = tuple(code_of if is_number else _in_order(code_of))
-    # The last place stands for code -1, which stays as it is.
+    # The last element is indexed by code -1, which stays -1.
     order = np.full(len(names) + 1, -1, dtype=np.int32)
     for code, name in enumerate(classes):
         order[code_of[name]] = code
@@ -165,7 +177,7 @@ def encode_labels(raw: np.ndarray, n_samples: int, task: str, unlabeled: str = A
 
 
 def classes_note(classes: Sequence[str], unlabeled: str | None) -> str | None:
-    """Say, without a full stop, that -1 was read as a class, where `unlabeled` left that open; None otherwise."""
+    """Return a note, without a full stop, if -1 was read as a class by default, else None."""
     if unlabeled not in (None, AUTO) or tuple(classes) != SIGNS:
         return None
     return (
@@ -175,18 +187,18 @@ def classes_note(classes: Sequence[str], unlabeled: str | None) -> str | None:
 
 
 def _unlabeled_name(raw: np.ndarray, names: Collection[str], unlabeled: str) -> str:
-    """Return the one of `names` that means an unlabeled row, or text that is none of them."""
+    """Return the name in `names` that marks unlabeled rows, or an empty string."""
     if unlabeled == AUTO:
         is_meant = "-1" in names and {*names} != {*SIGNS} and _holds_minus_one(raw)
         return "-1" if is_meant else ""
     number = _number(unlabeled)
-    # The same number is written otherwise among whole numbers, and among others.
+    # The name of a number depends on whether all labels are whole numbers.
     forms = [unlabeled.strip()] if number is None else [unlabeled.strip(), f"{number:.0f}", repr(number)]
     return next((form for form in forms if form in names and unlabeled != NONE), "")
 
 
 def _holds_minus_one(raw: np.ndarray) -> bool:
-    """Return whether labels, of which one is named -1, hold the number and not the text."""
+    """Return whether the labels hold -1 as a number, given that one of them is named "-1"."""
     return raw.dtype.kind in "if" or any(not isinstance(value, (str, bytes)) and value == -1 for value in raw)
 
 
@@ -221,7 +233,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _names_of_numbers(raw: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Return the distinct values, ascending, as text, and the number of each row's among them, -1 for NaN."""
+    """Return each row's index among the distinct values, -1 for NaN, and these values, ascending, as text."""
     known = np.ones(len(raw), dtype=bool)
     if raw.dtype.kind == "f":
         _refuse_infinity(raw)
@@ -236,7 +248,7 @@ def _names_of_numbers(raw: np.ndarray) -> tuple[np.ndarray, list[str]]:
 
 
 def _names_of_objects(raw: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Return the distinct values as text, and the number of each row's among them, -1 for missing ones."""
+    """Return each row's index among the distinct values, -1 for missing ones, and these values as text."""
     seen: dict[str, int] = {}
     codes = np.empty(len(raw), dtype=np.int32)
     for row, value in enumerate(raw):
@@ -246,7 +258,7 @@ def _names_of_objects(raw: np.ndarray) -> tuple[np.ndarray, list[str]]:
 
 
 def _in_order(names: Collection[str]) -> list[str]:
-    """Sort names as numbers where all are some, else as text."""
+    """Sort names as numbers if all are finite numbers, else as text."""
     numbers = [_number(name) for name in names]
     return sorted(names) if None in numbers else [name for _, name in sorted(zip(numbers, names, strict=True))]
 

@@ -1,4 +1,4 @@
-"""Which layout an HDF5 file or a Zarr group has: AnnData's, that of 10x Genomics, or arrays by their names."""
+"""Layouts of HDF5 files and Zarr groups: AnnData, 10x Genomics, or arrays by name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def open_hdf5(spec: SourceSpec, path: StoragePath) -> MemberSource:
     Raises
     ------
     InputError
-        If it is none, is damaged, or does not hold what `spec` names.
+        If it is in another format (such as NetCDF 3), is damaged, or lacks a member that `spec` names.
     """
     if path.suffix.lower() in NETCDF_ENDINGS:
         with path.open("rb", buffering=0) as file:
@@ -45,7 +45,7 @@ def open_zarr(spec: SourceSpec, path: StoragePath) -> MemberSource:
     Raises
     ------
     InputError
-        If it is damaged, or does not hold what `spec` names.
+        If it is damaged, or lacks a member that `spec` names.
     """
     folder = ZarrFolder(path)
     if is_anndata(folder):

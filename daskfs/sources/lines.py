@@ -1,4 +1,4 @@
-"""Bytes of text files: whole lines, some at a time, and ranges that a scan found before."""
+"""Bytes of text files: blocks of whole lines, and ranges found by an earlier scan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST_LINE = 1 << 28
 
 
 def read_lines(path: StoragePath, size: int, start: int, block_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file from offset `start` on, about `block_bytes` at a time, each time with their offset."""
+    """Yield (offset, whole lines) from offset `start` on, about `block_bytes` at a time; a line is at most 256 MiB."""
     begun, kept = 0, b""
     for block in blocks_ahead(path, size, block_bytes):
         kept += bytes(block)
@@ -32,7 +32,7 @@ def read_lines(path: StoragePath, size: int, start: int, block_bytes: int) -> It
 
 
 def read_range(path: StoragePath, begin: int, end: int) -> np.ndarray:
-    """Return bytes ``begin:end`` of a file, uint8."""
+    """Return bytes ``begin:end`` of a file, uint8; raise :class:`InputError` if it is shorter."""
     with open_ranges(path) as fill:
         data = np.empty(end - begin, np.uint8)
         try:
@@ -43,7 +43,7 @@ def read_range(path: StoragePath, begin: int, end: int) -> np.ndarray:
 
 
 def line_bounds(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return where each line of some bytes begins, and where it ends, its newline left out."""
+    """Return the offsets in `data`, uint8, at which lines begin and end, without newlines, two int64 vectors."""
     ends = np.flatnonzero(data == NEWLINE)
     if len(data) and data[-1] != NEWLINE:
         ends = np.append(ends, len(data))
@@ -51,7 +51,7 @@ def line_bounds(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def refuse_other_encodings(head: bytes, path: StoragePath) -> None:
-    """Raise :class:`InputError` for the first bytes of what is compressed, or text in UTF-16."""
+    """Raise :class:`InputError` if the first bytes of a file are those of gzip or of text in UTF-16."""
     if head[:2] == b"\x1f\x8b":
         raise InputError(f"{path} is compressed; decompress it first, because rows of it cannot be found otherwise.")
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):

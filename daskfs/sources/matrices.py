@@ -1,4 +1,4 @@
-"""X in the arrays of an HDF5 file or a Zarr group: one dense array, or the three of a sparse matrix."""
+"""X in an HDF5 file or Zarr group: one dense array, or the three arrays of a sparse matrix."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from daskfs.sources.csr import CSR_PARTS, CsrParts, Part
 from daskfs.storage import StoragePath
 
 READ_BYTES = 4 << 20
-"""Rows are read and converted so many bytes at a time, or a chunk at a time where that is more."""
+"""Bytes of rows that are read and converted at a time, unless a chunk is larger."""
 ENCODINGS = {"csr_matrix": "csr", "csc_matrix": "csc", "csr": "csr", "csc": "csc"}
 
 
 class Array(Part, Protocol):
-    """An array in a file or a folder, read in parts."""
+    """An array in a file or folder that is read in parts."""
 
     @property
     def chunks(self) -> tuple[int, ...] | None:
-        """Shape of what is compressed together, None for values that lie in one piece."""
+        """Chunk shape; None for a contiguous array."""
         ...
 
     @property
     def held_bytes(self) -> int:
-        """What reading takes beside the values asked for: a chunk as stored, and decoded."""
+        """Memory of a read in bytes in addition to the values: one chunk, stored and decoded."""
         ...
 
     @property
@@ -39,13 +39,13 @@ class Array(Part, Protocol):
 
     @property
     def dimensions(self) -> tuple[str | None, ...]:
-        """Names of the dimensions; None for one without."""
+        """Names of the dimensions; None for an unnamed one."""
         ...
 
     def __getitem__(self, selection: Any, /) -> np.ndarray: ...
 
     def fill(self, out: np.ndarray, start: int) -> None:
-        """Fill an array with the rows from `start` on, converted to its type."""
+        """Read the rows from `start` on into `out`, shape (n_rows, ...), converted to its dtype."""
         ...
 
 
@@ -59,14 +59,14 @@ class InPlace:
 
 
 class Matrix(Protocol):
-    """X, read by ranges of rows."""
+    """X, read in ranges of rows."""
 
     @property
     def shape(self) -> tuple[int, int]: ...
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """That of the blocks handed on."""
+        """Dtype of the blocks."""
         ...
 
     @property
@@ -77,12 +77,12 @@ class Matrix(Protocol):
 
     @property
     def row_multiple(self) -> int:
-        """Rows read most cheaply in one go."""
+        """Cheapest number of rows per read."""
         ...
 
     @property
     def held_bytes(self) -> int:
-        """What reading takes, however few rows."""
+        """Memory of a read in bytes, independent of its number of rows."""
         ...
 
     @property
@@ -101,13 +101,13 @@ class DenseMatrix:
     array
         The array.
     transposed
-        Its second dimension goes along the rows of X.
+        Whether the array's second dimension is the rows of X.
     decode
-        Turns values as stored into those of X, of the type `dtype`.
+        Converts stored values to those of X.
     dtype
-        Of X as `decode` makes it.
+        Dtype of decoded values.
     place
-        Where it lies, if it may serve in place.
+        The Zarr array, if its chunks may be read as tiles.
     """
 
     is_sparse = False
@@ -135,7 +135,7 @@ class DenseMatrix:
         self.held_bytes = array.held_bytes + READ_BYTES
 
     def read_rows(self, start: int, stop: int) -> np.ndarray:
-        """Return rows ``start:stop``, shape (stop - start, n_features)."""
+        """Return rows ``start:stop``, shape (stop - start, n_features), of `dtype`."""
         out = np.empty((stop - start, self.shape[1]), dtype=self.dtype)
         if self._transposed:
             for begin, end in self._parts(0, self.shape[1], stop - start):
@@ -161,27 +161,27 @@ class DenseMatrix:
 
 
 class Folder(Protocol):
-    """A group of arrays and groups, wherever it lies. Names are paths with slashes; the empty name is the group."""
+    """A group of arrays and groups in a file or store. Names are paths with slashes, empty for the group itself."""
 
     @property
     def where(self) -> str:
-        """What messages call it."""
+        """Name in messages."""
         ...
 
     def members(self, name: str = "") -> tuple[str, ...]:
-        """Return the names of what lies directly in a group, sorted; nothing for what is no group."""
+        """Return the sorted names of the direct members of a group; none if `name` is not a group."""
         ...
 
     def arrays(self) -> dict[str, int]:
-        """Return the names of the arrays directly in the folder, sorted, each with its number of dimensions."""
+        """Return the number of dimensions of each array directly in the folder, by sorted name."""
         ...
 
     def is_group(self, name: str) -> bool:
-        """Return whether there is a group of this name."""
+        """Return whether `name` is a group."""
         ...
 
     def array(self, name: str) -> Array | None:
-        """Return an array, None where there is none of this name."""
+        """Return the array `name`, or None if there is none."""
         ...
 
     def attributes(self, name: str) -> Mapping[str, Any]:
@@ -189,25 +189,25 @@ class Folder(Protocol):
         ...
 
     def identity(self, arrays: tuple[str, ...], selection: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what tells one state of some arrays from another, and what was selected; JSON-able."""
+        """Return the state of `arrays` and the selection, JSON-able, for change detection."""
         ...
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """Return the names of the arrays of a sparse matrix in a group."""
+    """Return the names of the three arrays of a sparse matrix in a group."""
     return tuple(f"{name}/{part}" if name else part for part in CSR_PARTS[:3])
 
 
 def is_sparse_group(folder: Folder, name: str) -> bool:
-    """Return whether a group holds the parts of a sparse matrix."""
+    """Return whether `name` is a group with the three arrays of a sparse matrix."""
     return folder.is_group(name) and all(folder.array(path) is not None for path in parts_of(name))
 
 
 def sparse_matrix(folder: Folder, name: str) -> CsrParts | CscRows:
-    """Open a sparse matrix in a group: ``data``, ``indices``, ``indptr``, and its shape as an attribute or a dataset.
+    """Open a sparse matrix in a group: ``data``, ``indices``, ``indptr``, and its shape as an attribute or dataset.
 
-    Whether rows or columns are compressed is what the group says of itself as AnnData does, or else what the length of
-    ``indptr`` tells; rows where it tells nothing.
+    Whether it is CSR or CSC follows from the group's encoding attribute, as in AnnData, or else from the length of
+    ``indptr``; CSR if that is ambiguous. An unknown encoding raises :class:`InputError`.
     """
     where = f"{folder.where}:{name}" if name else folder.where
     attributes = folder.attributes(name)

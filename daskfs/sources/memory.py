@@ -1,4 +1,4 @@
-"""X that is already in memory."""
+"""X in memory."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class ArraySource:
     Parameters
     ----------
     X
-        Real numbers, shape (n_samples, n_features). Not copied; other sparse formats become CSR.
+        Real numbers, shape (n_samples, n_features). Not copied; other sparse formats are converted to CSR.
     y
         Labels, shape (n_samples,).
     feature_names
         One for each column.
     weights
-        How many rows each row counts for, shape (n_samples,).
+        Number of rows that each row counts for, shape (n_samples,).
     """
 
     def __init__(
@@ -68,22 +68,22 @@ class ArraySource:
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop``, shape (stop - start, n_features); may share memory with X."""
+        """Return rows ``start:stop`` in ``info.dtype``, shape (stop - start, n_features); may share memory with X."""
         check_range(start, stop, self.info.n_samples)
         if isinstance(self._X, np.ndarray):
             return np.ascontiguousarray(self._X[start:stop], dtype=self.info.dtype)
         return sp.csr_matrix(self._X[start:stop].astype(self.info.dtype, copy=False))
 
     def read_labels(self) -> np.ndarray | None:
-        """Return the labels, shape (n_samples,)."""
+        """Return the labels as stored, shape (n_samples,)."""
         return self._y
 
     def read_beside(self, name: str) -> np.ndarray | None:
-        """Return how many rows each row counts for, shape (n_samples,), as "weights"; None for other columns."""
+        """Return the weights, float64, shape (n_samples,), for "weights"; None for other columns."""
         return self._weights if name == "weights" else None
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return None: rows in memory are known by their numbers."""
+        """Return None, since rows in memory have no names."""
         return None
 
 

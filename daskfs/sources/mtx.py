@@ -1,7 +1,7 @@
 """X as a Matrix Market file, coordinate or array.
 
-Where the entries of a file are sorted by the rows of X, each band reads its own range of bytes. Otherwise a range of
-bytes is read by every band that may have rows in it, which for entries in any order is the whole file.
+If the entries of a file are sorted by the rows of X, each band reads only its own range of bytes. Otherwise every band
+reads each range that may hold its rows; for unsorted entries, that is the whole file.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from daskfs.storage import StoragePath
 
 
 class MtxSource:
-    """A matrix in Matrix Market format, float64: CSR rows of coordinates, dense ones of an array.
+    """A matrix in Matrix Market format, float64: CSR rows for a coordinate file, dense ones for an array file.
 
     With ``spec.transpose`` the columns of the file are the rows of X, as for the features x cells of single-cell
-    programs. Entries of the same place are added up. Labels and names can only come from other files.
+    programs. Duplicate entries are added. Labels and names can only come from other files.
     """
 
     def __init__(self, spec: SourceSpec, path: StoragePath) -> None:
@@ -57,7 +57,7 @@ class MtxSource:
         )
 
     def times_read(self, band_rows: int) -> float:
-        """Return how many times bands of so many rows read the file because of the order of its entries."""
+        """Return the mean number of times that bands of `band_rows` rows read a byte of the file; 1 if it is sorted."""
         if np.all(self._bounds[1:, 0] >= self._bounds[:-1, 1]):
             return 1.0
         weights = np.diff(self._layout.starts)
@@ -65,7 +65,7 @@ class MtxSource:
         return float(np.sum(weights * (bands[:, 1] - bands[:, 0] + 1)) / max(int(weights.sum()), 1))
 
     def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop`` as an array or CSR matrix, shape (stop - start, n_features)."""
+        """Return rows ``start:stop`` as an array or CSR matrix, shape (stop - start, n_features), float64."""
         check_range(start, stop, self.info.n_samples)
         shape = (stop - start, self.info.n_features)
         if not self.info.is_sparse:
@@ -80,7 +80,7 @@ class MtxSource:
         return canonical(sp.coo_matrix((values, (rows, columns)), shape=shape).tocsr(), str(self._path))
 
     def _entries(self, start: int, stop: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield row within the range, column and value of entries in rows ``start:stop``, in the order of the file."""
+        """Yield (row - start, column, value) of the entries in rows ``start:stop``, in the order of the file."""
         layout = self._layout
         for index in np.flatnonzero((self._bounds[:, 0] < stop) & (self._bounds[:, 1] >= start)):
             data = read_range(self._path, int(layout.starts[index]), int(layout.starts[index + 1]))
@@ -88,19 +88,19 @@ class MtxSource:
             if self._transposed:
                 rows, columns = columns, rows
             wanted = (rows >= start) & (rows < stop)
-            # 32 bits do within a band, and for the features, of which int32 counts those that tiles can have
+            # int32 suffices for the rows of a band, and for the features, whose number in tiles is an int32
             yield (rows[wanted] - start).astype(np.int32), columns[wanted].astype(np.int32), values[wanted]
 
     def read_labels(self) -> np.ndarray | None:
-        """Return the labels, shape (n_samples,), from the file that ``spec.labels`` names."""
+        """Return the labels as stored, shape (n_samples,), from the file that ``spec.labels`` names."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, _no_member)
 
     def read_beside(self, name: str) -> np.ndarray | None:
-        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
+        """Return a checked per-sample column, shape (n_samples,), or None if the spec names none."""
         return self._beside.read(name, self.info.n_samples, _no_member)
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return what the rows are called, some of them at a time; None where nothing says it."""
+        """Return the row names as an iterator over arrays of dtype ``S``, or None if there are none."""
         return self._row_names.read(self.info.n_samples)
 
 

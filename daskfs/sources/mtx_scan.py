@@ -1,7 +1,7 @@
-"""A Matrix Market file: its header, and which rows and columns each range of its lines holds, found in one pass.
+"""The header of a Matrix Market file, and the rows and columns in each range of its lines, found in one pass.
 
-Lines are parsed by Arrow, range by range. SciPy's own reader is not used: in SciPy 1.17 it crashes the process on some
-damaged files.
+Arrow parses the lines, range by range. SciPy's reader is not used, because that of SciPy 1.17 crashes the process on
+some damaged files.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ Format = Literal["coordinate", "array"]
 
 @dataclass(frozen=True)
 class MtxHeader:
-    """What the first lines of a file say.
+    """The header of a file.
 
     Attributes
     ----------
     format
-        "coordinate", a line for each entry that is not zero, or "array", one for each value, column by column.
+        "coordinate": a line per stored entry; or "array": a line per value, column by column.
     has_values
-        Whether entries have values; without, they are 1.
+        Whether entries have values; if not, all are 1.
     n_rows, n_columns
         Shape of the matrix in the file.
     n_entries
-        How many lines follow.
+        Number of lines of entries.
     size
         Bytes before the entries.
     """
@@ -61,13 +61,13 @@ class MtxScan:
     Attributes
     ----------
     header
-        What it says of itself.
+        The header.
     starts
-        Offsets of ranges of whole lines, and the end of the last one.
+        Offsets of ranges of whole lines, and the end of the last one, integers.
     entries
-        Number of the first entry of each range, and the number of entries.
+        Number of the first entry of each range, and the number of entries, integers.
     rows, columns
-        The lowest and the highest row and column of each range, shape (n_ranges, 2), from 0.
+        Lowest and highest row and column of each range, from 0, int64, shape (n_ranges, 2).
     """
 
     header: MtxHeader
@@ -79,14 +79,9 @@ class MtxScan:
 
 @lru_cache(maxsize=SCANS_KEPT)
 def scan(path: StoragePath, size: int, mtime_ns: int) -> MtxScan:
-    """Scan the file at `path`, once for each state of it in this process.
+    """Scan the file at `path`; the result is cached per process and file state (`size` and `mtime_ns`).
 
-    Parameters
-    ----------
-    path
-        The file.
-    size, mtime_ns
-        Its state, so that a file written anew is scanned anew.
+    A file with another number of entries than its header says raises :class:`InputError`.
     """
     del mtime_ns
     header = read_header(path)
@@ -112,7 +107,7 @@ def scan(path: StoragePath, size: int, mtime_ns: int) -> MtxScan:
 
 
 def read_header(path: StoragePath) -> MtxHeader:
-    """Read the lines before the entries; :class:`InputError` for what they may not say."""
+    """Read the lines before the entries; raise :class:`InputError` for another format or an unsupported matrix."""
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
     refuse_other_encodings(head[:4], path)
@@ -148,18 +143,18 @@ def read_header(path: StoragePath) -> MtxHeader:
 
 
 def parse(path: StoragePath, header: MtxHeader, data: bytes, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows and columns, from 0, int64, and values, float64, of the entries in some lines.
+    """Return rows and columns, from 0, int64, and values, float64, each of shape (n,), of the entries in some lines.
 
     Parameters
     ----------
     path
         The file, for messages.
     header
-        What it says of itself.
+        Header of the file.
     data
         Whole lines of entries.
     first
-        Number of the first of these.
+        Number of the first entry in `data`.
     """
     if header.format == "array":
         (values,) = _columns(path, data, VALUES, VALUES, first)
@@ -171,7 +166,7 @@ def parse(path: StoragePath, header: MtxHeader, data: bytes, first: int) -> tupl
 
 
 def parse_places(path: StoragePath, header: MtxHeader, data: bytes, first: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows and columns as :func:`parse` does; values are not looked at."""
+    """Return rows and columns as :func:`parse` does, without the values."""
     if header.format == "array":
         return _places_in_array(header, first, len(_columns(path, data, VALUES, VALUES, first)[0]))
     row, column = _columns(path, data, INDICES + VALUES if header.has_values else INDICES, INDICES, first)
@@ -186,7 +181,7 @@ def _places_in_array(header: MtxHeader, first: int, count: int) -> tuple[np.ndar
 def _checked(
     path: StoragePath, header: MtxHeader, row: np.ndarray, column: np.ndarray, first: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return indices that count from 0, for those that count from 1."""
+    """Convert 1-based indices to 0-based ones; raise :class:`InputError` for one out of bounds."""
     for indices, size in ((row, header.n_rows), (column, header.n_columns)):
         if indices.size and (indices.min() < 1 or indices.max() > size):
             at = int(np.flatnonzero((indices < 1) | (indices > size))[0])
@@ -200,7 +195,7 @@ def _checked(
 def _columns(
     path: StoragePath, data: bytes, names: tuple[str, ...], wanted: tuple[str, ...], first: int
 ) -> list[np.ndarray]:
-    """Return the `wanted` ones of the columns of some lines, which are separated by single spaces or otherwise."""
+    """Return the `wanted` columns of some lines, separated by any whitespace."""
     import pyarrow as pa
 
     try:

@@ -1,4 +1,4 @@
-"""The files that a directory of parts, or a pattern, stands for, in natural order of their names."""
+"""The files of a directory of parts or of a pattern, in natural order of their names."""
 
 from __future__ import annotations
 
@@ -28,25 +28,23 @@ class FileParts:
     Parameters
     ----------
     where
-        The directory or the pattern, as messages name it.
+        The directory or the pattern, for messages.
     states
-        Size and time of each file, by path, in the order of the rows.
+        Size and modification time (ns) of each file, by path, in the order of the rows.
     """
 
     where: str
     states: dict[StoragePath, tuple[int, int]]
 
     def identity(self) -> dict[str, Any]:
-        """Return what tells one state of all the parts from another; it changes with any of them, and when one comes or
-        goes.
-        """
+        """Return a state that changes when a part is changed, added or removed."""
         digest = blake2b(digest_size=16)
         for path, (size, mtime_ns) in self.states.items():
             digest.update(f"{path}\0{size}\0{mtime_ns}\n".encode("utf-8", "surrogatepass"))
         return {"kind": KIND, "path": self.where, "n_parts": len(self.states), "digest": digest.hexdigest()}
 
     def changed_part(self) -> str | None:
-        """Return the first file that is not as it was, or that came or went; None where there is none."""
+        """Return the first file that was changed, removed or added, or None."""
         found = find_parts(as_path(self.where))
         now = {} if found is None else found.states
         changed = (path for path in [*self.states, *now] if self.states.get(path) != now.get(path))
@@ -54,19 +52,19 @@ class FileParts:
 
 
 def is_pattern(path: StoragePath) -> bool:
-    """Return whether a path that nothing lies at is a pattern of paths."""
+    """Return whether a path that does not exist is a pattern."""
     return not _MAGIC.isdisjoint(str(path))
 
 
 def find_parts(path: StoragePath) -> FileParts | None:
-    """Return the parts in a directory or of a pattern, None where there are none.
+    """Return the parts in a directory or of a pattern, None if there are none.
 
-    What is hidden, or begins with an underscore as ``_SUCCESS`` and ``_metadata`` do, is none.
+    Hidden names, and names with a leading underscore such as ``_SUCCESS`` and ``_metadata``, are skipped.
 
     Raises
     ------
     InputError
-        For files of several formats, compressed files, and for folders such as ``year=2024``, which stand for a column.
+        For files of several formats, compressed files, and folders such as ``year=2024``, which encode a column.
     """
     found = _matching(path) if is_pattern(path) and not path.is_dir() else _in_directory(path)
     files = {file: state for file, state in found if _is_table(file)}
@@ -86,7 +84,7 @@ def _is_table(file: StoragePath) -> bool:
 
 
 def _in_directory(folder: StoragePath) -> Iterator[tuple[StoragePath, tuple[int, int]]]:
-    """Yield the files directly in a folder, with size and time."""
+    """Yield the files directly in a folder, with size and modification time."""
     below = [child for child in folder.iterdir() if not _is_hidden(child.name)]
     columns = sorted(child.name for child in below if "=" in child.name and child.is_dir())
     if columns:
@@ -101,7 +99,7 @@ def _in_directory(folder: StoragePath) -> Iterator[tuple[StoragePath, tuple[int,
 
 
 def _matching(pattern: StoragePath) -> Iterator[tuple[StoragePath, tuple[int, int]]]:
-    """Yield the files that a pattern stands for, with size and time."""
+    """Yield the files that match a pattern, with size and modification time."""
     if isinstance(pattern, ObjectPath):
         names = pattern.key.split("/")
         first = next((number for number, name in enumerate(names) if not _MAGIC.isdisjoint(name)), 0)
@@ -124,7 +122,7 @@ def _objects(folder: ObjectPath) -> Iterator[tuple[ObjectPath, tuple[int, int]]]
 
 
 def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Return whether the parts of a path fit those of a pattern, in which ``**`` is any number of folders."""
+    """Return whether the parts of a path match those of a pattern; ``**`` matches any number of folders."""
     if not pattern:
         return not names
     if pattern[0] == "**":
@@ -142,6 +140,6 @@ def _state(file: Path) -> tuple[int, int]:
 
 
 def _natural(file: StoragePath) -> tuple[list[str | int], str]:
-    """Return a key by which part-2 comes before part-10."""
+    """Return a sort key that puts part-2 before part-10."""
     pieces = re.split("([0-9]+)", str(file))
     return [int(piece) if number % 2 else piece for number, piece in enumerate(pieces)], str(file)

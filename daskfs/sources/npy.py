@@ -26,7 +26,7 @@ PAGE_BYTES = 4096
 
 
 def cheap_rows(array: NpyFile) -> int:
-    """Return how many rows one read should cover: any number, or a page of each column in Fortran order."""
+    """Return the cheapest number of rows per read: 1, or a page of each column in Fortran order."""
     return max(1, PAGE_BYTES // array.dtype.itemsize) if array.fortran_order else 1
 
 
@@ -54,20 +54,20 @@ class NpySource:
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop``, shape (stop - start, n_features)."""
+        """Return rows ``start:stop``, shape (stop - start, n_features), dtype ``info.dtype``."""
         check_range(start, stop, self.info.n_samples)
         return self._array.read(start, stop, self.info.dtype)
 
     def read_labels(self) -> np.ndarray | None:
-        """Return the labels, shape (n_samples,), from the file that ``spec.labels`` names."""
+        """Return the labels as stored, shape (n_samples,), from the file that ``spec.labels`` names."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._no_member)
 
     def read_beside(self, name: str) -> np.ndarray | None:
-        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
+        """Return a checked per-sample column, shape (n_samples,), or None if the spec names none."""
         return self._beside.read(name, self.info.n_samples, self._no_member)
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return what the rows are called, some of them at a time; None where nothing says it."""
+        """Return the row names as an iterator over arrays of dtype ``S``, or None if there are none."""
         return self._row_names.read(self.info.n_samples)
 
     def _no_member(self, name: str) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Rows of an ``.npy`` payload by positioned reads.
+"""Rows of an ``.npy`` payload by positioned reads, from a file or an object store.
 
-The file is not mapped into memory: mapped pages would count as a worker's own and could get it killed for
-data that the kernel is free to drop. Objects are read by ranges in the same way.
+The file is not memory-mapped: mapped pages count as memory of the worker and could get it killed, although the kernel
+may drop them.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from daskfs.storage import Fill, StoragePath, open_ranges
 from daskfs.storage.npy_header import read_header
 
 BUFFER_BYTES = 4 << 20
-# NumPy refuses headers of more than 10 000 characters, so whatever is valid lies within this.
+# NumPy refuses headers of more than 10 000 characters, so a valid one fits into this.
 HEADER_BYTES = 16 << 10
-# What NumPy lets through when the text of a header is damaged.
+# Errors that NumPy raises if the text of a header is damaged.
 HEADER_ERRORS = (ValueError, TypeError, SyntaxError, tokenize.TokenError)
 
 
 class Location(Protocol):
-    """Where the bytes of an ``.npy`` payload lie: in a file, from an offset on."""
+    """The bytes of an ``.npy`` payload: a range of a file."""
 
     offset: int
     size: int
 
     def reading(self) -> AbstractContextManager[Fill]:
-        """Lend what reads parts of the file."""
+        """Return a context manager that yields a :data:`daskfs.storage.Fill` of the file."""
         ...
 
 
@@ -46,7 +46,7 @@ class FileRange:
         self.size = size
 
     def reading(self) -> AbstractContextManager[Fill]:
-        """Lend what reads parts of the file, which is open until then."""
+        """Return a context manager that opens the file and yields its :data:`daskfs.storage.Fill`."""
         return open_ranges(self.path)
 
 
@@ -61,9 +61,9 @@ class NpyFile:
     Parameters
     ----------
     location
-        Where the payload lies, header included.
+        The payload, header included.
     where
-        How messages call it, for example ``"X.npz:data"``.
+        Name in messages, for example ``"X.npz:data"``.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class NpyFile:
         return out
 
     def read_all(self) -> np.ndarray:
-        """Return the whole array, for small members such as labels and names; a scalar gets shape (1,)."""
+        """Return the whole array in its dtype, for small members such as labels; a scalar gets shape (1,)."""
         if self.shape:
             return self.read(0, self.shape[0])
         out = np.empty(1, dtype=self.dtype.newbyteorder("="))
@@ -118,14 +118,14 @@ class NpyFile:
         for first in range(0, flat.size, step):
             part = buffer[: min(step, flat.size - first)]
             self._fill(fill, [(offset + first * self.dtype.itemsize, part)])
-            with np.errstate(over="ignore"):  # of a long double: infinite in float64, and refused as that
+            with np.errstate(over="ignore"):  # a large long double becomes infinite in float64, which is refused
                 flat[first : first + part.size] = part
 
     def _fill_by_columns(self, fill: Fill, start: int, out: np.ndarray) -> None:
         if len(self.shape) != 2:
             raise InputError(f"{self.where} has shape {self.shape} in Fortran order; only matrices can be read so.")
         n_rows, n_columns = out.shape
-        # Several columns are turned over at once: writing a single one touches a cache line for each row.
+        # Transpose several columns at once: writing a single one touches a cache line for each row.
         group = max(1, min(n_columns, BUFFER_BYTES // max(1, n_rows * self.dtype.itemsize)))
         buffer = np.empty((group, n_rows), dtype=self.dtype)
         for first in range(0, n_columns, group):

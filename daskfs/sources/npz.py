@@ -1,4 +1,4 @@
-"""X as a member of an ``.npz`` file, or as a sparse matrix in one, as ``scipy.sparse.save_npz`` writes it."""
+"""X as a member of an ``.npz`` file, or as a sparse matrix written by ``scipy.sparse.save_npz``."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from daskfs.storage import StoragePath
 
 
 class NpzSource:
-    """A dense member, ``X`` or the one that ``spec.array`` names, or else a CSR or CSC matrix.
+    """The dense member that ``spec.array`` names, else ``X``, else a CSR or CSC matrix.
 
     Attributes
     ----------
     reading_bytes
-        What reading takes, however few rows.
+        Memory of a read in bytes, independent of its number of rows.
     """
 
     def __init__(self, spec: SourceSpec, path: StoragePath) -> None:
@@ -70,22 +70,22 @@ class NpzSource:
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop`` as an array or CSR matrix of shape (stop - start, n_features)."""
+        """Return rows ``start:stop`` as an array or CSR matrix, shape (stop - start, n_features), ``info.dtype``."""
         check_range(start, stop, self.info.n_samples)
         if isinstance(self._matrix, NpyFile):
             return self._matrix.read(start, stop, self.info.dtype)
         return self._matrix.read_rows(start, stop)
 
     def read_labels(self) -> np.ndarray | None:
-        """Return the labels, shape (n_samples,), from the member or file that ``spec.labels`` names."""
+        """Return the labels as stored, shape (n_samples,), from the member or file that ``spec.labels`` names."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_member)
 
     def read_beside(self, name: str) -> np.ndarray | None:
-        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
+        """Return a checked per-sample column, shape (n_samples,), or None if the spec names none."""
         return self._beside.read(name, self.info.n_samples, self._read_member)
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return what the rows are called, some of them at a time; None where nothing says it."""
+        """Return the row names as an iterator over arrays of dtype ``S``, or None if there are none."""
         return self._row_names.read(self.info.n_samples, lambda member: parts_of_array(self._npz.open(member)))
 
     def _read_member(self, name: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Parameters of a generated data set, as written behind the question mark."""
+"""Parameters of a generated data set, as written after the question mark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from daskfs.sources.checks import shorten_names
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: its default, whose type is that of the value, and the range that it may have."""
+    """One parameter: its default, whose type is that of the value, and its bounds."""
 
     default: int | float
     least: float
@@ -51,7 +51,7 @@ def _parse(name: str, text: str, parameter: Parameter, where: str) -> int | floa
 
 
 def check_bounds(name: str, value: float, least: float, most: float, where: str) -> None:
-    """Raise unless ``least <= value <= most``, naming the parameter."""
+    """Raise :class:`InputError` unless ``least <= value <= most`` and `value` is finite."""
     if not least <= value <= most or value == float("inf"):
         above = f" and at most {most:g}" if most < float("inf") else ""
         raise InputError(f"{where}: {name} is {value}, but must be at least {least:g}{above}.")

@@ -1,4 +1,4 @@
-"""Columns of a Parquet file, by ranges of rows."""
+"""Columns of a Parquet file, read in ranges of rows."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ from daskfs.storage import ObjectPath, StoragePath
 
 FOOTERS_KEPT = 4
 BATCH_BYTES = 8 << 20
-# Each batch costs a step for each column, which fewer rows would not repay.
+# Each batch has a cost per column that fewer rows would not amortize.
 LEAST_BATCH_ROWS = 1024
 LABEL_BATCH_ROWS = 1 << 16
 
 
 @lru_cache(maxsize=FOOTERS_KEPT)
 def _footer(path: StoragePath, size: int, mtime_ns: int) -> Any:
-    """Return what the end of a file says of its row groups, read once for each state of it among the last few files:
-    that of a wide table takes megabytes.
-    """
+    """Read the footer, with the row groups; cached for few files, because that of a wide table takes megabytes."""
     del size, mtime_ns
     with _opened(path, None) as file:
         return file.metadata
@@ -35,7 +33,7 @@ def _opened(path: StoragePath, footer: Any) -> Iterator[Any]:
     import pyarrow as pa
     import pyarrow.parquet
 
-    # the parts of a row group that are wanted come in few requests, where each takes its time
+    # object stores have a high latency: fetch the wanted parts of a row group in few requests
     is_object = isinstance(path, ObjectPath)
     with ExitStack() as stack:
         opened = stack.enter_context(path.open("rb", buffering=0)) if is_object else path
@@ -47,7 +45,7 @@ def _opened(path: StoragePath, footer: Any) -> Iterator[Any]:
 
 
 def _refused(path: StoragePath, error: Exception, what: str) -> Exception:
-    """Return what an error in reading means: an object that was not handed out is not damaged."""
+    """Return the error to raise for a failed read: an object that the store did not return is not damaged."""
     if isinstance(error, OSError) and isinstance(path, ObjectPath) and error.errno is not None:
         return error
     return InputError(f"{path} {what}: {first_line(error)}")
@@ -56,7 +54,7 @@ def _refused(path: StoragePath, error: Exception, what: str) -> Exception:
 class ParquetTable:
     """A Parquet file, read row group by row group in batches; nulls become NaN.
 
-    Columns of integers of at most 16 bits keep their type where no value is missing.
+    Integer columns of at most 16 bits keep their dtype if no value is missing.
     """
 
     kind = "parquet"
@@ -73,7 +71,6 @@ class ParquetTable:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows."""
         return int(self._offsets[-1])
 
     @property
@@ -82,11 +79,14 @@ class ParquetTable:
         return int(np.diff(self._offsets).max(initial=1))
 
     def share_columns(self, columns: tuple[str, ...]) -> None:
-        """Take over equal names that another table holds, so that many tables hold them once."""
+        """Share the equal names of another table, so that many tables hold one copy."""
         self.columns = columns
 
     def dtypes(self, columns: Sequence[int]) -> set[np.dtype[Any]]:
-        """Return the types of some columns as blocks hold them; float64 where values of integers may be missing."""
+        """Return the block dtypes of some columns; float64 for integers with possible nulls.
+
+        A column that is not numeric raises :class:`InputError`.
+        """
         with self._open() as file:
             found = {self._column_dtype(file.schema_arrow.field(index)) for index in columns}
             if any(dtype.kind in "iu" for dtype in found) and self._may_have_nulls(file, columns):
@@ -94,12 +94,12 @@ class ParquetTable:
         return found
 
     def check_features(self, columns: Sequence[int]) -> None:
-        """Any column of numbers can be a feature; types are looked at by :meth:`dtypes`."""
+        """Do nothing: :meth:`dtypes` checks the types of features."""
 
     def fill(self, columns: Sequence[int], start: int, out: np.ndarray) -> None:
         """Read rows from `start` on into `out`, shape (n_rows, len(columns))."""
         stop = start + len(out)
-        # Arrow holds a number of at most 8 bytes for each cell of a batch.
+        # Arrow takes at most 8 bytes per cell of a batch.
         batch_rows = max(LEAST_BATCH_ROWS, BATCH_BYTES // (8 * max(1, len(columns))))
         for first, batch in self._batches(columns, start, stop, batch_rows):
             last = first + len(batch[0])
@@ -117,7 +117,7 @@ class ParquetTable:
         return pa.chunked_array(chunks, type=None if chunks else kind)
 
     def column_parts(self, column: int) -> Iterator[Any]:
-        """Yield one column as Arrow arrays of some rows each."""
+        """Yield one column as Arrow arrays, one for each batch of rows."""
         for _, columns in self._batches([column], 0, self.n_rows, LABEL_BATCH_ROWS):
             yield columns[0]
 
@@ -125,7 +125,7 @@ class ParquetTable:
         return _opened(self.path, _footer(self.path, *self.state))
 
     def _batches(self, columns: Sequence[int], start: int, stop: int, batch_rows: int) -> Any:
-        """Yield (first row, columns) for the batches that reach into rows ``start:stop``."""
+        """Yield (first row, columns) for the batches that overlap rows ``start:stop``."""
         import pyarrow as pa
 
         wanted = {self.columns[column] for column in columns}
@@ -145,7 +145,7 @@ class ParquetTable:
             raise _refused(self.path, error, "is damaged") from error
 
     def _pick(self, batch: Any, columns: Sequence[int]) -> list[Any]:
-        # Arrow selects by name: a name that occurs twice brings both columns, and "a" also brings "a.b".
+        # Arrow selects by name: a repeated name selects both columns, and "a" also selects "a.b".
         places = {
             name: batch.schema.get_all_field_indices(name) for name in {self.columns[column] for column in columns}
         }

@@ -1,4 +1,4 @@
-"""References to files, and to what lies in them."""
+"""References to files and to their members."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from daskfs.storage import ObjectPath, StoragePath, as_path
 
 
 def split_reference(reference: str) -> tuple[StoragePath, str | None] | None:
-    """Split ``"file.npz:member"`` into path and member; ``None`` when there is no such file."""
+    """Split ``"file.npz:member"`` into path and member; return ``None`` if the file does not exist."""
     path = as_path(reference)
     if is_file(path):
         return path, None
@@ -17,7 +17,7 @@ def split_reference(reference: str) -> tuple[StoragePath, str | None] | None:
 
 
 def is_file(path: StoragePath) -> bool:
-    """Return whether a path is that of a file; that of one that is too long to be is not."""
+    """Return whether `path` is a file; False for a local path that is too long."""
     try:
         return path.is_file()
     except OSError:

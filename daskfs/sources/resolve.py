@@ -1,4 +1,4 @@
-"""What the user's names for labels, columns beside X, feature names and excluded columns stand for."""
+"""Resolution of the user's names for labels, per-sample columns, feature names and excluded columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MemberReader = Callable[[str], np.ndarray]
 
 @dataclass(frozen=True)
 class LabelRef:
-    """Labels, or a column beside X, found by name: a column or member of the source itself, or a file beside it."""
+    """A reference to labels or a per-sample column: a column or member of the source itself, or a separate file."""
 
     name: str
     inside: bool
@@ -29,11 +29,11 @@ class LabelRef:
 
     @property
     def origin(self) -> str:
-        """What messages call it."""
+        """Name in messages."""
         return f"{self.where}:{self.name}" if self.inside else self.name
 
     def read(self, n_samples: int, read_member: MemberReader) -> np.ndarray:
-        """Return the values, shape (n_samples,); `read_member` reads what lies inside the source."""
+        """Return the values as stored, shape (n_samples,); `read_member` reads a column or member of the source."""
         if not self.inside:
             return read_labels_file(self.name, n_samples, self.what)
         values = check_label_column(read_member(self.name), self.origin, self.what)
@@ -42,24 +42,24 @@ class LabelRef:
 
 
 def resolve_labels(spec: SourceSpec, own: Sequence[str], kind: str, default: str | None = None) -> LabelRef | None:
-    """Find the labels of `spec`, first among the source's `own` names, then among files.
+    """Find the labels of `spec` among the source's `own` names, then among files; raise :class:`InputError` if absent.
 
     Parameters
     ----------
     spec
-        How the user named the data.
+        Description of the data.
     own
         Columns or members of the source.
     kind
-        What messages call one of `own`: ``"column"`` or ``"member"``.
+        Noun for one of `own` in messages: ``"column"`` or ``"member"``.
     default
-        The name that ``labels=None`` stands for; ``None`` for no labels.
+        The name to use for ``labels=None``; ``None`` for no labels.
     """
     return _resolved(spec, spec.labels if spec.labels is not None else default, own, kind, "labels")
 
 
 def resolve_beside(spec: SourceSpec, own: Sequence[str], kind: str) -> dict[str, LabelRef]:
-    """Find the columns beside X that `spec` names, as :func:`resolve_labels` finds labels; by their keys."""
+    """Find per-sample columns of `spec` by key, like :func:`resolve_labels`; only groups and batch may share one."""
     keys: dict[str, str] = {}
     for key in ("labels", *BESIDE):
         name = getattr(spec, key)
@@ -70,7 +70,7 @@ def resolve_beside(spec: SourceSpec, own: Sequence[str], kind: str) -> dict[str,
 
 
 def resolve_row_names(spec: SourceSpec, own: Sequence[str], kind: str, default: str | None) -> LabelRef | None:
-    """Find the names of the rows, as :func:`resolve_labels` finds labels."""
+    """Find the row names as :func:`resolve_labels` finds labels."""
     return _resolved(spec, spec.row_names if spec.row_names is not None else default, own, kind, "row_names")
 
 
@@ -89,13 +89,13 @@ def _resolved(spec: SourceSpec, name: str | None, own: Sequence[str], kind: str,
 
 
 def no_file(name: str) -> str:
-    """Return how messages say that there is no file of a name."""
+    """Return the phrase for messages that file `name` does not exist."""
     hint = f" (URLs begin with {', '.join(SCHEMES)})" if "://" in name and not is_url(name) else ""
     return f"no such file{hint}"
 
 
 def resolve_columns(spec: SourceSpec, columns: Sequence[str], *refs: LabelRef | None) -> list[int]:
-    """Return the positions of the feature columns: all but the excluded ones and those that `refs` name."""
+    """Return the indices of the feature columns: all but the excluded ones and those that `refs` name."""
     taken = {ref.name: ref.what for ref in refs if ref is not None and ref.inside}
     for name in taken:
         if name in spec.exclude:
@@ -123,22 +123,27 @@ def resolve_feature_names(
     read_member: MemberReader | None = None,
     kind: str = "member",
 ) -> tuple[str, ...] | None:
-    """Return one name for each column of X, or ``None`` when there are no names.
+    """Return one name for each column of X, or ``None`` if there are no names.
 
     Parameters
     ----------
     spec
-        How the user named the data.
+        Description of the data.
     n_features
         Number of columns of X.
     own
-        Names that come with the source, used unless the user named others.
+        The source's own names, used unless the user named others.
     members
-        Members of the source that could hold names.
+        Members of the source that may hold names.
     read_member
         Reads one of `members`.
     kind
-        What messages call one of `members`.
+        Noun for one of `members` in messages.
+
+    Raises
+    ------
+    InputError
+        If the reference does not exist, or does not hold `n_features` names.
     """
     reference = spec.feature_names
     if reference is None:
@@ -172,9 +177,8 @@ def _names_of_member(values: np.ndarray, where: str) -> tuple[str, ...]:
 
 
 def _names_of_file(path: StoragePath, column: str | None) -> tuple[str, ...]:
-    """Return the lines of a text file. Where tabs separate columns, the names are in the first one; in the
-    ``features.tsv`` and ``genes.tsv`` of 10x they are in the second one, after identifiers; or they are in the one of
-    the number `column`, which counts from 1.
+    """Return the lines of a text file, or one of its tab-separated columns: `column`, counted from 1, else the first
+    one, or in ``features.tsv`` and ``genes.tsv`` of 10x the second one, after the identifiers.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")

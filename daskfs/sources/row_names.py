@@ -1,4 +1,4 @@
-"""Names of the rows of X: text beside it, of which a stretch at a time is held, as each row has one of its own."""
+"""Names of the rows of X, which are read in blocks because there is one for each row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daskfs.storage import StoragePath
 
 ROWS_AT_ONCE = 2**15
 MAX_BYTES = 512
-"""What a name takes in UTF-8 at most, so that a stretch of them has a size that can be planned."""
+"""Maximum size of a name in UTF-8, which bounds the memory of a block of names."""
 ANOTHER = "name others by data.row_names"
 
 PartReader = Callable[[str], Iterator[Any]]
@@ -25,18 +25,18 @@ PartReader = Callable[[str], Iterator[Any]]
 
 
 class RowNames:
-    """What the rows of one source are called.
+    """The row names of one source.
 
     Parameters
     ----------
     spec
-        How the user named the data.
+        Description of the data.
     own
         Columns or members of the source.
     kind
-        What messages call one of `own`: ``"column"`` or ``"member"``.
+        Noun for one of `own` in messages: ``"column"`` or ``"member"``.
     default
-        Of `own`, what ``row_names=None`` stands for; None where the source has no names for its rows.
+        The one of `own` to use for ``row_names=None``; None if the source has no row names.
     """
 
     def __init__(
@@ -46,25 +46,26 @@ class RowNames:
 
     @property
     def refs(self) -> tuple[LabelRef, ...]:
-        """Where they are; nothing where there are none."""
+        """The reference to the names; empty if there are none."""
         return () if self._ref is None else (self._ref,)
 
     def read(self, n_samples: int, parts_of: PartReader | None = None) -> Iterator[np.ndarray] | None:
-        """Return the names in order as text in UTF-8, arrays of shape (32,768,), the last one shorter, of a dtype
-        ``S``; None where there are none.
+        """Return an iterator over the names in UTF-8 and in order, or None if there are none.
+
+        Its items have dtype ``S`` and shape (32,768,); the last one may be shorter.
 
         Parameters
         ----------
         n_samples
             Number of rows of X.
         parts_of
-            Reads what lies inside the source.
+            Reads a column or member of the source.
 
         Raises
         ------
         InputError
-            While they are read: for a row without a name, for one of more than 512 bytes or that is no text, naming
-            the row, and where there are not as many names as rows.
+            During iteration, if a name is missing, longer than 512 bytes or not text (names the row), or the number of
+            names is not `n_samples`.
         """
         if self._ref is None:
             return None
@@ -77,13 +78,13 @@ class RowNames:
 
 
 def in_slices(n_rows: int, read: Callable[[slice], np.ndarray]) -> Iterator[np.ndarray]:
-    """Yield what `read` returns of stretches of rows, in order."""
+    """Yield ``read(rows)`` for consecutive slices of up to 32,768 rows."""
     for start in range(0, n_rows, ROWS_AT_ONCE):
         yield read(slice(start, min(start + ROWS_AT_ONCE, n_rows)))
 
 
 def in_stretches(parts: Iterable[Iterable[bytes]]) -> Iterator[np.ndarray]:
-    """Yield names in arrays of one length, whatever the parts are that they come in."""
+    """Regroup names into arrays of dtype ``S``, shape (32,768,); the last one may be shorter."""
     names = itertools.chain.from_iterable(parts)
     while stretch := list(itertools.islice(names, ROWS_AT_ONCE)):
         yield np.array(stretch, dtype=np.bytes_)
@@ -101,19 +102,19 @@ def _counted(parts: Iterator[list[bytes]], n_samples: int, origin: str) -> Itera
 
 # ------------------------------------------------------------------ names
 def _encoded(parts: Iterator[Any], origin: str) -> Iterator[list[bytes]]:
-    """Yield the names of some rows, checked."""
+    """Yield the checked names of each part in UTF-8."""
     row = 0
     for part in parts:
         values = _values(part, origin)
         names = _all_encoded(values)
-        if names is None:  # one by one, which tells the row that is at fault
+        if names is None:  # one by one, to find the faulty row
             names = [_name(value, row + place, origin) for place, value in enumerate(values)]
         row += len(names)
         yield names
 
 
 def _all_encoded(values: list[Any]) -> list[bytes] | None:
-    """Return names that are all text, or all bytes, and nothing is wrong with; None for others."""
+    """Return the names in UTF-8 if all are valid text, or all valid bytes, else None."""
     if not values:
         return []
     try:
@@ -126,7 +127,7 @@ def _all_encoded(values: list[Any]) -> list[bytes] | None:
 
 
 def _values(part: Any, origin: str) -> list[Any]:
-    """Return text, bytes or None for each value; whole numbers and dates count as the text that spells them."""
+    """Return text, bytes or None for each value; whole numbers and dates become text."""
     if isinstance(part, list):
         return part
     values = np.asarray(part)
@@ -156,10 +157,10 @@ def _name(value: Any, row: int, origin: str) -> bytes:
     return name
 
 
-# ------------------------------------------------------------------ files beside X
+# ------------------------------------------------------------------ separate files
 def _parts_of_file(reference: str) -> Iterator[Any]:
-    """Yield the names in a file, some at a time: an ``.npy`` array or ``.npz`` member of text, a column of a ``.csv``
-    table with a header, or else lines, of which tabs separate columns and the first one counts, or that of a number.
+    """Yield blocks of the names in a file: an ``.npy`` array or ``.npz`` member, a column of a ``.csv`` table with a
+    header, or else lines of text, whose first tab-separated column, or the one of the given number, holds the names.
     """
     found = split_reference(reference)
     if found is None:
@@ -186,7 +187,7 @@ def _parts_of_array(path: StoragePath, member: str | None) -> Iterator[np.ndarra
 
 
 def parts_of_array(array: Any) -> Iterator[np.ndarray]:
-    """Yield an array of an ``.npy`` or ``.npz`` file, some rows at a time."""
+    """Yield the rows of an array in an ``.npy`` or ``.npz`` file, up to 32,768 at a time, in its dtype."""
     return in_slices(array.shape[0] if array.shape else 0, lambda rows: array.read(rows.start, rows.stop))
 
 
@@ -214,7 +215,7 @@ def _parts_of_lines(path: StoragePath, column: str | None) -> Iterator[list[str 
                 cells = [line.rstrip("\r\n").split("\t") for line in batch]
                 names = [row[number - 1].strip() or None if len(row) >= number else None for row in cells]
                 written = next((place for place in reversed(range(len(names))) if names[place] is not None), -1) + 1
-                if written:  # blank lines at the end are none of a row
+                if written:  # trailing blank lines are not rows
                     yield [*[None] * n_blank, *names[:written]]
                     n_blank = 0
                 n_blank += len(names) - written

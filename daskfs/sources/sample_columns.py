@@ -1,6 +1,4 @@
-"""Columns beside X, one value for each row: its weight, its group, its time and its batch. They are named as labels
-are, and are no features.
-"""
+"""Per-sample columns (weights, groups, times, batch), named like labels; they are not features."""
 
 from __future__ import annotations
 
@@ -24,15 +22,15 @@ TIMES_ARE = "times are all finite numbers, or all ISO dates or datetimes such as
 
 @dataclass(frozen=True)
 class Column:
-    """What one kind of column is.
+    """The functions of one kind of column.
 
     Parameters
     ----------
     check
         ``check(values, n_samples, origin)`` returns the values as daskfs uses them, shape (n_samples,), or raises
-        :class:`InputError` naming `origin` and the row.
+        :class:`InputError`, which names `origin` and the row.
     describe
-        Returns what a summary says of them, JSON-able.
+        Returns a JSON-able summary of the checked values.
     """
 
     check: Callable[[Any, int, str], np.ndarray]
@@ -40,16 +38,16 @@ class Column:
 
 
 class SampleColumns:
-    """The columns beside X that the spec of one source names.
+    """The per-sample columns that the spec of one source names.
 
     Parameters
     ----------
     spec
-        How the user named the data.
+        Description of the data.
     own
         Columns or members of the source.
     kind
-        What messages call one of `own`: ``"column"`` or ``"member"``.
+        Noun for one of `own` in messages: ``"column"`` or ``"member"``.
     """
 
     def __init__(self, spec: SourceSpec, own: Sequence[str], kind: str) -> None:
@@ -57,37 +55,37 @@ class SampleColumns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Which there are, of :data:`daskfs.sources.base.BESIDE`."""
+        """The keys in :data:`daskfs.sources.base.BESIDE` that the spec names."""
         return tuple(self._refs)
 
     @property
     def refs(self) -> tuple[LabelRef, ...]:
-        """Where they are."""
+        """The references to the columns."""
         return tuple(self._refs.values())
 
     def read(self, name: str, n_samples: int, read_member: MemberReader) -> np.ndarray | None:
-        """Return one column as :class:`Column` checks it, shape (n_samples,); None where the spec names none.
+        """Return one column, checked, shape (n_samples,), or None if the spec does not name it.
 
         Parameters
         ----------
         name
-            Of the column.
+            Key of the column.
         n_samples
             Number of rows of X.
         read_member
-            Reads what lies inside the source.
+            Reads a column or member of the source.
 
         Raises
         ------
         InputError
-            As the check of the column.
+            If the column fails its check.
         """
         ref = self._refs.get(name)
         return None if ref is None else COLUMNS[name].check(ref.read(n_samples, read_member), n_samples, ref.origin)
 
 
 def describe_weights(weights: np.ndarray) -> dict[str, Any]:
-    """Return what a summary says of weights."""
+    """Summarize weights, float64, shape (n_samples,): the number of positive ones, sum, minimum and maximum."""
     return {
         "n_counted": int(np.count_nonzero(weights)),
         "total": float(weights.sum()),
@@ -98,22 +96,23 @@ def describe_weights(weights: np.ndarray) -> dict[str, Any]:
 
 # ------------------------------------------------------------------ groups
 def check_groups(values: Any, n_samples: int, origin: str) -> np.ndarray:
-    """Return the number of each row's group, int64, shape (n_samples,): groups are numbered from 0 in the order of
-    their values, numbers by size and text by letters.
+    """Return the group number of each row, int64, shape (n_samples,).
+
+    Groups are numbered from 0 in the order of their values, numerically or alphabetically.
 
     Parameters
     ----------
     values
-        Numbers, text or dates; each different one is a group.
+        Numbers, text or dates, shape (n_samples,); each distinct one is a group.
     n_samples
         Number of rows of X.
     origin
-        What messages call them.
+        Name in messages.
 
     Raises
     ------
     InputError
-        Naming the first row without a group, with or without a label: nobody could tell whether it may be trained on.
+        If a row, even an unlabeled one, has no group to assign it to training or test rows; names the first such row.
     """
     raw = check_label_column(np.asarray(values), origin, "groups")
     check_label_count(len(raw), n_samples, origin, "groups")
@@ -130,28 +129,28 @@ def check_groups(values: Any, n_samples: int, origin: str) -> np.ndarray:
 
 
 def describe_groups(groups: np.ndarray) -> dict[str, Any]:
-    """Return what a summary says of groups: how many there are, and the rows of the smallest and largest."""
+    """Summarize group numbers, integers, shape (n_samples,): the number of groups, smallest and largest size."""
     sizes = np.bincount(groups)
     return {"n_groups": int(sizes.size), "smallest": int(sizes.min()), "largest": int(sizes.max())}
 
 
 # ------------------------------------------------------------------ batches
 def check_batch(values: Any, n_samples: int, origin: str) -> np.ndarray:
-    """Return the name of each row's batch, shape (n_samples,), text that rows of one batch share.
+    """Return the batch name of each row, text in an object array, shape (n_samples,); equal names share one object.
 
     Parameters
     ----------
     values
-        Numbers, text or dates; each different one is a batch.
+        Numbers, text or dates, shape (n_samples,); each distinct one is a batch.
     n_samples
         Number of rows of X.
     origin
-        What messages call them.
+        Name in messages.
 
     Raises
     ------
     InputError
-        Naming the first row without a batch: nobody could tell which rows it is to be compared with.
+        If a row has no batch of rows to compare it with; names the first such row.
     """
     raw = check_label_column(np.asarray(values), origin, "batch")
     check_label_count(len(raw), n_samples, origin, "batch")
@@ -165,7 +164,7 @@ def check_batch(values: Any, n_samples: int, origin: str) -> np.ndarray:
 
 
 def batch_names(batches: np.ndarray) -> list[str]:
-    """Return the names of the batches that rows have, in order: by size where all are numbers, else by letters."""
+    """Return the distinct names in `batches`, objects, shape (n_samples,), sorted as numbers if possible."""
     names = set(batches.tolist())
     numbers = {name: _number(name) for name in names}
     if all(number is not None and np.isfinite(number) for number in numbers.values()):
@@ -174,7 +173,7 @@ def batch_names(batches: np.ndarray) -> list[str]:
 
 
 def describe_batch(batches: np.ndarray) -> dict[str, Any]:
-    """Return what a summary says of batches: their names and how many rows each has."""
+    """Summarize batch names, objects, shape (n_samples,): the distinct names and the number of rows of each."""
     names = batch_names(batches)
     sizes = np.bincount(_batch_codes(batches, names), minlength=len(names))
     return {"names": names, "rows": [int(size) for size in sizes]}
@@ -192,17 +191,17 @@ def check_times(values: Any, n_samples: int, origin: str) -> np.ndarray:
     Parameters
     ----------
     values
-        All finite numbers, of which larger ones are later; or all dates: datetime64, or text in ISO 8601. Text that
-        spells a number counts as one. Datetimes have an offset from UTC all, or none; those without are taken as UTC.
+        All finite numbers (larger is later), or all dates (datetime64 or text in ISO 8601), shape (n_samples,). Text
+        that spells a number counts as one. Either all datetimes have an offset from UTC or none, which means UTC.
     n_samples
         Number of rows of X.
     origin
-        What messages call them.
+        Name in messages.
 
     Raises
     ------
     InputError
-        Naming the first row whose time is missing, infinite, or of another kind than those before.
+        If a time is missing, infinite, or of another kind than the first; names the first such row.
     """
     raw = check_label_column(np.asarray(values), origin, "times")
     check_label_count(len(raw), n_samples, origin, "times")
@@ -221,8 +220,10 @@ def check_times(values: Any, n_samples: int, origin: str) -> np.ndarray:
 
 
 def as_stored(values: np.ndarray) -> np.ndarray:
-    """Return a checked column as stores hold it: batches by number, and dates as float64, seconds since 1970-01-01 UTC.
-    Dates less than half a microsecond apart may become one time, and never change their order.
+    """Convert a checked column, shape (n_samples,), to its stored form.
+
+    Batches become numbers, int64, and dates float64, seconds since 1970-01-01 UTC; other columns stay. Dates less than
+    half a microsecond apart may become equal, but never change their order.
     """
     if values.dtype.kind == "O":
         return _batch_codes(values, batch_names(values))
@@ -230,16 +231,16 @@ def as_stored(values: np.ndarray) -> np.ndarray:
 
 
 def as_checked(name: str, values: np.ndarray, described: Mapping[str, Any]) -> np.ndarray:
-    """Return a column that a store holds as it was before :func:`as_stored`.
+    """Invert :func:`as_stored`.
 
     Parameters
     ----------
     name
-        Of :data:`daskfs.sources.base.BESIDE`.
+        Key of the column in :data:`daskfs.sources.base.BESIDE`.
     values
-        The column.
+        The stored column, shape (n_samples,).
     described
-        What its summary said of it.
+        Summary of the column.
     """
     if name == "times" and isinstance(described["first"], str):
         return np.rint(values * MICROSECONDS).astype(np.int64).astype("M8[us]")
@@ -247,16 +248,14 @@ def as_checked(name: str, values: np.ndarray, described: Mapping[str, Any]) -> n
 
 
 def describe_times(times: np.ndarray) -> dict[str, Any]:
-    """Return what a summary says of times: how many different ones there are, and the first and last, numbers or ISO
-    datetimes.
-    """
+    """Summarize times, float64 or datetime64, shape (n_samples,): the number of distinct ones, first and last."""
     ends = [times.min(), times.max()]
     first, last = [str(t.astype("M8[s]")) for t in ends] if times.dtype.kind == "M" else map(float, ends)
     return {"n_distinct": int(np.unique(times).size), "first": first, "last": last}
 
 
 def _written_times(raw: np.ndarray, origin: str) -> np.ndarray:
-    """Return times that text spells, all in the way that the first does."""
+    """Parse times from text, all in the format of the first."""
     texts = [_text(value) for value in raw]
     _refuse_missing(np.flatnonzero([text is None for text in texts]), origin, "time", TIMES_ARE)
     if _number(texts[0]) is not None:
@@ -302,7 +301,7 @@ def _datetime(text: str | None) -> datetime | None:
 
 # ------------------------------------------------------------------ cells
 def _text(value: Any) -> str | None:
-    """Return a cell as text, None for one that is missing."""
+    """Return a cell as text, None if it is missing."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
     if text is None or text != text:
         return None
@@ -321,4 +320,4 @@ COLUMNS = {
     "times": Column(check_times, describe_times),
     "batch": Column(check_batch, describe_batch),
 }
-"""By the key of the data block."""
+"""Kinds of columns by their keys in the data block."""

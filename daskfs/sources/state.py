@@ -1,4 +1,4 @@
-"""Whether a source still is what it was when the run was planned."""
+"""Detection of sources that changed after the run was planned."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from daskfs.storage import as_path, is_url
 
 ZARR = "zarr"
 TILES = "tiles"
-"""Kind of what is a part of a tile store, which says itself what it is now; its chunks have checksums."""
+"""Kind of a source in a tile store, which reports its own state; its chunks have checksums."""
 
 
 def source_state(spec: SourceSpec, source: Source) -> dict[str, Any]:
-    """Return what tells one state of a source, as it was opened, and of the files beside it from another; JSON-able."""
+    """Return the JSON-able state of a source as it was opened, and of the separate files that `spec` names."""
     return _state(spec, source.info.identity)
 
 
 def changed_file(spec: SourceSpec, planned: Mapping[str, Any], source: Source | None = None) -> str | None:
-    """Return the path of what is no longer as :func:`source_state` found it, None where nothing changed. A source that
-    is a Zarr array is opened for that, unless it is given.
+    """Return the path of a file that differs from `planned`, the result of :func:`source_state`, or None.
+
+    A Zarr source is opened unless `source` is given. An object store that does not answer raises :class:`OSError`.
     """
     try:
         now = _state(spec, _identity_now(spec, planned["source"], source))
-    except (OSError, InputError) as error:  # it is gone, or not what it was
+    except (OSError, InputError) as error:  # removed or changed
         if is_url(spec.source) and isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-            raise  # nobody answered, which says nothing of what is there
+            raise  # the object store did not answer: the state is unknown
         return spec.source
     if now["source"] != planned["source"]:
         return _changed_part(source) or spec.source
@@ -42,8 +43,9 @@ def changed_file(spec: SourceSpec, planned: Mapping[str, Any], source: Source | 
 
 @contextmanager
 def as_planned(spec: SourceSpec, source: Source, planned: Mapping[str, Any]) -> Iterator[None]:
-    """Read a source: what is read is of the state that was planned, or :class:`InputError` names the file, whatever
-    else the change led to.
+    """Check the state of a source before and after the block; :class:`InputError` names a file that changed.
+
+    It replaces any error that the change caused within the block.
     """
     _check(spec, source, planned)
     try:
@@ -70,7 +72,7 @@ def _state(spec: SourceSpec, identity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _file_state(reference: str) -> list[int] | None:
-    """Return size and time of a file beside the source, None where the name is one of the source's own."""
+    """Return size and modification time of a separate file, None for a column or member of the source."""
     found = split_reference(reference)
     if found is None:
         return None
@@ -79,7 +81,7 @@ def _file_state(reference: str) -> list[int] | None:
 
 
 def _changed_part(source: Source | None) -> str | None:
-    """Return which of the parts of an opened source changed, came or went; None where it has none."""
+    """Return the first part of an opened source that was changed, added or removed; None if there is none."""
     from daskfs.sources.tables import TableSource
 
     parts = source.parts if isinstance(source, TableSource) else None
@@ -99,6 +101,6 @@ def _identity_now(spec: SourceSpec, planned: Mapping[str, Any], source: Source |
     if planned["kind"] == PARTS:
         parts = find_parts(as_path(spec.source))
         return {**planned, **({"n_parts": 0} if parts is None else parts.identity())}
-    if "mtime_ns" not in planned:  # it is no file
+    if "mtime_ns" not in planned:  # not a file
         return planned
     return {**planned, **file_identity(str(planned["kind"]), as_path(spec.source))}

@@ -1,7 +1,7 @@
 """X as a file in svmlight (LIBSVM) format: ``target qid:group feature:value ... # comment``.
 
-As scikit-learn's ``load_svmlight_file`` does by default, features are taken to be numbered from 1 where no value in the
-file has number 0, and from 0 otherwise.
+As in scikit-learn's ``load_svmlight_file`` by default, features are numbered from 1 if no value in the file has number
+0, and from 0 otherwise.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ TARGET, GROUPS = "target", "qid"
 
 
 class SvmlightSource:
-    """The features of a file in svmlight format as CSR rows, float64, with the columns ``target`` and ``qid`` beside.
+    """The features of a file in svmlight format as CSR rows, float64, with per-sample columns ``target`` and ``qid``.
 
-    The targets are labels only where ``spec.labels`` says so.
+    The targets are labels only if ``spec.labels`` is ``target``.
     """
 
     def __init__(self, spec: SourceSpec, path: StoragePath) -> None:
@@ -58,7 +58,7 @@ class SvmlightSource:
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop`` as a CSR matrix, shape (stop - start, n_features)."""
+        """Return rows ``start:stop`` as a CSR matrix, shape (stop - start, n_features), float64."""
         check_range(start, stop, self.info.n_samples)
         parts = [
             self._parse(data, first, n_rows)[max(start - first, 0) : stop - first]
@@ -69,18 +69,18 @@ class SvmlightSource:
         return parts[0] if len(parts) == 1 else sp.csr_matrix(sp.vstack(parts, format="csr"))
 
     def read_labels(self) -> np.ndarray | None:
-        """Return the labels, shape (n_samples,), from the targets or the file that ``spec.labels`` names."""
+        """Return the labels as stored, shape (n_samples,), from the targets or the file that ``spec.labels`` names."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_labels)
 
     def read_beside(self, name: str) -> np.ndarray | None:
-        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
+        """Return a checked per-sample column, shape (n_samples,), or None if the spec names none."""
         return self._beside.read(name, self.info.n_samples, self._read_column)
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return what the rows are called, some of them at a time; None where nothing says it."""
+        """Return the row names as an iterator over arrays of dtype ``S``, or None if there are none."""
         return self._row_names.read(self.info.n_samples)
 
-    # ------------------------------------------------------------------------------------------------ what is beside X
+    # ---------------------------------------------------------------------------------------------- per-sample columns
     def _read_labels(self, name: str) -> np.ndarray:
         values = self._read_column(name)
         if name == TARGET and self._unlabeled == AUTO and {*values.tolist()} - {None} == {-1, 0, 1}:
@@ -91,7 +91,7 @@ class SvmlightSource:
         return values
 
     def _read_column(self, name: str) -> np.ndarray:
-        """Return targets or groups: as integers where all are whole numbers, with None for missing ones, or floats."""
+        """Return targets or groups as integers if all are whole numbers, with None for missing ones, else as floats."""
         read = self._target_of if name == TARGET else self._group_of
         values = np.empty(self.info.n_samples)
         for first, _, data in self._ranges(0, self.info.n_samples):
@@ -122,7 +122,7 @@ class SvmlightSource:
 
     # ------------------------------------------------------------------------------------------------------------ rows
     def _ranges(self, start: int, stop: int) -> Iterator[tuple[int, int, bytes]]:
-        """Yield the ranges of lines that hold rows ``start:stop``, with the number of the first row and of all rows."""
+        """Yield (first row, number of rows, bytes) of the ranges of lines that overlap rows ``start:stop``."""
         starts, rows = self._layout.starts, self._layout.rows
         for index in np.flatnonzero((rows[:-1] < stop) & (rows[1:] > start) & (rows[1:] > rows[:-1])):
             data = read_range(self._path, int(starts[index]), int(starts[index + 1]))

@@ -1,4 +1,4 @@
-"""Where the rows of a file in svmlight format lie, and how many features it has, found in one pass over its bytes."""
+"""Row offsets and number of features of a file in svmlight format, found in one pass over its bytes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class SvmScan:
     Attributes
     ----------
     starts
-        Offsets of ranges of whole lines, and the end of the last one.
+        Offsets of ranges of whole lines, and the end of the last one, integers.
     rows
-        Number of the first row of each range, and the number of rows.
+        Number of the first row of each range, and the number of rows, integers.
     n_features
-        Up to the highest feature that has a value somewhere.
+        Number of features up to the highest one with a value.
     is_one_based
-        Whether features are numbered from 1: no value has number 0.
+        Whether features are numbered from 1, because no value has number 0.
     nnz
         Number of values.
     has_groups
@@ -48,15 +48,7 @@ class SvmScan:
 
 @lru_cache(maxsize=SCANS_KEPT)
 def scan(path: StoragePath, size: int, mtime_ns: int) -> SvmScan:
-    """Scan the file at `path`, once for each state of it in this process.
-
-    Parameters
-    ----------
-    path
-        The file.
-    size, mtime_ns
-        Its state, so that a file written anew is scanned anew.
-    """
+    """Scan the file at `path`; the result is cached per process and file state (`size` and `mtime_ns`)."""
     del mtime_ns
     starts, rows = [0], [0]
     lowest, highest, nnz, has_groups = MOST_FEATURES, -1, 0, False
@@ -79,7 +71,7 @@ def scan(path: StoragePath, size: int, mtime_ns: int) -> SvmScan:
 
 
 def _outside_comments(data: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return where colons are that no comment holds."""
+    """Return the positions of colons outside comments."""
     colons, hashes = np.flatnonzero(data == COLON), np.flatnonzero(data == HASH)
     if not hashes.size:
         return colons
@@ -89,12 +81,12 @@ def _outside_comments(data: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 
 def _numbers_before(data: np.ndarray, places: np.ndarray, where: str) -> np.ndarray:
-    """Return the whole numbers that end before some places, int64; what ends in no digit has none."""
+    """Return the whole numbers right before the given positions, int64; positions without one are dropped."""
     values = np.zeros(len(places), dtype=np.int64)
     left = np.arange(len(places))
     at, scale, found = places - 1, 1, None
     for _ in range(MOST_DIGITS + 1):
-        digits = data[np.maximum(at, 0)] - np.uint8(ZERO)  # wraps round for what comes before 0
+        digits = data[np.maximum(at, 0)] - np.uint8(ZERO)  # characters before "0" wrap around
         going = (digits < 10) & (at >= 0)
         left, at = left[going], at[going] - 1
         values[left] += digits[going].astype(np.int64) * scale
@@ -109,7 +101,7 @@ def _numbers_before(data: np.ndarray, places: np.ndarray, where: str) -> np.ndar
 
 
 def _count_rows(data: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> int:
-    """Return how many lines are neither blank nor a comment."""
+    """Return the number of lines that are neither blank nor a comment."""
     first = data[np.minimum(begins, max(len(data) - 1, 0))]
     is_row = (first > SPACE) & (first != HASH)
     for line in np.flatnonzero((first <= SPACE) & (ends > begins)):

@@ -1,4 +1,4 @@
-"""Generated data of any size, for trials and tests: ``synthetic:mixture?n_samples=300000&n_features=64``."""
+"""Generated data of any size, such as ``synthetic:mixture?n_samples=300000&n_features=64``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MODELS: dict[str, type[Mixture] | type[LowRank] | type[SparseCounts] | type[Nonl
 
 
 class SyntheticSource:
-    """Rows drawn when they are read, always the same for the same parameters.
+    """Generated rows, drawn when they are read; equal parameters give equal rows.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class SyntheticSource:
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop``, shape (stop - start, n_features)."""
+        """Return rows ``start:stop``, shape (stop - start, n_features), dtype ``info.dtype``."""
         check_range(start, stop, self.info.n_samples)
         if self.info.is_sparse:
             parts: list[Any] = [self._model.rows(*block) for block in _blocks(start, stop)]
@@ -87,15 +87,15 @@ class SyntheticSource:
         return out
 
     def read_labels(self) -> np.ndarray | None:
-        """Return the labels, shape (n_samples,)."""
+        """Return the labels as stored, shape (n_samples,)."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._draw_labels)
 
     def read_beside(self, name: str) -> np.ndarray | None:
-        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
+        """Return a checked per-sample column, shape (n_samples,), or None if the spec names none."""
         return self._beside.read(name, self.info.n_samples, self._draw_labels)
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return what the rows are called, some of them at a time; None where nothing says it."""
+        """Return the row names as an iterator over arrays of dtype ``S``, or None if there are none."""
         return self._row_names.read(self.info.n_samples)
 
     def _draw_labels(self, name: str) -> np.ndarray:
@@ -106,7 +106,7 @@ class SyntheticSource:
 
 
 def _blocks(start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (block, first row, last row) within each block that rows ``start:stop`` touch."""
+    """Yield (block, first row, end row) within each block that rows ``start:stop`` overlap."""
     for block in range(start // BLOCK_ROWS, -(-stop // BLOCK_ROWS)):
         first = max(start - block * BLOCK_ROWS, 0)
         last = min(stop - block * BLOCK_ROWS, BLOCK_ROWS)

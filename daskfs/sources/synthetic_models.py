@@ -1,8 +1,8 @@
-"""How generated data come about: a Gaussian mixture, a low-rank regression, sparse counts, and two classes of two
-clusters each that no line parts.
+"""Models of generated data: a Gaussian mixture, a low-rank regression, sparse counts, and two classes of two clusters
+each that are not linearly separable.
 
-Rows come in blocks of 4096, each with a random stream of its own, so that any range of rows has the same
-values whatever else is read, and the first rows stay the same when there are more of them.
+Rows are drawn in blocks of 4096, each from its own random stream. Any range of rows therefore has the same values
+whatever else is read, and a larger n_samples keeps the first rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from daskfs.sources.parameters import Parameter, check_bounds
 
 BLOCK_ROWS = 4096
 NOISE_AT_ONCE = 1 << 18
-# Streams of one seed: what holds for all rows, and what is drawn for one block of them.
+# Random streams of one seed: for the structure of all rows, and for one block of rows.
 STRUCTURE, ROWS = 1, 2
 
 Values = Mapping[str, int | float]
@@ -37,18 +37,18 @@ class Model(Protocol):
     feature_names: tuple[str, ...]
 
     def rows(self, block: int, first: int, last: int) -> Block:
-        """Return rows ``first:last`` of a block, float32."""
+        """Return rows ``first:last`` of a block, shape (last - first, n_features), float32."""
         ...
 
     def labels(self, block: int) -> np.ndarray:
-        """Return the labels of all rows of a block, shape (4096,)."""
+        """Return the labels of all rows of a block, int64 or float64, shape (4096,)."""
         ...
 
 
 class Classes:
-    """What generators of classes share: which columns are informative, and the class of each row.
+    """Base of the generators of classes: the informative columns, and the class of each row.
 
-    `rng` is the stream of the structure; what it draws after the columns is up to the generator.
+    `rng` is the stream of the structure; subclasses draw from it after the informative columns.
     """
 
     def __init__(self, values: Values, where: str, rng: np.random.Generator) -> None:
@@ -59,7 +59,7 @@ class Classes:
         self.feature_names = _names(n_features, self._informative, "noise")
 
     def labels(self, block: int) -> np.ndarray:
-        """Return class numbers."""
+        """Return class numbers, int64, shape (4096,)."""
         return self._draw_labels(_stream(self._seed, block, ROWS))
 
     def _draw_labels(self, rng: np.random.Generator) -> np.ndarray:
@@ -67,9 +67,9 @@ class Classes:
 
 
 class Mixture(Classes):
-    """Unit noise everywhere; in the informative columns, the classes have different means.
+    """Unit noise in all columns; in the informative ones, the classes have different means.
 
-    The standard deviation of the class means runs from 0.2 to 2 over the informative columns.
+    The standard deviation of the class means ranges from 0.2 to 2 over the informative columns.
     """
 
     parameters = COMMON | {"n_classes": Parameter(8, 2, BLOCK_ROWS), "n_informative": Parameter(16, 1)}
@@ -84,7 +84,7 @@ class Mixture(Classes):
         self._means = np.ascontiguousarray((order * separations[:, None]).T, dtype=np.float32)
 
     def rows(self, block: int, first: int, last: int) -> Block:
-        """Return the class means plus unit noise."""
+        """Return the class means plus unit noise, shape (last - first, n_features), float32."""
         rng = _stream(self._seed, block, ROWS)
         labels = self._draw_labels(rng)
         out = _noise(rng, self._n_features, first, last)
@@ -93,9 +93,9 @@ class Mixture(Classes):
 
 
 class LowRank:
-    """Each column follows two of `rank` latent variables; the target depends on the first two of these only.
+    """Each column follows two of `rank` latent variables; the target depends only on the first two.
 
-    Informative columns follow one of the first two in the main, the others none of them.
+    An informative column mainly follows one of the first two; the other columns follow neither.
     """
 
     parameters = COMMON | {"rank": Parameter(10, 2, 1024), "noise": Parameter(0.1, 0.0)}
@@ -116,12 +116,12 @@ class LowRank:
         self.feature_names = _names(n_features, np.flatnonzero(self._main < 2), "nuisance")
 
     def labels(self, block: int) -> np.ndarray:
-        """Return the target, a smooth function of the first two latent variables."""
+        """Return the target, a smooth function of the first two latent variables, float64, shape (4096,)."""
         latent = self._latent(_stream(self._seed, block, ROWS)).astype(np.float64)
         return np.sin(2 * latent[:, 0]) + latent[:, 0] + 0.5 * latent[:, 1] ** 2
 
     def rows(self, block: int, first: int, last: int) -> Block:
-        """Return the columns' mixtures of latent variables plus noise."""
+        """Return mixtures of latent variables plus noise, shape (last - first, n_features), float32."""
         rng = _stream(self._seed, block, ROWS)
         latent = self._latent(rng)[first:last]
         out = _noise(rng, self._n_features, first, last)
@@ -137,9 +137,9 @@ class LowRank:
 
 
 class SparseCounts(Classes):
-    """Positive counts in a CSR matrix: columns at random, and informative columns that turn up in one class.
+    """Positive counts in a CSR matrix: a random background, and informative columns that each mark one class.
 
-    `density` is that of the background. An informative column has a value in 5 % to 50 % of its class's rows.
+    `density` is that of the background. An informative column has a further value in 5 % to 50 % of its class's rows.
     """
 
     parameters = COMMON | {
@@ -159,7 +159,7 @@ class SparseCounts(Classes):
         self.values_per_row = self._n_features * self._density + float(self._chance.sum()) / self._n_classes
 
     def rows(self, block: int, first: int, last: int) -> Block:
-        """Return counts of at least 1, float32."""
+        """Return counts of at least 1 in a CSR matrix, shape (last - first, n_features), float32."""
         rng = _stream(self._seed, block, ROWS)
         labels = self._draw_labels(rng)
         background = rng.binomial(self._n_features, self._density, size=BLOCK_ROWS)
@@ -175,11 +175,11 @@ class SparseCounts(Classes):
 
 
 class Nonlinear(Classes):
-    """Two classes that no line parts, in two informative columns, and wide noise in all others (Weston et al. 2000).
+    """Two classes in two informative columns, not linearly separable; the others are noise (Weston et al. 2000).
 
-    In the informative columns, rows of class 0 lie round (-3/4, -3) or (3/4, 3), those of class 1 round (3, -3) or
-    (-3, 3), with unit variance and equal odds; noise has variance 20. All means are 0 in both classes, and the second
-    informative column is distributed alike in both. The best border leaves 3.1 % of the rows on the wrong side.
+    The centers of class 0 are (-3/4, -3) and (3/4, 3), those of class 1 (3, -3) and (-3, 3), with equal odds and unit
+    variance; noise has variance 20. Both classes have mean 0, and equal marginals in the second informative column. The
+    Bayes error is 3.1 %.
     """
 
     parameters = COMMON | {"n_features": Parameter(52, 2)}
@@ -194,7 +194,7 @@ class Nonlinear(Classes):
         self._deviation[self._informative] = 1.0
 
     def rows(self, block: int, first: int, last: int) -> Block:
-        """Return noise, and in the informative columns a center on one side or the other plus unit noise."""
+        """Return noise, plus a center in informative columns, shape (last - first, n_features), float32."""
         rng = _stream(self._seed, block, ROWS)
         labels = self._draw_labels(rng)
         sides = rng.choice(np.array([-1.0, 1.0], dtype=np.float32), size=BLOCK_ROWS)
@@ -205,12 +205,12 @@ class Nonlinear(Classes):
 
 
 def _stream(seed: int, block: int, use: int) -> np.random.Generator:
-    # `use` stands last and is never 0, because trailing zeros make no difference to a seed sequence.
+    # `use` is last and never 0, because a seed sequence ignores trailing zeros.
     return np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, block, use))))
 
 
 def _noise(rng: np.random.Generator, n_features: int, first: int, last: int) -> np.ndarray:
-    """Return rows ``first:last`` of the block's unit noise; those before are drawn and dropped."""
+    """Return rows ``first:last`` of a block's unit noise; earlier rows are drawn and dropped."""
     step = max(1, NOISE_AT_ONCE // n_features)
     dropped = np.empty((min(step, first), n_features), dtype=np.float32)
     for row in range(0, first, step):

@@ -1,4 +1,4 @@
-"""X as the number columns of a table: one file, or the parts of one table, one below the other."""
+"""X as the numeric columns of a table: one file, or the concatenated parts of one table."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from daskfs.storage import ObjectPath, StoragePath
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 OPENED_AT_ONCE = 8
-"""Objects whose ends or headers are asked for at a time."""
+"""Objects whose footers or headers are requested concurrently."""
 
 
 class Table(Protocol):
-    """A file with named columns, whose ranges of rows can be read on their own."""
+    """A file with named columns, read in ranges of rows."""
 
     kind: str
     path: StoragePath
@@ -55,25 +55,24 @@ class Table(Protocol):
 
 
 def open_table(path: StoragePath) -> Table:
-    """Return the table in a file, whose ending tells the format."""
+    """Open the table in a file, whose ending gives the format."""
     return ParquetTable(path) if path.suffix.lower() in PARQUET_ENDINGS else CsvTable(path)
 
 
 class TableSource:
     """The feature columns of a table.
 
-    The blocks are float32 when all feature columns are, of the columns' common integer type when that has at most 16
-    bits and no value is missing, and float64 otherwise: text tables always.
+    Blocks are float32 if all feature columns are; of the columns' common integer type if that has at most 16 bits and
+    no value is missing; and float64 otherwise, as for all text tables.
 
     Parameters
     ----------
     spec
-        How the user named the data.
+        Description of the data.
     path
         The file, the directory of parts, or their pattern.
     parts
-        The files, None for the one at `path`. They have the same columns in the same order; those without rows add
-        nothing.
+        The files, with the same columns in the same order, some maybe without rows; None for the one at `path`.
     """
 
     def __init__(self, spec: SourceSpec, path: StoragePath, parts: FileParts | None = None) -> None:
@@ -108,7 +107,7 @@ class TableSource:
         )
 
     def _opened(self, first: Table, others: Sequence[StoragePath]) -> tuple[list[Table], set[np.dtype[Any]]]:
-        """Return the tables and the types of their feature columns."""
+        """Return the tables and the dtypes of their feature columns."""
 
         def opened(path: StoragePath) -> tuple[Table, set[np.dtype[Any]]]:
             table = open_table(path)
@@ -125,7 +124,7 @@ class TableSource:
         return tables, first.dtypes(self._features).union(*(dtypes for _, dtypes in found))
 
     def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop``, shape (stop - start, n_features)."""
+        """Return rows ``start:stop``, shape (stop - start, n_features), dtype ``info.dtype``."""
         check_range(start, stop, self.info.n_samples)
         out = np.empty((stop - start, self.info.n_features), dtype=self.info.dtype)
         number = int(np.searchsorted(self._offsets, start, side="right")) - 1
@@ -138,15 +137,15 @@ class TableSource:
         return out
 
     def read_labels(self) -> np.ndarray | None:
-        """Return the labels, shape (n_samples,), from the column or file that ``spec.labels`` names."""
+        """Return the labels as stored, shape (n_samples,), from the column or file that ``spec.labels`` names."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_column)
 
     def read_beside(self, name: str) -> np.ndarray | None:
-        """Return one of the columns beside X, shape (n_samples,), as the spec names it; None when it names none."""
+        """Return a checked per-sample column, shape (n_samples,), or None if the spec names none."""
         return self._beside.read(name, self.info.n_samples, self._read_column)
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return what the rows are called, some of them at a time; None where nothing says it."""
+        """Return the row names as an iterator over arrays of dtype ``S``, or None if there are none."""
         return self._row_names.read(self.info.n_samples, self._name_parts)
 
     def _name_parts(self, name: str) -> Iterator[np.ndarray]:
@@ -174,7 +173,7 @@ class TableSource:
 
 
 def _with_columns(parts: FileParts) -> list[StoragePath]:
-    """Return the parts that are more than no bytes at all, which a text table without a header may be."""
+    """Return the parts without the empty files, which text tables without a header may be."""
     files = [file for file, (size, _) in parts.states.items() if size or file.suffix.lower() in PARQUET_ENDINGS]
     if not files:
         raise InputError(f"{parts.where} has only empty files.")
@@ -182,7 +181,7 @@ def _with_columns(parts: FileParts) -> list[StoragePath]:
 
 
 def _common_type(kind: Any, other: Any, table: Table, name: str) -> Any:
-    """Return the Arrow type that holds the values of two."""
+    """Return the Arrow type that holds the values of both types."""
     import pyarrow as pa
 
     empty = [pa.table({name: pa.array([], _plain(one))}) for one in (kind, other)]
@@ -201,7 +200,7 @@ def _plain(kind: Any) -> Any:
 
 
 def _check_columns(table: Table, first: Table) -> None:
-    """Raise unless a part has the columns of the first one, naming one that differs."""
+    """Raise unless a part has the columns of the first one; the message names one that differs."""
     if table.columns == first.columns:
         return
     strange = [name for name in table.columns if name not in first.columns]

@@ -1,5 +1,6 @@
-"""Counts of single cells as 10x Genomics' Cell Ranger writes them: features x cells in compressed columns, so that the
-cells, which are the rows of X here, can be read in ranges.
+"""Counts of single cells written by 10x Genomics' Cell Ranger.
+
+The matrix is features x cells in CSC format, so that cells, the rows of X, can be read in ranges.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from daskfs.sources.matrices import Array, Folder, parts_of
 
 BARCODES = "barcodes"
 NAMES = {"features/name": "features/id", "gene_names": "genes"}
-"""Where feature names lie, and their identifiers: as of Cell Ranger 3, and before."""
+"""Arrays of feature names, and of their identifiers: since Cell Ranger 3, and before."""
 PARTS = (*CSR_PARTS, BARCODES)
 
 
 def find_tenx(spec: SourceSpec, folder: Folder) -> str | None:
-    """Return the group of a file that Cell Ranger wrote: ``matrix``, or before version 3 that of the genome; None for
-    another file, and where ``data.array`` names something else.
+    """Return the group of counts in a Cell Ranger file: ``matrix``, or the genome before version 3.
+
+    None if the file is not one, or ``data.array`` names another array. Several groups raise :class:`InputError` unless
+    ``data.array`` names one.
     """
     found = [name for name in folder.members() if _is_tenx(folder, name)]
     if spec.array is not None:
@@ -37,11 +40,10 @@ def _is_tenx(folder: Folder, name: str) -> bool:
 
 
 def tenx_contents(folder: Folder, name: str) -> Contents:
-    """Find X and what lies beside it in the group `name`.
+    """Find X, its names and columns in the group `name`.
 
-    Features are called by their names, of which several may be equal, or by what ``data.feature_names`` says:
-    ``features/id``, or another one of the features' columns. Labels lie in a file of their own; ``barcodes`` are a
-    column as well, and what the rows are called.
+    Feature names are the file's, which may repeat, or the column that ``data.feature_names`` names, such as
+    ``features/id``. Labels come from a separate file. ``barcodes`` is a column and holds the row names.
     """
     shape = _need(folder, f"{name}/shape")
     if shape.shape != (2,) or shape.dtype.kind not in "iu":

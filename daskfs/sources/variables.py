@@ -1,6 +1,4 @@
-"""X and what lies beside it as arrays of an HDF5 file or a Zarr group, by their names: plain ones, and those of xarray
-and NetCDF, whose dimensions have names.
-"""
+"""X, labels and per-sample columns as named arrays of an HDF5 file or Zarr group, plain or of xarray or NetCDF."""
 
 from __future__ import annotations
 
@@ -18,12 +16,11 @@ from daskfs.sources.zarr_array import in_place
 
 
 def variable_contents(spec: SourceSpec, folder: Folder) -> Contents:
-    """Find X and what lies beside it.
+    """Find X, its labels, per-sample columns and names.
 
-    X is what ``data.array`` names, a dense array or a group with a sparse matrix, or else ``X``, or the only one that
-    there is; of xarray's and NetCDF's variables, the one whose dimensions ``data.dims`` names. Labels and columns
-    beside X are arrays of one dimension. Features are called as the text says that lies along their dimension under
-    its name, and so are rows.
+    X is the dense array or sparse-matrix group that ``data.array`` names; else ``X``; else the only candidate, which
+    for variables of xarray and NetCDF is the one with the dimensions ``data.dims``. Labels and per-sample columns are
+    one-dimensional arrays. Names of features and rows are the text array named like their dimension.
     """
     variable = _Variables(spec, folder)
     name = variable.find_matrix()
@@ -65,7 +62,7 @@ class _Variables:
         self.columns = (*self._arrays, *deeper)
 
     def find_matrix(self) -> str:
-        """Return the name of what holds X."""
+        """Return the name of the array or group that holds X."""
         spec, folder = self._spec, self._folder
         if self._is_array:
             return ""
@@ -98,29 +95,29 @@ class _Variables:
         return () if array is None else array.dimensions
 
     def has_names_along(self, dimension: str | None, count: int) -> bool:
-        """Return whether there is text along a dimension under its name."""
+        """Return whether there is a text array named like `dimension`, of shape (count,)."""
         array = self._folder.array(dimension) if dimension is not None and dimension in self._arrays else None
         return array is not None and array.shape == (count,) and array.dtype.kind in "OUST"
 
     def names_along(self, dimension: str | None, count: int) -> tuple[str, ...] | None:
-        """Return the text that lies along a dimension under its name; None where there is none."""
+        """Return the text array named like `dimension`; None if there is none."""
         if dimension is None or not self.has_names_along(dimension, count):
             return None
         return tuple(str(name) for name in self.read(dimension))
 
     def read(self, name: str, rows: slice = slice(None)) -> np.ndarray:
-        """Return the values of an array, or some of them, decoded."""
+        """Return the decoded values of an array, one per row or feature, or those of `rows`."""
         array = self._folder.array(name)
         if array is None:
             raise unknown_name(name, "member", self.columns, self._folder.where)
-        if len(array.shape) > 1 and array.shape[1:] != (1,):  # X itself may be named, and is not to be held
+        if len(array.shape) > 1 and array.shape[1:] != (1,):  # X itself may be named, and must not be loaded
             raise InputError(f"{array.where} has shape {array.shape}; one value for each row or feature is needed.")
         values = array[...] if not array.shape else array[rows]
         decode = decoding_of(array)
         return values if decode is None else decode(values)
 
     def read_names(self, name: str, rows: slice = slice(None)) -> np.ndarray:
-        """Return the names of features; the numbers along a named dimension are names as well."""
+        """Return feature names; a numeric coordinate of the dimension counts as text, in an object array."""
         values = self.read(name, rows)
         array = self._folder.array(name)
         is_coordinate = array is not None and array.dimensions == (PurePosixPath(name).name,)
@@ -132,7 +129,7 @@ def _is_below(name: str) -> bool:
 
 
 def _transposed(array: Array, spec: SourceSpec) -> bool:
-    """Return whether the array's second dimension goes along the rows of X."""
+    """Return whether the array's second dimension is the rows of X."""
     if spec.dims is None:
         return False
     if array.dimensions == tuple(spec.dims):

@@ -1,4 +1,4 @@
-"""Weights of rows: how many rows each row counts for."""
+"""Sample weights: the number of rows that each row counts for."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from daskfs.sources.checks import check_label_column, check_label_count
 
 
 def check_weights(values: Any, n_samples: int, origin: str) -> np.ndarray:
-    """Return weights of rows as float64, shape (n_samples,).
+    """Return sample weights as float64, shape (n_samples,).
 
     Parameters
     ----------
     values
-        One number for each row; text that spells a number counts as one.
+        One number per row, or text that spells a number, shape (n_samples,).
     n_samples
         Number of rows of X.
     origin
-        What messages call them.
+        Name in messages.
 
     Raises
     ------
     InputError
-        Naming the first row whose weight is missing, no number, infinite or negative, or when all weights are 0.
+        If a weight is missing, not a number, infinite or negative (names the first such row), all weights are 0, or
+        the square of their sum overflows.
     """
     raw = check_label_column(np.asarray(values), origin, "weights")
     check_label_count(len(raw), n_samples, origin, "weights")

@@ -1,4 +1,4 @@
-"""Zarr arrays and groups, version 2 or 3, that others wrote: read in parts, and told from what they were before."""
+"""Zarr arrays and groups, version 2 or 3, written by other programs: partial reads and change detection."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     import zarr
 
 METADATA_FILES = ("zarr.json", ".zarray", ".zgroup")
-# A directory keeps its time when files deeper down change, so the identity looks at some of these too.
+# A directory keeps its modification time if files deeper down change, so the identity also samples chunk files.
 SAMPLED_CHUNKS = 16
 SAMPLED_BESIDE = 4
-"""The same of arrays beside the values of X."""
-# What Zarr and its codecs are known to raise for metadata or chunks that make no sense.
+"""Sampled chunk files of each array other than the values of X."""
+# Errors that Zarr and its codecs raise for invalid metadata or chunks.
 ZARR_ERRORS = (ValueError, TypeError, KeyError, RuntimeError, OSError, EOFError, SystemError, zlib.error)
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """What describes a Zarr array or group.
+    """Metadata of a Zarr array or group.
 
     Parameters
     ----------
     file
-        Where it was read.
+        The metadata file.
     document
-        What it holds.
+        Its JSON document.
     """
 
     file: StoragePath
@@ -49,20 +49,20 @@ class Metadata:
 
     @property
     def is_array(self) -> bool:
-        """Whether it is that of an array."""
+        """True for an array, False for a group."""
         return self.file.name == ".zarray" or (
             self.file.name != ".zgroup" and self.document.get("node_type") == "array"
         )
 
     @property
     def n_dimensions(self) -> int:
-        """How many dimensions the array has; 0 where that is not said."""
+        """Number of dimensions of the array; 0 if not stated."""
         shape = self.document.get("shape")
         return len(shape) if isinstance(shape, list) else 0
 
 
 def read_metadata(path: StoragePath) -> Metadata | None:
-    """Return what describes the Zarr array or group at `path`, or ``None`` if there is none."""
+    """Read the metadata of the Zarr array or group at `path`; return ``None`` if there is none."""
     for name in METADATA_FILES:
         file = path / name
         document = _json(file)
@@ -75,7 +75,7 @@ def read_metadata(path: StoragePath) -> Metadata | None:
 
 
 def _json(file: StoragePath) -> Any:
-    """Return what a JSON file holds, None where there is none."""
+    """Read a JSON file; return None if it does not exist."""
     try:
         return json.loads(file.read_bytes())
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -85,27 +85,27 @@ def _json(file: StoragePath) -> Any:
 
 
 class ZarrMember:
-    """A Zarr array, version 2 or 3, read in parts.
+    """A Zarr array, version 2 or 3, that is read in parts.
 
     Parameters
     ----------
     path
-        Of its directory.
+        Path of its directory.
 
     Attributes
     ----------
     path, where
-        Of its directory, and what messages call it.
+        Path of its directory, and its name in messages.
     shape, dtype
         As stored.
     chunks
         Chunk shape.
     held_bytes
-        What reading takes beside the values asked for: a chunk as stored, and decoded.
+        Memory of a read in bytes in addition to the values: one chunk, stored and decoded.
     attributes
         As :data:`attributes_of` returns them.
     dimensions
-        Names of the dimensions; None for one without.
+        Names of the dimensions; None for an unnamed one.
     """
 
     def __init__(self, path: StoragePath) -> None:
@@ -136,7 +136,7 @@ class ZarrMember:
             raise
         except ZARR_ERRORS as error:
             raise _refused(self.path, error, f"is damaged within rows {start}:{stop}") from error
-        # NumPy's variable-length text becomes plain Python text, which every caller can handle.
+        # Callers expect Python text, not NumPy's variable-length strings.
         return values.astype(object) if values.dtype.kind == "T" else values
 
     def read(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> np.ndarray:
@@ -144,27 +144,21 @@ class ZarrMember:
         return self[start:stop].astype(dtype or self.dtype.newbyteorder("="), copy=False)
 
     def fill(self, out: np.ndarray, start: int) -> None:
-        """Fill an array with the rows from `start` on, converted to its type."""
-        with np.errstate(over="ignore"):  # of a long double: infinite in float64, and refused as that
+        """Read the rows from `start` on into `out`, shape (n_rows, ...), converted to its dtype."""
+        with np.errstate(over="ignore"):  # a large long double becomes infinite in float64, which is refused
             out[...] = self[start : start + len(out)]
 
     def states(self, n_chunks: int) -> list[StoragePath]:
-        """Return files that tell one state of the array from another: its metadata, and some of its chunks."""
+        """Return the files whose state is that of the array: its metadata and directory, and some chunks."""
         metadata = read_metadata(self.path)
         described = [] if metadata is None else [metadata.file]
-        if not isinstance(self.path, ObjectPath):  # folders of objects have no time of their own
+        if not isinstance(self.path, ObjectPath):  # folders in object stores have no modification time
             described.append(self.path)
         return [*described, *sampled_chunk_files(self._array, self.path, n_chunks)]
 
 
 class ZarrFolder:
-    """A Zarr group, as :class:`daskfs.sources.matrices.Folder`; also a single array, whose name is empty.
-
-    Parameters
-    ----------
-    path
-        Of its directory.
-    """
+    """The Zarr group at `path`, as :class:`daskfs.sources.matrices.Folder`; also a single array, with an empty name."""
 
     def __init__(self, path: StoragePath) -> None:
         self.path, self.where = path, str(path)
@@ -175,7 +169,7 @@ class ZarrFolder:
         return tuple(self._found_in(self._below(name)))
 
     def arrays(self) -> dict[str, int]:
-        """Return the names of the arrays directly in the group, sorted, each with its number of dimensions."""
+        """Return the number of dimensions of each array directly in the group, by sorted name."""
         found = self._found_in(self.path)
         return {name: metadata.n_dimensions for name, metadata in found.items() if metadata.is_array}
 
@@ -188,12 +182,12 @@ class ZarrFolder:
         return {entry.name: metadata for entry, metadata in found if metadata is not None}
 
     def is_group(self, name: str) -> bool:
-        """Return whether there is a group of this name."""
+        """Return whether `name` is a group."""
         metadata = read_metadata(self._below(name))
         return metadata is not None and not metadata.is_array
 
     def array(self, name: str) -> ZarrMember | None:
-        """Return an array, None where there is none of this name."""
+        """Return the array `name`, or None if there is none."""
         if name not in self._opened:
             path = self._below(name)
             if _array_metadata(path) is None:
@@ -209,8 +203,8 @@ class ZarrFolder:
         return self.path / name if name else self.path
 
     def identity(self, arrays: tuple[str, ...], selection: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what tells one state of some arrays from another, and what was selected; JSON-able."""
-        # what holds X comes first, in one array or as the values of a sparse matrix
+        """Return the state of `arrays` and the selection, JSON-able, for change detection."""
+        # the first array holds X, or the values of a sparse X
         counts = [SAMPLED_CHUNKS, *[SAMPLED_BESIDE] * (len(arrays) - 1)]
         members = {name: self._need(name) for name in arrays}
         files = [member.states(count) for member, count in zip(members.values(), counts, strict=True)]
@@ -237,12 +231,12 @@ class ZarrFolder:
 
 
 def in_place(array: object) -> InPlace | None:
-    """Return where a Zarr array lies, which may serve as tiles; None for another array."""
+    """Return path, chunks and dtype of a Zarr array, whose chunks may be read as tiles; None for another array."""
     return InPlace(array.path, array.chunks, array.dtype) if isinstance(array, ZarrMember) else None
 
 
 def attributes_of(path: StoragePath) -> dict[str, Any]:
-    """Return the attributes of the Zarr array or group at `path`; none where there are none."""
+    """Return the attributes of the Zarr array or group at `path`, empty if there are none."""
     metadata = read_metadata(path)
     if metadata is None:
         return {}
@@ -254,19 +248,19 @@ def _state(path: StoragePath) -> list[int]:
     try:
         status = path.stat()
     except FileNotFoundError:
-        # A chunk that holds nothing but the fill value need not be there.
+        # A chunk with only the fill value need not be stored.
         return []
     return [0 if stat.S_ISDIR(status.st_mode) else status.st_size, status.st_mtime_ns]
 
 
 def _array_metadata(path: StoragePath) -> Metadata | None:
-    """Return what describes the array at `path`, or ``None`` if there is none."""
+    """Read the metadata of the array at `path`; return ``None`` if there is none."""
     metadata = read_metadata(path)
     return metadata if metadata is not None and metadata.is_array else None
 
 
 def open_array(path: StoragePath) -> zarr.Array[Any]:
-    """Open a Zarr array, version 2 or 3, for reading; :class:`InputError` where there is none that can be read."""
+    """Open a Zarr array, version 2 or 3, for reading; raise :class:`InputError` if it is missing or cannot be read."""
     import zarr
 
     check_codecs(path)
@@ -282,7 +276,7 @@ def open_array(path: StoragePath) -> zarr.Array[Any]:
 
 
 def _refused(path: StoragePath, error: Exception, what: str) -> Exception:
-    """Return what an error in reading means: an object that was not handed out is not damaged."""
+    """Return the error to raise for a failed read: an object that the store did not return is not damaged."""
     if isinstance(error, OSError) and isinstance(path, ObjectPath):
         return error
     return InputError(f"{path} {what}: {first_line(error)}")

@@ -1,4 +1,4 @@
-"""The chunks of a Zarr array that others wrote: which there are, and whether they are whole."""
+"""The chunks of a Zarr array written by another program: their files and their integrity."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
 def sampled_chunk_files(array: zarr.Array[Any], path: StoragePath, count: int) -> list[StoragePath]:
-    """Return up to `count` chunk files of an array, spread over all of it."""
+    """Return up to `count` chunk (or shard) files of an array, spread over all of it."""
     unit = array.shards or array.chunks
     counts = [-(-size // step) for size, step in zip(array.shape, unit, strict=True)]
     places = np.unique(np.linspace(0, max(math.prod(counts) - 1, 0), count).astype(np.int64))[: math.prod(counts)]
@@ -29,7 +29,7 @@ def sampled_chunk_files(array: zarr.Array[Any], path: StoragePath, count: int) -
 
 
 def ends_in_blosc(document: dict[str, Any]) -> bool:
-    """Return whether the metadata say that chunk files are what Blosc wrote, without shards around it."""
+    """Return whether, by the metadata, Blosc is the last codec of chunk files, without shards."""
     if "codecs" in document:
         codecs = document["codecs"]
         last = codecs[-1].get("name") if codecs and isinstance(codecs[-1], dict) else None
@@ -39,9 +39,9 @@ def ends_in_blosc(document: dict[str, Any]) -> bool:
 
 
 def check_blosc(header: bytes, size: int, where: object) -> None:
-    """Raise when a chunk is not as long as its Blosc header says.
+    """Raise :class:`InputError` if a chunk does not have the length in its Blosc header.
 
-    Blosc trusts the header, so a shortened chunk would decode to arbitrary numbers, or end the process.
+    Blosc trusts the header: a truncated chunk would decode to arbitrary numbers or crash the process.
     """
     stated = int.from_bytes(header[12:16], "little")
     if len(header) < BLOSC_HEADER_BYTES or size != stated:
@@ -49,14 +49,14 @@ def check_blosc(header: bytes, size: int, where: object) -> None:
 
 
 def foreign_store(path: StoragePath, *, has_blosc: bool) -> Any:
-    """Return what Zarr reads an array that others wrote from.
+    """Return the Zarr store path of an array written by another program.
 
     Parameters
     ----------
     path
-        Of the array.
+        Path of the array.
     has_blosc
-        Its chunks are checked by :func:`check_blosc` as they are read.
+        Whether chunks are checked by :func:`check_blosc` as they are read.
     """
     from zarr.storage import LocalStore, StorePath
 
@@ -70,8 +70,8 @@ def _foreign_store() -> Any:
     from zarr.storage import WrapperStore
 
     class ForeignStore(WrapperStore[Any]):
-        """Chunks as they are read: :class:`InputError` for one that cannot be, and :class:`OSError` for what an object
-        store does not hand out.
+        """A store that raises :class:`InputError` for an invalid chunk, and :class:`OSError` for an object that the
+        store does not return.
         """
 
         def __init__(self, store: Any, path: StoragePath, root: str, has_blosc: bool) -> None:

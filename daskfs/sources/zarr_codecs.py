@@ -1,4 +1,4 @@
-"""Which Zarr arrays are read at all: none whose chunks would be unpickled, or turned into objects of any kind."""
+"""Refusal of Zarr arrays whose chunks would be unpickled, or decoded to objects other than text."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ TEXT_CODECS = ("vlen-utf8", "vlen-bytes")
 
 
 def check_codecs(array: StoragePath) -> None:
-    """Raise :class:`InputError` for an array that is encoded with pickle, within shards or not, or whose objects are
-    anything but text. It is told by the metadata, before any of it is decoded; metadata that make no sense pass.
+    """Raise :class:`InputError` for an array that is encoded with pickle, also within shards, or has non-text objects.
+
+    The check reads only the metadata, before anything is decoded; invalid metadata pass.
     """
     for name in METADATA_FILES:
         try:
@@ -28,7 +29,7 @@ def check_codecs(array: StoragePath) -> None:
 
 
 def check_document(document: Mapping[str, Any], array: object) -> None:
-    """Raise :class:`InputError` for metadata of an array that :func:`check_codecs` refuses."""
+    """Raise :class:`InputError` for the metadata of an array that :func:`check_codecs` refuses."""
     if "pickle" in json.dumps([document.get(key) for key in CODEC_KEYS]).lower():
         raise InputError(f"{array} is encoded with pickle, which is never loaded; write it with another codec.")
     dtype = document.get("dtype")

@@ -1,4 +1,4 @@
-"""Members of an ``.npz`` file as row-readable arrays, whether stored or deflated."""
+"""Members of an ``.npz`` file, stored or deflated, as arrays that are read in ranges of rows."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from daskfs.sources.checks import first_line, unknown_name
 from daskfs.sources.npy_file import BUFFER_BYTES, FileRange, Location, NpyFile
 from daskfs.storage import Fill, ObjectPath, StoragePath, fill_from, zip_archive
 
-# What precedes a member's name and extra field in the file; the last two numbers are the lengths of these.
+# The header before a member's name and extra field; its last two numbers are the lengths of these.
 LOCAL_HEADER = struct.Struct("<4s22xHH")
 UNPACKED_MEMBERS = 8
 UNPACKED_AT_ONCE = 4 * BUFFER_BYTES
-# NotImplementedError: damaged flags look like features of other zip versions.
+# NotImplementedError: damaged flags look like features of later zip versions.
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError)
 
 _unpacking = threading.Lock()
@@ -50,7 +50,7 @@ class NpzFile:
         self.members = tuple(self._entries)
 
     def open(self, member: str) -> NpyFile:
-        """Return a reader of one member. A deflated one is unpacked on its first use in this process."""
+        """Return a reader of one member; a deflated one is unpacked on its first use in a process."""
         if member not in self._entries:
             raise unknown_name(member, "member", self.members, str(self.path))
         entry = self._entries[member]
@@ -62,7 +62,7 @@ class NpzFile:
             location = self._stored(entry, where)
         elif entry.compress_type == zipfile.ZIP_DEFLATED:
             status = self.path.stat()
-            # Without the lock, the threads of a worker would each unpack the same member.
+            # Without the lock, each thread of a worker would unpack the member.
             with _unpacking:
                 location = _unpack(self.path, status.st_size, status.st_mtime_ns, entry.filename)
         else:
@@ -74,7 +74,7 @@ class NpzFile:
 
     def _stored(self, entry: zipfile.ZipInfo, where: str) -> FileRange:
         head = b""
-        # A zip file that lost its beginning gives offsets before that.
+        # In a zip file that lost its beginning, offsets may be negative.
         if entry.header_offset >= 0:
             with self.path.open("rb", buffering=0) as file:
                 file.seek(entry.header_offset)
@@ -88,7 +88,7 @@ class NpzFile:
 
 
 class Unpacked:
-    """A member unpacked into a temporary file without a name, which goes away with this object."""
+    """A member unpacked into an unnamed temporary file, which is deleted with this object."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.offset = 0
@@ -98,13 +98,13 @@ class Unpacked:
 
     @contextmanager
     def reading(self) -> Iterator[Fill]:
-        """Lend what reads parts of the file."""
+        """Yield the :data:`daskfs.storage.Fill` of the file."""
         yield partial(fill_from, self._file.fileno())
 
 
 @lru_cache(maxsize=UNPACKED_MEMBERS)
 def _unpack(path: StoragePath, size: int, mtime_ns: int, filename: str) -> Unpacked:
-    # size and mtime_ns are there for the cache: a file written anew is unpacked anew.
+    # size and mtime_ns are part of the cache key, so that a rewritten file is unpacked again
     del size, mtime_ns
     where = f"{path}:{filename.removesuffix('.npy')}"
     file: IO[bytes] = tempfile.TemporaryFile(prefix="daskfs-")  # noqa: SIM115
@@ -118,7 +118,7 @@ def _unpack(path: StoragePath, size: int, mtime_ns: int, filename: str) -> Unpac
         raise InputError(f"{where} is damaged: {first_line(error)}") from error
     except OSError as error:
         if error.filename is not None:
-            raise  # of what is read; the temporary file has no name
+            raise  # from reading the archive; the temporary file has no name
         raise InputError(
             f"{where} could not be unpacked into {tempfile.gettempdir()}: {error}. Point TMPDIR to a "
             "larger disk, or write the file with numpy.savez."

@@ -1,1 +1,1 @@
-"""What a stage is: its kind, its plan and cost, and how one of its units runs and is recorded."""
+"""Stages of a run: kinds, plans, memory costs, and the execution of one unit."""

@@ -1,4 +1,4 @@
-"""What a unit holds at once: arrays by name, shape and dtype, objects of Python, and what libraries take."""
+"""Memory cost of a unit: arrays by name, shape and dtype, Python objects, and fixed amounts for libraries."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 
 MiB = 2**20
 HELD_SHARE = 0.7
-"""Share of a worker's limit that a process may be filled to between units; Dask pauses a worker at 0.8."""
+"""Share of a worker's memory limit that a process may fill between units; Dask pauses a worker at 0.8."""
 USABLE = 0.9
-"""Share of a worker's limit that a unit may fill; the nanny ends a process at 0.95."""
+"""Share of a worker's memory limit that a process may fill during a unit; the nanny ends a process at 0.95."""
 WORD = 8
-"""Bytes of a float64 or int64, the items that most files are planned in."""
+"""Bytes of a float64 or int64, the item size of most files."""
 HALF_WORD = 4
 """Bytes of a float32 or int32."""
 
 
 @dataclass(frozen=True)
 class Array:
-    """An array, or several of one shape as a further dimension."""
+    """An array, or several of the same shape along an additional leading dimension."""
 
     name: str
     shape: tuple[int, ...]
@@ -30,7 +30,7 @@ class Array:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the values."""
+        """Size of the values in bytes."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Objects:
-    """So many objects of Python, Arrow or pandas, of so many bytes each."""
+    """`count` objects of Python, Arrow or pandas, of `each` bytes."""
 
     name: str
     count: int
@@ -47,7 +47,7 @@ class Objects:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all of them."""
+        """Size of all objects in bytes."""
         return self.count * self.each
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Objects:
 
 @dataclass(frozen=True)
 class Fixed:
-    """What does not depend on the data: a process, a compiled library, a buffer."""
+    """A size in bytes that the caller states: a process, a compiled library, a buffer."""
 
     name: str
     nbytes: int
@@ -67,7 +67,7 @@ class Fixed:
 
 Held = Array | Objects | Fixed
 Cost = tuple[Held, ...]
-"""Everything that a unit holds at its fullest moment."""
+"""Everything that a unit holds at its peak memory."""
 
 PROCESS = Fixed(
     "process with NumPy, SciPy, Zarr, scikit-learn and distributed, and what its allocator keeps", 400 * MiB
@@ -78,7 +78,7 @@ COMPILED = Fixed("numba and the compiled passes over panels", 112 * MiB)
 
 
 def held_from(raw: Mapping[str, Any]) -> Held:
-    """Rebuild what :func:`dataclasses.asdict` made of something held."""
+    """Rebuild an item of a cost from its :func:`dataclasses.asdict`."""
     if "shape" in raw:
         return Array(str(raw["name"]), tuple(map(int, raw["shape"])), np.dtype(raw["dtype"]).name)
     if "each" in raw:
@@ -92,17 +92,17 @@ def total(cost: Iterable[Held]) -> int:
 
 
 def fullest(*moments: Iterable[Held]) -> Cost:
-    """Return the cost of the fullest of several moments, the first of equal ones."""
+    """Return the largest of several costs; the first one on a tie."""
     return max(map(tuple, moments), key=total)
 
 
 def limit_per_unit(memory_limit: int | None, threads: int) -> int | None:
-    """Return the limit that a unit may plan with when `threads` of them share a process of `memory_limit` bytes."""
+    """Return the memory limit for the plan of one unit when `threads` units share a process of `memory_limit` bytes."""
     if memory_limit is None:
         return None
     return int((PROCESS_BYTES + (USABLE * memory_limit - PROCESS_BYTES) / threads) / USABLE)
 
 
 def available_bytes(memory_limit: int | None) -> int | None:
-    """Return what a unit may take beyond its process, None where there is no limit."""
+    """Return the bytes that a unit may use in addition to the bare process; None without a limit."""
     return None if memory_limit is None else max(int(USABLE * memory_limit) - PROCESS_BYTES, MiB)

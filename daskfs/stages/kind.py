@@ -1,7 +1,7 @@
-"""What a stage does: one object beside each unit function.
+"""Stage kinds: a :class:`StageKind` is defined next to each unit function.
 
-A plan names the kinds of its stages by reference, ``daskfs.graph.edges:EDGES_STAGE``. Plans lie in directories that
-others may write to: a reference is taken only into :data:`FOLDERS`, and only to a :class:`StageKind`.
+A plan names the kinds of its stages by reference, ``daskfs.graph.edges:EDGES_STAGE``. Others may be able to write to
+the directory of a plan, so a reference is resolved only within :data:`FOLDERS`, and only to a :class:`StageKind`.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from daskfs.stages.cost import Cost
 from daskfs.store.context import Context, UnitFunction
 
 FOLDERS = ("criteria", "evaluation", "graph", "ranking", "tiles")
-"""Folders of the package that define stages."""
+"""Subpackages that define stages."""
 FORMER_FOLDERS = ("scores",)
-"""Folders that did, as plans of earlier versions name them."""
+"""Former names of such subpackages, which plans of earlier versions contain."""
 SUFFIX = "_STAGE"
 REFERENCE = re.compile(rf"(daskfs\.(?:{'|'.join(FOLDERS + FORMER_FOLDERS)})(?:\.[a-z_]+)+):([A-Z_]+){SUFFIX}")
 
 
 @dataclass(frozen=True)
 class StageKind:
-    """What all stages of one kind have in common.
+    """Attributes common to all stages of one kind.
 
     Parameters
     ----------
     name
-        Short name; the kind is the attribute ``NAME_STAGE`` of its module.
+        Short name; the kind is bound to ``NAME_STAGE`` in its module.
     module
-        Module that defines it, ``__name__``.
+        ``__name__`` of the defining module.
     run
-        Function of a context, the parameters of the stage, and the number of the unit, which returns facts.
+        Unit function of (context, parameters of the stage, unit number); returns facts for the record.
     cost
-        Lists what a unit holds at its fullest moment, from sizes.
+        Function of sizes that returns the peak memory of a unit as a :data:`~daskfs.stages.cost.Cost`.
     arrays
-        Creates the arrays that several units write into; a unit creates what it alone writes.
+        Creates the arrays that several units write to; a unit creates all others.
     reads_weights
-        Whether units read the weights of rows.
+        Whether units read the sample weights.
     finds_lists
         Whether units find neighbor lists.
     advice
-        Sentences to add, from the parameters of a stage, where a worker has too little memory for it.
+        Function of the parameters of a stage: text to append to the error if a worker has too little memory.
     """
 
     name: str
@@ -61,7 +61,7 @@ class StageKind:
 
     @property
     def reference(self) -> str:
-        """How plans name the kind."""
+        """Reference of the kind in plans."""
         return f"{self.module}:{self.name.upper().replace('-', '_')}{SUFFIX}"
 
 
@@ -71,7 +71,7 @@ def kind_of(reference: str) -> StageKind:
     Raises
     ------
     StoreError
-        For a reference to anything else than a kind of stage of this package; nothing outside its folders is imported.
+        If the reference is not to a stage kind of this package; nothing outside :data:`FOLDERS` is imported.
     """
     found, match = None, REFERENCE.fullmatch(reference)
     if match:
@@ -86,7 +86,7 @@ def kind_of(reference: str) -> StageKind:
 
 
 def name_of(reference: str) -> str:
-    """Return the name of the kind behind a reference, without looking for it."""
+    """Return the name of the kind from its reference, without importing its module."""
     return reference.rpartition(":")[2].removesuffix(SUFFIX).lower().replace("_", "-")
 
 
@@ -100,7 +100,7 @@ def stage_modules() -> list[str]:
 
 
 def all_kinds() -> Iterator[StageKind]:
-    """Yield every kind of stage, importing what defines them."""
+    """Import all modules that define stages and yield every stage kind."""
     for name in stage_modules():
         module = import_module(name)
         for value in vars(module).values():
@@ -109,7 +109,7 @@ def all_kinds() -> Iterator[StageKind]:
 
 
 def reference_of(name: str) -> str:
-    """Return the reference of a kind by its name; :class:`StoreError` for no kind."""
+    """Return the reference of a kind by its name; :class:`StoreError` for an unknown name."""
     for kind in all_kinds():
         if kind.name == name:
             return kind.reference
@@ -118,7 +118,7 @@ def reference_of(name: str) -> str:
 
 
 def current_reference(reference: str) -> str:
-    """Return a reference from a plan of any daskfs: kinds keep their names where their modules move."""
+    """Update a reference from a plan of another version: a kind keeps its name when its module moves."""
     match = REFERENCE.fullmatch(reference)
     if match and not _is_module(match[1]):
         return reference_of(name_of(reference))
@@ -128,5 +128,5 @@ def current_reference(reference: str) -> str:
 def _is_module(name: str) -> bool:
     try:
         return find_spec(name) is not None
-    except ModuleNotFoundError:  # of the folder
+    except ModuleNotFoundError:  # the subpackage does not exist
         return False

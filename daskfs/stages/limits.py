@@ -1,4 +1,4 @@
-"""Whether units fit in a worker."""
+"""Check of planned peak memory against the memory limit of a worker."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ def check_memory(
     planned_at: Callable[[int], Sequence[Stage]] | None = None,
     is_joined: bool = False,
 ) -> None:
-    """Check that units fit in a worker.
+    """Check that the units of a plan fit the memory of a worker.
 
     Parameters
     ----------
     stages
-        What is planned.
+        Planned stages.
     memory_limit
-        Of a worker, bytes; None where nobody knows it.
+        Memory limit of a worker in bytes; None if it is unknown, and nothing is checked.
     threads
         Units that a worker runs at once.
     planned_at
-        Gives the stages as they would be planned under another limit, in bytes, which may cut tiles and groups of rows
-        otherwise; None where they stay as they are.
+        Function that plans the stages for another limit in bytes, since tiles and groups of rows depend on the limit;
+        None if they do not.
     is_joined
-        Whether the workers are there already, and have their limit from elsewhere.
+        Whether the workers belong to an existing cluster, which sets their limit.
 
     Raises
     ------
     MemoryPlanError
-        When they do not, with a limit under which this would not be raised.
+        If a unit does not fit; the message names a sufficient limit.
     """
     if memory_limit is None:
         return
@@ -69,13 +69,14 @@ def _needed_bytes(stage: Stage, threads: int) -> int:
 
 
 def _enough_mebibytes(stage: Stage, threads: int) -> int:
-    """Return the smallest limit, in MiB, that some units at once fit in."""
+    """Return the smallest limit in MiB that fits `threads` units at once."""
     return int(np.ceil(_needed_bytes(stage, threads) / USABLE / MiB))
 
 
 def _smallest_limit(planned_at: Callable[[int], Sequence[Stage]], refused: int, enough: int, threads: int) -> int:
-    """Return a limit, in MiB, under which the stages fit as they are planned then, at most a twentieth above the
-    smallest one: tiles and groups of rows follow the limit, so that stages need more under some and less under others.
+    """Return a limit in MiB that fits the stages planned for it, at most 5 % above the smallest such limit.
+
+    Tiles and groups of rows depend on the limit, so the memory that stages need depends on it as well.
     """
 
     def needed(limit: int) -> int:

@@ -15,19 +15,19 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 @cache
 def _trim() -> Callable[[int], object] | None:
-    """Return the C library's function, which takes longer to look up than to call where little has been freed."""
+    """Return ``malloc_trim`` of the C library; cached, since a lookup may take longer than a call."""
     found: Callable[[int], object] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return found
 
 
 def release_freed() -> None:
-    """Give freed memory back to the system where the C library keeps it, so that a unit starts from what is in use."""
+    """Return freed memory that the C library keeps to the system, so that a unit starts from the memory in use."""
     if sys.platform == "linux" and (trim := _trim()) is not None:
         trim(0)
 
 
 def reset_peak() -> bool:
-    """Forget the peak so far; False where the system cannot (then the peak is that of the process's life)."""
+    """Reset the peak memory; False if the system cannot, and the peak is that of the whole process lifetime."""
     try:
         _CLEAR.write_text("5")
     except OSError:

@@ -1,4 +1,4 @@
-"""Kinds of processors: BLAS and NumPy choose their kernels by the processor that they find, and last bits with them."""
+"""Processor types: BLAS and NumPy select kernels by processor, and the last bits of results depend on the kernels."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ X86_64_V3 = "x86-64-v3"
 
 @lru_cache(maxsize=1)
 def computed_by() -> str:
-    """Return what computes in this process: the kernels of the BLAS of NumPy and SciPy, and the features of the
-    processor that NumPy uses. Versions are compared before a unit runs.
+    """Describe the BLAS kernels of NumPy and SciPy in this process, and the CPU features that NumPy uses.
+
+    Versions are not included; they are compared before a unit runs.
     """
-    import scipy.linalg.blas  # noqa: F401  # else what SciPy brings would count only where something has used it
+    import scipy.linalg.blas  # noqa: F401  # otherwise SciPy's BLAS is listed only if something has loaded it
     from threadpoolctl import threadpool_info
 
     loaded = [found for found in threadpool_info() if found["user_api"] == "blas"]
@@ -25,9 +26,9 @@ def computed_by() -> str:
 
 
 def pinned_environment(cpu_target: str | None) -> dict[str, str]:
-    """Return the environment that lets a process compute as on processors of a target, whichever it runs on.
+    """Return environment variables that make a process compute as on the target processor; empty for None.
 
-    It holds where it is set before NumPy is imported. NumPy refuses names of features that it does not know.
+    They must be set before NumPy is imported. NumPy rejects unknown feature names.
     """
     if cpu_target is None:
         return {}

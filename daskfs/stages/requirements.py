@@ -1,7 +1,7 @@
-"""What a worker must be like to run units of a run: the driver's versions of what decides results, and enough memory.
+"""Requirements on a worker: the driver's versions of all libraries that affect results, and enough memory.
 
-Workers join while a run is under way, so every unit brings the driver's versions along, as plain values that any
-version can read, and a worker that does not fit refuses it.
+Workers may join during a run, so every unit carries the driver's versions, as plain values that any version can read.
+A worker that does not meet the requirements rejects the unit.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "pynndescent")
 
 
 Versions = tuple[tuple[str, str], ...]
-"""Names and versions."""
+"""Pairs (name, version)."""
 
 
 @lru_cache(maxsize=1)
 def installed_versions() -> Versions:
-    """Return the versions in this process of daskfs and of what decides its results, by name."""
+    """Return the versions in this process of daskfs, its :data:`LIBRARIES`, and the BLAS of NumPy and SciPy."""
     found = {"daskfs": installed_version(), **{name: version(name) for name in LIBRARIES}}
     for package in (np, scipy):
         blas = package.show_config(mode="dicts")["Build Dependencies"]["blas"]
@@ -37,7 +37,7 @@ def installed_versions() -> Versions:
 
 @lru_cache(maxsize=8)
 def differences(versions: Versions) -> str:
-    """Return how the versions in this process differ from the driver's, an empty text where they are the same."""
+    """List the versions in this process that differ from the driver's; empty if none do."""
     own = dict(installed_versions())
     return ", ".join(
         f"{name} {own.get(name, 'none')} (the driver: {theirs})" for name, theirs in versions if own.get(name) != theirs
@@ -45,19 +45,19 @@ def differences(versions: Versions) -> str:
 
 
 def unlike(address: str, differing: str) -> ClusterError:
-    """Return the error of a worker whose versions differ."""
+    """Return the error for a worker whose versions differ."""
     return ClusterError(f"the worker at {address} has {differing}: install the same everywhere.")
 
 
 def cannot_serve(error: BaseException) -> str:
-    """Return what to say of workers that lack what runs a unit, as other versions of daskfs do."""
+    """Return the message for workers that cannot import the unit function, as with other versions of daskfs."""
     return (
         f"the workers cannot run units of daskfs {installed_version()}: {error}. Install the same version everywhere."
     )
 
 
 def check_versions(versions: Versions) -> None:
-    """Raise :class:`ClusterError` where this worker has other versions than the driver."""
+    """Raise :class:`ClusterError` if this worker has other versions than the driver."""
     if differing := differences(versions):
         from distributed import get_worker
 
@@ -65,7 +65,7 @@ def check_versions(versions: Versions) -> None:
 
 
 def check_room(stage: Stage) -> None:
-    """Raise :class:`ClusterError` where units of a stage, on all threads of this worker, do not fit its memory."""
+    """Raise :class:`ClusterError` if units of a stage on all threads of this worker exceed its memory limit."""
     from distributed import get_worker
 
     worker = get_worker()

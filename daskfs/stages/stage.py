@@ -1,7 +1,7 @@
-"""A plan is data: the stages of a run, their units, bytes and peak memory, worked out before anything runs.
+"""Plans: the stages of a run with their units, traffic and peak memory, computed before anything runs.
 
-Nothing here reads or writes. Sizes are in bytes. The planned peak of a unit is that of its whole worker process: the
-interpreter with what it has imported, plus every array that the unit holds at once.
+This module does no I/O. Sizes are in bytes. The planned peak of a unit is that of the whole worker process: the
+interpreter with its imports, plus every array that the unit holds at once.
 """
 
 from __future__ import annotations
@@ -19,24 +19,33 @@ from daskfs.store import layout
 from daskfs.store.records import is_inside
 
 PLANNED_CLASSES = 16
-"""Classes that are planned for where nobody knows yet how many there are."""
+"""Number of classes that a plan assumes while it is unknown."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """All units of one step. `kind` refers to its :class:`StageKind`; `parameters` is JSON-able; `cost` lists what
-    makes up the planned peak of a unit.
+    """All units of one step of a plan.
 
-    What a stage with `needed_until` wrote may be gone when the stage of that name is done; `clears` names what goes
-    then.
-
-    Neighboring stages of one `loop` run in turn, round after round, until all units of the last of them have said
-    "finished" in their facts; `max_rounds` is how many rounds that takes at most, None where nobody can say. `n_units`
-    and bytes are those of one round, and unit ``round * n_units + i`` is the i-th of its round. `clears` names what
-    goes when a round is done: "{round}" is its number, "{before}" that of the one before the last.
-
-    What units keep in the memory of their process, units of the same loop find there, or of stages that name the same
-    owner in `holds`.
+    Parameters
+    ----------
+    kind
+        Reference of the :class:`StageKind`.
+    parameters
+        JSON-able parameters of the unit function.
+    needed_until
+        Name of the stage after which the outputs of this stage may be deleted.
+    clears
+        Path in the store that is deleted when this stage is done; in a loop, when a round is done. "{round}" is
+        replaced by the number of that round, "{before}" by that number minus 2.
+    loop
+        Consecutive stages with the same `loop` run in rounds until the facts of all units of the last one contain
+        "finished". `n_units` and bytes are per round; unit ``round * n_units + i`` is the i-th of its round.
+    max_rounds
+        Upper bound of the number of rounds; None if unknown.
+    holds
+        Owner of the process cache, shared by stages with the same owner. Stages of a loop share that of the loop.
+    cost
+        Items of the planned peak memory of a unit.
     """
 
     name: str
@@ -58,7 +67,7 @@ class Stage:
     def of(
         cls, kind: StageKind, name: str, n_units: int, parameters: Mapping[str, Any], cost: Cost, **own: Any
     ) -> Stage:
-        """Return a stage of a kind whose units cost so much."""
+        """Return a stage of a kind whose units have the given memory cost."""
         return cls(name, kind.reference, n_units, parameters, total(cost), **own, cost=cost)
 
     @property
@@ -67,21 +76,21 @@ class Stage:
         return name_of(self.kind)
 
     def is_of(self, *kinds: StageKind) -> bool:
-        """Return whether the stage is of one of some kinds."""
+        """Return whether the stage is of one of `kinds`."""
         return self.kind in {kind.reference for kind in kinds}
 
     def with_more(self, *held: Held, **changed: Any) -> Stage:
-        """Return the stage with more that its units hold."""
+        """Return a copy with items added to the cost and other fields replaced."""
         return replace(self.costing((*self.cost, *held)), **changed)
 
     def costing(self, cost: Cost) -> Stage:
-        """Return the stage with units of another cost."""
+        """Return a copy with another cost."""
         return replace(self, cost=cost, peak_bytes=total(cost))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Stages in order, and the tile store they read, with its fingerprint; "" in plans of daskfs 0.1."""
+    """Stages in order, and the tile store they read with its fingerprint ("" in plans of daskfs 0.1)."""
 
     tiles_url: str
     stages: tuple[Stage, ...]
@@ -100,7 +109,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any], where: str) -> Plan:
-        """Rebuild a plan; :class:`StoreError` when it is damaged, or of another version."""
+        """Rebuild a plan; :class:`StoreError` if it is missing, damaged or of another format version."""
         if not raw:
             msg = f"{where} has no plan: {layout.PLAN_JSON} is missing."
             raise StoreError(msg)
@@ -118,9 +127,12 @@ class Plan:
 
 
 def stages_from(raw: Sequence[Mapping[str, Any]]) -> tuple[Stage, ...]:
-    """Rebuild stages; :class:`StoreError` where one names anything that lies outside the store: a plan comes from a
-    directory that others may write to, and what a stage clears is deleted. Stages of daskfs 0.1 name a function, not a
-    kind.
+    """Rebuild stages from JSON. Stages of daskfs 0.1 name a function instead of a kind.
+
+    Raises
+    ------
+    StoreError
+        If a name is outside the store: others may be able to write to a plan, and `clears` is deleted.
     """
     stages = tuple(
         Stage(**{**_with_kind(stage), "cost": tuple(map(held_from, stage.get("cost", ())))}) for stage in raw
@@ -145,9 +157,7 @@ def digest(*values: Any) -> str:
 
 
 def with_fingerprints(stages: Sequence[Stage], start: str) -> tuple[Stage, ...]:
-    """Give each stage a fingerprint of everything that its results depend on: its parameters and all that came
-    before.
-    """
+    """Add to each stage a fingerprint of all that its results depend on: its parameters and all earlier stages."""
     result, current = [], start
     for stage in stages:
         current = digest(current, stage.name, stage.kind_name, stage.n_units, dict(stage.parameters))

@@ -1,4 +1,4 @@
-"""One unit, from its name to its record. The same call runs on a Dask worker, in the driver and in a test."""
+"""Execution of one unit, up to its record. The same call serves a Dask worker, the driver and tests."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from daskfs.store.context import Context, UnitFunction
 from daskfs.store.store import Store
 
 LASTING = (PermissionError, NotADirectoryError, IsADirectoryError)
-"""What goes wrong with files, and does not pass."""
+"""File errors that a retry does not fix."""
 MEASURED = ("seconds", "peak_bytes", "bytes_read", "bytes_written", "process", "computed_by", "ended")
-"""What a unit's record says of the call that made it."""
+"""Keys of a unit's record that describe the call, not the result."""
 
 
 def create_arrays(context: Context, stages: Iterable[Stage]) -> None:
-    """Create the arrays of some stages that several units write into; a unit creates what it alone writes."""
+    """Create the arrays that several units of a stage write to; a unit creates all others."""
     for stage in stages:
         if (create := kind_of(stage.kind).arrays) is not None:
             create(context, stage.parameters)
@@ -42,7 +42,7 @@ ArrayPlan = tuple[tuple[int, ...], Any, tuple[int, ...]]
 
 
 class _Asked(Store):
-    """Notes which arrays are asked for, and creates none."""
+    """Records requested arrays instead of creating them."""
 
     def __init__(self, root: StoragePath | None) -> None:
         super().__init__(root)
@@ -53,9 +53,7 @@ class _Asked(Store):
 
 
 def shared_arrays(context: Context, stages: Iterable[Stage]) -> dict[str, ArrayPlan]:
-    """Return the arrays that several units of some stages write into, by name. What a stage may have left behind and
-    is cleared is among them.
-    """
+    """Return by name the arrays that several units of a stage write to, including those that are cleared later."""
     asked = _Asked(context.store.root)
     create_arrays(context.with_store(asked), stages)
     return asked.arrays
@@ -85,11 +83,11 @@ def _context_of(url: str, identity: str, epoch: str, reached: AccessRows) -> Con
 
 
 _contexts: list[Context] = []
-"""The context of the last unit, whose run may hold something in this process."""
+"""Context of the last unit; only its run may cache values in this process."""
 
 
 def _enter(context: Context) -> Context:
-    """Let the units of one run at a time hold something."""
+    """Clear the process cache of all other runs."""
     for other in [other for other in _contexts if other is not context]:
         other.holdings.keep_only("")
     _contexts[:] = [context]
@@ -108,32 +106,36 @@ def run_stored_unit(
     *,
     is_joined: bool = False,
 ) -> None:
-    """Run one unit of a stored plan, unless it is recorded; this is what is submitted to a cluster, which may ask for
-    it again when the worker that has run it dies. Arguments are plain values, which workers of any version can read.
+    """Run one unit of a stored plan, unless it is recorded.
+
+    This function is submitted to the cluster, which may run it again if the worker that ran it dies. Arguments are
+    plain values, which workers of any version can read.
 
     Parameters
     ----------
     url
-        Of the run store, or of the tile store that is filled.
+        Run store, or the tile store that is filled.
     identity
-        Of the plan there, so that workers do not use one they remember.
+        Identity of the plan there, so that workers do not use a stale cached plan.
     epoch
-        Of the driver; see :class:`daskfs.store.ledger.Ledger`.
+        Epoch of the driver; see :class:`daskfs.store.ledger.Ledger`.
     stage_name, unit
         Name of the stage, and number of the unit.
     inputs
-        Digest of what the stages before have written, which the unit is to read.
+        Digest of the outputs of the previous stages, which the unit reads.
     reached
-        How the driver reaches buckets; credentials are those of this process.
+        Access settings of the driver for buckets; credentials are those of this process.
     versions
-        Of what decides results, in the driver.
+        Driver's versions of all libraries that affect results.
     is_joined
-        Whether the worker has its memory from elsewhere.
+        Whether the worker belongs to an existing cluster, which sets its memory limit.
 
     Raises
     ------
     ClusterError
-        Where this worker has other versions, or less memory than units were planned for.
+        If this worker has other versions, or less memory than units were planned for.
+    StoreError
+        If the store holds no plan, or another one.
     DaskfsError
         As :func:`run_unit` does.
     """
@@ -151,23 +153,24 @@ def run_stored_unit(
     except PassingError as error:
         from distributed import get_worker
 
-        with suppress(ValueError):  # no worker runs it
+        with suppress(ValueError):  # not on a worker
             error.worker = get_worker().address
         raise
 
 
 def run_unit(context: Context, stage: Stage, unit: int, inputs: str | None = None) -> dict[str, Any]:
-    """Run one unit, write its record last, and return its facts: seconds, bytes, measured peak. `inputs` is the digest
-    of what the stages before have written, None in a store that does not say.
+    """Run one unit, write its record last, and return its measurements: seconds, bytes, peak memory.
+
+    `inputs` is the digest of the outputs of the previous stages, None in a store without digests.
 
     Raises
     ------
     DaskfsError
         As the unit raised it, with a note that names the unit.
     PassingError
-        For a failed read or write that may do when it is tried again.
+        For a failed read or write that a retry may fix.
     UnitError
-        For anything else, naming stage and unit.
+        For any other error, naming stage and unit.
     """
     context.enter(inputs)
     try:
@@ -195,12 +198,12 @@ def run_unit(context: Context, stage: Stage, unit: int, inputs: str | None = Non
 
 
 def is_within_unit() -> bool:
-    """Return whether this thread runs a unit."""
+    """Return whether this thread is running a unit."""
     return getattr(_inside, "unit", False)
 
 
 def failure_message(stage: Stage, unit: int, error: BaseException) -> str:
-    """Return what to say of a unit that failed."""
+    """Return the error message for a failed unit."""
     return f"unit {unit} of stage {stage.name} failed: {type(error).__name__}: {error}"
 
 
@@ -213,7 +216,7 @@ def _attempt(context: Context, stage: Stage, unit: int, function: UnitFunction, 
         started = time.perf_counter()
         try:
             facts = function(context, stage.parameters, unit) or {}
-        finally:  # what was read of other tiles is not recorded, and not taken for damage
+        finally:  # results from replaced tiles are neither recorded nor treated as damage
             context.check_tiles()
         measured = {
             "seconds": round(time.perf_counter() - started, 4),
@@ -234,7 +237,7 @@ _inside = threading.local()
 
 @contextmanager
 def _outermost() -> Iterator[bool]:
-    """Say whether a unit runs on its own, or within another one that ranks in memory: there is one peak of both."""
+    """Yield whether the unit is not nested in another one, which ranks in memory; both share one peak."""
     is_outermost = not is_within_unit()
     _inside.unit = True
     try:

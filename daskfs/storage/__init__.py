@@ -1,15 +1,12 @@
-"""Where data lie: paths of this machine, and objects of a store that is named by a URL, through one interface.
+"""One interface to local paths and to objects, ``s3://bucket/key``, ``gs://bucket/key`` and ``az://container/key``.
 
-``s3://bucket/key``, ``gs://bucket/key`` and ``az://container/key`` are read and written by obstore (extra ``object``):
-of the libraries that were tried it was twice as fast as s3fs, and cheaper where requests fail, as it asks again itself.
-
-An :class:`ObjectPath` does what the code asks of a :class:`pathlib.Path`, so nothing else knows which of both it has.
-What differs: folders are there while anything is in them; an object is put in place whole, or not at all; and nothing
-can be appended to, renamed or locked. An upload in parts that was cut off leaves parts which nobody sees and the
-provider keeps: a rule of the bucket clears them (on S3, AbortIncompleteMultipartUpload).
-
-Here is what both kinds of paths do their own way; ``clients`` reaches buckets, and ``objects`` holds the paths in them.
+An :class:`ObjectPath` has the methods of :class:`pathlib.Path` that the code uses. It differs: a folder exists only
+while it has objects, writes are atomic, and nothing can be appended to, renamed or locked. Functions that differ by
+the kind of path are here.
 """
+# Objects are accessed with obstore (extra ``object``): in our test twice as fast as s3fs, and it retries by itself.
+# An interrupted multipart upload leaves invisible parts that the provider stores: a rule of the bucket clears them (on
+# S3, AbortIncompleteMultipartUpload).
 
 from __future__ import annotations
 
@@ -95,11 +92,11 @@ __all__ = [
 ]
 
 ASIDE = ".aside-"
-"""Between the name of a folder that lay where a file should, and digits that no other has."""
+"""Separates the name of a folder that was moved aside from a unique suffix."""
 CANNOT = (errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EMLINK)
-"""What file systems without hard links say, and stores that cannot write on a condition."""
+"""Errors of file systems without hard links, and of stores without conditional writes."""
 FEW = 4
-"""Objects of one folder that are asked for singly; more are listed."""
+"""Maximum number of objects of one folder that are requested one by one; more are listed."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -107,14 +104,14 @@ StoragePath = Path | ObjectPath
 
 
 def as_path(name: str | Path | ObjectPath) -> StoragePath:
-    """Return the path that a name stands for: of a URL an :class:`ObjectPath`, else an absolute one of this machine."""
+    """Return the path of a name: an :class:`ObjectPath` for a URL, else an absolute local path."""
     if isinstance(name, ObjectPath):
         return name
     return ObjectPath.of(str(name)) if is_url(name) else Path(name).expanduser().absolute()
 
 
 def as_output_path(name: str | Path) -> StoragePath:
-    """Return the path of what is to be written; :class:`JobError` for the name of a URL that nothing is written to."""
+    """Return the path of an output; raise :class:`JobError` for a URL that cannot be written to."""
     try:
         found = as_path(name)
     except InputError as error:
@@ -124,15 +121,15 @@ def as_output_path(name: str | Path) -> StoragePath:
     return found
 
 
-# ---------------------------------------------------------------------------- what both kinds of paths do their own way
+# ------------------------------------------------------------------------- functions that differ by the kind of path
 def errors_of(where: StoragePath) -> Any:
-    """Return a context in which what goes wrong with a place is an :class:`OSError`."""
+    """Return a context that turns errors of a path into :class:`OSError`."""
     return as_os_errors(where) if isinstance(where, ObjectPath) else nullcontext()
 
 
 def put(where: StoragePath, data: bytes | memoryview, *, synced: bool = True) -> None:
-    """Write a file or an object so that readers see the old one or the new one, never a part; `synced`: also after a
-    loss of power. A folder of that name gives way to it.
+    """Write a file or an object atomically: readers see the old one or the new one, if `synced` even after a loss of
+    power. A folder of that name is deleted.
     """
     if isinstance(where, ObjectPath):
         where.write_bytes(data)
@@ -144,8 +141,8 @@ def put(where: StoragePath, data: bytes | memoryview, *, synced: bool = True) ->
 
 
 def put_first(where: StoragePath, data: bytes) -> bool:
-    """Write a file or an object unless there is one; return whether it is this one that is there now. Where a file
-    system or a store cannot tell, the last one stays.
+    """Write a file or an object unless it exists; return whether it was written. If a file system has no hard links, or
+    a store no conditional writes, the last one stays.
     """
     try:
         if isinstance(where, ObjectPath):
@@ -164,7 +161,7 @@ def put_first(where: StoragePath, data: bytes) -> bool:
 
 @contextmanager
 def _written_beside(where: Path, data: bytes | memoryview, *, synced: bool) -> Iterator[Path]:
-    """Yield a file of the same folder that holds data, and is gone afterwards."""
+    """Yield a temporary file with the data in the same folder."""
     where.parent.mkdir(parents=True, exist_ok=True)
     temporary = where.with_name(f".{where.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
@@ -174,13 +171,13 @@ def _written_beside(where: Path, data: bytes | memoryview, *, synced: bool) -> I
                 file.flush()
                 os.fsync(file.fileno())
         yield temporary
-    finally:  # a part of it would take room on a disk that is full, and nobody would look for it
+    finally:  # a partial file would take space on a full disk
         temporary.unlink(missing_ok=True)
 
 
 @contextmanager
 def open_ranges(where: StoragePath) -> Iterator[Fill]:
-    """Lend what reads parts of a file or an object."""
+    """Open a file or an object, and yield a function that reads parts of it."""
     if isinstance(where, ObjectPath):
         yield where.fill
         return
@@ -192,7 +189,7 @@ def open_ranges(where: StoragePath) -> Iterator[Fill]:
 
 
 def fill_from(descriptor: int, parts: Iterable[tuple[int, memoryview]]) -> None:
-    """Fill buffers from an open file, as :data:`Fill` says. Nothing is left behind for other threads to trip over."""
+    """Fill buffers from an open file, see :data:`Fill`. The file offset is unchanged, so this is thread-safe."""
     for start, whole in parts:
         offset, view = start, whole
         while len(view):
@@ -203,8 +200,8 @@ def fill_from(descriptor: int, parts: Iterable[tuple[int, memoryview]]) -> None:
 
 
 def blocks_ahead(where: StoragePath, size: int, block_bytes: int) -> Iterator[bytes | memoryview]:
-    """Yield the first bytes of a file or an object, some at a time; of an object the next ones are on their way
-    meanwhile, and a block alone is asked for again where a connection breaks.
+    """Yield the first `size` bytes of a file or an object, block by block. Blocks of an object are prefetched, and
+    retried one by one if a connection breaks.
     """
     if isinstance(where, ObjectPath):
         ranges = [(start, min(start + block_bytes, size)) for start in range(0, size, block_bytes)]
@@ -216,18 +213,18 @@ def blocks_ahead(where: StoragePath, size: int, block_bytes: int) -> Iterator[by
 
 @contextmanager
 def zip_archive(where: StoragePath, at_once: int = BUFFER_BYTES) -> Iterator[zipfile.ZipFile]:
-    """Open a zip file; of an object, so many bytes are asked for at a time."""
+    """Open a zip file; an object is read with requests of `at_once` bytes."""
     with where.open("rb", at_once if isinstance(where, ObjectPath) else -1) as file, zipfile.ZipFile(file) as archive:
         yield archive
 
 
 def is_there(where: StoragePath) -> bool:
-    """Return whether a name is taken: by a file, a link to nowhere, an object or a folder."""
+    """Return whether a path exists: a file, a link (even a dangling one), an object or a folder."""
     return where.exists() if isinstance(where, ObjectPath) else os.path.lexists(where)
 
 
 def remove(where: StoragePath) -> None:
-    """Delete a file or an object, or a folder with all that is in it; nothing happens where there is neither."""
+    """Delete a file, an object or a folder with its contents, if present."""
     if isinstance(where, ObjectPath):
         where.unlink()
         delete_objects(path for path, _ in where.objects())
@@ -238,13 +235,13 @@ def remove(where: StoragePath) -> None:
 
 
 def remove_file(where: StoragePath, root: StoragePath) -> None:
-    """Delete a file or an object that lies below a root; nothing happens where there is none. A folder of that name is
-    moved aside: who expects a file there knows nothing of what the folder holds.
+    """Delete a file or an object below a root, if present. A folder of that name is moved aside, as its contents are
+    unknown.
 
     Raises
     ------
     OSError
-        Where a link leads out of the root.
+        If a link leads out of the root.
     """
     if isinstance(where, ObjectPath):
         where.unlink(missing_ok=True)
@@ -258,16 +255,14 @@ def remove_file(where: StoragePath, root: StoragePath) -> None:
 
 
 def refresh(folder: StoragePath) -> None:
-    """List a folder: a network file system may remember that a file was not there until somebody does. What is put into
-    an object store is there for all at once.
-    """
+    """List a folder: a network file system may cache until then that a file is missing. Objects need no refresh."""
     if isinstance(folder, Path):
         with suppress(OSError):
             next(folder.iterdir(), None)
 
 
 def files_below(where: StoragePath) -> Iterator[StoragePath]:
-    """Yield a file or an object, or every one below a folder, in order; nothing where there is neither."""
+    """Yield a file or an object, or every one below a folder, in order; nothing if neither exists."""
     if isinstance(where, ObjectPath):
         if where.key and where.is_file():
             yield where
@@ -283,18 +278,18 @@ def files_below(where: StoragePath) -> Iterator[StoragePath]:
 
 
 def lies_in(where: StoragePath, folder: StoragePath) -> bool:
-    """Return whether a path lies below another one, or is that one."""
+    """Return whether a path is below another one, or is that one."""
     return type(where) is type(folder) and where.is_relative_to(folder)  # type: ignore[arg-type]
 
 
 def name_below(where: StoragePath, folder: StoragePath) -> str:
-    """Return the name of a path below a folder in which it lies."""
+    """Return the name of a path relative to a folder that contains it."""
     return str(where.relative_to(folder))  # type: ignore[arg-type]
 
 
 def relative_name(where: StoragePath, folder: StoragePath) -> str:
-    """Return what leads from a folder to a path, for a link in a page that lies in the folder; the URL, or the absolute
-    path, where nothing does.
+    """Return the relative path from a folder to a path, for a link in a page of the folder; the URL or the absolute
+    path if there is none.
     """
     if isinstance(where, ObjectPath) and isinstance(folder, ObjectPath) and where.root == folder.root:
         return posixpath.relpath(f"/{where.key}", f"/{folder.key}")
@@ -304,12 +299,12 @@ def relative_name(where: StoragePath, folder: StoragePath) -> str:
 
 
 def read_buffer(where: StoragePath) -> memoryview:
-    """Return all bytes of a file or an object, which nothing copies; of an object by one request."""
+    """Return all bytes of a file or an object without a copy; an object takes one request."""
     if isinstance(where, ObjectPath):
         return where.read_buffer()
     import numpy as np  # bytearray() would write zeros first
 
-    if not where.is_file():  # to open a pipe would wait for ever
+    if not where.is_file():  # opening a pipe would block
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(where))
     with where.open("rb", buffering=0) as file:
         held = np.empty(os.fstat(file.fileno()).st_size, np.uint8)
@@ -324,8 +319,8 @@ def open_whole(where: StoragePath) -> IO[bytes]:
 
 @contextmanager
 def blocks_of(where: StoragePath, block_bytes: int) -> Iterator[tuple[int, Iterator[bytes | memoryview]]]:
-    """Open a file or an object to be read once from its beginning to its end: its size, and its bytes, some at a time.
-    What reading raises is an :class:`OSError` within the block.
+    """Open a file or an object for one sequential read: yield its size and an iterator over its blocks. Errors of reads
+    are :class:`OSError` within the block.
     """
     if isinstance(where, ObjectPath):
         with where.stream(block_bytes) as found:
@@ -336,8 +331,8 @@ def blocks_of(where: StoragePath, block_bytes: int) -> Iterator[tuple[int, Itera
 
 
 def at_once(root: StoragePath | None) -> int:
-    """Return how many things are looked at below a root at a time: a disk answers at once, and a store after a while
-    that does not hang on how much else it is asked.
+    """Return the number of concurrent reads below a root: one on disk, several in an object store, where latency
+    dominates.
     """
     return AT_ONCE if isinstance(root, ObjectPath) else 1
 
@@ -345,8 +340,8 @@ def at_once(root: StoragePath | None) -> int:
 def map_concurrent(
     root: StoragePath | None, function: Callable[[T], R], items: Iterable[T], item_bytes: int = 1
 ) -> Iterator[R]:
-    """Yield what a function returns for each item, in their order; of what lies in a store, while it works on those
-    that follow, as many as :data:`AHEAD_BYTES` hold where each takes `item_bytes`.
+    """Map a function over items, in order. In an object store calls for the next items run ahead, as many as
+    :data:`AHEAD_BYTES` hold if each takes `item_bytes`.
     """
     if not isinstance(root, ObjectPath):
         return map(function, items)
@@ -354,28 +349,28 @@ def map_concurrent(
 
 
 def is_inconclusive(where: StoragePath | None, error: OSError) -> bool:
-    """Return whether an error of reading leaves open what is there: a store may not have answered."""
+    """Return whether a read error leaves open what exists: an object store may not have responded."""
     return isinstance(where, ObjectPath) and not isinstance(error, FileNotFoundError)
 
 
 def sizes(root: StoragePath, names: Iterable[str], *, whole: bool = False) -> dict[str, int]:
-    """Return the sizes of the files or objects of some names below a root that are there.
+    """Return the sizes of existing files or objects below a root, by name.
 
     Parameters
     ----------
     root
-        What they lie below.
+        Folder that the names are relative to.
     names
         The names.
     whole
-        Of the folders that they lie in, these are all or most: of a store, folders are listed, by one request for a
-        thousand objects, instead of asking for each.
+        Whether they are all or most of the names in their folders: folders of an object store are then listed, one
+        request for a thousand objects.
     """
     if not isinstance(root, ObjectPath):
         return _sizes_on_disk(root, names)
     folders: dict[str, list[str]] = {}
     for name in names:
-        # chunks of one array lie in folders of folders: "X/c/3/1"
+        # chunks of one array are in nested folders: "X/c/3/1"
         folders.setdefault(name.partition("/c/")[0] if "/c/" in name else name.rpartition("/")[0], []).append(name)
     listed = {folder for folder, some in folders.items() if whole and folder and len(some) > FEW}
     single = [name for folder, some in folders.items() if folder not in listed for name in some]
@@ -392,7 +387,7 @@ def sizes(root: StoragePath, names: Iterable[str], *, whole: bool = False) -> di
 
 
 def _sizes_on_disk(root: Path, names: Iterable[str]) -> dict[str, int]:
-    """Return sizes as :func:`sizes` does: of many files of a folder by one pass over it."""
+    """Return sizes as :func:`sizes` does; many files of a folder take one scan of it."""
     folders: dict[str, list[str]] = {}
     for name in names:
         folder, _, own = name.rpartition("/")
@@ -413,7 +408,7 @@ def _sizes_on_disk(root: Path, names: Iterable[str]) -> dict[str, int]:
 def _size(root: StoragePath, name: str) -> int | None:
     try:
         status = (root / name).stat()
-    except ValueError:  # no name can be like that
+    except ValueError:  # an invalid name
         return None
     except OSError as error:
         if is_inconclusive(root, error):
@@ -423,5 +418,5 @@ def _size(root: StoragePath, name: str) -> int | None:
 
 
 def zarr_store(where: StoragePath) -> Any:
-    """Return what Zarr opens the array or group at a place from."""
+    """Return the Zarr store of the array or group at a path."""
     return where.zarr_store() if isinstance(where, ObjectPath) else str(where)

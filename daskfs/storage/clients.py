@@ -1,7 +1,6 @@
-"""How the buckets of object stores are reached: one obstore client for each in a process, what is asked again, and what
-its errors mean.
+"""obstore clients of buckets, one each per process, with their retries and errors.
 
-Clients are kept, as those that a task brought along would share no connection (obstore#536).
+Clients are cached, as pickled ones would share no connection (obstore#536).
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ RETRIES = {
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=10), "base": 2},
 }
 ASKED = 6
-"""Times that a request is made whose answer was cut off, at most."""
+"""Maximum number of attempts of a request whose response was truncated."""
 PAUSE_SECONDS = 0.02
 GAVE_UP_SECONDS = 3.0
-"""An error after that is one that the client has asked again for."""
+"""Seconds after which an error is one that the client has retried itself."""
 CREDENTIAL_HOSTS = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
-"""What clients ask for credentials when the environment holds none."""
+"""Hosts that clients ask for credentials if the environment has none."""
 NO_CREDENTIALS = (
     "the environment holds no credentials for it; of a public bucket say so by storage: {BUCKET: {anonymous: true}}"
 )
@@ -39,16 +38,16 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Access:
-    """How the objects below a URL are reached. Credentials come from the environment, or from the provider's chain.
+    """Access settings of a bucket. Credentials come from the environment, or from the provider's chain.
 
     Parameters
     ----------
     endpoint
-        URL of the service, where it is not the provider's own.
+        URL of the service, if not the provider's own.
     region
-        Of a bucket, where the environment does not say it.
+        Region of the bucket, if not in the environment.
     anonymous
-        Ask without credentials.
+        Whether requests carry no credentials.
     """
 
     endpoint: str | None = None
@@ -60,33 +59,33 @@ _access: dict[str, Access] = {}
 
 
 def configure(access: Mapping[str, Access]) -> None:
-    """Say how buckets are reached, by their URLs (``s3://bucket``); for this process, until it is said again."""
+    """Set the access of buckets by URL (``s3://bucket``), for this process until the next call."""
     _access.clear()
     _access.update(access)
 
 
 def configured() -> dict[str, Access]:
-    """Return what :func:`configure` was told last."""
+    """Return the access of buckets set by :func:`configure`."""
     return dict(_access)
 
 
 AccessRows = tuple[tuple[str, str | None, str | None, bool], ...]
-"""How buckets are reached, as it goes along with a unit: URL, endpoint, region, anonymous."""
+"""Access of buckets, as sent with a unit: URL, endpoint, region, anonymous."""
 
 
 def access_rows() -> AccessRows:
-    """Return what :func:`configured` does, for another process; credentials are no part of it."""
+    """Return the access of buckets for another process, without credentials."""
     return tuple((root, one.endpoint, one.region, one.anonymous) for root, one in sorted(_access.items()))
 
 
 def apply_access(rows: AccessRows) -> None:
-    """Reach buckets as another process does; those that it does not name are reached as before."""
+    """Apply the access of buckets of another process; other buckets keep theirs."""
     _access.update({root: Access(endpoint, region, anonymous) for root, endpoint, region, anonymous in rows})
 
 
 @contextmanager
 def reached_by(access: Mapping[str, Access]) -> Iterator[None]:
-    """Reach buckets in these ways, and then again as before."""
+    """Set the access of buckets within a block."""
     before = configured()
     configure(access)
     try:
@@ -96,7 +95,7 @@ def reached_by(access: Mapping[str, Access]) -> Iterator[None]:
 
 
 def client_of(root: str) -> Any:
-    """Return the obstore client of a bucket; :class:`InputError` where it cannot do with how that is to be reached."""
+    """Return the obstore client of a bucket; raise :class:`InputError` if its access settings are invalid."""
     return _client(root, _access.get(root, Access()))
 
 
@@ -112,7 +111,7 @@ def _client(root: str, access: Access) -> Any:
         options["skip_signature"] = True
     named = access.endpoint or next((value for key, value in os.environ.items() if _names_endpoint(key)), "")
     try:
-        connect: Any = from_url  # its types know no mapping of options
+        connect: Any = from_url  # its types reject a mapping of options
         return connect(
             root,
             client_options={"allow_http": named.startswith("http://")},
@@ -130,14 +129,14 @@ def _names_endpoint(key: str) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says; clients add what they were asked, over many lines."""
+    """Return the first line of an error; clients append the request over many lines."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 @contextmanager
 def as_os_errors(name: object) -> Iterator[None]:
-    """Turn what obstore raises about an object into the :class:`OSError` that a file would raise."""
+    """Translate errors of obstore into the :class:`OSError` that a file would raise."""
     from obstore import exceptions
 
     try:
@@ -166,10 +165,10 @@ def _lacks_bucket(error: BaseException) -> bool:
 
 
 def with_retries(where: object, request: Callable[[], R]) -> R:
-    """Return what a request comes to that changes nothing when it is made twice.
+    """Run an idempotent request, retrying transient failures.
 
-    The client asks again itself where a store is busy or a connection breaks. It gives up at once where the answer is
-    cut off that there is no such object, and where something is to be deleted: then it is asked again here.
+    The client itself retries if a store is busy or a connection breaks. It does not retry a truncated response about a
+    missing object, nor deletions: these are retried here.
     """
     begun = time.monotonic()
     for attempt in itertools.count(1):
@@ -182,7 +181,7 @@ def with_retries(where: object, request: Callable[[], R]) -> R:
 
 
 def pause(error: OSError, attempt: int, begun: float) -> None:
-    """Wait before a request is made again; raise its error where that makes no sense."""
+    """Wait before the next attempt of a request, or raise its error if a retry is pointless."""
     if error.errno != errno.EIO or attempt == ASKED or time.monotonic() - begun > GAVE_UP_SECONDS:
         raise error
     time.sleep(PAUSE_SECONDS * 2**attempt)

@@ -1,4 +1,4 @@
-"""Objects of a store, as paths."""
+"""Objects of an object store as paths."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from daskfs.storage.clients import as_os_errors, client_of, pause, with_retries
 SCHEMES = ("s3://", "gs://", "az://")
 EXTRA = "object"
 BUFFER_BYTES = 2**22
-"""What is asked for at once of an object that is read piece by piece."""
+"""Bytes per request of an object that is read sequentially."""
 PIECE_BYTES = 2**21
 PIECES_AT_ONCE = 8
-"""More bytes of an object than a piece has come in several requests at a time: one alone waits more than it reads."""
+"""Reads of more than a piece take several concurrent requests: a single one is dominated by latency."""
 AT_ONCE = 16
-"""Objects that are asked for at a time."""
+"""Maximum number of concurrent requests."""
 AHEAD_BYTES = 2**25
-"""Bytes of objects that are on their way while one is worked on."""
+"""Bytes of objects that are prefetched."""
 LISTED = 1000
-"""Names that a store is asked for at a time."""
+"""Names per listing or deletion request."""
 Fill = Callable[[Iterable[tuple[int, memoryview]]], None]
-"""Fills buffers with the bytes from offsets of a file on; ``EOFError`` where it ends before."""
+"""Function that fills buffers with bytes from given offsets of a file; ``EOFError`` if the file is too short."""
 Tag = tuple[str | None, str | None]
-"""What tells a version of an object from others: some stores go by the first, some by the second."""
+"""ETag and version of an object; some stores compare the first, some the second."""
 TAG_KEYS = ("e_tag", "version")
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-# ------------------------------------------------------------------------------------------------------ several at once
+# ------------------------------------------------------------------------------------------------------ concurrency
 _inside = threading.local()
 
 
@@ -57,8 +57,8 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def map_ordered(function: Callable[[T], R], items: Iterable[T], at_once: int = AT_ONCE) -> Iterator[R]:
-    """Yield what a function returns for each item, in their order, while it works on those that follow. What it reads
-    itself by this function comes one after the other: threads would wait for each other.
+    """Map a function over items in threads, in order, `at_once` calls at a time. Nested calls run sequentially: threads
+    of one pool would wait for each other.
     """
     if getattr(_inside, "pool", False):
         yield from map(function, items)
@@ -79,9 +79,9 @@ def map_ordered(function: Callable[[T], R], items: Iterable[T], at_once: int = A
 # --------------------------------------------------------------------------------------------------------------- paths
 @dataclass(frozen=True)
 class ObjectStatus:
-    """What is known of an object without reading it, as :meth:`pathlib.Path.stat` says it of a file.
+    """Metadata of an object, like the result of :meth:`pathlib.Path.stat`.
 
-    Stores know the second of a change; below that, `st_mtime_ns` holds what tells the object's tag from others.
+    Stores record the second of a change; the nanoseconds of `st_mtime_ns` are a hash of the object's tag.
     """
 
     st_size: int
@@ -90,18 +90,18 @@ class ObjectStatus:
 
     @property
     def st_mtime(self) -> float:
-        """When it was put there, in seconds since 1970."""
+        """Time of the last change, in seconds since 1970."""
         return self.st_mtime_ns / 1e9
 
 
 def is_url(name: object) -> bool:
-    """Return whether a name is that of an object or a bucket."""
+    """Return whether a name is the URL of an object or a bucket."""
     return isinstance(name, str) and name.startswith(SCHEMES)
 
 
 @total_ordering
 class ObjectPath:
-    """An object, or what lies below a name, as a path.
+    """Path of an object, or of a prefix of object names.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class ObjectPath:
 
     @classmethod
     def of(cls, url: str) -> ObjectPath:
-        """Return the path that a URL names."""
+        """Return the path of a URL; raise :class:`InputError` if it is invalid or obstore is not installed."""
         if has_credentials(url):
             msg = f"{redact_credentials(url)}: {CREDENTIALS_BELONG}."
             raise InputError(msg)
@@ -136,7 +136,7 @@ class ObjectPath:
             raise InputError(msg)
         return cls(f"{scheme}://{bucket}", "/".join(parts))
 
-    # --------------------------------------------------------------------------------------------------------- its name
+    # ------------------------------------------------------------------------------------------------------------ name
     def __str__(self) -> str:
         return f"{self.root}/{self.key}" if self.key else self.root
 
@@ -178,29 +178,29 @@ class ObjectPath:
 
     @property
     def suffix(self) -> str:
-        """The last part's ending, with its dot."""
+        """The last part's extension, with its dot."""
         return PurePosixPath(self.name).suffix
 
     @property
     def stem(self) -> str:
-        """The last part without its ending."""
+        """The last part without its extension."""
         return PurePosixPath(self.name).stem
 
     @property
     def parent(self) -> ObjectPath:
-        """What this lies in; the bucket lies in itself."""
+        """The path without its last part; a bucket is its own parent."""
         return ObjectPath(self.root, "/".join(self._parts[:-1]))
 
     def with_name(self, name: str) -> ObjectPath:
-        """Return the path of another name beside this one."""
+        """Return the path with another last part."""
         return self.parent / name
 
     def is_relative_to(self, other: object) -> bool:
-        """Return whether this lies below another path, or is that path."""
+        """Return whether this is below another path, or is that path."""
         return isinstance(other, ObjectPath) and self.parts[: len(other.parts)] == other.parts
 
     def relative_to(self, other: ObjectPath) -> PurePosixPath:
-        """Return the name below another path; ``ValueError`` where it does not lie there."""
+        """Return the name below another path; raise ``ValueError`` if it is not below it."""
         if not self.is_relative_to(other):
             msg = f"{self} does not lie in {other}."
             raise ValueError(msg)
@@ -210,9 +210,9 @@ class ObjectPath:
         """Return the path itself."""
         return self
 
-    # ------------------------------------------------------------------------------------------------------- what it is
+    # -------------------------------------------------------------------------------------------- metadata and listing
     def stat(self) -> ObjectStatus:
-        """Return size and time of the object; ``FileNotFoundError`` where there is none."""
+        """Return size and time of the object; raise ``FileNotFoundError`` if it does not exist."""
         import obstore
 
         if not self.key:
@@ -228,7 +228,7 @@ class ObjectPath:
         return True
 
     def is_dir(self) -> bool:
-        """Return whether anything lies below this name."""
+        """Return whether any object is below this name."""
         return next(iter(self._listed(1)), None) is not None
 
     def exists(self) -> bool:
@@ -236,7 +236,7 @@ class ObjectPath:
         return self.is_file() or self.is_dir()
 
     def is_symlink(self) -> bool:
-        """Return False."""
+        """Return False: object stores have no links."""
         return False
 
     def _listed(self, at_once: int = LISTED) -> Iterator[Mapping[str, Any]]:
@@ -256,12 +256,12 @@ class ObjectPath:
                 pause(error, attempt, begun)
 
     def objects(self) -> Iterator[tuple[ObjectPath, ObjectStatus]]:
-        """Yield all objects below this name, each with what is known of it; one request serves a thousand."""
+        """Yield all objects below this name with their metadata, one request per thousand."""
         for found in self._listed():
             yield ObjectPath(self.root, found["path"]), _status(found)
 
     def iterdir(self) -> Iterator[ObjectPath]:
-        """Yield what lies directly below this name; ``FileNotFoundError`` where nothing does."""
+        """Yield the direct children of this name; raise ``FileNotFoundError`` if it has none."""
         import obstore
 
         prefix = f"{self.key}/" if self.key else None
@@ -273,12 +273,12 @@ class ObjectPath:
             yield ObjectPath(self.root, str(name).strip("/"))
 
     def glob(self, pattern: str) -> Iterator[ObjectPath]:
-        """Yield what lies directly below this name and fits a pattern of one part."""
+        """Yield the direct children of this name that match a pattern of one part."""
         with suppress(FileNotFoundError):
             yield from (path for path in self.iterdir() if fnmatchcase(path.name, pattern))
 
     def rglob(self, pattern: str) -> Iterator[ObjectPath]:
-        """Yield the objects below this name whose last part fits a pattern."""
+        """Yield the objects below this name whose last part matches a pattern."""
         for path, _ in self.objects():
             if fnmatchcase(path.name, pattern):
                 yield path
@@ -289,20 +289,20 @@ class ObjectPath:
         return bytes(self.read_buffer())
 
     def read_buffer(self) -> memoryview:
-        """Return the object, which nothing copies."""
+        """Return the object without a copy."""
         import obstore
 
         return memoryview(with_retries(self, lambda: obstore.get(client_of(self.root), self.key).bytes()))
 
     def read_range(self, start: int, stop: int) -> memoryview:
-        """Return some bytes of the object; of none that ends before `start` there are any."""
+        """Return bytes ``start:stop`` of the object, fewer if it ends before `stop`; it must not end before `start`."""
         import obstore
 
         found = with_retries(self, lambda: obstore.get_range(client_of(self.root), self.key, start=start, end=stop))
         return memoryview(found)
 
     def fill(self, parts: Iterable[tuple[int, memoryview]]) -> None:
-        """Fill buffers with the bytes from offsets on, as :data:`Fill` says."""
+        """Fill buffers with bytes from given offsets, see :data:`Fill`."""
         pieces = [
             (offset + begin, view[begin : begin + PIECE_BYTES])
             for offset, view in parts
@@ -325,8 +325,8 @@ class ObjectPath:
 
     @contextmanager
     def stream(self, block_bytes: int) -> Iterator[tuple[int, Iterator[memoryview]]]:
-        """Ask for the object once: its size, and its bytes, some at a time. What reading raises is an :class:`OSError`
-        within the block.
+        """Request the object once: yield its size and an iterator over its blocks. Errors of reads are
+        :class:`OSError` within the block.
         """
         import obstore
 
@@ -335,14 +335,14 @@ class ObjectPath:
             yield int(found.meta["size"]), (memoryview(block) for block in found.stream(min_chunk_size=block_bytes))
 
     def zarr_store(self) -> Any:
-        """Return what Zarr opens an array or group from that lies below this name."""
+        """Return the Zarr store of the array or group at this path."""
         from zarr.storage import ObjectStore, StorePath
 
-        # below a client of the whole bucket: one for each array would share no connection
+        # a path within the client of the bucket: one client for each array would share no connection
         return StorePath(ObjectStore(client_of(self.root)), self.key)
 
     def read_end(self, size: int) -> bytes:
-        """Return the last bytes of the object."""
+        """Return the last `size` bytes of the object."""
         import obstore
 
         options: Any = {"range": {"suffix": size}}
@@ -361,7 +361,7 @@ class ObjectPath:
     def open(
         self, mode: str = "r", buffering: int = -1, encoding: str | None = None, newline: str | None = None
     ) -> IO[Any]:
-        """Open the object for reading, in binary or as text. `buffering` is as elsewhere, the default 4 MiB."""
+        """Open the object for reading, binary or text; `buffering` is as in :func:`open`, with a default of 4 MiB."""
         if mode not in ("r", "rb"):
             msg = f"objects are opened for reading, not with mode {mode!r}"
             raise ValueError(msg)
@@ -372,21 +372,21 @@ class ObjectPath:
         return file if mode == "rb" else io.TextIOWrapper(file, encoding=encoding or "utf-8", newline=newline)
 
     def write_bytes(self, data: bytes | memoryview) -> None:
-        """Put an object in place, whole."""
+        """Write the object atomically."""
         import obstore
 
         with_retries(self, lambda: obstore.put(client_of(self.root), self.key, data))
 
     def upload(self, file: Path) -> None:
-        """Put an object in place, whole, from a file that need not fit memory."""
+        """Write the object atomically from a file that need not fit memory."""
         import obstore
 
         with_retries(self, lambda: obstore.put(client_of(self.root), self.key, file))
 
     def put_if(self, data: bytes, tag: Tag) -> Tag:
-        """Put an object in place if it still has a tag, or, for one of nothing, if there is no object yet; return its
-        new tag. ``FileExistsError`` where it has another one, which may be the one that an earlier request gave it
-        whose answer was lost: what is written has to say whose it is.
+        """Write the object if it still has a tag, or, for an empty tag, if it does not exist; return its new tag. Raise
+        ``FileExistsError`` if it has another one. That may be from an earlier attempt whose response was lost, so
+        `data` must identify its writer.
         """
         import obstore
 
@@ -395,7 +395,7 @@ class ObjectPath:
         return done["e_tag"], done["version"]
 
     def read_tagged(self) -> tuple[bytes, Tag]:
-        """Return the object and its tag, which is another one after every change."""
+        """Return the object and its tag, which changes with every write."""
         import obstore
 
         def request() -> tuple[bytes, Tag]:
@@ -405,7 +405,7 @@ class ObjectPath:
         return with_retries(self, request)
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Delete the object; stores do not say whether there was one, so `missing_ok` changes nothing."""
+        """Delete the object; stores do not report whether it existed, so `missing_ok` has no effect."""
         import obstore
 
         del missing_ok
@@ -413,7 +413,7 @@ class ObjectPath:
             with_retries(self, lambda: obstore.delete(client_of(self.root), self.key))
 
     def mkdir(self, parents: bool = False, exist_ok: bool = False) -> None:
-        """Do nothing: a folder is there when something is in it."""
+        """Do nothing: a folder exists while it has objects."""
 
 
 def _status(meta: Mapping[str, Any]) -> ObjectStatus:
@@ -423,7 +423,7 @@ def _status(meta: Mapping[str, Any]) -> ObjectStatus:
 
 
 class ObjectFile(io.RawIOBase):
-    """An object that is read piece by piece, large ones several at a time."""
+    """Raw file over an object; large reads take several concurrent requests."""
 
     def __init__(self, path: ObjectPath) -> None:
         super().__init__()
@@ -455,12 +455,12 @@ class ObjectFile(io.RawIOBase):
         self._path.fill([(start, view)])
 
     def readall(self) -> bytes:
-        # that of the base class asks for 8 KiB at a time
+        # the base class would request 8 KiB at a time
         return self.read(max(self._size - self._place, 0)) or b""
 
 
 def delete_objects(paths: Iterable[ObjectPath]) -> None:
-    """Delete objects of one bucket, as many in a request as it takes; what is not there is as good as deleted."""
+    """Delete objects of one bucket, a thousand per request; ignore missing ones."""
     import obstore
 
     found = list(paths)

@@ -1,1 +1,1 @@
-"""Run and tile stores: arrays in Zarr, small objects beside them, one record for every finished unit."""
+"""Run and tile stores: Zarr arrays, small objects, and one record for every finished unit."""

@@ -1,8 +1,8 @@
-"""Arrays of a store: Zarr on disk or in an object store, plain NumPy in memory, one interface.
+"""Arrays of a store with one interface: Zarr on disk or in an object store, NumPy in memory.
 
-Zarr reads a missing chunk as its fill value. Here reading one is an error, and chunks carry a CRC-32C, so that a
-deleted, truncated or altered chunk is found when it is read, and named. A read that fails says nothing of what is
-there: it stays an :class:`OSError`, and nothing is deleted for it.
+Zarr reads a missing chunk as its fill value. Here that is an error, and chunks carry a CRC-32C, so that every read
+detects a deleted, truncated or altered chunk and names it. A failed read does not prove damage: it stays an
+:class:`OSError`, and nothing is deleted.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from daskfs.storage.clients import client_of
 from daskfs.store.write_errors import explain_write_errors, try_to_remove
 
 DECODE_ERRORS = (ValueError, RuntimeError, OSError, EOFError, zlib.error)
-"""What Zarr and its codecs raise for a damaged chunk."""
+"""Errors that Zarr and its codecs raise for a damaged chunk."""
 
 CHECKSUM_BYTES = 4
-"""What the CRC-32C takes at the end of a chunk."""
+"""Bytes of the CRC-32C at the end of a chunk."""
 
 MADE_AGAIN = "'daskfs run' makes it again, 'daskfs convert' what belongs to a converted store."
 
@@ -51,23 +51,23 @@ METADATA = "zarr.json"
 OTHER = "is whole, and not what its unit wrote"
 
 Written = tuple[int, int]
-"""Size of a chunk as stored, and the CRC-32C that it carries at its end."""
+"""Size of a chunk as stored, and the CRC-32C at its end."""
 
 
 class Watch:
-    """Told of what happens to the chunks of an array, and asked what they should be; this one does not mind."""
+    """Observer of the chunks of an array; this base class accepts everything."""
 
     def begin_write(self) -> None:
-        """Raise :class:`StoreError` where this process is not to write any more."""
+        """Raise :class:`StoreError` if this process may no longer write."""
 
     def begin_removal(self) -> None:
-        """Raise :class:`StoreError` where this process is not to remove what it finds damaged."""
+        """Raise :class:`StoreError` if this process may not delete damaged chunks."""
 
     def written(self, chunks: Mapping[str, Written]) -> None:
-        """Take note of chunks, by their key, that were written."""
+        """Note written chunks, by key."""
 
     def is_expected(self, key: str, checksum: int) -> bool:
-        """Return whether a chunk of this checksum is the one that was written there."""
+        """Return whether the checksum is that of the chunk as it was written."""
         del key, checksum
         return True
 
@@ -85,8 +85,8 @@ _counts = threading.local()
 
 @contextmanager
 def counted_bytes() -> Iterator[ByteCount]:
-    """Count the bytes of all chunks that this thread touches, whole chunks even where a part was asked for; what is
-    counted inside another count is not in that one.
+    """Count the bytes of all chunks that this thread reads or writes, whole chunks even for partial reads. A nested
+    count is not added to the outer one.
     """
     outer = getattr(_counts, "current", None)
     _counts.current = count = ByteCount()
@@ -97,7 +97,7 @@ def counted_bytes() -> Iterator[ByteCount]:
 
 
 def count_bytes(read: int = 0, written: int = 0) -> None:
-    """Add to the count of this thread, where it has one."""
+    """Add to the count of this thread, if it has one."""
     current = getattr(_counts, "current", None)
     if current is not None:
         current.read += read
@@ -105,7 +105,7 @@ def count_bytes(read: int = 0, written: int = 0) -> None:
 
 
 class Array(Protocol):
-    """What units may do with an array."""
+    """Interface of arrays for units."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -119,19 +119,19 @@ class Array(Protocol):
 
 
 class ChunkedArray:
-    """A Zarr array under a directory or a URL, read and written by slices.
+    """Zarr array under a directory or a URL, read and written by slices.
 
     Parameters
     ----------
     root
-        Where the array lies.
+        Path or URL of the array.
     array
         The open ``zarr.Array``.
     watch
-        Told of writes, and asked what chunks should be.
+        Observer of writes, which knows the expected checksums.
     foreign
-        The array is a source used in place: other writers leave out chunks that hold nothing but the fill value, and
-        their Blosc chunks carry no checksum, so at least their length is checked.
+        Whether the array is a source used in place: other writers omit chunks that hold only the fill value, and their
+        Blosc chunks carry no checksum, so at least their length is checked.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class ChunkedArray:
                 raise self._missing(absent)
             with errors_of(self._root):
                 return np.asarray(self._array[selection])
-        except InputError:  # it names the chunk
+        except InputError:  # its message names the chunk
             raise
         except DECODE_ERRORS as error:
             if _has_failed(error):
@@ -196,8 +196,8 @@ class ChunkedArray:
             raise DamagedError(msg, damaged) from error
 
     def _regions(self, selection: Any) -> tuple[list[range], tuple[Any, ...]] | None:
-        """Return the range of each axis that whole numbers and slices select from, and what they select of these; None
-        for other selections, and for slices that run backwards.
+        """Return the range of each axis that integers and slices select from, and the selection within these; None for
+        other selections, and for slices with a negative step.
         """
         selection = () if selection is Ellipsis else selection if isinstance(selection, tuple) else (selection,)
         regions: list[range] = []
@@ -217,8 +217,8 @@ class ChunkedArray:
         return regions, tuple(rest)
 
     def _read(self, regions: list[range]) -> np.ndarray:
-        """Read chunk after chunk, of an object store while the next ones are on their way; of one alone nothing is
-        copied.
+        """Read chunk by chunk; from an object store, prefetch the next ones. At least half of a single chunk is
+        returned as a view.
         """
         numbers = [
             range(r.start // c, -(-r.stop // c)) if len(r) else range(0)
@@ -243,7 +243,7 @@ class ChunkedArray:
         return np.empty([len(r) for r in regions], self.dtype) if whole is None else whole
 
     def _encoded(self, position: tuple[int, ...]) -> np.ndarray:
-        """Return the bytes of one chunk, uint8."""
+        """Return the stored bytes of one chunk, shape (n_bytes,), uint8."""
         path = self._root / self._array.metadata.encode_chunk_key(position)
         try:
             return np.frombuffer(_read_anew(path), np.uint8)
@@ -251,10 +251,10 @@ class ChunkedArray:
             raise self._missing(path) from error
 
     def _decoded(self, position: tuple[int, ...], encoded: np.ndarray) -> np.ndarray:
-        """Decode one chunk, as :func:`create_zarr` has them written.
+        """Decode one chunk with the codecs of :func:`zarr_document`.
 
-        Zarr hands each chunk to a thread of its own and back, which costs more than to decode a small one, and copies
-        it into pages that the system has yet to give; of a large one that takes most of the time.
+        Zarr passes each chunk to a thread and back, which costs more than decoding a small one, and copies it into
+        newly allocated pages, which takes most of the time for a large one.
         """
         from google_crc32c import value as checksum
         from numcodecs.blosc import decompress
@@ -280,7 +280,7 @@ class ChunkedArray:
         return DamagedError(f"chunk {path} is {'no file' if found else 'missing'}: {MADE_AGAIN}", [path])
 
     def _remove_damaged(self, touched: list[StoragePath]) -> list[StoragePath]:
-        """Delete those of our own chunks that do not decode, so that their unit counts as not done; return them."""
+        """Delete those of our own chunks that do not decode, so that their unit is not done; return their paths."""
         if self._foreign:
             return []
         self._watch.begin_removal()
@@ -316,7 +316,7 @@ class ChunkedArray:
 
 
 def _read_anew(path: StoragePath) -> memoryview:
-    """Read a file or an object, also one that another machine has just written."""
+    """Read a file or an object, even one that another machine has just written."""
     try:
         return read_buffer(path)
     except FileNotFoundError:
@@ -327,30 +327,30 @@ def _read_anew(path: StoragePath) -> memoryview:
 
 
 def _has_failed(error: BaseException) -> bool:
-    """Return whether the system or the store said that it could not read; codecs raise errors without a number."""
+    """Return whether the system or the store failed to read; codecs raise errors without an ``errno``."""
     return isinstance(error, OSError) and error.errno is not None
 
 
 def _removed(damaged: list[StoragePath]) -> str:
-    remains = any(is_there(path) for path in damaged)  # in a store that nobody may write to
+    remains = any(is_there(path) for path in damaged)  # in a read-only store
     return "Delete it" if remains else "It was removed"
 
 
 def _is_plain(metadata: Mapping[str, Any]) -> bool:
-    """Return whether chunks are what :func:`create_zarr` makes them on a machine of the usual order of bytes."""
+    """Return whether chunks have the codecs of :func:`zarr_document`, and they and this machine are little-endian."""
     codecs = metadata.get("codecs", ())
     names = [codec.get("name") for codec in codecs]
     if names != ["bytes", "blosc", "crc32c"]:
         return False
-    endian = codecs[0].get("configuration", {}).get("endian") or "little"  # single bytes have none
+    endian = codecs[0].get("configuration", {}).get("endian") or "little"  # dtypes of one byte have none
     return bool(endian == sys.byteorder == "little")
 
 
 @lru_cache(maxsize=256)
 def zarr_document(shape: tuple[int, ...], dtype: np.dtype[Any], chunks: tuple[int, ...]) -> bytes:
-    """Return the ``zarr.json`` of an array of ours: Zarr v3, blosc lz4 with shuffle, a CRC-32C for each chunk.
+    """Return the ``zarr.json`` of one of our arrays: Zarr v3, blosc lz4 with shuffle, a CRC-32C for each chunk.
 
-    It is put in place as it is: Zarr would ask first what lies there, and of a store that is four requests.
+    It is written directly: Zarr would first check for an existing array, four requests in an object store.
     """
     import zarr
     from zarr.codecs import BloscCodec, Crc32cCodec
@@ -369,19 +369,19 @@ def zarr_document(shape: tuple[int, ...], dtype: np.dtype[Any], chunks: tuple[in
 
 
 def open_zarr(root: StoragePath, document: bytes | None = None) -> Any:
-    """Open one of our Zarr arrays, of which every chunk is written, also one of nothing but zeros.
+    """Open one of our Zarr arrays, in which every chunk is written, even if all its values are zero.
 
     Parameters
     ----------
     root
-        Where it lies.
+        Path or URL of the array.
     document
-        Its ``zarr.json``, where that is known.
+        Its ``zarr.json``, if known.
 
     Raises
     ------
     StoreError
-        Where there is none that can be read.
+        If there is no readable array.
     """
     import zarr
     from zarr.errors import MetadataValidationError
@@ -400,8 +400,8 @@ def open_zarr(root: StoragePath, document: bytes | None = None) -> Any:
 
 
 def _noting_store(root: StoragePath) -> Any:
-    """Return what Zarr reads and writes an array of ours through. Size and checksum of what it writes are noted, by
-    path or URL: to read them back would cost a request, and another process may have written there since.
+    """Return the Zarr store of one of our arrays. It notes size and checksum of written chunks by path or URL: reading
+    them back would cost a request, and another process may have written since.
     """
     from zarr.storage import StorePath
 
@@ -439,7 +439,7 @@ def _noting_types() -> tuple[Any, Any]:
 
 
 def open_foreign(root: StoragePath) -> Any:
-    """Open a Zarr array that another program wrote, for reading; :class:`StoreError` when there is none."""
+    """Open a Zarr array of another program for reading; raise :class:`StoreError` if there is no readable one."""
     try:
         return open_array(root)
     except InputError as error:

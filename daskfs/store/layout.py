@@ -1,8 +1,7 @@
-"""The only place that spells a name inside a store.
+"""Names inside a store; no other module spells them.
 
-A *tile store* holds X once, with what is known of its columns, rows and labels. A *run store* holds everything that
-follows from it. In a run directory the tile store lies under ``tiles/``, unless the source already is one or serves in
-place.
+A *tile store* holds X once, with statistics of its columns and rows, and its labels. A *run store* holds everything
+derived from it. In a run directory the tile store is ``tiles/``, unless the source is a tile store or is used in place.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ FORMAT_VERSION = 5
 TILES_DIR = "tiles"
 TILES_JSON = "tiles.json"
 LABELS_JSON = "labels.json"
-BESIDE_JSON = "sample_{}.json"  # what a summary says of a column beside X
+BESIDE_JSON = "sample_{}.json"  # summary of a per-sample column
 FEATURE_NAMES = "feature_names.json"
-ROW_NAMES_JSON = "row_names.json"  # what a summary says of names of rows
+ROW_NAMES_JSON = "row_names.json"  # summary of the row names
 PLAN_JSON = "plan.json"
 RUN_JSON = "run.json"
 RECORDS_DIR = "records"
 SEALS_OF_ALL = "*.seals.json"
-SEALS = "records/{}.seals.json"  # of an epoch: what was sealed, in its order
+SEALS = "records/{}.seals.json"  # seals of an epoch, in order
 STUDY_JSON = "study.json"
 COMPARISON_HTML = "comparison.html"
 STUDY_TABLES = ("average_ranks", "means", "comparisons")
@@ -27,7 +26,7 @@ EVENTS = "events.jsonl"
 LOCK = ".lock"
 EPOCH = ".epoch"
 OWNERSHIP = (LOCK, EPOCH)
-"""What says whose a directory is; it stays when a run starts over."""
+"""Files that say which process owns a directory; they stay when a run starts over."""
 RANKING_CSV = "ranking.csv"
 RANKING_PARQUET = "ranking.parquet"
 SELECTED_CSV = "selected_features.csv"
@@ -47,120 +46,116 @@ BATCHES_PARQUET = "batches.parquet"
 TABLE_CSV = "{}.csv"
 TABLE_PARQUET = "{}.parquet"
 SCORE_IMAGES = "score_images"
-SCORE_IMAGE = "score_images/{}.png"  # scores of one method as gray levels, where the features are pixels
+SCORE_IMAGE = "score_images/{}.png"  # scores of one method as gray levels, if features are pixels
 SELECTED_IMAGE = "score_images/{}-selected.png"  # its first features
 REPORT_HTML = "report.html"
 
-# Arrays, each with its shape, its type and what it holds. A {} stands for a band, a slab, the name of a graph, its k,
-# the key of its weights or the label of a method.
-X = "X"  # (n_samples, n_features), type of the data: dense, in tiles of rows x features
-SPARSE_DATA = "bands/{}/data"  # (nnz,), type of the data: sparse data of one band, column by column (CSC)
+# Arrays, each with its shape, dtype and content. A {} is a band, a slab, the name of a graph, its k, the key of its
+# weights or the label of a method.
+X = "X"  # (n_samples, n_features), dtype of the data: dense, in tiles of rows x features
+SPARSE_DATA = "bands/{}/data"  # (nnz,), dtype of the data: sparse data of one band, column by column (CSC)
 SPARSE_INDICES = "bands/{}/indices"  # (nnz,), int32: row in the band of each entry
 SPARSE_INDPTR = "bands/{}/indptr"  # (n_features + 1,), int64: where each column starts
-LABELS = "labels"  # (n_samples,), int32 class codes (-1 unlabelled) or float64 target (NaN unlabelled)
-# Columns beside X, absent where the data name none: weights, float64, how many rows each row counts for; groups, int64,
-# number of each row's group; times, float64, as given or seconds since 1970-01-01 UTC; batch, int64, its number.
+LABELS = "labels"  # (n_samples,), int32 class codes (-1 unlabeled) or float64 target (NaN unlabeled)
+# Per-sample columns, absent if the data name none: weights, float64, number of rows that each row counts for; groups,
+# int64, group number; times, float64, as given or seconds since 1970-01-01 UTC; batch, int64, batch number.
 BESIDE = "sample_{}"  # (n_samples,)
-ROW_NAMES = "row_names"  # (n_samples, width), uint8: what rows are called, in UTF-8, filled up with zeros
+ROW_NAMES = "row_names"  # (n_samples, width), uint8: row names in UTF-8, padded with zeros
 ROW_NORMS = "row_norms"  # (n_samples,), float64: Euclidean norm of each row
 ROW_SUMS = "row_sums"  # (n_samples,), float64: sum of each row
 PARTIALS = "partials"  # (n_bands, 6, n_features), float64: moments of each band, rows of PARTIAL_ROWS
-OBSERVED = "observed"  # (n_bands, 4, n_features), float64: values that are there in each band, rows of OBSERVED_ROWS;
-# only where values may be missing
-FILL = "fill"  # (2, n_features), float64: what stands for missing values, and how many there are; likewise
-HASHES = "hashes"  # (n_bands, 2, n_features), uint64: what each band adds to the hashes of the columns
-FIRST_EQUAL = "first_equal"  # (n_features,), int64: the first feature with the same values; of constant ones, itself
+OBSERVED = "observed"  # (n_bands, 4, n_features), float64: observed values of each band, rows of OBSERVED_ROWS;
+# only if values may be missing
+FILL = "fill"  # (2, n_features), float64: fill values of missing values, and their number; likewise
+HASHES = "hashes"  # (n_bands, 2, n_features), uint64: terms of each band in the hashes of the columns
+FIRST_EQUAL = "first_equal"  # (n_features,), int64: first feature with the same values; a constant one maps to itself
 SAMPLE = "sample/{}/{}"  # the sampled rows of one band: values, or the data, indices and indptr of CSR rows
 COLUMNS = "columns"  # (5, n_features), float64: moments over all rows, rows of COLUMN_ROWS
 
-# A {} stands for a scaling of several steps.
+# A {} is a scaling of several steps.
 TRANSFORM_NORMS = "transforms/{}/norms"  # (n_samples,), float64: norm of each row after the steps before "unit"
 TRANSFORM_PARTIALS = "transforms/{}/partials"  # (n_bands, 5, n_features), float64: moments of each band after the steps
 # before "zscore", rows of TRANSFORM_ROWS
 TRANSFORM_COLUMNS = "transforms/{}/columns"  # (2, n_features), float64: mean and variance of all rows after these steps
 
 KNN_INDICES = (
-    "knn/{}/indices"  # (n_samples, k), int32, or int64 from 2**31 rows on: neighbours, nearest first; -1 = missing
+    "knn/{}/indices"  # (n_samples, k), int32, or int64 from 2**31 rows on: neighbors, nearest first; -1 = missing
 )
 KNN_DISTANCES = "knn/{}/distances"  # (n_samples, k), float64: distance to each; inf = missing
 KNN_QUERIES = "knn/{}/queries"  # (n_queries, n_features): sampled rows, in graph space and dense
 KNN_QUERY_ROWS = "knn/{}/query_rows"  # (n_queries,), int64: their numbers, ascending
 KNN_RECALL = "knn/{}/recall"  # (n_units, n_queries, k), float64: exact distances from sampled rows, by assign unit
-KNN_CELLS = "knn/{}/cells/{}"  # parts of the cut of space into groups and cells
+KNN_CELLS = "knn/{}/cells/{}"  # parts of the partition of space into groups and cells
 SPILL_ROWS = "spill/{}/rows/{}/{}"  # rows of one assign unit in the order of their groups, part by part
-SPILL_LISTS = "spill/{}/lists/{}-{}/{}"  # neighbour lists found in one part of one group
+SPILL_LISTS = "spill/{}/lists/{}-{}/{}"  # neighbor lists found in one part of one group
 SPILL_KEYS = "spill/{}/keys/{}"  # (n_entries,), int64: pairs of rows in one sorted run of a matrix's entries
 SPILL_WEIGHTS = "spill/{}/weights/{}"  # (n_entries,), float64: their weights
-EDGE_ONCE = "edges/{}-{}/once"  # (n_samples, k), uint8: 1 where an entry stands for its edge, so that each counts once
+EDGE_ONCE = "edges/{}-{}/once"  # (n_samples, k), uint8: 1 where an entry represents its edge, so that each counts once
 DEGREES = "weights/{}/degrees"  # (n_samples,), float64: row sums of the symmetric weight matrix
 
-GIVEN_SOURCE = "given/source"  # (n_edges,), int64: a graph from outside, each edge once; the lower row of the two
+GIVEN_SOURCE = "given/source"  # (n_edges,), int64: a precomputed graph, each edge once; the lower row of the two
 GIVEN_TARGET = "given/target"  # (n_edges,), int64: the higher row
 GIVEN_WEIGHT = "given/weight"  # (n_edges,), float64
 GIVEN_DIAGONAL = "given/diagonal"  # (n_samples,), float64: weights of rows with themselves
 
-UNFINISHED = "unfinished/{}"  # like SCORES, of a method whose scores take more than one slab
+UNFINISHED = "unfinished/{}"  # like SCORES, for a method whose scores take more than one slab
 SCORES = "scores/{}"  # (n_fields, n_features), float64: fields of one method; field 0 is the score
 
-# The first {} stands for the group of methods that share passes, the others for a round, a unit, the label of a method.
-RESCALED_SCALE = "rescaled/{}/scale"  # (3, n_features), float64: what is subtracted, what it is multiplied by, diag(S)
+# The first {} is the group of methods that share passes, the others are a round, a unit, the label of a method.
+RESCALED_SCALE = "rescaled/{}/scale"  # (3, n_features), float64: subtracted value, factor, diag(S)
 RESCALED_GRAM = "rescaled/{}/gram"  # (n_features, n_features), float64: S
 RESCALED_SUMS = "rescaled/{}/sums/{}/{}-{}.npz"  # (n_stretches, n_features + 2, n_columns), float64
 RESCALED_STATE = "rescaled/{}/states/{}/{}.npz"  # arrays and numbers of a method's state after a round
 RESCALED_SUMS_OF = "rescaled/{}/sums/{}"
 RESCALED_STATES_OF = "rescaled/{}/states/{}"
 RESCALED_OF = "rescaled/{}"
-# The first {} stands for a loop, the others for a group of methods that keep the same rows, a round, a unit, the label
-# of a method.
-SVM_CHOSEN = "svm/{}/kept/{}/chosen"  # (n_rows,), int64: rows that machines are trained with, or landmarks, ascending
-SVM_ROWS = (
-    "svm/{}/kept/{}/{}.npz"  # (n_rows, n_features), float64: those of one part, centered and scaled; their labels
-)
+# The first {} is a loop, the others are a group of methods that keep the same rows, a round, a unit, the label of a
+# method.
+SVM_CHOSEN = "svm/{}/kept/{}/chosen"  # (n_rows,), int64: training rows of the SVMs, or landmarks, ascending
+SVM_ROWS = "svm/{}/kept/{}/{}.npz"  # (n_rows, n_features), float64: rows of one part, centered and scaled; their labels
 SVM_CRITERIA = "svm/{}/criteria/{}/{}.npz"  # (n_candidates,), float64: of one problem
 SVM_SUMS = "svm/{}/sums/{}/{}-{}.npz"  # (n_stretches, ...), float64: sums over rows of products of kernel values
-SVM_STATE = "svm/{}/states/{}/{}.npz"  # which features are left after a round
+SVM_STATE = "svm/{}/states/{}/{}.npz"  # features left after a round
 SVM_CRITERIA_OF = "svm/{}/criteria/{}"
 SVM_SUMS_OF = "svm/{}/sums/{}"
 SVM_STATES_OF = "svm/{}/states/{}"
 SVM_OF = "svm/{}"
 SOLUTION_WEIGHTS = "solutions/{}/weights"  # (n_features, n_classes), float64: W of one method, for scaled features
-SOLUTION_JSON = "solutions/{}/found.json"  # how it was found
+SOLUTION_JSON = "solutions/{}/found.json"  # how the solution was found
 ELIMINATION_JSON = "solutions/{}/elimination.json"  # how one method eliminated features, round by round
 
 BATCHES_DIR = "batches"
 BATCH_RUN = "batches/{}"  # the run of one batch
 BATCH_RANKS = "batch_ranks/{}"  # (2, n_batches, n_features), float64: rank and score of each feature within batches
-TRADE_OFFS = "trade_offs/{}.json"  # what each trade-off of one method came to
+TRADE_OFFS = "trade_offs/{}.json"  # result of each trade-off of one method
 
-# A {} stands for a purpose, "greedy" or "redundancy", and the label of a method.
-CANDIDATES = "candidates/{}/{}/features"  # (n_candidates,), int64: features that are compared with each other
+# A {} is a purpose, "greedy" or "redundancy", and the label of a method.
+CANDIDATES = "candidates/{}/{}/features"  # (n_candidates,), int64: features compared with each other
 COMOMENTS = "comoments/{}/{}/{}/sums"  # (n_candidates, n_candidates), float64: sums of products over some rows
-COMOMENT_MEANS = "comoments/{}/{}/{}/means"  # (n_candidates + 1,), float64: their means over these rows; how many
+COMOMENT_MEANS = "comoments/{}/{}/{}/means"  # (n_candidates + 1,), float64: their means over these rows; number of rows
 COMOMENTS_OF = "comoments/{}/{}"
 COMOMENTS_FOR = "comoments/{}"
 BINNED_CODES = "binned/{}/codes"  # (n_columns, n_rows), uint8: bins of sampled rows, of the candidates in one slab
 BINNED_TABLE = "binned/{}/table"  # (n_columns, 2 + 2 * (n_bins - 1)), float64: size, variance, steps and shares of bins
 BINNED_OF = "binned"
-# A first {} stands for the name of distance correlations, and a second for a slab.
+# A first {} is the name of distance correlations, a second a slab.
 DISTANCE_CODES = "distances/{}/{}/codes"  # (n_columns, n_rows), uint8: bins of the features of a slab, of rows in use
-DISTANCE_TABLE = "distances/{}/{}/table"  # (n_columns, n_functions, n_bins), float64: what bins map to
+DISTANCE_TABLE = "distances/{}/{}/table"  # (n_columns, n_functions, n_bins), float64: values of bins
 DISTANCE_VALUES = "distances/{}/{}/values"  # (n_columns, n_rows), float64: values of rows in use, scaled
-DISTANCE_FACTS = "distances/{}/{}/facts"  # (n_columns, 8), float64: what is known of each feature
+DISTANCE_FACTS = "distances/{}/{}/facts"  # (n_columns, 8), float64: facts of each feature
 DISTANCES_OF = "distances/{}"
 FEATURE_CORRELATIONS = "feature_correlations/{}/{}-{}"  # (n_rows, n_columns), float64: of two blocks of features
 FEATURE_FACTS = "feature_correlations/{}/facts-{}"  # (n_features, 8), float64: DISTANCE_FACTS of one block
 FILTERED = "filtered/{}/features"  # (n_kept,), int64: features of one method that may be selected, best first
-FILTERED_JSON = "filtered/{}/passed.json"  # why others may not
+FILTERED_JSON = "filtered/{}/passed.json"  # why each other one was dropped
 
 EVALUATION_ROWS = "evaluation/rows"  # (n_rows,), int64: rows in use, ascending
-EVALUATION_FEATURES = "evaluation/features"  # (n_used,), int64: features that any model sees, ascending
-EVALUATION_SLAB = "evaluation/columns/{}"  # (n_rows, n_used in the slab), type of the data: their values
-EVALUATION_BESIDE = (
-    "evaluation/beside.npz"  # labels, weights, groups and times of the rows in use, where there are some
-)
-# A {} stands for the number of a part of X, a world (all classes, or some), a set of rows, a selection.
+EVALUATION_FEATURES = "evaluation/features"  # (n_used,), int64: features used by any model, ascending
+EVALUATION_SLAB = "evaluation/columns/{}"  # (n_rows, n_used in the slab), dtype of the data: their values
+EVALUATION_BESIDE = "evaluation/beside.npz"  # labels, weights, groups and times of the rows in use, if any
+# A {} is the number of a part of X, a world (all classes, or some), a set of rows, a selection.
 EVALUATION_PART = "evaluation/sample/{}.npz"  # rows in use of one part of X: values, or data, indices and indptr
-EVALUATION_WORLD = "evaluation/worlds/{}.npz"  # rows of a world, as places in EVALUATION_ROWS, and its folds
+EVALUATION_WORLD = "evaluation/worlds/{}.npz"  # rows of a world, as indices into EVALUATION_ROWS, and its folds
 EVALUATION_LISTS = "evaluation/lists/{}.npz"  # (n_rows, k), int64 and float64: neighbor lists of one set of rows
 EVALUATION_ORDER = "evaluation/orders/{}.npz"  # (n_ranked,), int64: first features of one selection, best first
 
@@ -173,7 +168,7 @@ RESULTS = (
     BATCHES_PARQUET,
     *(form.format(name) for name in EVALUATION_TABLES for form in (TABLE_CSV, TABLE_PARQUET)),
 )
-"""Tables of a run, where people and other programs look for them; not every run has all."""
+"""Tables of a run, for users and other programs; not every run has all."""
 
 RUN_NAMES = (
     TILES_DIR,
@@ -206,8 +201,7 @@ RUN_NAMES = (
     REPORT_HTML,
     RUN_JSON,
 )
-"""Everything that a run writes into its directory; the manifest last, so that a half-deleted run is still known as
-one.
+"""All names that a run writes to its directory; the manifest is last, so that a half-deleted run is still recognized.
 """
 
 PARTIAL_ROWS = ("count", "mean", "m2", "minimum", "maximum", "nonzero")
@@ -225,10 +219,10 @@ EVALUATION_DESIGN = "evaluation/design.json"
 
 
 def records_of(stage: str) -> str:
-    """Prefix of the records of one stage."""
+    """Return the prefix of the records of one stage."""
     return f"{RECORDS_DIR}/{stage}/"
 
 
 def is_seal(name: str) -> bool:
-    """Return whether a name is that of seals, or of the checksums behind one; they follow from records."""
+    """Return whether a name is that of seals, or of the checksums behind one; both can be rebuilt from records."""
     return RECORDS_DIR in name.split("/") and name.endswith((".seal", ".seals.json"))

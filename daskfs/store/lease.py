@@ -1,8 +1,7 @@
-"""A lock in an object store, which has none: an object that its owner writes again and again.
+"""Lease: a lock in an object store, which has none. Its owner rewrites an object periodically.
 
-The object is made on the condition that there is none, and written again on the condition that nobody else has. Who
-finds one watches it for as long as its owner may take: an owner that lives has written it by then, and of one that was
-killed it is taken over, by one of those who wait.
+The object is created only if absent, and rewritten only if unchanged. A process that finds one polls it for the lease
+period: a live owner has renewed it by then; from a killed one, exactly one of the waiting processes takes it over.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ from daskfs.errors import StoreError
 from daskfs.storage import ObjectPath, Tag
 
 LEASE_KEY = "daskfs.lease-seconds"
-"""Of Dask's configuration: how long a lock that is not renewed holds."""
+"""Key of Dask's configuration: seconds until a lock that is not renewed expires."""
 LEASE_SECONDS = 45.0
 RENEWALS = 3
-"""How often a lock is renewed in that time."""
+"""Renewals per lease period."""
 MARGIN = 1 / 3
-"""Share of the time that others wait beyond it: a request may take long."""
+"""Share of the lease period that others wait beyond it: a request may be slow."""
 LOOKS = 60
-"""How often who waits looks in that time, at least,"""
+"""Minimum polls per lease period."""
 LOOK_SECONDS = 1.0
-"""and how long it waits between two looks, at most."""
+"""Maximum seconds between two polls."""
 
 
 def owner() -> str:
-    """Return what this process is called in a lock."""
+    """Return the name of this process in a lock."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 class Lease:
-    """A lock that this process holds; `warning` says why it does not, where a store cannot write on a condition."""
+    """Lock held by this process; `warning` says why it is not, if the store has no conditional writes."""
 
     def __init__(self, path: ObjectPath, key: str) -> None:
         self.root, self.warning = path.parent, ""
@@ -55,7 +54,7 @@ class Lease:
 
     @property
     def is_there(self) -> bool:
-        """Whether this process still holds it."""
+        """Whether this process still holds the lock."""
         try:
             self.check()
         except (StoreError, OSError):
@@ -63,28 +62,28 @@ class Lease:
         return True
 
     def check(self) -> None:
-        """Raise :class:`StoreError` when others have taken the lock over, or deleted it. Where it was not renewed in
-        time, as after a sleep of the machine, it is renewed first.
+        """Raise :class:`StoreError` if another process took the lock over or deleted it. An overdue lock, as after the
+        machine slept, is renewed first.
         """
         if not 0 <= time.time() - self._renewed <= self.seconds:
             self._renew()
         if self._lost:
             raise StoreError(self._lost)
 
-    # ------------------------------------------------------------------------------------------------- to come by it
+    # ----------------------------------------------------------------------------------------------------- acquiring
     def take(self, tell: Callable[[str], None]) -> None:
-        """Take the lock; `tell` is called once where that takes a while.
+        """Acquire the lock; `tell` is called once if that takes a while.
 
         Raises
         ------
         StoreError
-            When another process holds it, and lives.
+            If a live process holds it.
         """
         told = False
         while not self._is_written((None, None)):
             try:
                 held, tag = self._read()
-            except FileNotFoundError:  # given back meanwhile
+            except FileNotFoundError:  # released meanwhile
                 continue
             seconds = float(held.get("seconds", self.seconds))
             if not told:
@@ -99,7 +98,7 @@ class Lease:
             self._thread.start()
 
     def _has_ended(self, tag: Tag, seconds: float, held: dict[str, Any]) -> bool:
-        """Watch another one's lock; return whether nobody renewed it, False where it was given back."""
+        """Poll the lock of another process; return True if it expired, False if it was released."""
         deadline = time.monotonic() + seconds * (1 + MARGIN)
         while time.monotonic() < deadline:
             self._ended.wait(min(seconds / LOOKS, LOOK_SECONDS))
@@ -117,14 +116,14 @@ class Lease:
         )
 
     def _is_written(self, tag: Tag) -> bool:
-        """Write the lock on the condition that it still has a tag; return whether that was so."""
-        self._n_written += 1  # bytes that stay the same would have the same tag
+        """Write the lock if it still has a tag; return whether it was written."""
+        self._n_written += 1  # identical bytes would have the same tag
         found = {"owner": owner(), "token": self._token, "seconds": self.seconds, "written": self._n_written}
         begun = time.time()
         try:
             self._tag = self._path.put_if(json.dumps(found).encode(), tag)
         except (FileExistsError, FileNotFoundError):
-            # a request whose answer was lost is made again, and then it is this process that was there before
+            # the retry of a request whose response was lost finds the lock of this process
             try:
                 held, self._tag = self._read()
             except FileNotFoundError:
@@ -149,10 +148,10 @@ class Lease:
             found = None
         return found if isinstance(found, dict) else {}, tag
 
-    # ------------------------------------------------------------------------------------------- to keep and give back
+    # ------------------------------------------------------------------------------------------ renewing and releasing
     def _keep(self) -> None:
         while not self._ended.wait(self.seconds / RENEWALS):
-            with suppress(OSError):  # :meth:`check` tries again before anything more is written
+            with suppress(OSError):  # :meth:`check` retries before the next write
                 self._renew()
 
     def _renew(self) -> None:
@@ -169,11 +168,11 @@ class Lease:
                 self._lost = f"{self.root} was deleted or moved away while this process ran in it."
 
     def give_back(self) -> None:
-        """Let others have it at once."""
+        """Release the lock at once."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
-        with suppress(OSError):  # it ends by itself
+        with suppress(OSError):  # it expires anyway
             if not self._lost and not self.warning and self._read()[0].get("token") == self._token:
                 self._path.unlink()
 
@@ -185,11 +184,11 @@ def hold_lease(path: ObjectPath, key: str, tell: Callable[[str], None]) -> Itera
     Parameters
     ----------
     path
-        Of the object that is the lock.
+        Path of the lock object.
     key
-        The setting that names what is locked, for messages.
+        Setting that names the locked directory, for messages.
     tell
-        Called once where others hold it, before it is waited for.
+        Called once before waiting for a lock of another process.
     """
     lease = Lease(path, key)
     lease.take(tell)
@@ -200,7 +199,7 @@ def hold_lease(path: ObjectPath, key: str, tell: Callable[[str], None]) -> Itera
 
 
 def lease_holder(path: ObjectPath) -> str | None:
-    """Return who holds a lock, to judge by when it was written; None where nobody does."""
+    """Return the owner of a lock, None if it is missing, damaged or, by its modification time, expired."""
     try:
         data, _ = path.read_tagged()
         age = time.time() - path.stat().st_mtime

@@ -1,9 +1,8 @@
-"""Which units of a store are done, and whose word counts for it. ``docs/protocol.md`` says why no order of events makes
-a wrong result valid.
+"""Ledger of the finished units of a store: epochs, records and seals. ``docs/protocol.md`` shows why no order of events
+makes a wrong result valid.
 
-A driver begins an *epoch* when it has locked the store: a new name in ``.epoch``, with the record files that it takes
-over. A unit writes its record into a file that carries the epoch in its name, so a unit of an epoch that has ended can
-write what it likes: nobody reads it.
+A driver that has locked the store begins an *epoch*: it writes a new name to ``.epoch``, with the record files that it
+inherits. A unit writes its record to a file with the epoch in its name, so records of ended epochs are ignored.
 """
 
 from __future__ import annotations
@@ -39,21 +38,21 @@ from daskfs.store.seals import ENTRY, ROUND, Seal, Sealed, merge_entries, name_h
 from daskfs.store.write_errors import explain_write_errors
 
 TOGETHER = 256
-"""Records of a stage that lie in files of their own, at most, before the driver puts them into one."""
+"""Number of single-record files of a stage at which the driver merges them."""
 FEW = 16
-"""Records of a finished stage that may lie in files of their own: every process that asks for them reads each."""
+"""The same for a finished stage: every process that needs its records reads each file."""
 CHECK_SECONDS = {True: 10.0, False: 1.0}
-"""How long the epoch is taken to hold after it was looked at, in an object store and on a disk."""
+"""Seconds for which a check of the epoch is valid, in an object store (True) and on a disk (False)."""
 PATIENCE_SECONDS = 60.0
-"""How long a record is looked for that another machine has written: network file systems remember for a while that a
-file was not there."""
+"""Seconds to wait for a record that another machine wrote: network file systems cache for a while that a file is
+missing."""
 FIRST_PAUSE = 0.05
 COMPARED = 4096
-"""Small objects of an object store, which keeps what it took, whose bytes are compared with their checksum before
-anybody reads them.
+"""Maximum number of small objects in an object store whose checksums are compared before they are read; object stores
+keep written bytes intact.
 """
 VIEWS = 8
-"""Stages whose records are kept in memory."""
+"""Number of stages whose records are kept in memory."""
 View = dict[int, tuple[str, bytes]]
 """Record file and line of each unit of a stage."""
 
@@ -64,9 +63,9 @@ class Ledger:
     Parameters
     ----------
     root
-        Of the store, None for one in memory.
+        Root of the store, None for one in memory.
     epoch
-        That units of this process write records in; empty for a process that only reads, or has yet to begin one.
+        Epoch of the records that this process writes; empty for a process that only reads, or has yet to begin one.
     """
 
     def __init__(self, root: StoragePath | None, epoch: str = "") -> None:
@@ -84,7 +83,7 @@ class Ledger:
 
     # ------------------------------------------------------------------------------------------------------- epochs
     def begin(self, *, fresh: bool = False) -> None:
-        """Begin an epoch: units of others do not count from now on. What they have recorded does, unless `fresh`."""
+        """Begin an epoch, which ends those of other drivers. Existing records stay valid unless `fresh`."""
         if self._root is None:
             return
         inherited = {} if fresh else {stage: self._files(stage) for stage in self._stages()}
@@ -97,7 +96,7 @@ class Ledger:
                 remove(path)
 
     def check(self, *, now: bool = False) -> None:
-        """Raise :class:`StoreError` where the epoch of this process has ended; a look counts for a second or so."""
+        """Raise :class:`StoreError` if the epoch of this process has ended; unless `now`, a recent check is reused."""
         if self._root is None or not self.epoch:
             return
         seconds = CHECK_SECONDS[isinstance(self._root, ObjectPath)]
@@ -112,18 +111,18 @@ class Ledger:
         self._checked = time.monotonic()
 
     def forget(self) -> None:
-        """Look again at what is recorded."""
+        """Drop cached records and seals, so that they are read again."""
         self._views, self._alone, self._head, self._sealed, self._in_force = {}, {}, None, [], {}
 
     def unseal(self, label: str) -> None:
-        """Drop the seal of a stage, or of a round of it, and of all that came after it."""
+        """Drop the seal of a stage, or of a round of it, and all later seals."""
         first = next((i for i, one in enumerate(self._sealed) if one.label == label), None)
         if first is not None:
             del self._sealed[first:]
             self._in_force.pop(None, None)
 
     def _read_head(self) -> dict[str, Any]:
-        """Return what ``.epoch`` says; nothing where there is none, or nobody can read it."""
+        """Return the content of ``.epoch``, empty if it is missing or unreadable."""
         assert self._root is not None
         try:
             found = json.loads((self._root / layout.EPOCH).read_bytes())
@@ -138,7 +137,7 @@ class Ledger:
         return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
     def _files(self, stage: str) -> list[str]:
-        """Return the names of a stage's record files that count, older ones first. Where no epoch was begun, all do."""
+        """Return the names of a stage's valid record files, oldest first. If no epoch was begun, all are valid."""
         assert self._root is not None
         if self._head is None:
             self._head = self._read_head()
@@ -152,7 +151,7 @@ class Ledger:
         return [*(name for name in inherited if name in there), *sorted(own, key=place_of)]
 
     def counted_files(self) -> Iterator[str]:
-        """Yield the names, in the store, of all record files that count."""
+        """Yield the names, in the store, of all valid record files."""
         for stage in self._stages():
             yield from (f"{layout.records_of(stage)}{name}" for name in self._files(stage))
 
@@ -175,12 +174,12 @@ class Ledger:
         assert self._root is not None
         try:
             return (self._root / f"{layout.records_of(stage)}{file}").read_bytes()
-        except (FileNotFoundError, IsADirectoryError):  # put together with others meanwhile, or nobody's
+        except (FileNotFoundError, IsADirectoryError):  # merged meanwhile, or no record file
             return b""
 
     # ------------------------------------------------------------------------------------------------------- reading
     def record(self, stage: str, unit: int) -> Record | None:
-        """Return a unit's record, None when there is none or it is damaged."""
+        """Return a unit's record, None if it is missing or damaged."""
         if self._root is None:
             return self._held.get(stage, {}).get(unit)
         try:
@@ -189,24 +188,24 @@ class Ledger:
             return None
 
     def read(self, stage: str, unit: int) -> Record | None:
-        """Return a unit's record, None where there is none; :class:`StoreError` where it is damaged."""
+        """Return a unit's record, None if it is missing; raise :class:`StoreError` if it is damaged."""
         _, line = self._view(stage).get(unit, ("", None))
         return None if line is None else decode(stage, unit, line)
 
     def file(self, stage: str, unit: int) -> StoragePath:
-        """Return the file that a unit's record lies in, or would."""
+        """Return the path of the file that holds a unit's record, or would hold it."""
         file, _ = self._view(stage).get(unit, (f"{unit:06d}.json", b""))
         return self.where(stage) / file
 
     def records(self, stage: str, units: Iterable[int]) -> Iterator[Record | None]:
-        """Yield what :meth:`record` returns of some units, in their order."""
+        """Yield the result of :meth:`record` for some units, in order."""
         return (self.record(stage, unit) for unit in units)
 
     def need(self, stage: str, units: Iterable[int]) -> Iterator[Record]:
-        """Yield the records of units that are done; :class:`DamagedError` where one is missing or damaged."""
+        """Yield the records of finished units; raise :class:`DamagedError` if one is missing or damaged."""
         for unit in units:
             if (record := self.record(stage, unit)) is None:
-                self._views.pop(stage, None)  # it may have been made again since
+                self._views.pop(stage, None)  # it may have been written again since
                 record = self.record(stage, unit)
             if record is None:
                 paths = [] if self._root is None else [self._file(stage, unit)]
@@ -219,17 +218,17 @@ class Ledger:
         return self._root / layout.records_of(stage)
 
     def recorded(self, stage: str) -> Iterable[int]:
-        """Return the units of a stage that have a record, whatever it says, in no order."""
+        """Return the units of a stage that have a record, valid or not, in no particular order."""
         return self._held.get(stage, {}).keys() if self._root is None else self._view(stage).keys()
 
     def n_recorded(self, stage: str) -> int:
-        """Return one more than the number of the last unit of a stage that has a record."""
+        """Return one more than the last unit of a stage that has a record."""
         return max(self.recorded(stage), default=-1) + 1
 
     # ------------------------------------------------------------------------------------------------------- writing
     def write(self, record: Record) -> None:
-        """Record a finished unit; called in the process that ran it, after all it wrote is in place. Of several records
-        of a unit in one epoch the first stays.
+        """Record a finished unit, in the process that ran it and after all its outputs are written. The first record of
+        a unit in an epoch stays.
         """
         stage, unit = record["stage"], record["unit"]
         if self._root is None:
@@ -252,8 +251,8 @@ class Ledger:
             view[unit] = (self._file(stage, unit).name, line.strip())
 
     def written(self, stage: str, unit: int, fingerprint: str) -> Record | None:
-        """Return the record that a unit has written in this epoch, None where there is none; a worker may run a unit
-        again whose end the scheduler never heard of.
+        """Return the record that a unit wrote in this epoch, None if there is none; a worker may rerun a unit whose
+        completion never reached the scheduler.
         """
         try:
             line = self._file(stage, unit).read_bytes()
@@ -269,10 +268,10 @@ class Ledger:
         return record
 
     def awaited(self, stage: str, unit: int, fingerprint: str) -> Record | None:
-        """Return the record of a unit that has just ended on another machine, None where it does not appear."""
+        """Return the record of a unit that has just finished on another machine, None if it does not appear in time."""
         pause, deadline = FIRST_PAUSE, time.monotonic() + PATIENCE_SECONDS
         while (record := self.written(stage, unit, fingerprint)) is None and time.monotonic() < deadline:
-            if isinstance(self._root, ObjectPath):  # what is put there is there for all at once
+            if isinstance(self._root, ObjectPath):  # a written object is visible to all at once
                 return None
             refresh(self.where(stage))
             time.sleep(pause)
@@ -280,12 +279,12 @@ class Ledger:
         return record
 
     def put_together(self, stage: str) -> None:
-        """Put records of a stage that this process has read into one file, where many lie in files of their own."""
+        """Merge the single-record files of a stage that this process has read, if there are many."""
         if self._alone.get(stage, 0) >= TOGETHER:
             self._put_together(stage, self._files(stage))
 
     def close(self, stage: str) -> None:
-        """Leave few files of a finished stage, and put what somebody has deleted meanwhile again."""
+        """Merge the record files of a finished stage, and write records again that were deleted meanwhile."""
         view = self._views.get(stage)
         if self._root is None or view is None:
             return
@@ -309,18 +308,18 @@ class Ledger:
         view.update({unit: (path.name, view[unit][1]) for unit in units})
         self._alone[stage] = 0
 
-    # -------------------------------------------------------------------------------------------- what is done or lost
+    # ------------------------------------------------------------------------------------------------- completeness
     def not_done(self, stage: str, units: Sequence[int], fingerprint: str, inputs: str | None = None) -> list[int]:
-        """Return the units that are not done: without a record of this fingerprint and, unless None, these inputs, or
-        without everything there that it names, in its size; of small objects the checksum is compared as well.
+        """Return the units that are not done. A finished unit has a record of this fingerprint and, unless None, these
+        inputs, and all its outputs exist in the recorded size; checksums of small objects are compared as well.
         """
         done = self._records_of(stage, units, fingerprint, inputs)
         lost = self._lost_outputs(done)
         return [unit for unit in units if unit not in done or lost[unit]]
 
     def lost(self, stage: str, units: Sequence[int], fingerprint: str) -> list[str]:
-        """Return the names of what recorded units wrote and what is not there as recorded, and the record files whose
-        records are damaged. Nothing of a unit that never was done.
+        """Return the names of recorded outputs that are missing or differ, and of damaged records. Units without a
+        record are skipped.
         """
         found = [
             name for lost in self._lost_outputs(self._records_of(stage, units, fingerprint)).values() for name in lost
@@ -337,12 +336,12 @@ class Ledger:
         for unit, record in zip(units, self.records(stage, units), strict=True):
             if record is None or record.get("fingerprint") != fingerprint:
                 continue
-            if inputs is None or record.get("inputs") in (None, inputs):  # older versions named none
+            if inputs is None or record.get("inputs") in (None, inputs):  # older versions recorded none
                 found[unit] = record
         return found
 
     def _lost_outputs(self, records: Mapping[int, Record]) -> dict[int, list[str]]:
-        """Return, by unit, the names of what is not there as its record says."""
+        """Return, by unit, the names of outputs that are missing or differ from its record."""
         lost: dict[int, list[str]] = {unit: [] for unit in records}
         if self._root is None:
             return lost
@@ -355,7 +354,7 @@ class Ledger:
         found = sizes(self._root, [name for _, name in stated], whole=len(records) > 1)
         whole = [name for (_, name), (size, _, is_object) in stated.items() if is_object and found.get(name) == size]
         if isinstance(self._root, ObjectPath) and len(whole) > COMPARED:
-            whole = []  # whoever reads them compares them
+            whole = []  # readers compare them
         checksums = dict(zip(whole, map_concurrent(self._root, self._checksum, whole), strict=True))
         for (unit, name), (size, checksum, _) in stated.items():
             if found.get(name) != size or checksums.get(name, checksum) != checksum:
@@ -363,7 +362,7 @@ class Ledger:
         return lost
 
     def _checksum(self, name: str) -> int | None:
-        """Return the CRC-32 of a small object, None where it is gone or cannot be read."""
+        """Return the CRC-32 of a small object, None if it is missing or unreadable; raise inconclusive errors."""
         assert self._root is not None
         try:
             return zlib.crc32(read_buffer(self._root / name))
@@ -374,8 +373,8 @@ class Ledger:
 
     # --------------------------------------------------------------------------------------------------------- seals
     def seal(self, position: int, inputs: str, label: str, units: range, fingerprint: str) -> Sealed | None:
-        """Return the seal of a stage, or of a round of it, that comes at a position among all; None where units of it
-        are not recorded.
+        """Seal a stage, or a round of it, at a position in the order of seals. Return None if some of its units are not
+        recorded.
         """
         if position < len(self._sealed):
             known = self._sealed[position]
@@ -396,7 +395,7 @@ class Ledger:
         return sealed
 
     def _put_seal(self, sealed: Sealed, found: Seal) -> None:
-        """Put checksums where other processes look for them. They follow from records: losing power may lose them."""
+        """Write checksums for other processes, unsynced: after a loss of power they are rebuilt from records."""
         assert self._root is not None
         table, index = self._root / _table(sealed), self._root / layout.SEALS.format(self.epoch)
         with explain_write_errors(table):
@@ -404,13 +403,13 @@ class Ledger:
             put(index, json.dumps([one.to_json() for one in self._sealed]).encode(), synced=False)
 
     def enter(self, inputs: str | None) -> bool:
-        """Compare what is read with what the stages before a unit of these inputs wrote, None: with all that is sealed.
-        Return whether that is something else than before.
+        """Compare reads of this thread with the outputs of the stages before a unit of these inputs, or of all sealed
+        stages for None. Return whether other checksums were loaded.
         """
         self._entered.inputs = inputs
         if self._root is None or (inputs is not None and inputs in self._in_force):
             return False
-        for oldest in list(self._in_force)[:-1]:  # a copy of a unit of the stage before may still run
+        for oldest in list(self._in_force)[:-1]:  # a duplicate unit of the previous stage may still run
             self._in_force.pop(oldest, None)
         if self._is_elsewhere:
             self._views = {}
@@ -419,18 +418,18 @@ class Ledger:
 
     @property
     def entered(self) -> str | None:
-        """Inputs that this thread has entered with."""
+        """Inputs of the last :meth:`enter` in this thread."""
         inputs: str | None = getattr(self._entered, "inputs", None)
         return inputs
 
     @property
     def after(self) -> str:
-        """Inputs of what comes after everything that is sealed, empty where nothing is."""
+        """Inputs of the stage after all sealed ones, empty if none is sealed."""
         rows = [] if self._root is None else self._rows()
         return rows[-1].after if rows else ""
 
     def stated(self, name: str) -> int | None:
-        """Return the checksum of an output of a stage before, None for what none of them wrote."""
+        """Return the checksum of an output of an earlier stage, None for other names."""
         if self._root is None:
             return None
         inputs = self.entered
@@ -443,7 +442,9 @@ class Ledger:
         return int(entries["checksum"][at]) if at < entries.size and entries["name"][at] == value else None
 
     def _rows(self, inputs: str | None = None) -> list[Sealed]:
-        """Return what was sealed, in its order: everything, or what was before a unit of some inputs."""
+        """Return the seals in order: all, or those before a unit of some inputs; raise :class:`StoreError` if the store
+        is past that unit.
+        """
         rows = self._sealed or self._read_index()
         if inputs is None:
             return rows

@@ -1,4 +1,4 @@
-"""A log: lines that are only ever added."""
+"""Append-only log of lines."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from daskfs.storage import StoragePath, put
 from daskfs.store.write_errors import explain_write_errors
 
 GROWTH = 0.1
-"""Share by which the log of a store grows before it is put again."""
+"""Relative growth after which a log in an object store is written again."""
 PUT_SECONDS = 5.0
-"""A line of it waits no longer than that for the next one, unless putting it takes much of the time."""
+"""Seconds after which the next line writes it again, unless writing takes much of the time."""
 SHARE = 20
-"""Times as long as the last put took that lie between two, at least."""
+"""Minimum interval between two writes, in multiples of the duration of the last one."""
 
 
 class Log:
-    """A log at a path. On disk a line is added as it comes. Objects cannot grow: there all lines are kept in memory,
-    and put again when they have become more by a tenth, or some seconds have passed; a process that is killed loses
-    the lines since then.
+    """Log at a path. On disk each line is appended at once. Objects cannot be appended to: all lines are kept in
+    memory, and written again after growth by a tenth or after some seconds. A killed process loses the lines since the
+    last write.
 
     Parameters
     ----------
     path
-        Where it lies; what is there stays.
+        Path or URL of the log; existing lines stay.
     """
 
     def __init__(self, path: StoragePath) -> None:
@@ -34,7 +34,7 @@ class Log:
         self._n_put, self._put, self._took = 0, 0.0, 0.0
 
     def add(self, text: str) -> None:
-        """Add a line; one before it that was cut off when its writer ended stays a line of its own."""
+        """Append a line. A partial last line, of a writer that was killed, stays a separate line."""
         line = text.encode() + b"\n"
         if isinstance(self._path, Path):
             with explain_write_errors(self._path), self._path.open("ab+") as file:
@@ -60,7 +60,7 @@ class Log:
             return b""
 
     def flush(self) -> None:
-        """Put what has been added."""
+        """Write pending lines to the object store."""
         if self._held is None or len(self._held) == self._n_put:
             return
         begun = time.monotonic()

@@ -1,4 +1,4 @@
-"""What the units of a loop keep in the memory of their process from one round to the next."""
+"""Cache of values that the units of a loop keep in process memory from one round to the next."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Value = TypeVar("Value")
 
 
 class Holdings:
-    """Values of one owner at a time, up to a number of bytes.
+    """Cache of the values of one owner at a time, up to a number of bytes.
 
-    What does not fit is made again each time. Nothing gives way within a round: of values that come round in turn, the
-    one unused for longest is the next to be needed. What a whole round has not used goes, as its units run elsewhere.
+    Values that do not fit are made again at each use. There is no eviction within a round: access is cyclic, so LRU
+    would evict the next value needed. Values unused for a whole round are dropped, as their units run elsewhere.
     """
 
     def __init__(self) -> None:
@@ -25,8 +25,8 @@ class Holdings:
         self._lock = threading.Lock()
 
     def keep_only(self, owner: str, number: int = 0) -> None:
-        """Let go of what another owner holds, and, when its first unit of a later round comes, of what the units of the
-        last round that came here have not used.
+        """Drop the values of another owner. At the first unit of a later round, drop the values that the last round in
+        this process did not use.
         """
         with self._lock:
             if owner != self._owner:
@@ -38,8 +38,8 @@ class Holdings:
             self._round, self._used = number, set()
 
     def get(self, key: Any, limit: int, size: Callable[[Value], int], make: Callable[[], Value]) -> Value:
-        """Return the value of a key: as it is held, or made, and held from then on if all values together stay within
-        `limit` bytes.
+        """Return the value of a key from the cache, or make it. It is cached if all values together stay within `limit`
+        bytes.
         """
         with self._lock:
             self._used.add(key)
@@ -57,8 +57,8 @@ class Holdings:
     def series(
         self, key: Any, limit: int, size: Callable[[Value], int], make: Callable[[], Iterable[Value]]
     ) -> Iterator[Value]:
-        """Yield the values of a series: as they are held, or one by one as they are made, and held from then on if all
-        values together stay within `limit` bytes, also while it is made.
+        """Yield the values of a series from the cache, or one by one as they are made. The series is cached if all
+        values together stay within `limit` bytes, also while it is being made.
         """
         with self._lock:
             self._used.add(key)
@@ -80,7 +80,7 @@ class Holdings:
                     kept = []
                 yield value
             is_held = fits
-        finally:  # the bytes must not stay taken, whatever ends it
+        finally:  # release the bytes however the generator ends
             with self._lock:
                 if owner == self._owner:
                     if is_held and key not in self._values:

@@ -1,4 +1,4 @@
-"""Records of finished units: what a line of a record file says, and which names it may say it of."""
+"""Records of finished units: encoding and validation of the lines of record files."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from daskfs.errors import StoreError
 
 Record = dict[str, Any]
-"""``stage``, ``unit``, ``fingerprint``, ``inputs``, ``chunks`` and ``objects`` (size and checksum of every output, by
-name), ``facts``, and what was measured of the unit.
+"""Keys: ``stage``, ``unit``, ``fingerprint``, ``inputs``, ``chunks`` and ``objects`` (size and checksum of every
+output, by name), ``facts``, and measurements of the unit.
 """
 EPOCH_DIGITS = 12
 RECORD_FILE = re.compile(rf"(\d+)(?:\.([0-9a-f]{{{EPOCH_DIGITS}}}))?\.(json|jsonl)")
@@ -20,26 +20,26 @@ RECORD_FILE = re.compile(rf"(\d+)(?:\.([0-9a-f]{{{EPOCH_DIGITS}}}))?\.(json|json
 
 
 def epoch_of(file: str) -> str | None:
-    """Return the epoch that a record file was written in, empty where it names none; None for other files."""
+    """Return the epoch in the name of a record file, empty if it has none; None for other files."""
     found = RECORD_FILE.fullmatch(file)
     return None if found is None else found[2] or ""
 
 
 def place_of(file: str) -> tuple[bool, int]:
-    """Return what record files of one epoch are sorted by: files of many records first, then by number."""
+    """Return the sort key of a record file within its epoch: files of many records first, then by number."""
     found = RECORD_FILE.fullmatch(file)
     assert found is not None
     return found[3] == "json", int(found[1])
 
 
 def encode(record: Mapping[str, Any]) -> bytes:
-    """Return the line of a record: a CRC-32 of the rest, the unit, the JSON."""
+    """Encode a record as a line: CRC-32 of the rest, unit, JSON."""
     rest = b"%d %s" % (record["unit"], json.dumps(record, sort_keys=True, allow_nan=False).encode())
     return b"%08x %s\n" % (zlib.crc32(rest), rest)
 
 
 def lines_of(file: str, data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield unit and line of every record in a file, unread. A line without a number is damaged, and passed over."""
+    """Yield the unit and the undecoded line of every record in a file; skip damaged lines without a unit number."""
     is_alone, number = place_of(file)
     if is_alone:
         yield number, data.strip()
@@ -52,16 +52,16 @@ def lines_of(file: str, data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def decode(stage: str, unit: int, line: bytes) -> Record:
-    """Return the record of a unit.
+    """Decode and validate the record of a unit.
 
     Raises
     ------
     StoreError
-        Where the line is damaged, is of another unit, or names outputs that lie outside the store: a record comes from
-        a directory that others may write to.
+        If the line is damaged, belongs to another unit, or names outputs outside the store: other users may have write
+        access to the records.
     """
     text = line
-    if not line.startswith(b"{"):  # as daskfs 0.2 and before wrote it: JSON alone
+    if not line.startswith(b"{"):  # daskfs 0.2 and earlier wrote JSON alone
         checksum, _, rest = line.partition(b" ")
         _, _, text = rest.partition(b" ")
         if checksum != b"%08x" % zlib.crc32(rest):
@@ -82,7 +82,7 @@ def decode(stage: str, unit: int, line: bytes) -> Record:
 
 
 def is_inside(name: str) -> bool:
-    """Return whether a name is relative, and of something below the folder that it is relative to."""
+    """Return whether a name is a relative path that stays below its folder."""
     return bool(name) and "\\" not in name and "\0" not in name and not {"", ".", ".."} & set(name.split("/"))
 
 

@@ -1,4 +1,4 @@
-"""What the rows of a tile store are called: an array of text, written and read a stretch of rows at a time."""
+"""Row names of a tile store: an array of text, written and read a stretch of rows at a time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from daskfs.store.store import Store
 from daskfs.store.tiles import Tiles
 
 STRETCH_BYTES = (5 * MAX_BYTES + 200) * ROWS_AT_ONCE
-"""What names take at most while a stretch of them is read, or written."""
+"""Peak bytes while a stretch of names is read or written."""
 SHOWN = 3
-"""Names that a summary shows."""
+"""Names shown in a summary."""
 
 
 def put_row_names(store: Store, source: Source, n_samples: int) -> None:
-    """Store what a source calls its rows, and what a summary says of it; the source is read twice, first for the length
-    of the longest name.
+    """Store the row names of a source and their summary. The source is read twice, first for the length of the longest
+    name.
     """
     described = describe_row_names(source)
     assert described is not None
@@ -37,8 +37,8 @@ def put_row_names(store: Store, source: Source, n_samples: int) -> None:
 
 
 def describe_row_names(source: Source) -> dict[str, Any] | None:
-    """Return what a summary says of what a source calls its rows: the first names, and the bytes of the longest one;
-    None where they have no names.
+    """Return a summary of the row names of a source, None if it has none: the first names, and the bytes of the longest
+    one.
     """
     parts = source.read_row_names()
     if parts is None:
@@ -51,7 +51,7 @@ def describe_row_names(source: Source) -> dict[str, Any] | None:
 
 
 def decode_names(names: np.ndarray) -> np.ndarray:
-    """Return names as a source yields them as text, objects, shape (n,)."""
+    """Decode names, UTF-8 in a dtype ``S``, to text of dtype object, shape (n,)."""
     text = np.empty(names.size, dtype=object)
     text[:] = [name.decode() for name in names.tolist()]
     return text
@@ -63,12 +63,12 @@ def has_row_names(tiles: Tiles) -> bool:
 
 
 def row_names_of(tiles: Tiles, rows: slice) -> np.ndarray:
-    """Return what some rows of tiles are called that have names, UTF-8 in a dtype ``S``, shape (n,)."""
+    """Return the names of some rows of tiles that have names, UTF-8 in a dtype ``S``, shape (n,)."""
     values = np.ascontiguousarray(tiles.store.open(layout.ROW_NAMES)[rows])
     return values.view(f"S{values.shape[1]}")[:, 0]
 
 
 def stretches_of(tiles: Tiles) -> Iterator[np.ndarray]:
-    """Yield what all rows are called, in order, as many at a time as lie together."""
+    """Yield the names of all rows in order, a chunk at a time, UTF-8 in a dtype ``S``, shape (n,)."""
     for rows in row_blocks(tiles.shape.n_samples, ROWS_AT_ONCE):
         yield row_names_of(tiles, rows)

@@ -1,9 +1,8 @@
-"""What the steps of a scaling are told of rows and columns, wherever that lies.
+"""Statistics of rows and columns for the steps of a scaling.
 
-Norms and sums of rows, and moments of columns, lie beside the tiles, as the pass that fills these takes them, each row
-counting for one. What the later steps of a chain ask of values after the earlier ones, and z-scores of rows that have
-weights, is taken by a run, in one more pass (:mod:`daskfs.tiles.transforms`), and lies in the run's store. The median
-of "total" and the means that fill missing values are facts of the tiles, and so without weights.
+The tile store holds unweighted row norms, row sums and column moments. The run store holds statistics for later steps
+of a chain and for z-scores of weighted rows, from one more pass (:mod:`daskfs.tiles.transforms`). The median of "total"
+and the fill values are facts of the tiles, so unweighted.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from daskfs.store.store import Store
 
 
 class Rows(Protocol):
-    """What scalings ask of tiles; see :class:`daskfs.store.tiles.Tiles`."""
+    """Interface of tiles for scalings; see :class:`daskfs.store.tiles.Tiles`."""
 
     store: Store
     run: Store
@@ -39,7 +38,7 @@ class Rows(Protocol):
 
 
 class Scales:
-    """What scalings of some tiles are told.
+    """Statistics of tiles for scalings.
 
     Parameters
     ----------
@@ -52,8 +51,8 @@ class Scales:
         self._checked: set[Scaling] = set()
 
     def of_columns(self, scaling: Scaling) -> ColumnScale | None:
-        """Return mean and population standard deviation of each column before the step "zscore", by weight where rows
-        have weights; None where the scaling has none.
+        """Return mean and population standard deviation of each column before the step "zscore", each (n_features,),
+        float64, weighted if rows have weights; None if the scaling has no such step.
         """
         steps = self._steps(scaling)
         if steps.last != "zscore":
@@ -72,8 +71,8 @@ class Scales:
         return given is not None or self._tiles.info.facts.get("weights") is not None
 
     def of_rows(self, scaling: Scaling, rows: slice, *, whole: bool = False) -> RowScale:
-        """Return what is known of some rows. Of `whole` rows nothing is read that their values say as well, but for
-        the sums and norms of these as they are stored.
+        """Return the scale of some rows. For `whole` rows only stored sums and norms are read; the rest is computed
+        from their values.
         """
         steps, norms = self._steps(scaling), None
         if steps.last == "unit" and steps.first is None:
@@ -85,7 +84,7 @@ class Scales:
         return RowScale(row_factors(self._tiles.row_sums(rows), self._target(steps)), norms)
 
     def of_block(self, scaling: Scaling, block: np.ndarray | sp.csr_matrix) -> RowScale:
-        """Return what a block of whole rows says itself, wherever these come from."""
+        """Return the scale of a block of whole rows from any source, shape (n_rows, n_features), by its values."""
         steps = self._steps(scaling)
         return RowScale() if steps.total is None else RowScale(row_factors(row_sums(block), self._target(steps)))
 
@@ -98,13 +97,13 @@ class Scales:
         known = self._tiles.info.facts.get("median_sum")
         return median_sum(self._tiles.row_sums(slice(None))) if known is None else float(known)
 
-    # ------------------------------------------------------------------------------------------- values that serve
+    # ------------------------------------------------------------------------------------------------ valid values
     def _steps(self, scaling: Scaling) -> Steps:
         self.check(scaling)
         return steps_of(scaling)
 
     def check(self, scaling: Scaling) -> None:
-        """Raise :class:`InputError` where a value of X cannot be rescaled so, naming its column and where it lies."""
+        """Raise :class:`InputError` if the scaling is undefined for a value of X, naming its column and rows."""
         steps = steps_of(scaling)
         if scaling in self._checked or not (steps.total or steps.log1p):
             return

@@ -1,9 +1,8 @@
-"""What finished stages wrote, by checksum: readers take nothing else for it.
+"""Seals: checksums of all outputs and facts of a finished stage.
 
-A seal stands for all that the units of a stage wrote and found. Seals of the stages before are the inputs of a unit:
-its record names their digest, so that a unit whose inputs were made again, to other bytes, runs again. The checksums
-behind the seals are compared whenever a chunk or an object is read, so that what a late writer puts in the place of
-an output is damage, and never an input.
+The seals of earlier stages are the inputs of a unit. Its record names their digest, so a unit whose inputs were made
+again with other bytes runs again. Every read of a chunk or an object compares its checksum, so an output that a late
+writer replaced is damage, and never an input.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import numpy as np
 from daskfs.store.records import Record
 
 ROUND = "#"
-"""Parts the name of a stage from the number of a round in the label of a seal."""
+"""Separates the name of a stage from the number of a round in the label of a seal."""
 DIGITS = 24
 HEAD_DIGITS = 64
 ENTRY = np.dtype([("name", "<u8"), ("checksum", "<u4")])
@@ -28,39 +27,39 @@ ENTRY = np.dtype([("name", "<u8"), ("checksum", "<u4")])
 
 @dataclass(frozen=True)
 class Seal:
-    """What the units of a stage, of a loop those of one round, wrote: sorted hashes of names, and checksums.
+    """Checksums of the outputs of a stage, or of one round of a loop.
 
     Parameters
     ----------
     entries
-        Of type :data:`ENTRY`, shape (n_outputs,), sorted by name.
+        Hashes of names and checksums, dtype :data:`ENTRY`, shape (n_outputs,), sorted by name.
     digest
-        Of the entries and of the facts in the records.
+        Digest of the entries and of the facts in the records.
     """
 
     entries: np.ndarray
     digest: str
 
     def to_bytes(self) -> bytes:
-        """Return what :meth:`from_bytes` reads."""
+        """Serialize the entries for :meth:`entries_from`."""
         data = self.entries.tobytes()
         return hashlib.sha256(data).hexdigest().encode() + data
 
     @staticmethod
     def entries_from(data: bytes) -> np.ndarray | None:
-        """Return the entries that :meth:`to_bytes` wrote, None where they are damaged."""
+        """Return the entries of :meth:`to_bytes`, dtype :data:`ENTRY`, shape (n_outputs,); None if they are damaged."""
         head, body = data[:HEAD_DIGITS], data[HEAD_DIGITS:]
         is_whole = len(body) % ENTRY.itemsize == 0 and hashlib.sha256(body).hexdigest().encode() == head
         return np.frombuffer(body, ENTRY) if is_whole else None
 
 
 def name_hash(name: str) -> int:
-    """Return 64 bits that stand for a name; names would take ten times the memory."""
+    """Return a 64-bit hash of a name; names would take ten times the memory."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
 def seal_of(records: Iterable[Record]) -> Seal:
-    """Return the seal of some units, in the order of their numbers."""
+    """Return the seal of records in the order of their units."""
     found: list[tuple[int, int]] = []
     facts = hashlib.sha256()
     for record in records:
@@ -73,7 +72,7 @@ def seal_of(records: Iterable[Record]) -> Seal:
 
 
 def merge_entries(entries: Iterable[np.ndarray]) -> np.ndarray:
-    """Return all entries sorted by name; of one name the last."""
+    """Concatenate entries, dtype :data:`ENTRY`, and sort them by name; the last one of each name stays."""
     together = np.concatenate([np.zeros(0, ENTRY), *entries])
     together = together[np.argsort(together["name"], kind="stable")]
     is_last = np.ones(together.size, bool)
@@ -82,13 +81,13 @@ def merge_entries(entries: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def chained_digest(inputs: str, label: str, digest: str) -> str:
-    """Return the inputs of what comes after a stage of some inputs."""
+    """Return the inputs of the stage that follows a stage of some inputs."""
     return hashlib.sha256(json.dumps([inputs, label, digest]).encode()).hexdigest()[:DIGITS]
 
 
 @dataclass(frozen=True)
 class Sealed:
-    """A stage, or one round of it, as it was sealed."""
+    """Seal of a stage, or of one round of it, without its entries."""
 
     inputs: str
     label: str
@@ -96,11 +95,11 @@ class Sealed:
 
     @property
     def after(self) -> str:
-        """Inputs of what comes after it."""
+        """Inputs of the next stage or round."""
         return chained_digest(self.inputs, self.label, self.digest)
 
     def to_json(self) -> list[str]:
-        """Return JSON-able values."""
+        """Return the fields as a list of JSON values."""
         return [self.inputs, self.label, self.digest]
 
     @classmethod

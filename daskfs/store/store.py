@@ -1,6 +1,4 @@
-"""A store: named arrays and small objects under one root, on disk, in an object store or in memory, and the records of
-finished units.
-"""
+"""Arrays, small objects and records of finished units under one root, on disk, in an object store or in memory."""
 
 from __future__ import annotations
 
@@ -39,32 +37,32 @@ from daskfs.store.write_errors import explain_write_errors, try_to_remove
 
 DELETE_ATTEMPTS = 5
 MAX_OPENED = 4096
-"""Arrays that are kept open, 3 kB each; a loop opens others in every round. A unit that searches a group opens four of
-each unit before it.
+"""Arrays kept open, 3 kB each. A loop opens others in every round, and a unit that searches a group opens four of each
+unit before it.
 """
 MAX_CHUNK_BYTES = 2**30
 """Largest chunk of an array that one unit owns; Blosc takes less than 2**31 bytes."""
 CUT_BYTES = 2**26
-"""Chunks of what is larger: reading takes one of them beside the array."""
+"""Chunk size of larger arrays: a read needs one chunk in addition to the array."""
 FACTS = "facts"
 NPY_START = 10
 """Bytes before the header of an array in ``.npy`` format 1.0; the last two are its length."""
 NPY_PIECE = 2**18
 UNFINISHED_WRITE = re.compile(r"\..+\.\d+\.\d+\.tmp|.+\.[0-9a-f]{32}\.partial")
-"""Names that :meth:`Store.write_bytes` and Zarr give to what they have not put in place yet."""
+"""Temporary names of :meth:`Store.write_bytes` and Zarr."""
 
 
 @dataclass
 class Outputs:
-    """What a unit wrote, by name: size and checksum, which of a chunk is the CRC-32C at its end, else the CRC-32 of
-    all; as it was written, as a late writer may have put something else there since.
+    """Size and checksum of the outputs of a unit, by name: of chunks the CRC-32C at their end, of objects the CRC-32.
+    They are noted at the write, as a late writer may replace an output.
     """
 
     chunks: dict[str, Written] = field(default_factory=dict)
     objects: dict[str, Written] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, dict[str, list[int]]]:
-        """Return what a record says of them."""
+        """Return the outputs as a record holds them."""
         return {
             kind: {name: [*written] for name, written in outputs.items()}
             for kind, outputs in (("chunks", self.chunks), ("objects", self.objects))
@@ -77,10 +75,9 @@ class Store:
     Parameters
     ----------
     root
-        Directory or URL, or None for a store that lives in this process only; its arrays are NumPy arrays and nothing
-        is written.
+        Directory or URL, or None for a store in the memory of this process, whose arrays are NumPy arrays.
     epoch
-        Of the driver that a unit is run for, see :class:`Ledger`.
+        Epoch of the driver of a unit, see :class:`Ledger`.
     """
 
     def __init__(self, root: StoragePath | None, epoch: str = "") -> None:
@@ -94,17 +91,17 @@ class Store:
 
     @property
     def url(self) -> str:
-        """Where the store lies, for messages and for opening it elsewhere."""
+        """Path or URL of the store, for messages and for opening it elsewhere."""
         return str(self.root) if self.root is not None else "memory"
 
     def path(self, name: str) -> StoragePath:
-        """Return the path of a name; not of a store in memory."""
+        """Return the path of a name; a store in memory has none."""
         assert self.root is not None
         return self.root / name
 
     # ------------------------------------------------------------------ arrays
     def create(self, name: str, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> None:
-        """Make sure that an array with this shape, dtype and chunk shape exists, replacing one that differs."""
+        """Ensure that an array with this shape, dtype and chunk shape exists, replacing one that differs."""
         if self.root is None:
             self._memory[name] = np.zeros(shape, dtype)
             return
@@ -117,7 +114,7 @@ class Store:
         if array is None or (array.shape, array.dtype, array.chunks) != (shape, np.dtype(dtype), clipped):
             self._opened.pop(name, None)
             with explain_write_errors(path):
-                # where the metadata alone are lost, chunks stay: their units' records say whether they belong here
+                # if only the metadata are lost, chunks stay: their units' records tell whether they are valid
                 if array is not None:
                     remove(path)
                 put(metadata, document, synced=False)
@@ -137,14 +134,14 @@ class Store:
 
     @staticmethod
     def _described(path: StoragePath, document: bytes) -> Any:
-        """Return the array that metadata describe, None where nobody can read them."""
+        """Return the array that metadata describe, None if they are unreadable."""
         try:
             return open_zarr(path, document)
         except StoreError:
             return None
 
     def open(self, name: str) -> Array:
-        """Return an array of the store; :class:`StoreError` when it is not there."""
+        """Return an array of the store; raise :class:`StoreError` if it is missing."""
         if self.root is None:
             return self._memory[name]
         found = self._opened.get(name)
@@ -156,8 +153,8 @@ class Store:
         return found
 
     def read_each(self, parts: Iterable[tuple[str, Any]], part_bytes: int = 1) -> Iterator[np.ndarray]:
-        """Yield what selections of arrays hold, in their order; in an object store, while those that follow are read,
-        as many as `part_bytes` of each allow (:func:`daskfs.storage.map_concurrent`).
+        """Yield the values of selections of arrays, in order; from an object store, prefetch as many of the next ones
+        as `part_bytes` of each allow (:func:`daskfs.storage.map_concurrent`).
         """
 
         inputs = self.ledger.entered
@@ -187,14 +184,14 @@ class Store:
             raise DamagedError(msg, [path / METADATA]) from error
 
     def put_array(self, name: str, values: np.ndarray, chunks: tuple[int, ...] | None = None) -> None:
-        """Store a whole array that one unit owns, of any size."""
+        """Store a whole array that one unit owns, of any shape and dtype."""
         self.create(name, values.shape, values.dtype, _cut(chunks or values.shape, values.dtype.itemsize))
         if values.size:
             self.open(name)[...] = values
 
     # ----------------------------------------------------------------- objects
     def write_bytes(self, name: str, data: bytes | memoryview) -> None:
-        """Write a small object so that readers see the old one or the new one, never a part."""
+        """Write a small object atomically: readers see the old one or the new one."""
         if self.root is None:
             self._objects[name] = bytes(data)
             return
@@ -205,7 +202,7 @@ class Store:
         self._note_object(name, data)
 
     def read_bytes(self, name: str) -> bytes | None:
-        """Return a small object, or None when it is not there."""
+        """Return a small object, None if it is missing; raise :class:`DamagedError` if it is damaged."""
         if self.root is None:
             return self._objects.get(name)
         try:
@@ -225,8 +222,8 @@ class Store:
         self.write_bytes(name, json.dumps(value, indent=1, sort_keys=True, allow_nan=False).encode())
 
     def read_json(self, name: str, kind: type = dict) -> Any:
-        """Return a JSON object, or a list where that is the `kind`, None when it is not there; :class:`DamagedError`
-        when it is damaged.
+        """Return a JSON object, or a list if that is the `kind`; None if it is missing. Raise :class:`DamagedError` if
+        it is damaged.
         """
         data = self.read_bytes(name)
         if data is None:
@@ -242,7 +239,7 @@ class Store:
         return found
 
     def need_json(self, name: str, kind: type = dict) -> Any:
-        """Return a JSON object that a stage before has written; :class:`DamagedError` when it is missing or damaged."""
+        """Return a JSON object of an earlier stage; raise :class:`DamagedError` if it is missing or damaged."""
         found = self.read_json(name, kind)
         if found is None:
             msg = f"{self.url}/{name} is missing: {MADE_AGAIN}"
@@ -253,11 +250,9 @@ class Store:
         return DamagedError(message, [] if self.root is None else [self.path(name)])
 
     def write_arrays(self, name: str, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any] | None = None) -> None:
-        """Write arrays that are small, and facts beside them, as one object; they cost one file instead of one folder
-        each.
-        """
+        """Write small arrays, of any shape and dtype, and facts as one object: one file instead of a folder each."""
         count_bytes(written=sum(values.nbytes for values in arrays.values()))
-        if self.root is None:  # to pack and unpack them takes longer than a round of few rows
+        if self.root is None:  # packing takes longer than a round of few rows
             self._together[name] = (
                 {key: values.copy() for key, values in arrays.items()},
                 _copied(dict(facts or {})),
@@ -272,7 +267,7 @@ class Store:
         self.write_bytes(name, buffer.getbuffer())
 
     def read_arrays(self, name: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return what :meth:`write_arrays` wrote; :class:`StoreError` when it is not there or damaged."""
+        """Return the arrays and facts of :meth:`write_arrays`; raise :class:`StoreError` if missing or damaged."""
         if name in self._together:
             held, known = self._together[name]
             count_bytes(read=sum(values.nbytes for values in held.values()))
@@ -304,7 +299,7 @@ class Store:
         return arrays, told["facts"]
 
     def delete(self, name: str) -> None:
-        """Delete an object, an array or everything below a name; nothing happens when it is not there."""
+        """Delete an object, an array or everything below a name, if present."""
         held: tuple[dict[str, Any], ...] = (self._objects, self._together, self._memory, self._opened)
         for names in held:
             for known in [known for known in names if known == name or known.startswith(f"{name}/")]:
@@ -316,23 +311,21 @@ class Store:
             try:
                 remove(path)
                 return
-            except OSError:  # a worker that the cluster has given up may still be writing there
+            except OSError:  # a worker that the cluster gave up may still write there
                 if attempt == DELETE_ATTEMPTS:
                     raise
 
     def remove_unfinished(self) -> None:
-        """Delete what processes that were killed had written beside its place and never put there. Objects are put in
-        place whole.
-        """
+        """Delete temporary files of killed processes. An object store has none: its writes are atomic."""
         if not isinstance(self.root, Path):
             return
         for path in files_below(self.root):
             if UNFINISHED_WRITE.fullmatch(path.name):
-                with suppress(OSError):  # it costs room, nothing else
+                with suppress(OSError):  # a leftover only costs disk space
                     path.unlink()
 
     def _is_stated(self, name: str, file: IO[bytes]) -> bool:
-        """Return whether an open object is the one that a stage before wrote, where one did."""
+        """Return whether an open object has the checksum that an earlier stage recorded, if one did."""
         stated = self.ledger.stated(name)
         if stated is None:
             return True
@@ -350,7 +343,7 @@ class Store:
 
     @contextmanager
     def noting_outputs(self) -> Iterator[Outputs]:
-        """Collect what this thread writes."""
+        """Collect the outputs that this thread writes."""
         self._written.outputs = Outputs()
         try:
             yield self._written.outputs
@@ -359,7 +352,7 @@ class Store:
 
 
 class _Watching(Watch):
-    """What a store wants to know of the chunks of one of its arrays."""
+    """Observer of the chunks of one array of a store: epoch, outputs and recorded checksums."""
 
     def __init__(self, store: Store, name: str) -> None:
         self._store, self._name = store, name
@@ -380,7 +373,7 @@ class _Watching(Watch):
 
 
 def _cut(chunks: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Return a chunk shape, of fewer rows where such a chunk is too large for Blosc."""
+    """Return a chunk shape, cut along its first axes if the chunk is too large for Blosc."""
     cut = list(chunks)
     if math.prod(cut) * itemsize > MAX_CHUNK_BYTES:
         for axis, size in enumerate(cut):
@@ -390,15 +383,15 @@ def _cut(chunks: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def _copied(value: Any) -> Any:
-    """Return JSON with its own objects and lists; rounds of few rows would spend a tenth of their time in deepcopy."""
+    """Return a deep copy of a JSON value; ``deepcopy`` would take a tenth of the time of a round of few rows."""
     if isinstance(value, dict):
         return {key: _copied(one) for key, one in value.items()}
     return [_copied(one) for one in value] if isinstance(value, list) else value
 
 
 def _values_of(archive: zipfile.ZipFile, name: str) -> bytearray:
-    """Return the bytes of an array in C order. Its header is passed over: NumPy parses one with ``ast``, which fails
-    when another thread, or what the garbage collector calls, does the same meanwhile (python/cpython#106905).
+    """Return the bytes of an array in C order. Its header is skipped: NumPy parses headers with ``ast``, which fails
+    when another thread, or a callback of the garbage collector, does the same meanwhile (python/cpython#106905).
     """
     member = archive.getinfo(f"{name}.npy")
     with archive.open(member) as file:

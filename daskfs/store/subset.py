@@ -1,7 +1,7 @@
-"""A part of a finished tile store as a source: some of its columns, or the rows of one batch.
+"""Part of a finished tile store as a source: some of its columns, or the rows of one batch.
 
-What is made of it, the reduced data of an export or the tiles of a batch, is an ordinary conversion: planned, resumed,
-checked and run by workers as any other. Columns stay in the order of X.
+Exports of reduced data and tiles of a batch are ordinary conversions of such a source: planned, resumed, checked and
+run by workers. Columns stay in the order of X.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from daskfs.store.tiles import Shape, Tiles, read_tile_info
 
 
 def columns_to_text(columns: np.ndarray, n_features: int) -> str:
-    """Return numbers of columns as short text, which goes along with every unit; :func:`columns_from_text` reads it."""
+    """Encode column indices, shape (n_columns,), int, as short text for units; see :func:`columns_from_text`."""
     chosen = np.zeros(n_features, dtype=bool)
     chosen[columns] = True
     return base64.b85encode(zlib.compress(np.packbits(chosen).tobytes(), 9)).decode()
 
 
 def columns_from_text(text: str, n_features: int) -> np.ndarray:
-    """Return the numbers of columns, ascending, int64."""
+    """Decode column indices, shape (n_columns,), ascending, int64."""
     bits = np.frombuffer(zlib.decompress(base64.b85decode(text)), np.uint8)
     return np.flatnonzero(np.unpackbits(bits, count=n_features))
 
 
 def part_spec(tiles: Tiles, url: str, **part: Any) -> SourceSpec:
-    """Return the spec of a part of a tile store, with all that the store holds beside X.
+    """Return the spec of a part of a tile store, with its labels and per-sample columns.
 
     Parameters
     ----------
     tiles, url
         The store.
     part
-        `columns`, or `only_batch`, of which the rows have no batch any more.
+        `columns`, or `only_batch`, whose rows no longer have a batch.
     """
     root = as_path(url)
     present: dict[str, Any] = {name: str(root / layout.BESIDE.format(name)) for name in _beside(tiles, **part)}
@@ -62,7 +62,7 @@ def part_spec(tiles: Tiles, url: str, **part: Any) -> SourceSpec:
 
 
 def _beside(tiles: Tiles, columns: str | None = None, only_batch: str | None = None) -> tuple[str, ...]:
-    """Return which columns beside X a part has."""
+    """Return the names of the per-sample columns of a part."""
     del columns
     left_out = () if only_batch is None else ("batch",)
     return tuple(name for name in BESIDE if tiles.info.facts.get(name) is not None and name not in left_out)
@@ -74,12 +74,12 @@ def is_part(spec: SourceSpec) -> bool:
 
 
 def open_part_or_source(spec: SourceSpec) -> Source:
-    """Open what a spec names: a part of a tile store, or any other source."""
+    """Open the source of a spec: a part of a tile store, or any other source."""
     return TilePart(spec) if is_part(spec) else open_source(spec)
 
 
 def rows_of_batch(tiles: Tiles, name: str) -> np.ndarray:
-    """Return the rows of a batch, ascending, int64; :class:`JobError` for a name that no batch has."""
+    """Return the rows of a batch, shape (n_rows,), ascending, int64; raise :class:`JobError` for an unknown batch."""
     described = tiles.info.facts.get("batch")
     if described is None:
         msg = f"data.only_batch is '{name}', and {tiles.store.url} has no batches: convert the data with --batch."
@@ -99,13 +99,12 @@ class TilePart:
     Parameters
     ----------
     spec
-        `source` is the tile store; `columns` is as :func:`columns_to_text` writes them, and `only_batch` the name of a
-        batch.
+        `source` is the tile store, `columns` the text of :func:`columns_to_text`, `only_batch` the name of a batch.
 
     Attributes
     ----------
     reading_bytes
-        What a read takes beside the rows that it returns and those of one band.
+        Peak bytes of a read in addition to the returned rows and those of one band.
     """
 
     def __init__(self, spec: SourceSpec) -> None:
@@ -131,7 +130,7 @@ class TilePart:
         self.reading_bytes = _reading_bytes(shape) + (0 if self._rows is None else 17 * shape.n_samples)
 
     def _names(self) -> tuple[str, ...] | None:
-        """Return the names of the features; chosen columns keep those that are made up, as their numbers change."""
+        """Return the feature names; chosen columns keep generated names, as their indices change."""
         names = self._tiles.feature_names()
         if self._columns is not None:
             return tuple(names[column] for column in self._columns)
@@ -147,7 +146,7 @@ class TilePart:
         return (shape.nnz or 0) * n_rows // shape.n_samples
 
     def identity_now(self) -> dict[str, Any]:
-        """Return what ``info.identity`` would be, were the tiles opened now."""
+        """Return the ``info.identity`` of the tiles as they are now."""
         info = read_tile_info(Store(as_path(self._url)))
         return {"kind": TILES, "fingerprint": None if info is None else info.fingerprint}
 
@@ -162,7 +161,7 @@ class TilePart:
         return out
 
     def _blocks(self, start: int, stop: int) -> Iterator[tuple[int, Block]]:
-        """Yield rows band after band, each with the number of its first one here; bands without any are not read."""
+        """Yield rows band by band, each block with the index of its first row here; skip bands without chosen rows."""
         tiles, shape = self._tiles, self._tiles.shape
         for band in row_blocks(shape.n_samples, shape.tile_rows):
             if self._rows is None:
@@ -183,7 +182,9 @@ class TilePart:
                 yield first, block if self._columns is None else block[:, self._columns]
 
     def read_labels(self) -> np.ndarray | None:
-        """Return the names of the classes, ``None`` where a row has none, or the targets; None when there are none."""
+        """Return class names, dtype object, ``None`` where unlabeled, or float64 targets, shape (n_samples,); None if
+        no row has a label.
+        """
         labels = self._tiles.labels()
         if labels is None:
             return None
@@ -193,7 +194,7 @@ class TilePart:
         return np.array([*labels.classes, None], dtype=object)[values] if (values >= 0).any() else None
 
     def read_beside(self, name: str) -> np.ndarray | None:
-        """Return a column beside X as its source had it checked, None when there is none."""
+        """Return a per-sample column, shape (n_samples,), as checked in its source; None if there is none."""
         if name not in self._beside:
             return None
         values = beside_of(self._tiles, name)
@@ -202,7 +203,7 @@ class TilePart:
         return checked if self._rows is None else checked[self._rows]
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return what the rows are called, some of them at a time; None where they have no names."""
+        """Return an iterator over the row names, UTF-8 in a dtype ``S``, some at a time; None if rows have no names."""
         if not has_row_names(self._tiles):
             return None
         return stretches_of(self._tiles) if self._rows is None else in_stretches(self._names_of(self._rows))
@@ -216,7 +217,7 @@ class TilePart:
 
 
 def _reading_bytes(shape: Shape) -> int:
-    """Bytes of a tile, as stored and decoded; of a sparse band, by columns, by rows, and as the chosen columns."""
+    """Return the bytes of a tile, stored and decoded; of a sparse band by columns, by rows and as chosen columns."""
     if not shape.is_sparse:
         return 2 * shape.tile_rows * shape.tile_columns * shape.itemsize
     return 4 * ((shape.nnz or 0) // shape.n_bands * 2 * (shape.itemsize + 4) + 8 * shape.n_features)

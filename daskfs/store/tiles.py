@@ -1,4 +1,4 @@
-"""Reading X: rows for the graph, columns for the scores, whatever holds it."""
+"""Reads of X in tiles, in memory or in place: rows for the graph, columns for the scores."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from daskfs.store.store import Store
 PANEL_WIDTH = 64
 """Columns that are scored together; 64 float64 values are eight cache lines, the unit of one gather."""
 GATHERED = 4096
-"""Rows of some columns that are handed on together."""
+"""Rows per block of :meth:`Tiles.column_blocks`."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Shape of X and of its tiles. `tile_columns` of sparse X is the width of a slab; its bands hold all columns."""
+    """Shape of X and of its tiles. For sparse X `tile_columns` is the width of a slab; its bands hold all columns."""
 
     n_samples: int
     n_features: int
@@ -60,7 +60,7 @@ class Shape:
         return self.n_samples * self.n_features * self.itemsize
 
     def band(self, index: int) -> slice:
-        """Rows of one band."""
+        """Return the rows of one band."""
         return slice(index * self.tile_rows, min((index + 1) * self.tile_rows, self.n_samples))
 
 
@@ -69,7 +69,7 @@ CHUNK_COLUMNS = 256
 
 
 def sparse_chunk(nnz: int, n_features: int) -> int:
-    """Return how many values of a band of sparse X make a chunk: those of some 256 columns."""
+    """Return the number of values per chunk of a sparse band: those of about 256 columns."""
     return int(np.clip(nnz * CHUNK_COLUMNS // max(n_features, 1), *CHUNK_VALUES))
 
 
@@ -79,10 +79,10 @@ SAMPLE_SHARE = 8
 
 
 def sample_rows(shape: Shape) -> np.ndarray:
-    """Return which rows stand for all of them when space is cut into cells; ascending, int64.
+    """Return the row sample for the partition of space into cells, shape (n_sampled,), ascending, int64.
 
-    One in eight, at least 16,384 and at most what fits 256 MiB, one from each of as many stretches of equal length, so
-    that rows which lie sorted are all represented. It follows from the size of the data alone.
+    One row in eight, between 16,384 and 1,048,576 but within 256 MiB, one from each of as many stretches of equal
+    length, so that sorted rows are represented evenly. Only the size of the data determines the sample.
     """
     x_bytes = (shape.nnz or 0) * (shape.itemsize + 4) if shape.is_sparse else shape.x_bytes
     row_bytes = max(1, x_bytes // max(shape.n_samples, 1))
@@ -93,8 +93,8 @@ def sample_rows(shape: Shape) -> np.ndarray:
 
 
 def spread_rows(n_rows: int, count: int) -> np.ndarray:
-    """Return `count` rows, one from each of as many stretches of equal length, ascending, int64; both numbers alone
-    decide which.
+    """Return `count` rows, one from each of as many stretches of equal length, shape (count,), ascending, int64; both
+    numbers alone determine them.
     """
     starts = np.arange(count + 1, dtype=np.int64) * n_rows // max(count, 1)
     generator = np.random.default_rng(n_rows)
@@ -103,7 +103,7 @@ def spread_rows(n_rows: int, count: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TileInfo:
-    """What ``tiles.json`` says. `x_path` is set when X is a Zarr array that is used where it lies."""
+    """Content of ``tiles.json``. `x_path` is set if X is a Zarr array used in place."""
 
     shape: Shape
     fingerprint: str
@@ -116,23 +116,23 @@ class TileInfo:
 
 
 class Tiles:
-    """X with its columns' moments, its rows' norms and its labels.
+    """X with its column moments, row norms and labels.
 
     Parameters
     ----------
     store
-        The tile store. Of an in-memory matrix, a store in memory that holds moments and norms.
+        The tile store; for an in-memory matrix, a store in memory with its moments and norms.
     info
         Shape and identity.
     matrix
-        X itself when it lives in memory, (n_samples, n_features) array or CSR matrix, NaN where values are missing; it
-        is never written to.
+        X if it is in memory, (n_samples, n_features) array or CSR matrix, NaN where values are missing; it is never
+        written to.
 
     Notes
     -----
-    Where values are missing, whoever reads gets the means of their columns in their place, and :meth:`unfilled` gives
-    tiles that hand out NaN. What is known of columns and rows, and so every scaling, is of the filled values under the
-    policy "mean", and of those that are there under "pairwise".
+    Reads return the column means for missing values; :meth:`unfilled` gives tiles that return NaN. Statistics of
+    columns and rows, and so every scaling, are of the filled values under the policy "mean", and of the observed values
+    under "pairwise".
     """
 
     def __init__(self, store: Store, info: TileInfo, matrix: np.ndarray | sp.csr_matrix | None = None) -> None:
@@ -146,7 +146,7 @@ class Tiles:
 
     @cached_property
     def _matrix(self) -> np.ndarray | sp.csr_matrix | None:
-        """X where it lives in memory, filled when it is asked for; with NaN in tiles that are unfilled."""
+        """X if it is in memory, filled at first use; with NaN in unfilled tiles."""
         if self._given is None or not self._is_incomplete:
             return self._given
         filled: np.ndarray | sp.csr_matrix = fill_missing(self._given.copy(), self.store.open(layout.FILL)[0])
@@ -158,7 +158,7 @@ class Tiles:
 
     @cached_property
     def _fill(self) -> np.ndarray | None:
-        """What stands for missing values in each column; None where none is missing, or they are to be seen."""
+        """Fill value of each column, shape (n_features,); None if no value is missing or the tiles are unfilled."""
         return self.store.open(layout.FILL)[0] if self._is_incomplete and self._given is None else None
 
     @property
@@ -168,24 +168,24 @@ class Tiles:
 
     @property
     def missing_policy(self) -> str:
-        """What becomes of missing values: "refuse", "mean" or "pairwise"."""
+        """Policy for missing values: "refuse", "mean" or "pairwise"."""
         return str((self.info.facts.get("missing") or {"policy": "refuse"})["policy"])
 
     @property
     def is_pairwise(self) -> bool:
-        """Whether values are missing, and nothing is to stand for them: features are scored from the rows that have
-        them, and distances are those in the columns that both rows have.
+        """Whether values are missing and not filled: features are scored from the rows that have them, and distances
+        use the columns that both rows have.
         """
         return self._is_incomplete and self.missing_policy == "pairwise"
 
     def n_missing(self) -> np.ndarray:
-        """Return how many rows lack a value of each column, shape (n_features,), int64."""
+        """Return the number of missing values of each column, shape (n_features,), int64."""
         if not self._is_incomplete:
             return np.zeros(self.shape.n_features, np.int64)
         return self.store.open(layout.FILL)[1].astype(np.int64)
 
     def unfilled(self) -> Tiles:
-        """Return the same tiles with NaN where values are missing. What is known of columns and rows stays."""
+        """Return the same tiles with NaN where values are missing. Statistics of columns and rows stay."""
         tiles = copy.copy(self)
         tiles._fill = None
         if self._is_incomplete and self._given is not None:
@@ -194,13 +194,13 @@ class Tiles:
         return tiles
 
     def as_counted(self) -> Tiles:
-        """Return the same tiles with the values that all that is known of columns and rows is of, and that features are
-        scored from: NaN where values are missing under the policy "pairwise", else the means that stand for them.
+        """Return the same tiles with the values that statistics are of and features are scored from: NaN for missing
+        values under the policy "pairwise", else their fill values.
         """
         return self.unfilled() if self.is_pairwise else self
 
     def constant_notes(self) -> np.ndarray:
-        """Return why no method can score a column, by what X holds: text, shape (n_features,), empty where some can."""
+        """Return the reasons why no method can score a column of X: text, shape (n_features,), empty where one can."""
         notes = np.where(self.constant_columns(), "constant feature", "")
         if self._is_incomplete:
             notes[self.n_missing() == self.shape.n_samples] = "no value known"
@@ -208,55 +208,57 @@ class Tiles:
 
     @property
     def matrix(self) -> np.ndarray | sp.csr_matrix | None:
-        """X where it lives in memory, else None."""
+        """X if it is in memory, else None."""
         return self._matrix
 
     def read_by(self, run: Store) -> Tiles:
-        """Return the same tiles for a run, in whose store statistics of rescaled values lie."""
+        """Return the same tiles for a run, whose store holds the statistics of rescaled values."""
         tiles = copy.copy(self)
         tiles.run, tiles.scales = run, Scales(tiles)
         return tiles
 
-    # ------------------------------------------------------------- what is known
+    # ---------------------------------------------------------------- statistics
     def column_moments(self) -> dict[str, np.ndarray]:
-        """Return mean, variance, minimum, maximum and number of non-zeros of each column, each (n_features,)."""
+        """Return mean, variance, minimum, maximum and non-zero count of each column, each (n_features,), float64."""
         table = self.store.open(layout.COLUMNS)[...]
         return dict(zip(layout.COLUMN_ROWS, table, strict=True))
 
     def constant_columns(self) -> np.ndarray:
-        """Return True where all values of a column are the same, shape (n_features,)."""
+        """Return True where all values of a column are the same, shape (n_features,), bool."""
         moments = self.column_moments()
         return np.equal(moments["minimum"], moments["maximum"])
 
     def first_equal(self) -> np.ndarray:
-        """Return the first feature with the same values as each, shape (n_features,), int64; of constant ones, itself.
-        A matrix in memory has no answer.
+        """Return the first feature with the same values as each, shape (n_features,), int64; a constant one maps to
+        itself. Not available for a matrix in memory.
         """
         return np.asarray(self.store.open(layout.FIRST_EQUAL)[...])
 
     def row_norms(self, rows: slice) -> np.ndarray:
-        """Return Euclidean norms of some rows."""
+        """Return the Euclidean norms of some rows, shape (n_rows,), float64."""
         return self.store.open(layout.ROW_NORMS)[rows]
 
     def row_sums(self, rows: slice) -> np.ndarray:
-        """Return the sums of some rows."""
+        """Return the sums of some rows, shape (n_rows,), float64."""
         return self.store.open(layout.ROW_SUMS)[rows]
 
     def labels(self) -> Labels | None:
-        """Return the labels of all rows, None when the data have none."""
+        """Return the labels of all rows, None if the data have none."""
         if self.info.task is None:
             return None
         return Labels(self.info.task, self.store.open(layout.LABELS)[...], self.info.classes)
 
     def feature_names(self) -> list[str]:
-        """Return the names of the features; ``x0, x1, ...`` where the source has none."""
+        """Return the feature names; ``x0, x1, ...`` if the source has none."""
         read = self.store.need_json if self.info.facts.get("named") else self.store.read_json
         names: list[str] | None = read(layout.FEATURE_NAMES, list)
         return names if names is not None else [f"x{i}" for i in range(self.shape.n_features)]
 
     # ------------------------------------------------------------------- reading
     def sample(self, scaling: Scaling | None = None) -> np.ndarray | sp.csr_matrix:
-        """Return the rows :func:`sample_rows` with all features, dense or CSR; float64 when scaled, else as stored."""
+        """Return the rows of :func:`sample_rows`, shape (n_sampled, n_features), dense or CSR; float64 when scaled,
+        else as stored.
+        """
         numbers = sample_rows(self.shape)
         if self._matrix is not None:
             return self.rescaled(self._matrix[numbers], scaling)
@@ -267,7 +269,7 @@ class Tiles:
         return self.rescaled(sp.vstack(parts, format="csr"), scaling)
 
     def _sampled_band(self, index: int) -> np.ndarray | sp.csr_matrix:
-        """Return the sampled rows of one band, which has some."""
+        """Return the sampled rows of one band that has any."""
         if not self.shape.is_sparse:
             return self._filled(self.store.open(layout.SAMPLE.format(index, "values"))[...])
         data, indices, indptr = (
@@ -284,17 +286,16 @@ class Tiles:
         Parameters
         ----------
         columns
-            Ascending.
+            Column indices, shape (n_columns,), ascending.
         count
-            Number of rows, at most.
+            Maximum number of rows.
         scaling
-            Of the whole rows.
+            Scaling of the whole rows.
 
         Returns
         -------
         rows, values
-            Numbers of the rows, shape (n_rows,), ascending, int64; and their values, shape (n_rows, n_columns), dense,
-            float64.
+            Row indices, shape (n_rows,), ascending, int64; and values, shape (n_rows, n_columns), dense, float64.
         """
         numbers = sample_rows(self.shape)
         rows = numbers[spread_rows(numbers.size, min(count, numbers.size))]
@@ -321,7 +322,7 @@ class Tiles:
         return np.asarray(scale_rows(values, scaling, scale, self._scale_of_whole(block, scaling)))
 
     def _scale_of_whole(self, block: np.ndarray | sp.csr_matrix, scaling: Scaling) -> RowScale:
-        """Return what whole rows say, of which only some columns are rescaled."""
+        """Return the scale of whole rows, to rescale some of their columns."""
         found = self.scales.of_block(scaling, block)
         if not ends_with(scaling, "unit"):
             return found
@@ -329,13 +330,15 @@ class Tiles:
         return RowScale(found.factors, row_norms(block if first is None else scale_rows(block, first, None, found)))
 
     def rescaled(self, block: np.ndarray | sp.csr_matrix, scaling: Scaling | None) -> np.ndarray | sp.csr_matrix:
-        """Return a rescaled copy of whole rows, wherever they come from; the rows themselves for no scaling."""
+        """Return a rescaled float64 copy of whole rows, shape (n_rows, n_features), from any source; the rows
+        themselves without scaling.
+        """
         if scaling is None:
             return block
         return scale_rows(block, scaling, self.scales.of_columns(scaling), self.scales.of_block(scaling, block))
 
     def read_rows(self, rows: slice, scaling: Scaling | None = None) -> np.ndarray | sp.csr_matrix:
-        """Return rows with all features, dense in C order or CSR; float64 when scaled, else as stored."""
+        """Return rows, shape (n_rows, n_features), dense in C order or CSR; float64 when scaled, else as stored."""
         if self.shape.is_sparse:
             block: np.ndarray | sp.csr_matrix = sp.vstack(list(self._sparse_rows(rows)), format="csr")
         else:
@@ -348,9 +351,9 @@ class Tiles:
     def aligned_rows(
         self, rows: slice, height: int, scaling: Scaling | None = None, chosen: np.ndarray | None = None
     ) -> Iterator[tuple[slice, np.ndarray | sp.csr_matrix]]:
-        """Yield blocks of whole rows, dense or CSR, as stored, or float64 when scaled: from one multiple of `height` to
-        the next, however high the bands are, and of these the rows where `chosen`, shape (rows,), is True. Each band is
-        read once; dense blocks are views of its chosen rows. A step "zscore" is left to the caller.
+        """Yield row ranges and blocks of whole rows, dense or CSR, as stored, or float64 when scaled. Ranges end at
+        multiples of `height`, whatever the height of bands; blocks hold their rows where `chosen`, shape (rows,), is
+        True. Each band is read once; dense blocks are views of its chosen rows. A step "zscore" is left to the caller.
         """
         waiting: list[np.ndarray | sp.csr_matrix] = []
         start = rows.start
@@ -372,7 +375,7 @@ class Tiles:
     def _cut_rows(
         self, rows: slice, height: int, chosen: np.ndarray | None
     ) -> Iterator[tuple[int, int, np.ndarray | sp.csr_matrix]]:
-        """Yield blocks that end where a band does or at a multiple of `height`, with the rows they lie between."""
+        """Yield the range and the chosen rows of blocks that end with a band or at a multiple of `height`."""
         for band in row_blocks(self.shape.n_samples, self.shape.tile_rows):
             inside = slice(max(band.start, rows.start), min(band.stop, rows.stop))
             if inside.start >= inside.stop:
@@ -391,11 +394,11 @@ class Tiles:
                 places = np.concatenate([[0], np.cumsum(own)])[places]
             for (low, high), (first, last) in zip(itertools.pairwise(cuts), itertools.pairwise(places), strict=True):
                 yield low, high, block[first:last]
-            del block  # before the next one
+            del block  # before the next one is read
 
     def _band_rows(self, rows: slice, chosen: np.ndarray | None) -> np.ndarray | sp.csr_matrix:
-        """Return the chosen rows of a range within one band, as stored; of dense ones never more than a tile of the
-        others.
+        """Return the chosen rows of a range within one band, as stored. A dense read holds at most one tile of other
+        rows.
         """
         if self.shape.is_sparse:
             block = self.read_rows(rows)
@@ -405,8 +408,8 @@ class Tiles:
     def read_panels(self, start: int, stop: int) -> list[np.ndarray]:
         """Return columns ``start:stop`` of all rows, as stored, in C-ordered panels of at most 64 columns.
 
-        A sparse X is densified here, one slab and never more. The need beyond the panels, shapes (n_samples, width), is
-        one tile, and of a sparse one its entries.
+        At most one slab of a sparse X is densified here. The peak memory beyond the panels, shapes (n_samples, width),
+        is one tile, and for sparse X its entries.
         """
         cuts = [(p, min(p + PANEL_WIDTH, stop)) for p in range(start, stop, PANEL_WIDTH)]
         panels = [np.empty((self.shape.n_samples, q - p), self.shape.dtype) for p, q in cuts]
@@ -424,8 +427,8 @@ class Tiles:
     def scaled_panels(
         self, panels: Sequence[np.ndarray], numbers: Sequence[np.ndarray], scaling: Scaling | None
     ) -> list[np.ndarray]:
-        """Return rescaled float64 copies of panels, of which `numbers` are the columns; the panels themselves for no
-        scaling.
+        """Return rescaled float64 copies of panels, shapes (n_samples, width), with column indices `numbers`; the
+        panels themselves without scaling.
         """
         if scaling is None:
             return list(panels)
@@ -438,7 +441,7 @@ class Tiles:
         return scaled
 
     def read_columns(self, columns: np.ndarray, rows: np.ndarray, start: int, stop: int) -> np.ndarray:
-        """Return some columns, all within ``start:stop``, of some sorted rows; shape (rows, columns), dense."""
+        """Return columns within ``start:stop`` of some sorted rows, shape (rows, columns), dense, as stored."""
         result = np.empty((rows.size, columns.size), self.shape.dtype)
         for band in row_blocks(self.shape.n_samples, self.shape.tile_rows):
             low, high = np.searchsorted(rows, [band.start, band.stop])
@@ -450,9 +453,8 @@ class Tiles:
     def column_blocks(
         self, columns: np.ndarray, rows: slice, scaling: Scaling | None = None
     ) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield some columns of a range of rows, dense, a block of rows after the other: the rows and their values, as
-        stored, or float64 when scaled. Each band is read once; no block holds rows on both sides of a multiple of
-        4096. A step "zscore" is left to the caller.
+        """Yield row ranges and the values of some columns, shape (n_rows, n_columns), dense, as stored, or float64 when
+        scaled. Each band is read once; no block crosses a multiple of 4096 rows. A step "zscore" is left to the caller.
         """
         for band in row_blocks(self.shape.n_samples, self.shape.tile_rows):
             inside = slice(max(band.start, rows.start), min(band.stop, rows.stop))
@@ -488,7 +490,7 @@ class Tiles:
             return np.ascontiguousarray(self._matrix[rows])
         n_rows = rows.stop - rows.start if chosen is None else int(np.count_nonzero(chosen))
         block = np.empty((n_rows, self.shape.n_features), self.shape.dtype)
-        # one tile after the other: Zarr would decode ten at a time, and each needs room of its own
+        # one tile at a time: Zarr would decode ten concurrently, and each needs memory
         for columns in row_blocks(self.shape.n_features, self.shape.tile_columns):
             tile = self._tile(rows, columns)
             block[:, columns] = tile if chosen is None else tile[chosen]
@@ -500,7 +502,7 @@ class Tiles:
         return self._filled(self._dense()[rows, columns], columns)
 
     def _filled(self, block: Any, columns: slice = slice(None)) -> Any:
-        """Return some columns of some rows as they were read, without what is missing."""
+        """Fill missing values of a block with these columns."""
         return block if self._fill is None else fill_missing(block, self._fill[columns])
 
     def _dense(self) -> Array:
@@ -520,7 +522,7 @@ class Tiles:
         return np.asarray(block.toarray() if is_sparse(block) else block)
 
     def _stored_block(self, band: slice, start: int, stop: int) -> np.ndarray | sp.csc_matrix:
-        """Return one band of columns ``start:stop``, dense or by columns."""
+        """Return one band of columns ``start:stop``, dense or CSC."""
         if not self.shape.is_sparse:
             return self._tile(band, slice(start, stop))
         if self._columns_of_matrix is not None:
@@ -550,7 +552,7 @@ class Tiles:
 
 
 def _cuts(rows: slice, height: int) -> list[int]:
-    """Return where rows begin and end, and the multiples of `height` between."""
+    """Return the start and stop of rows, and the multiples of `height` in between, ascending."""
     return [rows.start, *range((rows.start // height + 1) * height, rows.stop, height), rows.stop]
 
 
@@ -563,7 +565,7 @@ def _sampled(numbers: np.ndarray, band: slice) -> np.ndarray:
 
 
 def write_sample(store: Store, shape: Shape, index: int, block: np.ndarray | sp.csr_matrix) -> None:
-    """Store the sampled rows of one band."""
+    """Store the sampled rows of one band, given as `block`, shape (n_rows, n_features), dense or CSR."""
     band = shape.band(index)
     rows = block[_sampled(sample_rows(shape), band) - band.start]
     if not is_sparse(rows):
@@ -575,7 +577,7 @@ def write_sample(store: Store, shape: Shape, index: int, block: np.ndarray | sp.
 
 
 def read_tile_info(store: Store) -> TileInfo | None:
-    """Return what ``tiles.json`` says, None when there is none; :class:`StoreError` for another format version."""
+    """Read ``tiles.json``, None if it is missing; raise :class:`StoreError` for another format version or damage."""
     raw = store.read_json(layout.TILES_JSON)
     if raw is None:
         return None

@@ -1,7 +1,7 @@
-"""Whether values can be worked with: finite, small enough for their squares, and none missing unless that is allowed.
+"""Checks of input values: finite, with finite squares, and no NaN unless missing values are allowed.
 
-A source with values that nothing is said of is refused at the first band that has some, with their counts there: on a
-source of a terabyte that is the wrong file, hours are saved. What all rows have, ``daskfs inspect`` counts in one pass.
+A source is refused at the first band with bad values, and the message counts those of that band: on a terabyte of the
+wrong file this saves hours. ``daskfs inspect`` counts them over all rows in one pass.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from daskfs.kernels.blocks import Block, is_sparse
 
 MAX_MAGNITUDE = 1e150
 LISTED = 20
-"""Columns that are listed with their counts."""
+"""Maximum number of columns listed with their counts."""
 
 
 def check_finite(
@@ -25,27 +25,28 @@ def check_finite(
     may_miss: bool = False,
     remedy: str = "",
 ) -> None:
-    """Check that every value is finite, and small enough for its square to be.
+    """Check that every value and its square are finite.
 
     Parameters
     ----------
     block
-        Some rows, all columns.
+        Some rows, shape (n_rows, n_features), dense or sparse; only float dtypes are checked.
     first_row
-        Number of the first of them.
+        Index of the first of them.
     names
-        Of the columns, where they have some.
+        Names of the columns, if any.
     origin
-        What the rows are of.
+        Source of the rows, for messages.
     may_miss
-        Whether NaN is no mistake.
+        Whether NaN is allowed.
     remedy
-        What else may be done about missing values, a sentence.
+        Another remedy for missing values, a clause.
 
     Raises
     ------
     InputError
-        Naming the first column with a NaN or infinite value and its first row, and how many each column has.
+        Naming the first column with a NaN or infinite value, its first row, and the count of each column; or where a
+        magnitude exceeds `MAX_MAGNITUDE`.
     """
     values = block.data if is_sparse(block) else block
     if values.dtype.kind != "f" or values.size == 0:

@@ -1,4 +1,4 @@
-"""Failed writes, told by their path and what to do."""
+"""Errors of failed writes, with the path and the remedy."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 @contextmanager
 def explain_write_errors(path: StoragePath) -> Iterator[None]:
-    """Write at a path.
+    """Translate the errors of a write at a path.
 
     Raises
     ------
     WriteError
-        Naming the path, where the disk is full or nobody may write; what may pass stays an :class:`OSError`.
+        If the disk is full or the path is not writable; other errors may be transient and stay :class:`OSError`.
     """
     try:
         yield
@@ -34,11 +34,11 @@ def explain_write_errors(path: StoragePath) -> Iterator[None]:
 
 
 def no_room(path: StoragePath, error: OSError) -> WriteError:
-    """Return what to raise where the disk is full."""
+    """Return the error for a full disk."""
     return WriteError(f"cannot write {path}: {error.strerror}. Make room there; the same command goes on.")
 
 
 def try_to_remove(path: StoragePath) -> None:
-    """Delete what is damaged; where that is not allowed it stays, and is damaged for all to see."""
+    """Delete a damaged path. If that fails, it stays, and readers find the damage again."""
     with suppress(OSError):
         remove(path)

@@ -1,1 +1,1 @@
-"""From a source to tiles of X: how it is cut, filling, and statistics of rescaled values."""
+"""Tiles of X from a source: tile shapes, ingestion, imputation, and statistics of rescaled values."""

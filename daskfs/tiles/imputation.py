@@ -1,9 +1,8 @@
-"""Stages "fill" and "facts": what stands for missing values, and what is known of X with or without it.
+"""Stages "fill" and "facts": column means that replace missing values, then the statistics of X.
 
-Nothing that is filled is written: tiles keep NaN, and whoever reads them puts the means of the columns into its place.
-Moments, norms and hashes are those of filled values, whose means are known only when all bands have been read; so they
-are taken in a second pass, over the tiles. It costs one read of these, and the bits are those of data that were filled
-beforehand. Under the policy "pairwise" they are those of the values that are there.
+Tiles keep NaN; readers replace it by the column means. These are known only after all bands are read, so moments, norms
+and hashes of filled values, to the bit those of data filled beforehand, need a second pass over the tiles. Under the
+policy "pairwise" they are those of the observed values.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from daskfs.tiles.ingest import take_facts
 from daskfs.tiles.shapes import band_cost, conversion_cost, tile_cost
 
 WAITING_SUMS = 29
-"""Sums of subtrees of bands that wait for their neighbors at most: of 2**28 bands, and those of the next one."""
+"""Most tables held while 2**28 bands are merged along a tree: one per level, and that of the next band."""
 
 
 def close_observed(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Merge what the bands say of the values that are there, and write what stands for the others."""
+    """Merge the bands' statistics of observed values, and write fill values and counts of missing values."""
     del unit
     store, shape = context.store, Shape(**parameters["shape"])
     bands = store.open(layout.OBSERVED)
@@ -39,7 +38,7 @@ def close_observed(context: Context, parameters: Mapping[str, Any], unit: int) -
 
 
 def take_facts_of_filled(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
-    """Take moments, hashes and norms of one band, filled unless the policy is "pairwise"."""
+    """Compute moments, hashes and norms of one band, filled unless the policy is "pairwise"."""
     shape = Shape(**parameters["shape"])
     policy = parameters["source"]["missing"]
     facts = {"missing": {"policy": policy, "total": context.store.open(layout.FILL)[1].sum()}}
@@ -48,7 +47,7 @@ def take_facts_of_filled(context: Context, parameters: Mapping[str, Any], unit: 
 
 
 def fill_cost(n_features: int) -> Cost:
-    """Return what merging the bands holds."""
+    """Return the memory cost of a "fill" unit, which merges the bands."""
     return (
         PROCESS,
         Array("what bands say of columns", (WAITING_SUMS, len(layout.OBSERVED_ROWS), n_features)),
@@ -57,7 +56,7 @@ def fill_cost(n_features: int) -> Cost:
 
 
 def facts_cost(shape: Shape) -> Cost:
-    """Return what a unit holds; sparse columns become rows on the way."""
+    """Return the memory cost of a "facts" unit; sparse columns are converted to rows."""
     copies = 6 if shape.is_sparse else 3
     return (PROCESS, *band_cost(shape, copies), *tile_cost(shape, 4), *conversion_cost(shape.n_features))
 

@@ -1,7 +1,7 @@
-"""Turning a source into tiles: one unit per band of rows, then one that closes the store.
+"""Stages "labels", "ingest" and "columns": tiles from a source, one unit per band of rows, then one that merges.
 
-The pass over the rows checks every value, takes the moments and hashes of the columns and the norms and sums of the
-rows, and writes the tiles unless the source serves where it lies.
+The pass over the rows checks every value, computes moments and hashes of columns and norms and sums of rows, and
+writes the tiles unless the source is used in place.
 """
 
 from __future__ import annotations
@@ -38,26 +38,28 @@ from daskfs.tiles.shapes import REORDERED_COPIES, band_cost, conversion_cost, ti
 
 REMEDY = ", or set data.missing to mean or pairwise where they are missing"
 NAME_BYTES = 400
-"""The name of a feature as a source has it, as text, and as JSON."""
+"""Bytes of a feature name as read from a source, as text, and as JSON."""
 LABEL_BYTES = 60
-"""A label as a source has it, encoded, and stored."""
+"""Bytes of a label as read from a source, encoded, and stored."""
 BESIDE_BYTES = {"weights": 60, "groups": 220, "times": 300, "batch": 260}
-"""What a row of a column beside X takes while it is read: groups as text of which a few rows share each, times as text
-of which each is another.
-"""
+"""Bytes per row while a per-sample column is read: groups as text shared by a few rows, times as distinct text."""
 ROW_NAMES = Fixed("names of a stretch of rows, as long as they can be", STRETCH_BYTES)
 
 
 @lru_cache(maxsize=4)
 def _opened(spec: SourceSpec, fingerprint: str) -> Source:
-    del fingerprint  # part of the cache key: the same name may stand for other data by now
+    del fingerprint  # part of the cache key: the data behind a name may change
     return open_part_or_source(spec)
 
 
 @contextmanager
 def planned_source(parameters: Mapping[str, Any]) -> Iterator[Source]:
-    """Open the source of a stage, once per process and state of the data; :class:`InputError` when that state is not
-    the one that was planned, or does not last until the end of the block.
+    """Open the source of a stage, cached per process and state of the data.
+
+    Raises
+    ------
+    InputError
+        If that state is not the planned one, or changes before the end of the block.
     """
     spec = spec_from(parameters["source"])
     source = _opened(spec, str(parameters["fingerprint"]))
@@ -66,12 +68,12 @@ def planned_source(parameters: Mapping[str, Any]) -> Iterator[Source]:
 
 
 def spec_from(raw: Mapping[str, Any]) -> SourceSpec:
-    """Rebuild a source's spec from JSON."""
+    """Rebuild a source spec from JSON."""
     return SourceSpec(**{**raw, "exclude": tuple(raw["exclude"]), "dims": raw["dims"] and tuple(raw["dims"])})
 
 
 def create_tile_arrays(context: Context, parameters: Mapping[str, Any]) -> None:
-    """Create the arrays that all bands share; `parameters` are those of the stages that fill them."""
+    """Create the arrays that all bands write to; `parameters` are those of the stages that fill them."""
     store = context.store
     shape, write_x = Shape(**parameters["shape"]), bool(parameters["write_x"])
     if write_x and not shape.is_sparse:
@@ -89,8 +91,9 @@ def create_tile_arrays(context: Context, parameters: Mapping[str, Any]) -> None:
 
 
 def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Check one band, write its tiles, and take its moments and norms; where values may be missing, what says the means
-    that stand for them.
+    """Check one band, write its tiles and sample, and compute moments, hashes, norms and sums.
+
+    If values may be missing, compute only the statistics for the column means.
     """
     shape = Shape(**parameters["shape"])
     band = shape.band(unit)
@@ -112,7 +115,10 @@ def ingest_band(context: Context, parameters: Mapping[str, Any], unit: int) -> d
 
 
 def take_facts(store: Store, shape: Shape, index: int, block: Block) -> None:
-    """Take moments and hashes of the columns of one band, and norms and sums of its rows."""
+    """Store moments and hashes of the columns of band `index`, and norms and sums of its rows.
+
+    `block` holds the rows of the band, shape (n_rows, n_features), dense or CSR.
+    """
     band = shape.band(index)
     moments = tree_moments(block)
     nonzero = np.asarray(block.getnnz(axis=0) if is_sparse(block) else np.count_nonzero(block, axis=0))
@@ -145,7 +151,7 @@ def _write_band(store: Store, shape: Shape, index: int, block: np.ndarray | sp.c
 
 
 def store_labels(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Read, check and store labels, columns beside X and feature names, before anything costly begins."""
+    """Read, check and store labels, per-sample columns, feature and row names, before any costly stage."""
     del unit
     store, shape = context.store, Shape(**parameters["shape"])
     with planned_source(parameters) as source:
@@ -207,7 +213,7 @@ def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> d
 
 
 def _missing(store: Store, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what a summary says of missing values, None where there may be none."""
+    """Return the summary of missing values; None if they are refused."""
     if parameters["source"]["missing"] == "refuse":
         return None
     names, counts = store.read_json(layout.FEATURE_NAMES, list), store.open(layout.FILL)[1]
@@ -222,8 +228,9 @@ def _missing(store: Store, parameters: Mapping[str, Any]) -> dict[str, Any] | No
 
 
 def _first_equal(store: Store, shape: Shape, is_constant: np.ndarray) -> np.ndarray:
-    """Return the first feature with the same values as each, int64; constant ones, which are counted as such, have
-    themselves.
+    """Return for each feature the index of the first equal one, shape (n_features,), int64.
+
+    Constant features, which are counted separately, get their own index.
     """
     hashes = store.open(layout.HASHES)
     total = np.zeros((N_HASHES, shape.n_features), dtype=np.uint64)
@@ -251,7 +258,7 @@ def _merged(store: Store, shape: Shape) -> tuple[Moments, np.ndarray]:
 
 
 def labels_cost(shape: Shape, beside: Iterable[str], *, row_names: bool) -> Cost:
-    """Return what the unit holds; `beside` are the columns beside X that there are."""
+    """Return the memory cost of the "labels" unit; `beside` names the per-sample columns that exist."""
     return (
         PROCESS,
         Objects("names of features", shape.n_features, NAME_BYTES),
@@ -262,7 +269,7 @@ def labels_cost(shape: Shape, beside: Iterable[str], *, row_names: bool) -> Cost
 
 
 def ingest_cost(shape: Shape, source_rows: int, reading_bytes: int, *, write_x: bool) -> Cost:
-    """Return what a unit holds: its band, what the source holds for it, and what writing it takes."""
+    """Return the memory cost of an "ingest" unit: its band, the source's buffers, and copies for writing."""
     written: Cost = ()
     if shape.is_sparse:
         written = band_cost(shape, REORDERED_COPIES)
@@ -289,7 +296,7 @@ def _source_cost(shape: Shape, n_rows: int) -> Cost:
 
 
 def columns_cost(shape: Shape) -> Cost:
-    """Return what the unit holds: moments until they are merged, then hashes, and last the sums of rows."""
+    """Return the memory cost of the "columns" unit: moments, hashes, and row sums."""
     n_samples, n_features = shape.n_samples, shape.n_features
     tables = 8, len(layout.PARTIAL_ROWS), n_features
     return (

@@ -19,12 +19,12 @@ from daskfs.tiles.ingest import COLUMNS_STAGE, INGEST_STAGE, LABELS_STAGE
 from daskfs.tiles.shapes import chunk_bytes, fill_bytes, row_bytes
 
 STORED_NAME_BYTES = 32
-"""What a row is called, as stored, where nobody knows how long names are."""
+"""Bytes of a stored row name, assumed while name lengths are unknown."""
 
 
 @dataclass(frozen=True)
 class TilePlan:
-    """How X becomes tiles: nothing to do for a finished tile store, else the stages that fill one."""
+    """Plan for the tiles of X: stages that fill a tile store, none if it is complete."""
 
     url: str
     shape: Shape
@@ -44,7 +44,7 @@ class TilePlan:
 
     @property
     def is_pairwise(self) -> bool:
-        """Whether values may be missing that nothing is to stand for."""
+        """Whether values may be missing and are not filled."""
         return self.missing == "pairwise"
 
     def to_json(self) -> dict[str, Any]:
@@ -53,23 +53,25 @@ class TilePlan:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> TilePlan:
-        """Rebuild from JSON."""
+        """Rebuild the plan from JSON."""
         return cls(**{**raw, "shape": Shape(**raw["shape"]), "stages": stages_from(raw["stages"])})
 
 
 def plan_ingest(
     shape: Shape, parameters: Mapping[str, Any], write_x: bool, source_rows: int, reading_bytes: int = 0
 ) -> tuple[Stage, ...]:
-    """Stages that fill a tile store.
+    """Return the stages that fill a tile store.
 
     Parameters
     ----------
-    shape, parameters, write_x
-        What is filled.
+    shape, parameters
+        Shape of X and its tiles, and parameters of the stages.
+    write_x
+        Whether X is written; else the source is used in place.
     source_rows
-        What the source holds beside the rows that it hands on, at most.
+        Most rows that the source holds in addition to those it returns.
     reading_bytes
-        What it takes for reading them where that is more.
+        Additional bytes that a read needs, however few rows it returns.
     """
     filling = () if parameters["source"]["missing"] == "refuse" else _plan_filling(shape, parameters)
     ingest = Stage.of(
@@ -90,7 +92,7 @@ def plan_ingest(
         parameters,
         COLUMNS_STAGE.cost(shape),
         bytes_read=_moments_bytes(shape) + WORD * shape.n_samples + (fill_bytes(shape) if filling else 0),
-        bytes_written=WORD * (len(layout.COLUMN_ROWS) + 1) * shape.n_features,  # and the first equal of each
+        bytes_written=WORD * (len(layout.COLUMN_ROWS) + 1) * shape.n_features,  # and the first equal column of each
     )
     stages = (_plan_labels(shape, parameters), ingest, *filling, columns)
     return with_fingerprints(stages, str(parameters["fingerprint"]))
@@ -105,7 +107,7 @@ def _plan_labels(shape: Shape, parameters: Mapping[str, Any]) -> Stage:
 
 
 def _plan_filling(shape: Shape, parameters: Mapping[str, Any]) -> tuple[Stage, ...]:
-    """Stages of what may miss values: what is known of it is taken of the tiles, when their means are known."""
+    """Return the stages for X with missing values: statistics are computed from tiles when the means are known."""
     fill = Stage.of(
         FILL_STAGE,
         "fill",
@@ -121,7 +123,7 @@ def _plan_filling(shape: Shape, parameters: Mapping[str, Any]) -> tuple[Stage, .
         shape.n_bands,
         parameters,
         FACTS_STAGE.cost(shape),
-        # twice what fills: every unit asks whether there is something to fill first
+        # fill values twice: every unit first checks whether values are missing
         bytes_read=chunk_bytes(shape) + 2 * shape.n_bands * fill_bytes(shape),
         bytes_written=_facts_bytes(shape),
     )
@@ -129,15 +131,15 @@ def _plan_filling(shape: Shape, parameters: Mapping[str, Any]) -> tuple[Stage, .
 
 
 def _moments_bytes(shape: Shape) -> int:
-    """Bytes of the moments and hashes of all bands."""
+    """Return the bytes of the moments and hashes of all bands."""
     return WORD * shape.n_bands * (len(layout.PARTIAL_ROWS) + N_HASHES) * shape.n_features
 
 
 def _facts_bytes(shape: Shape) -> int:
-    """Bytes of what is known of columns and rows: moments and hashes, and norms and sums in whole chunks."""
+    """Return the bytes of the statistics of columns and rows: moments and hashes, norms and sums in whole chunks."""
     return _moments_bytes(shape) + 2 * WORD * shape.n_bands * shape.tile_rows
 
 
 def _observed_bytes(shape: Shape) -> int:
-    """Bytes of what all bands say of the values that are there."""
+    """Return the bytes of all bands' statistics of observed values."""
     return WORD * shape.n_bands * len(layout.OBSERVED_ROWS) * shape.n_features

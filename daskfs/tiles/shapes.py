@@ -1,4 +1,7 @@
-"""How X is cut into tiles, and the bytes of its parts."""
+"""Tile shapes of X, and sizes of tiles, bands and slabs.
+
+A band is all columns of some rows, one row of tiles; a slab is all rows of some columns.
+"""
 
 from __future__ import annotations
 
@@ -11,33 +14,33 @@ from daskfs.store.tiles import Shape, sparse_chunk
 MAX_TILE_BYTES = 64 * MiB
 MIN_TILE_BYTES = 1 * MiB
 SLAB_BYTES = 256 * MiB
-"""What a slab or band may fill where nobody knows the memory of a worker."""
+"""Bytes of a slab or band if the memory limit of a worker is unknown."""
 SLABS_PER_WORKER = 3
-"""Slabs or bands that fit what a worker has beyond its process: one, and what is copied of it."""
+"""Slabs or bands that fit a worker in addition to the bare process: one, and its copies."""
 MIN_PARALLEL = 8
 WANTED_TILES = 64
 WANTED_SPARSE_BANDS = 16
-"""Where X is so large that tiles are more than the smallest, and less than the largest."""
+"""Number of tiles or sparse bands to aim at, within the minimum and maximum tile size."""
 SENT_ROW_BYTES = 256
-"""What a band takes for each row beside its values while the row is sent to groups."""
+"""Bytes per row of a band, in addition to its values, while rows are assigned to groups."""
 NARROW_ROWS = 2**20
-"""Rows that a band of narrow rows may have whatever they take beside their values."""
+"""Rows that a band may have regardless of `SENT_ROW_BYTES`."""
 MIN_SLAB_COLUMNS = 32
-"""Narrower slabs would stream the graph, and compute its weights, more often than parallel work is worth."""
+"""Narrower slabs would stream the graph, and compute its weights, too often to pay off in parallelism."""
 ALIGNED_COLUMNS = 8
-"""Tiles that are wider have a multiple of so many columns: a cache line of float64."""
+"""Wider tiles have a multiple of this many columns: a cache line of float64."""
 FEW_CHUNKS = 64
-"""So many chunks are opened soon, however small they are."""
+"""Number of chunks that can be opened quickly, however small they are."""
 REORDERED_COPIES = 5
-"""Copies of a sparse band, at least, that are held while its entries go from the order of rows to that of columns."""
+"""Least number of copies of a sparse band held while it is converted from row to column order."""
 CONVERTED_COLUMNS = 512
-"""Blocks that are converted to float64 have 8192 rows up to this width, and fewer rows beyond it."""
+"""Blocks for conversion to float64 have 8192 rows up to this width, and fewer rows above it."""
 FILL_ROWS = 2
-"""What stands for missing values of each column, and how many it has."""
+"""Stored rows: fill value and number of missing values of each column."""
 
 
 def slab_budget(memory_limit: int | None) -> int:
-    """Return the bytes that one slab or band may fill: a third of what a worker has beyond its process."""
+    """Return the maximum bytes of a slab or band: a third of a worker's usable memory beyond the bare process."""
     if memory_limit is None:
         return SLAB_BYTES
     return max(int((USABLE * memory_limit - PROCESS_BYTES) / SLABS_PER_WORKER), MiB)
@@ -46,11 +49,11 @@ def slab_budget(memory_limit: int | None) -> int:
 def plan_shape(
     n_samples: int, n_features: int, dtype: str, nnz: int | None, memory_limit: int | None, row_multiple: int = 1
 ) -> Shape:
-    """Choose the tiles of a matrix.
+    """Choose the tile shape of a matrix.
 
-    Tiles are at most 64 MiB; a slab of one tile column and a band of one tile row fit the slab budget; and when X is
-    large enough to matter there are at least eight of each, so that several workers have something to do. Where that
-    can be, a band has no fewer rows than the source reads in one go (`row_multiple`): each would be read for several.
+    Tiles are at most 64 MiB; a slab of one tile column and a band of one tile row fit the slab budget. A large X has at
+    least eight of each, for parallelism. If possible, a band has at least the number of rows that the source reads at
+    once (`row_multiple`); otherwise the source would read them again for each band.
     """
     itemsize = np.dtype(dtype).itemsize
     budget = slab_budget(memory_limit)
@@ -73,7 +76,7 @@ def plan_shape(
         columns -= columns % ALIGNED_COLUMNS
     target = int(np.clip(x_bytes // WANTED_TILES, MIN_TILE_BYTES, MAX_TILE_BYTES))
     fitting = budget // (n_features * itemsize)
-    # of narrow rows it is not the values that fill a worker, but what is known of each row
+    # for narrow rows, per-row overhead takes more memory than the values
     fitting = min(fitting, max(NARROW_ROWS, budget // (n_features * itemsize + SENT_ROW_BYTES)))
     together = min(row_multiple, n_samples // MIN_PARALLEL, MAX_TILE_BYTES // (columns * itemsize))
     rows = _band_rows(min(max(target // (columns * itemsize), together), fitting), n_samples)
@@ -81,19 +84,17 @@ def plan_shape(
 
 
 def _band_rows(wanted: int, n_samples: int) -> int:
-    """Round the rows of a band down to a power of two, so that moments merge to the same bits whatever the memory
-    is.
-    """
+    """Round the rows of a band down to a power of two, so that merged moments do not depend on memory, to the bit."""
     return n_samples if wanted >= n_samples else 1 << max(0, max(wanted, 1).bit_length() - 1)
 
 
 def serves_in_place(
     n_samples: int, chunks: tuple[int, int], n_features: int, dtype: str, memory_limit: int | None
 ) -> bool:
-    """Return whether a Zarr array can be read where it lies.
+    """Return whether a Zarr array can be used in place.
 
-    A slab of one chunk column and a band of one chunk row must fit the slab budget, one chunk must not exceed two
-    tiles, and chunks must not be so small that opening them dominates.
+    A slab of one chunk column and a band of one chunk row must fit the slab budget, a chunk must not exceed the size of
+    two tiles, and chunks must not be so small that opening them dominates.
     """
     itemsize = np.dtype(dtype).itemsize
     budget = slab_budget(memory_limit)
@@ -109,7 +110,7 @@ def serves_in_place(
 
 
 def band_cost(shape: Shape, copies: int = 1) -> Cost:
-    """Return bands of X in memory: of sparse X the entries, as columns and as the rows that are made of these."""
+    """Return the memory cost of bands of X; for sparse X, of the entries in CSC and CSR."""
     if not shape.is_sparse:
         return (Array("bands of X", (copies, shape.tile_rows, shape.n_features), shape.dtype),)
     entries = (copies, 2, -(-(shape.nnz or 0) // shape.n_bands))
@@ -121,7 +122,7 @@ def band_cost(shape: Shape, copies: int = 1) -> Cost:
 
 
 def tile_cost(shape: Shape, copies: int = 1) -> Cost:
-    """Return decoded tiles: of sparse X a band for each, and its columns of one slab, dense."""
+    """Return the memory cost of decoded tiles; for sparse X, of a band and its dense columns of one slab."""
     if not shape.is_sparse:
         return (Array("tiles of X", (copies, shape.tile_rows, shape.tile_columns), shape.dtype),)
     columns = min(shape.tile_columns, shape.n_features)
@@ -129,50 +130,50 @@ def tile_cost(shape: Shape, copies: int = 1) -> Cost:
 
 
 def conversion_cost(width: int, copies: int = 1) -> Cost:
-    """Return the blocks that moments and norms work on."""
+    """Return the memory cost of the float64 blocks for moments and norms."""
     shape = 3 * copies, ROW_BLOCK, min(max(width, 1), CONVERTED_COLUMNS)
     return (Array("float64 blocks of rows, for moments and norms", shape),)
 
 
 def rows_held(name: str, shape: Shape, n_rows: int, copies: int = 1) -> Held:
-    """Return some rows of X, as stored; sparse ones of mean length."""
+    """Return the memory cost of rows of X as stored; sparse rows have mean length."""
     if shape.is_sparse:
         return Objects(name, copies * n_rows, row_bytes(shape))
     return Array(name, (copies, n_rows, shape.n_features), shape.dtype)
 
 
 def band_bytes(shape: Shape) -> int:
-    """Bytes of one band in memory."""
+    """Return the bytes of one band in memory."""
     return total(band_cost(shape))
 
 
 def tile_bytes(shape: Shape) -> int:
-    """Bytes of one decoded tile."""
+    """Return the bytes of one decoded tile."""
     return total(tile_cost(shape))
 
 
 def conversion_bytes(width: int) -> int:
-    """Bytes of the float64 blocks that moments and norms work on."""
+    """Return the bytes of the float64 blocks for moments and norms."""
     return total(conversion_cost(width))
 
 
 def entry_bytes(itemsize: int) -> int:
-    """Bytes of one entry of sparse X: a value, and the number of its row or column."""
+    """Return the bytes of one entry of sparse X: a value, and its row or column index."""
     return itemsize + HALF_WORD
 
 
 def row_bytes(shape: Shape) -> int:
-    """Bytes of one row of X as stored; the mean of sparse ones."""
+    """Return the bytes of one row of X as stored; the mean for sparse X."""
     return -(-shape.x_bytes // shape.n_samples)
 
 
 def fill_bytes(shape: Shape) -> int:
-    """Bytes of what stands for missing values, as stored."""
+    """Return the bytes of the stored fill values and counts."""
     return FILL_ROWS * WORD * shape.n_features
 
 
 def chunk_bytes(shape: Shape) -> int:
-    """Return the bytes of X in whole tiles, which is what reading all of it counts."""
+    """Return the bytes read for all of X, in whole tiles."""
     if shape.is_sparse:
         return shape.x_bytes
     n_columns = -(-shape.n_features // shape.tile_columns) * shape.tile_columns
@@ -180,8 +181,9 @@ def chunk_bytes(shape: Shape) -> int:
 
 
 def slabs_bytes(shape: Shape, columns: int) -> int:
-    """Return the bytes of X that reading it slab by slab counts: whole tiles, or of sparse X whole chunks of the values
-    in each band, and where its columns begin.
+    """Return the bytes read for all of X slab by slab.
+
+    Tiles are read whole; of sparse X, whole chunks of the values in each band, and the column pointers.
     """
     if not shape.is_sparse:
         return chunk_bytes(shape)

@@ -1,9 +1,8 @@
-"""Stages "transform" and "transform-columns": what the later steps of scalings ask of values after the earlier ones.
+"""Stages "transform" and "transform-columns": statistics for the last step of scalings.
 
-One pass over the tiles serves all scalings of a job. Each unit reads one band, applies the steps before the last, block
-of rows by block, and takes the norms of the rows for "unit" and the moments of the columns for "zscore", by weight
-where rows have weights; nothing that is rescaled is written. Moments merge along a tree as those of the tiles do, so
-that their bits do not depend on the bands.
+One pass over the tiles serves all scalings of a job. A unit reads one band, applies all steps but the last by blocks of
+rows, and computes row norms for "unit" and (weighted) column moments for "zscore". Rescaled values are not written.
+The bits of moments do not depend on the bands.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from daskfs.tiles.shapes import (
 )
 
 CELLS_AT_ONCE = 16
-"""Cells of the tree of moments whose rows are rescaled together: dense ones take 16 MiB."""
+"""Cells of the tree of moments whose rows are rescaled together: 16 MiB if dense."""
 
 
 def create_transforms(context: Context, parameters: Mapping[str, Any]) -> None:
-    """Create the arrays that all bands write into."""
+    """Create the arrays that all bands write to."""
     shape = context.tiles.shape
     for scaling in parameters["scalings"]:
         if ends_with(scaling, "unit"):
@@ -52,7 +51,7 @@ def create_transforms(context: Context, parameters: Mapping[str, Any]) -> None:
 
 
 def take_statistics(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
-    """Take norms and moments of one band."""
+    """Compute norms and moments of one band."""
     store, tiles = context.store, context.tiles
     band = tiles.shape.band(unit)
     weights = context.weights(band)
@@ -79,7 +78,7 @@ def _of_rows(
     first: Scaling | None,
     scalings: Sequence[Scaling],
 ) -> tuple[np.ndarray, Moments | None]:
-    """Return the norms of rows after the first steps, and the moments of the columns where a scaling asks for them."""
+    """Return row norms after the first steps, shape (n_rows,), and column moments if a scaling needs them."""
     norms = np.empty(block.shape[0])
     for_unit = any(ends_with(scaling, "unit") for scaling in scalings)
     for_zscore = any(ends_with(scaling, "zscore") for scaling in scalings)
@@ -102,7 +101,7 @@ def _of_rows(
 
 
 def merge_statistics(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
-    """Merge the moments of the bands in order."""
+    """Merge the moments of all bands in order."""
     del unit
     store, shape = context.store, context.tiles.shape
     for scaling in parameters["scalings"]:
@@ -114,7 +113,7 @@ def merge_statistics(context: Context, parameters: Mapping[str, Any], unit: int)
 
 
 def transform_cost(shape: Shape) -> Cost:
-    """Return what a unit holds: its band with the copies that turn columns into rows, and a block of rows."""
+    """Return the memory cost of a "transform" unit: a band, its copies for CSC to CSR, and a block of rows."""
     return (
         PROCESS,
         *band_cost(shape, 3),
@@ -127,7 +126,7 @@ def transform_cost(shape: Shape) -> Cost:
 
 
 def _block_cost(shape: Shape) -> Cost:
-    """Return a block of rows, and in float64 the same rescaled, and its copies in norms."""
+    """Return the memory cost of a block of rows as stored, and rescaled in float64 with copies for norms."""
     rows = min(CELLS_AT_ONCE * cell_rows(shape.n_features, shape.is_sparse), shape.tile_rows)
     stored, name = rows_held("a block of rows", shape, rows), "the block rescaled, and its copies in norms"
     if shape.is_sparse:
@@ -137,7 +136,7 @@ def _block_cost(shape: Shape) -> Cost:
 
 
 def transform_columns_cost(n_features: int) -> Cost:
-    """Return what merging the bands holds."""
+    """Return the memory cost of a "transform-columns" unit, which merges the bands."""
     tables = 40, len(layout.TRANSFORM_ROWS), n_features
     return PROCESS, Array("moments of bands, and of subtrees that wait for their neighbors", tables)
 
@@ -149,7 +148,9 @@ TRANSFORM_COLUMNS_STAGE = StageKind("transform-columns", __name__, merge_statist
 
 
 def plan_transforms(shape: Shape, scalings: Sequence[Scaling]) -> list[Stage]:
-    """Stages that take the statistics of :func:`asked_scalings`; none where there are none."""
+    """Return the stages for the statistics of `scalings`, as selected by :func:`daskfs.plan.transforms.asked_scalings`;
+    none for no scalings.
+    """
     if not scalings:
         return []
     parameters = {"scalings": list(scalings)}
@@ -163,7 +164,7 @@ def plan_transforms(shape: Shape, scalings: Sequence[Scaling]) -> list[Stage]:
             shape.n_bands,
             parameters,
             TRANSFORM_STAGE.cost(shape),
-            # where values were missing, every unit asks for what they are filled with
+            # if values were missing, every unit reads the fill values
             bytes_read=chunk_bytes(shape) + WORD * shape.n_samples + shape.n_bands * fill_bytes(shape),
             bytes_written=norms + moments,
         )

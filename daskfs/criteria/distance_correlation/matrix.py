@@ -1,13 +1,14 @@
-"""Stages "distance-maps", "distance-values" and "correlate": distance correlations of all features with each other.
+"""Stages "distance-maps", "distance-values" and "correlate": distance correlations between all features.
 
-At most :attr:`CorrelationSpec.n_rows` rows are used, drawn evenly. A slab holds all of these for its features, so that
-the edges of bins come from the rows themselves; no sketch of quantiles has to be merged. Every slab writes, for each
-feature, its bins and what these map to ("feature_map"), or its values ("exact", "matrix_free"). Then one unit for each
-pair of blocks of 256 features reads those of both and writes one block of the matrix; blocks below the diagonal are
-those above it. Under "matrix_free" there are no such units, and :class:`FeatureCorrelations` reads the values for every
-product.
+Notes
+-----
+At most :attr:`CorrelationSpec.n_rows` rows are used, drawn evenly. A slab holds all of them for its features, so bin
+edges come from the rows and no quantile sketch is merged. Each slab writes, for each feature, its bins and their maps
+("feature_map") or its values ("exact", "matrix_free"). Then one unit for each pair of blocks of 256 features writes one
+block of the matrix, on or above the diagonal. Under "matrix_free" there are no such units, and
+:class:`FeatureCorrelations` reads the values for every product.
 
-Blocks of features and of rows have fixed sizes, so neither tiles nor slabs nor workers change a bit.
+Blocks of features and of rows have fixed sizes, so tiles, slabs and workers do not change a bit.
 """
 
 from __future__ import annotations
@@ -68,23 +69,25 @@ CHUNKS_AT_ONCE = 10
 """Chunks of one array that Zarr writes at a time."""
 ROUNDING = 1e-12
 SINGLE_PRECISION = 2e-6
-"""What a correlation of 1 may have lost in double and in single precision."""
+"""Rounding error of a correlation of 1: `ROUNDING` in double precision, this in single."""
 VALUE_BYTES = 2**20
-"""Values of features that are read together, for a product with a matrix that is not formed."""
+"""Bytes of feature values that a matrix-free product reads together."""
 HELD_BYTES = 2**28
-"""Blocks of a matrix that are held in memory; those of a larger one are read again for every product."""
+"""Maximum bytes of a matrix, in blocks, held in memory; a larger one is read again for every product."""
 HANDLE_BYTES = 8192
-"""What an open array takes in a process, and the page that the allocator adds to each block that is held."""
+"""Bytes of an open array, and of the page that the allocator adds to each held block."""
 FACTS = 8
-"""Of each feature: number of components, mean distance, trace, variance of mean distances, error, 1 if constant; and
-the number of rows in use, and the sum of their weights.
+"""Facts of a feature.
+
+Number of components, mean distance, trace, variance of mean distances, error, 1 if constant; number of rows in use, and
+the sum of their weights.
 """
 N_COMPONENTS, MEAN, TRACE, VARIANCE, ERROR, IS_CONSTANT, N_ROWS, TOTAL = range(FACTS)
 
 
-# --------------------------------------------------------------------------------- what blocks are made of
+# ---------------------------------------------------------------------------------------- inputs of blocks
 def map_features(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
-    """Write the bins of the features of one slab, what these map to, and what is known of each feature."""
+    """Write the bins, their maps and the facts of the features of one slab."""
     spec, slab = _spec(parameters), _slab(context, parameters, unit)
     columns = np.arange(slab.start, slab.stop)
     store, width = context.store, most_components(spec.n_components)
@@ -112,7 +115,7 @@ def map_features(context: Context, parameters: Mapping[str, Any], unit: int) -> 
 
 
 def store_values(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
-    """Write the rows in use of the features of one slab, over the norms of their distances."""
+    """Write the features of one slab in the rows in use, divided by the norms of their distances."""
     spec, slab = _spec(parameters), _slab(context, parameters, unit)
     columns = np.arange(slab.start, slab.stop)
     n_rows = spec.rows_used(context.tiles.shape.n_samples)
@@ -139,7 +142,7 @@ def _slab(context: Context, parameters: Mapping[str, Any], unit: int) -> slice:
 
 
 def _gathered(context: Context, name: str, spec: CorrelationSpec, features: slice, *rest: slice) -> np.ndarray:
-    """Return what the slabs hold of some features; `rest` selects on the other axes."""
+    """Return the stored array of some features from their slabs; `rest` selects on the other axes."""
     columns, parts = context.store.open(layout.DISTANCE_FACTS.format(spec.name, 0)).shape[0], []
     for unit in range(features.start // columns, -(-features.stop // columns)):
         slab = slab_range(unit, columns, features.stop)
@@ -150,7 +153,7 @@ def _gathered(context: Context, name: str, spec: CorrelationSpec, features: slic
 
 # --------------------------------------------------------------------------------------------- pairs of blocks
 def feature_blocks(spec: CorrelationSpec, n_features: int) -> list[slice]:
-    """Return the blocks that the features come in: of 256, or fewer where they have many components."""
+    """Return the blocks of features: of 256, or fewer if they have many components."""
     width = BLOCK_FEATURES
     if spec.correlation == "feature_map":
         width = min(width, max(1, BLOCK_COMPONENTS // most_components(spec.n_components)))
@@ -158,12 +161,12 @@ def feature_blocks(spec: CorrelationSpec, n_features: int) -> list[slice]:
 
 
 def block_pairs(spec: CorrelationSpec, n_features: int) -> list[tuple[int, int]]:
-    """Return which pairs of blocks there are, in the order of the units."""
+    """Return the pairs of blocks, in the order of the units."""
     return list(itertools.combinations_with_replacement(range(len(feature_blocks(spec, n_features))), 2))
 
 
 def correlate_block(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
-    """Write one block of the matrix; a block on the diagonal also what is known of its features."""
+    """Write one block of the matrix; for a block on the diagonal also the facts of its features."""
     spec, n_features = _spec(parameters), context.tiles.shape.n_features
     first, second = block_pairs(spec, n_features)[unit]
     blocks = feature_blocks(spec, n_features)
@@ -173,7 +176,7 @@ def correlate_block(context: Context, parameters: Mapping[str, Any], unit: int) 
         block_of = _exact_block if spec.correlation == "exact" else _mapped_block
         matrix = block_of(context, spec, (left, right), weights)
     np.clip(matrix, 0.0, 1.0, out=matrix)
-    matrix[matrix > 1.0 - ROUNDING] = 1.0  # copies are copies
+    matrix[matrix > 1.0 - ROUNDING] = 1.0  # copies of a feature
     if right is None:
         facts = _gathered(context, layout.DISTANCE_FACTS, spec, left)
         matrix = np.triu(matrix, 1)
@@ -184,7 +187,7 @@ def correlate_block(context: Context, parameters: Mapping[str, Any], unit: int) 
 
 
 Blocks = tuple[slice, slice | None]
-"""Features of a block of the matrix: of its rows, and of its columns where these are others."""
+"""Features of the rows of a block, and of its columns; None if they are the same."""
 
 
 def _exact_block(context: Context, spec: CorrelationSpec, features: Blocks, weights: np.ndarray | None) -> np.ndarray:
@@ -216,7 +219,7 @@ def _mapped_block(context: Context, spec: CorrelationSpec, features: Blocks, wei
     for part in parts:
         found = _maps(context, spec, part)
         is_whole = np.array([one.error == 0 for one in found])
-        orders.append(np.argsort(~is_whole, kind="stable"))  # those that lose nothing, first
+        orders.append(np.argsort(~is_whole, kind="stable"))  # maps without error first
         maps.append([found[k] for k in orders[-1]])
         n_precise.append(int(is_whole.sum()))
     tables = [[one.table for one in found] for found in maps]
@@ -257,7 +260,7 @@ def _maps(context: Context, spec: CorrelationSpec, features: slice) -> list[Feat
 
 # ------------------------------------------------------------------------------------------------------ reading
 class FeatureCorrelations:
-    """The matrix M of squared distance correlations of all features, as what multiplies vectors.
+    """Matrix M of squared distance correlations of all features, which multiplies vectors.
 
     Entries are in [0, 1], and 1 on the diagonal; rows and columns of constant features are 0. Made by
     :func:`stored_feature_correlations`.
@@ -265,10 +268,10 @@ class FeatureCorrelations:
     Attributes
     ----------
     facts
-        `correlation`, the way that was taken; `n_rows`, the rows in use; `n_components`, the largest number of
-        components of a feature, None where there are none; `bias_corrected`; `error_bound`, how far an entry may be
-        from that of the definition on the rows in use; `sampling_error`, what the largest entry-wise difference to all
-        rows was measured at for so many, 0 where all are in use.
+        `correlation`, the method used; `n_rows`, the rows in use; `n_components`, the largest number of components of a
+        feature, None if there are none; `bias_corrected`; `error_bound`, the largest difference of an entry to the
+        definition on the rows in use; `sampling_error`, the largest difference of an entry to that of all rows, as
+        measured for so many, 0 if all are in use.
     """
 
     def __init__(self, facts: Mapping[str, Any], n_features: int, rows: _Formed | _MatrixFree) -> None:
@@ -282,10 +285,10 @@ class FeatureCorrelations:
         Parameters
         ----------
         v
-            Shape (n_features,), float64. Under "matrix_free" a feature costs half where it is 0.
+            Shape (n_features,), float64. Under "matrix_free" a feature costs half if it is 0.
         wanted
-            True for the entries that are wanted, shape (n_features,); others are 0, and cost the other half. None for
-            all.
+            True for the entries that are wanted, shape (n_features,), bool; others are 0, and save the other half. None
+            for all.
 
         Returns
         -------
@@ -296,11 +299,11 @@ class FeatureCorrelations:
             return self._rows.product(np.asarray(v, dtype=np.float64), mask)
 
     def degrees(self) -> np.ndarray:
-        """Return the sums of the rows, shape (n_features,), float64."""
+        """Return the row sums of M, shape (n_features,), float64."""
         return self.product(np.ones(self.n_features))
 
     def columns(self, feature: int) -> np.ndarray:
-        """Return one column of M, which is also its row, shape (n_features,), float64."""
+        """Return one column of M, equal to its row, shape (n_features,), float64."""
         if isinstance(self._rows, _Formed):
             return self._rows.column(feature)
         unit = np.zeros(self.n_features)
@@ -308,7 +311,7 @@ class FeatureCorrelations:
         return self.product(unit)
 
     def matrix(self) -> np.ndarray:
-        """Return M, shape (n_features, n_features), float64; not under "matrix_free"."""
+        """Return M, shape (n_features, n_features), float64; not available under "matrix_free"."""
         assert isinstance(self._rows, _Formed)
         matrix = np.empty((self.n_features, self.n_features))
         for (rows, columns), block in self._rows.blocks():
@@ -318,7 +321,7 @@ class FeatureCorrelations:
 
 
 class _Formed:
-    """A matrix in blocks: held where they are few, read again where they are many."""
+    """A matrix in blocks: held if small, else read again for every product."""
 
     def __init__(self, context: Context, spec: CorrelationSpec) -> None:
         n_features = context.tiles.shape.n_features
@@ -349,9 +352,7 @@ class _Formed:
 
 
 class _MatrixFree:
-    """Products from the values of the rows in use: held where they are few, read again for every product where they are
-    many.
-    """
+    """Products from the values of the rows in use: held if small, else read again for every product."""
 
     def __init__(self, context: Context, spec: CorrelationSpec) -> None:
         self._context, self._spec = context, spec
@@ -384,8 +385,9 @@ class _MatrixFree:
 
 
 def stored_feature_correlations(context: Context, spec: CorrelationSpec) -> FeatureCorrelations:
-    """Return what the stages of :func:`daskfs.criteria.distance_correlation.plan.plan_correlation` wrote; "auto" is
-    settled as there.
+    """Return the correlations that :func:`daskfs.criteria.distance_correlation.plan.plan_correlation` planned.
+
+    "auto" is resolved in the same way.
     """
     shape = context.tiles.shape
     spec = spec.resolved(shape)
@@ -400,7 +402,7 @@ def stored_feature_correlations(context: Context, spec: CorrelationSpec) -> Feat
 def _facts(spec: CorrelationSpec, shape: Shape, known: np.ndarray) -> dict[str, Any]:
     n_rows = int(known[0, N_ROWS])
     sampled = spec.rows_used(shape.n_samples) < shape.n_samples
-    # the sum of two angles, and what is added for components that were left out
+    # sum of the two largest angles, then the share of omitted components
     error = float(np.sort(known[:, ERROR])[-2:].sum())
     if spec.correlation == "feature_map":
         lost = float((known[:, MEAN] - known[:, TRACE]).max())
@@ -416,12 +418,12 @@ def _facts(spec: CorrelationSpec, shape: Shape, known: np.ndarray) -> dict[str, 
 
 
 SAMPLING_ERROR = 1.6
-"""Largest difference of an entry of some rows to that of all, times the root of their number, as it was measured."""
+"""Measured largest difference of an entry of some rows to that of all, times the root of their number."""
 
 
-# ------------------------------------------------------------------------------------------------- what units hold
+# ------------------------------------------------------------------------------------------------- memory of units
 def maps_cost(shape: Shape, spec: CorrelationSpec, n_columns: int, process: Cost) -> Cost:
-    """Return what mapping the features of a slab takes."""
+    """List the memory of mapping the features of a slab."""
     rows = spec.rows_used(shape.n_samples)
     return (
         *process,
@@ -434,7 +436,7 @@ def maps_cost(shape: Shape, spec: CorrelationSpec, n_columns: int, process: Cost
 
 
 def values_cost(shape: Shape, spec: CorrelationSpec, n_columns: int, process: Cost) -> Cost:
-    """Return what storing the values of the features of a slab takes."""
+    """List the memory of storing the values of the features of a slab."""
     rows = spec.rows_used(shape.n_samples)
     return (
         *process,
@@ -452,7 +454,7 @@ def _chunks_written(rows: int, dtype: str) -> Array:
 
 
 def stored_cost(spec: CorrelationSpec, n_columns: int, rows: int) -> Cost:
-    """Return what is stored of some features, in whole chunks of rows."""
+    """List the stored arrays of some features, in whole chunks of rows."""
     rows = rows if rows <= CODE_ROWS else -(-rows // CODE_ROWS) * CODE_ROWS
     facts = Array("facts of features", (n_columns, FACTS))
     if spec.correlation != "feature_map":
@@ -465,7 +467,7 @@ def stored_cost(spec: CorrelationSpec, n_columns: int, rows: int) -> Cost:
 
 
 def correlate_cost(shape: Shape, spec: CorrelationSpec, process: Cost) -> Cost:
-    """Return what correlating a block of features with another takes."""
+    """List the memory of correlating two blocks of features."""
     width, rows = feature_blocks(spec, shape.n_features)[0].stop, spec.rows_used(shape.n_samples)
     is_exact = spec.correlation == "exact"
     return (
@@ -502,7 +504,7 @@ def _mapped_block_cost(spec: CorrelationSpec, width: int, rows: int) -> Cost:
 
 
 def feature_correlations_cost(shape: Shape, spec: CorrelationSpec) -> Cost:
-    """Return what :class:`FeatureCorrelations` takes in the process of a unit that has it, "auto" being settled."""
+    """List the memory of :class:`FeatureCorrelations` in the process of a unit, "auto" being resolved."""
     if spec.correlation == "matrix_free":
         return _matrix_free_cost(shape, spec.rows_used(shape.n_samples))
     return _formed_cost(shape.n_features, spec)
@@ -539,7 +541,7 @@ def formed_matrix(spec: CorrelationSpec, n_features: int) -> Array:
 
 
 def values_in_use(n_features: int, n_rows: int) -> Array:
-    """Return the values that products with a matrix that is not formed are made of."""
+    """Return the values from which matrix-free products are computed."""
     return Array("values of the rows in use", (n_features, n_rows))
 
 

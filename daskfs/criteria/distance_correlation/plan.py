@@ -1,4 +1,4 @@
-"""Plan of the distance correlations of all features with each other: which stages, at which size."""
+"""Plan of the distance correlations between all features: stages and their sizes."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from daskfs.store.tiles import Shape
 
 
 def plan_correlation(shape: Shape, spec: CorrelationSpec, slab_columns: int, process: Cost) -> list[Stage]:
-    """Stages of the distance correlations of all features with each other.
+    """Plan the stages of the distance correlations between all features.
 
     Parameters
     ----------
     shape
-        Of X.
+        Shape of X.
     spec
-        Which correlations; "auto" is settled here.
+        Correlations; "auto" is resolved here.
     slab_columns
-        How many features one unit bins or scales.
+        Number of features that one unit bins or scales.
     process
-        What the process of a unit takes before it starts.
+        Memory of a unit's process before it starts.
 
     Raises
     ------
     InputError
-        Where they cannot be had so: see :meth:`CorrelationSpec.resolved`.
+        If the correlations cannot be computed so: see :meth:`CorrelationSpec.resolved`.
     """
     spec = spec.resolved(shape)
     first = _plan_slabs(shape, spec, slab_columns, process)
@@ -53,7 +53,7 @@ def plan_correlation(shape: Shape, spec: CorrelationSpec, slab_columns: int, pro
 
 
 def _plan_slabs(shape: Shape, spec: CorrelationSpec, slab_columns: int, process: Cost) -> Stage:
-    """Stage that bins or scales the features, slab by slab."""
+    """Plan the stage that bins or scales the features, slab by slab."""
     n_features, n_units = shape.n_features, -(-shape.n_features // slab_columns)
     kind = DISTANCE_MAPS_STAGE if spec.correlation == "feature_map" else DISTANCE_VALUES_STAGE
     n_stored = _touched(slice(0, n_features), slab_columns, n_features)
@@ -69,7 +69,7 @@ def _plan_slabs(shape: Shape, spec: CorrelationSpec, slab_columns: int, process:
 
 
 def _plan_blocks(shape: Shape, spec: CorrelationSpec, slab_columns: int, process: Cost) -> Stage:
-    """Stage that makes the matrix, block by block."""
+    """Plan the stage that makes the matrix, block by block."""
     n_features, pairs = shape.n_features, block_pairs(spec, shape.n_features)
     touched = [_touched(block, slab_columns, n_features) for block in feature_blocks(spec, n_features)]
     n_read = sum(touched[i] + (touched[j] if i != j else 0) for i, j in pairs)
@@ -87,7 +87,7 @@ def _plan_blocks(shape: Shape, spec: CorrelationSpec, slab_columns: int, process
 
 
 def _touched(features: slice, slab_columns: int, n_features: int) -> int:
-    """Return the features of the chunks that some features lie in, whole chunks."""
+    """Return the number of features in all chunks that hold some of `features`."""
     count = 0
     for start in range(features.start // slab_columns * slab_columns, features.stop, slab_columns):
         slab = min(start + slab_columns, n_features) - start
@@ -98,7 +98,7 @@ def _touched(features: slice, slab_columns: int, n_features: int) -> int:
 
 
 def read_bytes(shape: Shape, spec: CorrelationSpec) -> int:
-    """Return what reading them once takes."""
+    """Return the bytes of one read of all correlations."""
     spec = spec.resolved(shape)
     if spec.correlation == "matrix_free":
         return values_in_use(shape.n_features, spec.rows_used(shape.n_samples)).nbytes
@@ -106,7 +106,5 @@ def read_bytes(shape: Shape, spec: CorrelationSpec) -> int:
 
 
 def held_bytes(shape: Shape, spec: CorrelationSpec) -> int:
-    """Return what :class:`daskfs.criteria.distance_correlation.matrix.FeatureCorrelations` takes in the process of a
-    unit that has it.
-    """
+    """Return the bytes of :class:`daskfs.criteria.distance_correlation.matrix.FeatureCorrelations` in a unit."""
     return total(feature_correlations_cost(shape, spec.resolved(shape)))

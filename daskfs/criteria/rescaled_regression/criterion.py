@@ -1,7 +1,6 @@
-"""RLSR, SSUFS and DSSFS: features by the weights of one regression on class indicators, unknown ones learned with it.
+"""RLSR, SSUFS and DSSFS: features ranked by one regression on class indicators, which also estimates unknown labels.
 
-The slabs say which features are constant, and their means and sums of squares; the stages of a loop do the rest
-(scores/rescaled.py).
+The slabs find constant features, means and sums of squares; the stages of a loop do the rest (passes.py, solution.py).
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ SolverName = Literal["auto", "cholesky", "woodbury", "cg"]
 SOLVERS: tuple[SolverName, ...] = ("auto", "cholesky", "woodbury", "cg")
 SolvedBy = Literal["cholesky", "woodbury", "cg"]
 CHOLESKY_FEATURES = 20_000
-"""Features up to which their Gram matrix is made: of so many it takes 3.2 GB."""
+"""Maximum number of features for which S is formed; it then takes 3.2 GB."""
 WOODBURY_VALUES = 2**28
-"""Values of X up to which one process holds them, in float64, where there are fewer rows than features."""
+"""Maximum values of X that one process holds, in float64, if there are fewer rows than features."""
 
 
 class RescaledParameters(Parameters):
-    """Parameters of RLSR and of those built on it."""
+    """Parameters of RLSR and of the methods built on it."""
 
     score_scaling: ScalingChoice = "zscore"
     gamma: PositiveNumber = 1.0
@@ -38,22 +37,23 @@ class RescaledParameters(Parameters):
     n_correlation_rows: PositiveInt | None = 100_000
 
     def idle(self) -> tuple[str, ...]:
-        """Return the parameters that have no say, as others are set."""
+        """Return the parameters that have no effect with these settings."""
         if self.correlations is None:
             return ("correlation", "n_components", "n_correlation_rows")
         return ("n_components",) if self.correlation in ("exact", "matrix_free") else ()
 
     @property
     def correlations(self) -> CorrelationSpec | None:
-        """The distance correlations that the method stands on; None for none."""
+        """The distance correlations that the method needs; None for none."""
         if not self.greedy_filter:
             return None
         return CorrelationSpec(self.correlation, self.n_components, self.n_correlation_rows, False, self.score_scaling)
 
     def solved_by(self, n_samples: int, n_features: int) -> SolvedBy:
-        """Return how S takes part, by the size of X alone: as a matrix where there are at least as many rows as
-        features and at most 20,000 of these; by the rows of X where these are fewer and one process holds X; else by
-        products over all rows.
+        """Return the solver, which under "auto" depends on the shape of X alone.
+
+        "woodbury", by the rows of X, if these are fewer than features and one process holds X; else "cholesky", with S
+        as a matrix, up to 20,000 features; else "cg", by products over all rows.
         """
         if self.solver != "auto":
             return self.solver
@@ -69,12 +69,12 @@ class UncorrelatedParameters(RescaledParameters):
     eta_relative: PositiveNumber = 0.05
 
     def idle(self) -> tuple[str, ...]:
-        """Return the parameters that have no say, as others are set."""
+        """Return the parameters that have no effect with these settings."""
         return super().idle() + (() if self.eta is None else ("eta_relative",))
 
     @property
     def correlations(self) -> CorrelationSpec:
-        """The distance correlations that the method stands on."""
+        """The distance correlations that the method needs."""
         return CorrelationSpec(self.correlation, self.n_components, self.n_correlation_rows, False, self.score_scaling)
 
 

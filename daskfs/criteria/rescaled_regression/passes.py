@@ -1,15 +1,16 @@
 """Stages of RLSR, SSUFS and DSSFS: passes over the rows and solutions of the weights, in turn, until both agree.
 
-Everything that rows say goes into two sums: S = X'HX, which is made once, and P = X'HY for the targets of the round.
-A pass makes P: unlabelled rows get as targets what the weights of the round before predict for them, projected on the
-simplex (Eq. 8 of Zhong, Chen and Nie 2019), and under DSSFS labelled rows are dragged along; targets are never stored.
-Sums are made over stretches of rows whose height the number of rows alone decides, and added up in order. The solution
-(rescaledsolution.py) then takes the steps of kernels/rescaled.py, and offsets follow from means (Eq. 6). Both are exact
-minima of their blocks, so the objective falls from round to round. The methods of a job that scale X alike share
-passes.
+Notes
+-----
+Rows enter by two sums: S = X'HX, made once, and P = X'HY for the targets of the round. In a pass, the targets of
+unlabeled rows are the predictions of the last weights, projected on the simplex (Eq. 8 of Zhong, Chen and Nie 2019);
+DSSFS also drags labeled rows. Targets are never stored. Sums are taken over stretches of rows, whose height depends on
+n_samples alone, and added in order. The solution (solution.py) takes the steps of kernels/regression/rescaled.py, and
+offsets follow from means (Eq. 6). Both are exact minima of their blocks, so the objective falls each round. The methods
+of a job that scale X alike share passes.
 
-Where neither S nor X fits a process, a round can also be a product of S with what a solution asks for: the pass sums
-X'H(X V), and the solution goes on where it stopped. After every round, a state (rescaledstate.py) says how to go on.
+If neither S nor X fits a process, a pass may also compute X'H(X V) for a V that a solution asks for, which resumes with
+the product. After every round a state (state.py) holds all that is needed to resume.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ PURPOSE = "rescaled"
 
 # ------------------------------------------------------------------------------------------------ before the loop
 def scale_features(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
-    """Write center, scale and diag(S) of the features, and S itself where it is made."""
+    """Write center, scale and diag(S) of the features, and S itself under "cholesky"."""
     del unit
     store, key = context.store, parameters["key"]
     method = methods_from(parameters["methods"])[0]
@@ -79,7 +80,7 @@ def scale_features(context: Context, parameters: Mapping[str, Any], unit: int) -
 
 
 def scale_cost(shape: Shape, solver: str, process: Cost) -> Cost:
-    """Return what the unit holds."""
+    """List the memory of the unit."""
     d = shape.n_features
     gram = (Array("S, co-moments of a stretch, and as these are decoded", (3, d, d)),) if solver == "cholesky" else ()
     return (
@@ -89,7 +90,7 @@ def scale_cost(shape: Shape, solver: str, process: Cost) -> Cost:
         Array("standard deviations, their inverses and where there are any", (3, d)),
         Array("means of stretches, merged, and how far they are apart", (5, d)),
         Array("center, scale and diagonal of S, and as they are written", (2, 3, d)),
-        *labels_cost(shape.n_samples),  # the unit reads none, but its process has had some
+        *labels_cost(shape.n_samples),  # not read here, but still held by the process
         *gram,
     )
 
@@ -100,14 +101,14 @@ RESCALED_SCALE_STAGE = StageKind("rescaled-scale", __name__, scale_features, sca
 # --------------------------------------------------------------------------------------------------------------- a pass
 @dataclass(frozen=True)
 class Sums:
-    """What a block of rows adds to the sums of one method, and its shape; the scale is for the end."""
+    """Contribution of a block of rows to the sums of one method, unscaled, and its shape."""
 
     shape: tuple[int, int]
     make: Callable[[RowBlock], np.ndarray]
 
 
 def sum_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
-    """Write the sums of one part of the rows that each method takes in this round."""
+    """Write the sums of one part of the rows for each method in this round."""
     key, methods = parameters["key"], methods_from(parameters["methods"])
     parts = row_parts(context.tiles.shape)
     number, part = divmod(unit, parts.n_parts)
@@ -142,7 +143,7 @@ def sum_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> None
 
 
 def _first_sums(rows: CenteredRows, n_features: int, n_classes: int) -> Sums:
-    """Sums of the rows of each class, and of the unlabelled ones in the last column; the last row counts."""
+    """Return the sums of the rows of each class, the last column for unlabeled rows, the last row for counts."""
 
     def make(block: RowBlock) -> np.ndarray:
         indicators = np.zeros((block.codes.size, n_classes + 1))
@@ -154,7 +155,7 @@ def _first_sums(rows: CenteredRows, n_features: int, n_classes: int) -> Sums:
 
 
 def _sums_of(rows: CenteredRows, method: Method, state: State) -> Sums:
-    """P, and below it the sums of the targets and of their squares; or the product that is asked for."""
+    """Return P, and below it the sums of the targets and of their squares; or the requested product."""
     n_features, n_columns = state.cross.shape
     if state.wanted == "product":
         asked = state.asked
@@ -170,7 +171,7 @@ def _sums_of(rows: CenteredRows, method: Method, state: State) -> Sums:
             targets = dragged_apart(predicted, block.codes)
         else:
             targets = project_rows(predicted)
-            targets[block.codes >= 0] = 0.0  # their part never changes
+            targets[block.codes >= 0] = 0.0  # their sums never change
         counted = block.counted(targets)
         squares = np.zeros(offset.size)
         squares[0] = float(np.sum(counted * targets))
@@ -180,8 +181,10 @@ def _sums_of(rows: CenteredRows, method: Method, state: State) -> Sums:
 
 
 def dragged_apart(predicted: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Return DSSFS's targets: of a labelled row 1 or more in its class and 0 or less in others, as near as that allows
-    to what is predicted; of an unlabelled one its projection on the simplex.
+    """Return DSSFS's targets, of the shape of `predicted`, (n_rows, n_columns), float64.
+
+    For a labeled row, the nearest to `predicted` that are at least 1 in its class and at most 0 in others; for an
+    unlabeled one (code -1), the projection on the simplex.
     """
     targets = np.minimum(predicted, 0.0)
     known = np.flatnonzero(codes >= 0)
@@ -194,20 +197,20 @@ def dragged_apart(predicted: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 
 def pass_cost(shape: Shape, n_columns: int, n_methods: int, n_products: int, process: Cost) -> Cost:
-    """Return what a unit holds beside rows that its process keeps: while it reads states, or while it sums rows.
+    """List the memory of a unit without the rows that its process caches: to read states or to sum rows, the larger.
 
     Parameters
     ----------
     shape
-        Of X.
+        Shape of X.
     n_columns
-        Of the targets.
+        Number of columns of the targets.
     n_methods
         Methods that share the pass.
     n_products
-        Products that a state holds at most; they go as soon as it is read.
+        Maximum number of products in a state; freed once it is read.
     process
-        What the process takes, with what it keeps from round to round.
+        Memory of the process, with what it keeps from round to round.
     """
     cut, d = row_parts(shape), shape.n_features
     states = (*process, *labels_cost(shape.n_samples), *state_cost(d, n_columns, n_methods))
@@ -227,7 +230,7 @@ RESCALED_ROWS_STAGE = StageKind(
 
 # -------------------------------------------------------------------------------------------------- after the loop
 def write_rescaled_scores(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Write the table of one method, and how its weights were found."""
+    """Write the table of one method and the facts of its solution."""
     store, key, methods = context.store, parameters["key"], methods_from(parameters["methods"])
     method = methods[unit]
     assert isinstance(method.parameters, RescaledParameters)
@@ -264,7 +267,7 @@ def write_rescaled_scores(context: Context, parameters: Mapping[str, Any], unit:
 
 
 def tables_cost(n_features: int, n_columns: int, correlations: Cost, process: Cost) -> Cost:
-    """Return what a unit holds, with the distance correlations that it may have."""
+    """List the memory of a unit, with any distance correlations."""
     return (
         *process,
         *state_cost(n_features, n_columns),
@@ -305,12 +308,12 @@ def _described(state: State, reached: Certificate, solver: str, n_rounds: int) -
 
 
 def stored_solution(store: Store, method: Method) -> dict[str, Any] | None:
-    """Return how the weights of a method were found, None for a method that has none."""
+    """Return the facts of a method's solution; None if it has none."""
     found: dict[str, Any] | None = store.read_json(layout.SOLUTION_JSON.format(method.label))
     return found
 
 
 def solution_of(store: Store, method: Method) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return the weights of a method, shape (n_features, n_classes), and how they were found."""
+    """Return the weights of a method, shape (n_features, n_classes), float64, and the facts of its solution."""
     weights = store.open(layout.SOLUTION_WEIGHTS.format(method.label))[...].copy()
     return weights, dict(store.need_json(layout.SOLUTION_JSON.format(method.label)))

@@ -1,6 +1,4 @@
-"""Plan of RLSR, SSUFS and DSSFS: what comes before the loop, the loop, and the tables, for all methods at once that can
-share passes over the rows.
-"""
+"""Plan of RLSR, SSUFS and DSSFS: stages before the loop, the loop, and the tables, for groups that share passes."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ from daskfs.store.tiles import Shape
 from daskfs.tiles.shapes import chunk_bytes
 
 SCALE_ROWS = 3
-"""Values of each feature that all stages read of the first one: center, scale and diagonal of S."""
+"""Values of each feature that all stages read from the first: center, scale and diagonal of S."""
 
 
 def plan_rescaled(
@@ -44,20 +42,20 @@ def plan_rescaled(
     memory_limit: int | None,
     n_classes: int | None = None,
 ) -> list[Stage]:
-    """Stages of all methods of the family, after their slabs.
+    """Plan the stages of all methods of the family, after their slabs.
 
     Parameters
     ----------
     shape
-        Of X.
+        Shape of X.
     methods
         All methods of a job; those of other families are left out.
     slab_columns, process
         As elsewhere.
     memory_limit
-        Of one worker, bytes; None where rows are not to be held.
+        Bytes of one worker; None to cache no rows.
     n_classes
-        Number of classes; None where it is not known yet.
+        Number of classes; None if not known yet.
     """
     own = [method for method in methods if isinstance(method.parameters, RescaledParameters)]
     stages: dict[str, Stage] = {}
@@ -84,7 +82,7 @@ def _key(method: Method, shape: Shape) -> str:
 
 @dataclass(frozen=True)
 class _Group:
-    """Methods that share passes, with what their stages are planned from; the targets have `n_columns` columns."""
+    """Methods that share passes, and the inputs of their plan; the targets have `n_columns` columns."""
 
     shape: Shape
     key: str
@@ -105,7 +103,7 @@ class _Group:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What all stages are told."""
+        """Parameters of all stages."""
         return {"key": self.key, "methods": [method_to_json(m) for m in self.methods], "solver": self.solver}
 
     @property
@@ -120,7 +118,7 @@ class _Group:
 
     @cached_property
     def kept(self) -> Cost:
-        """What a process keeps from round to round beside rows: itself, S, and correlations of features."""
+        """Memory that a process keeps between rounds, without rows: itself, S, and correlations of features."""
         own = (m.parameters for m in self.methods)
         specs = dict.fromkeys(p.correlations for p in own if isinstance(p, UncorrelatedParameters))
         correlations = (item for spec in specs for item in _correlations_cost(self.shape, spec))
@@ -128,7 +126,7 @@ class _Group:
 
     @cached_property
     def busy(self) -> Cost:
-        """What a process holds beside rows in a pass, or in a solution, which follow each other in it."""
+        """Memory of a process in a pass or in a solution, which run in turn, without cached rows."""
         shape, columns = self.shape, self.n_columns
         products = max(most_products(method, self.solver) for method in self.methods)
         return fullest(
@@ -138,7 +136,7 @@ class _Group:
 
     @property
     def common(self) -> dict[str, Any]:
-        """What the two stages of the rounds share."""
+        """Settings shared by the two stages of a round."""
         most = most_rounds(self.methods, self.solver)
         return {"needed_until": self.tables, "loop": f"rescaled-{self.key}", "max_rounds": most}
 
@@ -153,7 +151,7 @@ def _plan_group(group: _Group, memory_limit: int | None) -> list[Stage]:
 
 
 def _plan_scale(group: _Group) -> list[Stage]:
-    """Stages that make center, scale and S, where it is made."""
+    """Plan the stages that make center, scale and, under "cholesky", S."""
     d, key = group.shape.n_features, group.key
     stages: list[Stage] = []
     read = (2 * len(CENTERED_FIELDS) + len(layout.COLUMN_ROWS)) * WORD * d
@@ -178,7 +176,7 @@ def _plan_scale(group: _Group) -> list[Stage]:
 
 
 def _plan_loop(group: _Group, memory_limit: int | None) -> list[Stage]:
-    """The two stages of the rounds: a pass over the rows, and the solutions of all methods."""
+    """Plan the two stages of a round: a pass over the rows, and the solutions of all methods."""
     shape, key, n_methods = group.shape, group.key, len(group.methods)
     cut, states = row_parts(shape), group.states
     holding = _holding(group, memory_limit)
@@ -216,7 +214,7 @@ def _plan_loop(group: _Group, memory_limit: int | None) -> list[Stage]:
 
 
 def _holding(group: _Group, memory_limit: int | None) -> int:
-    """Return how much of the rows a process may hold from round to round."""
+    """Return the bytes of rows that a process may cache between rounds."""
     available = available_bytes(memory_limit)
     if memory_limit is None or available is None:
         return 0
@@ -226,7 +224,7 @@ def _holding(group: _Group, memory_limit: int | None) -> int:
 
 
 def _plan_tables(group: _Group) -> Stage:
-    """The stage that writes what the loop has come to."""
+    """Plan the stage that writes the results of the loop."""
     shape, specs = group.shape, _all_specs(group.methods)
     correlations = fullest((), *(_correlations_cost(shape, spec) for spec in specs))
     written = len(group.methods) * WORD * (len(group.methods[0].criterion.fields) + group.n_columns) * shape.n_features
@@ -244,15 +242,15 @@ def _plan_tables(group: _Group) -> Stage:
 
 
 def _correlations_cost(shape: Shape, spec: CorrelationSpec) -> Cost:
-    """Return what the distance correlations of all features take."""
+    """List the memory of the distance correlations of all features."""
     return (Objects(f"distance correlations {spec.name}", 1, held_bytes(shape, spec)),)
 
 
 def most_rounds(methods: Sequence[Method], solver: str) -> int | None:
-    """Return how many rounds some methods that share passes take at most.
+    """Return the maximum number of rounds of methods that share passes.
 
     One for each update of the targets; SSUFS updates them for RLSR's solution, and as often again from there and after
-    each halving, where the first time takes no pass. None where a round may be a product that a solution asks for.
+    each halving, where the first update takes no pass. None under "cg", where a round may be a requested product.
     """
     if solver == "cg":
         return None

@@ -1,7 +1,7 @@
-"""Solutions of RLSR, SSUFS and DSSFS: the weights of one method, moved on until they need another pass over the rows.
+"""Solutions of RLSR, SSUFS and DSSFS: the weights of one method, advanced until they need another pass over the rows.
 
-Every method takes the steps of kernels/rescaled.py on the system that its plan chose; SSUFS starts from RLSR's solution
-and goes back there, with half the pull, where it leaves its basin.
+Every method takes the steps of kernels/regression/rescaled.py on the system of its plan. SSUFS starts from RLSR's
+solution, and returns there with half the pull if it leaves the basin.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
 
 N_STEPS = 30
-"""Steps that the weights take in a round, and ten times as many in one that may be the last."""
+"""Maximum steps of the weights in a round; ten times as many in one that may be the last."""
 TOLERANCE = 1e-7
-"""How well the last weights meet the conditions of a minimum, and their offset its own."""
+"""Tolerance of the last weights, and of their offset, on the optimality conditions."""
 LOOSEST = 1e-2
 FORCING = 0.1
-"""Share that the steps of a round leave of what the targets' change has left of the conditions."""
+"""Tolerance of a round's steps, as a share of the violation that the new targets cause."""
 ROUND_OFF = 1e-13
-"""Share of the objective, and of the largest that a sum over the rows can be, that is nothing but rounding."""
+"""Share of the objective, and of the largest possible sum over the rows, that is rounding alone."""
 FAR = 10.0
-"""SSUFS has left its basin when loss and penalty exceed the spread of the targets so many times."""
+"""SSUFS has left its basin when loss and penalty exceed this multiple of the spread of the targets."""
 MAX_HALVINGS = 100
 
 
 def solve_weights(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Take the sums of a round, move the weights of one method on, and write its state."""
+    """Apply the sums of a round, advance the weights of one method, and write its state."""
     key, methods = parameters["key"], methods_from(parameters["methods"])
     number, place = divmod(unit, len(methods))
     method = methods[place]
@@ -86,7 +86,7 @@ def solve_weights(context: Context, parameters: Mapping[str, Any], unit: int) ->
 
 
 def _summed(context: Context, parameters: Mapping[str, Any], number: int, label: str) -> np.ndarray:
-    """Add up the sums of all stretches, in order."""
+    """Return the sums of all stretches, added in order."""
     names = (
         layout.RESCALED_SUMS.format(parameters["key"], number, part, label)
         for part in range(row_parts(context.tiles.shape).n_parts)
@@ -100,7 +100,7 @@ def _summed(context: Context, parameters: Mapping[str, Any], number: int, label:
 
 
 def _first_state(context: Context, parameters: Mapping[str, Any]) -> State:
-    """Return the state in which all weights are zero, and unlabelled rows belong to all classes alike."""
+    """Return the state of zero weights, with unlabeled rows in all classes alike."""
     sums = _summed(context, parameters, 0, FIRST)
     counts, sums = sums[-1], sums[:-1]
     n_classes, n_rows = counts.size - 1, float(counts.sum())
@@ -116,7 +116,7 @@ def _first_state(context: Context, parameters: Mapping[str, Any]) -> State:
 
 
 def _take(state: State, sums: np.ndarray, diagonal: np.ndarray, *, dragged: bool) -> None:
-    """Take what a pass has made into the state."""
+    """Update the state with the output of a pass."""
     wanted, state.wanted = state.wanted, ""
     if wanted == "product":
         assert state.asked is not None
@@ -135,13 +135,16 @@ def _take(state: State, sums: np.ndarray, diagonal: np.ndarray, *, dragged: bool
 
 
 def certain(cross: np.ndarray, diagonal: np.ndarray, spread: float) -> np.ndarray:
-    """Return P with 0 for features that the targets have nothing to do with, but for rounding."""
+    """Return P, shape (n_features, n_columns), float64, with 0 for features whose row is rounding alone.
+
+    `diagonal`, shape (n_features,), is that of S.
+    """
     largest = np.sqrt(np.maximum(diagonal * spread, 0.0))
     return np.where((norms(cross) > ROUND_OFF * largest)[:, None], cross, 0.0)
 
 
 class _Solution:
-    """The weights of one method, moved on until they need another pass."""
+    """Weights of one method, advanced until they need another pass."""
 
     def __init__(self, context: Context, stage: Mapping[str, Any], method: Method, state: State) -> None:
         assert isinstance(method.parameters, RescaledParameters)
@@ -149,19 +152,19 @@ class _Solution:
         self._made: Gram | None = None
 
     def go_on(self) -> None:
-        """Change the state until it wants something of the rows, or is finished."""
+        """Advance the state until it needs a pass over the rows, or is finished."""
         try:
             while not self._state.finished and not self._state.wanted:
                 if self._state.goal == 0.0:
                     self._open_round()
                     continue
                 self._descend()
-                if self._state.goal > 0.0:  # else it has started again
+                if self._state.goal > 0.0:  # 0 after a restart
                     self._close_round()
         except ProductNeeded as needed:
             self._state.wanted, self._state.asked = "product", needed.W
 
-    # ------------------------------------------------------------------------------------------------- what it has
+    # ------------------------------------------------------------------------------------------------------ inputs
     def _gram(self) -> Gram:
         store, key, solver = self._context.store, self._stage["key"], self._stage["solver"]
         if solver == "cg":
@@ -173,7 +176,10 @@ class _Solution:
         return self._made
 
     def _held(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return what every round needs; rows take what it leaves, so it is always held."""
+        """Return a value that every round needs from the process cache.
+
+        It counts as 0 bytes and so is always cached; rows take the memory that it leaves.
+        """
         return self._context.holdings.get(name, int(self._stage["held_bytes"]), lambda _: 0, make)
 
     def _matrix_gram(self) -> Gram:
@@ -190,14 +196,14 @@ class _Solution:
         ):
             block = rows[place]
             block[...] = values.toarray() if is_sparse(values) else values
-            block -= mean  # what rounding leaves of the means counts by its square, which is none
+            block -= mean  # rounding of the means counts squared, which is negligible
             block *= scale
             if weights is not None:
                 block *= np.sqrt(weights[place])[:, None]
         return RowsGram(rows)
 
     def _correlated(self) -> tuple[FeatureCorrelations, np.ndarray]:
-        """Return M, and its row sums."""
+        """Return M and its row sums."""
         spec = self._parameters.correlations
         assert spec is not None
 
@@ -210,12 +216,13 @@ class _Solution:
 
     # ------------------------------------------------------------------------------------------------------ one round
     def _open_round(self) -> None:
-        """See how well the weights that the targets are of meet the conditions with these targets: well enough to end
-        the phase, or how well the steps of this round are worth to meet them.
+        """End the phase if the weights meet the optimality conditions with the new targets.
+
+        Else set the tolerance to which the steps of this round are to meet them.
         """
         state, found = self._state, self._certificate()
         state.goal = min(LOOSEST, FORCING * max(TOLERANCE, found.worst))
-        # the offset meets its own condition as the weight of a feature of ones would
+        # the offset is treated as the weight of a feature of ones
         drift = state.total * state.drift / max(float(np.abs(state.cross).max(initial=0.0)), np.finfo(np.float64).tiny)
         if not state.history or not found.holds(TOLERANCE) or (state.cross.any() and drift > TOLERANCE):
             return
@@ -225,7 +232,7 @@ class _Solution:
             self._end_phase(converged=True)
 
     def _descend(self) -> None:
-        """Take steps until the weights are as good as the targets deserve."""
+        """Take steps until the weights meet the round's tolerance."""
         state, gamma = self._state, self._parameters.gamma
         while state.goal > 0.0 and not self._is_close():
             if state.phase == "free":
@@ -245,8 +252,9 @@ class _Solution:
         return self._certificate().holds(state.goal)
 
     def _close_round(self) -> None:
-        """Note the objective, and carry the weights on to where the next targets are made; or go back to those of the
-        round before, where they were carried too far.
+        """Record the objective, and extrapolate the weights for the next targets.
+
+        If extrapolation raised the objective, return to the weights of the round before.
         """
         state = self._state
         state.at = replace(state.at, SW=self._gram().product(state.at.W))
@@ -258,7 +266,7 @@ class _Solution:
             assert state.best_offset is not None
             state.at, state.offset = replace(state.best, curvature=state.at.curvature), state.best_offset
             state.carried, state.momentum = None, 1.0
-        else:  # where nothing was carried on, rounding alone can have raised it
+        else:  # without extrapolation only rounding can have raised it
             self._note(value)
             self._carry_on()
         if state.n_outer >= self._parameters.max_iter:
@@ -266,7 +274,7 @@ class _Solution:
             self._end_phase(converged=False)
 
     def _carry_on(self) -> None:
-        """Carry weights and offset on, and keep them as they are now."""
+        """Extrapolate weights and offset, and keep the present ones."""
         state = self._state
         at, before, start = join_offset(state.at, state.target_mean, state.total), None, None
         if state.best is not None and state.best_offset is not None:
@@ -281,7 +289,7 @@ class _Solution:
             state.carried = state.at.W
 
     def _change(self, value: float) -> float:
-        """Return by what share of it the objective has changed since the last round; 1 in the first."""
+        """Return the relative change of the objective since the last round; 1 in the first."""
         state = self._state
         if not state.history:
             return 1.0
@@ -323,13 +331,13 @@ class _Solution:
         return 2.0 * self._state.eta * self._laplacian(squares)
 
     def _begin_pull(self, parameters: UncorrelatedParameters) -> None:
-        """Go on from RLSR's solution with the uncorrelated regularization."""
+        """Continue from RLSR's solution with the uncorrelated regularization."""
         state = self._state
         norm = norms(state.at.W)
         rise = np.maximum(self._laplacian(norm**2), 0.0)
         steepest = float((norm / norm.sum() * rise).max()) if norm.any() else 0.0
         state.eta_reference = parameters.gamma / (2.0 * steepest) if steepest > 0 else 0.0
-        # the paper's W step is that of a penalty of half its eta (methods.md, finding 2)
+        # the paper's W step uses half its eta (methods.md, finding 2)
         state.eta = parameters.eta_relative * state.eta_reference if parameters.eta is None else parameters.eta / 2.0
         state.eta_asked, state.phase = state.eta, "pulled"
         state.free_history = state.history
@@ -346,17 +354,15 @@ class _Solution:
         state.history.append(self._objective())
 
     def _is_lost(self) -> bool:
-        """Return whether the weights have left the basin of RLSR's solution, beyond which nothing bounds the
-        objective.
-        """
+        """Return whether the weights left the basin of RLSR's solution, outside which the objective is unbounded."""
         state = self._state
         assert state.base is not None
         without = objective(state.at, state.cross, self._parameters.gamma) + state.spread
-        # not above 0, or not a number
+        # negative, or NaN
         return not (self._objective() >= 0.0 and without <= FAR * state.base[-1])
 
     def _start_again(self) -> None:
-        """Go back to RLSR's solution, with half the pull."""
+        """Restart from RLSR's solution with half the pull, or with none after :data:`MAX_HALVINGS`."""
         state = self._state
         state.halvings += 1
         state.eta = state.eta / 2.0 if state.halvings <= MAX_HALVINGS else 0.0
@@ -364,7 +370,7 @@ class _Solution:
 
 
 def kept_cost(shape: Shape, solver: str) -> Cost:
-    """Return what a process keeps of S from round to round."""
+    """List the memory of S that a process keeps from round to round."""
     n, d = shape.n_samples, shape.n_features
     if solver == "cholesky":
         return (Array("S, and S among the features that are not zero", (2, d, d)),)
@@ -377,7 +383,7 @@ def kept_cost(shape: Shape, solver: str) -> Cost:
 
 
 def system_cost(shape: Shape, solver: str) -> Cost:
-    """Return what the systems of a solution take beside."""
+    """List the additional memory of the systems of a solution."""
     n, d = shape.n_samples, shape.n_features
     if solver == "cholesky":
         return (Array("a system, its factor, and S among the features of a working set", (3, d, d)),)
@@ -390,14 +396,15 @@ def system_cost(shape: Shape, solver: str) -> Cost:
 
 
 def solution_cost(shape: Shape, n_columns: int, solver: str, n_products: int, process: Cost) -> Cost:
-    """Return what a unit holds beside rows that its process keeps; parameters are those of
-    :func:`daskfs.criteria.rescaled_regression.passes.pass_cost`.
+    """List the memory of a unit without the rows that its process caches.
+
+    Parameters are those of :func:`daskfs.criteria.rescaled_regression.passes.pass_cost`.
     """
     d = shape.n_features
     state = state_cost(d, n_columns)
     return (
         *process,
-        *labels_cost(shape.n_samples),  # of the pass before
+        *labels_cost(shape.n_samples),  # left by the pass before
         *system_cost(shape, solver),
         Array("diagonal of S, and norms of the weights", (2, d)),
         *state,

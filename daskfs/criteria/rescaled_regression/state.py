@@ -1,6 +1,4 @@
-"""Where a method of :mod:`daskfs.criteria.rescaled_regression.passes` stands after a round of its loop, written and
-read.
-"""
+"""State of a method of :mod:`daskfs.criteria.rescaled_regression.passes` after a round, written and read."""
 
 from __future__ import annotations
 
@@ -20,39 +18,52 @@ from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
 
 FIRST = "first"
-"""What the sums of round 0 are stored under, which all methods share."""
+"""Name of the sums of round 0, which all methods share."""
 STRETCHES = 1024
 PRODUCTS = 8
-"""Products that a state holds under "cg", in the mean over the rounds."""
+"""Products in a state under "cg", averaged over the rounds."""
 OTHER_PRODUCTS = 15
-"""Products that a step takes beside those of its iterations, of proximal steps and of a search along a line: 14 where
-most were seen.
-"""
+"""Products of a step in addition to its iterations: proximal steps and line search; at most 14 were seen."""
 
 
 def row_parts(shape: Shape) -> RowPartitions:
-    """Return which rows the units of a pass take."""
+    """Return the partition of the rows into the units of a pass."""
     return cut_parts(shape, STRETCHES)
 
 
 def is_dragged(method: Method) -> bool:
-    """Return whether a method drags the targets of labelled rows, and so takes all rows in every round."""
+    """Return whether a method drags the targets of labeled rows, and so needs all rows in every round."""
     return method.criterion.name == "DSSFS"
 
 
 @dataclass
 class State:
-    """Where a method stands after a round.
+    """State of a method after a round; arrays are float64.
 
-    `at`, `cross`, `target_mean` and `spread` are W with SW, P, the weighted mean of the targets and ||HY||^2.
-    `labelled`, shape (n_features + 1, n_columns), is what labelled rows add to P, and in its last row to the sums of
-    the targets; `residual`, shape (n_features,), the sums of the centered columns, which rounding leaves. `wanted` is
-    what the next pass is to make: "targets", or the "product" of S and `asked`; `products` are those made since `at`.
-    `offset` is what the next pass predicts rows at the means of the features as, shape (n_columns,), and `drift` by how
-    much the targets of the last pass would move it. `base` is RLSR's solution, that SSUFS starts from. `best` and
-    `best_offset` are the weights and the offset of the last round, beyond which `at` and `offset` may have been carried
-    on, to `carried` and `offset`, with a momentum; `goal` is how well the steps of this round are to meet the
-    conditions, 0 as long as its targets are new.
+    Attributes
+    ----------
+    at, cross, target_mean, spread
+        W with SW, P, the weighted mean of the targets, and ||HY||^2.
+    labelled
+        Share of labeled rows in P, and in its last row in the sums of the targets; (n_features + 1, n_columns).
+    residual
+        Sums of the centered columns, which rounding leaves, (n_features,).
+    offset
+        Prediction of the next pass for a row at the means of the features, (n_columns,).
+    drift
+        Change of the offset by the targets of the last pass.
+    wanted
+        Output of the next pass: "targets", or "product" of S and `asked`.
+    products
+        Products made since `at`.
+    base
+        RLSR's solution, from which SSUFS starts.
+    best, best_offset
+        Weights and offset of the last round, from which `at` and `offset` may be extrapolated.
+    carried
+        Extrapolated weights, by `momentum`.
+    goal
+        Tolerance of this round's steps; 0 while its targets are new.
     """
 
     at: Iterate
@@ -87,7 +98,7 @@ class State:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to do."""
+        """True if nothing is left to do."""
         return self.phase == "done"
 
 
@@ -135,7 +146,7 @@ def save_state(context: Context, key: str, number: int, label: str, state: State
 
 
 def load_state(context: Context, key: str, number: int, label: str, *, with_products: bool = True) -> State:
-    """Return the state of a method after a round; without its products for a pass, which needs none of them."""
+    """Return the state of a method after a round; `products` are left empty for a pass, which needs none."""
     array, raw = context.store.read_arrays(layout.RESCALED_STATE.format(key, number, label))
     at = Iterate(array["W"], array["SW"], raw.pop("curvature"))
     base = None
@@ -167,7 +178,7 @@ def load_state(context: Context, key: str, number: int, label: str, *, with_prod
 
 
 def state_cost(n_features: int, n_columns: int, n_methods: int = 1) -> Cost:
-    """Return what states of some methods take, and what whoever has one makes of its weights."""
+    """List the states of some methods, and the vectors derived from the weights of one."""
     size = (n_features, n_columns)
     return (
         Array("W, S W, P, and what labelled rows add to P", (n_methods, 4, *size)),
@@ -179,20 +190,20 @@ def state_cost(n_features: int, n_columns: int, n_methods: int = 1) -> Cost:
 
 
 def products_cost(n_features: int, n_columns: int, n_products: int) -> Cost:
-    """Return what the products of one state take while they are read or written."""
+    """List the products of one state while they are read or written."""
     if not n_products:
         return ()
     return (Array("products of a state, and its file", (2, n_products, n_features, n_columns)),)
 
 
 def stored_state_bytes(n_features: int, n_columns: int, solver: str) -> int:
-    """Return what one state is planned to take in the store."""
+    """Return the planned bytes of one state in the store."""
     products = Array("products", (PRODUCTS if solver == "cg" else 0, n_features, n_columns))
     return total(state_cost(n_features, n_columns)) + products.nbytes
 
 
 def most_products(method: Method, solver: str) -> int:
-    """Return how many products a state of a method holds at most: those of one step."""
+    """Return the maximum number of products in a state of a method: those of one step."""
     if solver != "cg":
         return 0
     is_pulled = isinstance(method.parameters, UncorrelatedParameters)
@@ -200,7 +211,7 @@ def most_products(method: Method, solver: str) -> int:
 
 
 def cheaper_solver(parameters: Mapping[str, Any]) -> str:
-    """Return which solver takes less memory, as a sentence to add."""
+    """Return advice on a solver that takes less memory, as a sentence to add."""
     if parameters["solver"] in ("cholesky", "woodbury"):
         return " Methods with solver 'cg' need less, and more passes over X."
     return ""

@@ -1,4 +1,4 @@
-"""Plan of what compares features with each other: co-moments, greedy picks and the redundancy filter."""
+"""Plan of the stages that compare features with each other: co-moments, greedy picks, and the redundancy filter."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from daskfs.store import layout
 from daskfs.store.tiles import Shape
 
 MAX_CANDIDATES = 20_000
-"""Features that are compared with each other at most: their correlations take 3.2 GB."""
+"""Maximum number of features compared with each other; their correlations take 3.2 GB."""
 
 
 def plan_greedy(shape: Shape, method: Mapping[str, Any], process: Cost) -> list[Stage]:
-    """Stages of a method that picks its features one by one: candidates, their co-moments, the picks."""
+    """Plan the stages of a method that picks features one by one: candidates, their co-moments, picks."""
     label, wanted, n_features = method["label"], method["parameters"]["n_candidates"], shape.n_features
     count = min(wanted or n_features, n_features)
     check_candidates(count, f"method {label}", "n_candidates")
@@ -56,7 +56,7 @@ def plan_greedy(shape: Shape, method: Mapping[str, Any], process: Cost) -> list[
 
 
 def check_candidates(count: int, where: str, setting: str) -> None:
-    """Raise :class:`MemoryPlanError` when so many features cannot be compared with each other."""
+    """Raise :class:`MemoryPlanError` if `count` features are too many to compare with each other."""
     if count > MAX_CANDIDATES:
         msg = (
             f"{where} would compare {count} features with each other, which takes {WORD * count**2 / 2**30:.0f} GiB: "
@@ -68,7 +68,7 @@ def check_candidates(count: int, where: str, setting: str) -> None:
 def plan_comoments(
     shape: Shape, name: str, candidates: tuple[str, Mapping[str, int]], scaling: str | None, process: Cost
 ) -> Stage:
-    """Stage that sums the products of candidates: their purpose, and how many there are of each method."""
+    """Plan the stage that sums products of candidates, given their purpose and their number for each method."""
     purpose, counts = candidates
     height = stretch_rows(shape.n_samples)
     n_stretches = -(-shape.n_samples // height)
@@ -92,7 +92,7 @@ def plan_comoments(
 
 
 def _bands_bytes(shape: Shape, height: int, scaling: str | None) -> int:
-    """Return what units of so many rows read of X, in whole bands, and of what scalings are told of rows."""
+    """Return the bytes of X, in whole bands, and of row scalings that units of `height` rows read."""
     rows = min(shape.tile_rows, shape.n_samples)
     n_bands = sum(-(-part.stop // rows) - part.start // rows for part in row_blocks(shape.n_samples, height))
     of_band = -(-shape.x_bytes // shape.n_bands) if shape.is_sparse else rows * shape.n_features * shape.itemsize
@@ -100,6 +100,6 @@ def _bands_bytes(shape: Shape, height: int, scaling: str | None) -> int:
 
 
 def stored_values(count: int) -> int:
-    """Return the values of whole chunks of a matrix of co-moments."""
+    """Return the number of values in whole chunks of a matrix of co-moments."""
     rows = min(comoment_rows(count), count)
     return -(-count // rows) * rows * count

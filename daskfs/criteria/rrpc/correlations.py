@@ -1,8 +1,8 @@
-"""Stages "comoments" and "bins": what correlations and distance correlations of candidate features are made of.
+"""Stages "comoments" and "bins": inputs of correlations and distance correlations of candidate features.
 
-For correlations, rows are cut into stretches whose height the number of rows alone decides. One unit takes one stretch
-or several, and writes the co-moments of each; the stage after it merges them in order. So neither tiles nor workers
-change a bit. Distance correlations are of at most 100,000 rows, drawn evenly over all of them.
+Co-moments are taken over stretches of rows whose height depends on n_samples alone. A unit writes those of one or more
+stretches, and the next stage merges them in order, so tiles and workers do not change a bit. Distance correlations use
+at most 100,000 rows, drawn evenly over all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from daskfs.tiles.shapes import band_bytes, tile_bytes
 
 
 def candidate_lists(context: Context, parameters: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return the candidates of each method that has some, by label; all features, where these are asked for."""
+    """Return the candidates of each method that has some, by label, int64; or all features if requested."""
     if parameters.get("all_features"):
         return {label: np.arange(context.tiles.shape.n_features) for label in parameters["labels"]}
     names = {label: layout.CANDIDATES.format(parameters["purpose"], label) for label in parameters["labels"]}
@@ -45,7 +45,7 @@ def candidate_lists(context: Context, parameters: Mapping[str, Any]) -> dict[str
 def sum_comoments(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
     """Write the co-moments of some stretches, for each list of candidates.
 
-    All lists are served by one read of X. What a list has is the same whatever other lists there are.
+    One read of X serves all lists. The result of a list does not depend on other lists.
     """
     store, tiles = context.store, context.tiles
     lists = candidate_lists(context, parameters)
@@ -77,25 +77,23 @@ def sum_comoments(context: Context, parameters: Mapping[str, Any], unit: int) ->
 
 
 def comoment_rows(width: int) -> int:
-    """Return the rows of a chunk of a matrix of co-moments."""
+    """Return the number of rows in a chunk of a matrix of co-moments."""
     return max(1, 2**22 // max(width, 1))
 
 
 def stored_correlations(context: Context, purpose: str, label: str) -> np.ndarray:
-    """Return the correlations of a method's candidates, shape (n_candidates, n_candidates), from what
-    :func:`sum_comoments` wrote.
-    """
+    """Return the correlations of a method's candidates, shape (n_candidates, n_candidates), float64."""
     return correlations(stored_comoments(context, purpose, label))
 
 
 def stored_comoments(context: Context, purpose: str, label: str) -> Comoments:
-    """Return the co-moments of a list of candidates over all rows, from what :func:`sum_comoments` wrote."""
+    """Return the co-moments of a list of candidates over all rows, merged from :func:`sum_comoments`."""
     store, n_samples = context.store, context.tiles.shape.n_samples
     merged: Comoments | None = None
     for stretch in range(-(-n_samples // stretch_rows(n_samples))):
         means = store.open(layout.COMOMENT_MEANS.format(purpose, label, stretch))[...]
         matrix = store.open(layout.COMOMENTS.format(purpose, label, stretch))[...]
-        if merged is None:  # the first is added to, and may be the store's own
+        if merged is None:  # copied, as it is added to and may belong to the store
             merged = Comoments(float(means[-1]), means[:-1], matrix.copy())
         else:
             merged = merge_comoments(merged, Comoments(float(means[-1]), means[:-1], matrix))
@@ -104,7 +102,7 @@ def stored_comoments(context: Context, purpose: str, label: str) -> Comoments:
 
 
 def distance_rows(context: Context, n_rows: int = DISTANCE_ROWS) -> np.ndarray:
-    """Return the rows that distance correlations are taken over, at most `n_rows`, ascending; none of weight 0."""
+    """Return the rows used for distance correlations, at most `n_rows`, ascending, int64; none of weight 0."""
     n_samples = context.tiles.shape.n_samples
     rows = spread_rows(n_samples, min(n_samples, n_rows))
     weights = context.weights()
@@ -112,7 +110,7 @@ def distance_rows(context: Context, n_rows: int = DISTANCE_ROWS) -> np.ndarray:
 
 
 def distance_weights(context: Context, n_rows: int = DISTANCE_ROWS) -> np.ndarray | None:
-    """Return how many rows each of :func:`distance_rows` counts for."""
+    """Return the weights of :func:`distance_rows`, shape (n_rows,), float64; None for one each."""
     weights = context.weights()
     return None if weights is None else weights[distance_rows(context, n_rows)]
 
@@ -120,7 +118,7 @@ def distance_weights(context: Context, n_rows: int = DISTANCE_ROWS) -> np.ndarra
 def sampled_columns(
     context: Context, columns: np.ndarray, slab: slice, n_rows: int, scaling: Scaling | None
 ) -> np.ndarray:
-    """Return some columns of a slab, of :func:`distance_rows`; shape (n_rows, n_columns), as stored or rescaled."""
+    """Return columns of a slab in :func:`distance_rows`, shape (n_rows, n_columns), as stored or rescaled."""
     rows = distance_rows(context, n_rows)
     values = context.tiles.read_columns(columns, rows, slab.start, slab.stop)
     if (scaling := without_zscore(scaling)) is None:
@@ -132,14 +130,14 @@ def sampled_columns(
 def binned_columns(
     context: Context, columns: np.ndarray, slab: slice, n_rows: int, scaling: Scaling | None
 ) -> Iterator[BinnedColumn]:
-    """Yield columns as of :func:`sampled_columns`, each in bins."""
+    """Yield the columns of :func:`sampled_columns`, each in bins."""
     values, weights = sampled_columns(context, columns, slab, n_rows, scaling), distance_weights(context, n_rows)
     for place in range(columns.size):
         yield bin_column(values[:, place], BINS, weights)
 
 
 def bin_candidates(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
-    """Write the bins of the candidates that lie in one slab."""
+    """Write the bins of the candidates in one slab."""
     slab = slab_range(unit, int(parameters["slab_columns"]), context.tiles.shape.n_features)
     columns = _inside(candidate_lists(context, parameters), slab)
     if columns.size == 0:
@@ -160,7 +158,7 @@ def _inside(lists: Mapping[str, np.ndarray], slab: slice) -> np.ndarray:
 
 
 def _packed(column: BinnedColumn) -> np.ndarray:
-    """Number of bins, variance, steps and shares of a column in one row."""
+    """Return the number of bins, variance, steps and shares of a column in one row."""
     row, steps = np.zeros(2 * BINS), column.steps.size
     row[0], row[1], row[2 : 2 + steps], row[1 + BINS : 1 + BINS + steps] = (
         steps,
@@ -172,7 +170,7 @@ def _packed(column: BinnedColumn) -> np.ndarray:
 
 
 def stored_bins(context: Context, parameters: Mapping[str, Any], features: np.ndarray) -> list[BinnedColumn]:
-    """Return some candidates in bins, from what :func:`bin_candidates` wrote."""
+    """Return candidates by feature number, int64, in bins, from the output of :func:`bin_candidates`."""
     lists, columns = candidate_lists(context, parameters), int(parameters["slab_columns"])
     found: dict[int, BinnedColumn] = {}
     for slab in np.unique(features // columns):
@@ -188,15 +186,15 @@ def stored_bins(context: Context, parameters: Mapping[str, Any], features: np.nd
     return [found[int(feature)] for feature in features]
 
 
-# ------------------------------------------------------------------------------------------------- what units hold
+# ------------------------------------------------------------------------------------------------- memory of units
 def fewer_candidates(parameters: Mapping[str, Any]) -> str:
-    """Say what needs less memory."""
+    """Return advice to lower memory, as a sentence to add."""
     del parameters
     return " Fewer n_candidates need less."
 
 
 def comoments_cost(shape: Shape, counts: Collection[int], scaling: Scaling | None, process: Cost) -> Cost:
-    """Return what summing the products of some lists of candidates takes, from how many each of these has."""
+    """List the memory of summing products, for lists of `counts` candidates."""
     rows, union, widest = min(GATHERED, shape.n_samples), min(sum(counts), shape.n_features), max(counts)
     return (
         *process,
@@ -211,7 +209,7 @@ def comoments_cost(shape: Shape, counts: Collection[int], scaling: Scaling | Non
 
 
 def _band_cost(shape: Shape, n_columns: int) -> Cost:
-    """Return what reading some columns of a band takes."""
+    """List the memory of reading some columns of a band."""
     if shape.is_sparse:
         return (Objects("bands of X: as read, of some columns, and by rows", 5, band_bytes(shape)),)
     rows = min(shape.tile_rows, shape.n_samples)
@@ -222,7 +220,7 @@ def _band_cost(shape: Shape, n_columns: int) -> Cost:
 
 
 def _sums_cost(width: int, n_samples: int) -> Cost:
-    """Return what a :class:`ComomentSum` holds."""
+    """List the memory of a :class:`ComomentSum`."""
     n_waiting = min(PRODUCT_ROWS, n_samples + 64)  # a multiple of 64
     panels = -(-width // PRODUCT_COLUMNS) * PRODUCT_COLUMNS
     return (
@@ -233,22 +231,22 @@ def _sums_cost(width: int, n_samples: int) -> Cost:
 
 
 def _rescaled_cost(n_rows: int, n_columns: int, scaling: Scaling | None) -> Cost:
-    """Return what values take as they are rescaled."""
+    """List the memory of rescaling values."""
     return (Array("rescaled values, before and after a step", (2, n_rows, n_columns)),) if scaling else ()
 
 
 def _row_scales_cost(n_samples: int) -> Cost:
-    """Return what scalings are told of rows."""
+    """List the statistics of rows that scalings read."""
     return (Array("sums, factors and norms of rows", (3, n_samples)),)
 
 
 def stored_comoments_cost(count: int) -> Cost:
-    """Return what :func:`stored_comoments` takes, for `count` candidates."""
+    """List the memory of :func:`stored_comoments` for `count` candidates."""
     return (Array("co-moments: merged, those of a stretch, and as these are decoded", (3, count, count)),)
 
 
 def bins_cost(shape: Shape, n_columns: int, slab_columns: int, scaling: Scaling | None, process: Cost) -> Cost:
-    """Return what cutting `n_columns` candidates of a slab into bins takes."""
+    """List the memory of binning `n_columns` candidates of a slab."""
     rows = min(shape.n_samples, DISTANCE_ROWS)
     return (
         *process,
@@ -260,7 +258,7 @@ def bins_cost(shape: Shape, n_columns: int, slab_columns: int, scaling: Scaling 
 
 
 def sampled_cost(shape: Shape, n_columns: int, slab_columns: int, n_rows: int, scaling: Scaling | None) -> Cost:
-    """Return what :func:`sampled_columns` takes for `n_columns` of a slab."""
+    """List the memory of :func:`sampled_columns` for `n_columns` of a slab."""
     band = (shape.tile_rows, slab_columns)
     return (
         Array("a slab in a band: as read, dense, and of some rows", (3, *band), shape.dtype),
@@ -272,7 +270,7 @@ def sampled_cost(shape: Shape, n_columns: int, slab_columns: int, n_rows: int, s
 
 
 def cutting_cost(n_rows: int) -> Cost:
-    """Return what cutting one column into bins takes, where all of its values differ."""
+    """List the memory of binning one column whose values all differ."""
     return (
         Array("values, levels, shares and masses of a column, and as these are sorted", (8, n_rows)),
         Array("order of a column, and its levels and bins by number", (4, n_rows), "int64"),
@@ -281,7 +279,7 @@ def cutting_cost(n_rows: int) -> Cost:
 
 
 def binned_cost(n_columns: int, n_rows: int) -> Cost:
-    """Return what is stored of columns in bins."""
+    """List the stored form of columns in bins."""
     return (
         Array("bins of the rows in use", (n_columns, n_rows), "uint8"),
         Array("steps and shares of the bins", (n_columns, 2 * BINS)),
@@ -289,7 +287,7 @@ def binned_cost(n_columns: int, n_rows: int) -> Cost:
 
 
 def stored_bins_cost(n_columns: int, n_rows: int) -> Cost:
-    """Return what :func:`stored_bins` reads. Tables are those of whole slabs, where other methods have candidates."""
+    """List the memory of :func:`stored_bins`; a slab's tables also hold candidates of other methods."""
     return (
         *binned_cost(n_columns, n_rows),
         Array("steps and shares of the bins of other candidates", (n_columns, 2 * BINS)),
@@ -297,7 +295,7 @@ def stored_bins_cost(n_columns: int, n_rows: int) -> Cost:
 
 
 def drawing_cost(n_rows: int) -> Cost:
-    """Return what :func:`distance_rows` takes."""
+    """List the memory of :func:`distance_rows`."""
     return (
         Array("where the stretches begin that rows are drawn from", (n_rows,), "int64"),
         Array("places of the rows in their stretches", (n_rows,)),

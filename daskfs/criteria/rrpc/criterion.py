@@ -20,7 +20,10 @@ class GreedyParameters(PearsonParameters):
 
 
 def relevance_fields(statistics: Statistics, parameters: GreedyParameters) -> Mapping[str, np.ndarray]:
-    """Relevance over labelled rows, NaN where the feature is constant on these; the stages "greedy" add the rest."""
+    """Return relevance over labeled rows and a score of NaN, each (width,), float64; the stages "greedy" add the rest.
+
+    Relevance is NaN where the feature is constant on these rows.
+    """
     fields = pearson_fields(statistics, parameters)
     relevance = fields["score" if parameters.absolute else "correlation"]
     return {"score": np.full_like(relevance, np.nan), "relevance": relevance}

@@ -23,7 +23,7 @@ N_FIELDS = len(CRITERIA[0].fields)
 
 
 def screen_candidates(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Write the features of largest relevance, ascending by number."""
+    """Write the numbers of the most relevant features, ascending."""
     del unit
     (method,) = methods_from([parameters["method"]])
     assert isinstance(method.parameters, GreedyParameters)
@@ -59,7 +59,7 @@ def pick_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
 
 
 def screen_cost(n_features: int, process: Cost) -> Cost:
-    """Return what ranking the features by relevance takes."""
+    """List the memory of ranking the features by relevance."""
     return (
         *process,
         Array("table of the method: as stored, decoded, as read, and to be changed", (4, N_FIELDS, n_features)),
@@ -70,7 +70,7 @@ def screen_cost(n_features: int, process: Cost) -> Cost:
 
 
 def greedy_cost(n_features: int, count: int, process: Cost) -> Cost:
-    """Return what the picks of `count` candidates take."""
+    """List the memory of picking `count` candidates."""
     return (*screen_cost(n_features, process), *stored_comoments_cost(count))
 
 

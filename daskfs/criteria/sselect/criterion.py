@@ -1,4 +1,4 @@
-"""sSelect: a feature as a two-way cut of the graph, judged by the cut and by the labels it falls between."""
+"""sSelect: a feature as a two-way cut of the graph, scored by the cut and by its agreement with the labels."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ TradeOff = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class SSelectParameters(GraphParameters):
-    """Parameters of sSelect. `trade_off` is the weight of the graph's term; "auto" chooses it by the cut value of the
-    data reduced to the first `n_cut_features` features, None for half of them and 50 at most.
+    """Parameters of sSelect.
+
+    `trade_off` is the weight of the graph term; "auto" chooses it by the cut value of the data reduced to the first
+    `n_cut_features` features, None for half of them and 50 at most.
     """
 
     n_neighbors: PositiveInt = 10
@@ -32,9 +34,9 @@ def _statistics(parameters: SSelectParameters) -> tuple[NeedGraphForms, NeedSign
 
 
 def sselect_fields(statistics: Statistics, parameters: SSelectParameters) -> Mapping[str, np.ndarray]:
-    """trade_off * g'Lg / g'Dg + (1 - trade_off) (1 - NMI(sign g, y)); NaN where the graph's term is.
+    """Return trade_off * g'Lg / g'Dg + (1 - trade_off) (1 - NMI(sign g, y)) and both terms, each (width,), float64.
 
-    With trade_off "auto" the score is left open, and :func:`mix_terms` makes it from both terms.
+    NaN where the graph term is NaN. With trade_off "auto" the score is NaN until :func:`mix_terms` makes it from both.
     """
     table = statistics[_statistics(parameters)[1]]
     assert isinstance(table, SignTable)
@@ -48,7 +50,7 @@ def sselect_fields(statistics: Statistics, parameters: SSelectParameters) -> Map
 
 
 def mix_terms(graph_term: np.ndarray, label_term: np.ndarray, trade_off: float) -> np.ndarray:
-    """Return the score from its terms, shape (n_features,); the graph's term itself at 1, the labels' at 0."""
+    """Return the score from its terms, all (n_features,), float64: the graph term at 1, the label term at 0."""
     return trade_off * graph_term + (1.0 - trade_off) * label_term
 
 

@@ -1,8 +1,8 @@
 """Stage "trade-off": the weights of sSelect's two terms, chosen by the cut value of the reduced data.
 
-The slabs have written both terms of every feature. For each trade-off of a grid the features are ranked, a sample of
-the rows is reduced to the first of them, and :mod:`daskfs.kernels.statistics.normalized_cut` says how easily it falls
-into two clusters. The rows come from the sample that is kept beside the tiles, so X is not read again.
+For each trade-off of a grid the features are ranked, sampled rows are reduced to the first of them, and
+:mod:`daskfs.kernels.statistics.normalized_cut` measures how easily they split in two. The slabs wrote both terms, and
+the sample is stored with the tiles, so X is not read again.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from daskfs.store.tiles import Shape, sample_rows
 from daskfs.tiles.shapes import conversion_cost, rows_held
 
 N_TERMS = 3
-"""Fields of a feature in the tables that are read and written: its score, and its two terms."""
+"""Fields of a feature in the tables that are read and written: the score and its two terms."""
 GRID = np.arange(11) / 10
 DIRECTION_GRID = 2.0**40
-"""Coordinates of unit rows are rounded to this: rows of one direction are equal, whatever their lengths were."""
+"""Coordinates of unit rows are rounded to this grid, so that rows of one direction are equal at any length."""
 USUAL_TRADE_OFF = 0.1
-"""The paper's; taken where no reduced data has two different rows."""
+"""The paper's value, used if no reduced data has two different rows."""
 
 
 def choose_trade_off(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Choose a trade-off, write the scores under it, and keep the whole curve."""
+    """Choose a trade-off, write the scores under it, and store the whole curve."""
     del unit
     (method,) = methods_from([parameters["method"]])
     own = method.parameters
@@ -55,7 +55,7 @@ def choose_trade_off(context: Context, parameters: Mapping[str, Any], unit: int)
     values = np.array([cut.value for cut in cuts])
     known = label_term[~np.isnan(label_term)]
     if known.size and (known == known[0]).all():
-        values[0] = np.nan  # where labels tell no feature apart, they cannot rank
+        values[0] = np.nan  # equal label terms cannot rank
     place = lowest_cut(GRID, values)
     chosen = USUAL_TRADE_OFF if place is None else float(GRID[place])
     table[0] = mix_terms(graph_term, label_term, chosen)
@@ -75,12 +75,10 @@ def _cuts(
     parameters: SSelectParameters,
     weights: np.ndarray | None,
 ) -> list[Cut]:
-    """Cut the rows reduced to the first features of each order; the same features in another order are not cut
-    again.
-    """
+    """Cut the rows reduced to the first features of each order; equal sets of features are cut once."""
     found: dict[bytes, Cut] = {}
     cuts = []
-    with one_thread():  # sums of another number of threads have other last bits
+    with one_thread():  # the number of threads would change the last bits of sums
         for order in orders:
             columns = np.sort(order)
             key = columns.tobytes()
@@ -96,7 +94,7 @@ def _cuts(
 
 
 def _curve(cuts: list[Cut]) -> dict[str, Any]:
-    """Return the curve as lists by name, None for what is not there."""
+    """Return the curve as lists by name, None for NaN."""
     rows = [asdict(cut) for cut in cuts]
     return {"trade_off": GRID.tolist()} | {
         name: [None if np.isnan(row[key]) else row[key] for row in rows]
@@ -112,7 +110,7 @@ def _curve(cuts: list[Cut]) -> dict[str, Any]:
 
 
 def stored_curve(store: Store, method: Method) -> dict[str, Any] | None:
-    """Return what :func:`choose_trade_off` kept of a method, None for one whose trade-off was given."""
+    """Return the curve of a method from :func:`choose_trade_off`; None if its trade-off was given."""
     curve: dict[str, Any] | None = None
     if isinstance(method.parameters, SSelectParameters) and method.finish:
         curve = store.need_json(layout.TRADE_OFFS.format(method.label))
@@ -120,7 +118,7 @@ def stored_curve(store: Store, method: Method) -> dict[str, Any] | None:
 
 
 def trade_off_cost(shape: Shape, n_cut_features: int | None, process: Cost) -> Cost:
-    """Return what the unit holds."""
+    """List the memory of the unit."""
     n_sampled, n_features = sample_rows(shape).size, shape.n_features
     of_band = min(n_sampled, -(-n_sampled * shape.tile_rows // shape.n_samples) + 1)
     count, rows = cut_features(n_cut_features, n_features), min(CUT_ROWS, n_sampled)

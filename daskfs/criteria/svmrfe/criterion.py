@@ -1,6 +1,6 @@
-"""SVMRFE: backward elimination by what support vector machines with a Gaussian kernel would lose with each feature.
+"""SVMRFE: backward elimination by the loss of Gaussian-kernel support vector machines without each feature.
 
-The slabs say which features are constant, and their means; the rounds are stages of a loop (scores/elimination.py).
+The slabs find constant features and means; the rounds are stages of a loop (elimination.py).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Route = Literal["exact", "landmarks"]
 LARGE_N: tuple[LargeN, ...] = ("auto", "exact", "landmarks")
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 EXACT_ROWS = 15_000
-"""Labelled rows up to which "auto" trains machines with all of them, where they fit."""
+"""Maximum labeled rows with which "auto" trains machines on all of them, if they fit."""
 EXACT_GRAPH_ROWS = 6_000
-"""Rows, labelled and not, up to which "auto" takes the graph of all of them: a round solves a system of that size."""
+"""Maximum rows, labeled or not, with which "auto" uses the graph of all; a round solves a system of that size."""
 
 
 class SVMParameters(GraphParameters):
@@ -68,22 +68,22 @@ class SVMParameters(GraphParameters):
 
     @property
     def may_use_landmarks(self) -> bool:
-        """Whether sums over landmarks say all that the criterion needs."""
+        """Whether sums over landmarks suffice for the criterion."""
         return self.criterion == "rfe" and not self.retrain and not (self.laplacian and self.graph == "given")
 
     @property
     def keeps_graph(self) -> bool:
-        """Whether the graph is that of all features, found once, or one from outside."""
+        """Whether one graph serves all rounds: that of all features, or a precomputed one."""
         asked = self.graph == "given" or not self.rebuild_graph
         return self.laplacian and self.large_n != "landmarks" and asked
 
     @property
     def rule(self) -> Rule:
-        """How candidates are judged."""
+        """Rule by which candidates are scored."""
         return Rule(self.criterion, self.retrain, self.candidates, self.slack, self.slack_factor, self.C, self.n_singly)
 
     def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
-        """Return the lists over X, where the graph is kept and does not come from outside."""
+        """Return the lists over X, if one graph serves all rounds and is not precomputed."""
         return super().lists(n_samples) if self.keeps_graph else {}
 
     def weightings(self) -> tuple[Weighting, ...]:
@@ -91,7 +91,7 @@ class SVMParameters(GraphParameters):
         return (self.weighting,) if self.keeps_graph else ()
 
     def idle(self) -> tuple[str, ...]:
-        """Return the parameters that have no say, as others are set."""
+        """Return the parameters that have no effect with these settings."""
         idle: list[str] = []
         if not self.laplacian:
             idle += ["gamma_intrinsic", "n_neighbors", "metric", "weights", "rebuild_graph"]
@@ -113,20 +113,24 @@ class SVMParameters(GraphParameters):
         return tuple(dict.fromkeys(idle))
 
     def width(self, n_left: int, n_features: int) -> float:
-        """Return gamma while so many features are left, of those that are not constant.
+        """Return gamma for `n_left` remaining of `n_features` features that are not constant.
 
-        The paper does not say it. "auto" is 1 over the features left for the bound, and 1 over all for the norm, whose
-        change fades as the kernel of a machine with few features sharpens. Both relevant features of 52 that the paper
-        draws were kept so in 8 of 8 sets of 100 and of 300 rows; with 1 over those left "rfe" kept both in 4 and in 0,
-        and with 1 over all "rmb" in none (C = 10).
+        The paper does not give it. "auto" is 1 / n_left for the bound ("rmb"), and 1 / n_features for the norm ("rfe"),
+        whose change fades as the kernel of a machine with few features sharpens.
+
+        Notes
+        -----
+        Of the paper's 52 features, both relevant ones were kept in 8 of 8 sets of 100 and of 300 rows; with 1 / n_left
+        "rfe" kept both in 4 and in 0, and with 1 / n_features "rmb" in none (C = 10).
         """
         if self.gamma != "auto":
             return float(self.gamma)
         return 1.0 / (n_left if self.criterion == "rmb" else n_features)
 
     def n_leaving(self, n_left: int) -> int:
-        """Return how many of so many features leave in a round: the share or number `step`, rounded down, but not
-        beyond `n_singly`, from which on they leave one at a time.
+        """Return the number of features that leave in a round of `n_left`.
+
+        The share or number `step`, rounded down, but at least `n_singly` stay; from there on one leaves at a time.
         """
         if n_left <= self.n_singly:
             return 1
@@ -134,7 +138,7 @@ class SVMParameters(GraphParameters):
         return max(1, min(wanted, n_left - self.n_singly))
 
     def n_rounds(self, n_features: int) -> int:
-        """Return how many rounds order so many features: until one is left, and one where there is but one."""
+        """Return the number of rounds that order `n_features` features: until one is left, at least one."""
         n_left, rounds = n_features, 0
         while n_left > 1 or rounds == 0:
             n_left -= self.n_leaving(n_left)

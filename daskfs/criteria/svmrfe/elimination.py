@@ -1,9 +1,8 @@
-"""Backward elimination as stages: which rows machines see, what is left after each round, and the ranking in the end.
+"""Backward elimination as stages: the rows for machines, the state after each round, and the final ranking.
 
-The rounds of all methods of a job that take the same route are those of one loop. A round judges the features that are
-left, in units of problems and candidates (scores/machines.py) or of rows (scores/landmarks.py), and then lets the least
-of each method go. A method's state says which features are left and which went when: whatever else a round needs
-follows from it, so a process may begin with any round.
+Methods of one route share a loop. A round scores the remaining features, in units of problems and candidates (exact.py)
+or of rows (nystroem.py), then drops the lowest of each method. A state records the round in which each feature left, so
+a process can start at any round.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from daskfs.store.tiles import Shape
 
 ROW_STRETCHES = 1024
 TIED = 1e-12
-"""Share of the largest criterion of a round by which two may differ and still be the same."""
+"""Two criteria are equal if they differ by at most this share of the largest of the round."""
 
 
 def svm_parameters(method: Method) -> SVMParameters:
@@ -48,7 +47,7 @@ def svm_parameters(method: Method) -> SVMParameters:
 
 
 def rows_key(method: Method, route: str) -> str:
-    """Return the name of the rows that a method keeps; methods of one name share them."""
+    """Return the name of the rows that a method keeps; methods with one name share them."""
     p = svm_parameters(method)
     parts = [route, p.score_scaling or "raw", "counted" if p.laplacian else "labelled"]
     if route == "landmarks":
@@ -57,13 +56,13 @@ def rows_key(method: Method, route: str) -> str:
 
 
 def gather_parts(shape: Shape) -> RowPartitions:
-    """Return which rows the units that gather rows look through."""
+    """Return the partition of the rows into the units that gather rows."""
     return cut_parts(shape, ROW_STRETCHES)
 
 
 # --------------------------------------------------------------------------------------------------------- kept rows
 def choose_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Write the numbers of the rows that methods keep: landmarks are drawn among them."""
+    """Write the numbers of the rows that methods keep, int64; landmarks are drawn from them."""
     del unit
     p = svm_parameters(methods_from(parameters["methods"])[0])
     labels, weights = context.counted_labels(), context.weights()
@@ -83,8 +82,9 @@ def choose_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> d
 def draw_landmarks(
     labelled: np.ndarray, unlabelled: np.ndarray, count: int, random_state: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return which rows become landmarks: half of them have a label, as far as there are so many of either, for what a
-    machine says of its few labelled rows others near by could not.
+    """Draw `count` landmarks from the row numbers; return labeled and unlabeled ones, int64 each.
+
+    Half are labeled, if there are enough of both: other rows nearby cannot replace the few labeled rows of a machine.
     """
     generator = np.random.default_rng([random_state, labelled.size + unlabelled.size])
     n_labelled = min(labelled.size, max(-(-count // 2), count - unlabelled.size))
@@ -122,8 +122,9 @@ def gather_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> N
 
 @dataclass(frozen=True)
 class KeptRows:
-    """Rows that a method keeps: their numbers in X; centered and scaled values, float64, in Fortran order, as rounds
-    take some of the columns; class codes, -1 for no label; weights.
+    """Rows that a method keeps: numbers in X; values, (n_rows, n_features); class codes, -1 for no label; weights.
+
+    Values are float64, centered and scaled, and in Fortran order, as rounds take some of the columns.
     """
 
     numbers: np.ndarray
@@ -133,12 +134,12 @@ class KeptRows:
 
     @property
     def labelled(self) -> np.ndarray:
-        """Places of the rows with a label, shape (n_labelled,)."""
+        """Indices of the labeled rows, shape (n_labeled,), int64."""
         return np.flatnonzero(self.codes >= 0)
 
 
 def kept_rows(context: Context, loop: str, key: str) -> KeptRows:
-    """Return the kept rows of a group, as every round needs them; the process holds them."""
+    """Return the kept rows of a group, which every round needs, from the process cache."""
 
     def made() -> KeptRows:
         numbers = context.store.open(layout.SVM_CHOSEN.format(loop, key))[...]
@@ -159,11 +160,11 @@ def kept_rows(context: Context, loop: str, key: str) -> KeptRows:
 # ------------------------------------------------------------------------------------------------- state of a method
 @dataclass
 class Elimination:
-    """Where a method stands after a round.
+    """State of a method after a round.
 
-    `gone`, shape (n_features,), int64, is the round in which a feature went, counted from 0, with -1 for one that is
-    left, and -2 for one that is constant and never took part. `value`, shape (n_features,), float64, is its criterion
-    in the last round that judged it. `rounds` says what was seen in each.
+    `gone`, shape (n_features,), int64, is the round in which a feature left, counted from 0; -1 for a remaining
+    feature, -2 for a constant one, which never took part. `value`, shape (n_features,), float64, is the criterion in
+    the last round that scored it. `rounds` holds the facts of each round.
     """
 
     gone: np.ndarray
@@ -172,35 +173,35 @@ class Elimination:
 
     @property
     def left(self) -> np.ndarray:
-        """Numbers of the features that are left, ascending."""
+        """Numbers of the remaining features, ascending, int64."""
         return np.flatnonzero(self.gone == -1)
 
     @property
     def n_features(self) -> int:
-        """Number of features that took part from the beginning."""
+        """Number of features that are not constant."""
         return int(np.count_nonzero(self.gone != -2))
 
     @property
     def finished(self) -> bool:
-        """Whether an order is found: at most one feature is left, and was judged."""
+        """True if at most one feature is left, and was scored."""
         n_left = self.left.size
         return n_left == 0 or (n_left == 1 and bool(self.rounds))
 
     def steps(self) -> list[np.ndarray]:
-        """Return the features that went in each round."""
+        """Return the numbers of the features that left in each round, int64."""
         return [np.flatnonzero(self.gone == number) for number in range(len(self.rounds))]
 
     def drop(self, values: np.ndarray, parameters: SVMParameters, facts: Mapping[str, Any]) -> None:
-        """Let the features of the least criterion go, of equals the one of the higher number first.
+        """Drop the features of the lowest criterion; of equal ones, the highest number first.
 
         Parameters
         ----------
         values
-            Criterion of the features that are left, shape (n_left,).
+            Criterion of the remaining features, shape (n_left,), float64.
         parameters
-            How many go at once.
+            Number to drop at once.
         facts
-            What else is to be known of the round.
+            Further facts of the round.
         """
         left, values = self.left, _without_rounding(values)
         self.value[left] = values
@@ -211,8 +212,9 @@ class Elimination:
             self.gone[left[order[: parameters.n_leaving(left.size)]]] = number
 
     def table(self) -> np.ndarray:
-        """Return the fields of the method over all features: its criterion, the round it went in, counted from 1 and
-        one more for what is left in the end, and its position; shape (3, n_features), NaN for constant ones.
+        """Return the fields of all features, shape (3, n_features), float64: criterion, round, position.
+
+        Rounds count from 1, one more for features left in the end; NaN for constant features.
         """
         round_ = np.where(self.gone == -1, len(self.rounds), self.gone).astype(np.float64) + 1.0
         excluded = self.gone == -2
@@ -226,8 +228,9 @@ class Elimination:
 
 
 def _without_rounding(values: np.ndarray) -> np.ndarray:
-    """Return values that differ by rounding as the least of them: products of matrices tell copies of a feature apart
-    by where their columns stand.
+    """Replace values that differ by rounding by the least of them.
+
+    Matrix products round copies of a feature differently, depending on the index of the column.
     """
     order = np.argsort(values, kind="stable")
     ascending = values[order]
@@ -248,26 +251,29 @@ def load_state(context: Context, loop: str, number: int, method: Method) -> Elim
 
 
 def save_state(context: Context, loop: str, number: int, method: Method, state: Elimination) -> dict[str, Any]:
-    """Write the state of a method after a round; return what its unit says."""
+    """Write the state of a method after a round; return the facts of its unit."""
     arrays = {"gone": state.gone, "value": state.value}
     context.store.write_arrays(layout.SVM_STATE.format(loop, number, method.label), arrays, {"rounds": state.rounds})
     return {"finished": state.finished}
 
 
 def problems(codes: np.ndarray) -> list[int]:
-    """Return the classes that are told from all others, one problem each: one of two, or each of more."""
+    """Return the classes separated from all others, one problem each: one of two, or each of more.
+
+    `codes`, shape (n_rows,), int64, are -1 for rows without a label.
+    """
     present = np.unique(codes[codes >= 0]).tolist()
     return present[1:] if len(present) == 2 else present
 
 
 def targets_of(codes: np.ndarray, own: int) -> np.ndarray:
-    """Return 1 for rows of a class and -1 for other labelled rows, float64."""
+    """Return 1 for rows of class `own` and -1 for other labeled rows, shape of `codes`, float64."""
     return np.where(codes == own, 1.0, -1.0)
 
 
 # -------------------------------------------------------------------------------------------------- after the loop
 def write_elimination(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Write the table of one method, and how its ranking was found."""
+    """Write the table of one method and the facts of its elimination."""
     store, methods = context.store, methods_from(parameters["methods"])
     method = methods[unit]
     n_rounds = store.ledger.n_recorded(parameters["closing"]) // len(methods)
@@ -275,13 +281,13 @@ def write_elimination(context: Context, parameters: Mapping[str, Any], unit: int
     store.put_array(layout.SCORES.format(method.label), state.table())
     route, (size,) = parameters["route"], parameters["sizes"][unit]
     kept = store.open(layout.SVM_CHOSEN.format(parameters["loop"], rows_key(method, route)))
-    facts = {"route": route, size: int(kept.shape[0]), "rounds": state.rounds}  # rows of weight 0 were planned for
+    facts = {"route": route, size: int(kept.shape[0]), "rounds": state.rounds}  # the plan also counts rows of weight 0
     store.write_json(layout.ELIMINATION_JSON.format(method.label), facts)
     return {"n_rounds": len(state.rounds)}
 
 
 def elimination_warnings(method: Method, found: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with a ranking that was found, without a full stop."""
+    """List the warnings about a ranking, without a full stop."""
     n_bound = sum(seen.get("bound_share") == 1.0 for seen in found["rounds"])
     if not n_bound:
         return []
@@ -294,16 +300,14 @@ def elimination_warnings(method: Method, found: Mapping[str, Any]) -> list[str]:
 
 
 def stored_elimination(store: Store, method: Method) -> dict[str, Any] | None:
-    """Return how the ranking of a method was found, its route, its rows and what was seen in each round; None for a
-    method that eliminates nothing.
-    """
+    """Return the route, rows and round facts of a method's elimination; None if it eliminates nothing."""
     found: dict[str, Any] | None = store.read_json(layout.ELIMINATION_JSON.format(method.label))
     return found
 
 
 # ------------------------------------------------------------------------------------------------------------- costs
 CENTER_BYTES = 96
-"""What is read of each feature to center and to scale rows: moments, of the slabs and of the tiles."""
+"""Bytes read per feature to center and scale rows: moments of the slabs and of the tiles."""
 
 
 def kept_cost(n_rows: int, n_features: int, copies: int = 1) -> Cost:
@@ -316,14 +320,14 @@ def kept_cost(n_rows: int, n_features: int, copies: int = 1) -> Cost:
 
 
 def groups_cost(methods: Sequence[Method], route: str, n_rows: Sequence[int], n_features: int, copies: int = 1) -> Cost:
-    """List the rows that some methods keep, of which those of one group share theirs.
+    """List the rows that some methods keep; those of one group share theirs.
 
     Parameters
     ----------
     methods, route
-        Methods, and the route that they take.
+        Methods, and their route.
     n_rows
-        How many rows each of them keeps.
+        Number of rows that each of them keeps.
     n_features, copies
         Of each row; two copies leave room to read rows, which products of the rounds take later.
     """
@@ -332,7 +336,7 @@ def groups_cost(methods: Sequence[Method], route: str, n_rows: Sequence[int], n_
 
 
 def label_cost(parts: RowPartitions) -> Cost:
-    """List what a unit knows of the rows it goes through, which are stored in whole chunks."""
+    """List the labels and weights of the rows of a unit, which are stored in whole chunks."""
     n_rows = min(parts.n_samples, max(parts.per_part * parts.height, LABEL_CHUNK_ROWS))
     return (
         Array("labels as stored, as read and of the rows that count", (3, n_rows), "int64"),
@@ -342,7 +346,7 @@ def label_cost(parts: RowPartitions) -> Cost:
 
 
 def state_cost(n_features: int) -> Cost:
-    """List the state of a method, and what a unit makes of it."""
+    """List the state of a method, and the arrays derived from it."""
     return (
         Array("rounds and criteria of features, as stored, as read and as written", (3, 2, n_features)),
         Array("criteria, orders and fields of the table while features are sorted", (44, n_features)),
@@ -350,7 +354,7 @@ def state_cost(n_features: int) -> Cost:
 
 
 def choose_cost(n_samples: int, n_rows: int, process: Cost) -> Cost:
-    """List what the unit holds that chooses rows."""
+    """List the memory of the unit that chooses rows."""
     return (
         *process,
         Array("labels as read and of the rows that count", (2, n_samples), "int32"),
@@ -361,7 +365,7 @@ def choose_cost(n_samples: int, n_rows: int, process: Cost) -> Cost:
 
 
 def rows_cost(shape: Shape, n_rows: int, process: Cost) -> Cost:
-    """List what a unit holds that gathers rows."""
+    """List the memory of a unit that gathers rows."""
     parts, d = gather_parts(shape), shape.n_features
     looked_through = parts.per_part * parts.height
     return (
@@ -377,7 +381,7 @@ def rows_cost(shape: Shape, n_rows: int, process: Cost) -> Cost:
 
 
 def tables_cost(n_features: int, process: Cost) -> Cost:
-    """List what a unit holds that writes a table."""
+    """List the memory of a unit that writes a table."""
     return (*process, *state_cost(n_features))
 
 

@@ -1,8 +1,8 @@
-"""The exact route of SVMRFE: machines trained with all labelled rows, in a loop of judging and dropping.
+"""Exact route of SVMRFE: machines trained on all labeled rows, in a loop of judging and dropping.
 
-A unit judges some candidates of one problem of one method. What it needs of the rows, their squared distances in the
-features that are left and the kernel of the round, its process keeps from round to round; one that begins later makes
-the same, as :class:`daskfs.kernels.svm.incremental_distances.KeptSquares` takes the same steps wherever it starts.
+A unit scores some candidates of one problem of one method. Its process caches the squared distances in the remaining
+features and the kernel of the round. One that starts later computes the same bits, as
+:class:`daskfs.kernels.svm.incremental_distances.KeptSquares` takes the same steps.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ MAX_BLOCKS = 64
 
 
 def candidate_blocks(parameters: SVMParameters, n_features: int) -> int:
-    """Return in how many units the candidates of one problem are judged: one where that takes a product of matrices."""
+    """Return the number of units for the candidates of one problem: one if a matrix product scores all."""
     if parameters.candidates == "first_order" and not parameters.retrain:
         return 1
     return min(MAX_BLOCKS, -(-n_features // BLOCK_CANDIDATES))
 
 
 def judging_units(methods: list[Method], n_classes: int, n_features: int) -> list[tuple[int, int, int]]:
-    """Return the units of a round: number of the method, of its problem, and of the block of candidates."""
+    """Return the units of a round: numbers of the method, of its problem, and of the block of candidates."""
     n_problems = 1 if n_classes == 2 else n_classes
     return [
         (place, problem, block)
@@ -70,19 +70,19 @@ def judging_units(methods: list[Method], n_classes: int, n_features: int) -> lis
 
 
 class _Round:
-    """What a process keeps of one method: distances, and the kernel and the machines of the round it is in."""
+    """Cache of one method in a process: distances, and kernel and machines of the current round."""
 
     def __init__(self, context: Context, method: Method) -> None:
         self._context, self._method = context, method
         self._lock = threading.Lock()
         self._squares: KeptSquares | None = None
-        self._places = np.empty(0, dtype=np.int64)  # of features among those that are not constant
+        self._places = np.empty(0, dtype=np.int64)  # of features among the varying ones
         self._number = -1
         self._kernel: Kernel | None = None
         self._machines: dict[int, Machine] = {}
 
     def at(self, state: Elimination, problem: int) -> tuple[Kernel, Machine, np.ndarray, np.ndarray]:
-        """Return the kernel of the round after a state, and of a problem the machine, targets and costs."""
+        """Return the kernel of the round after `state`, and the machine, targets and costs of `problem`."""
         p, rows = svm_parameters(self._method), kept_rows(self._context, LOOP, rows_key(self._method, "exact"))
         with self._lock:
             if self._number != len(state.rounds) or self._kernel is None:
@@ -122,7 +122,7 @@ Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _found_edges(context: Context, p: SVMParameters, rows: KeptRows, X: np.ndarray) -> Edges:
-    """Return the edges of the graph of the features that are left, each once."""
+    """Return the edges of the graph of the remaining features, each once."""
     del context
     n = rows.numbers.size
     if n <= p.n_neighbors:
@@ -143,7 +143,7 @@ def _found_edges(context: Context, p: SVMParameters, rows: KeptRows, X: np.ndarr
 
 
 def _kept_edges(context: Context, p: SVMParameters, rows: KeptRows, X: np.ndarray) -> Edges:
-    """Return the edges of the graph that was found once, between rows that count."""
+    """Return the edges, between kept rows, of the graph that serves all rounds."""
     del X
     weighting = p.weighting
     place = np.full(context.tiles.shape.n_samples, -1, dtype=np.int64)
@@ -172,7 +172,7 @@ def judge_candidates(context: Context, parameters: Mapping[str, Any], unit: int)
     columns = slice(block * n_left // n_blocks, (block + 1) * n_left // n_blocks)
     own = problems(kept_rows(context, LOOP, rows_key(method, "exact")).codes)
     name = layout.SVM_CRITERIA.format(LOOP, number, index)
-    if problem >= len(own) or columns.start == columns.stop:  # of a class without rows, or near the end
+    if problem >= len(own) or columns.start == columns.stop:  # a class without rows, or fewer features than blocks
         context.store.write_arrays(name, {"values": np.empty(0)})
         return
     with one_thread():
@@ -194,7 +194,7 @@ def judge_candidates(context: Context, parameters: Mapping[str, Any], unit: int)
 
 
 def drop_features(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Add up the criteria of a method's problems, let features go, and write its state."""
+    """Add up the criteria of a method's problems, drop features, and write its state."""
     methods = methods_from(parameters["methods"])
     number, place = divmod(unit, len(methods))
     method = methods[place]
@@ -218,7 +218,7 @@ def drop_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
 
 
 def _joined(facts: list[dict[str, Any]], p: SVMParameters) -> dict[str, Any]:
-    """Return what the problems of a round say together."""
+    """Return the facts of a round, merged over its problems."""
     found = {
         "n_support": max(fact["n_support"] for fact in facts),
         "bound_share": min(fact["bound_share"] for fact in facts),
@@ -230,7 +230,7 @@ def _joined(facts: list[dict[str, Any]], p: SVMParameters) -> dict[str, Any]:
 
 
 def fewer_rows(parameters: Mapping[str, Any]) -> str:
-    """Return what lets machines take less memory, as a sentence to add."""
+    """Return advice to lower the memory of machines, as a sentence to add."""
     own = [method["parameters"] for method in parameters["methods"]]
     if any(p["criterion"] == "rfe" and not p["retrain"] for p in own):
         return " SVMRFE with large_n 'landmarks' takes as much memory for any number of rows."
@@ -238,13 +238,11 @@ def fewer_rows(parameters: Mapping[str, Any]) -> str:
 
 
 LIBSVM_BYTES = 500 * MiB
-"""LIBSVM's cache of kernel rows, at most; it is never larger than the kernel."""
+"""Maximum bytes of LIBSVM's cache of kernel rows; it is never larger than the kernel."""
 
 
 def copies_cost(n_rows: int, n_features: int) -> Cost:
-    """List the copies of rows that a round of one method goes by: of those that all methods of a group share, each has
-    its own.
-    """
+    """List the copies of rows that a round of one method uses; methods of a group do not share them."""
     return (
         Array("rows of a round, in all features that vary", (n_rows, n_features)),
         Array("rows of a round, in the features that are left", (n_rows, n_features)),
@@ -252,8 +250,9 @@ def copies_cost(n_rows: int, n_features: int) -> Cost:
 
 
 def round_cost(p: SVMParameters, n_rows: int, n_features: int) -> Cost:
-    """List what a process keeps of a round: rows, squared distances and the kernel, and under a graph the deformed one
-    and what pulls it.
+    """List the memory that a process keeps of a round: rows, squared distances and kernel.
+
+    With a graph also the deformed kernel and its pull.
     """
     square = (n_rows, n_rows)
     graph = (Array("deformed kernel", square), Array("pull of the graph", square)) if p.laplacian else ()
@@ -261,8 +260,9 @@ def round_cost(p: SVMParameters, n_rows: int, n_features: int) -> Cost:
 
 
 def judging_cost(p: SVMParameters, n_rows: int, n_features: int) -> Cost:
-    """List what a process takes for the round of one method, beside rows that are kept, with room to read them: of the
-    rows of support vectors and the products with them, one lies there.
+    """List the memory of one method's round, in addition to the kept rows.
+
+    Rows of support vectors and products with them count once: the other uses the room to read kept rows.
     """
     radius, square = min(RADIUS_ROWS, n_rows), (n_rows, n_rows)
     cached = min(n_rows, LIBSVM_BYTES // (HALF_WORD * max(n_rows, 1)))
@@ -280,23 +280,23 @@ def judging_cost(p: SVMParameters, n_rows: int, n_features: int) -> Cost:
 
 
 def training_cost(p: SVMParameters, n_rows: int, n_features: int) -> Cost:
-    """List what a process takes beyond itself where it judges for one method alone."""
+    """List the memory of a process that scores for one method alone, in addition to itself."""
     return (*kept_cost(n_rows, n_features, 2), *judging_cost(p, n_rows, n_features))
 
 
 def judge_cost(methods: Sequence[Method], n_rows: Sequence[int], n_features: int, held: int, process: Cost) -> Cost:
-    """List what a unit holds that judges candidates.
+    """List the memory of a unit that scores candidates.
 
     Parameters
     ----------
     methods, n_rows
-        Methods of the loop, and how many rows each of them keeps.
+        Methods of the loop, and the number of rows that each of them keeps.
     n_features
         Of each row.
     held
-        Bytes of the rounds that the process holds beside the one that is judged.
+        Bytes of the rounds that the process caches in addition to the current one.
     process
-        What the process takes.
+        Memory of the process.
     """
     rounds = zip(methods, n_rows, strict=True)
     return (
@@ -310,8 +310,9 @@ def judge_cost(methods: Sequence[Method], n_rows: Sequence[int], n_features: int
 def drop_cost(
     methods: Sequence[Method], n_rows: Sequence[int], n_features: int, n_units: int, held: int, process: Cost
 ) -> Cost:
-    """List what a unit holds that lets features go, in a process that has judged in `n_units` and holds rounds: `held`
-    bytes, beside the copies of rows that the round of one method goes by, of which one lies where rows were read.
+    """List the memory of a unit that drops features, in a process that has scored in `n_units` and caches rounds.
+
+    `held` are the bytes of rounds without the copies of rows of one round; one copy uses the room to read rows.
     """
     return (
         *process,

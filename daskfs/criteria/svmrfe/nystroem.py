@@ -1,8 +1,8 @@
-"""The landmark route of SVMRFE: one pass over the rows in each round, whatever their number.
+"""Landmark route of SVMRFE: one pass over the rows in each round, for any n_samples.
 
-A unit adds up, over its part of the rows, what every method needs of them (kernels/nystrom.py), stretch by stretch; the
-solution of a round adds up the stretches in order, judges the features by the landmarks and lets the least go. Methods
-share passes, and a process holds rows from round to round as far as its memory goes.
+A unit sums its part of the rows for every method (kernels/svm/nystroem.py), stretch by stretch; the solution of a round
+adds the stretches in order, scores the features by the landmarks and drops the lowest. Methods share passes, and a
+process caches rows from round to round as memory allows.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ from daskfs.store.tiles import Shape
 
 STRETCHES = (16, 128)
 STRETCH_VALUES = 2**22
-"""Values of a stretch where there are many: to start a unit takes as long as some tens of thousands of narrow rows."""
+"""Target values per stretch of a large X; starting a unit takes as long as 10,000s of narrow rows."""
 
 
 def landmark_parts(shape: Shape) -> RowPartitions:
-    """Return which rows the units of a pass take."""
+    """Return the partition of the rows into the units of a pass."""
     rows = max(1, min(2**16, STRETCH_VALUES // shape.n_features))
     least, most = STRETCHES
     return cut_parts(shape, min(most, max(least, shape.n_samples // rows)))
 
 
 def n_anchors(parameters: SVMParameters, n_landmarks: int) -> int:
-    """Return how many landmarks each row hangs on; 0 for no graph."""
+    """Return the number of landmarks that each row is anchored to; 0 for no graph."""
     return min(parameters.n_neighbors, n_landmarks) if parameters.laplacian else 0
 
 
 def problem_classes(n_classes: int) -> list[int]:
-    """Return the classes that are told from all others; where one has no rows, its coefficients are 0."""
+    """Return the classes separated from all others; coefficients of one without rows are 0."""
     return [1] if n_classes == 2 else list(range(n_classes))
 
 
@@ -74,7 +74,7 @@ def _landmark_kernel(context: Context, loop: str, method: Method, state: Elimina
 
 
 def sum_landmarks(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
-    """Write the sums of one part of the rows that each method takes in this round."""
+    """Write the sums of one part of the rows for each method in this round."""
     methods, parts = methods_from(parameters["methods"]), landmark_parts(context.tiles.shape)
     loop, (number, part) = parameters["loop"], divmod(unit, parts.n_parts)
     states = {m: load_state(context, loop, number, m) for m in methods}
@@ -92,7 +92,7 @@ def sum_landmarks(context: Context, parameters: Mapping[str, Any], unit: int) ->
     totals: dict[Method, dict[str, np.ndarray]] = {}
     with one_thread():
         for block in blocks:
-            # bits of products depend on the rows beside: unlabelled ones are not there for whom they do not count
+            # bits of products depend on the other rows: drop unlabeled ones where they do not count
             labelled = block.only(block.codes >= 0)
             for method, kernel in running.items():
                 p = svm_parameters(method)
@@ -111,7 +111,7 @@ def sum_landmarks(context: Context, parameters: Mapping[str, Any], unit: int) ->
 
 
 def solve_round(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Take the sums of a round, judge the features of one method, let some go, and write its state."""
+    """Add up the sums of a round, score the features of one method, drop some, and write its state."""
     methods = methods_from(parameters["methods"])
     loop, (number, place) = parameters["loop"], divmod(unit, len(methods))
     method = methods[place]
@@ -124,7 +124,7 @@ def solve_round(context: Context, parameters: Mapping[str, Any], unit: int) -> d
 
 
 def _judged(context: Context, loop: str, method: Method, state: Elimination) -> np.ndarray:
-    """Return the criteria of the features that are left, summed over the problems."""
+    """Return the criteria of the remaining features, shape (n_left,), summed over the problems."""
     p, kernel = svm_parameters(method), _landmark_kernel(context, loop, method, state)
     K, sums = kernel.between_landmarks(), _summed(context, loop, method, len(state.rounds))
     machines = solve_landmarks(K, sums, p.ridge, p.gamma_intrinsic, n_anchors(p, len(K)))
@@ -140,7 +140,7 @@ def _judged(context: Context, loop: str, method: Method, state: Elimination) -> 
 
 
 def _summed(context: Context, loop: str, method: Method, number: int) -> Mapping[str, np.ndarray]:
-    """Add up the sums of all stretches, in order."""
+    """Return the sums of all stretches, added in order."""
     total: dict[str, np.ndarray] = {}
     for part in range(landmark_parts(context.tiles.shape).n_parts):
         found, _ = context.store.read_arrays(layout.SVM_SUMS.format(loop, number, part, method.label))
@@ -151,7 +151,7 @@ def _summed(context: Context, loop: str, method: Method, number: int) -> Mapping
 
 
 def sums_cost(p: SVMParameters, n_landmarks: int, n_columns: int, copies: int = 1) -> Cost:
-    """List the sums of one stretch, as :func:`daskfs.kernels.svm.nystroem.landmark_sums` makes them, or of several."""
+    """List the sums of `copies` stretches, as :func:`daskfs.kernels.svm.nystroem.landmark_sums` makes them."""
     grams = 3 if p.laplacian else 1
     return (
         Array("products of kernel values", (copies, grams, n_landmarks, n_landmarks)),
@@ -168,7 +168,7 @@ def all_sums_cost(methods: Sequence[Method], n_landmarks: Sequence[int], n_colum
 
 
 def held_rows_cost(shape: Shape, scaling: Scaling | None) -> Cost:
-    """List all rows as a process holds them from round to round: as stored, or rescaled as float64."""
+    """List all rows as a process caches them: as stored, or rescaled as float64."""
     copies = 1 if without_zscore(scaling) is None else max(1, WORD // shape.itemsize)
     return (
         Objects("rows that are held", copies, shape.x_bytes),
@@ -180,21 +180,20 @@ def held_rows_cost(shape: Shape, scaling: Scaling | None) -> Cost:
 def landmark_cost(
     shape: Shape, methods: Sequence[Method], n_landmarks: Sequence[int], n_columns: int, held: int, process: Cost
 ) -> Cost:
-    """List what a unit holds that sums over rows or that solves a round, whichever is more: the same process does both,
-    in turn.
+    """List the memory of a unit that sums rows or solves a round, whichever is more, as one process does both in turn.
 
     Parameters
     ----------
     shape
-        Of X.
+        Shape of X.
     methods, n_landmarks
-        Methods of the loop, and how many landmarks each of them has.
+        Methods of the loop, and the number of landmarks of each.
     n_columns
         Number of classes.
     held
-        Bytes of the rows that the process holds from round to round.
+        Bytes of the rows that the process caches.
     process
-        What the process takes.
+        Memory of the process.
     """
     d, most, parts, height = shape.n_features, max(n_landmarks), landmark_parts(shape), block_rows(shape)
     passing = (

@@ -1,4 +1,4 @@
-"""Plan of SVMRFE: which route each method takes, the rows it keeps, the loops of rounds, and the tables."""
+"""Plan of SVMRFE: the route of each method, the rows it keeps, the loops of rounds, and the tables."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from daskfs.store.tiles import Shape
 from daskfs.tiles.shapes import chunk_bytes
 
 DEFAULT_BYTES = 4 * 2**30
-"""What machines may take where no limit is known."""
+"""Maximum bytes of machines if no limit is known."""
 
 
 def plan_svm(
@@ -56,18 +56,18 @@ def plan_svm(
     n_classes: int | None = None,
     n_labelled: int | None = None,
 ) -> list[Stage]:
-    """Stages of all methods of the family, after their slabs.
+    """Plan the stages of all methods of the family, after their slabs.
 
     Parameters
     ----------
     shape
-        Of X.
+        Shape of X.
     methods
         All methods of a job; those of other families are left out.
     process, memory_limit
         As elsewhere.
     n_classes, n_labelled
-        Number of classes, and of rows with a label; None where they are not known yet.
+        Number of classes, and of rows with a label; None if not known yet.
     """
     loops: dict[str, tuple[Route, list[Method]]] = {}
     for method in methods:
@@ -86,8 +86,10 @@ def plan_svm(
 
 
 def route_of(p: SVMParameters, shape: Shape, n_labelled: int | None, memory_limit: int | None) -> Route:
-    """Return the route of a method: "auto" trains machines with all rows as long as these are few enough to be solved
-    in a while, and fit a worker; sums over landmarks can say no more than what the norm loses.
+    """Return the route of a method.
+
+    "auto" trains machines on all rows if these are few enough to solve in reasonable time, and fit a worker. Sums over
+    landmarks give only the change of the norm.
     """
     if p.large_n != "auto":
         return p.large_n
@@ -99,13 +101,13 @@ def route_of(p: SVMParameters, shape: Shape, n_labelled: int | None, memory_limi
 
 
 def _fits(p: SVMParameters, shape: Shape, n_rows: int, memory_limit: int | None) -> bool:
-    """Return whether a worker can train machines with so many rows."""
+    """Return whether a worker can train machines on `n_rows` rows."""
     limit = available_bytes(memory_limit)
     return total(training_cost(p, n_rows, shape.n_features)) <= (DEFAULT_BYTES if limit is None else limit)
 
 
 def _exact_rows(p: SVMParameters, shape: Shape, n_labelled: int | None) -> int:
-    """Return how many rows the exact route keeps; where nobody knows yet how many are labelled, as if all were."""
+    """Return the number of rows that the exact route keeps; all rows if the labels are not known yet."""
     return shape.n_samples if p.laplacian or n_labelled is None else n_labelled
 
 
@@ -115,7 +117,7 @@ def _sizes(
     n_rows = _exact_rows(p, shape, n_labelled)
     if route == "landmarks":
         return {"n_landmarks": min(p.n_landmarks, n_rows)}
-    if n_labelled is None and not p.laplacian:  # a plan before the labels are read must not refuse a few of them
+    if n_labelled is None and not p.laplacian:  # labels are not read yet: do not refuse data with few of them
         n_rows = min(n_rows, EXACT_ROWS)
         while n_rows > 2 and not _fits(p, shape, n_rows, memory_limit):
             n_rows //= 2
@@ -130,7 +132,7 @@ def _labels_read(parts: RowPartitions) -> int:
 
 
 def _state_bytes(n_methods: int, n_features: int) -> int:
-    """Return the bytes of the states of some methods: in which round each feature went, and its criterion."""
+    """Return the bytes of the states of some methods: the round of each feature, and its criterion."""
     return n_methods * 2 * WORD * n_features
 
 
@@ -142,7 +144,7 @@ def _plan_rows(
     sizes: Sequence[Mapping[str, int]],
     process: Cost,
 ) -> list[Stage]:
-    """Stages that choose and gather the rows that are kept, once for each group."""
+    """Plan the stages that choose and gather the kept rows, once for each group."""
     stages: list[Stage] = []
     n, d = shape.n_samples, shape.n_features
     parts = gather_parts(shape)
@@ -230,9 +232,9 @@ def _plan_exact(
 
 
 def _held_rounds(shape: Shape, busy: int, kept: int, rounds: Sequence[int], own: int, memory_limit: int | None) -> int:
-    """Return what a process may hold of rounds: all of them, or what goes beside one that is made each time.
+    """Return the bytes of rounds that a process may cache: all, or those that fit in addition to one recomputed round.
 
-    `busy` is planned with a round in it, of which `own` is not there twice where all are held.
+    `busy` includes one round; `own` bytes of it are counted once if all are cached.
     """
     everything = sum(rounds)
     if memory_limit is None or everything <= _room(shape, busy - own, kept, memory_limit):
@@ -289,7 +291,7 @@ def _plan_landmarks(
 
 
 def _room(shape: Shape, busy: int, kept: int, memory_limit: int) -> int:
-    """Return what a process may hold from round to round beside what it takes when it is busy."""
+    """Return the bytes that a process may cache between rounds in addition to its peak memory."""
     free = PROCESS_BYTES + (available_bytes(memory_limit) or 0) - busy - total(weights_cost(shape.n_samples))
     return max(0, min(free, int(HELD_SHARE * memory_limit) - kept))
 
@@ -325,14 +327,14 @@ def _plan_tables(
 
 
 def _tables(loop: str) -> str:
-    """Return the name of the stage that closes a loop."""
+    """Return the name of the stage that writes the tables of a loop."""
     return loop.replace("svm-", "svm-tables-", 1)
 
 
 def _in_turn(
     loop: str, judge: Stage, close: Stage, methods: Sequence[Method], n_features: int, round_files: str
 ) -> list[Stage]:
-    """Return the two stages of a loop of rounds."""
+    """Return the two stages of a round, with the settings of the loop."""
     common: dict[str, Any] = {
         "loop": loop,
         "max_rounds": max(svm_parameters(method).n_rounds(n_features) for method in methods),

@@ -1,1 +1,1 @@
-"""Kinds of clusters, one module each: what it starts or joins, and what is said when that fails."""
+"""Kinds of clusters, one module each: start or join, and the errors."""

@@ -1,4 +1,4 @@
-"""Certificates of the processes of a cluster: made for one run, or named by Dask's configuration."""
+"""TLS certificates of the processes of a cluster: made for one run, or named by Dask's configuration."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def made_for_the_run(settings: ClusterSettings) -> Security | None:
-    """Return a certificate for the processes of one cluster that is started for a run; None, with a warning, where the
-    job leaves TLS out.
-    """
+    """Return a temporary certificate for a cluster started for a run; None, with a warning, if the job disables TLS."""
     if settings.tls is not False:
         return Security.temporary()
     who = "any user of this machine" if settings.slurm is None else "anyone who reaches this machine by the network"
@@ -25,7 +23,9 @@ def made_for_the_run(settings: ClusterSettings) -> Security | None:
 
 
 def configured_certificates(address: str) -> Security | None:
-    """Return the certificates that Dask's configuration names, None for a scheduler whose address asks for none."""
+    """Return the certificates in Dask's configuration, None for an address without TLS; raise :class:`ClusterError` if
+    they are missing or invalid.
+    """
     if not address.startswith("tls://"):
         return None
     security: Any = Security(require_encryption=True)

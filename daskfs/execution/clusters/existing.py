@@ -1,4 +1,4 @@
-"""A cluster that exists already, by its address or by the file that its scheduler writes."""
+"""Existing cluster, joined by the address of its scheduler or by its scheduler file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from daskfs.execution.clusters.wait_for_workers import LOOK_SECONDS, wait_for_wo
 
 @contextmanager
 def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
-    """Yield a client of a scheduler that runs."""
+    """Yield a client of a running scheduler; raise :class:`ClusterError` if it cannot be reached."""
     if settings.scheduler_file and not Path(settings.scheduler_file).exists():
         msg = f"cluster.scheduler_file {settings.scheduler_file} does not exist: is the scheduler running?"
         raise ClusterError(msg)
@@ -38,8 +38,8 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
     except (OSError, ValueError) as error:
         problem = str(error) or "somebody listens there and says nothing"
     if client is None:
-        # The client that failed closes when it is collected. Were that to happen while the next one starts, both would
-        # wait for the same lock; so it happens now, when no traceback holds it any more.
+        # The failed client closes when it is collected. During the start of the next client both would wait for the
+        # same lock, so collect it now that no traceback refers to it.
         gc.collect()
         msg = f"cannot reach the Dask scheduler at {where} within {settings.wait_seconds:g} s: {problem}."
         raise ClusterError(msg)
@@ -57,7 +57,7 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
 
 
 def _greet(address: str, security: Security | None, patience: float) -> None:
-    """Raise ``TimeoutError`` where somebody listens and says nothing: a client would wait for him without end."""
+    """Raise ``TimeoutError`` if the address accepts connections and sends nothing: a client would wait forever."""
     from distributed.comm.core import connect
 
     arguments = security.get_connection_args("client") if security is not None else {}
@@ -75,7 +75,7 @@ def _greet(address: str, security: Security | None, patience: float) -> None:
         except (OSError, ValueError) as error:
             outcome.set_exception(error)
 
-    # apart, as a notebook has a loop of its own here; and not in a pool, whose end a signal would have to wait for
+    # in a thread, as a notebook runs an event loop here; not in a pool, whose end would delay a signal
     threading.Thread(target=run, name="daskfs-greet", daemon=True).start()
     outcome.result(timeout=patience + LOOK_SECONDS)
 

@@ -1,8 +1,7 @@
-"""The process that local workers are forked from: it imports what units need once, for all of them.
+"""Fork server of local workers, which imports the modules of units once for all workers.
 
-A process has one fork server, whose environment holds for all that it starts, as numerical libraries read theirs when
-they are imported. A program that has one already, or had a cluster of another environment, is left with it, and spawns
-workers.
+A process has one fork server, whose environment applies to all its workers, as numerical libraries read it when they
+are imported. If the process already has a fork server with another environment, workers are spawned.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ IMPORTS = "daskfs.execution.clusters.imports"
 
 
 def begin(environment: dict[str, str]) -> None:
-    """Start the fork server of this process where it has none; it imports while this process does other things."""
+    """Start the fork server of this process if it has none; it imports in the background."""
     with _environment(environment):
         forkserver.set_forkserver_preload([IMPORTS])
         forkserver.ensure_running()
 
 
 def start_method(environment: dict[str, str]) -> str:
-    """Return how workers are to start that need an environment: "forkserver", or "spawn" where the fork server has
-    another one.
+    """Return the start method of workers with an environment: "forkserver", or "spawn" if the fork server has another
+    environment.
     """
     begin(environment)
     context = get_context("forkserver")
@@ -38,21 +37,21 @@ def start_method(environment: dict[str, str]) -> str:
             asked.start()
             answer.close()
             found = answers.recv()
-        except (EOFError, OSError):  # spawning tells what keeps processes from starting
+        except (EOFError, OSError):  # spawning reports why processes cannot start
             return "spawn"
         asked.join()
     return "forkserver" if found == environment else "spawn"
 
 
 def _tell_environment(answer: Connection, names: list[str]) -> None:
-    with suppress(BrokenPipeError):  # the driver may have been told to stop
+    with suppress(BrokenPipeError):  # the driver may have been stopped
         answer.send({name: os.environ[name] for name in names if name in os.environ})
 
 
 @contextmanager
 def _environment(wanted: dict[str, str]) -> Iterator[None]:
-    """Let a process that starts in this block have an environment; it is deaf to SIGTERM, as a batch system signals
-    every process and local workers leave their end to the driver.
+    """Set the environment of processes started in this block, and block SIGTERM in them: a batch system signals every
+    process, and the driver ends local workers.
     """
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)

@@ -1,4 +1,4 @@
-"""What units need of packages: the fork server of local workers imports this once, for all of them."""
+"""Imports of the packages that units need, made once by the fork server for all local workers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from importlib import import_module
 from daskfs.stages.kind import stage_modules
 
 LATER = {f"sklearn.{name}" for name in ("cluster", "dummy", "metrics", "model_selection", "neighbors", "svm")}
-"""What stages import when they need it."""
+"""Modules that stages import lazily."""
 
 gc.disable()
 for module in sorted({"distributed", "zarr", "daskfs.execution.worker", *stage_modules(), *LATER}):
     import_module(module)
-gc.freeze()  # so that looking for cycles does not copy what the workers share
+gc.freeze()  # so that garbage collection does not copy pages that workers share
 gc.enable()

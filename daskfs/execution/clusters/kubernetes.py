@@ -1,4 +1,4 @@
-"""Workers that are pods, started by Dask's operator through dask-kubernetes; the operator starts lost ones again."""
+"""Workers in Kubernetes pods, started by Dask's operator through dask-kubernetes; the operator replaces lost ones."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from daskfs.execution.clusters.pods import cluster_manifest
 from daskfs.execution.clusters.wait_for_workers import wait_for_workers
 
 ANSWER_SECONDS = 20.0
-"""How long Kubernetes may take to say how its pods are."""
+"""Timeout in seconds of requests for the state of pods."""
 LOOK_SECONDS = 0.25
-"""How often the driver asks whether the operator has created the cluster."""
+"""Seconds between checks whether the operator has created the cluster."""
 CREATED = ("Pending", "Running")
 """Phases of a DaskCluster whose scheduler and workers have been created."""
 CLOSE_SECONDS = 60.0
-"""How long the driver waits at the end for pods to be gone."""
+"""Seconds that the driver waits at the end for the deletion of pods."""
 REFUSED = (
     OSError,
     RuntimeError,
@@ -41,13 +41,13 @@ REFUSED = (
     SchedulerStartupError,
     ValidationError,
 )
-"""What asking Kubernetes for something ends with that it does not give."""
+"""Errors of failed requests to Kubernetes."""
 
 logger = logging.getLogger(__name__)
 
 
 class Pods(KubeCluster):
-    """A cluster of pods, which are there in time or are deleted."""
+    """Cluster of pods, which are deleted if they do not start in time."""
 
     def __init__(self, manifest: dict[str, Any], namespace: str | None, patience: float) -> None:
         self.patience = patience
@@ -61,7 +61,7 @@ class Pods(KubeCluster):
 
     async def _start(self) -> None:
         try:
-            # by itself it waits without end for a scheduler whose image cannot be pulled
+            # without a timeout it waits forever for a scheduler whose image cannot be pulled
             async with asyncio.timeout(self.patience):
                 await super()._start()
         except REFUSED as error:
@@ -69,7 +69,7 @@ class Pods(KubeCluster):
             with suppress(*REFUSED):
                 async with asyncio.timeout(ANSWER_SECONDS):
                     await self._close()
-            self.shutdown_on_close = False  # at the end of the process it would be tried again
+            self.shutdown_on_close = False  # closing would be retried at the end of the process
             problem = said or str(error) or f"no scheduler within {self.patience:g} s"
             msg = f"Kubernetes did not start cluster.kubernetes: {' '.join(problem.split()).rstrip('.')}."
             raise ClusterError(msg) from error
@@ -77,9 +77,9 @@ class Pods(KubeCluster):
     async def _wait_for_controller(self) -> None:
         """Wait until the operator has created the scheduler and the workers.
 
-        By itself KubeCluster waits for the phase "Running", which the operator may overwrite with "Pending" for good
-        (https://github.com/dask/dask-kubernetes/issues/968). Either phase says that everything has been created;
-        KubeCluster goes on to wait for the scheduler's pod, and ``_start`` bounds the time of all that.
+        KubeCluster itself waits for the phase "Running", which the operator may overwrite with "Pending" for good
+        (https://github.com/dask/dask-kubernetes/issues/968). Either phase means that everything has been created;
+        KubeCluster then waits for the scheduler's pod, and ``_start`` limits the total time.
         """
         cluster = await DaskCluster.get(self.name, namespace=self.namespace)
         while cluster.raw.get("status", {}).get("phase") not in CREATED:
@@ -87,7 +87,7 @@ class Pods(KubeCluster):
             await cluster.refresh()
 
     async def said(self) -> str:
-        """Return what Kubernetes says of pods that do not run, an empty text where it says nothing."""
+        """Return Kubernetes' reasons why pods do not run, empty text if it gives none."""
         found: dict[str, None] = {}
         with suppress(*REFUSED):
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -99,7 +99,7 @@ class Pods(KubeCluster):
 
 
 def waiting_for(status: dict[str, Any]) -> list[str]:
-    """Return why a pod of such a status does not run."""
+    """Return the reasons in a pod's status why it does not run."""
     states = [container.get("state", {}) for container in status.get("containerStatuses", ())]
     reasons = [state[kind] for state in states for kind in ("waiting", "terminated") if state.get(kind)]
     unmet = [c for c in status.get("conditions", ()) if c.get("type") == "PodScheduled" and c.get("status") == "False"]
@@ -109,7 +109,7 @@ def waiting_for(status: dict[str, Any]) -> list[str]:
 
 @contextmanager
 def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
-    """Yield a client of pods that are asked for here, and deleted at the end."""
+    """Yield a client of a cluster of pods, which are created here and deleted at the end."""
     kubernetes = settings.kubernetes
     assert kubernetes is not None
     logger.warning(
@@ -134,5 +134,5 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
     finally:
         try:
             cluster.close(timeout=CLOSE_SECONDS)
-        except REFUSED as error:  # what has been ranked is there all the same
+        except REFUSED as error:  # results are not affected
             logger.warning("DaskCluster %s may still be there: %s", cluster.name, error)

@@ -1,4 +1,4 @@
-"""A local cluster: one process for each worker, on the loopback interface only, which all users of a machine share."""
+"""Local cluster: one process for each worker, on the loopback interface, which all users of the machine share."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from daskfs.execution.clusters.forkserver import METHOD_KEY, begin, start_method
 from daskfs.execution.clusters.worker_environment import SPAWN_KEY
 
 DRIVER_ENDS_THEM = {"DASK_DASKFS__LOCAL_WORKERS": "true"}
-"""Tells :mod:`daskfs.execution.worker` to leave the end of local workers to the driver."""
+"""Environment that makes :mod:`daskfs.execution.worker` leave the end of local workers to the driver."""
 
 
 class LocalWorkers(LocalCluster):
-    """Worker processes of this machine, under nannies."""
+    """Worker processes on this machine, under nannies."""
 
     def complete(self, n_workers: int) -> None:
-        """Begin to have as many workers again.
+        """Begin to replace ended nannies, up to `n_workers`.
 
-        Nannies start workers that die again, but end where one cannot start.
+        Nannies restart dead workers, but end if one cannot start.
         """
         for name, nanny in list(self.workers.items()):
             if nanny.status.name == "closed":
@@ -39,7 +39,7 @@ class LocalWorkers(LocalCluster):
 
 @contextmanager
 def _environment_restored() -> Iterator[None]:
-    """Take back what nannies put into this process's own environment before they spawn workers, and leave there."""
+    """Restore this process's environment, which nannies change to spawn workers and do not reset."""
     before = {name: os.environ.get(name) for name in dask.config.get(SPAWN_KEY)}
     try:
         yield
@@ -51,20 +51,20 @@ def _environment_restored() -> Iterator[None]:
 
 
 def prepare() -> None:
-    """Begin to start what workers come from, with Dask's configuration as it is."""
+    """Begin to start the resource tracker and the fork server, with the present configuration of Dask."""
     _start_tracker()
     begin(_environment())
 
 
 def _environment() -> dict[str, str]:
-    """Return what nannies let workers have in their environment from the start."""
+    """Return the environment in which nannies start workers."""
     configured = dask.config.get(SPAWN_KEY)
     return {name: os.environ.get(name, str(value)) for name, value in configured.items() if value is not None}
 
 
 @contextmanager
 def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
-    """Yield a client of processes that are started, and ended, here."""
+    """Yield a client of worker processes, which are started and ended here."""
     limit, _ = granted_memory(settings, None)
     _check_directory(settings.local_directory)
     _start_tracker()
@@ -87,7 +87,7 @@ def _started(settings: ClusterSettings, limit: int | None, security: Security | 
             memory_limit=limit,
             silence_logs=logging.CRITICAL,  # a failed unit is reported once, by the driver
             dashboard_address="127.0.0.1:0" if settings.dashboard else None,
-            # without an address of its own a scheduler that shows no dashboard would still ask for port 8787
+            # without an explicit address a scheduler without dashboard would still bind port 8787
             scheduler_kwargs={"dashboard": settings.dashboard, "dashboard_address": "127.0.0.1:0"},
             preload="daskfs.execution.worker",
             local_directory=settings.local_directory,
@@ -103,7 +103,7 @@ def _started(settings: ClusterSettings, limit: int | None, security: Security | 
 
 
 def _start_tracker() -> None:
-    """Start the process that clears up behind workers that were killed: it would print a warning for each."""
+    """Start the resource tracker with its warnings off: it would print one for each killed worker."""
     from multiprocessing import resource_tracker
 
     key, quiet = "PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker"

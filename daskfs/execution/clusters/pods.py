@@ -1,4 +1,4 @@
-"""The ``DaskCluster`` that Dask's operator is asked for: a scheduler in one pod, and each worker in another."""
+"""Manifest of the ``DaskCluster`` for Dask's operator: a scheduler in one pod, each worker in another."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from daskfs.execution.clusters.worker_environment import variable, worker_enviro
 
 COMM_PORT, HTTP_PORT = 8786, 8787
 DEATH_SECONDS = 120
-"""How long a worker looks for its scheduler."""
+"""Seconds that a worker waits for its scheduler."""
 IDLE_SECONDS = 3600
-"""After so long without a unit the operator deletes the pods: their driver is gone, and has had no time to."""
+"""Idle seconds after which the operator deletes the pods: their driver ended without deleting them."""
 SCHEDULER_RESOURCES = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "4Gi"}}
 POD_IP = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-"""A scheduler listens on its pod's address alone."""
+"""Address of the pod, the only one on which a process listens."""
 NO_ACCOUNT = {"automountServiceAccountToken": False}
 HEALTH_ONLY = {variable("distributed.scheduler.http.routes"): "['distributed.http.health']"}
-"""What a scheduler without a dashboard still answers: Kubernetes asks it whether it lives."""
+"""HTTP routes of a scheduler without a dashboard: the health check of Kubernetes."""
 
 
 def cluster_manifest(settings: ClusterSettings, name: str) -> dict[str, Any]:
-    """Return the object that describes a cluster; called while the driver's configuration is that of the run.
+    """Return the manifest of a cluster; the driver's configuration must be that of the run.
 
-    The names of the commands are those of Dask since 2024, which the operator's own defaults are not. Workers have no
-    nanny, for the reasons of :mod:`daskfs.execution.clusters.slurm`; Kubernetes starts those that end again.
+    Command names are those of Dask since 2024, unlike the operator's defaults. Workers have no nanny, for the reasons
+    in :mod:`daskfs.execution.clusters.slurm`; Kubernetes restarts those that end.
     """
     kubernetes = settings.kubernetes
     assert kubernetes is not None

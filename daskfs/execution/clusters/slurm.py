@@ -1,15 +1,12 @@
-"""Workers that are jobs of SLURM, submitted by the driver through dask-jobqueue: one job, one process, one worker.
-
-dask-jobqueue is told to keep the number of workers (``adapt``), which submits a job for each that is missing. What it
-does not see is a job that has ended before its worker came, and one that could not be submitted: the driver, who looks
-after the cluster while units run, asks SLURM which jobs there are and lets go of the others.
-
-A worker has no nanny, as SLURM signals both at once and the nanny would end its worker within seconds; it is the
-job's first process, so that a signal to the job reaches it, and leaves in order (:mod:`daskfs.execution.worker`).
-What nannies set up is in the environment (:mod:`daskfs.execution.clusters.worker_environment`). Of the wall time it
-uses all but :data:`MARGIN_SECONDS`: then it ends its unit and leaves, and another job takes its place. Dask's own
-``--lifetime`` would let that unit run again elsewhere.
-"""
+"""Workers in SLURM jobs, submitted by the driver through dask-jobqueue: one job, one process, one worker."""
+# dask-jobqueue keeps the number of workers (``adapt``) by submitting a job for each missing one. It does not notice
+# failed submissions, nor jobs that ended before their worker came: the driver, which checks the cluster while units
+# run, asks SLURM for the jobs and drops the others.
+#
+# A worker has no nanny, as SLURM signals both at once and the nanny would end its worker within seconds. The worker is
+# the job's first process, so that a signal to the job reaches it, and leaves gracefully (daskfs.execution.worker). The
+# environment replaces the settings of nannies (worker_environment). MARGIN_SECONDS before the end of its wall time a
+# worker finishes its unit and leaves, and another job replaces it. Dask's own ``--lifetime`` would rerun that unit.
 
 from __future__ import annotations
 
@@ -39,23 +36,23 @@ from daskfs.execution.worker import LIFETIME_KEY
 MiB = 2**20
 JOB_NAME = "daskfs-worker"
 DEATH_SECONDS = 120
-"""How long a worker looks for its scheduler."""
+"""Seconds that a worker waits for its scheduler."""
 MARGIN_SECONDS = 300
-"""What of the wall time is left for the end of a worker."""
+"""Seconds of the wall time reserved for the shutdown of a worker."""
 SHORTEST_LIFETIME = 600
-"""Seconds; a job that lasts no longer has its wall time to end it."""
+"""Seconds; shorter jobs are ended by their wall time."""
 ASK_SECONDS, SOON_SECONDS = 30.0, 3.0
-"""How often SLURM is asked for the jobs while workers are missing, and how often for as long after one has gone: its
-controller has others to serve.
+"""Seconds between queries for jobs while workers are missing, and shorter ones for `ASK_SECONDS` after a loss: SLURM's
+controller is shared.
 """
 ANSWER_SECONDS = 20.0
-"""How long SLURM's controller may take to answer."""
+"""Timeout in seconds of SLURM's controller."""
 ENDED = ("COMPLETING", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY")
-"""States of jobs that no worker comes from any more."""
+"""States of jobs that will not start a worker any more."""
 
 
 class WorkerJob(SLURMJob):
-    """One job; the class remembers why the last one could not be submitted."""
+    """One job; the class keeps the error of the last submission."""
 
     refused = ""
 
@@ -71,11 +68,11 @@ class WorkerJob(SLURMJob):
     async def close(self) -> None:
         """Cancel the job, if there is one."""
         await super().close()
-        self.status = Status.closed  # the cluster looks at its end whether it is
+        self.status = Status.closed  # the cluster checks this when it closes
 
 
 def told_by(error: BaseException) -> str:
-    """Return what a command of SLURM said: the error lines among what dask-jobqueue makes of it."""
+    """Return the error lines of a SLURM command from the error of dask-jobqueue, else its last line."""
     lines = [line.strip() for line in str(error).splitlines()]
     return "; ".join([line for line in lines if "error:" in line] or lines[-1:])
 
@@ -87,8 +84,8 @@ class SlurmWorkers(SLURMCluster):
     _n_last = 0
 
     def complete(self, n_workers: int) -> None:
-        """Begin to have as many workers again: let go of jobs that have ended, for which others are submitted then."""
-        del n_workers  # those that `adapt` was told
+        """Begin to replace lost workers: drop ended jobs, so that others are submitted."""
+        del n_workers  # `adapt` has the number
         assert self.scheduler is not None
         registered, now = {str(worker.name) for worker in list(self.scheduler.workers.values())}, time.monotonic()
         if len(registered) < self._n_last:
@@ -101,20 +98,20 @@ class SlurmWorkers(SLURMCluster):
             for name, job in list(self.workers.items())
             if str(name) not in registered and states.get(str(job.job_id), ENDED[0]) in ENDED
         ]
-        # what cannot be submitted now is tried again when they are missed the next time
+        # failed submissions are retried at the next check
         with suppress(OSError, RuntimeError):
             if gone:
                 self.sync(self.scale_down, gone, callback_timeout=ANSWER_SECONDS)
 
     def have_ended(self, n_workers: int) -> bool:
-        """Return whether as many jobs have been submitted, and SLURM knows none of them any more that may begin."""
+        """Return whether `n_workers` jobs have been submitted, and all have ended."""
         if not self.is_time(time.monotonic(), SOON_SECONDS):
             return False
         jobs, states = [str(job.job_id) for job in list(self.workers.values()) if job.job_id], self.states()
         return states is not None and len(jobs) >= n_workers and all(states.get(job, ENDED[0]) in ENDED for job in jobs)
 
     def is_time(self, now: float, often: float = ASK_SECONDS) -> bool:
-        """Return whether SLURM is to be asked now."""
+        """Return whether SLURM is due for a query, and note it if so."""
         often = SOON_SECONDS if now < self._lost + ASK_SECONDS else often
         if now < self._asked + often:
             return False
@@ -122,11 +119,11 @@ class SlurmWorkers(SLURMCluster):
         return True
 
     def states(self) -> dict[str, str] | None:
-        """Return the states of the jobs that SLURM knows, by their id; None where it does not answer."""
+        """Return the states of the jobs known to SLURM by id, None if it does not answer."""
         return self._queue("%i %T")
 
     def reasons(self) -> str:
-        """Return what SLURM says of jobs that have not begun."""
+        """Return SLURM's states and reasons of jobs that are not running."""
         found = (self._queue("%i %T (%r)") or {}).values()
         return ", ".join(dict.fromkeys(text for text in found if not text.startswith("RUNNING")))
 
@@ -139,14 +136,14 @@ class SlurmWorkers(SLURMCluster):
             done = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
         except (OSError, subprocess.TimeoutExpired):
             return None
-        if done.returncode != 0:  # it knows none of several jobs that have ended long ago, or the controller is away
+        if done.returncode != 0:  # all of several jobs ended long ago, or the controller is away
             return {} if "Invalid job id" in done.stderr else None
         pairs = (line.strip().partition(" ") for line in done.stdout.splitlines())
         return {job: text for job, _, text in pairs}
 
 
 def job_options(settings: ClusterSettings, slurm: SlurmSettings) -> dict[str, Any]:
-    """Return what dask-jobqueue is told of each job; called while the driver's configuration is that of the run."""
+    """Return the options of dask-jobqueue for each job; the driver's configuration must be that of the run."""
     assert settings.memory_limit is not None
     lifetime = walltime_seconds(slurm.walltime) - MARGIN_SECONDS
     environment = worker_environment(settings)
@@ -165,14 +162,14 @@ def job_options(settings: ClusterSettings, slurm: SlurmSettings) -> dict[str, An
         "nanny": False,
         "local_directory": settings.local_directory,
         "death_timeout": DEATH_SECONDS,
-        # a shell before it would end at the first signal, and its children with it
+        # a parent shell would end at the first signal, and its children with it
         "python": f"exec {shlex.quote(slurm.python or sys.executable)}",
         "worker_extra_args": [
             "--preload daskfs.execution.worker",
             *(() if settings.dashboard else ("--no-dashboard", "--dashboard-address 127.0.0.1:0")),
         ],
         "job_script_prologue": [*exports, *slurm.job_script_prologue],
-        # one that SLURM began anew would come besides the one that takes its place
+        # a job that SLURM requeued would run in addition to its replacement
         "job_extra_directives": ["--no-requeue", *slurm.job_extra_directives],
         "job_directives_skip": list(slurm.job_directives_skip),
         "log_directory": slurm.log_directory,
@@ -182,7 +179,7 @@ def job_options(settings: ClusterSettings, slurm: SlurmSettings) -> dict[str, An
 
 @contextmanager
 def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
-    """Yield a client of workers in jobs that are submitted here, and cancelled at the end."""
+    """Yield a client of workers in SLURM jobs, which are submitted here and canceled at the end."""
     slurm = settings.slurm
     assert slurm is not None
     if shutil.which(WorkerJob.submit_command) is None:
@@ -190,7 +187,7 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
         raise ClusterError(msg)
     options = job_options(settings, slurm)
     WorkerJob.refused = ""
-    # without an interface dask-jobqueue would let the scheduler listen on every one that the machine has
+    # without an interface dask-jobqueue would make the scheduler listen on all of them
     where = {"interface": slurm.interface} if slurm.interface else {"host": get_ip()}
     try:
         cluster = SlurmWorkers(
@@ -211,7 +208,7 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
             if WorkerJob.refused:
                 msg = f"SLURM takes no jobs for workers: {WorkerJob.refused.rstrip('.')}. See cluster.slurm in the job."
                 raise ClusterError(msg)
-            if cluster.have_ended(settings.workers):  # others would do no better
+            if cluster.have_ended(settings.workers):  # further jobs would fail as well
                 raise ClusterError(_all_ended(settings.workers, slurm.log_directory))
 
         def told() -> str:

@@ -1,4 +1,4 @@
-"""Waiting for the first worker of a cluster whose workers are started elsewhere, and seeing whether they serve."""
+"""Waiting for the first worker of a cluster whose workers are started elsewhere, and checking their versions."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from daskfs.execution.pool import Pool, pool_of
 from daskfs.stages.requirements import cannot_serve, differences, installed_versions, unlike
 
 LOOK_SECONDS = 0.2
-"""How often a cluster without workers is asked for some."""
+"""Seconds between checks of a cluster without workers."""
 
 
 def wait_for_workers(
     client: Client, settings: ClusterSettings, told: Callable[[], str], look: Callable[[], None] | None = None
 ) -> None:
-    """Return when there is a worker; all that answer have daskfs then.
+    """Wait for a worker, and check that all workers that answer have this version of daskfs.
 
     Parameters
     ----------
     client
-        Of the cluster.
+        Client of the cluster.
     settings
-        Say how long to wait.
+        Settings with the time to wait.
     told
-        What to say when none comes.
+        Returns the message of the error if no worker comes.
     look
-        Called while there is none, to raise where none can come.
+        Called while there is no worker, to raise if none can come.
 
     Raises
     ------
     ClusterError
-        When no worker comes in time, or those that came cannot serve.
+        If no worker comes in time, or the workers cannot run units.
     """
     pool = pool_of(settings, client)
     deadline = time.monotonic() + settings.wait_seconds
     # an adaptive cluster has no worker until something waits for one
     asked_for = client.submit(bool, key=f"daskfs-first-worker-{uuid.uuid4().hex}")
-    while not pool.workers():  # what Dask has for this goes on when the scheduler is lost
+    while not pool.workers():  # Dask's own wait continues when the scheduler is lost
         if time.monotonic() > deadline:
             raise ClusterError(told())
         if look is not None:
@@ -55,8 +55,8 @@ def wait_for_workers(
 
 
 def _check_versions(client: Client, pool: Pool) -> None:
-    """Raise :class:`ClusterError` unless workers answer, and all that do have this version. Who does not answer in a
-    share of the time is left out: its process may be frozen.
+    """Raise :class:`ClusterError` unless workers answer, and all that do have this version. Workers that do not answer
+    in time are skipped: their processes may be frozen.
     """
     workers, silent = pool.heard()
 

@@ -1,4 +1,4 @@
-"""Wall times, as SLURM takes them."""
+"""Wall times in SLURM's formats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SECONDS = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
 
 
 def walltime_seconds(text: str) -> int:
-    """Return the seconds of a wall time; ``ValueError`` for what is none.
+    """Return the seconds of a wall time; raise ``ValueError`` for other text.
 
     >>> [walltime_seconds(text) for text in ("90", "90:30", "12:00:00", "2-12", "1-00:30:00")]
     [5400, 5430, 43200, 216000, 88200]

@@ -1,6 +1,6 @@
-"""What the environment of workers elsewhere says, as no nanny of the driver's starts them.
+"""Environment of remote workers, which the driver's nannies do not start.
 
-Dask's configuration has no other way there: what the driver sets holds in its own process.
+It is the only way to pass them Dask's configuration: the driver's settings apply to its own process.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ from daskfs.execution.cluster import ONE_THREAD, ClusterSettings
 
 NANNY_KEY = "distributed.nanny"
 SPAWN_KEY = f"{NANNY_KEY}.pre-spawn-environ"
-"""What nannies put into the environment of their workers; workers without one get it here."""
+"""Environment that nannies set for their workers; workers without a nanny get it here."""
 
 
 def worker_environment(settings: ClusterSettings) -> dict[str, str]:
-    """Return the environment of workers that a run starts elsewhere: what Dask's configuration is to say there, threads
-    of numerical libraries, and how memory is allocated.
-
-    It is called while the driver's configuration says the same.
+    """Return the environment of remote workers: Dask's configuration, threads of numerical libraries, and settings of
+    the memory allocator. The driver's configuration must be that of the run.
     """
     spawned = {name: str(value) for name, value in dask.config.get(SPAWN_KEY).items() if value is not None}
     told = {key: value for key, value in settings.told_to_dask.items() if not key.startswith(NANNY_KEY)}
@@ -37,6 +35,6 @@ def variable(key: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return what Dask reads as the value: it takes text for a literal of Python where that is one."""
+    """Return text that Dask parses to the value: it evaluates text that is a Python literal."""
     is_read_as_it_is = isinstance(value, str) and dask.config.interpret_value(value) == value
     return value if is_read_as_it_is else repr(value)

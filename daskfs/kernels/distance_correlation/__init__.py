@@ -1,1 +1,1 @@
-"""Distance correlation between columns: exact, from histograms, and through a feature map."""
+"""Distance correlation between columns: exact, from histograms, and by a feature map."""

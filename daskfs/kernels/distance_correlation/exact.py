@@ -1,11 +1,13 @@
-"""Distance correlations from the distances of all pairs of rows, which are made a block of rows at a time.
+"""Distance correlations from the distances of all pairs of rows, computed a block of rows at a time.
 
-With A the matrix of distances |x_a - x_b|, less its row and column means plus its mean, the squared distance covariance
-of two columns is the mean of the products of the entries of their matrices (Székely, Rizzo and Bakirov 2007, Definition
-4). So the correlations of all pairs are the cosines of as many vectors of n x n entries.
+Notes
+-----
+Let A be the matrix of distances |x_a - x_b|, minus its row and column means, plus its mean. The squared distance
+covariance of two columns is the mean product of the entries of their matrices (Székely, Rizzo and Bakirov 2007,
+Definition 4), so correlations are cosines of vectors of n x n entries.
 
-Their product with a vector v needs no correlation by itself: it is the cosine of each column's matrix with the one sum
-of all matrices times v.
+The product of the correlation matrix with a vector v needs no single correlation: it is the cosine of each column's
+matrix with the sum of all matrices times v.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from daskfs.kernels.statistics.moments import row_blocks
 DISTANCES_AT_ONCE = 2**14
 SMALLEST_SPAN = 2.0**-1000
 FEW_VALUES = 9
-"""Values of a column up to which products with its steps are quicker than with its distances."""
+"""Most values of a column for which products by steps are faster than products by distances."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,12 @@ class DistanceColumns:
     Attributes
     ----------
     values
-        Shape (n_columns, n_rows), float64: each column less its first value, over the norm of its centered distances;
-        zeros where it is constant.
+        Shape (n_columns, n_rows), float64: each column minus its first value, divided by the norm of its centered
+        distances; zeros for a constant column.
     means
-        Shape (n_columns, n_rows), float64: mean distance of these from each row.
+        Shape (n_columns, n_rows), float64: mean distance of these values from each row.
     mean
-        Shape (n_columns,), float64: their mean.
+        Shape (n_columns,), float64: mean of `means` over the rows.
     """
 
     values: np.ndarray
@@ -48,7 +50,7 @@ class DistanceColumns:
 
 
 def shares_of(weights: np.ndarray | None, n_rows: int) -> np.ndarray:
-    """Return the share of each row in all rows, shape (n_rows,), float64; the weights say how many each counts for."""
+    """Return the share of each row in the total weight, shape (n_rows,), float64; equal shares without weights."""
     return np.full(n_rows, 1.0 / n_rows) if weights is None else weights / weights.sum()
 
 
@@ -60,12 +62,12 @@ def distance_columns(values: np.ndarray, shares: np.ndarray) -> DistanceColumns:
     values
         Shape (n_columns, n_rows), any real dtype, finite.
     shares
-        Share of each row in all rows, shape (n_rows,), above 0.
+        Share of each row in all rows, shape (n_rows,), float64, above 0.
     """
-    scaled = values.astype(np.float64, order="C")  # sums along rows take their terms in one order only
-    scaled -= scaled[:, :1].copy()  # an offset of 1e8 would cost the differences their digits
+    scaled = values.astype(np.float64, order="C")  # C order fixes the order of the sums along rows
+    scaled -= scaled[:, :1].copy()  # an offset of 1e8 would cost the differences digits
     span = scaled.max(axis=1) - scaled.min(axis=1)
-    if (tiny := span < SMALLEST_SPAN).any():  # whose inverse is none
+    if (tiny := span < SMALLEST_SPAN).any():  # the inverse would overflow
         scaled[tiny] *= 2.0**60
         span[tiny] *= 2.0**60
     scaled *= np.divide(1.0, span, out=np.zeros_like(span), where=span > 0)[:, None]
@@ -94,8 +96,10 @@ def _blocks(n_rows: int) -> list[slice]:
 
 
 def exact_correlations(left: DistanceColumns, right: DistanceColumns | None, shares: np.ndarray) -> np.ndarray:
-    """Return the squared distance correlations of columns with others, shape (n_left, n_right), float64; with each
-    other where `right` is None. Constant columns have zeros.
+    """Return the squared distance correlations of all pairs of columns, shape (n_left, n_right), float64.
+
+    With `right` None, those of the left columns with each other. Constant columns have zeros. `shares` has shape
+    (n_rows,).
     """
     roots, n_rows = np.sqrt(shares), shares.size
     others = left if right is None else right
@@ -122,7 +126,7 @@ def bias_corrected(
     means: tuple[np.ndarray, np.ndarray],
     total: float,
 ) -> np.ndarray:
-    """Return ratios of U-statistics for squared distance correlations of V-statistics, 0 where they are negative.
+    """Return ratios of U-statistics, 0 where negative, for squared distance correlations of V-statistics.
 
     With a and b the mean distances from each row, over the norms of the centered distances, dcov²_U over both norms is
     n / (n - 3) (dcor²_V - 4 cov(a, b) / (n - 2) - mean(a) mean(b) / (n - 1)), from Székely and Rizzo (2014), Eq. 2.
@@ -130,11 +134,11 @@ def bias_corrected(
     Parameters
     ----------
     squared
-        Shape (n_left, n_right).
+        Shape (n_left, n_right), float64, as the result.
     deviations
-        cov(a, b) of all pairs, (n_left, n_right), and of each column with itself, (n_left,) and (n_right,).
+        cov(a, b), shape (n_left, n_right), var(a), (n_left,), and var(b), (n_right,); float64.
     means
-        Mean distances of the columns, (n_left,) and (n_right,); 0 of constant ones.
+        Mean distances of the columns, (n_left,) and (n_right,), float64; 0 for constant columns.
     total
         Number of rows, or the sum of their weights; above 3.
     """
@@ -150,23 +154,25 @@ def bias_corrected(
 def exact_deviations(
     left: DistanceColumns, right: DistanceColumns, shares: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what :func:`bias_corrected` takes of the mean distances from each row."""
+    """Return the `deviations` of :func:`bias_corrected`: cov(a, b), var(a) and var(b), float64."""
     a, b = (columns.means - columns.mean[:, None] for columns in (left, right))
     return (a * shares) @ b.T, (a * a) @ shares, (b * b) @ shares
 
 
-# --------------------------------------------------------------------- products, with no matrix formed
+# ------------------------------------------------------------------------------ matrix-free products
 class DistanceSum:
-    """The sum of the centered distances of many columns, each times its weight: an (n_rows, n_rows) matrix.
-
-    The distance of two rows is the sum of the steps between neighboring values that lie between them: with z = 1 for
-    the rows above a step, of the step times (z_a - z_b)², which is -2 z_a z_b once it is centered. So columns of few
-    values are products of matrices.
+    """The weighted sum of the centered distances of many columns, an (n_rows, n_rows) matrix.
 
     Parameters
     ----------
     shares
-        Share of each row in all rows, shape (n_rows,).
+        Share of each row in all rows, shape (n_rows,), float64.
+
+    Notes
+    -----
+    A distance is the sum of the steps between neighboring values on the way. With z = 1 for rows above a step, each
+    step contributes its size times (z_a - z_b)², which is -2 z_a z_b once centered. So columns of few values are summed
+    by matrix products.
     """
 
     def __init__(self, shares: np.ndarray) -> None:
@@ -179,9 +185,9 @@ class DistanceSum:
         Parameters
         ----------
         values
-            As of :class:`DistanceColumns`, (n_columns, n_rows).
+            As in :class:`DistanceColumns`, shape (n_columns, n_rows), float64.
         weights
-            Weight of each, shape (n_columns,); columns of weight 0 cost nothing.
+            Weight of each column, shape (n_columns,), float64; columns of weight 0 cost nothing.
         """
         used = np.flatnonzero(weights)
         values, weights = values[used], weights[used]
@@ -191,7 +197,7 @@ class DistanceSum:
             self._sum += (above * (-2.0 * weights[steps.column] * steps.size)[:, None]).T @ above
         values, weights = values[steps.others], weights[steps.others]
         for rows in _blocks(self._shares.size):
-            block = self._sum[rows, rows.start :]  # what is below the diagonal is the same
+            block = self._sum[rows, rows.start :]  # the lower triangle follows by symmetry
             part = np.empty_like(block)
             for column, weight in zip(values, weights, strict=True):
                 np.subtract.outer(column[rows], column[rows.start :], out=part)
@@ -200,7 +206,7 @@ class DistanceSum:
                 block += part
 
     def close(self) -> None:
-        """Center the sum and take it times the shares of its rows; nothing may be added afterwards."""
+        """Center the sum and multiply rows and columns by their shares; nothing may be added afterwards."""
         total, shares = self._sum, self._shares
         for rows in row_blocks(shares.size, 64):
             square = total[rows, rows]
@@ -214,7 +220,10 @@ class DistanceSum:
         total *= shares
 
     def products(self, values: np.ndarray) -> np.ndarray:
-        """Return the products of the centered distances of columns with the closed sum, shape (n_columns,)."""
+        """Return the products of the centered distances of columns with the closed sum, shape (n_columns,), float64.
+
+        `values` are as in :meth:`add`.
+        """
         found = np.zeros(len(values))
         steps = _Steps(values)
         above = steps.above(values)
@@ -223,8 +232,8 @@ class DistanceSum:
             np.add.at(found, steps.column, -2.0 * steps.size * forms)
         for rows in _blocks(self._shares.size):
             block = self._sum[rows, rows.start :]
-            # a pair of rows counts twice, and a row with itself for nothing; the sum is centered, so distances need
-            # not be
+            # each pair of rows counts twice, a row with itself adds 0; the sum is centered, so distances
+            # need not be
             part = np.empty_like(block)
             n_own = rows.stop - rows.start
             for place in steps.others:
@@ -237,8 +246,9 @@ class DistanceSum:
 
 
 class _Steps:
-    """Steps between neighboring values of the columns that have few: `column`, whose each is; `size`; and `others`,
-    the columns of many values.
+    """Steps between neighboring values, of the columns with few values.
+
+    `column` is the column of each step and `size` its length; `others` are the columns with many values.
     """
 
     def __init__(self, values: np.ndarray) -> None:
@@ -251,5 +261,5 @@ class _Steps:
         self._threshold = ordered[self.column, places]
 
     def above(self, values: np.ndarray) -> np.ndarray:
-        """Return 1.0 where a row is above a step, shape (n_steps, n_rows)."""
+        """Return 1.0 where a row is above a step, shape (n_steps, n_rows), float64."""
         return (values[self.column] > self._threshold[:, None]).astype(np.float64)

@@ -1,17 +1,19 @@
-"""Distance correlations of many columns at once, from few components of the distance kernel of each.
+"""Distance correlations of many columns at once, from a few components of each column's distance kernel.
 
-The distance matrix of a column, centered, is a negative semidefinite kernel: -A = sum_k f_k f_k'. With
-C = F' G / n, of the components F of one column and G of another, their squared distance covariance is the sum of the
-squares in C. So all pairs cost one product of matrices over the rows, summed over all rows before anything is squared.
+Notes
+-----
+The negative centered distance matrix of a column is a positive semidefinite kernel: -A = sum_k f_k f_k'. Let
+C = F' G / n for the components F of one column and G of another. Their squared distance covariance is the sum of the
+squares in C. So all pairs cost one matrix product over the rows, summed over all rows before squaring.
 
-Components are those of the column in bins (:mod:`daskfs.kernels.distance_correlation.histograms`): functions of the
-bin, found from a matrix of bins x bins and looked up for each row. Of the squares of the spectrum the first 8 leave out
-0.05 % for uniform columns, 0.14 % for normal ones, and up to 2 % for heavy tails, which get more. Each column is
-divided by the norm of what is kept of its kernel, so that its correlation with itself is 1.
+Components are computed on binned columns (:mod:`daskfs.kernels.distance_correlation.histograms`), from a matrix of
+bins x bins, and looked up for each row. The first 8 components leave out 0.05 % of the squares of the spectrum for
+uniform columns, 0.14 % for normal ones, and up to 2 % for heavy tails, which get more components. Each column is
+divided by the norm of the kept part of its kernel, so its correlation with itself is 1.
 
-Measured against the distances of all pairs of 2,000 rows, 8 components (4 in brackets) are within 0.001 (0.004) for
-uniform and normal, 0.002 (0.005) for t(2) and lognormal, 0.003 (0.008) for t(1.5) and 0.009 (0.018) for Cauchy columns,
-and within 0.0001, 0.0002 and 0.0004 in the mean; columns of few values are exact to rounding.
+Against the distances of all pairs of 2,000 rows, 8 components (4 in brackets) are within 0.001 (0.004) for uniform and
+normal, 0.002 (0.005) for t(2) and lognormal, 0.003 (0.008) for t(1.5) and 0.009 (0.018) for Cauchy columns, and within
+0.0001, 0.0002 and 0.0004 in the mean; columns of few values are exact to rounding.
 """
 
 from __future__ import annotations
@@ -30,25 +32,25 @@ PRODUCT_WIDTH = 512
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """What the distances of a column are made of, as functions of its bin.
+    """Components of the distance kernel of a column, as functions of its bin.
 
     Attributes
     ----------
     table
-        Shape (n_components, n_bins), float64: components of its centered distance kernel, over the root of the norm
-        of this kernel; one of zeros for a constant column.
+        Shape (n_components, n_bins), float64: components of the centered distance kernel, divided by the root of its
+        norm; one component of zeros for a constant column.
     mean
-        Mean distance of two rows, over the norm of the kernel; this is the sum of its spectrum.
+        Mean distance of two rows, divided by the norm of the kernel: the sum of its spectrum.
     trace
-        What of that the components hold.
+        The part of `mean` that the components hold.
     deviation
-        Shape (n_bins,), float64: mean distance from a row of each bin to all rows less the mean of these, over the
-        norm of the kernel.
+        Shape (n_bins,), float64: mean distance from a row of each bin to all rows, minus its mean over the rows,
+        divided by the norm of the kernel.
     variance
-        Mean over the rows of the squares of these.
+        Mean of the squares of `deviation` over the rows.
     error
-        Angle between the kernel of the table and that of the column itself, at most. The correlation of two columns
-        is within the sum of theirs.
+        Upper bound of the angle between the kernel of the table and that of the column. The correlation of two columns
+        is within the sum of their errors.
     """
 
     table: np.ndarray
@@ -60,16 +62,16 @@ class FeatureMap:
 
 
 def most_components(n_components: int) -> int:
-    """Return how many components a column may have."""
+    """Return the maximum number of components of a column."""
     return 2 * n_components
 
 
 def feature_map(column: BinnedColumn, n_components: int) -> FeatureMap:
-    """Return the components of a column.
+    """Compute the components of a column.
 
-    All of a column with at most ``2 * n_components + 1`` bins. Of any other `n_components`, and up to twice as many
-    until they leave out no more than ``1 / n_components**3`` of the sum of squares of the spectrum: of smooth columns
-    the least number does, heavy tails take more.
+    A column with at most ``2 * n_components + 1`` bins keeps all components. Any other keeps `n_components`, and up to
+    twice as many until the rest is at most ``1 / n_components**3`` of the sum of squares of the spectrum: smooth
+    columns need the minimum, heavy tails more.
     """
     n_bins = column.steps.size + 1
     if column.variance <= 0:
@@ -99,17 +101,17 @@ def feature_map(column: BinnedColumn, n_components: int) -> FeatureMap:
 
 
 class CodeGram:
-    """Sums over rows of products of functions of bins, each function of some columns with each of others.
+    """Sums over rows of the products of functions of bins, for all pairs of functions.
 
     Parameters
     ----------
     left
-        Tables of the columns, each (n_functions, n_bins).
+        Tables of the left columns, each (n_functions, n_bins), float64.
     right
-        Tables of the others; None where they are the same columns.
+        Tables of the right columns; None if they are the left columns.
     n_precise
-        How many of the first columns, and of the first of the others, have float64 products with each other; all other
-        products are float32 over 1024 rows at a time, and their sums float64. None for all.
+        Number of first left and first right columns with float64 products; all other products are float32 over 1024
+        rows at a time, summed in float64. None for all.
     """
 
     def __init__(
@@ -134,9 +136,9 @@ class CodeGram:
         Parameters
         ----------
         codes
-            Of the columns, and of the others where there are some: of each column an array, shape (n_rows,).
+            Bin codes of the left columns and, if given, of the right ones: one array of shape (n_rows,) per column.
         weights
-            How many rows each row counts for, shape (n_rows,), around 1; None for one each.
+            Frequency weights around 1, shape (n_rows,), float64; None for 1 each.
         """
         for rows in row_blocks(codes[0][0].size, PRODUCT_ROWS):
             sides = [_looked_up(tables, own, rows) for tables, own in zip(self._sides, codes, strict=True)]
@@ -156,7 +158,7 @@ class CodeGram:
                 self._matrix[i, j] += left[i] @ right[j].T
 
     def result(self) -> np.ndarray:
-        """Return the sums, shape (n_functions, n_other_functions); nothing may be added afterwards."""
+        """Return the sums, shape (n_left_functions, n_right_functions), float64; nothing may be added afterwards."""
         matrix = self._matrix
         if len(self._sides) == 1:
             for i in self._panels[0]:
@@ -186,8 +188,9 @@ def _looked_up(tables: Sequence[np.ndarray], codes: Sequence[np.ndarray], rows: 
 
 
 def squares_by_column(matrix: np.ndarray, left: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the sum of the squares of what two columns have in a :class:`CodeGram`, shape (n_left, n_right). The
-    matrix is written over.
+    """Return the sum of the squares of a :class:`CodeGram` for each pair of columns, shape (n_left, n_right), float64.
+
+    `left` and `right` are the tables. The matrix is overwritten.
     """
     np.multiply(matrix, matrix, out=matrix)
     rows = np.add.reduceat(matrix, _starts(left), axis=0)
@@ -197,18 +200,18 @@ def squares_by_column(matrix: np.ndarray, left: Sequence[np.ndarray], right: Seq
 def with_lost_traces(
     squared: np.ndarray, left: Sequence[FeatureMap], right: Sequence[FeatureMap], total: float
 ) -> np.ndarray:
-    """Return correlations with what is to be expected of the components that were left out.
+    """Return correlations plus the expected contribution of the omitted components, shape (n_left, n_right), float64.
 
-    In n rows two components that have nothing to do with each other have a product of 1 / n in the mean, so that
-    independent columns come to the product of their spectra's sums over n. The first components hold most of the
+    Over n rows, the squared product of two independent components is 1 / n in the mean. So for independent columns, the
+    expected value is the product of the sums of their spectra divided by n. The first components hold most of the
     squares of a spectrum, but less of its sum.
 
     Parameters
     ----------
     squared
-        Of the components, shape (n_left, n_right).
+        Squared correlations from the components, shape (n_left, n_right), float64.
     left, right
-        The maps.
+        Feature maps of the columns.
     total
         Number of rows, or the sum of their weights.
     """

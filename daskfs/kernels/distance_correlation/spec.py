@@ -1,4 +1,4 @@
-"""How the distance correlations of all features with each other are to be had: one choice, that others pass on."""
+"""The choice of method and its settings for the distance correlations of all pairs of features."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from daskfs.kernels.scaling import Scaling, without_zscore
 Correlation = Literal["auto", "exact", "feature_map", "matrix_free"]
 CORRELATIONS: tuple[Correlation, ...] = ("auto", "exact", "feature_map", "matrix_free")
 MATRIX_FREE_FEATURES = 20_000
-"""Features above which the matrix is not formed: of so many it takes 3.2 GB."""
+"""Number of features above which the matrix is not formed: at this number it takes 3.2 GB."""
 MATRIX_FREE_ROWS = 1_000
-"""Rows that a product with the matrix never formed is taken over: it takes their square for each feature."""
+"""Rows used for matrix-free products: each feature costs their square."""
 EXACT_ROWS = 256
 EXACT_PRODUCTS = 2e10
-"""Multiplications that the exact matrix may take before the feature map is the choice: some seconds of one core."""
+"""Multiplications up to which "auto" chooses the exact matrix over the feature map: some seconds of one core."""
 
 
 class Sized(Protocol):
-    """What has rows and features."""
+    """An object with numbers of rows and features."""
 
     @property
     def n_samples(self) -> int: ...
@@ -36,20 +36,20 @@ class CorrelationSpec:
     Parameters
     ----------
     correlation
-        "exact", from the distances of all pairs of rows; "feature_map", from few components of the distance kernel of
-        each feature in bins; "matrix_free", only products with the matrix, which is never formed; or "auto".
+        "exact", from the distances of all pairs of rows; "feature_map", from a few components of the distance kernel of
+        each binned feature; "matrix_free", only products with the matrix, which is never formed; or "auto".
     n_components
-        Components of a feature of many values under "feature_map", up to twice as many where tails are heavy. A
-        feature of at most ``2 * n_components + 1`` values has all of its own, and is exact. The matrix takes
-        ``n_rows * (n_features * n_components)**2`` operations: 20 seconds of one core for 100,000 rows of 500
-        features, and 8 hours for 20,000 features.
+        Components of a feature of many values under "feature_map", up to twice as many for heavy tails. A feature of at
+        most ``2 * n_components + 1`` values keeps all components, and is exact. The matrix takes
+        ``n_rows * (n_features * n_components)**2`` operations: 20 seconds of one core for 100,000 rows of 500 features,
+        and 8 hours for 20,000 features.
     n_rows
-        Rows in use, drawn evenly over all of them; None for all. "matrix_free" uses at most 1,000.
+        Number of rows to use, drawn evenly over all of them; None for all. "matrix_free" uses at most 1,000.
     bias_corrected
-        Whether each entry is the ratio of U-statistics, 0 where that is negative, which is 0 in the mean for
-        independent features; else that of V-statistics, which few rows make too large.
+        Whether each entry is the ratio of U-statistics, with negative ones set to 0, whose mean is 0 for independent
+        features; else that of V-statistics, which is too large for few rows.
     scaling
-        What X is rescaled by on the fly. No correlation feels "zscore".
+        Rescaling of X on the fly. "zscore" changes no correlation.
     """
 
     correlation: Correlation = "auto"
@@ -60,7 +60,7 @@ class CorrelationSpec:
 
     @property
     def name(self) -> str:
-        """Name of these correlations in a store; that of equal ones is equal."""
+        """Name of these correlations in a store; equal specs have equal names."""
         parts = [self.correlation.replace("_", "-")]
         if self.correlation in ("auto", "feature_map"):
             parts.append(str(self.n_components))
@@ -73,24 +73,24 @@ class CorrelationSpec:
 
     @property
     def felt(self) -> Scaling | None:
-        """The scaling without z-scores, which no correlation feels."""
+        """The scaling without z-scores, which change no correlation."""
         return without_zscore(self.scaling)
 
     def rows_used(self, n_samples: int) -> int:
-        """Return how many of so many rows are in use."""
+        """Return the number of rows used out of n_samples."""
         wanted = n_samples if self.n_rows is None else min(n_samples, self.n_rows)
         return min(wanted, MATRIX_FREE_ROWS) if self.correlation == "matrix_free" else wanted
 
     def resolved(self, shape: Sized) -> CorrelationSpec:
-        """Return the same with "auto" settled, by the numbers of rows and features alone: "matrix_free" above 20,000
-        features; "exact" up to 256 rows in use, or 2e10 multiplications (200 features of 1,000 rows, 60 of 3,300);
-        else "feature_map".
+        """Return the spec with "auto" resolved, by the numbers of rows and features alone.
+
+        The choice is "matrix_free" above 20,000 features; "exact" up to 256 rows in use, or 2e10 multiplications (200
+        features of 1,000 rows, 60 of 3,300); else "feature_map".
 
         Raises
         ------
         InputError
-            Where bias is to be corrected without forming the matrix: its entries are then none that could be cut off
-            at 0.
+            If bias correction is combined with "matrix_free", which forms no entries to set to 0.
         """
         settled = self
         if self.correlation == "auto":

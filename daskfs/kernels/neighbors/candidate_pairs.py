@@ -1,4 +1,4 @@
-"""Pairs of rows that are near each other, with their squared distances as products give them."""
+"""Pairs of nearby rows, with squared distances from matrix products."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from daskfs.kernels.neighbors.exact import entries, exact_neighbors
 from daskfs.kernels.neighbors.rows import Rows, measured_squares
 
 PRODUCT_ERROR = 1 / 64
-"""Share that squared distances taken from products may be off."""
+"""Maximum relative error of squared distances taken from products."""
 Entries = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Rows, candidates and squared distances, one entry per pair."""
 NO_ENTRIES: Entries = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
 
 
 def nearest_pairs(queries: Rows, own: np.ndarray, base: Rows, k: int) -> Entries:
-    """Return, for each query, pairs with its `k` nearest rows of the base and perhaps some more.
+    """Return pairs of each query with its `k` nearest base rows, and perhaps some more.
 
     Parameters
     ----------
     queries, base
-        Rows, prepared alike; :func:`~daskfs.kernels.neighbors.distance_bounds.tile_rows` queries at most.
+        Rows, prepared alike; at most :func:`~daskfs.kernels.neighbors.distance_bounds.tile_rows` queries.
     own
-        Place in the base of each query, -1 where it is not there, shape (n_queries,).
+        Index of each query in the base, -1 if it is not there, shape (n_queries,), int64.
     k
-        Number of neighbours wanted.
+        Number of neighbors.
 
     Returns
     -------
     rows, candidates, squares
-        Positions in `queries` and `base`, and squared distances of the metric's rows as the float32 product gives them;
-        those that would drown in its rounding are measured.
+        Indices in `queries` and `base`, int64, and squared distances of the metric's rows from the float32 product,
+        float64; those dominated by its rounding error are measured.
     """
     bounds = _tile_bounds(queries, base)
     wanted = bounds.nearest(own, min(k, base.n_rows))
@@ -46,23 +46,24 @@ def nearest_pairs(queries: Rows, own: np.ndarray, base: Rows, k: int) -> Entries
 
 
 def close_pairs(a: Rows, a_reach: np.ndarray, b: Rows, b_reach: np.ndarray, k: int) -> tuple[Entries, Entries]:
-    """Return the pairs that lie within reach of either row.
+    """Return the pairs that are within reach of either row.
 
     Parameters
     ----------
     a, b
-        Rows that have none in common; `a` prepared ``like`` `b`,
-        :func:`~daskfs.kernels.neighbors.distance_bounds.tile_rows` of them at most.
+        Disjoint rows; `a` prepared ``like`` `b`, at most :func:`~daskfs.kernels.neighbors.distance_bounds.tile_rows` of
+        them.
     a_reach, b_reach
-        Squared distance (of the metric's rows) beyond which a row has no use for another, shape (n_rows,); negative for
-        a row that has no use for any.
+        Squared distance (of the metric's rows) up to which a row takes candidates, shape (n_rows,), float64; negative
+        for a row that takes none.
     k
-        A row of which very many lie within reach gets its `k` nearest.
+        A row with very many candidates within reach gets its `k` nearest only.
 
     Returns
     -------
     of_a, of_b
-        What rows of `a` found in `b`, and the other way round; squared distances as in :func:`nearest_pairs`.
+        Entries of the rows of `a`, with candidates in `b`, and vice versa; squared distances as in
+        :func:`nearest_pairs`.
     """
     bounds, square_scale = _tile_bounds(a, b), b.scale**2
     wanted_a, wanted_b = bounds.within(a_reach * square_scale, b_reach * square_scale)
@@ -77,7 +78,7 @@ def close_pairs(a: Rows, a_reach: np.ndarray, b: Rows, b_reach: np.ndarray, k: i
         i, j = entries(wanted_a | wanted_b)
     squares = _pair_squares(bounds, a, i, b, j)
     forward, backward = squares <= a_reach[i], squares <= b_reach[j]
-    if crowded:  # rows that have their k nearest by now must not get them again with pairs that the other row wants
+    if crowded:  # rows that already have their k nearest must not get them again by pairs that the other row wants
         forward &= wanted_a[i, j]
         backward &= wanted_b[i, j]
     of_a = _joined([of_a, (i[forward], j[forward], squares[forward])])
@@ -91,7 +92,7 @@ def _tile_bounds(tile: Rows, base: Rows) -> Bounds:
 
 
 def _pair_squares(bounds: Bounds, a: Rows, i: np.ndarray, b: Rows, j: np.ndarray) -> np.ndarray:
-    """Return squared distances of pairs from their products, measured where rounding is more than PRODUCT_ERROR."""
+    """Return squared distances of pairs from their products, measured if rounding exceeds PRODUCT_ERROR."""
     squares, error = bounds.squares(i, j)
     squares /= b.scale**2
     drowned = np.flatnonzero(squares * b.scale**2 <= error / PRODUCT_ERROR)
@@ -101,7 +102,7 @@ def _pair_squares(bounds: Bounds, a: Rows, i: np.ndarray, b: Rows, j: np.ndarray
 
 
 def _crowded(wanted: np.ndarray, queries: Rows, own: np.ndarray, base: Rows, k: int) -> Entries:
-    """Return the k nearest of rows that want very many, and clear what they want."""
+    """Return the k nearest of rows with very many candidates, and clear their rows of `wanted`."""
     rows = np.flatnonzero(np.count_nonzero(wanted, axis=1) > 4 * k + 64)
     if not rows.size:
         return NO_ENTRIES

@@ -1,4 +1,4 @@
-"""Nearest neighbours of the rows of one group, cell by cell."""
+"""Nearest neighbors of the rows of one group, cell by cell."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from daskfs.kernels.neighbors.rows import (
 from daskfs.kernels.statistics.moments import row_blocks
 
 SPARE = 6
-"""Candidates kept beyond the k nearest, since float32 products order them only nearly right."""
+"""Candidates kept beyond the k nearest, because float32 products order them only approximately."""
 PENDING_PER_ROW = 32
-"""Candidates that wait, per row, before they are merged."""
+"""Pending candidates per row before a merge."""
 MEASURED_ROWS = 4096
 
 
@@ -38,36 +38,36 @@ def cell_neighbors(
     sketch: np.ndarray | None = None,
     width: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the nearest rows of every member of a group among the rows that the cells let it meet.
+    """Return the nearest rows of every member of a group among the rows that it meets in cells.
 
-    A member meets the rows at home in the cells it looks into, and a row at home meets the members that look into its
+    A member meets the rows at home in the cells that it probes, and a row at home meets the members that probe its
     cell. Pairs are compared by float32 products; the best few of each row are then measured in float64.
 
     Parameters
     ----------
     X
-        Rows of the members, dense or CSR, in the order of their row numbers; under "euclidean" with NaN where values
-        are missing.
+        Rows of the members, dense or CSR, (n_members, n_columns), by row number; under "euclidean" with NaN for missing
+        values.
     metric
         "euclidean" or "cosine".
     is_home
-        Which members are at home in the group; the others are visitors. Shape (n_members,), bool.
+        True for members at home in the group; the others are visitors. Shape (n_members,), bool.
     starts, cell
-        Cells that member i looks into, nearest first: ``cell[starts[i]:starts[i + 1]]``. The first one of a member at
-        home is its home.
+        Cells that member i probes, nearest first: ``cell[starts[i]:starts[i + 1]]``. The first one of a member at home
+        is its home.
     k
-        Number of neighbours.
+        Number of neighbors.
     sketch
-        Rows of fewer columns, (n_members, n_components + 1) float32, that are compared in the place of `X`, which then
-        only serves to measure. The last column is the squared length of what the others leave out of a row.
+        Rows of fewer columns, shape (n_members, n_components + 1), float32, compared instead of `X`, which is then only
+        measured. The last column is the squared length of the rest of the row.
     width
-        How many candidates of each row are measured; a few more than `k` by default.
+        Number of candidates per row that are measured; by default a few more than `k`.
 
     Returns
     -------
     indices, distances
-        Shape (n_members, k), int64 positions in `X` and float64, nearest first, ties by position; -1 and inf where
-        there are fewer.
+        Shape (n_members, k), int64 positions in `X` and float64, nearest first, ties by position; -1 and inf if there
+        are fewer.
     """
     compared: Block = X if sketch is None else sketch
 
@@ -105,14 +105,14 @@ def cell_neighbors(
         queries = prepared(others, rows)
         for tile in row_blocks(others.size, tile_rows(queries, rows)):
             asked = others[tile]
-            # members whose first cell this is have met its rows; its rows have not met them unless they are at home
+            # members whose first cell this is have searched its rows; its rows have searched those at home only
             reach = np.where(first[asked] == number, -1.0, best.reach[asked])
             of_asked, of_base = close_pairs(queries.part(tile), reach, rows, best.reach[base], best.width)
             earlier = (home[asked] >= 0) & (home[asked] < number)
             for (row, candidate, squares), at_asked, at_base in ((of_asked, 0, 1), (of_base, 1, 0)):
                 pair = row, candidate
                 other, own_row = asked[pair[at_asked]], base[pair[at_base]]
-                # a pair that meets in two cells is taken in the lower one
+                # a pair that meets in two cells is taken from the lower-numbered one
                 met = np.flatnonzero(earlier[pair[at_asked]])
                 new = np.ones(row.size, dtype=bool)
                 new[met] = ~looks(own_row[met], home[other[met]])
@@ -123,8 +123,9 @@ def cell_neighbors(
 
 
 def _length_unit(X: Block, metric: Metric) -> float:
-    """Return a power of two that brings squared distances to the upper end of float32's range, so that those of
-    ordinary rows do not vanish where there are outliers.
+    """Return a power of two that scales squared distances to the upper end of float32's range.
+
+    Without it, those of ordinary rows would vanish next to outliers.
     """
     values = X.data if is_sparse(X) else X
     if metric == "cosine" or values.size == 0:
@@ -137,7 +138,7 @@ def _length_unit(X: Block, metric: Metric) -> float:
 
 
 class _Looks:
-    """Whether a member looks into a cell, one bit each."""
+    """Bitmap of the cells that each member probes."""
 
     def __init__(self, n_members: int, n_cells: int, member: np.ndarray, cell: np.ndarray) -> None:
         self._bits = np.zeros((n_members, -(-n_cells // 8)), np.uint8)
@@ -166,7 +167,7 @@ class _Best:
         self._n_waiting = 0
 
     def offer(self, rows: np.ndarray, candidates: np.ndarray, squares: np.ndarray) -> None:
-        """Offer candidates to rows."""
+        """Add candidates of rows, with their squared distances."""
         lengths = (np.maximum(squares, 0) * self._unit).astype(np.float32).view(np.uint32).astype(np.uint64)
         keys = rows.astype(np.uint64) << self._length_bits
         keys |= lengths >> (np.uint64(31) - self._length_bits)
@@ -178,7 +179,7 @@ class _Best:
             self.merge()
 
     def merge(self) -> None:
-        """Keep the nearest of what waits and what was kept, and lower what rows have use for."""
+        """Keep the nearest of the pending and the kept candidates, and lower the reach of rows."""
         keys = np.concatenate([self._keys, *self._waiting])
         self._waiting, self._n_waiting = [], 0
         keys.sort()
@@ -188,7 +189,7 @@ class _Best:
         self.reach[row[last]] = self._lengths(keys[last]) / self._unit
 
     def _lengths(self, keys: np.ndarray) -> np.ndarray:
-        """Return the least number above the length of each key that its bits can hold, in `unit`."""
+        """Return the smallest number above the length of each key that its bits can represent, in `unit`."""
         length = (keys >> self._name_bits) & ((np.uint64(1) << self._length_bits) - np.uint64(1))
         bits = (length + np.uint64(1)) << (np.uint64(31) - self._length_bits)
         return bits.astype(np.uint32).view(np.float32).astype(np.float64)
@@ -201,8 +202,8 @@ class _Best:
     def measured(self, X: Block, metric: Metric, k: int, *, are_close: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return the k nearest by measured distance.
 
-        With `are_close`, lengths that were offered are off by a share :data:`PRODUCT_ERROR` at most, and only
-        candidates that may be among the nearest are measured.
+        With `are_close`, offered lengths have a relative error of at most :data:`PRODUCT_ERROR`, and only candidates
+        that may be among the nearest are measured.
         """
         n_members = self.reach.size
         names = np.full((n_members, self.width), -1, dtype=np.int64)
@@ -211,7 +212,7 @@ class _Best:
         if are_close:
             lengths = np.full((n_members, self.width), np.inf)
             lengths[row, place] = self._lengths(keys)
-            # of two lengths off by a share e, the larger one may be the nearer up to 1 + 3 e times the smaller one
+            # with a relative error e, a length may be the shorter one if it is up to 1 + 3 e times the other
             limit = lengths[:, min(k, self.width) - 1] * (1 + 3 * self._error) + np.finfo(np.float32).tiny
             kept = lengths[row, place] <= limit[row]
             keys, row, place = keys[kept], row[kept], place[kept]
@@ -232,9 +233,10 @@ class _Best:
 
 
 def nearest_distinct(names: np.ndarray, squares: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k nearest distinct entries of each row, ties by name; -1 and inf where there are fewer.
+    """Return the k nearest distinct entries of each row, ties by name; -1 and inf if there are fewer.
 
-    Shapes (n_rows, n_entries) in, (n_rows, k) out. An entry that appears twice does so with the same distance.
+    `names`, int, and `squares`, float64, have shape (n_rows, n_entries), the results (n_rows, k). Repeated entries must
+    have the same distance.
     """
     order = order_with_ties(squares, names)
     squares, names = np.take_along_axis(squares, order, axis=1), np.take_along_axis(names, order, axis=1)

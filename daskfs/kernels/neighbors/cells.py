@@ -1,9 +1,11 @@
-"""Groups of rows, cells inside them, and where each row looks for its neighbours.
+"""Groups of rows, cells inside them, and the cells that each row probes for its neighbors.
 
-Space is cut twice by k-means: into groups, whose rows one task can hold, and each group into cells of a few hundred
-rows. A row is at home in the nearest cell of its nearest group. Its neighbours are sought in the cells whose centers
-are not much farther than the nearest one, in its own group and in those groups whose centers are not much farther than
-its own. How much farther is settled on a sample, from how far pairs of neighbours actually lie apart.
+Notes
+-----
+Space is split twice by k-means: into groups, whose rows fit one task, and each group into cells of a few hundred rows.
+A row is at home in the nearest cell of its nearest group. It probes the cells whose centers are not much farther than
+the nearest one, in its own group and in the groups whose centers are not much farther than its own. The limits are
+calibrated on a sample, by the distances of pairs of neighbors.
 """
 
 from __future__ import annotations
@@ -24,69 +26,69 @@ GROUP_ROUNDS = 40
 CENTER_ROUNDS = 25
 CELL_ROUNDS = 10
 MAX_GROUPS = 6
-"""A row visits at most this many groups, its own included."""
+"""Maximum number of groups that a row visits, its own included."""
 MAX_COPIES = 3.0
-"""Groups a row visits on average, at most: each costs a copy of the row."""
+"""Maximum mean number of groups that a row visits: each costs a copy of the row."""
 MAX_PROBES = 32
-"""A row looks into at most this many cells of one group."""
+"""Maximum number of cells of one group that a row probes."""
 MAX_MEAN_PROBES = 20.0
-"""Cells that a row looks into on average, at most."""
+"""Maximum mean number of cells that a row probes."""
 LEAST_SHARE = 0.1
-"""Groups with less than this share of the mean size are given up."""
+"""Groups with less than this share of the mean size are dropped."""
 LEAST_ROWS = 4.0
-"""Rows that a row meets at least, per neighbour wanted."""
+"""Minimum number of rows that a row meets, per neighbor."""
 CALIBRATION_ROWS = 1000
 HELD_OUT = 4
-"""One in so many rows of a sample is kept from training."""
+"""One in this many rows of a sample is held out from training."""
 CALIBRATION_RANKS = 5
 SAMPLE_PARTS = 4
 DIMENSION_NEIGHBORS = 10
 GROUP_SHARES = (0.7, 0.4, 0.2, 0.05)
-"""Shares of the misses that may come from pairs whose groups do not meet."""
+"""Shares of the missed pairs that may be missed because their groups do not meet; each is tried."""
 COPY_SECONDS = 1.6e-8
-"""What it costs to write and read one more value of a copied row."""
+"""Seconds to write and read one more value of a copied row."""
 LARGE_CELL = 4096
-"""Cells with more rows at home are cut again where they are searched."""
+"""Cells with more rows at home are split again when they are searched."""
 MAX_SPLITS = 4
 SAMPLED_PER_PART = 32
 PIECE_ROWS = 512
 INDEX_BITS = np.uint64(32)
 BLOCK_ROWS = 1024
-"""Rows of one matrix product. Blocks begin at multiples of it, so that a row's cells do not depend on who asks."""
+"""Rows of one matrix product. Blocks begin at multiples of it, so that a row's cells do not depend on the caller."""
 
 
 def cell_rows(n_neighbors: int) -> int:
-    """Return how many rows a cell should hold."""
+    """Return the target number of rows of a cell."""
     return max(250, 25 * n_neighbors)
 
 
 @dataclass(frozen=True)
 class Cells:
-    """A cut of space into groups and cells.
+    """A partition of space into groups and cells.
 
     Attributes
     ----------
     group_centers, group_offsets
-        Shapes (n_groups, n_columns) and (n_groups,), float32. A row belongs to the group with the least squared
-        distance plus offset; the offsets keep groups of about equal size where plain k-means would give half of the
-        rows to one of them.
+        Shapes (n_groups, n_columns) and (n_groups,), float32. A row belongs to the group with the smallest squared
+        distance plus offset. The offsets keep groups at about equal size; plain k-means may give half of the rows to
+        one.
     group_reach
         A row visits groups whose root of squared distance plus offset is at most this many times its own group's.
     cell_centers
         Shape (n_cells, n_columns), float32, group by group.
     cell_sizes
-        Rows at home in each cell, as the sample has it, shape (n_cells,), float64.
+        Rows at home in each cell, estimated from the sample, shape (n_cells,), float64.
     cell_starts
-        Where each group's cells begin, shape (n_groups + 1,), int64.
+        First cell of each group, shape (n_groups + 1,), int64.
     cell_reach
-        Of the groups it visits, a row looks into the cells at most this many times as far as its home.
+        In the groups that it visits, a row probes the cells at most this many times as far as its home.
     least_rows
-        In its own group a row looks into the nearest cells until they hold this many, however far they are.
+        In its own group a row probes the nearest cells until they hold this many rows, however far they are.
     trained_share
-        Share of all rows that the centers come from, 0 where rows are not to be treated differently for that.
+        Share of all rows that the centers were trained on; 0 if these rows need no correction.
     expected_recall
-        Share of the pairs of neighbors in the sample that meet: less than was asked for where rows would have to look
-        into too many cells, as they do where no row is much nearer than others.
+        Share of the sample's neighbor pairs that meet: less than requested if rows would have to probe too many cells,
+        as they do if no row is much nearer than others.
     """
 
     group_centers: np.ndarray
@@ -106,16 +108,16 @@ class Cells:
         return int(self.group_centers.shape[0])
 
     def centers_of(self, group: int) -> np.ndarray:
-        """Centers of one group's cells."""
+        """Return the centers of one group's cells, shape (n_group_cells, n_columns), float32."""
         return self.cell_centers[self.cell_starts[group] : self.cell_starts[group + 1]]
 
 
 @dataclass(frozen=True)
 class Members:
-    """Which rows go to which groups, and the cells they look into there.
+    """Assignment of rows to groups, and the cells that they probe there.
 
-    Sorted by group, then row. `row` (n_members,) int64, `group` (n_members,) int32, `is_home` (n_members,) bool;
-    the cells of member i, nearest first and counted within the group, are ``cell[starts[i]:starts[i + 1]]``, int32.
+    Sorted by group, then row. `row` (n_members,) int64, `group` (n_members,) int32, `is_home` (n_members,) bool; the
+    cells of member i, nearest first and counted within the group, are ``cell[starts[i]:starts[i + 1]]``, int32.
     """
 
     row: np.ndarray
@@ -127,10 +129,10 @@ class Members:
 
 # ------------------------------------------------------------------------------- training
 def training_rows(n_sampled: int, n_samples: int) -> np.ndarray:
-    """Return which rows of a sample cells are trained on, shape (n_sampled,), bool.
+    """Return a mask of the sampled rows that cells are trained on, shape (n_sampled,), bool.
 
-    Centers fit the rows they come from: others must say how far rows have to look, where the sample is less than half
-    of all.
+    Centers fit their training rows. So if the sample is less than half of all rows, reaches are calibrated on held-out
+    rows.
     """
     trained = np.ones(n_sampled, dtype=bool)
     if 2 * n_sampled < n_samples:
@@ -149,27 +151,27 @@ def train_cells(
     max_probes: float = MAX_MEAN_PROBES,
     measured: Block | None = None,
 ) -> Cells:
-    """Cut space into groups and cells that hold about as many rows each.
+    """Split space into groups and cells of about equal numbers of rows.
 
     Parameters
     ----------
     sample
         Rows of a sample, shape (n_rows, n_columns), float32, finite.
     n_samples
-        Number of rows that it stands for.
+        Number of rows that the sample represents.
     n_groups, n_cells
-        How many are wanted; there are fewer where the sample has fewer distinct rows.
+        Numbers wanted; there are fewer if the sample has fewer distinct rows.
     n_neighbors
-        Neighbours wanted of each row.
+        Number of neighbors of each row.
     recall
-        Share of them that the cells should let a search find, to judge by the sample.
+        Share of the neighbors that a search should find, as estimated on the sample.
     seed
         Seed.
     max_probes
-        Cells that a row may look into on average.
+        Maximum mean number of cells that a row probes.
     measured
-        The rows as distances between them are measured, where that is not what `sample` says of them: some of their
-        values are missing, and others stand for these in `sample`.
+        The rows for measuring distances, shape (n_rows, n_columns), if they differ from `sample`, in which missing
+        values are imputed.
     """
     generator = np.random.default_rng([seed, n_groups, n_cells])
     whole, trained = sample, training_rows(len(sample), n_samples)
@@ -177,7 +179,7 @@ def train_cells(
     group_centers, offsets = _balanced(sample, n_groups, generator)
     home, _ = _nearest(sample, group_centers, offsets, 1)
     kept = np.bincount(home[:, 0], minlength=len(group_centers)) * len(group_centers) >= LEAST_SHARE * len(sample)
-    if not kept.all():  # a few rows that lie apart are no work of their own, and find too few neighbours alone
+    if not kept.all():  # a few outliers are too little work for a task, and find too few neighbors alone
         group_centers, offsets = group_centers[kept], offsets[kept] - offsets[kept].min()
         home, _ = _nearest(sample, group_centers, offsets, 1)
     order = np.argsort(home[:, 0], kind="stable")
@@ -196,7 +198,7 @@ def train_cells(
 
 
 def _balanced(rows: np.ndarray, n_groups: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return centers and offsets of a k-means that penalises size."""
+    """Return centers and offsets of a k-means that penalizes size."""
     centers = _first_centers(rows, n_groups, generator)
     n_groups = len(centers)
     offsets = np.zeros(n_groups, np.float32)
@@ -215,7 +217,10 @@ def _balanced(rows: np.ndarray, n_groups: int, generator: np.random.Generator) -
 
 
 def cells_of(rows: np.ndarray, wanted: float, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return centers and sizes of a plain k-means of rows (n_rows, n_columns) float32 into about `wanted` cells."""
+    """Run a plain k-means of rows, shape (n_rows, n_columns), float32, into about `wanted` cells.
+
+    Returns the centers, shape (n_cells, n_columns), float32, and sizes, shape (n_cells,), float64.
+    """
     centers = _first_centers(rows, max(1, round(wanted)), generator)
     nothing = np.zeros(len(centers), np.float32)
     for _ in range(CELL_ROUNDS):
@@ -231,7 +236,7 @@ def _first_centers(rows: np.ndarray, count: int, generator: np.random.Generator)
 
 
 def _means(rows: np.ndarray, home: np.ndarray, sizes: np.ndarray, centers: np.ndarray) -> np.ndarray:
-    """Return the means of the rows at home in each cell; an empty cell keeps its center."""
+    """Return the mean of the rows at home in each cell; an empty cell keeps its center."""
     order = np.argsort(home, kind="stable")
     starts = np.concatenate([[0], np.cumsum(sizes)])
     members = sp.csr_array((np.ones(len(rows), np.float32), order, starts), shape=(len(sizes), len(rows)))
@@ -250,9 +255,9 @@ def _calibrated(
     most: float,
     generator: np.random.Generator,
 ) -> Cells:
-    """Return the cells with the reaches at which enough pairs of neighbours in the sample meet, at the least cost.
+    """Return the cells with the reaches at which enough pairs of neighbors in the sample meet, at the lowest cost.
 
-    Reaching more groups costs copies of rows, reaching more cells costs comparisons: a few ways to share the misses
+    A larger group reach costs copies of rows, a larger cell reach costs comparisons. Some divisions of the misses
     between the two are tried.
     """
     if len(cells.cell_centers) == 1 or len(sample) < 3:
@@ -268,7 +273,7 @@ def _calibrated(
     between = np.minimum(ratios[a, home[b]], ratios[b, home[a]])
     to_cell = _cell_ratios(rows, cells, home, shown, a, b)
     mean_cell = n_samples / len(cells.cell_centers)
-    # a standard error above, with all pairs of a row counted as one
+    # plus one standard error, with all pairs of a row counted as one
     recall = min(recall + float(np.sqrt(recall * (1 - recall) / asked.size)), (1 + recall) / 2)
     trials = []
     for share in GROUP_SHARES:
@@ -278,7 +283,7 @@ def _calibrated(
         for i, j, ratio in ((a, b, to_cell[0]), (b, a, to_cell[1])):
             needed = np.minimum(needed, np.where(ratios[i, home[j]] <= group_reach, ratio, np.inf))
         cell_reach = _quantile(needed, recall)
-        if not np.isfinite(cell_reach):  # groups alone part too many pairs: all that can be done
+        if not np.isfinite(cell_reach):  # groups alone separate too many pairs: take the best possible
             cell_reach = _quantile(needed[np.isfinite(needed)], 1 - (1 - recall) / 2)
         trial = replace(cells, group_reach=group_reach, cell_reach=max(1.0, cell_reach))
         trial = _bounded_probes(sample[asked], trial, most)
@@ -293,14 +298,17 @@ def _calibrated(
 def _neighbor_pairs(
     sample: np.ndarray, measured: Block | None, asked: np.ndarray, k: int, share: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows that stand for some of the k nearest of the asked ones among all rows, evenly spaced by rank, shape
-    (n_asked, n_ranks, n_columns), and the rows of the sample that they come from.
+    """Return proxies of some of the k nearest rows among all rows, evenly spaced by rank, and their sample rows.
 
-    The r-th nearest of all is nearer than the next one after the (r share)-th of the sample, which is moved towards the
-    row that asks: in d dimensions the mean distance of the r-th nearest of n rows goes as
+    The shapes are (n_asked, n_ranks, n_columns) and (n_asked, n_ranks).
+
+    Notes
+    -----
+    The r-th nearest of all rows is nearer than the next one after the (r share)-th of the sample, which is therefore
+    moved towards the asked row: in d dimensions the mean distance of the r-th nearest of n rows is proportional to
     ``gamma(r + 1 / d) / gamma(r) / n ** (1 / d)``. The dimension is estimated from the distances in the sample (Levina
-    and Bickel 2005, Eq. 8); noise makes it large, and then nothing moves much. Nothing moves at all where distances are
-    measured elsewhere: rows that are nearer there are not nearer here.
+    and Bickel 2005, Eq. 8); noise makes it large, and then rows move little. With `measured` nothing is moved: rows
+    nearer in its space are not nearer in this one.
     """
     width = min(max(DIMENSION_NEIGHBORS, int(k * share) + 1), len(sample) - 1)
     found, distances = _nearest_of_sample(sample if measured is None else measured, asked, width)
@@ -317,7 +325,7 @@ def _neighbor_pairs(
         moved[:] = 1
     found = found[:, rank - 1]
     origin = sample[asked][:, None]
-    pairs = sample[found]  # as large as all of the sample may be: worked on in place
+    pairs = sample[found]  # may be as large as the sample: changed in place
     pairs -= origin
     pairs *= moved[:, None]
     pairs += origin
@@ -325,7 +333,7 @@ def _neighbor_pairs(
 
 
 def _nearest_of_sample(sample: Block, asked: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the nearest rows of a sample, a part of which is made ready at a time."""
+    """Return the nearest rows of a sample, preparing one part of it at a time."""
     names, lengths = [], []
     n_rows = int(sample.shape[0])
     for part in row_blocks(n_rows, max(width + 1, -(-n_rows // SAMPLE_PARTS))):
@@ -349,9 +357,9 @@ def _quantile(values: np.ndarray, share: float) -> float:
 
 
 def _group_ratios(rows: np.ndarray, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
-    """Return each row's root of every group over that of its own, shape (n_rows, n_groups), and its own group."""
+    """Return each row's roots for all groups over that for its own, shape (n_rows, n_groups), and its own group."""
     squares = _squares(rows, cells.group_centers, cells.group_offsets)
-    roots = np.sqrt(np.maximum(squares, 0), dtype=np.float64)  # over one that is nothing, more than float32 holds
+    roots = np.sqrt(np.maximum(squares, 0), dtype=np.float64)  # a ratio to a tiny root overflows float32
     home = roots.argmin(axis=1)
     return roots / np.maximum(roots.min(axis=1), _TINY)[:, None], home
 
@@ -359,7 +367,7 @@ def _group_ratios(rows: np.ndarray, cells: Cells) -> tuple[np.ndarray, np.ndarra
 def _cell_ratios(
     rows: np.ndarray, cells: Cells, home: np.ndarray, trained: np.ndarray, a: np.ndarray, b: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many times as far as its nearest cell the home of the other row is, for pairs of rows both ways."""
+    """Return the distance to the other row's home cell over that to the nearest cell, for pairs of rows both ways."""
     nearest, own = np.empty(len(rows)), np.empty(len(rows), np.int64)
     for group in range(cells.n_groups):
         here = np.flatnonzero(home == group)
@@ -376,7 +384,7 @@ def _cell_ratios(
 
 
 def _bounded_probes(rows: np.ndarray, cells: Cells, most: float) -> Cells:
-    """Lower the reach of cells until rows look into no more than `most` of them on average."""
+    """Lower the cell reach until rows probe at most `most` cells on average."""
     trial, low, high = cells, 1.0, cells.cell_reach
     for _ in range(12):
         if assign_rows(rows, trial).cell.size > most * len(rows):
@@ -414,7 +422,7 @@ def _nearest(rows: np.ndarray, centers: np.ndarray, offsets: np.ndarray, count: 
                 indices[block, place], values[block, place] = best, squares[own, best]
                 squares[own, best] = np.inf
             continue
-        # one 64-bit key, distance and index, sorts several times as fast as positions do
+        # one 64-bit key, distance and index, sorts several times as fast as an argsort
         keys = np.maximum(squares, 0).view(np.uint32).astype(np.uint64)
         keys <<= INDEX_BITS
         keys |= np.arange(len(centers), dtype=np.uint64)
@@ -430,12 +438,13 @@ def _nearest(rows: np.ndarray, centers: np.ndarray, offsets: np.ndarray, count: 
 def _nearest_cells(
     rows: np.ndarray, cells: Cells, group: int, count: int, trained: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return :func:`_nearest` for the cells of one group, with rows that a center comes from at the distance from where
-    it would be without them.
+    """Return :func:`_nearest` for the cells of one group, with leave-one-out distances for training rows.
 
-    The center of s rows is ``s / (s - 1)`` times as far from one of them once that is left out. In many dimensions and
-    cells of few sampled rows that is the better part of what they are nearer to their own cell than to others: they
-    would look nowhere else, and never meet each other.
+    Notes
+    -----
+    Without one of its s rows, a center is ``s / (s - 1)`` times as far from that row. In many dimensions and cells of
+    few sampled rows, this is most of the difference between a row's own cell and others. Uncorrected, such rows would
+    probe their own cell only, and never meet each other.
     """
     centers = cells.centers_of(group)
     corrected = trained & (cells.trained_share > 0) & (len(centers) > 1)
@@ -454,16 +463,16 @@ def _nearest_cells(
 
 
 def assign_rows(rows: np.ndarray, cells: Cells, trained: np.ndarray | None = None) -> Members:
-    """Return the groups that rows visit, and the cells they look into there.
+    """Return the groups that rows visit, and the cells that they probe there.
 
     Parameters
     ----------
     rows
         Shape (n_rows, n_columns), float32, in the space of the cells.
     cells
-        The cut.
+        The partition.
     trained
-        Which rows the centers come from, shape (n_rows,), bool; none by default.
+        Mask of the rows that the centers were trained on, shape (n_rows,), bool; none by default.
     """
     shown = np.zeros(len(rows), dtype=bool) if trained is None else trained
     return joined_members(
@@ -472,7 +481,7 @@ def assign_rows(rows: np.ndarray, cells: Cells, trained: np.ndarray | None = Non
 
 
 def joined_members(parts: Sequence[Members]) -> Members:
-    """Return the members of several blocks of rows, which follow each other, as one."""
+    """Concatenate the members of consecutive blocks of rows."""
     row, group, is_home, cell = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("row", "group", "is_home", "cell")
     )
@@ -521,20 +530,22 @@ def split_large(
     recall: float,
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cells that members of a group look into, with cells of very many rows cut into smaller ones.
-
-    A sample shows few of the rows that a crowded corner of space holds, and centers go to the few rows that lie far
-    apart before they part a crowd. Where its rows are at hand they are cut again, and those of the crowd again, with a
-    reach of their own. What cannot be cut, since the rows are all the same, is cut by row order.
+    """Split cells with very many rows, and return the starts and cells that members of a group then probe.
 
     Parameters
     ----------
     rows_of
-        Gives the rows of some members in the space of the cells, (n_members, n_columns) float32.
+        Returns the rows of some members in the space of the cells, shape (n_members, n_columns), float32.
     is_home, starts, cell
         As in :func:`~daskfs.kernels.neighbors.cell_search.cell_neighbors`.
     n_neighbors, recall, seed
         As in :func:`train_cells`.
+
+    Notes
+    -----
+    A sample has few of the rows of a dense region, and centers go to isolated rows before they divide a dense region.
+    When its rows are loaded, a cell is split again, repeatedly, with a reach of its own. A cell of equal rows is split
+    by row order.
     """
     for depth in range(MAX_SPLITS):
         sizes = np.bincount(cell[starts[:-1]][is_home], minlength=int(cell.max(initial=0)) + 1)
@@ -553,7 +564,7 @@ def split_large(
             wanted = own.size * 4 // LARGE_CELL
             count = own.size if own.size <= 2 * LARGE_CELL else max(LARGE_CELL, SAMPLED_PER_PART * wanted)
             shown = np.sort(np.random.default_rng([seed, int(number)]).choice(own, size=count, replace=False))
-            # parts are larger than cells: rows look into fewer of them
+            # parts are larger than cells: rows probe fewer of them
             most = MAX_MEAN_PROBES * min(1.0, cell_rows(n_neighbors) * wanted / own.size)
             cells = train_cells(rows[shown], own.size, 1, wanted, n_neighbors, (1 + recall) / 2, seed, most)
             trained = np.zeros(len(rows), dtype=bool)
@@ -568,16 +579,16 @@ def split_large(
 
 
 def _parts(members: Members, own: np.ndarray, *, by_order: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return which rows look into which part of a cell, and as which of their choices, the nearest first.
+    """Return rows, the parts of a cell that they probe, and the rank of each part for its row, nearest first.
 
-    A cell that is one part only, and with `by_order` every large part, is cut by the order of its rows.
+    A cell of a single part, and with `by_order` every large part, is split by row order.
     """
     nearest = members.cell[members.starts[:-1]]
     held = np.bincount(nearest[own], minlength=int(members.cell.max()) + 1)
     pieces = np.where((held > LARGE_CELL) & (by_order or np.count_nonzero(held) == 1), -(-held // PIECE_ROWS), 1)
     begins = np.cumsum(pieces) - pieces
     turn = np.arange(nearest.size)
-    for crowded in np.flatnonzero(pieces > 1):  # rows at home fill one piece after the other, all alike
+    for crowded in np.flatnonzero(pieces > 1):  # rows at home fill one piece after the other, evenly
         here = own[nearest[own] == crowded]
         turn[here] = np.arange(here.size) * pieces[crowded] // here.size
     counts = np.diff(members.starts)

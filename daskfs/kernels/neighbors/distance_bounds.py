@@ -1,12 +1,13 @@
-"""Bounds of the squared distances of all pairs of some rows, by matrix products.
+"""Bounds on the squared distances of all pairs of some rows, from matrix products.
 
-A product is quick and rounds: of each pair it says between which two numbers the squared distance lies, which is enough
-to see which pairs have to be measured.
+Notes
+-----
+A product is fast but rounded: it bounds the squared distance of each pair, which shows the pairs to measure.
 
-Where values are missing, three products take the place of one. With 0 in the place of what is missing, and M for where
-something is there, the squares of both rows over the columns that they share are ``(A * A) M' + M (B * B)'``, their
-inner product is ``A B'``, and the number of these columns ``M M'``. The rows of a sparse matrix lack few values beside
-the zeros that they do not store, so that there the columns where either row lacks one are taken away from all of them.
+Missing values take three products. With 0 in the place of missing values, and M the mask of the others, the squares of
+both rows over their shared columns are ``(A * A) M' + M (B * B)'``, their inner product is ``A B'``, and the number of
+these columns ``M M'``. Sparse rows have few missing values in addition to their implicit zeros, so there the columns
+where either row misses one are subtracted from all columns.
 """
 
 from __future__ import annotations
@@ -23,41 +24,44 @@ from daskfs.kernels.statistics.moments import row_blocks, rows_at_once
 
 TILE_BYTES = 2**25
 TILE_ROWS = (8, 1024)
-"""Queries of one product, at least and at most."""
+"""Minimum and maximum number of queries of one product."""
 GROUP = 16
 """Columns of a tile that share one minimum when the k-th smallest is bounded."""
 SHARED_STEPS = 16
-"""Steps over an entry of sparse rows, in a product with dense ones, that take as long as one over a shared column."""
+"""Sparse entries that a product with dense rows processes in the time a sparse product takes for one shared column."""
 PART_ELEMENTS = 2**19
-"""Pairs of incomplete rows that are bounded at a time: few enough for what is known of them to stay in cache."""
+"""Pairs of incomplete rows that are bounded at a time: few enough for their arrays to stay in cache."""
 PART_ROWS = (64, 4096)
 TIED = 1 + 2.0**-39
-"""What is farther by this factor is no longer tied."""
+"""Squared distances that are larger by this factor are no longer tied."""
 
 
 class Bounds(Protocol):
-    """What products say of the squared distances of queries and the rows of a base, in the unit of the operand."""
+    """Bounds on the squared distances of queries and base rows, in the unit of the operand."""
 
     def nearest(self, own: np.ndarray, k: int) -> np.ndarray:
-        """Return which base rows may be among the k nearest others of each query, shape (n_queries, n_base), bool.
+        """Return a mask of base rows that may be among the k nearest others, shape (n_queries, n_base), bool.
 
-        `own` is the place of each query in the base, -1 where it is not there; its own entry is lost.
+        `own` is the index of each query in the base, -1 if it is not there, shape (n_queries,); its own entry is
+        overwritten.
         """
 
     def within(self, reach: np.ndarray, base_reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which pairs may lie within the reach, a squared distance, of the query, and which within that of the
-        base row; shapes (n_queries, n_base), bool.
+        """Return masks of the pairs that may be within the reach of the query, and of the base row.
+
+        Reaches are squared distances, shapes (n_queries,) and (n_base,), float64; masks have shape (n_queries, n_base),
+        bool.
         """
 
     def squares(self, query: Any, candidate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return squared distances of some pairs and how far they may be off, float64."""
+        """Return the squared distances of some pairs and their maximum errors, shape (n_pairs,), float64."""
 
 
 def tile_rows(queries: Rows, base: Rows) -> int:
-    """Return how many queries go through one matrix product, so that its result stays near 32 MiB."""
+    """Return the number of queries of one matrix product, such that its result stays near 32 MiB."""
     n_base, n_columns = base.values.shape
     may_miss = queries.has_missing or base.has_missing
-    if is_sparse(base.values):  # of incomplete ones, norms and numbers of columns beside the products
+    if is_sparse(base.values):  # incomplete rows also need norms and column counts
         row_bytes = (3 if may_miss else 1) * 8 * (n_base + n_columns)
     else:
         row_bytes = max(4 * n_base, 16 * n_columns) if may_miss else 4 * n_base
@@ -65,13 +69,15 @@ def tile_rows(queries: Rows, base: Rows) -> int:
 
 
 def part_rows(n_queries: int, n_columns: int) -> int:
-    """Return how many rows of a base are compared with incomplete rows, or are such, at a time."""
+    """Return the number of base rows that are bounded at a time if rows are incomplete."""
     return int(np.clip(PART_ELEMENTS // max(n_queries, n_columns, 1), *PART_ROWS))
 
 
 def float32_serves(queries: Rows, base: Rows) -> bool:
-    """Return whether a product in float32 may be the first one: for dense rows whose squares stay far from where it
-    overflows or loses digits to subnormals. Incomplete rows say for each pair what is lost.
+    """Return whether the first product may be in float32.
+
+    It may for dense rows whose squares are far from overflow and from subnormal numbers, and for incomplete dense rows,
+    whose bounds cover what each pair loses.
     """
     if is_sparse(base.values):
         return False
@@ -84,13 +90,13 @@ def _keeps_digits(rows: Rows) -> bool:
 
 
 def tile_buffer(queries: Rows, base: Rows, n_queries: int) -> np.ndarray:
-    """Return room for :func:`narrow_bounds` of so many queries."""
+    """Return a float32 buffer for :func:`narrow_bounds` of `n_queries` queries."""
     layers = 2 if queries.has_missing or base.has_missing else 1
     return np.empty((layers, n_queries, base.n_rows), np.float32)
 
 
 def narrow_bounds(queries: Rows, base: Rows, buffer: np.ndarray) -> Bounds:
-    """Return bounds by products in float32, which lie in a buffer of :func:`tile_buffer`."""
+    """Return bounds from products in float32, which are held in a buffer of :func:`tile_buffer`."""
     out = buffer[:, : queries.n_rows]
     if queries.has_missing or base.has_missing:
         return _dense_incomplete(queries, base, out)
@@ -99,13 +105,13 @@ def narrow_bounds(queries: Rows, base: Rows, buffer: np.ndarray) -> Bounds:
 
 
 def wide_rows(queries: Rows, base: Rows) -> int:
-    """Return how many queries :func:`wide_bounds` may be asked about, so that they take no more room than a tile."""
+    """Return the number of queries for which :func:`wide_bounds` takes no more memory than a tile."""
     layers = 2 if queries.has_missing or base.has_missing else 1
     return max(1, TILE_BYTES // (8 * layers * max(base.n_rows, 1)))
 
 
 def wide_bounds(queries: Rows, base: Rows) -> Bounds:
-    """Return bounds by products in float64."""
+    """Return bounds from products in float64."""
     if queries.has_missing or base.has_missing:
         if is_sparse(base.values):
             return _sparse_incomplete(queries.operand, base.operand)
@@ -116,8 +122,10 @@ def wide_bounds(queries: Rows, base: Rows) -> Bounds:
 
 @dataclass(frozen=True)
 class Products:
-    """Squared distances of complete rows up to rounding, shape (n_queries, n_base), the squared norms of both, and the
-    share of their sum that a product may be off.
+    """Squared distances of complete rows up to rounding.
+
+    `products` has shape (n_queries, n_base). `query_squares` and `base_squares` are squared norms; `p` is the maximum
+    error of a product as a share of the sum of both.
     """
 
     products: np.ndarray
@@ -126,7 +134,7 @@ class Products:
     p: float
 
     def nearest(self, own: np.ndarray, k: int) -> np.ndarray:
-        """Return which base rows may be among the k nearest others.
+        """Return a mask of base rows that may be among the k nearest others.
 
         Rounding is at most ``p (|q|**2 + |b|**2)``, and b at distance d has ``|b|**2 <= 2 |q|**2 + 2 d**2``, so a row's
         own square and its k-th smallest product bound everything.
@@ -140,7 +148,7 @@ class Products:
         return mask
 
     def within(self, reach: np.ndarray, base_reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which pairs may lie within the reach of either."""
+        """Return masks of the pairs that may be within the reach of either row."""
         products, p = self.products, self.p
         return (
             products <= _limit(reach, self.query_squares, p, products.dtype)[:, None],
@@ -148,37 +156,38 @@ class Products:
         )
 
     def squares(self, query: Any, candidate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return squared distances of some pairs and how far they may be off."""
+        """Return the squared distances of some pairs and their maximum errors."""
         squares = self.products.ravel().take(query * self.products.shape[1] + candidate).astype(np.float64)
         return squares, self.p * (self.query_squares[query] + self.base_squares[candidate])
 
 
 @dataclass(frozen=True)
 class IncompleteProducts:
-    """The least and the largest that squared distances of rows with missing values may be, shape (n_queries, n_base)
-    each; infinite where two rows share no column.
+    """Bounds on the squared distances of rows with missing values, shape (n_queries, n_base) each.
+
+    Both are infinite for two rows that share no column.
     """
 
     lower: np.ndarray
     upper: np.ndarray
 
     def nearest(self, own: np.ndarray, k: int) -> np.ndarray:
-        """Return which base rows may be among the k nearest others, or tie with them."""
+        """Return a mask of base rows that may be among the k nearest others, or tie with them."""
         own_rows = _own_rows(own, self.upper.shape[1])
         self.lower[own_rows, own[own_rows]] = self.upper[own_rows, own[own_rows]] = np.inf
         return self._below(_kth_smallest(self.upper, k) * TIED)[:, None] >= self.lower
 
     def within(self, reach: np.ndarray, base_reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which pairs may lie within the reach of either."""
+        """Return masks of the pairs that may be within the reach of either row."""
         return self._below(reach)[:, None] >= self.lower, self._below(base_reach)[None, :] >= self.lower
 
     def _below(self, reach: np.ndarray) -> np.ndarray:
-        """Return the reach in the type of the bounds, rounded up but finite: no reach takes in what is infinite."""
+        """Return the reach in the dtype of the bounds, rounded up but finite: it includes no infinite distance."""
         most = np.finfo(self.lower.dtype).max
         return np.nextafter(np.clip(reach, -most, most).astype(self.lower.dtype), most)
 
     def squares(self, query: Any, candidate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return squared distances of some pairs and how far they may be off."""
+        """Return the squared distances of some pairs and their maximum errors."""
         lower, upper = (values[query, candidate].astype(np.float64) for values in (self.lower, self.upper))
         error = (upper - lower) / 2
         return np.where(np.isfinite(error), lower + error, 0.0), error
@@ -189,13 +198,13 @@ def _own_rows(own: np.ndarray, n_base: int) -> np.ndarray:
 
 
 def _limit(reach: np.ndarray, squares: np.ndarray, p: float, dtype: np.dtype[Any]) -> np.ndarray:
-    """Return what the product of a row and any row within the squared distance `reach` cannot exceed."""
+    """Return an upper bound on the product of a row and any row within the squared distance `reach`."""
     with np.errstate(over="ignore"):
         return np.nextafter((reach * (1 + 2 * p) + 3 * p * squares).astype(dtype), np.inf, dtype=dtype)
 
 
 def _precision(dtype: np.dtype[Any], n_columns: int) -> float:
-    """Share of the sum of squares that a product may be off.
+    """Return the maximum error of a product as a share of the sum of squares.
 
     Rounding grows with the square root of the number of terms. The largest error seen, on offset, integer and Gaussian
     data of 2 to 40,000 columns, is 7 eps of the sum of squares; the bound is six times that at 100 columns and more
@@ -205,10 +214,9 @@ def _precision(dtype: np.dtype[Any], n_columns: int) -> float:
 
 
 def _kth_smallest(values: np.ndarray, k: int) -> np.ndarray:
-    """Return a close upper bound of the k-th smallest value of each row, float64; shape (n_rows,).
+    """Return a close upper bound of the k-th smallest value of each row, shape (n_rows,), float64.
 
-    The k-th smallest of the minima of groups is one: k groups hold a value that is no larger. Only these minima are
-    sorted.
+    The k-th smallest of the group minima is one: k groups hold a value that is no larger. Only these minima are sorted.
     """
     n_rows, width = values.shape
     group = min(GROUP, width // (8 * k))
@@ -248,8 +256,8 @@ def _wide_products(queries: Rows, base: Rows) -> tuple[np.ndarray, np.ndarray]:
 def _sparse_products(queries: sp.csr_matrix, base: sp.csr_matrix) -> np.ndarray:
     """Return the inner products of sparse rows, shape (n_queries, n_base), float64, C order.
 
-    By a product of two sparse matrices, which costs a step for every column that two rows share, where these are few;
-    by one with dense queries, which costs a much shorter step for every entry of the base, where they are not.
+    A product of two sparse matrices takes a step per column that two rows share; it is used if these are few. Otherwise
+    the queries are made dense, for a much shorter step per entry of the base.
     """
     in_base, in_queries = (np.bincount(rows.indices, minlength=rows.shape[1]) for rows in (base, queries))
     shared = float(in_base @ in_queries.astype(np.float64))
@@ -267,11 +275,11 @@ def _wide_operand(rows: Rows) -> np.ndarray:
 
 # ---------------------------------------------------------------------------- incomplete rows
 def _dense_incomplete(queries: Rows, base: Rows, out: np.ndarray) -> IncompleteProducts:
-    """Bound the distances in the type of `out`, (2, n_queries, n_base), a part of the base at a time."""
+    """Bound the distances in the dtype of `out`, shape (2, n_queries, n_base), one part of the base at a time."""
     lower, upper = out
     n_columns, dtype = int(base.values.shape[1]), out.dtype
     p = _precision(dtype, n_columns)
-    # what falls below the least normal number of a type, it drops: of each column once in each product
+    # values below the smallest normal number are lost, once per column in each product
     dropped = dtype.type(4 * n_columns * np.finfo(dtype).tiny)
     query, seen = _parted(_incomplete_operand(queries, dtype))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -299,13 +307,13 @@ def _incomplete_operand(rows: Rows, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def _parted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return values with 0 in the place of NaN, and 1 where there was none, else 0, in the same type."""
+    """Return values with NaN replaced by 0, and the mask of the others as 1 and 0 in the same dtype."""
     is_seen = ~np.isnan(values)
     return np.where(is_seen, values, values.dtype.type(0)), is_seen.astype(values.dtype)
 
 
 def _sparse_incomplete(queries: sp.csr_matrix, base: sp.csr_matrix) -> IncompleteProducts:
-    """Bound the distances of sparse rows, float64, by the columns in which one of them lacks its value."""
+    """Bound the distances of sparse rows in float64, by the columns in which one of them has NaN."""
     n_columns = base.shape[1]
     (query, query_missing), (rows, missing) = _sparse_parts(queries), _sparse_parts(base)
     query_squared, squared = query.multiply(query).tocsr(), rows.multiply(rows).tocsr()
@@ -333,7 +341,7 @@ def _sparse_incomplete(queries: sp.csr_matrix, base: sp.csr_matrix) -> Incomplet
 
 
 def _sparse_parts(rows: sp.csr_matrix) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-    """Return sparse rows without NaN, and a matrix with 1 where it was."""
+    """Return sparse rows with NaN replaced by 0, and a matrix with 1 for each NaN."""
     is_missing = np.isnan(rows.data)
     values = sp.csr_matrix((np.where(is_missing, 0.0, rows.data), rows.indices, rows.indptr), shape=rows.shape)
     starts = np.searchsorted(np.flatnonzero(is_missing), rows.indptr)
@@ -346,9 +354,7 @@ def _row_totals(rows: sp.csr_matrix) -> np.ndarray:
 
 
 def _settle(lower: np.ndarray, upper: np.ndarray, shares_nothing: np.ndarray) -> None:
-    """Put bounds that nothing is known of, after an overflow, as far apart as can be, and rows that share no column
-    out of reach, in place.
-    """
+    """Set overflowed bounds to -inf and inf, and both bounds of rows that share no column to inf, in place."""
     if not np.isfinite(upper.max(initial=0.0)):
         is_unknown = ~np.isfinite(upper) | ~np.isfinite(lower)
         lower[is_unknown], upper[is_unknown] = -np.inf, np.inf

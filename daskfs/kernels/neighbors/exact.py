@@ -1,14 +1,14 @@
-"""Exact nearest neighbours of some rows among others.
+"""Exact nearest neighbors of some rows among others.
 
-One matrix product bounds every distance; only pairs that may be among the k nearest are then measured directly, in
-float64, from differences of the rows. So the result is exact
-whatever the offset of the data, while nearly all the work is a float32 product. Neighbours whose squared distances
-agree to 40 bits count as tied and go by the lower row number: round-off, the order of columns or a sparse
-representation cannot change the graph.
+Notes
+-----
+One matrix product bounds every distance; only pairs that may be among the k nearest are then measured in float64, from
+differences of the rows. So the result is exact whatever the offset of the data, while nearly all the work is a float32
+product. Neighbors whose squared distances agree to 40 bits are tied and ordered by row number: round-off, the order of
+columns or a sparse representation cannot change the graph.
 
-Rows may lack values (NaN): bounds and distances are then those of :mod:`daskfs.kernels.neighbors.distance_bounds` and
-:mod:`daskfs.kernels.neighbors.rows` for such rows, and a row that shares no column with another is not among its
-neighbours.
+For rows with missing values (NaN), bounds and distances are those of :mod:`daskfs.kernels.neighbors.distance_bounds`
+and :mod:`daskfs.kernels.neighbors.rows`. Rows that share no column are not neighbors.
 """
 
 from __future__ import annotations
@@ -28,17 +28,16 @@ from daskfs.kernels.neighbors.rows import UNIT_ROW_NOISE, Rows, measured_squares
 
 TIE_BITS = 40
 CLOSE_BOUNDS = 1e-9
-"""In a crowd of candidates, squared distances whose bounds agree to this share of them count as tied."""
+"""With very many candidates, squared distances whose bounds agree to this share of them are tied."""
 MAX_TIES = 1024
-"""Where more rows than this are tied at the k-th distance, only the lowest-numbered ones are measured."""
+"""Maximum number of rows tied at the k-th distance that are measured, lowest row numbers first."""
 
 
 def order_with_ties(squares: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    """Return the order of each row's entries by squared distance, then candidate; shapes (n_rows, n_entries).
+    """Return the order of each row's entries by squared distance, then candidate; all arrays are (n_rows, n_entries).
 
-    Squared distances of one row that follow each other within 2**-40 are tied, so that values which differ by round-off
-    only never decide. Rounding each of them to 40 bits would not do: two such values can lie on either side of a
-    rounding boundary.
+    Consecutive squared distances of one row within 2**-40 are tied, so that round-off never decides. Rounding each to
+    40 bits would not suffice: two such values can be on either side of a rounding boundary.
     """
     order = np.argsort(squares, axis=1, kind="stable")
     lengths, names = np.take_along_axis(squares, order, axis=1), np.take_along_axis(candidates, order, axis=1)
@@ -61,21 +60,21 @@ def exact_neighbors(
     Parameters
     ----------
     queries
-        Rows to find neighbours for, prepared ``like`` the base (or a part of it).
+        Rows to find neighbors for, prepared ``like`` the base (or a part of it).
     query_ids
-        Row numbers of the queries, shape (n_queries,). A base row with the same number is not its own neighbour.
+        Row numbers of the queries, shape (n_queries,), int64. A query is not its own neighbor.
     base
         Rows to search; row i has the number ``base_start + i``.
     base_start
         Number of the first base row.
     k
-        Number of neighbours wanted.
+        Number of neighbors.
 
     Returns
     -------
     indices, distances
-        Shape (n_queries, k), int64 and float64, nearest first, ties by row number. Where the base holds fewer than k
-        other rows, or fewer that share a column with the query, the rest is -1 and inf.
+        Shape (n_queries, k), int64 and float64, nearest first, ties by row number. If the base has fewer than k other
+        rows, or fewer that share a column with the query, the rest is -1 and inf.
     """
     indices = np.full((queries.n_rows, k), -1, dtype=np.int64)
     distances = np.full((queries.n_rows, k), np.inf)
@@ -115,8 +114,8 @@ def _candidates(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return pairs (query, base row), sorted by both, that include the k nearest other rows of every query.
 
-    Without a `buffer` for float32 products the bounds are float64. Queries to which float32 leaves too many candidates
-    are bounded again in float64, those alone.
+    Without a `buffer` for float32 products the bounds are float64. Queries with too many candidates in float32 are
+    bounded again in float64.
     """
     if buffer is None:
         mask = _nearest_wide(queries, base, own, k)
@@ -132,13 +131,13 @@ def _candidates(
 
 
 def entries(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows and columns where a mask is True, in order."""
+    """Return the row and column indices, int64, of the True entries of a mask, in order."""
     row, column = np.divmod(np.flatnonzero(mask), mask.shape[1])
     return row, column
 
 
 def _nearest_wide(queries: Rows, base: Rows, own: np.ndarray, k: int) -> np.ndarray:
-    """Bound in float64, some of the queries at a time, so that it takes no more room than float32 does."""
+    """Bound in float64, some of the queries at a time, to take no more memory than float32 does."""
     size = wide_rows(queries, base)
     parts = [slice(start, start + size) for start in range(0, queries.n_rows, size)]
     return np.concatenate([_wide_part(queries.part(rows), base, own[rows], k) for rows in parts])
@@ -157,9 +156,9 @@ def _wide_part(queries: Rows, base: Rows, own: np.ndarray, k: int) -> np.ndarray
 
 
 def _thinned(bounds: Bounds, queries: Rows, row: int, base: Rows, found: np.ndarray, k: int) -> np.ndarray:
-    """Return, of very many candidates, those surely nearer than the k-th and the lowest-numbered of the tied rest.
+    """Reduce candidates to those surely nearer than the k-th and the lowest-numbered of those tied with it.
 
-    Where the bounds are too loose to show a tie, the candidates are measured.
+    If the bounds are too loose to show a tie, the candidates are measured.
     """
     squares, width = bounds.squares(row, found)
     lower, bound = squares - width, float(np.partition(squares + width, k - 1)[k - 1])
@@ -173,7 +172,7 @@ def _thinned(bounds: Bounds, queries: Rows, row: int, base: Rows, found: np.ndar
 
 
 def _measured(queries: Rows, row: int, base: Rows, found: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return candidates with their squared distances, no further than needed to see k of them at distance 0."""
+    """Return candidates and their squared distances, up to the first chunk that completes k at distance 0."""
     zero = UNIT_ROW_NOISE if base.metric == "cosine" else 0.0
     squares = np.empty(0)
     while squares.size < found.size and np.count_nonzero(squares <= zero) < k:

@@ -1,8 +1,7 @@
-"""Rows as a metric sees them, and the distances of pairs of them, measured directly in float64 from differences.
+"""Rows in the space of a metric, and distances of pairs, measured in float64 from differences.
 
-Rows in which values are missing (NaN) are compared in the columns that both have: of the sum of squared differences
-over these, as much as would fall to all columns, which is what scikit-learn's ``nan_euclidean_distances`` measures.
-Two rows that have no column in common are infinitely far apart.
+Rows with missing values (NaN) are compared on their shared columns: the sum of squared differences is scaled up to all
+columns, as in scikit-learn's ``nan_euclidean_distances``. Rows that share no column are infinitely far apart.
 """
 
 from __future__ import annotations
@@ -24,26 +23,32 @@ METRICS: tuple[Metric, ...] = ("euclidean", "cosine")
 PAIR_ELEMENTS = 2**16
 """Values of one block of measured pairs: small enough for its buffers to stay in cache."""
 SPARSE_PAIR_VALUES = 2**18
-"""The same of sparse rows, where each block is some calls of SciPy: enough for these not to count."""
+"""The same for sparse rows: large enough to outweigh the SciPy calls of each block."""
 UNIT_ROW_NOISE = 1e-28
-"""Squared distance of two unit rows that point the same way: rounding in the division by their norms, nothing else."""
+"""Squared distances of unit rows below this are rounding errors of the division by their norms."""
 SMALLEST_SPREAD = 1e-150
-"""Squares of its inverse are numbers; squares of what is smaller are 0."""
+"""Smallest spread that scales by its inverse: squares of this inverse are finite, and squares of smaller values are 0.
+"""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows ready for the distance kernels.
+    """Rows prepared for the distance kernels.
 
-    `values` (n_rows, n_columns) are the rows as the metric sees them: divided by their norm under cosine. `operand` is
-    what goes into the matrix product: for dense rows (n_rows, n_columns + 2) float32 with `squares` and 1 as last
-    columns; for dense Euclidean rows shifted by `center` and multiplied by `scale` so that the product neither
-    overflows nor drowns in a common offset. `squares` (n_rows,) are the operand's squared norms. Under cosine an
-    all-zero row, marked in `is_zero`, has square 1: it is orthogonal to everything, itself included, as in
-    scikit-learn.
-
-    Where `has_missing`, `values` hold NaN, and so does the operand, shape (n_rows, n_columns); there are no squares, as
-    each pair of rows has its own.
+    Attributes
+    ----------
+    values
+        Rows in the space of the metric, shape (n_rows, n_columns): divided by their norm under cosine.
+    operand
+        Factor of the matrix product. Dense rows: float32, (n_rows, n_columns + 2), with `squares` and 1 as last
+        columns; under "euclidean" shifted by `center` and multiplied by `scale`, so that the product neither overflows
+        nor loses digits to a common offset. With missing values: (n_rows, n_columns), NaN included.
+    squares
+        Squared norms of the operand, shape (n_rows,), float64. Empty with missing values: each pair of rows has its
+        own.
+    is_zero
+        True for all-zero rows under cosine, shape (n_rows,), bool. Such a row has square 1: it is orthogonal to every
+        row, itself included, as in scikit-learn.
     """
 
     values: Block
@@ -68,7 +73,7 @@ class Rows:
 
 
 def as_metric_rows(X: Block, metric: Metric) -> tuple[Block, np.ndarray | None]:
-    """Return the rows as the metric sees them and, under cosine, which of them are all zero."""
+    """Return X in the space of the metric and, under cosine, the mask of all-zero rows, shape (n_rows,), bool."""
     if metric == "euclidean":
         return X, None
     norms = row_norms(X)
@@ -78,17 +83,17 @@ def as_metric_rows(X: Block, metric: Metric) -> tuple[Block, np.ndarray | None]:
 
 
 def prepare_rows(X: Block, metric: Metric, like: Rows | None = None) -> Rows:
-    """Make rows ready for the kernels.
+    """Prepare rows for the distance kernels.
 
     Parameters
     ----------
     X
-        Dense (n_rows, n_columns) array of any real dtype, or CSR matrix; finite, or NaN where a value is missing, which
-        needs "euclidean".
+        Dense (n_rows, n_columns) array of any real dtype, or CSR matrix; finite, or with NaN for missing values under
+        "euclidean".
     metric
         "euclidean" or "cosine".
     like
-        Rows that these will be compared with; gives the shift and scale of the operand.
+        Rows that these will be compared with; they define the shift and scale of the operand.
     """
     if has_missing(X):
         assert metric == "euclidean"
@@ -128,7 +133,7 @@ def _incomplete_rows(X: Block, like: Rows | None) -> Rows:
 
 
 def observed_means(X: np.ndarray) -> np.ndarray:
-    """Return the means of the values of each column that are there, 0 where none is; shape (n_columns,), float64."""
+    """Return the mean of the observed values of each column, 0 if there is none; shape (n_columns,), float64."""
     total, count = np.zeros(X.shape[1]), np.zeros(X.shape[1])
     for rows in row_blocks(X.shape[0], rows_at_once(X.shape[1])):
         is_known = ~np.isnan(X[rows])
@@ -138,7 +143,7 @@ def observed_means(X: np.ndarray) -> np.ndarray:
 
 
 def shift_rows(values: np.ndarray, center: np.ndarray | None, scale: float) -> np.ndarray:
-    """Return a copy of dense rows in float64, less `center` and times `scale`."""
+    """Return a float64 copy of dense rows, minus `center`, shape (n_columns,), and times `scale`."""
     block = values.astype(np.float64)
     if center is not None:
         block -= center
@@ -147,10 +152,10 @@ def shift_rows(values: np.ndarray, center: np.ndarray | None, scale: float) -> n
 
 
 def prepare_sketch(block: np.ndarray, like: Rows | None = None) -> Rows:
-    """Make rows ready whose last column is the squared length of what the others leave out of them.
+    """Prepare rows whose last column is the squared length of the rest of the row, outside the other columns.
 
-    Shape (n_rows, n_columns + 1), float32. A product then gives the squared distance in the columns plus both rests:
-    what a squared distance is expected to be when nothing is known of how two rests lie to each other.
+    `block` has shape (n_rows, n_columns + 1), float32. A product then gives the squared distance in the columns plus
+    both rests: the expected squared distance if the directions of the rests are unknown.
     """
     rows = prepare_rows(block[:, :-1], "euclidean", like)
     rest = block[:, -1] * np.float32(rows.scale**2)
@@ -159,13 +164,13 @@ def prepare_sketch(block: np.ndarray, like: Rows | None = None) -> Rows:
 
 
 def metric_rows(X: Block, metric: Metric) -> Rows:
-    """Return rows that can be measured but not searched: they come without an operand."""
+    """Return rows that can be measured but not searched: they have no operand."""
     values, is_zero = as_metric_rows(X, metric)
     return Rows(values, metric, None, np.empty(0), None, 1.0, is_zero, has_missing(X))
 
 
 def column_spread(values: np.ndarray, center: np.ndarray) -> float:
-    """Return how far dense values lie from the center of their column, at most; 0 where none is known."""
+    """Return the largest distance of a dense value from the center of its column; 0 if no value is observed."""
     if has_missing(values):
         highest, lowest = np.fmax.reduce(values, axis=0), np.fmin.reduce(values, axis=0)
         return float(np.fmax.reduce(np.maximum(highest - center, center - lowest), initial=0.0))
@@ -179,7 +184,7 @@ def _operand_scale(spread: float) -> float:
 def operand_of(
     values: np.ndarray, center: np.ndarray | None, scale: float, dtype: type[np.floating[Any]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return shifted and scaled rows with their squared norms and 1 as last columns, and the squared norms."""
+    """Return shifted and scaled rows with squared norms and 1 as last columns, and the squared norms, float64."""
     n_rows, n_columns = values.shape
     operand = np.empty((n_rows, n_columns + 2), dtype=dtype)
     body = operand[:, :-2]
@@ -187,7 +192,7 @@ def operand_of(
         np.subtract(values, 0 if center is None else center.astype(dtype), out=body)
     else:
         for rows in row_blocks(n_rows, rows_at_once(n_columns)):
-            with np.errstate(over="ignore"):  # queries far from a base of tiny spread: float64 will serve them
+            with np.errstate(over="ignore"):  # queries far from a base of tiny spread are bounded in float64
                 body[rows] = shift_rows(values[rows], center, scale)
     with np.errstate(over="ignore"):
         operand[:, -2] = np.einsum("ij,ij->i", body, body)
@@ -196,11 +201,10 @@ def operand_of(
 
 
 def squared_distances(a: Rows, a_index: np.ndarray, b: Rows, b_index: np.ndarray) -> np.ndarray:
-    """Return the squared Euclidean distances of the metric's rows ``a[a_index]`` and ``b[b_index]``, pair by pair, in
-    float64.
+    """Return the squared Euclidean distances of pairs ``a[a_index]``, ``b[b_index]``, shape (n_pairs,), float64.
 
-    Under cosine half of it is 1 - cos. Computed from differences; shape (n_pairs,). Where values are missing, infinite
-    for rows that have no column in common.
+    They are computed from differences of the metric's rows; under cosine half of it is 1 - cos. Infinite for rows that
+    share no column.
     """
     result = np.empty(a_index.shape[0])
     may_miss = a.has_missing or b.has_missing
@@ -234,7 +238,7 @@ def squared_distances(a: Rows, a_index: np.ndarray, b: Rows, b_index: np.ndarray
 
 
 def _cleared(difference: Any) -> np.ndarray:
-    """Put 0 in the place of NaN, and return how many there were in each row."""
+    """Replace NaN by 0 in place, and return the number of NaN in each row."""
     if not is_sparse(difference):
         is_missing = np.isnan(difference)
         np.copyto(difference, 0.0, where=is_missing)
@@ -245,14 +249,14 @@ def _cleared(difference: Any) -> np.ndarray:
 
 
 def _extrapolate(sums: np.ndarray, n_missing: np.ndarray, n_columns: int) -> None:
-    """Make sums over the columns that two rows share sums over all, in place; infinite where they share none."""
+    """Scale sums over the columns that two rows share up to all columns, in place; infinite if they share none."""
     n_shared = n_columns - n_missing
     sums *= n_columns / np.maximum(n_shared, 1)
     sums[n_shared == 0] = np.inf
 
 
 def measured_squares(a: Rows, a_index: np.ndarray, b: Rows, b_index: np.ndarray) -> np.ndarray:
-    """Return :func:`squared_distances`, with unit rows that point the same way at exactly 0."""
+    """Return :func:`squared_distances`, with exactly 0 for unit rows that point the same way."""
     squares = squared_distances(a, a_index, b, b_index)
     if b.metric == "cosine":
         squares[squares < UNIT_ROW_NOISE] = 0.0
@@ -260,5 +264,5 @@ def measured_squares(a: Rows, a_index: np.ndarray, b: Rows, b_index: np.ndarray)
 
 
 def metric_distances(squares: np.ndarray, metric: Metric) -> np.ndarray:
-    """Turn squared Euclidean distances of the metric's rows into distances: their root, or 1 - cos."""
+    """Convert squared Euclidean distances of the metric's rows to distances, float64: their root, or 1 - cos."""
     return squares / 2 if metric == "cosine" else np.sqrt(squares)

@@ -1,4 +1,4 @@
-"""Nearest rows by a target of numbers, which is a sort."""
+"""Nearest rows by a numeric target, found by sorting."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import numpy as np
 from daskfs.kernels.statistics.moments import row_blocks
 
 COMPARED_ENTRIES = 2**20
-"""Candidates that are put in order at a time."""
+"""Candidates that are sorted at a time."""
 
 
 @dataclass(frozen=True, eq=False)
 class SortedTargets:
-    """Rows with a target, in its order.
+    """Rows with a known target, sorted by it.
 
     Attributes
     ----------
     values
-        Shape (n_labelled,), float64, ascending.
+        Shape (n_labeled,), float64, ascending.
     ascending, descending
-        Shape (n_labelled,): the rows by target, smallest or largest first. Among equal targets lower rows come first in
+        Shape (n_labeled,): row numbers by target, smallest or largest first. Equal targets are ordered by row number in
         both, so that the best of a long run of ties are the first ones from either side.
     scale
-        What differences are divided by: the population standard deviation, by weight where rows have weights, or 1.
+        Divisor of differences: the population standard deviation, weighted if rows have weights, or 1.
     """
 
     values: np.ndarray
@@ -41,13 +41,13 @@ class SortedTargets:
         Parameters
         ----------
         target
-            Shape (n_samples,), float64, NaN where it is not known.
+            Shape (n_samples,), float64; NaN if unknown.
         standardize
-            Measure differences in standard deviations of the known targets.
+            Whether to measure differences in standard deviations of the known targets.
         dtype
-            Of row numbers.
+            Dtype of row numbers.
         weights
-            How many rows each row counts for, shape (n_samples,); None for one each.
+            Frequency weights, shape (n_samples,), float64; None for 1 each.
         """
         rows = np.flatnonzero(~np.isnan(target))
         values = target[rows]
@@ -57,29 +57,29 @@ class SortedTargets:
         del rows, order
         own = None if weights is None else weights[ascending]
         descending = ascending[np.argsort(-values, kind="stable")]
-        with np.errstate(over="ignore", invalid="ignore"):  # the caller judges a scale that is no number
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for a scale that is not finite
             scale = _deviation(values, own) if standardize and values.size else 1.0
         return cls(values, ascending, descending, scale)
 
     def nearest(self, target: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the k nearest rows of some rows whose target is known.
 
-        Differences are taken of the targets as they are, and divided by the scale then, so that whole numbers tie
-        exactly. Ties go by row number. Equal targets make runs of any length; of each run only the first k rows can be
-        among the nearest, so a row costs O(k log k + log n_labelled) whatever the ties.
+        Differences of the original targets are divided by the scale, so that integers tie exactly. Ties are ordered by
+        row number. Only the first k rows of a run of equal targets can be among the nearest, so a row costs O(k log k +
+        log n_labeled) whatever the ties.
 
         Parameters
         ----------
         target, rows
-            Shape (n_rows,): targets and numbers of the rows, each one of those that were sorted.
+            Targets, float64, and numbers of the rows, shape (n_rows,), all among those that were sorted.
         k
-            Number of neighbors, the row itself left out.
+            Number of neighbors, the row itself excluded.
 
         Returns
         -------
         indices, lengths
             Shape (n_rows, k), nearest first; -1 and inf beyond the number of other rows. A length is the absolute
-            difference of targets in units of the scale.
+            difference of targets in units of the scale, float64.
         """
         indices = np.empty((rows.size, k), self.ascending.dtype)
         lengths = np.empty((rows.size, k))
@@ -112,18 +112,18 @@ class SortedTargets:
 
 
 def _deviation(values: np.ndarray, weights: np.ndarray | None) -> float:
-    """Return the population standard deviation, by weight where there are weights."""
+    """Return the population standard deviation, weighted if there are weights."""
     mean = np.average(values, weights=weights)
     return float(np.sqrt(np.average((values - mean) ** 2, weights=weights)))
 
 
 def first_by_length(indices: np.ndarray, lengths: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k shortest entries of each row in order, ties by row number; -1 where the length is inf.
+    """Return the k shortest entries of each row in order, ties by row number; -1 if the length is inf.
 
     Parameters
     ----------
     indices, lengths
-        Shape (n_rows, n_entries), with n_entries >= k: rows and how far they are, inf for entries that do not count.
+        Row numbers and their distances, shape (n_rows, n_entries), n_entries >= k; inf for entries to ignore.
     k
         Entries to keep.
     """

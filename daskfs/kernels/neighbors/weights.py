@@ -16,11 +16,10 @@ def edge_weights(distances: np.ndarray, kind: WeightKind, t: float) -> np.ndarra
     Parameters
     ----------
     distances
-        Edge lengths in the graph's metric.
+        Edge lengths in the graph's metric, float64.
     kind
-        "heat": exp(-d**2 / t), He, Cai and Niyogi (2005), section 2.2, step 2. "binary": 1. "cosine": the cosine of
-        the rows,
-        and 0 where it is negative, because negative weights would make the Laplacian indefinite.
+        "heat": exp(-d**2 / t), He, Cai and Niyogi (2005), section 2.2, step 2. "binary": 1. "cosine": the cosine of the
+        rows, and 0 where it is negative, because negative weights would make the Laplacian indefinite.
     t
         Width of the heat kernel, in squared units of distance.
     """

@@ -1,4 +1,4 @@
-"""The passes over a panel that statistics are made of, and which of their two forms runs."""
+"""Passes over a panel, and the choice between their NumPy and their compiled version."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from daskfs.kernels.panel import numpy as plain
 from daskfs.kernels.panel.numpy import EdgeSums
 
 COMPILED_VALUES = 2**24
-"""Values of X from which on compiling pays: below, NumPy takes less time than numba takes to load."""
+"""Values of X from which on compiling pays: below, NumPy takes less time than loading numba."""
 
 
 class Passes(Protocol):
-    """What both forms offer; see :mod:`daskfs.kernels.panel.numpy`."""
+    """Interface of both versions; see :mod:`daskfs.kernels.panel.numpy`."""
 
     def weighted_sums(self, F: np.ndarray, weights: np.ndarray) -> np.ndarray: ...
 
@@ -36,15 +36,15 @@ PLAIN: Passes = plain
 
 
 def compiles(n_values: int, dtype: np.dtype[Any]) -> bool:
-    """Return whether X of so many values is scored by compiled passes.
+    """Return whether X of `n_values` values is scored by compiled passes.
 
-    The size of the whole of X decides, not that of a panel or a slab, so that it follows from the data alone.
+    The size of the whole of X decides, not that of a panel or a slab, so the choice depends on the data alone.
     """
     return n_values >= COMPILED_VALUES and dtype.kind in "fiu" and dtype != np.float16
 
 
 def passes_for(n_values: int, dtype: np.dtype[Any]) -> Passes:
-    """Return the passes for panels of some type, cut from X of so many values."""
+    """Return the passes for panels of X, by its number of values and its dtype."""
     if not compiles(n_values, dtype):
         return PLAIN
     return cast("Passes", import_module("daskfs.kernels.panel.numba"))

@@ -1,11 +1,13 @@
-"""Passes over a panel, compiled: for inputs that take longer than it takes to load numba.
+"""Compiled passes over a panel, for inputs that take longer than loading numba.
 
-Nothing here may be contracted or reordered (no ``fastmath``): columns get the additions of
-:mod:`daskfs.kernels.panel.numpy`, one after the other, and vector instructions run across columns. Rows and edges are
-taken four at a time, so that a running sum is loaded and stored once for four.
+Notes
+-----
+Additions must not be contracted or reordered (no ``fastmath``): each column gets the additions of
+:mod:`daskfs.kernels.panel.numpy` in the same order, and vector instructions run across columns. Rows and edges are
+processed four at a time, so that a running sum is loaded and stored once for four.
 
-Gathering the rows of neighbors is what an edge costs. The row at its far end is asked for `AHEAD` edges early; without
-that a processor waits for most of them, if neighbors lie anywhere in a panel that no cache holds.
+The cost of an edge is gathering the rows of neighbors. The row at its far end is prefetched `AHEAD` edges early;
+without that, a processor waits for most of them if neighbors are scattered over a panel larger than the caches.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ from numba.extending import intrinsic
 from daskfs.kernels.panel.numpy import EDGE_BLOCK, EdgeSums, no_edge_sums
 
 AHEAD = 16
-"""Edges between the request for a row and its use: enough for memory to answer, few enough to stay in a near cache."""
+"""Edges between the prefetch of a row and its use: enough for memory to answer, few enough to stay in a near cache."""
 CACHE_LINE = 64
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile at the first call and keep the machine code for other processes, where there is a place to keep it."""
+    """Compile at the first call, and cache the machine code for other processes if a cache directory is writable."""
     try:
         return njit(nogil=True, cache=True)(function)
     except RuntimeError:  # neither the package's directory nor the user's can be written to
@@ -35,7 +37,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _prefetched(typing_context: Any, values: Any, index: Any) -> Any:
-    """Ask for the cache line of one value of a flat array."""
+    """Prefetch the cache line of one value of a flat array."""
     del typing_context
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -44,7 +46,7 @@ def _prefetched(typing_context: Any, values: Any, index: Any) -> Any:
         address = builder.bitcast(builder.gep(array.data, [arguments[1]]), byte)
         kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
         function = builder.module.declare_intrinsic("llvm.prefetch.p0", (), kind)
-        builder.call(function, [address, flag(0), flag(3), flag(1)])  # to read, to keep, data
+        builder.call(function, [address, flag(0), flag(3), flag(1)])  # read, high locality, data
         return context.get_dummy_value()
 
     return types.void(values, index), generate
@@ -55,7 +57,7 @@ _prefetch: Any = intrinsic(_prefetched)
 
 @_compiled
 def _add(totals: np.ndarray, weights: np.ndarray, at: int, n: int, values: np.ndarray, first: int) -> None:
-    """Add `n` rows of values, four at most, weighted from position `at` on."""
+    """Add `n` rows of values, at most four, with the weights from index `at` on."""
     for w in range(totals.shape[0]):
         if n == 4:
             a, b, c, d = weights[w, at], weights[w, at + 1], weights[w, at + 2], weights[w, at + 3]
@@ -110,7 +112,7 @@ def _extremes(F: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
 
 @_compiled
 def _ask(flat: np.ndarray, width: int, target: np.ndarray, first: int) -> None:
-    """Ask for the rows at the far ends of four edges."""
+    """Prefetch the rows at the far ends of four edges."""
     line = max(1, CACHE_LINE // flat.itemsize)
     for coming in range(first, min(first + 4, target.shape[0])):
         for j in range(target[coming] * width, (target[coming] + 1) * width, line):
@@ -197,28 +199,28 @@ def _ordered(values: np.ndarray, dtype: Any = None) -> np.ndarray:
 
 
 def weighted_sums(F: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """As :func:`daskfs.kernels.panel.numpy.weighted_sums`."""
+    """Run :func:`daskfs.kernels.panel.numpy.weighted_sums` compiled."""
     sums = np.zeros((weights.shape[0], F.shape[1]))
     _weighted_sums(_ordered(F), _ordered(weights), sums)
     return sums
 
 
 def deviation_sums(F: np.ndarray, center: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """As :func:`daskfs.kernels.panel.numpy.deviation_sums`."""
+    """Run :func:`daskfs.kernels.panel.numpy.deviation_sums` compiled."""
     sums, squares = np.zeros((2, weights.shape[0], F.shape[1]))
     _deviation_sums(_ordered(F), center, _ordered(weights), sums, squares)
     return sums, squares
 
 
 def extremes(F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """As :func:`daskfs.kernels.panel.numpy.extremes`."""
+    """Run :func:`daskfs.kernels.panel.numpy.extremes` compiled."""
     low, high = F[0].copy(), F[0].copy()
     _extremes(_ordered(F), low, high)
     return low.astype(np.float64), high.astype(np.float64)
 
 
 def edge_sums(F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """As :func:`daskfs.kernels.panel.numpy.edge_sums`."""
+    """Run :func:`daskfs.kernels.panel.numpy.edge_sums` compiled."""
     sums = np.zeros((weights.shape[0], F.shape[1]))
     _edge_sums(_ordered(F), _ordered(source, np.int64), _ordered(target, np.int64), _ordered(weights), EDGE_BLOCK, sums)
     return sums
@@ -227,7 +229,7 @@ def edge_sums(F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np
 def observed_edge_sums(
     F: np.ndarray, center: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray
 ) -> EdgeSums:
-    """As :func:`daskfs.kernels.panel.numpy.observed_edge_sums`."""
+    """Run :func:`daskfs.kernels.panel.numpy.observed_edge_sums` compiled."""
     found = no_edge_sums(weights.shape[0], F.shape[1])
     ends = _ordered(source, np.int64), _ordered(target, np.int64)
     _observed_edge_sums(_ordered(F), center, *ends, _ordered(weights), EDGE_BLOCK, found.sums, found.low, found.high)

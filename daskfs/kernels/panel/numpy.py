@@ -1,7 +1,7 @@
-"""Passes over a panel in NumPy: for small inputs, which compile nothing.
+"""Passes over a panel in NumPy, for small inputs.
 
-:mod:`daskfs.kernels.panel.numba` has the same functions. Every column gets the same additions in the same order in
-both, so that which of them ran shows in no bit of a result.
+:mod:`daskfs.kernels.panel.numba` has the same functions. Both make the same additions to every column in the same
+order, so their results are bit-identical.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class EdgeSums:
     Attributes
     ----------
     sums
-        Shape (4, n_weightings, width), float64: of w (f_i - f_j)**2; of w; of w (d_i + d_j); and of
-        w (d_i**2 + d_j**2), d being deviations from a center.
+        Shape (4, n_weightings, width), float64: sums of w (f_i - f_j)**2, of w, of w (d_i + d_j), and of w (d_i**2 +
+        d_j**2), where d are deviations from a center.
     low, high
         Smallest and largest value at the end of an edge of positive weight, shape (n_weightings, width), float64; inf
-        and -inf where there is none.
+        and -inf if there is none.
     """
 
     sums: np.ndarray
@@ -32,7 +32,7 @@ class EdgeSums:
     high: np.ndarray
 
     def add(self, other: EdgeSums) -> None:
-        """Add the sums over other edges in their place."""
+        """Add the sums over other edges, in place."""
         self.sums[...] += other.sums
         np.minimum(self.low, other.low, out=self.low)
         np.maximum(self.high, other.high, out=self.high)
@@ -45,12 +45,12 @@ def no_edge_sums(n_weightings: int, width: int) -> EdgeSums:
 
 
 def weighted_column_sums(weights: np.ndarray, A: np.ndarray) -> np.ndarray:
-    """Return ``weights @ A`` summed row after row.
+    """Return ``weights @ A``, summed row by row.
 
     Parameters
     ----------
     weights
-        Shape (n_rows,).
+        Shape (n_rows,), float64.
     A
         Shape (n_rows, width), C order, float64.
 
@@ -61,9 +61,8 @@ def weighted_column_sums(weights: np.ndarray, A: np.ndarray) -> np.ndarray:
 
     Notes
     -----
-    BLAS and NumPy's pairwise summation would choose the order of additions by the width of the array. This form gives
-    each column the same additions in the same order for every width, which is what makes scores independent of the
-    blocking.
+    BLAS and NumPy's pairwise summation choose the order of additions by the width of the array. This form makes the
+    same additions to each column in the same order for every width, so scores do not depend on the blocking.
     """
     if A.shape[1] == 1:  # einsum folds a single column into one pairwise sum
         return np.einsum("e,ec->c", weights, np.repeat(A, 2, axis=1))[:1]
@@ -71,12 +70,12 @@ def weighted_column_sums(weights: np.ndarray, A: np.ndarray) -> np.ndarray:
 
 
 def column_sums(A: np.ndarray) -> np.ndarray:
-    """Return the sums over rows of a C-ordered float64 array, in the order of :func:`weighted_column_sums`."""
+    """Return the sums over rows of A, (n_rows, width), C order, float64, as :func:`weighted_column_sums` adds them."""
     return weighted_column_sums(np.ones(A.shape[0]), A)
 
 
 def weighted_sums(F: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return ``weights @ F``, row after row.
+    """Return ``weights @ F``, summed row by row.
 
     Parameters
     ----------
@@ -119,16 +118,16 @@ def deviation_sums(F: np.ndarray, center: np.ndarray, weights: np.ndarray) -> tu
 
 
 def extremes(F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the smallest and the largest value of each column of at least one row, shape (width,), float64."""
+    """Return the smallest and the largest value of each column, shape (width,), float64. F has at least one row."""
     return F.min(axis=0).astype(np.float64), F.max(axis=0).astype(np.float64)
 
 
 def edge_sums(F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return, for each weighting and column, the sum over edges of ``w * (f[source] - f[target])**2``.
 
-    With every undirected edge given once this is f'Lf, the numerator of He, Cai and Niyogi (2005), Eq. 1. It is
-    computed from differences, so it is never negative, exactly 0 for a column that is constant on every component, and
-    as exact for a column with mean 1e8 as for a centered one.
+    With every undirected edge given once this is f'Lf, the numerator of He, Cai and Niyogi (2005), Eq. 1. Computed from
+    differences, it is never negative, exactly 0 for a column that is constant on every component, and as exact for a
+    column with mean 1e8 as for a centered one.
 
     Parameters
     ----------
@@ -146,7 +145,7 @@ def edge_sums(F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np
 
     Notes
     -----
-    Edges are taken in blocks of 1024, small enough for the gathered blocks to stay in cache; their buffers are made
+    Edges are processed in blocks of 1024, small enough for the gathered blocks to stay in cache. Buffers are allocated
     once, because Dask's nannies make glibc return every freed block, and faulting it in again costs more than the sums.
     One gathered difference serves all weightings, so a further weighting costs one multiply-add per edge and column,
     not another gather.
@@ -171,19 +170,19 @@ def edge_sums(F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np
 def observed_edge_sums(
     F: np.ndarray, center: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray
 ) -> EdgeSums:
-    """Return what quadratic forms are made of, over the edges whose ends both have a value, column by column.
+    """Return the terms of quadratic forms over the edges whose ends both have a value, column by column.
 
-    Degrees are those of the edges that are left, so that sums over rows by degrees are sums over edges: each edge adds
-    its weight to both of its ends.
+    Degrees count these edges only, so that sums over rows by degree are sums over edges: each edge adds its weight to
+    both ends.
 
     Parameters
     ----------
     F
         Panel, shape (n_samples, width), C order, float; NaN where a value is missing.
     center
-        Shape (width,), float64: what deviations are taken from.
+        Shape (width,), float64: origin of the deviations.
     source, target, weights
-        As of :func:`edge_sums`.
+        As in :func:`edge_sums`.
     """
     found = no_edge_sums(weights.shape[0], F.shape[1])
     for start in range(0, source.shape[0], EDGE_BLOCK):

@@ -1,9 +1,7 @@
-"""The matrix S = X'HX of a regression, in three shapes: made, as the rows of X it is made of, or as products that
-somebody else takes over all rows.
+"""The matrix S = X'HX of a regression: as a matrix, as the rows of X, or as products taken over all rows.
 
-Solvers see the same few calls: products with S, products and linear systems with S among some features only. Systems
-are those of ``s S s + I`` with a scale s >= 0 for each feature, so that nothing is ever divided by a weight that goes
-to zero.
+Solvers use the same calls for all: products with S, and products and linear systems with S among some features. Systems
+are those of ``s S s + I`` with a scale s >= 0 per feature, so nothing is divided by a weight that goes to zero.
 """
 
 from __future__ import annotations
@@ -16,17 +14,17 @@ import scipy.linalg as la
 
 Solver = Callable[[np.ndarray], np.ndarray]
 FEW = 2
-"""How many times more features, or rows, there must be for S among some features to save anything."""
+"""Minimum ratio of features (or rows) to the chosen features for which S among these saves anything."""
 
 
 class PartOfGram(Protocol):
     """S among some features."""
 
     def product(self, W: np.ndarray) -> np.ndarray:
-        """Return S W, shape (n_some, n_columns)."""
+        """Return S W, shape (n_some, n_columns), float64."""
 
     def solver(self, scale: np.ndarray) -> Solver:
-        """Return what turns R into (an approximation of) (S + diag(1 / scale^2))^-1 R; symmetric, positive definite."""
+        """Return a solver that (approximately) maps R to (S + diag(1 / scale^2))^-1 R; symmetric, positive definite."""
 
 
 class Gram(Protocol):
@@ -35,23 +33,23 @@ class Gram(Protocol):
     diagonal: np.ndarray
 
     def product(self, W: np.ndarray) -> np.ndarray:
-        """Return S W, shape (n_features, n_columns)."""
+        """Return S W, shape (n_features, n_columns), float64."""
 
     def among(self, features: np.ndarray) -> PartOfGram:
-        """Return S among some features, ascending."""
+        """Return S among some features, ascending indices."""
 
     def within(self, features: np.ndarray) -> Gram | None:
-        """Return S among some features as a matrix of its own; None where that saves nothing."""
+        """Return S among some features as a matrix of its own; None if that saves nothing."""
 
 
 def factorize(matrix: np.ndarray) -> Solver:
-    """Return what solves systems of a symmetric positive definite matrix, which is overwritten."""
+    """Return a solver for a symmetric positive definite matrix, shape (n, n), float64, which is overwritten."""
     factor = la.cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
     return lambda right: la.cho_solve(factor, right, check_finite=False)
 
 
 class MatrixGram:
-    """S as a matrix: systems by Cholesky factors."""
+    """S stored as a matrix; systems are solved by Cholesky factors."""
 
     def __init__(self, matrix: np.ndarray) -> None:
         self._matrix = matrix
@@ -59,24 +57,24 @@ class MatrixGram:
         self._part: tuple[np.ndarray, _MatrixPart] | None = None
 
     def product(self, W: np.ndarray) -> np.ndarray:
-        """Return S W; only rows of W that are not zero cost anything."""
+        """Return S W, shape (n_features, n_columns), float64; only the non-zero rows of W cost time."""
         active = np.flatnonzero(W.any(axis=1))
         if 2 * active.size > W.shape[0]:
             return np.asarray(self._matrix @ W)
         return np.asarray(self._matrix[active].T @ W[active])
 
     def among(self, features: np.ndarray) -> PartOfGram:
-        """Return S among some features; of the same ones as last time, the same."""
+        """Return S among some features; the last result is cached."""
         found = self._part  # several threads may share this
         if found is None or not np.array_equal(found[0], features):
             whole = features.size == self.diagonal.size
-            found = self._part = None  # before the next copy
+            found = self._part = None  # freed before the next copy
             found = features, _MatrixPart(self._matrix if whole else self._matrix[np.ix_(features, features)])
             self._part = found
         return found[1]
 
     def within(self, features: np.ndarray) -> Gram | None:
-        """Return S among some features, where these are few enough."""
+        """Return S among some features if they are few enough, else None."""
         if FEW * features.size > self.diagonal.size:
             return None
         return MatrixGram(self._matrix[np.ix_(features, features)])
@@ -98,8 +96,9 @@ class _MatrixPart:
 
 
 class RowsGram:
-    """S = A'A by the rows of A, which are fewer than its columns: systems by the Woodbury identity, or by Cholesky
-    factors among fewer features than rows.
+    """S = A'A by the rows of A, which are fewer than its columns.
+
+    Systems are solved by the Woodbury identity, or by Cholesky factors among fewer features than rows.
 
     Parameters
     ----------
@@ -115,8 +114,9 @@ class RowsGram:
         self._few: tuple[np.ndarray, MatrixGram] | None = None
 
     def product(self, W: np.ndarray) -> np.ndarray:
-        """Return A'(A W); of the same W as last time, the same. Only rows of W that are not zero cost anything on the
-        way in.
+        """Return A'(A W), shape (n_features, n_columns), float64; the last result is cached.
+
+        In A W, only the non-zero rows of W cost time.
         """
         found = self._product
         if found is None or not np.array_equal(found[0], W):
@@ -126,7 +126,7 @@ class RowsGram:
         return found[1]
 
     def within(self, features: np.ndarray) -> Gram | None:
-        """Return S among some features, where these are few enough; of the same ones as last time, the same."""
+        """Return S among some features if they are few enough, else None; the last result is cached."""
         if FEW * features.size > min(self._rows.shape):
             return None
         found = self._few
@@ -136,10 +136,10 @@ class RowsGram:
         return found[1]
 
     def among(self, features: np.ndarray) -> PartOfGram:
-        """Return S among some features; of the same ones as last time, the same."""
+        """Return S among some features; the last result is cached."""
         found = self._part  # several threads may share this
         if found is None or not np.array_equal(found[0], features):
-            found = self._part = None  # before the next copy
+            found = self._part = None  # freed before the next copy
             part = self._rows if features.size == self._rows.shape[1] else self._rows[:, features]
             few = features.size <= part.shape[0]
             found = features, _MatrixPart(part.T @ part) if few else _RowsPart(part)
@@ -167,8 +167,8 @@ class _RowsPart:
         return solved
 
 
-class ProductNeeded(Exception):  # noqa: N818 - no error: what a caller is asked for
-    """Somebody has to take the product of S and `W` over all rows, and start again with it."""
+class ProductNeeded(Exception):  # noqa: N818 - a request to the caller, not an error
+    """Request for the product of S and `W` over all rows; the caller computes it and restarts the computation."""
 
     def __init__(self, W: np.ndarray) -> None:
         super().__init__()
@@ -176,17 +176,18 @@ class ProductNeeded(Exception):  # noqa: N818 - no error: what a caller is asked
 
 
 class ReplayedGram:
-    """S by its products, which are passes over all rows of X: the ones taken so far are given again in their order, and
-    the first that is missing is asked for by :class:`ProductNeeded`. Systems are preconditioned by their diagonal.
+    """S by its products, which are passes over all rows of X.
 
-    Whoever computes with it starts from the same state each time, and so asks for the same products in the same order.
+    Known products are replayed in order, and the first missing one is requested by :class:`ProductNeeded`. A
+    computation restarts from the same state each time, and so asks for the same products. Systems are preconditioned by
+    their diagonal.
 
     Parameters
     ----------
     diagonal
         Shape (n_features,), float64.
     products
-        Products since the state that the computation starts from, each of shape (n_features, n_columns).
+        Products since the initial state, each (n_features, n_columns), float64.
     """
 
     def __init__(self, diagonal: np.ndarray, products: Sequence[np.ndarray]) -> None:
@@ -195,7 +196,7 @@ class ReplayedGram:
         self._n_given = 0
 
     def product(self, W: np.ndarray) -> np.ndarray:
-        """Return S W, or ask for it."""
+        """Return S W, shape (n_features, n_columns), float64; raise :class:`ProductNeeded` if it is not known yet."""
         if not W.any():
             return np.zeros_like(W)
         if self._n_given == len(self._products):
@@ -204,11 +205,11 @@ class ReplayedGram:
         return self._products[self._n_given - 1]
 
     def among(self, features: np.ndarray) -> PartOfGram:
-        """Return S among some features, by products with all of them."""
+        """Return S among some features, by products with all features."""
         return _ReplayedPart(self, features)
 
     def within(self, features: np.ndarray) -> Gram | None:
-        """Return None: all that is known of S are its products."""
+        """Return None: only products of S are known."""
         del features
         return None
 

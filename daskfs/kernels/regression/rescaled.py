@@ -1,17 +1,19 @@
-"""Weights of rescaled linear regression: rows w_j of W, one for each feature, of which most come to be zero.
+"""Weights of rescaled linear regression: one row w_j of W per feature, most of which become zero.
 
-With Theta gone, which its own minimum takes care of (theta_j = ||w_j|| / T with T = sum_j ||w_j||), RLSR's objective in
-W, for fixed targets Y and the offsets b that are best for them, is
+Notes
+-----
+Minimized over Theta, by theta_j = ||w_j|| / T with T = sum_j ||w_j||, RLSR's objective in W, for fixed targets Y and
+their best offsets b, is
 
     tr W'SW - 2 tr W'P + gamma T^2 + ||HY||^2,   S = X'HX,  P = X'HY,
 
-which is convex. Iterating on Theta alone (Chen et al. 2017, Algorithm 1) creeps towards zero rows and never gets there.
-A step here is a few proximal gradient steps, which say which rows are zero, and a Newton step on those that are not, by
-conjugate gradients preconditioned with the system that an update of W for fixed Theta would solve. S only takes part in
-products and in systems among active rows, so the same steps serve whatever holds it (kernels/grams.py).
+which is convex. Iterating on Theta alone (Chen et al. 2017, Algorithm 1) approaches zero rows slowly and never reaches
+them. A step here is a few proximal gradient steps, which find the zero rows, and a Newton step on the others, by
+conjugate gradients preconditioned with the system of an update of W for fixed Theta. S only enters products and systems
+among active rows, so the steps serve every form of it (regression/grams.py).
 
-SSUFS adds -eta V'LV, V_j = ||w_j||^2, with L the Laplacian of correlations. Its tangent at the present V bounds it from
-above, so with the pull g = 2 eta LV the same proximal steps serve, and the update of W for fixed Theta and g follows.
+SSUFS adds -eta V'LV, V_j = ||w_j||^2, with L the Laplacian of correlations. Its tangent at the current V bounds it from
+above, so with the pull g = 2 eta LV the same proximal steps apply, followed by the update of W for fixed Theta and g.
 """
 
 from __future__ import annotations
@@ -26,22 +28,22 @@ from daskfs.kernels.regression.grams import Gram, Solver
 N_SHRINKS = 3
 """Proximal steps before each Newton step."""
 WORKING_STEPS = 10
-"""Rounds of both among the features of a working set, at most."""
+"""Maximum rounds of both kinds of steps on a working set of features."""
 WORKING_LEAST = 50
 NEWTON_ITERATIONS = 30
 NEWTON_RESIDUAL = 1e-2
 SYSTEM_ITERATIONS = 200
 SYSTEM_RESIDUAL = 1e-10
 KAPPA = 0.9
-"""Share of a row's penalty that its pull may take before the step is held back."""
+"""Share of a row's penalty that its pull may cancel before the step is damped."""
 SUFFICIENT = 1e-4
-"""Share of the decrease that a direction promises which a step along it has to bring."""
+"""Share of the promised decrease that a step along a direction must achieve."""
 SHORTEST = 1e-9
 
 
 @dataclass(frozen=True)
 class Iterate:
-    """W and S W, each (n_features, n_columns), float64, and the curvature that the last proximal step took."""
+    """W and S W, each (n_features, n_columns), float64, and the curvature used by the last proximal step."""
 
     W: np.ndarray
     SW: np.ndarray
@@ -50,11 +52,11 @@ class Iterate:
 
 @dataclass(frozen=True)
 class Certificate:
-    """How well W meets the conditions of a minimum (Karush, Kuhn and Tucker).
+    """Residuals of the Karush-Kuhn-Tucker conditions of a minimum at W.
 
-    `active`: the largest norm of S w_j - p_j + (gamma T / ||w_j|| - g_j) w_j over rows that are not zero, as a share of
-    the largest entry of P. `inactive`: the largest ||p_j - S w_j|| / (gamma T) over the other rows; above 1, a row has
-    to come in.
+    `active` is the largest norm of S w_j - p_j + (gamma T / ||w_j|| - g_j) w_j over non-zero rows, as a share of the
+    largest entry of P. `inactive` is the largest ||p_j - S w_j|| / (gamma T) over the other rows; above 1, a row must
+    become non-zero. `n_active` is the number of non-zero rows.
     """
 
     active: float
@@ -63,43 +65,43 @@ class Certificate:
 
     @property
     def worst(self) -> float:
-        """The tolerance to which both are just met."""
+        """The smallest tolerance to which both conditions hold."""
         return max(self.active, self.inactive - 1.0)
 
     def holds(self, tolerance: float) -> bool:
-        """Return whether both are met to a tolerance."""
+        """Return whether both conditions hold to a tolerance."""
         return self.worst <= tolerance
 
 
 def norms(W: np.ndarray) -> np.ndarray:
-    """Return the Euclidean norm of each row."""
+    """Return the Euclidean norm of each row of W, shape (n_rows,), float64."""
     return np.sqrt(np.einsum("jk,jk->j", W, W))
 
 
 def start_at(diagonal: np.ndarray, n_columns: int) -> Iterate:
-    """Return all zeros, where every row is free to come in; `diagonal` is that of S, shape (n_features,)."""
+    """Return the iterate of all zeros; every row can become non-zero. `diagonal` is that of S, shape (n_features,)."""
     zeros = np.zeros((diagonal.size, n_columns))
     return Iterate(zeros, zeros.copy(), float(diagonal.max(initial=0.0)) or 1.0)
 
 
 def objective(at: Iterate, cross: np.ndarray, gamma: float) -> float:
-    """Return tr W'SW - 2 tr W'P + gamma T^2."""
+    """Return tr W'SW - 2 tr W'P + gamma T^2, with P, shape (n_features, n_columns), as `cross`."""
     return float(np.sum(at.W * (at.SW - 2.0 * cross)) + gamma * norms(at.W).sum() ** 2)
 
 
 def certificate(at: Iterate, cross: np.ndarray, gamma: float, pull: np.ndarray | None = None) -> Certificate:
-    """Return how well an iterate meets the conditions of a minimum.
+    """Compute the residuals of the conditions of a minimum at an iterate.
 
     Parameters
     ----------
     at
         The iterate.
     cross
-        P, shape (n_features, n_columns).
+        P, shape (n_features, n_columns), float64.
     gamma
         Above 0.
     pull
-        g, shape (n_features,); None for zeros.
+        g, shape (n_features,), float64; None for zeros.
     """
     norm, residual = norms(at.W), at.SW - cross
     total, is_active = float(norm.sum()), norm > 0
@@ -119,10 +121,10 @@ def certificate(at: Iterate, cross: np.ndarray, gamma: float, pull: np.ndarray |
 
 
 def shrunk(V: np.ndarray, share: float) -> np.ndarray:
-    """Return the W that minimizes ||W - V||^2 + share (sum_j ||w_j||)^2.
+    """Return the W that minimizes ||W - V||^2 + share (sum_j ||w_j||)^2, shape of V, (n_features, n_columns), float64.
 
-    All norms are lowered by share T, and T follows from the rows that stay above zero: their norms add up to
-    (1 + k share) T, with k their number.
+    Each norm is lowered by share T. T follows from the k rows that stay non-zero: their norms add up to
+    (1 + k share) T.
     """
     norm = norms(V)
     descending = -np.sort(-norm)
@@ -135,9 +137,9 @@ def shrunk(V: np.ndarray, share: float) -> np.ndarray:
 
 
 def shrink(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull: np.ndarray | None = None) -> Iterate:
-    """Take one proximal gradient step; the objective does not rise.
+    """Take one proximal gradient step; the objective does not increase. Arguments as in :func:`certificate`.
 
-    The curvature of the bound is raised until it holds along the step, and starts below that of the last one.
+    The curvature of the bound starts below the last one, and is raised until the bound holds along the step.
     """
     gradient = at.SW - cross
     pushed = 0.0
@@ -151,7 +153,7 @@ def shrink(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull: np.nd
         step = W - at.W
         moved, square = gram.product(step), float(np.sum(step * step))
         bent = float(np.sum(step * moved))
-        if not bent > curvature * square:  # nor where weights have overflowed, which is for the caller to see
+        if not bent > curvature * square:  # true also if weights have overflowed, which the caller detects
             break
         curvature = max(2.0 * curvature, bent / square)
     if not square > 0.0:
@@ -166,10 +168,10 @@ def conjugate_gradients(
     residual: float,
     max_iterations: int,
 ) -> np.ndarray:
-    """Solve a symmetric positive definite system from zero, until the residual is that share of what it was.
+    """Solve a symmetric positive definite system from zero, until the residual has dropped to the share `residual`.
 
-    Each iterate is the minimum of the system's quadratic form over a growing space, so however early it stops, it is
-    below where it began.
+    Each iterate minimizes the quadratic form over a growing space, so the result improves on zero however early it
+    stops. It has the shape of `right`, float64.
     """
     found, left = np.zeros_like(right), right
     target = residual * float(np.sqrt(np.sum(right * right)))
@@ -180,7 +182,7 @@ def conjugate_gradients(
             break
         image = product(direction)
         curved = float(np.sum(direction * image))
-        if curved <= 0.0:  # nothing is left but rounding
+        if curved <= 0.0:  # only rounding is left
             break
         found = found + (slope / curved) * direction
         left = left - (slope / curved) * image
@@ -193,9 +195,9 @@ def conjugate_gradients(
 
 
 def newton(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float) -> Iterate:
-    """Take one Newton step on the rows that are not zero; the objective does not rise.
+    """Take one Newton step on the non-zero rows; the objective does not increase. Arguments as in :func:`certificate`.
 
-    With u_j = w_j / ||w_j|| and D_j = gamma T / ||w_j||, the Hessian of half the objective takes V to
+    With u_j = w_j / ||w_j|| and D_j = gamma T / ||w_j||, the Hessian of half the objective maps V to
     S V + D (V - u u'V) + gamma u sum_k u_k'v_k. Rows that the step would turn by more than a right angle become zero.
     """
     norm = norms(at.W)
@@ -229,11 +231,10 @@ def newton(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float) -> Iterate:
 
 
 def advance(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, tolerance: float = 0.0) -> Iterate:
-    """Take one step of RLSR's weights; the objective does not rise.
+    """Take one step of RLSR's weights; the objective does not increase. Arguments as in :func:`certificate`.
 
-    Proximal steps and a Newton step; or, where S among a few features is to be had, so many of both among the features
-    that are not zero or nearest to coming in that the conditions of a minimum hold among them to a tolerance: one
-    product of S then tells of the others.
+    It is a few proximal steps and a Newton step. If S among a working set is available, they are repeated there until
+    the conditions of a minimum hold to the tolerance; one product of S then updates the others.
     """
     if not at.W.any():
         at = shrink(gram, at, cross, gamma)
@@ -258,8 +259,9 @@ def _stepped(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float) -> Iterat
 
 
 def working_set(at: Iterate, cross: np.ndarray) -> np.ndarray:
-    """Return the features that are not zero, and half as many others, 50 at least, that are nearest to coming in;
-    ascending.
+    """Return the non-zero features and the others nearest to becoming non-zero, ascending, int64.
+
+    The others are half as many, at least 50.
     """
     is_active = at.W.any(axis=1)
     n_active = int(np.count_nonzero(is_active))
@@ -269,11 +271,13 @@ def working_set(at: Iterate, cross: np.ndarray) -> np.ndarray:
 
 
 def reweight(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull: np.ndarray) -> Iterate:
-    """Take the update of W for fixed Theta under a pull, on the rows that are not zero; the objective does not rise.
+    """Update W for fixed Theta under a pull, on the non-zero rows; the objective does not increase.
 
-    (S + diag(gamma / theta - g + rho)) W+ = P + diag(rho) W, where rho_j = max(0, g_j - KAPPA gamma / theta_j) holds
-    rows back whose pull would outweigh their penalty. The system is positive definite for every pull, and as rho weighs
-    ||w_j+ - w_j||^2 it still bounds the objective from above.
+    Notes
+    -----
+    (S + diag(gamma / theta - g + rho)) W+ = P + diag(rho) W, where rho_j = max(0, g_j - KAPPA gamma / theta_j) damps
+    rows whose pull would outweigh their penalty. The system is positive definite for every pull, and as rho weighs
+    ||w_j+ - w_j||^2 it still bounds the objective from above. Arguments as in :func:`certificate`.
     """
     norm = norms(at.W)
     active = np.flatnonzero(norm > 0)
@@ -303,31 +307,31 @@ def ssufs_step(
     Parameters
     ----------
     gram, at, cross, gamma
-        As elsewhere.
+        As in :func:`shrink`.
     pull_of
-        Gives g for V, both of shape (n_features,).
+        Returns g for V, both of shape (n_features,), float64.
     """
     at = shrink(gram, at, cross, gamma, pull_of(norms(at.W) ** 2))
     return reweight(gram, at, cross, gamma, pull_of(norms(at.W) ** 2))
 
 
 def join_offset(at: Iterate, offset: np.ndarray, total: float) -> Iterate:
-    """Return an iterate with the offset as its last row: the weight of a feature that is 1 in every row, of `total`."""
+    """Append the offset, shape (n_columns,), as the weight of a feature that is 1 in every row, of weight `total`."""
     return Iterate(np.vstack([at.W, offset]), np.vstack([at.SW, total * offset]), at.curvature)
 
 
 def carried_on(at: Iterate, before: Iterate | None, start: np.ndarray | None, momentum: float) -> tuple[Iterate, float]:
-    """Return where targets are best made next: weights carried on the way they went (Nesterov 1983), and the momentum.
+    """Extrapolate the weights (Nesterov 1983); return the point at which to make the next targets, and the momentum.
 
-    Between rounds, weights move along what S alone says and the targets follow, which converges linearly, and slowly
-    where few rows are labelled. With momentum, the square root of as many rounds will do.
+    Weights and targets are updated in turn, which converges linearly, and slowly if few rows are labeled; with
+    momentum, the square root of the number of rounds suffices.
 
     Parameters
     ----------
     at, before
-        After this round and after the one before; None in the first.
+        Iterates after this round and the previous one; None in the first.
     start
-        W where this round began, which had been carried on; None where it began at `before`.
+        Extrapolated W, shape (n_features, n_columns), at which this round began; None if it began at `before`.
     momentum
         At least 1.
     """
@@ -335,7 +339,7 @@ def carried_on(at: Iterate, before: Iterate | None, start: np.ndarray | None, mo
         return at, 1.0
     step, moved = at.W - before.W, at.SW - before.SW
     if start is not None and float(np.sum((start - at.W) * moved)) > 0.0:
-        return at, 1.0  # it was carried past the minimum (O'Donoghue and Candes 2015)
+        return at, 1.0  # the extrapolation overshot the minimum (O'Donoghue and Candes 2015)
     grown = (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
     share = (momentum - 1.0) / grown
     if share == 0.0:

@@ -1,4 +1,4 @@
-"""Projection of rows on the probability simplex."""
+"""Projection of rows onto the probability simplex."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import numpy as np
 
 
 def project_rows(values: np.ndarray) -> np.ndarray:
-    """Return for each row the nearest point of the simplex {y: y >= 0, sum y = 1}.
+    """Project each row onto the simplex {y: y >= 0, sum y = 1}; the result has the shape of `values`, float64.
 
     With the entries u of a row in descending order, rho is the last j for which u_j + (1 - u_1 - ... - u_j) / j is
-    above 0, and the shift that goes to all entries is (1 - u_1 - ... - u_rho) / rho (Wang and Carreira-Perpinan 2013,
-    Algorithm 1).
+    above 0, and (1 - u_1 - ... - u_rho) / rho is added to all entries (Wang and Carreira-Perpinan 2013, Algorithm 1).
 
     Parameters
     ----------

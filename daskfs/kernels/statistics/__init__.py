@@ -1,1 +1,1 @@
-"""Statistics of columns, of classes within them, and of pairs of them."""
+"""Statistics of columns, of classes within columns, and of pairs of columns."""

@@ -1,10 +1,12 @@
-"""Which columns are equal, from one pass over rows in any order and any cut.
+"""Detection of equal columns in one pass over the rows, in any order and any split into blocks.
 
-A column's hash is a sum over its rows of the mixed bits of the value times a pseudo-random number of the row, modulo
-2**64, and there are two of them, with other numbers. Two columns that differ have the same hashes with a chance near
-2**-128: where they differ last, one number of 64 random bits would have to be the one that evens out the rest, twice.
-Zeros of either sign add nothing, so that sparse rows cost what they store; values are compared as float64, which holds
-what blocks hold. Nothing here keeps out data that somebody made to collide.
+Notes
+-----
+A column's hash is the sum over rows of the mixed bits of the value times a pseudo-random number of the row, modulo
+2**64. Each column has two, with different numbers. Different columns collide with a probability near 2**-128: where
+they differ last, a random 64-bit number would have to cancel the rest, twice. Zeros of either sign add nothing, so
+sparse rows cost their stored entries. Values are hashed as float64, which is exact for the values of blocks. Data
+crafted to collide are not detected.
 """
 
 from __future__ import annotations
@@ -20,21 +22,21 @@ from daskfs.kernels.statistics.moments import row_blocks
 
 N_HASHES = 2
 VALUES_AT_ONCE = 2**15
-"""Values that are mixed at a time, so that their float64 copies stay in a near cache; and most rows at a time."""
+"""Values mixed at a time, so that their float64 copies stay in cache; also the most rows at a time."""
 LISTED = 20
 _STEP, _MIX, _LAST = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 _HALF = np.uint64(32)
 
 
 def column_hashes(X: np.ndarray | sp.csr_matrix, first_row: int) -> np.ndarray:
-    """Return what some rows add to the hashes of their columns, shape (2, n_features), uint64.
+    """Return the contribution of some rows to the hashes of their columns, shape (2, n_features), uint64.
 
     Parameters
     ----------
     X
         Dense (n_rows, n_features) array of real numbers, or a CSR matrix without duplicates.
     first_row
-        Number of the first of these rows in all of X.
+        Row number in all of X of the block's first row.
     """
     hashes = np.zeros((N_HASHES, X.shape[1]), dtype=np.uint64)
     add = _add_sparse if is_sparse(X) else _add_dense
@@ -63,19 +65,19 @@ def _add_sparse(X: sp.csr_matrix, numbers: np.ndarray, hashes: np.ndarray) -> No
 
 
 def first_equal(hashes: np.ndarray) -> np.ndarray:
-    """Return for each column the first one with the same hashes, itself where there is none before it.
+    """Return, for each column, the first column with the same hashes: itself if no earlier one has them.
 
     Parameters
     ----------
     hashes
-        Over all rows, shape (2, n_features).
+        Hashes over all rows, shape (2, n_features), uint64.
 
     Returns
     -------
-    array
+    numpy.ndarray
         Shape (n_features,), int64.
     """
-    order = np.lexsort(hashes)  # stable: among equal ones the first comes first
+    order = np.lexsort(hashes)  # stable: the first of equal columns comes first
     ordered = hashes[:, order]
     begins = np.concatenate(([True], np.any(ordered[:, 1:] != ordered[:, :-1], axis=0)))
     first = np.empty(hashes.shape[1], dtype=np.int64)
@@ -84,15 +86,17 @@ def first_equal(hashes: np.ndarray) -> np.ndarray:
 
 
 def describe_equal(first: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
-    """Return what a summary says of equal columns, JSON-able: `n_duplicate`, how many repeat an earlier one;
-    `n_duplicate_groups`, of how many; and `duplicate`, the names in each group, the first 20 of either.
+    """Summarize equal columns in a JSON-able dict.
+
+    `n_duplicate` is the number of columns that repeat an earlier one, `n_duplicate_groups` the number of groups of
+    equal columns, and `duplicate` lists the names in each group: at most 20 groups of at most 20 names.
 
     Parameters
     ----------
     first
         As :func:`first_equal` returns it.
     names
-        Of all columns.
+        Names of all columns.
     """
     repeated = np.flatnonzero(first != np.arange(first.size))
     leaders = np.unique(first[repeated])
@@ -105,13 +109,13 @@ def describe_equal(first: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """Return well-mixed bits of some values, uint64: 0 for zeros of either sign, the same for every NaN."""
+    """Return well-mixed bits of the values, uint64: 0 for zeros of either sign, and one number for every NaN."""
     floats = values.astype(np.float64)
     floats += 0.0
     if values.dtype.kind == "f":
         np.copyto(floats, np.nan, where=np.isnan(floats))
     bits = floats.view(np.uint64)
-    # the bits of small whole numbers lie high, and a product moves bits up only
+    # small integers differ only in the high bits of a float64, and a product carries bits upward only
     shifted = bits >> _HALF
     bits ^= shifted
     bits *= _MIX
@@ -121,7 +125,7 @@ def _mixed(values: np.ndarray) -> np.ndarray:
 
 
 def _row_numbers(first_row: int, n_rows: int) -> np.ndarray:
-    """Return the pseudo-random numbers of some rows, shape (2, n_rows), uint64 (SplitMix64 of the row)."""
+    """Return the pseudo-random numbers of some rows, shape (2, n_rows), uint64 (SplitMix64 of the row number)."""
     rows = np.arange(N_HASHES * first_row, N_HASHES * (first_row + n_rows), dtype=np.uint64)
     bits = (rows + np.uint64(1)) * _STEP
     for shift, factor in ((30, _MIX), (27, _LAST)):

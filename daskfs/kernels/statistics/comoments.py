@@ -1,8 +1,8 @@
-"""Sums of products of deviations of many columns at once, over all rows, as these stream by.
+"""Co-moments (sums of products of deviations) of many columns, accumulated over blocks of rows.
 
-The matrix products have one shape each, whatever blocks the rows come in: rows wait until there are enough for a
-product, columns go in panels of fixed width, and what is missing of the last ones is filled with zeros. So a sum is the
-same to the last bit for every height of tiles.
+All matrix products have the same shape, whatever the blocks: rows are buffered until a product is full, columns are
+split into panels of fixed width, and the last buffers are padded with zeros. So the sums are bit-identical for every
+tile height.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ STRETCHES = 64
 
 
 def stretch_rows(n_samples: int) -> int:
-    """Return the height of the stretches of rows whose sums are made apart and merged in order: a power of two that the
-    number of rows alone decides, so that at most 64 stretches make up all of them.
+    """Return the number of rows in a stretch; stretches are summed separately and merged in order.
+
+    It is a power of two that depends on n_samples only, and gives at most 64 stretches.
     """
     return max(SMALLEST_STRETCH, 1 << max(0, -(-n_samples // STRETCHES) - 1).bit_length())
 
 
 @dataclass(frozen=True)
 class Comoments:
-    """Co-moments of some rows: `total`, their number or the sum of their weights; `mean`, shape (width,); and `matrix`,
-    shape (width, width), the sums of products of deviations from the mean, float64. A column with one value has zeros.
+    """Co-moments of some rows.
+
+    `total` is the number of rows or the sum of their weights; `mean` has shape (width,); `matrix`, shape (width,
+    width), float64, holds the sums of products of deviations from the mean, 0 for constant columns.
     """
 
     total: float
@@ -38,17 +41,17 @@ class Comoments:
 
 
 class ComomentSum:
-    """Co-moments of rows that come in blocks.
+    """Accumulator of the co-moments of rows that arrive in blocks.
 
-    Deviations are taken from the mean of the first 4096 rows, and the sums are corrected by what the mean of all rows
-    differs from that: an offset of 1e8 costs no digit.
+    Deviations are taken from the mean of the first 4096 rows, and the sums are corrected for its difference from the
+    mean of all rows: an offset of 1e8 costs no digits.
 
     Parameters
     ----------
     width
         Number of columns.
     n_rows
-        How many rows will come.
+        Number of rows to come.
     """
 
     def __init__(self, width: int, n_rows: int) -> None:
@@ -73,11 +76,11 @@ class ComomentSum:
         block
             Shape (n_rows, width), any real dtype.
         weights
-            How many rows each of them stands for, shape (n_rows,), non-negative; None for one each. The same for every
-            block: weights or none.
+            Frequency weights, shape (n_rows,), non-negative; None for 1 each. Pass weights with every block or with
+            none.
         """
         self._weighted = weights is not None
-        if weights is not None and not weights.all():  # rows that do not count must not draw the shift to themselves
+        if weights is not None and not weights.all():  # rows of weight 0 must not affect the shift
             block, weights = block[weights > 0], weights[weights > 0]
         start = 0
         while start < block.shape[0]:
@@ -133,7 +136,7 @@ class ComomentSum:
 
 
 def _mirror(matrix: np.ndarray) -> None:
-    """Fill what is below the diagonal from what is above, in place."""
+    """Copy the upper triangle to the lower one, in place."""
     size = matrix.shape[0]
     for start in range(0, size, PRODUCT_COLUMNS):
         stop = min(start + PRODUCT_COLUMNS, size)
@@ -143,7 +146,7 @@ def _mirror(matrix: np.ndarray) -> None:
 
 
 def merge_comoments(a: Comoments, b: Comoments) -> Comoments:
-    """Co-moments of two disjoint sets of rows (Chan, Golub and LeVeque 1979, Eq. 2.1). The matrix of `a` is reused."""
+    """Merge the co-moments of two disjoint sets of rows (Chan, Golub and LeVeque 1979, Eq. 2.1), overwriting `a`."""
     total = a.total + b.total
     if b.total == 0:
         return a
@@ -158,8 +161,9 @@ def merge_comoments(a: Comoments, b: Comoments) -> Comoments:
 
 
 def correlations(comoments: Comoments) -> np.ndarray:
-    """Return Pearson correlations, shape (width, width), float64, in [-1, 1], 1 on the diagonal; 0 for a column with
-    one value, which goes with none. Made in the place of the co-moments.
+    """Return Pearson correlations, shape (width, width), float64, in [-1, 1], with 1 on the diagonal.
+
+    A constant column has correlation 0 with every other column. The matrix of the co-moments is overwritten.
     """
     matrix = comoments.matrix
     scale = np.sqrt(np.maximum(np.diagonal(matrix), 0.0))

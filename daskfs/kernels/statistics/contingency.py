@@ -1,4 +1,4 @@
-"""Tables of classes against parts of a feature's range, and what the one tells of the other."""
+"""Contingency tables of classes against bins of a feature, and their information gain."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from daskfs.kernels.statistics.moments import column_sums, row_blocks, weighted_
 def class_table(
     codes: np.ndarray, n_classes: int, membership: np.ndarray, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return how many rows of each class are members, for each column.
+    """Return the number of member rows of each class, for each column.
 
     Parameters
     ----------
     codes
-        Shape (n_rows,), class codes from 0, -1 for rows that do not count.
+        Shape (n_rows,), class codes from 0; -1 for rows to ignore.
     n_classes
         Number of classes.
     membership
         Panel, shape (n_rows, width), bool.
     weights
-        Shape (n_rows,), float64: how many rows each row counts for; None for one each.
+        Frequency weights, shape (n_rows,), float64; None for 1 each.
 
     Returns
     -------
     numpy.ndarray
-        Shape (n_classes, width), float64. Exact for whole weights; each column is summed row after row, whatever the
+        Shape (n_classes, width), float64. Exact for integer weights; each column is summed row by row, whatever the
         width.
     """
     table = np.zeros((n_classes, membership.shape[1]))
@@ -40,17 +40,17 @@ def class_table(
 
 
 def information_gain(tables: np.ndarray) -> np.ndarray:
-    """Return how much knowing the bin lowers the entropy of the class, H(Y) - H(Y | bin), in bits, shape (width,).
+    """Return the information gain H(Y) - H(Y | bin) of each column, in bits, shape (width,), float64.
 
     Parameters
     ----------
     tables
-        Shape (n_classes, n_bins, width), counts, float64. Empty classes and bins are allowed.
+        Counts, shape (n_classes, n_bins, width), float64. Empty classes and bins are allowed.
 
     Notes
     -----
-    As the sum of p(y, b) log2(p(y, b) / (p(y) p(b))), whose terms are exactly 0 for a bin that has the shares of all
-    rows: never the difference of two entropies.
+    Computed as the sum of p(y, b) log2(p(y, b) / (p(y) p(b))), not as a difference of entropies: its terms are exactly
+    0 for a bin with the class shares of all rows.
     """
     n_classes, n_bins, width = tables.shape
     of_class = np.stack([column_sums(table) for table in tables])

@@ -1,5 +1,6 @@
-"""Distributions of columns within classes: each column sorted once, for distances between them and for tables of
-classes against bins of equal frequency.
+"""Class distributions of columns, from one sort per column.
+
+They give distances between classes, and tables of classes against bins of equal frequency.
 """
 
 from __future__ import annotations
@@ -14,34 +15,34 @@ from daskfs.kernels.statistics.contingency import information_gain
 from daskfs.kernels.statistics.moments import row_blocks
 
 BLOCK_VALUES = 2**16
-"""Values that are sorted and summed at a time: what they take stays in cache."""
+"""Values sorted and summed at a time: the working arrays stay in cache."""
 SORT_BYTES = 96
-"""What the sort of a long column takes for each row, beside a copy of the panel's rows that count."""
+"""Bytes per row to sort a long column, in addition to a copy of the panel's counted rows."""
 SIGN = np.uint32(1 << 31)
 GATHERED_COLUMNS = 16
-"""Columns that are taken out of a panel at a time: a row of them is a cache line or two."""
+"""Columns copied out of a panel at a time: a row of them is one or two cache lines."""
 LEAST_STEP = 4
 TABLE_VALUES = 2**18
-"""Values of distribution functions that are looked at together."""
+"""Values of distribution functions that are evaluated at a time."""
 ROUND_OFF = 1e-12
-"""A share of the rows that lies so little below a multiple of 1 / n_bins is that multiple."""
+"""A share of the rows this little below a multiple of 1 / n_bins counts as that multiple."""
 
 
 @dataclass(frozen=True)
 class Distributions:
-    """What the sorted columns of a panel say of the classes.
+    """Class distances and information gains of the columns of a panel.
 
     Attributes
     ----------
     distance
-        Shape (width,): the largest difference between the distribution functions of two classes; NaN where the column
-        is constant, or where it was not asked for.
+        Shape (width,), float64: the largest difference between the distribution functions of two classes; NaN for a
+        constant column, or if not requested.
     threshold
-        Shape (width,): the first value at which it is reached.
+        Shape (width,), float64: the first value at which that difference is reached.
     gains
-        By number of bins: shape (width,), the information gain of the bin, bits.
+        By number of bins: information gain of the bin in bits, shape (width,), float64.
     edges
-        By number of bins: shape (n_bins - 1, width), as of :meth:`SortedColumns.binned`.
+        By number of bins: shape (n_bins - 1, width), as in :meth:`SortedColumns.binned`.
     is_constant
         Shape (width,), bool.
     """
@@ -61,16 +62,16 @@ def distributions(
     *,
     distances: bool = True,
 ) -> Distributions:
-    """Compare the distributions of classes in each column, from one sort of each.
+    """Compare the class distributions of each column, from one sort per column.
 
     Parameters
     ----------
     F, codes, weights
-        As of :func:`sorted_columns`.
+        As in :func:`sorted_columns`.
     bins
         Numbers of bins to cut columns into, each at least 2.
     distances
-        Whether to look for the largest distance between distribution functions.
+        Whether to find the largest distance between distribution functions.
     """
     width = F.shape[1]
     result = Distributions(
@@ -93,24 +94,23 @@ def distributions(
 def sorted_columns(
     F: np.ndarray, codes: np.ndarray, weights: np.ndarray | None = None, n_bins: int = 1
 ) -> Iterator[tuple[slice, SortedColumns]]:
-    """Yield columns sorted over the labelled rows, some at a time, and which they are.
+    """Yield blocks of columns, sorted over the labeled rows, with their column slices.
 
     Parameters
     ----------
     F
         Panel, shape (n_rows, width), any real dtype, finite.
     codes
-        Shape (n_rows,), class codes from 0, -1 for rows that do not count; at least one row counts.
+        Shape (n_rows,), class codes from 0; -1 for rows to ignore. At least one row must count.
     weights
-        Shape (n_rows,), float64: how many rows each row counts for; None for one each. Rows of weight 0 must have code
-        -1.
+        Frequency weights, shape (n_rows,), float64; None for 1 each. Rows of weight 0 must have code -1.
     n_bins
-        The largest number of bins that columns will be cut into; it bounds how many come together.
+        The largest number of bins that columns will be cut into; it limits the columns per block.
 
     Notes
     -----
-    Sums run along each column in sorted order, so no bit depends on the other columns. With whole weights all counts
-    are exact. Columns come in blocks of 2**16 values.
+    Sums run along each column in sorted order, so no bit depends on the other columns. Counts are exact for integer
+    weights. A block holds at most 2**16 values, or one column.
     """
     rows = np.flatnonzero(codes >= 0)
     known = codes[rows]
@@ -127,18 +127,18 @@ def sorted_columns(
 
 
 class SortedColumns:
-    """Some columns, each sorted, shapes (n_columns, n_rows), with the classes that have rows.
+    """A block of columns, each sorted, shape (n_columns, n_rows).
 
     Parameters
     ----------
     columns
-        Shape (n_columns, n_rows).
+        Shape (n_columns, n_rows), any real dtype.
     codes
         Shape (n_rows,), unsigned: class of each row, each class with at least one row.
     counts
-        Shape (n_classes,), float64: how many rows each class has.
+        Number of rows of each class, shape (n_classes,), float64.
     weights
-        Shape (n_rows,), float64, positive: how many rows each row counts for; None for one each.
+        Frequency weights, shape (n_rows,), float64, positive; None for 1 each.
     """
 
     def __init__(self, columns: np.ndarray, codes: np.ndarray, counts: np.ndarray, weights: np.ndarray | None) -> None:
@@ -146,7 +146,7 @@ class SortedColumns:
         if columns.dtype == np.float32 and weights is None:
             self.values, self.codes = _sorted_together(columns, codes)
         else:
-            # short integers are sorted by counting
+            # NumPy sorts short integers by radix
             order = np.argsort(columns, axis=1, kind="stable" if columns.dtype.itemsize <= 2 else None)
             self.codes = codes.take(order)
             if weights is not None:
@@ -159,29 +159,30 @@ class SortedColumns:
         is_last = np.ones(self.values.shape, dtype=bool)
         np.not_equal(self.values[:, 1:], self.values[:, :-1], out=is_last[:, :-1])
         self.ends = np.flatnonzero(is_last)
-        """Where the last of some equal values, a run, stands in all values one column after the other."""
+        """Index of the last value of each run of equal values, in the flattened block."""
         self.n_runs = np.count_nonzero(is_last, axis=1)
         self.first = np.concatenate([[0], np.cumsum(self.n_runs)[:-1]])
-        """The first run of each column."""
+        """First run of each column."""
         self.column = np.repeat(np.arange(columns.shape[0], dtype=np.int32), self.n_runs)
-        """The column of each run; the values of several columns together are at most 2**16."""
+        """Column of each run; int32 suffices, as several columns have at most 2**16 values together."""
 
     def _of_runs(self, of_columns: np.ndarray) -> np.ndarray:
-        """Return what belongs to each column for each of its runs, or what broadcasts to it."""
+        """Repeat per-column values for each run of the column; a single value is left to broadcast."""
         return of_columns if of_columns.size == 1 else of_columns.repeat(self.n_runs)
 
     def _of_values(self, of_runs: np.ndarray) -> np.ndarray:
-        """Return what belongs to each run for each of its values."""
+        """Repeat per-run values for each value of the run."""
         return of_runs.repeat(np.diff(self.ends, prepend=-1))
 
     def _counted(self, cells: np.ndarray, n_cells: int) -> np.ndarray:
-        """Return how many rows fall in each cell, float64."""
+        """Return the number of rows in each cell, float64."""
         weights = None if self.weights is None else self.weights.reshape(-1)
         return np.bincount(cells, weights, minlength=n_cells).astype(np.float64)
 
     def distances(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the largest distance between the distribution functions of two classes, and the first value where it
-        is reached, each of shape (n_columns,); NaN for a constant column.
+        """Return the largest distance between two class distribution functions, and the first value that reaches it.
+
+        Both have shape (n_columns,), float64; NaN for a constant column.
         """
         if self.counts.size == 1:
             distance, run = np.zeros(self.first.size), self.first
@@ -191,9 +192,9 @@ class SortedColumns:
         return np.where(self.is_constant, np.nan, distance), np.where(self.is_constant, np.nan, threshold)
 
     def _of_two(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the largest distance between two distribution functions, and the run where it is."""
+        """Return the largest distance between two distribution functions, and the run that reaches it."""
         one, other = self.counts
-        # times both counts: whole numbers where the weights are
+        # multiplied by both counts: integers if the weights are
         steps = np.array([other, -one]).take(self.codes)
         if self.weights is not None:
             steps *= self.weights
@@ -205,16 +206,16 @@ class SortedColumns:
         return distance / (one * other), self._first_run(apart, distance)
 
     def _first_run(self, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-        """Return the first run of each column that has the value wanted of that column."""
+        """Return the first run of each column whose value equals the column's `wanted`."""
         found = np.flatnonzero(values == self._of_runs(wanted))
         return found[np.searchsorted(found, self.first)]
 
     def _of_many(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the largest distance between any two of the distribution functions, and the run where it is.
+        """Return the largest distance between any two distribution functions, and the run that reaches it.
 
-        That is the largest function less the smallest. They are first looked at in steps of sqrt(n_rows) / 4 runs.
-        Between two steps the largest is at most what it is after the second, and the smallest at least what it is
-        before the first, so all but a few stretches are done with.
+        The distance is the largest function minus the smallest. They are first evaluated in steps of sqrt(n_rows) / 4
+        runs. Within a step the largest is at most its value after the step, and the smallest at least its value before
+        it, which rules out all but a few stretches.
         """
         n_columns, n_rows = self.values.shape
         stride = max(LEAST_STEP, isqrt(n_rows) // 4)
@@ -240,18 +241,18 @@ class SortedColumns:
     def _fill(
         self, spread: np.ndarray, chosen: np.ndarray, stretch: np.ndarray, place: np.ndarray, base: np.ndarray
     ) -> None:
-        """Put the largest less the smallest distribution function after some runs into `spread`.
+        """Write the largest minus the smallest distribution function after some runs into `spread`.
 
         Parameters
         ----------
         spread
             Shape (n_runs,).
         chosen
-            Numbers of runs, ascending.
+            Indices of runs, ascending.
         stretch, place
-            Of each of these runs the stretch it lies in, ascending, and its number there.
+            Stretch of each of these runs, ascending, and its index within the stretch.
         base
-            Shape (n_stretches, n_classes): counts before each stretch.
+            Counts before each stretch, shape (n_stretches, n_classes).
         """
         lengths = np.diff(self.ends, prepend=-1)[chosen]
         starts = self.ends[chosen] - lengths + 1
@@ -272,12 +273,19 @@ class SortedColumns:
             spread[chosen[own]] = (reached.max(axis=1) - reached.min(axis=1))[row, place[own]]
 
     def binned(self, n_bins: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return tables of classes against bins of equal frequency, shape (n_classes, n_bins, n_columns), and the least
-        values of the bins in use but the first, shape (n_bins - 1, n_columns), ascending and NaN beyond the last.
+        """Return tables of classes against bins of equal frequency, and the edges of the bins.
 
-        A value v falls in bin ``floor(n_bins * (n(< v) + n(v) / 2) / n)``, n being numbers of rows: rows by the middle
-        of their rank. So equal values are never parted, the bins of a column without ties differ by at most one row,
-        and a column of two values falls in two bins whatever their frequencies.
+        A value v is in bin ``floor(n_bins * (n(< v) + n(v) / 2) / n)``, where n counts rows: the bin of its mid-rank.
+        Equal values share a bin, the bins of a column without ties differ by at most one row, and a column of two
+        values has two bins whatever their frequencies.
+
+        Returns
+        -------
+        tables
+            Shape (n_classes, n_bins, n_columns), float64.
+        edges
+            Shape (n_bins - 1, n_columns), float64: the least value of each bin in use but the first, ascending, then
+            NaN.
         """
         n_columns, n_rows = self.values.shape
         if self.weights is None:
@@ -308,11 +316,12 @@ class SortedColumns:
 
 
 def _sorted_together(values: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each row of float32 values sorted, and the codes in that order, by one sort of whole numbers that hold
-    both: half the time of a sort that says the order, and nothing to gather.
+    """Sort each row of float32 values, and return the codes in the same order.
+
+    One sort of integers that hold value and code takes half the time of an argsort, and needs no gather.
     """
     bits = values.view(np.uint32)
-    # as whole numbers, floats are in order once the signs of positive ones, and all bits of negative ones, are flipped
+    # as integers, floats are in order once the sign bit of positive ones and all bits of negative ones are flipped
     keys = (bits ^ (_spread_sign(bits) | SIGN)).astype(np.uint64)
     keys <<= 32
     keys |= codes
@@ -325,5 +334,5 @@ def _sorted_together(values: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray,
 
 
 def _spread_sign(bits: np.ndarray) -> np.ndarray:
-    """Return all bits set where the highest is, else none."""
+    """Return all bits set where the sign bit is set, else 0."""
     return (bits.view(np.int32) >> 31).view(np.uint32)

@@ -1,4 +1,4 @@
-"""Means and sums of squared deviations that stay right for large offsets and merge across blocks of rows."""
+"""Means and sums of squared deviations that are accurate for large offsets and merge across blocks of rows."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ROW_BLOCK = 8192
 
 
 def rows_at_once(width: int) -> int:
-    """Return how many rows to convert at a time: 8192 up to 512 columns (so for every panel), fewer in wide bands."""
+    """Return the number of rows to convert at a time: 8192 up to 512 columns (every panel), fewer in wide bands."""
     return max(16, ROW_BLOCK * 512 // max(width, 512))
 
 
 def row_blocks(n_rows: int, size: int = ROW_BLOCK) -> Iterator[slice]:
-    """Cut ``range(n_rows)`` into slices of at most `size` rows."""
+    """Split ``range(n_rows)`` into slices of at most `size` rows."""
     for start in range(0, n_rows, size):
         yield slice(start, min(start + size, n_rows))
 
@@ -32,9 +32,9 @@ def row_blocks(n_rows: int, size: int = ROW_BLOCK) -> Iterator[slice]:
 class Moments:
     """Column moments of some rows.
 
-    `count` is the number of rows, or the sum of their weights; of values that are there in each column, shape (width,),
-    where some are missing. `mean`, `m2` (sum of squared deviations from the mean), `minimum` and `maximum` have shape
-    (width,), float64; of a column without any value they are 0, 0, inf and -inf.
+    `count` is the number of rows, or the sum of their weights; if values are missing, that of the observed values of
+    each column, shape (width,). `mean`, `m2` (sum of squared deviations from the mean), `minimum` and `maximum` have
+    shape (width,), float64; for a column without observed values they are 0, 0, inf and -inf.
     """
 
     count: float | np.ndarray
@@ -50,12 +50,12 @@ class Moments:
 
     @property
     def is_constant(self) -> np.ndarray:
-        """True where all values are the same, or where there is none, shape (width,)."""
+        """True where all observed values are equal, or none is observed, shape (width,), bool."""
         return self.minimum >= self.maximum
 
     @property
     def extremes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Smallest and largest values, 0 where there is none."""
+        """Smallest and largest values, shape (width,) each; 0 for a column without observed values."""
         known = self.minimum <= self.maximum
         return np.where(known, self.minimum, 0.0), np.where(known, self.maximum, 0.0)
 
@@ -66,13 +66,21 @@ def column_moments(
     passes: Passes = PLAIN,
     rows: np.ndarray | None = None,
 ) -> Moments:
-    """Two-pass moments of a dense (n_rows, width) array of any real dtype, or of a CSR matrix, without densifying
-    it.
+    """Return the two-pass moments of each column.
 
-    `weights`, shape (n_rows,), float64, say how many rows each row counts for; rows of weight 0 are left out of minimum
-    and maximum too, and weights of 1 give the bits of none. With `rows`, row numbers, the moments are those of
-    ``F[rows]`` of a dense array, and `weights` are of these; only a block of them is copied at a time. NaN is a value
-    that is missing: the moments of each column are those of the others, with the bits that they have alone.
+    Parameters
+    ----------
+    F
+        Array of shape (n_rows, width), any real dtype, or CSR matrix, which is not densified. NaN is a missing value,
+        and ignored.
+    weights
+        Frequency weights, shape (n_rows,), float64; 1 each gives the bits of None. Rows of weight 0 do not affect
+        minimum and maximum.
+    passes
+        Backend of the sums.
+    rows
+        Row numbers of a dense array: moments of ``F[rows]``, with `weights` of these. One block of rows is copied at a
+        time.
     """
     if is_sparse(F):
         return _sparse_moments(F, weights)
@@ -101,8 +109,9 @@ def column_moments(
 
 
 def _observed_moments(F: np.ndarray, weights: np.ndarray | None, passes: Passes, rows: np.ndarray | None) -> Moments:
-    """Return the moments of the values that are there. What is missing is taken to be 0 in sums, and to be the mean in
-    sums of deviations: it adds an exact 0 to each.
+    """Return the moments of the observed values.
+
+    A missing value is 0 in sums, and the mean in sums of deviations: it adds an exact 0 to each.
     """
     width = F.shape[1]
     count, total = np.zeros((2, width))
@@ -132,7 +141,7 @@ def _observed_moments(F: np.ndarray, weights: np.ndarray | None, passes: Passes,
 
 
 def _blocks(F: np.ndarray, rows: np.ndarray | None) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield blocks of F, or of ``F[rows]``, with where they stand in it."""
+    """Yield the blocks of F, or of ``F[rows]``, each after its row slice."""
     n_rows, size = F.shape[0] if rows is None else rows.size, rows_at_once(F.shape[1])
     for part in row_blocks(n_rows, size):
         yield part, F[part] if rows is None else F.take(rows[part], axis=0)
@@ -141,7 +150,7 @@ def _blocks(F: np.ndarray, rows: np.ndarray | None) -> Iterator[tuple[slice, np.
 def _weighted_blocks(
     F: np.ndarray, weights: np.ndarray | None, rows: np.ndarray | None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield blocks of F, or of ``F[rows]``, with the weights of their rows, shape (1, n_rows); ones without weights."""
+    """Yield the blocks of F, or of ``F[rows]``, each after its weights, shape (1, n_rows); ones without weights."""
     ones = np.ones((1, rows_at_once(F.shape[1])))
     for part, block in _blocks(F, rows):
         yield ones[:, : len(block)] if weights is None else weights[None, part], block
@@ -150,7 +159,7 @@ def _weighted_blocks(
 def _sparse_moments(F: sp.csr_matrix, weights: np.ndarray | None) -> Moments:
     n_rows, width = F.shape
     columns = F.tocsc()
-    columns.sum_duplicates()  # of the copy: entries stored twice are one value
+    columns.sum_duplicates()  # on the copy: duplicate entries are one value
     owner = np.repeat(np.arange(width), np.diff(columns.indptr))
     values = columns.data.astype(np.float64)
     own = np.ones(values.size) if weights is None else weights[columns.indices]
@@ -162,7 +171,7 @@ def _sparse_moments(F: sp.csr_matrix, weights: np.ndarray | None) -> Moments:
         count = np.where(n_counted > 0, count - np.bincount(owner[gone], own[gone], width), 0.0)
     kept = ~gone & (own > 0)
     owner, values, own = owner[kept], values[kept], own[kept]
-    has_zeros = n_counted > np.bincount(owner, minlength=width)  # that are not stored
+    has_zeros = n_counted > np.bincount(owner, minlength=width)  # implicit ones
     mean = np.bincount(owner, own * values, width) / np.where(np.equal(count, 0), 1, count)
     deviation = values - mean[owner]
     zeros = np.where(has_zeros, count - np.bincount(owner, own, width), 0.0)
@@ -175,9 +184,9 @@ def _sparse_moments(F: sp.csr_matrix, weights: np.ndarray | None) -> Moments:
 
 
 def merge_moments(a: Moments, b: Moments) -> Moments:
-    """Moments of the union of two disjoint sets of rows (Chan, Golub and LeVeque 1979, Eq. 2.1)."""
+    """Merge the moments of two disjoint sets of rows (Chan, Golub and LeVeque 1979, Eq. 2.1)."""
     count = a.count + b.count
-    some = count if np.all(count) else np.where(np.equal(count, 0), 1, count)  # of no value all is 0
+    some = count if np.all(count) else np.where(np.equal(count, 0), 1, count)  # without values all moments are 0
     delta = b.mean - a.mean
     return Moments(
         count,
@@ -189,8 +198,9 @@ def merge_moments(a: Moments, b: Moments) -> Moments:
 
 
 def common_count(counts: np.ndarray) -> float | np.ndarray:
-    """Return the counts of :class:`Moments` as stored, shape (width,): one number where no value is missing, an integer
-    where it is whole.
+    """Return the counts of :class:`Moments` from stored counts, shape (width,).
+
+    One number if all counts are equal (no value is missing), an int if it is whole.
     """
     if (counts != counts[0]).any():
         return counts
@@ -199,7 +209,7 @@ def common_count(counts: np.ndarray) -> float | np.ndarray:
 
 
 def cell_rows(width: int, sparse: bool) -> int:
-    """Return the rows of one cell of :func:`tree_moments`: a power of two that follows from the width alone.
+    """Return the rows of one cell of :func:`tree_moments`: a power of two that depends on width and sparsity only.
 
     No dense band is planned with fewer: its tiles are at least 1 MiB, which is 2**17 values.
     """
@@ -209,10 +219,10 @@ def cell_rows(width: int, sparse: bool) -> int:
 
 
 def tree_moments(F: np.ndarray | sp.csr_matrix, weights: np.ndarray | None = None) -> Moments:
-    """Moments by cells of rows that are merged two by two; `weights` are as of :func:`column_moments`.
+    """Return column moments by merging cells of rows pairwise; arguments as in :func:`column_moments`.
 
-    A band whose number of rows is a power of two, and at least a cell, is a whole subtree: merging bands two by two
-    with :func:`merge_tree` gives the same bits for every such height of bands.
+    A band whose number of rows is a power of two, and at least a cell, is a complete subtree: merging bands pairwise
+    with :func:`merge_tree` gives the same bits for every such band height.
     """
     if not F.shape[0]:
         return column_moments(F)
@@ -224,10 +234,11 @@ Part = TypeVar("Part")
 
 
 def merge_tree(parts: Iterable[Part], merge: Callable[[Part, Part], Part] = merge_moments) -> Part:  # type: ignore[assignment]
-    """Merge moments of consecutive rows, or what else `merge` takes, neighbors two by two, until one is left. Few are
-    held at a time: as many as the number of parts has binary digits.
+    """Merge parts of consecutive rows pairwise with `merge` until one is left.
+
+    At most as many parts are held at a time as the number of parts has binary digits.
     """
-    waiting: list[tuple[int, Part]] = []  # subtrees that are whole, with their heights, the highest first
+    waiting: list[tuple[int, Part]] = []  # complete subtrees with their heights, the highest first
     for part in parts:
         height, merged = 0, part
         while waiting and waiting[-1][0] == height:
@@ -242,7 +253,7 @@ def merge_tree(parts: Iterable[Part], merge: Callable[[Part, Part], Part] = merg
 def weighted_deviation(
     F: np.ndarray, weights: np.ndarray, passes: Passes = PLAIN, rows: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the weighted mean and the weighted sum of squared deviations from it.
+    """Return the weighted mean and the weighted sum of squared deviations from it, shape (width,) each, float64.
 
     For weights d this is (f'D1 / 1'D1, f~'D f~) of He, Cai and Niyogi (2005, section 3), computed from deviations,
     never as a difference of squares.
@@ -252,11 +263,11 @@ def weighted_deviation(
     F
         Panel, shape (n_rows, width), any real dtype.
     weights
-        Shape (n_rows,), non-negative, with a positive sum.
+        Shape (n_rows,), float64, non-negative, with a positive sum.
     passes
-        What adds up.
+        Backend of the sums.
     rows
-        Numbers of the rows that the weights are of; None for all.
+        Row numbers that the weights belong to; None for all.
     """
     total = float(weights.sum())
     mean = np.zeros(F.shape[1])
@@ -274,20 +285,20 @@ def weighted_deviation(
 
 
 class CenteredSums:
-    """Weighted means and sums of squared deviations under several weightings at once, in one pass.
+    """Weighted means and sums of squared deviations under several weightings, in one pass.
 
-    Deviations are taken from one center, near which the means are expected, and corrected for their distance from it.
-    That costs a bit where a mean is as far from the center as the values are spread around the mean, and more beyond:
-    such columns are named, for :func:`weighted_deviation`.
+    Deviations are taken from one center, near the expected means, and corrected for its distance from each mean. That
+    costs a bit if the distance equals the spread of the values around the mean, and more beyond: such columns are
+    flagged, for :func:`weighted_deviation`.
 
     Parameters
     ----------
     center
-        Shape (width,).
+        Shape (width,), float64.
     n_weightings
         Number of weightings.
     passes
-        What adds up.
+        Backend of the sums.
     """
 
     def __init__(self, center: np.ndarray, n_weightings: int, passes: Passes = PLAIN) -> None:
@@ -296,7 +307,7 @@ class CenteredSums:
         self._sums, self._squares = np.zeros((2, n_weightings, center.size))
 
     def add(self, F: np.ndarray, weights: np.ndarray) -> None:
-        """Add rows of a panel, shape (n_rows, width), and their weights, shape (n_weightings, n_rows)."""
+        """Add rows of a panel, shape (n_rows, width), with their weights, shape (n_weightings, n_rows)."""
         self._totals += weights.sum(axis=1, keepdims=True)
         for rows in row_blocks(F.shape[0]):
             sums, squares = self._passes.deviation_sums(F[rows], self._center, weights[:, rows])
@@ -304,7 +315,7 @@ class CenteredSums:
             self._squares += squares
 
     def result(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return means, sums of squares, and True where the center was too far away, shape (n_weightings, width)."""
+        """Return means, sums of squares, and True where the center was too far away; shape (n_weightings, width)."""
         correction = np.divide(self._sums, self._totals, out=np.zeros_like(self._sums), where=self._totals > 0)
         moved = self._totals * correction**2
         return self._center + correction, np.maximum(self._squares - moved, 0.0), moved > self._squares / 2
@@ -312,7 +323,7 @@ class CenteredSums:
 
 @dataclass(frozen=True)
 class ClassMoments:
-    """Moments of each class: `counts` (n_classes,), of rows or by weight, `means` and `m2` (n_classes, width)."""
+    """Moments of each class: `counts` (rows or weight), shape (n_classes,); `means` and `m2`, (n_classes, width)."""
 
     counts: np.ndarray
     means: np.ndarray
@@ -322,20 +333,20 @@ class ClassMoments:
 def class_moments(
     F: np.ndarray, codes: np.ndarray, n_classes: int, weights: np.ndarray | None = None, passes: Passes = PLAIN
 ) -> ClassMoments:
-    """Two-pass moments of each class over labelled rows.
+    """Return the two-pass moments of each class over the labeled rows.
 
     Parameters
     ----------
     F
         Panel, shape (n_rows, width), any real dtype.
     codes
-        Shape (n_rows,), class codes from 0, -1 for unlabelled rows, which are left out.
+        Shape (n_rows,), class codes from 0; -1 for unlabeled rows, which are left out.
     n_classes
         Number of classes.
     weights
-        Shape (n_rows,), float64: how many rows each row counts for; None for one each.
+        Frequency weights, shape (n_rows,), float64; None for 1 each.
     passes
-        What adds up.
+        Backend of the sums.
     """
     known = np.flatnonzero(codes >= 0)
     order = known[np.argsort(codes[known], kind="stable")]
@@ -352,8 +363,9 @@ def class_moments(
 
 @dataclass(frozen=True)
 class TargetMoments:
-    """Joint moments of each column with one target: m2 of the columns, of the target, and their co-moment, shape
-    (width,).
+    """Joint moments of each column with one target.
+
+    `m2`, `comoment` and `is_constant` have shape (width,); `target_m2` is that of the target.
     """
 
     m2: np.ndarray
@@ -369,9 +381,20 @@ def target_moments(
     passes: Passes = PLAIN,
     rows: np.ndarray | None = None,
 ) -> TargetMoments:
-    """Joint two-pass moments of a (n_rows, width) panel with a target of shape (n_rows,) that has no missing value;
-    `weights`, of the same shape, say how many rows each row counts for. With `rows`, row numbers, these are the moments
-    of ``F[rows]``, and target and weights are of these.
+    """Return the joint two-pass moments of each column with a target.
+
+    Parameters
+    ----------
+    F
+        Panel, shape (n_rows, width), any real dtype.
+    target
+        Shape (n_rows,), float64, without missing values.
+    weights
+        Frequency weights, shape (n_rows,); None for 1 each.
+    passes
+        Backend of the sums.
+    rows
+        Row numbers: moments of ``F[rows]``, with target and weights of these.
     """
     moments = column_moments(F, weights, passes, rows)
     if weights is None:

@@ -1,4 +1,4 @@
-"""Mutual information of a two-way cut of the rows with their classes, normalized by the larger entropy."""
+"""Normalized mutual information of a two-way split of the rows with their classes."""
 
 from __future__ import annotations
 
@@ -11,26 +11,24 @@ MEAN_BITS = 50
 
 
 def cut_point(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """Return the value from which on a column counts as at or above its mean, shape (width,), float64.
-
-    Zhao and Liu (2007) cut g = f - mean at 0, and 0 itself falls on the upper side. The mean is a rounded sum: in a
-    column of -1, 0 and 1 that balance it may come out as 1e-17, and the order of the rows would say on which side the
-    zeros are. So a value less than 2**-40 standard deviations, or 2**-50 of the mean, below the mean is at the mean.
+    """Return the threshold from which a value counts as at or above the mean of its column, shape (width,), float64.
 
     Parameters
     ----------
     mean, deviation
-        Mean and standard deviation of each column, shape (width,), under the same weights.
+        Mean and standard deviation of each column, shape (width,), float64, under the same weights.
+
+    Notes
+    -----
+    Zhao and Liu (2007) split g = f - mean at 0, with 0 on the upper side. The mean is a rounded sum: for balanced
+    values -1, 0 and 1 it may be 1e-17, and the row order would decide the side of the zeros. So a value less than
+    2**-40 standard deviations, or 2**-50 of the mean, below the mean counts as at the mean.
     """
     return mean - (deviation * 2.0**-TIE_BITS + np.abs(mean) * 2.0**-MEAN_BITS)
 
 
 def normalized_mutual_information(upper: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return I(g, y) / max(H(g), H(y)) of each column's two-way cut with the classes, in [0, 1], shape (width,).
-
-    Zhao and Liu (2007), Eq. 3.9, for any number of classes. 0 where a column is all on one side, or all rows are of one
-    class: the quotient is 0/0 there, and such a cut says nothing of the classes. Columns whose tables agree but for the
-    order of classes or of sides get the same bits, and a cut that is the classes gets exactly 1.
+    """Return I(g, y) / max(H(g), H(y)) of each column's two-way split with the classes, in [0, 1], shape (width,).
 
     Parameters
     ----------
@@ -38,6 +36,12 @@ def normalized_mutual_information(upper: np.ndarray, counts: np.ndarray) -> np.n
         Rows of each class on the upper side, shape (n_classes, width), float64.
     counts
         Rows of each class, shape (n_classes,), float64; classes without rows are allowed.
+
+    Notes
+    -----
+    Zhao and Liu (2007), Eq. 3.9, for any number of classes. 0 if a column is all on one side, or all rows are of one
+    class: the quotient is 0/0 there. Columns whose tables agree up to the order of classes or sides get the same bits,
+    and a split equal to the classes gets exactly 1.
     """
     tables = np.concatenate([upper, counts[:, None] - upper])
     total = float(counts.sum())

@@ -1,39 +1,41 @@
-"""How easily rows fall into two clusters: the cut value by which sSelect chooses its trade-off.
+"""Normalized cut of the rows into two clusters, by which sSelect chooses its trade-off.
 
-Algorithm 3 of Zhao and Liu (2007) reduces the data to the best features of each trade-off, builds a graph on what is
-left, and takes the second-smallest eigenvalue of its normalized Laplacian, the relaxed normalized cut: the lower, the
-better the features separate the rows. The paper names neither graph nor kernel width, and as printed the value is 0
-whenever the graph falls apart, which a few words of text always do: documents without any of them are the same row,
-and so are those with one word once; each such heap is a component of its own once it has more rows than k. So:
+Notes
+-----
+Algorithm 3 of Zhao and Liu (2007) reduces the data to the best features of each trade-off, builds a graph on them, and
+takes the second-smallest eigenvalue of its normalized Laplacian, the relaxed normalized cut: the lower, the better the
+features separate the rows. The paper specifies neither graph nor kernel width. As printed, the value is 0 whenever the
+graph is disconnected, which a few words of text always cause: documents without any of them are equal rows, and so are
+those with one word once; more than k equal rows are a component. So:
 
-- Equal rows are one node that weighs as many rows as it has. The full graph over all rows has the same eigenvalue
-  then, and no heap of duplicates is disconnected from the rest for lack of neighbors outside it.
-- Edges join a node and its k nearest (either way round), and weigh the product of both nodes' rows, whatever their
-  length. Under exp(-d**2 / t) two long documents that lie far from all others, and near each other, cut the graph at
-  1e-16, and on counts there are always such two: that value says nothing.
-- Components with less than a twentieth of the rows are outliers and left out. Where two or more larger ones remain the
-  rows do fall apart, and the cut value is 0; where one does, it is that component's.
+- Equal rows are one node, weighted by their number. The full graph over all rows then has the same eigenvalue, and no
+  set of duplicates is disconnected for lack of neighbors outside it.
+- Edges join a node and its k nearest (in either direction), weighted by the product of both node weights, whatever
+  their length. Under exp(-d**2 / t), two long documents near each other and far from all others cut the graph at 1e-16.
+  Count data always have such a pair, so that value is meaningless.
+- Components with less than a twentieth of the rows are outliers and left out. The cut value is 0 if two or more larger
+  ones remain, else that of the remaining one.
 
-What was tried: the 1NN accuracy (5 folds, all labels) of the first 10 features under the chosen trade-off, 3 labelled
-rows per class, mean of 6 draws (number of features where another). "Best" and "mean" are of the 11 trade-offs, 0.1 is
-the paper's.
+Rules compared: 1NN accuracy (5 folds, all labels) of the first 10 features (or the number in the header) under the
+chosen trade-off, 3 labeled rows per class, mean of 6 draws. "Best" and "mean" are over the 11 trade-offs, 0.1 is the
+paper's.
 
-| value that chooses | PCMAC | RELATHE | CNAE9 | digits | PCMAC, 50 | Isolet, 50 | USPS, 20 |
+| rule | PCMAC | RELATHE | CNAE9 | digits | PCMAC, 50 | Isolet, 50 | USPS, 20 |
 | --- | --- | --- | --- | --- | --- | --- | --- |
 | (best) | .618 | .577 | .529 | .911 | .733 | .729 | .767 |
 | (mean) | .565 | .560 | .473 | .874 | .677 | .688 | .688 |
 | (0.1) | .608 | .573 | .522 | .838 | .724 | .630 | .755 |
 | as above | .604 | .565 | .485 | .894 | .691 | .704 | .607 |
-| all rows, duplicates apart | .526 | .558 | .363 | .894 | .663 | .704 | .607 |
+| all rows, duplicates separate | .526 | .558 | .363 | .894 | .663 | .704 | .607 |
 | the same, exp(-d**2 / t) | .527 | .558 | .485 | .900 | .617 | .699 | .589 |
 | distinct rows, each once | .549 | .552 | .490 | .894 | .621 | .704 | .607 |
 | as above, widths by row | .569 | .563 | .485 | .900 | .705 | .699 | .603 |
 | full kernel of one width | .558 | .573 | .510 | .876 | .622 | .701 | .601 |
 | full kernel, widths by row | .519 | .555 | .502 | .900 | .601 | .682 | .614 |
 
-In this table it lies above the mean of the grid but on USPS, where features at the border of the image cut best under
-every rule and tell few classes apart; another draw of RELATHE with 50 features fell below it, too. It is never best,
-and on text the paper's 0.1 does as well or better. The rule was chosen on these sets: they are no test of it.
+The rule is above the mean of the grid except on USPS, where features at the image border cut best under every rule and
+separate few classes; another draw of RELATHE with 50 features was below it, too. It is never best, and on text the
+paper's 0.1 does as well or better. It was chosen on these data sets, which therefore do not test it.
 """
 
 from __future__ import annotations
@@ -50,22 +52,22 @@ from daskfs.kernels.neighbors.exact import exact_neighbors
 from daskfs.kernels.neighbors.rows import prepare_rows
 
 CUT_ROWS = 1000
-"""Rows that are cut at most; finding eigenvalues takes time by the cube of them."""
+"""Maximum number of rows in a cut; the eigenvalue problem takes cubic time."""
 CUT_FEATURES = 50
-"""The most features that are looked at where nobody says how many; as many as the paper evaluates."""
+"""Default maximum number of features, the number that the paper evaluates."""
 OUTLIER_SHARE = 0.05
-"""Share of the rows below which a component of the graph is an outlier."""
+"""A component of the graph with a smaller share of the rows is an outlier."""
 CUT_BITS = 30
-"""Cut values that agree to 2**-30 are equal: libraries for eigenvalues differ beyond that."""
+"""Cut values that agree to 2**-30 are equal: eigenvalue libraries differ beyond that."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How rows fall apart.
+    """Normalized cut of some rows.
 
-    `value` is the cut value of the graph, in [0, 2]: low is separable, 0 falls apart; `kernel_value` that of the full
-    kernel exp(-d**2 / (2 width)), with `width` the median squared length of the graph's edges; both are NaN where all
-    rows are equal. `largest_component` is its share of the rows.
+    `value` is the cut value of the graph, in [0, 2]: low is separable, 0 is disconnected. `kernel_value` is that of the
+    full kernel exp(-d**2 / (2 width)), with `width` the median squared length of the graph's edges. All three are NaN
+    if all rows are equal. `largest_component` is a share of the rows.
     """
 
     value: float
@@ -77,12 +79,12 @@ class Cut:
 
 
 def cut_features(wanted: int | None, n_features: int) -> int:
-    """Return how many features of each ranking are looked at: as many as are wanted, or half of them and 50 at most."""
+    """Return the number of features to use of each ranking: `wanted`, or by default n_features // 2, at most 50."""
     return min(wanted or min(CUT_FEATURES, max(1, n_features // 2)), n_features)
 
 
 def cut_of(X: np.ndarray, n_neighbors: int, weights: np.ndarray | None = None) -> Cut:
-    """Return how easily rows fall into two clusters.
+    """Compute the normalized cut of rows into two clusters.
 
     Parameters
     ----------
@@ -91,7 +93,7 @@ def cut_of(X: np.ndarray, n_neighbors: int, weights: np.ndarray | None = None) -
     n_neighbors
         Neighbors of each distinct row in the graph.
     weights
-        Shape (n_rows,), float64: how many rows each row counts for; None for one each.
+        Frequency weights, shape (n_rows,), float64; None for 1 each.
     """
     weights = np.ones(X.shape[0]) if weights is None else weights
     counted = weights > 0
@@ -120,7 +122,7 @@ def cut_of(X: np.ndarray, n_neighbors: int, weights: np.ndarray | None = None) -
 
 
 def _nearest(rows: np.ndarray, k: int) -> np.ndarray:
-    """Return which rows are joined, shape (n_rows, n_rows), bool: either is among the other's k nearest."""
+    """Return the adjacency matrix, shape (n_rows, n_rows), bool: True if either row is among the other's k nearest."""
     base = prepare_rows(rows, "euclidean")
     indices, _ = exact_neighbors(base, np.arange(rows.shape[0]), base, 0, k)
     adjacency = np.zeros((rows.shape[0], rows.shape[0]), dtype=bool)
@@ -129,9 +131,9 @@ def _nearest(rows: np.ndarray, k: int) -> np.ndarray:
 
 
 def second_eigenvalue(W: np.ndarray) -> float:
-    """Return the second-smallest eigenvalue of the normalized Laplacian of a dense symmetric weight matrix.
+    """Return the second-smallest eigenvalue of the normalized Laplacian of W, symmetric, shape (n, n), float64.
 
-    Nodes of degree 0 are left out; NaN where fewer than two are left.
+    Nodes of degree 0 are dropped; NaN if fewer than two remain.
     """
     joined = W.sum(axis=1) > 0
     W = W if joined.all() else W[np.ix_(joined, joined)]
@@ -145,10 +147,10 @@ def second_eigenvalue(W: np.ndarray) -> float:
 
 
 def lowest_cut(trade_offs: np.ndarray, values: np.ndarray) -> int | None:
-    """Return the place of the trade-off with the lowest cut value, None where there is no value.
+    """Return the index of the trade-off with the lowest cut value, None if all are NaN; shape (n_trade_offs,) each.
 
-    Of equal ones the smallest above 0: at 0 the labels alone rank, and features which these cannot tell apart would
-    follow in the order of their numbers.
+    Ties go to the smallest trade-off above 0: at 0 the labels alone rank, and features that they cannot distinguish
+    would be ranked by number.
     """
     if np.isnan(values).all():
         return None

@@ -1,13 +1,15 @@
-"""What a support vector machine would lose with each feature: the criteria of backward elimination.
+"""Criteria of backward elimination for support vector machines.
 
-Without feature i the Gaussian kernel is ``K^(i) = K * exp(gamma (x_i - x_i')^2)``, element by element. Two criteria
-(Bodo and Minier, Eq. 1 and 2): how much ``||w||^2`` changes, and the bound ``(R^2 + 1/C)(||w||^2 + c C sum xi)`` on the
-errors of leaving one out; the feature of the least value is missed least.
+Notes
+-----
+Without feature i the Gaussian kernel is ``K^(i) = K * exp(gamma (x_i - x_i')^2)``, element by element. The criteria
+(Bodo and Minier, Eq. 1 and 2) are the change of ``||w||^2``, and the bound ``(R^2 + 1/C)(||w||^2 + c C sum xi)`` on the
+leave-one-out errors. The feature of the smallest value is eliminated.
 
 To first order in gamma, ``K^(i) - K`` is ``gamma K * (x_i - x_i')^2``, and ``sum_pq B_pq (x_p - x_q)^2`` over all
-features at once is one product with the matrix of the rows. So without retraining all candidates cost about as much as
-one does exactly. The same holds for the slack, and for R^2, which by the envelope theorem changes as if its center
-stayed.
+features is one product with the matrix of the rows. So without retraining, all candidates cost about as much as one
+exact candidate. The same holds for the slack, and for R^2, which by the envelope theorem changes as if its center were
+fixed.
 """
 
 from __future__ import annotations
@@ -27,15 +29,16 @@ Candidates = Literal["first_order", "exact"]
 SlackReading = Literal["recomputed", "frozen"]
 COLUMNS_AT_ONCE = 256
 LARGEST_FACTOR = 30.0
-"""Logarithm of the factor up to which kernel values are multiplied to leave a feature out; larger ones would show what
-rounding has left of them, or nothing.
+"""Largest log-factor by which kernel values are multiplied to leave a feature out; beyond, rounding or underflow shows.
 """
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How candidates are judged. `C` is the cost of a row that counts for one, c the `slack_factor` of the bound, and
-    `n_singly` how many are few enough to be judged one by one.
+    """Settings of the criterion.
+
+    `C` is the cost of a row of weight 1, `slack_factor` the c of the bound, and `n_singly` the number of remaining
+    features up to which candidates are scored one by one.
     """
 
     criterion: CriterionName
@@ -47,20 +50,29 @@ class Rule:
     n_singly: int = 0
 
     def is_linear(self, n_left: int) -> bool:
-        """Return whether the kernel's change is taken to first order in gamma, of all candidates at once: while many
-        are left. Of few, each makes up much of a distance.
+        """Return whether the kernel's change is taken to first order in gamma, for all candidates at once.
+
+        It is not if few features are left, each of which contributes much of a distance.
         """
         return self.candidates == "first_order" and not self.retrain and n_left > self.n_singly
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """The kernel of one round.
+    """The kernel of one elimination round.
 
-    `plain` is K between all rows, shape (n, n), and `X` their features that are left, shape (n, n_left), both float64.
-    `deformed` is what machines are trained with under a graph, whose Laplacian is `laplacian`; None for K itself.
-    `labelled` are the numbers of the rows that have a label. `squares`, shape (n, n), are the squared distances, by
-    which a feature is left out where `plain` is too small to say; None to go by `plain` alone.
+    Attributes
+    ----------
+    plain
+        K between all rows, shape (n, n), float64.
+    X
+        Remaining features of all rows, shape (n, n_left), float64.
+    labelled
+        Row numbers of the labeled rows, shape (n_labeled,).
+    deformed
+        The training kernel under a graph with Laplacian `laplacian`; None to train with K itself.
+    squares
+        Squared distances, shape (n, n), float64, for leaving a feature out where K is too small; None to use K alone.
     """
 
     plain: np.ndarray
@@ -74,19 +86,20 @@ class Kernel:
 
     @property
     def trained(self) -> np.ndarray:
-        """The kernel that machines are trained with, shape (n_labelled, n_labelled)."""
+        """The training kernel, shape (n_labeled, n_labeled), float64."""
         return self.plain if self.deformed is None else self.deformed.values
 
     def pulled(self, beta: np.ndarray) -> np.ndarray:
-        """Return coefficients over all rows, shape (n, ...), whose plain kernel changes as the trained one does with
-        those of labelled rows, times the root of the scale.
+        """Return coefficients over all rows, shape (n, ...), float64, for `beta` over the labeled rows.
+
+        With them the plain kernel changes as the training kernel does with `beta`; the root of the scale is included.
         """
         if self.deformed is None:
             return beta
         return np.sqrt(self.deformed.scale) * (self.deformed.pull @ beta)
 
     def without(self, column: int) -> np.ndarray:
-        """Return the plain kernel without a feature."""
+        """Return the plain kernel without a feature, shape (n, n), float64."""
         x = self.X[:, column]
         without = np.square(np.subtract.outer(x, x))
         if self.squares is None:
@@ -98,8 +111,9 @@ class Kernel:
         return np.asarray(np.exp(without, out=without))
 
     def trained_without(self, column: int, candidates: Candidates) -> np.ndarray:
-        """Return the kernel that machines are trained with, without a feature: under a graph, to first order in the
-        change of the plain one, or exactly, which takes a system of all rows; the graph and the scale stay.
+        """Return the training kernel without a feature, shape (n_labeled, n_labeled); graph and scale are kept.
+
+        Under a graph it is taken to first order in the change of the plain kernel, or exactly, by a system of all rows.
         """
         plain = self.without(column)
         if self.deformed is None:
@@ -115,20 +129,20 @@ class Kernel:
 def score_candidates(
     kernel: Kernel, machine: Machine, y: np.ndarray, cost: np.ndarray, rule: Rule, columns: slice
 ) -> np.ndarray:
-    """Return the criterion of some features that are left, shape (n_columns,), float64: the least goes first.
+    """Return the criterion of some remaining features, shape (n_columns,), float64: the smallest is eliminated first.
 
     Parameters
     ----------
     kernel
-        With all features that are left.
+        Kernel of all remaining features.
     machine
-        Trained with it.
+        Machine trained with it.
     y, cost
-        As :func:`daskfs.kernels.svm.machines.fit_machine` takes them.
+        As in :func:`daskfs.kernels.svm.machines.fit_machine`.
     rule
-        How they are judged.
+        Settings of the criterion.
     columns
-        Columns of ``kernel.X``.
+        Columns of ``kernel.X`` to score.
     """
     if rule.criterion == "rfe":
         return _norm_changes(kernel, machine, y, cost, rule, columns)
@@ -157,7 +171,10 @@ def _norm_changes(
 
 
 def first_order_changes(K: np.ndarray, X: np.ndarray, gamma: float, u: np.ndarray) -> np.ndarray:
-    """Return ``u'(K^(i) - K)u`` of every column of X to first order in gamma, shape (n_columns,)."""
+    """Return ``u'(K^(i) - K)u`` of every column of X to first order in gamma, shape (n_columns,).
+
+    K has shape (n, n), X (n, n_columns) and u (n,), all float64.
+    """
     rows = np.flatnonzero(u)
     B = K[np.ix_(rows, rows)]
     B *= u[rows]
@@ -168,9 +185,9 @@ def first_order_changes(K: np.ndarray, X: np.ndarray, gamma: float, u: np.ndarra
 def exact_changes(
     K: np.ndarray, X: np.ndarray, gamma: float, u: np.ndarray, squares: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return ``u'(K^(i) - K)u`` of every column of X, shape (n_columns,).
+    """Return ``u'(K^(i) - K)u`` of every column of X, shape (n_columns,); arguments as in :func:`first_order_changes`.
 
-    With squared distances, shape (n, n), also where a column makes up so much of them that K is too small to say.
+    Squared distances, shape (n, n), serve where a column makes up so much of them that K is too small.
     """
     rows = np.flatnonzero(u)
     inside = np.ix_(rows, rows)
@@ -238,7 +255,7 @@ def _one_by_one(kernel: Kernel, rule: Rule, columns: slice, judge: Callable[[np.
 
 
 def _radius_changes(kernel: Kernel, sphere: Sphere, columns: slice) -> np.ndarray:
-    """Return how R^2 changes to first order without each feature, its center's weights kept."""
+    """Return the first-order change of R^2 without each feature, with the weights of its center fixed."""
     X = kernel.X[:, columns]
     drawn = -first_order_changes(kernel.plain, X, kernel.gamma, kernel.pulled(sphere.weights))
     if kernel.deformed is None:  # a Gaussian kernel keeps its diagonal
@@ -251,7 +268,7 @@ def _radius_changes(kernel: Kernel, sphere: Sphere, columns: slice) -> np.ndarra
 def _losses(
     kernel: Kernel, machine: Machine, y: np.ndarray, cost: np.ndarray, rule: Rule, columns: slice
 ) -> np.ndarray:
-    """Return ||w||^2 + c C sum xi to first order without each feature, with beta and the offset kept."""
+    """Return ||w||^2 + c C sum xi to first order without each feature, with beta and the offset fixed."""
     f = kernel.trained @ machine.beta
     u = kernel.pulled(machine.beta)
     X = kernel.X[:, columns]

@@ -1,4 +1,4 @@
-"""Squared distances between rows that are kept while columns leave."""
+"""Squared distances between rows, updated as columns are removed."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from daskfs.kernels.threads import one_thread
 
 BLOCK_ROWS = 512
 FRESH = 1e-3
-"""Share of the squared distances from which on what is left of them is made anew: subtraction leaves the rounding of
-what has gone.
-"""
+"""Share of the last full computation below which distances are recomputed: subtraction keeps rounding errors."""
 
 
 class KeptSquares:
-    """Squared distances between rows in the columns that are left, shape (n_rows, n_rows), float64.
+    """Squared distances between rows in the remaining columns, shape (n_rows, n_rows), float64.
 
-    Columns leave in steps, which every process takes in the same order whenever it begins, so that bits do not depend
-    on where and since when the distances are kept. What a step takes away is made of its columns alone; where little is
-    left of what there was when the matrix was last made as a whole, it is made as a whole again.
+    Columns are removed in steps, which every process applies in the same order, so the bits do not depend on where and
+    when it began. A step subtracts the distances in its columns; if little remains of the last full computation, all
+    distances are recomputed.
 
     Parameters
     ----------
@@ -39,11 +37,11 @@ class KeptSquares:
 
     @property
     def n_steps(self) -> int:
-        """How many steps have been taken."""
+        """Number of steps applied."""
         return self._n_steps
 
     def advance(self, steps: Sequence[np.ndarray]) -> None:
-        """Let columns leave: all steps so far, of which those that were taken before are skipped."""
+        """Remove columns: `steps` are all steps so far, as column indices; those already applied are skipped."""
         for gone in steps[self._n_steps :]:
             self._left[gone] = False
             self._n_steps += 1
@@ -69,7 +67,7 @@ class KeptSquares:
 
 
 def squared_distances(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return squared distances of centered rows, shape (n_a, n_b), at least 0 but for what rounding leaves."""
+    """Return the squared distances of centered rows, shape (n_a, n_b), float64; rounding may make them negative."""
     squares = A @ (-2.0 * B.T)
     squares += np.einsum("ij,ij->i", A, A)[:, None]
     squares += np.einsum("ij,ij->i", B, B)

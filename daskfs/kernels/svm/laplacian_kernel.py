@@ -1,4 +1,4 @@
-"""The kernel of a Laplacian support vector machine: a plain kernel, deformed by the graph of all rows.
+"""Kernel of a Laplacian support vector machine: a plain kernel, deformed by the graph of all rows.
 
 ``||w||^2 / 2 + C sum xi + gamma_I f'Lf`` is minimized by a plain machine with the kernel
 ``k(x, z) - k_x'(I + MK)^-1 M k_z`` with M = 2 gamma_I L (Bodo and Minier, section 2, where the printed 1 / (4 gamma_I)
@@ -16,10 +16,10 @@ from scipy.linalg import lu_factor, lu_solve
 
 @dataclass(frozen=True)
 class Deformed:
-    """The deformed kernel between labelled rows, times `scale`, shape (n_labelled, n_labelled).
+    """The deformed kernel between labeled rows, times `scale`, shape (n_labeled, n_labeled), float64.
 
-    `pull`, shape (n, n_labelled), is P = (I + MK)^-1 E, with E the columns of the identity of labelled rows: the
-    deformed kernel is E'K P, and a small change dK of K changes it by P'dK P.
+    `pull`, shape (n, n_labeled), is P = (I + MK)^-1 E, with E the columns of the identity of labeled rows: the deformed
+    kernel is E'K P, and a small change dK of K changes it by P'dK P.
     """
 
     values: np.ndarray
@@ -30,7 +30,7 @@ class Deformed:
 def deform(
     K: np.ndarray, laplacian: sp.csr_matrix, gamma_intrinsic: float, labelled: np.ndarray, scale: float | None = None
 ) -> Deformed:
-    """Return the deformed kernel.
+    """Compute the deformed kernel.
 
     Parameters
     ----------
@@ -41,9 +41,9 @@ def deform(
     gamma_intrinsic
         gamma_I, the weight of f'Lf.
     labelled
-        Numbers of the labelled rows, shape (n_labelled,).
+        Row numbers of the labeled rows, shape (n_labeled,).
     scale
-        What the kernel is multiplied by; None for 1 over its mean diagonal. It shrinks as gamma_I grows, until every
+        Factor of the kernel; None for 1 over its mean diagonal. Unscaled, it shrinks as gamma_I grows, until every
         alpha is at C and no label counts.
     """
     system = (2.0 * gamma_intrinsic * laplacian) @ K
@@ -59,7 +59,7 @@ def deform(
 
 
 def graph_laplacian(source: np.ndarray, target: np.ndarray, weight: np.ndarray, n_rows: int) -> sp.csr_matrix:
-    """Return L = D - S of undirected edges, each of which is there once."""
+    """Return L = D - S, shape (n_rows, n_rows), of undirected edges, each given once; arrays of shape (n_edges,)."""
     S = sp.coo_matrix((weight, (source, target)), shape=(n_rows, n_rows)).tocsr()
     S = S + S.T
     degrees = np.asarray(S.sum(axis=1)).ravel()

@@ -1,4 +1,4 @@
-"""Support vector machines with a given kernel matrix, and the smallest sphere round its rows, solved to rounding."""
+"""Support vector machines and smallest enclosing spheres for a given kernel matrix, solved to rounding."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 from daskfs.kernels.svm.quadratic_program import BoxProgram, BoxSolution, by_blocks, solve_box
 
 LIBSVM_ROWS = 1000
-"""Rows from which on LIBSVM guesses which rows are support vectors; fewer are found as quickly without."""
+"""Rows from which on LIBSVM guesses the support vectors; with fewer, the solver is as fast without."""
 LIBSVM_TOLERANCE = 1e-4
 RADIUS_ROWS = 2000
-"""Rows up to which the smallest sphere is found; of more, its bound by the variance is taken."""
+"""Most rows for which the smallest sphere is computed; above, its bound by the variance is used."""
 
 
 @dataclass(frozen=True)
 class Machine:
     """A machine ``f = K beta + offset`` with hinge losses, beta = alpha y.
 
-    `beta` has shape (n,), `slack` too: the losses xi. `squared_norm` is ||w||^2 = beta'K beta. `bound_share` is the
-    share of rows whose alpha is at C, and `gap` the duality gap as a share of the primal objective.
+    `beta` and `slack`, the losses xi, have shape (n,), float64. `squared_norm` is ||w||^2 = beta'K beta, `bound_share`
+    the share of rows whose alpha is at C, and `gap` the duality gap as a share of the primal objective.
     """
 
     beta: np.ndarray
@@ -33,25 +33,25 @@ class Machine:
 
 @dataclass(frozen=True)
 class Sphere:
-    """A sphere round the rows: its squared radius, and the weights of its center, shape (n,), that sum to 1."""
+    """A sphere around the rows: its squared radius, and the weights of its center, shape (n,), float64, with sum 1."""
 
     squared_radius: float
     weights: np.ndarray
 
 
 def fit_machine(K: np.ndarray, y: np.ndarray, cost: np.ndarray, start: np.ndarray | None = None) -> Machine:
-    """Fit a machine: minimize ``||w||^2 / 2 + sum_p cost_p xi_p``.
+    """Fit a machine by minimizing ``||w||^2 / 2 + sum_p cost_p xi_p``.
 
     Parameters
     ----------
     K
         Shape (n, n), float64, symmetric, positive semidefinite.
     y
-        -1 and 1, both of them, shape (n,), float64.
+        Labels -1 and 1, both present, shape (n,), float64.
     cost
-        C of each row, above 0, shape (n,).
+        C of each row, above 0, shape (n,), float64.
     start
-        beta of a machine that is likely to be near, shape (n,).
+        beta of a similar machine, shape (n,), float64.
     """
     program = BoxProgram(K, y, 0.0, np.minimum(0.0, cost * y), np.maximum(0.0, cost * y))
     found = _solved(program, y, cost, start)
@@ -75,28 +75,28 @@ def _solved(program: BoxProgram, y: np.ndarray, cost: np.ndarray, start: np.ndar
 
 
 def _guessed(K: np.ndarray, y: np.ndarray, cost: np.ndarray) -> np.ndarray:
-    """Return LIBSVM's beta; it holds kernels in float32, so its digits end where this begins."""
+    """Return LIBSVM's beta as a start; it holds kernels in float32, so this solver adds the remaining digits."""
     from sklearn.svm import SVC  # takes a second to import
 
     machine = SVC(C=1.0, kernel="precomputed", tol=LIBSVM_TOLERANCE, cache_size=500).fit(K, y, sample_weight=cost)
     beta = np.zeros(y.size)
     beta[machine.support_] = machine.dual_coef_[0]
-    # what is nearly at a bound is taken to be there
+    # values near a bound are set to it
     return np.where(np.abs(beta) > cost * (1.0 - 1e-6), cost * y, np.where(np.abs(beta) < 1e-6 * cost, 0.0, beta))
 
 
 def find_sphere(K: np.ndarray, weights: np.ndarray, start: np.ndarray | None = None) -> Sphere:
-    """Return the smallest sphere that holds all rows: ``max mu'diag(K) - mu'K mu`` over mu >= 0 that sums to 1.
+    """Return the smallest sphere that contains all rows: ``max mu'diag(K) - mu'K mu`` over mu >= 0 with sum 1.
 
     Parameters
     ----------
     K
-        Shape (n, n), float64. Above :data:`RADIUS_ROWS` rows the sphere round the mean whose squared radius is the mean
-        squared distance from it stands for the smallest one, whose radius is never less.
+        Shape (n, n), float64. Above :data:`RADIUS_ROWS` rows, the result is the sphere around the mean whose squared
+        radius is the mean squared distance from it: a lower bound on the smallest sphere's.
     weights
-        How many rows each row counts for, shape (n,): of the mean; the sphere holds all rows.
+        Frequency weights for the mean, shape (n,), float64; the smallest sphere contains all rows.
     start
-        Weights of the center of a sphere that is likely to be near.
+        Center weights of a similar sphere, shape (n,), float64.
     """
     diagonal = np.diagonal(K)
     mu = weights / weights.sum()
@@ -107,5 +107,5 @@ def find_sphere(K: np.ndarray, weights: np.ndarray, start: np.ndarray | None = N
 
 
 def is_exact_sphere(n_rows: int) -> bool:
-    """Return whether :func:`find_sphere` finds the smallest sphere round so many rows."""
+    """Return whether :func:`find_sphere` computes the smallest sphere for this number of rows."""
     return n_rows <= RADIUS_ROWS

@@ -1,12 +1,14 @@
-"""Machines over landmarks: sums over all rows that are as small as the landmarks are few.
+"""Machines on landmarks (Nyström), from sums over all rows of the size of the landmarks.
 
-``f = k(x, Z)'a + b`` with landmarks Z and squared losses: the rows count only by sums of products of their kernel
-values, m x m for m landmarks, which are made block by block and added up. The norm of f is a'K_ZZ a, so that what it
-loses without a feature takes the landmarks alone (kernels/elimination.py), however many rows there are.
+Notes
+-----
+``f = k(x, Z)'a + b`` with landmarks Z and squared losses: the rows enter only by sums of products of their kernel
+values, m x m for m landmarks, which are added up block by block. The norm of f is a'K_ZZ a, so its change without a
+feature depends on the landmarks alone (svm/elimination.py).
 
-Under a graph, each row hangs on its nearest landmarks, with its kernel values there as weights that sum to 1, Z_ps; two
-rows are neighbors as far as they share landmarks (Liu, He and Chang 2010): S = Z Lambda^-1 Z' with Lambda = diag(Z'1),
-whose degrees are 1. So f'Lf too comes from sums of the size of the landmarks, and all rows take part in it.
+Under a graph, each row is anchored to its nearest landmarks, with its kernel values there, normalized to sum 1, as
+weights Z_ps. Rows are neighbors to the extent that they share landmarks (Liu, He and Chang 2010): S = Z Lambda^-1 Z'
+with Lambda = diag(Z'1), whose degrees are 1. So f'Lf too follows from sums of the size of the landmarks, over all rows.
 """
 
 from __future__ import annotations
@@ -22,24 +24,24 @@ from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.svm.incremental_distances import squared_distances
 
 JITTER = 1e-9
-"""Share of its mean diagonal that is added to a system: landmarks that are alike make it singular."""
+"""Share of its mean diagonal that is added to a system: similar landmarks make it singular."""
 SPARSE_CENTER = 1e4
-"""Squared length of the mean, in scaled units, above which sparse rows are centered as dense ones."""
+"""Squared length of the scaled mean above which sparse rows are centered as dense ones."""
 
 
 class LandmarkKernel:
-    """The Gaussian kernel between rows as stored and landmarks, in the features that are left.
+    """The Gaussian kernel between stored rows and landmarks, in the remaining features.
 
     Parameters
     ----------
     Z
-        Landmarks, centered and scaled, shape (m, n_left).
+        Landmarks, centered and scaled, shape (m, n_left), float64.
     left
-        Numbers of the features that are left, shape (n_left,), ascending.
+        Numbers of the remaining features, shape (n_left,), ascending.
     mean, scale
-        What rows are centered and scaled by, shape (n_left,).
+        Center and scale of rows, shape (n_left,), float64.
     gamma
-        Of the kernel.
+        Parameter of the kernel.
     """
 
     def __init__(self, Z: np.ndarray, left: np.ndarray, mean: np.ndarray, scale: np.ndarray, gamma: float) -> None:
@@ -50,7 +52,7 @@ class LandmarkKernel:
         self._factors = -gamma * np.vstack([-2.0 * Z.T, np.ones(len(Z)), own])
 
     def __call__(self, X: np.ndarray | sp.csr_matrix) -> np.ndarray:
-        """Return the kernel values, shape (n_rows, m), float64."""
+        """Return the kernel values of rows X, (n_rows, n_features), dense or CSR; shape (n_rows, m), float64."""
         part = X if self._left.size == X.shape[1] else X[:, self._left]
         exponents = self._of_sparse(part) if is_sparse(part) else self._of_dense(part)
         return np.exp(exponents, out=exponents)
@@ -68,7 +70,7 @@ class LandmarkKernel:
 
     def _of_sparse(self, X: sp.csr_matrix) -> np.ndarray:
         offset = self._mean * self._scale
-        if offset @ offset > SPARSE_CENTER:  # else products would lose digits
+        if offset @ offset > SPARSE_CENTER:  # sparse products would lose digits
             return self._of_dense(X.toarray())
         S = X.astype(np.float64)
         S.data *= self._scale[S.indices]
@@ -79,11 +81,11 @@ class LandmarkKernel:
         return exponents
 
     def between_landmarks(self) -> np.ndarray:
-        """Return K_ZZ, shape (m, m)."""
+        """Return K_ZZ, shape (m, m), float64."""
         return np.exp(-self.gamma * self.squares())
 
     def squares(self) -> np.ndarray:
-        """Return the squared distances between landmarks, shape (m, m)."""
+        """Return the squared distances between landmarks, shape (m, m), float64."""
         found = squared_distances(self.Z, self.Z)
         np.fill_diagonal(found, 0.0)
         return np.maximum(found, 0.0)
@@ -92,18 +94,18 @@ class LandmarkKernel:
 def landmark_sums(
     K: np.ndarray, targets: np.ndarray, weights: np.ndarray | None, n_anchors: int
 ) -> Mapping[str, np.ndarray]:
-    """Return what a block of rows adds to the sums.
+    """Return the contribution of a block of rows to the sums of :func:`solve_landmarks`.
 
     Parameters
     ----------
     K
-        Kernel values of the rows, shape (n_rows, m).
+        Kernel values of the rows, shape (n_rows, m), float64.
     targets
         Shape (n_rows, n_problems): -1 or 1, and 0 in all columns of a row without a label.
     weights
-        How many rows each row counts for, shape (n_rows,); None for one each.
+        Frequency weights, shape (n_rows,), float64; None for 1 each.
     n_anchors
-        How many landmarks each row hangs on; 0 for no graph, where rows without a label do not count.
+        Number of landmarks that each row is anchored to; 0 for no graph, where rows without a label do not count.
     """
     sums: dict[str, np.ndarray] = {}
     known = targets[:, 0] != 0
@@ -129,7 +131,7 @@ def _gram(K: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
 
 
 def _graph_sums(K: np.ndarray, weights: np.ndarray | None, n_anchors: int) -> dict[str, np.ndarray]:
-    """Return what rows add to the sums of the graph, with a label or not."""
+    """Return the contribution of rows, with or without a label, to the sums of the graph."""
     anchors = _anchored(K, n_anchors)
     if weights is not None:
         anchors.data *= np.repeat(weights, n_anchors)
@@ -142,9 +144,9 @@ def _graph_sums(K: np.ndarray, weights: np.ndarray | None, n_anchors: int) -> di
 
 
 def _anchored(K: np.ndarray, n_anchors: int) -> sp.csr_matrix:
-    """Return the weights of rows on their nearest landmarks, those of the largest kernel values; shape (n_rows, m)."""
+    """Return the weights of rows on their nearest landmarks (largest kernel values); CSR, shape (n_rows, m)."""
     n_rows, m = K.shape
-    # by 32 bits of the digits, so that of landmarks as near as others the same are taken however X is stored
+    # rounded to 32 mantissa bits, so that the choice of equally near landmarks does not depend on how X is stored
     rounded = (K.view(np.int64) + 2**19) >> 20
     nearest = (
         np.argpartition(rounded, m - n_anchors, axis=1)[:, m - n_anchors :]
@@ -153,15 +155,16 @@ def _anchored(K: np.ndarray, n_anchors: int) -> sp.csr_matrix:
     )
     values = np.take_along_axis(K, nearest, axis=1)
     total = values.sum(axis=1, keepdims=True)
-    values /= np.where(total > 0, total, 1.0)  # a row beyond the reach of all landmarks has no edge
+    values /= np.where(total > 0, total, 1.0)  # a row with kernel value 0 at all landmarks has no edge
     starts = np.arange(0, n_rows * n_anchors + 1, n_anchors)
     return sp.csr_matrix((values.ravel(), nearest.ravel(), starts), shape=(n_rows, m))
 
 
 @dataclass(frozen=True)
 class LandmarkMachines:
-    """Coefficients of all problems, shape (m, n_problems); `scale` is what the norm is multiplied by under a graph, so
-    that its kernel has mean diagonal 1.
+    """Coefficients of all problems, shape (m, n_problems), float64, and the factor of the norm.
+
+    Under a graph, `scale` makes the mean diagonal of the kernel 1.
     """
 
     coefficients: np.ndarray
@@ -171,19 +174,19 @@ class LandmarkMachines:
 def solve_landmarks(
     K: np.ndarray, sums: Mapping[str, np.ndarray], ridge: float, gamma_intrinsic: float, n_anchors: int
 ) -> LandmarkMachines:
-    """Return the minimum of ``sum (y - f)^2 + ridge n ||f||^2``, under a graph with ``||f||^2 + 2 gamma_I f'Lf``.
+    """Minimize ``sum (y - f)^2 + ridge n ||f||^2``, with ``||f||^2 + 2 gamma_I f'Lf`` as the norm under a graph.
 
     Parameters
     ----------
     K
-        K_ZZ, shape (m, m).
+        K_ZZ, shape (m, m), float64.
     sums
-        Those of :func:`landmark_sums` over all rows.
+        Sums of :func:`landmark_sums` over all rows.
     ridge
-        lambda, as a share of the labelled rows n.
+        lambda, per labeled row; n is their number.
     gamma_intrinsic, n_anchors
-        Weight of f'Lf, and how many landmarks a row hangs on. L is times `n_anchors`, which gives rows as many edges of
-        weight 1 as a graph of so many neighbors has.
+        Weight of f'Lf, and landmarks that a row is anchored to. L is multiplied by `n_anchors`: rows then have the
+        weight that as many neighbors with edges of weight 1 would give.
     """
     total = float(sums["total"])
     norm, scale = K, 1.0

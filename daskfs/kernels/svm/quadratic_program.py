@@ -1,10 +1,11 @@
-"""Small dense quadratic programs with bounds and one sum: what support vector machines and smallest spheres come to.
+"""Small dense quadratic programs with bounds and one sum, for support vector machines and smallest spheres.
 
+Notes
+-----
 Active sets change in blocks: all variables that leave their bounds, and all whose multipliers have the wrong sign, at
-once. From a good guess that takes a few solutions of linear systems, and ends at a solution that is exact but for
-rounding, which a method of descent only nears. Where sets come back that were there before, steps over the pair of
-variables that violates the conditions most lead to better sets; and where these near the solution too slowly, as they
-do if Q is all but singular, a path through the interior.
+once. From a good guess this takes a few linear systems, and ends at a solution exact to rounding, which descent methods
+only approach. If sets repeat, steps over the most violating pair of variables lead to better sets. If these converge
+too slowly, as for nearly singular Q, an interior-point path does.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 BLOCKS = 30
-"""Changes of sets in a row."""
+"""Maximum number of consecutive changes of sets."""
 STEPS = 40
-"""Steps over pairs, for each variable."""
+"""Maximum number of pair steps per variable."""
 PATH_STEPS = 100
 SHRINK = 0.1
-"""What a step through the interior leaves of the products of slacks and multipliers."""
+"""Factor by which an interior-point step reduces the products of slacks and multipliers."""
 RIDGE = 1e-13
-"""Share of the mean diagonal that is added to it, more where a system is singular: rows that are there twice."""
+"""Share of the mean diagonal that is added to it, more if a system is singular, as for duplicate rows."""
 REFINEMENTS = 3
 TOLERANCE = 1e-11
 
@@ -32,7 +33,7 @@ TOLERANCE = 1e-11
 class BoxProgram:
     """Minimize ``x'Qx / 2 - q'x`` over ``sum(x) = total`` and ``lower <= x <= upper``.
 
-    Q has shape (n, n), float64, symmetric and positive semidefinite; the others (n,).
+    Q has shape (n, n), float64, symmetric and positive semidefinite; the other arrays have shape (n,), float64.
     """
 
     Q: np.ndarray
@@ -44,8 +45,10 @@ class BoxProgram:
 
 @dataclass(frozen=True)
 class BoxSolution:
-    """`x`, shape (n,); `offset`, the multiplier of the sum; `violation`, by how much a multiplier has the wrong sign at
-    most; `is_free`, shape (n,), which variables lie between their bounds.
+    """Solution of a program.
+
+    `x` has shape (n,), float64; `offset` is the multiplier of the sum; `violation` is the largest amount by which a
+    multiplier has the wrong sign; `is_free`, shape (n,), bool, marks the variables between their bounds.
     """
 
     x: np.ndarray
@@ -60,9 +63,9 @@ def solve_box(program: BoxProgram, start: np.ndarray) -> BoxSolution:
     Parameters
     ----------
     program
-        What to minimize.
+        The program.
     start
-        Feasible x, shape (n,), whose sets are the first guess.
+        Feasible x, shape (n,), float64, whose sets are the first guess.
     """
     x = np.clip(start, program.lower, program.upper)
     found = by_blocks(program, x)
@@ -81,7 +84,7 @@ def _scale(program: BoxProgram) -> float:
 
 
 def by_blocks(program: BoxProgram, start: np.ndarray) -> BoxSolution | None:
-    """Change sets until they stay, from those of an x within the bounds; None where they do not stay."""
+    """Change sets until they are stable, from those of `start`, shape (n,), within the bounds; None if they repeat."""
     at_lower, at_upper = start <= program.lower, start >= program.upper
     tolerance, seen = _scale(program), set()
     for _ in range(BLOCKS):
@@ -106,8 +109,9 @@ def by_blocks(program: BoxProgram, start: np.ndarray) -> BoxSolution | None:
 def _with_sets(
     program: BoxProgram, at_lower: np.ndarray, at_upper: np.ndarray
 ) -> tuple[np.ndarray, float, np.ndarray] | None:
-    """Return x, the multiplier of the sum and the gradient of the Lagrangian for given sets; None where these leave no
-    sum to be met.
+    """Return x, the multiplier of the sum and the gradient of the Lagrangian for given sets.
+
+    None if the sets cannot meet the sum, or the system cannot be solved.
     """
     x = np.where(at_upper, program.upper, np.where(at_lower, program.lower, 0.0))
     free = np.flatnonzero(~(at_lower | at_upper))
@@ -131,7 +135,7 @@ def _with_sets(
         missing, size = program.total - float(x.sum()), max(1.0, float(np.abs(x).max()))
         if np.abs(gradient[free]).max() <= _scale(program) * size and abs(missing) <= TOLERANCE * size:
             break
-        # digits that both solutions have lost: of a singular system they are far larger than x
+        # recover digits lost by both solutions, which are far larger than x if the system is singular
         step = solve(gradient[free])
         change = (float(step.sum()) + missing) / float(ones.sum())
         x[free] -= step - change * ones
@@ -141,17 +145,17 @@ def _with_sets(
 
 
 def _middle(pull: np.ndarray, at_lower: np.ndarray, at_upper: np.ndarray) -> float:
-    """Return the middle of the offsets that meet all conditions where no variable is free."""
+    """Return the middle of the offsets that meet all conditions when no variable is free."""
     ends = [float(pull[at_lower].max())] if at_lower.any() else []
     ends += [float(pull[at_upper].min())] if at_upper.any() else []
     return sum(ends) / max(len(ends), 1)
 
 
 def _solver(system: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
-    """Return what solves a system, None where it cannot be solved."""
+    """Return a solver of a system, None if it cannot be factorized."""
     ridge = RIDGE * float(np.trace(system)) / len(system)
     for _ in range(4):
-        shifted = np.array(system, order="F")  # which LAPACK overwrites
+        shifted = np.array(system, order="F")  # overwritten by LAPACK
         shifted[np.diag_indices(len(shifted))] += ridge
         try:
             factor = cho_factor(shifted, lower=True, overwrite_a=True, check_finite=False)
@@ -163,7 +167,7 @@ def _solver(system: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
 
 
 def _by_pairs(program: BoxProgram, x: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Take steps over two variables at a time; return x, and whether nothing is left to do."""
+    """Take steps over two variables at a time; return x, and whether it meets the conditions."""
     x, Q = x.copy(), program.Q
     x = _summing(program, x)
     gradient, diagonal = Q @ x - program.q, np.diagonal(Q)
@@ -198,8 +202,9 @@ def _summing(program: BoxProgram, x: np.ndarray) -> np.ndarray:
 
 
 def _by_path(program: BoxProgram, x: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Follow the path on which products of slacks and multipliers are equal, while they shrink, to its end; return x,
-    with what lies at a bound there, and whether nothing is left to do. An x that has no interior round it stays.
+    """Follow the interior-point path, on which products of slacks and multipliers are equal; return x and False.
+
+    Variables at a bound at its end are set to it. Without an interior, x is returned unchanged.
     """
     lower, upper, size = program.lower, program.upper, x.size
     if not lower.sum() < program.total < upper.sum():
@@ -237,13 +242,13 @@ def _by_path(program: BoxProgram, x: np.ndarray) -> tuple[np.ndarray, bool]:
 
 
 def _reach(values: np.ndarray, steps: np.ndarray) -> float:
-    """Return how many steps values above 0 may take before one of them is 0."""
+    """Return the number of steps that positive values can take before one of them is 0."""
     falling = steps < 0
     return float(np.min(-values[falling] / steps[falling], initial=np.inf))
 
 
 def _described(program: BoxProgram, x: np.ndarray) -> BoxSolution:
-    """Say what is known of an x that pairs have led to."""
+    """Return the solution record of an x, with its offset and violation."""
     gradient = program.Q @ x - program.q
     can_rise, can_fall = x < program.upper, x > program.lower
     least = float(gradient[can_rise].min(initial=np.inf))
