@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from daskfs.criteria.registry import Method, check_labels, criterion_named, make_method
-from daskfs.errors import InputError, JobError
+from daskfs.criteria.registry import Method, check_labels, criterion_named
+from daskfs.errors import InputError
 from daskfs.estimators.base import ScoreSelector
 from daskfs.estimators.opening import is_query, is_stored, loaded_if_small, open_input
 from daskfs.evaluation.design import check_rows, sample_rows
@@ -296,17 +296,11 @@ def _labelled(selectors: Selectors) -> dict[str, ScoreSelector]:
 
 def _method(selector: ScoreSelector, label: str, labels: Labels) -> Method:
     """Return the method with the criterion and parameters of a selector; InputError for a selector with a graph."""
-    selector._validate_params()
     if getattr(selector, "graph", None) is not None:
         msg = f"{label} is given a graph of all rows, and rankings of some have neighbors of their own: leave it out."
         raise InputError(msg)
-    parameters = {key: value for key, value in selector._parameters(labels).items() if key != "graph"}
-    if "task" in criterion_named(selector._criterion).parameters.model_fields:
-        parameters["task"] = labels.task
-    try:
-        return make_method(selector._criterion, parameters, label)
-    except JobError as error:
-        raise InputError(str(error)) from None
+    has_task = "task" in criterion_named(selector._criterion).parameters.model_fields
+    return selector._made({**selector._parameters(labels), **({"task": labels.task} if has_task else {})}, label)
 
 
 def _tiles_of(context: Context, labels: Labels, beside: Mapping[str, Any]) -> TilePlan:

@@ -249,11 +249,11 @@ def criterion_named(name: str) -> Criterion:
     return table[name]
 
 
-def make_method(name: str, parameters: Mapping[str, Any], label: str | None = None) -> Method:
+def make_method(name: str, parameters: Mapping[str, Any], label: str | None = None, *, strict: bool = False) -> Method:
     """Return a method with checked parameters; :class:`JobError` names an unknown or wrong one."""
     criterion = criterion_named(name)
     try:
-        checked = criterion.parameters.model_validate(dict(parameters))
+        checked = criterion.parameters.model_validate(dict(parameters), strict=strict)
     except ValidationError as error:
         raise JobError(_first_problem(error, criterion)) from None
     return Method(label or name, criterion, checked)

@@ -11,11 +11,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import column_or_1d
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from daskfs.criteria.registry import Method, make_method
+from daskfs.criteria.registry import Method, criterion_named, make_method
 from daskfs.criteria.slab import graph_needs
 from daskfs.errors import InputError, JobError
 from daskfs.estimators.opening import is_dask_frame, is_stored, loaded_if_small, open_input
@@ -24,6 +23,7 @@ from daskfs.graph.precomputed import Graph
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.order import ranks
+from daskfs.kernels.scaling import Scaling
 from daskfs.plan.inline import score_features
 from daskfs.sources.labels import encode_labels
 from daskfs.sources.weights import check_weights
@@ -58,16 +58,9 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
     _after: Callable[[Context, Method, Any], None] | None = None
     """Called after scoring, while X is still open; for selectors that wrap this one."""
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_features_to_select": [
-            Interval(Integral, 1, None, closed="left"),
-            Interval(Real, 0, 1, closed="right"),
-            None,
-        ],
-    }
-
-    def __init__(self, n_features_to_select: float | None = None) -> None:
+    def __init__(self, n_features_to_select: float | None = None, *, score_scaling: Scaling | None = None) -> None:
         self.n_features_to_select = n_features_to_select
+        self.score_scaling = score_scaling
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Score and rank the features.
@@ -105,7 +98,8 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         UserWarning
             If a few columns make up nearly all of the squared distance of an unscaled graph, or rows have no edge.
         """
-        self._validate_params()
+        check_n_features_to_select(self.n_features_to_select)
+        self._made(self._parameters(None))
         columns = list(X.columns) if is_dask_frame(X) else None
         X = loaded_if_small(X)
         stored = is_stored(X)
@@ -181,17 +175,20 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         return self._task or "auto"
 
     def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
+        """Return the parameters of the criterion: the selector's own of the same names."""
         del labels
-        return {}
+        names = criterion_named(self._criterion).parameters.public_fields()
+        own = {name: value for name, value in self.get_params(deep=False).items() if name in names}
+        return {name: value.item() if isinstance(value, np.generic) else value for name, value in own.items()}
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         """Return the method to score and its precomputed graph, None if there is none."""
         del n_samples
         return self._made(self._parameters(labels)), None
 
-    def _made(self, parameters: Mapping[str, Any]) -> Method:
+    def _made(self, parameters: Mapping[str, Any], label: str | None = None) -> Method:
         try:
-            return make_method(self._criterion, parameters)
+            return make_method(self._criterion, parameters, label, strict=True)
         except JobError as error:
             raise InputError(str(error)) from None
 
@@ -243,6 +240,16 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.target_tags.required = self._needs_labels
         return tags
+
+
+def check_n_features_to_select(wanted: Any) -> None:
+    """Raise :class:`InputError` unless it is None, a number of features or a share of them in (0, 1]."""
+    is_number = isinstance(wanted, Real) and not isinstance(wanted, bool)
+    if wanted is not None and not (
+        is_number and (0 < float(wanted) <= 1 or (isinstance(wanted, Integral) and int(wanted) > 1))
+    ):
+        msg = f"n_features_to_select is {wanted!r}: give a whole number from 1, a share in (0, 1], or None for half."
+        raise InputError(msg)
 
 
 def _warn_of_dominant_columns(

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from numbers import Integral
-from typing import Any, ClassVar
-
-from sklearn.utils._param_validation import Interval
-
 from daskfs.estimators.base import ScoreSelector
-from daskfs.kernels.labels import Labels
+from daskfs.kernels.scaling import Scaling
 
 
 class RandomOrder(ScoreSelector):
@@ -25,6 +19,9 @@ class RandomOrder(ScoreSelector):
         Number of features, or a share of them in (0, 1]; None selects half.
     random_state
         Seed.
+    score_scaling
+        Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
+        :class:`LaplacianScore` takes it.
 
     References
     ----------
@@ -41,15 +38,9 @@ class RandomOrder(ScoreSelector):
     """
 
     _criterion = "RandomOrder"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **ScoreSelector._parameter_constraints,
-        "random_state": [Interval(Integral, 0, None, closed="left")],
-    }
 
-    def __init__(self, n_features_to_select: float | None = None, *, random_state: int = 0) -> None:
-        super().__init__(n_features_to_select)
+    def __init__(
+        self, n_features_to_select: float | None = None, *, random_state: int = 0, score_scaling: Scaling | None = None
+    ) -> None:
+        super().__init__(n_features_to_select, score_scaling=score_scaling)
         self.random_state = random_state
-
-    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
-        del labels
-        return {"random_state": int(self.random_state)}

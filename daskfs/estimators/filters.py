@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Integral
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskfs.criteria.registry import Method
 from daskfs.estimators.base import ScoreSelector
 from daskfs.kernels.labels import Labels
+from daskfs.kernels.scaling import Scaling
 
 
 class VarianceScore(ScoreSelector):
@@ -23,6 +22,9 @@ class VarianceScore(ScoreSelector):
     ----------
     n_features_to_select
         Number of features, or a share of them in (0, 1]; None selects half.
+    score_scaling
+        Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
+        :class:`LaplacianScore` takes it.
 
     References
     ----------
@@ -50,6 +52,9 @@ class FisherScore(ScoreSelector):
     ----------
     n_features_to_select
         Number of features, or a share of them in (0, 1]; None selects half.
+    score_scaling
+        Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
+        :class:`LaplacianScore` takes it.
 
     References
     ----------
@@ -81,6 +86,9 @@ class PearsonScore(ScoreSelector):
         Number of features, or a share of them in (0, 1]; None selects half.
     task
         "auto": a float y is a target, any other y holds classes. Or "regression" or "classification".
+    score_scaling
+        Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
+        :class:`LaplacianScore` takes it.
 
     References
     ----------
@@ -97,18 +105,15 @@ class PearsonScore(ScoreSelector):
 
     _criterion = "PearsonScore"
     _needs_labels = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **ScoreSelector._parameter_constraints,
-        "task": [StrOptions({"auto", "regression", "classification"})],
-    }
 
     def __init__(
         self,
         n_features_to_select: float | None = None,
         *,
         task: Literal["auto", "regression", "classification"] = "auto",
+        score_scaling: Scaling | None = None,
     ) -> None:
-        super().__init__(n_features_to_select)
+        super().__init__(n_features_to_select, score_scaling=score_scaling)
         self.task = task
 
     def _target_task(self, y: np.ndarray) -> str:
@@ -117,7 +122,8 @@ class PearsonScore(ScoreSelector):
         return "regression" if y.dtype.kind == "f" else "classification"
 
     def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
-        return {} if labels is None else {"task": labels.task}
+        task = self.task if labels is None else labels.task
+        return {**super()._parameters(labels), **({} if task == "auto" else {"task": task})}
 
 
 class KolmogorovSmirnovScore(ScoreSelector):
@@ -131,6 +137,9 @@ class KolmogorovSmirnovScore(ScoreSelector):
     ----------
     n_features_to_select
         Number of features, or a share of them in (0, 1]; None selects half.
+    score_scaling
+        Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
+        :class:`LaplacianScore` takes it.
 
     Attributes
     ----------
@@ -169,6 +178,9 @@ class InformationGainScore(ScoreSelector):
         Number of bins of equal frequency, from 2 to 1000; fewer are used if values are equal, which share a bin. With n
         labeled rows, a value v is in bin ``floor(n_bins * (n(< v) + n(v) / 2) / n)``, so a column of two values, such
         as presence of a word, has two bins whatever its frequencies.
+    score_scaling
+        Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
+        :class:`LaplacianScore` takes it.
 
     Attributes
     ----------
@@ -192,18 +204,12 @@ class InformationGainScore(ScoreSelector):
     _criterion = "InformationGainScore"
     _needs_labels = True
     _task = "classification"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **ScoreSelector._parameter_constraints,
-        "n_bins": [Interval(Integral, 2, 1000, closed="both")],
-    }
 
-    def __init__(self, n_features_to_select: float | None = None, *, n_bins: int = 10) -> None:
-        super().__init__(n_features_to_select)
+    def __init__(
+        self, n_features_to_select: float | None = None, *, n_bins: int = 10, score_scaling: Scaling | None = None
+    ) -> None:
+        super().__init__(n_features_to_select, score_scaling=score_scaling)
         self.n_bins = n_bins
-
-    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
-        del labels
-        return {"n_bins": self.n_bins}
 
     def _keep(self, method: Method, table: np.ndarray) -> None:
         super()._keep(method, table)

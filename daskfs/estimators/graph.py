@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskfs.criteria.registry import Method
+from daskfs.errors import InputError
 from daskfs.estimators.base import ScoreSelector
 from daskfs.graph.knn import KNNGraph
 from daskfs.graph.precomputed import Graph, NeighborLists, WeightMatrix
 from daskfs.graph.spec import WidthRule
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.neighbors.rows import METRICS, Metric
-from daskfs.kernels.neighbors.weights import WEIGHT_KINDS, WeightKind
+from daskfs.kernels.neighbors.rows import Metric
+from daskfs.kernels.neighbors.weights import WeightKind
 from daskfs.kernels.scaling import Scaling
 from daskfs.plan.lists import check_neighbors
 
@@ -29,15 +27,6 @@ class NeighborSelector(ScoreSelector):
 
     n_neighbors: int
     graph: Any
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **ScoreSelector._parameter_constraints,
-        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "metric": [StrOptions(set(METRICS))],
-        "graph": [KNNGraph, str, Path, "array-like", "sparse matrix", None],
-        "graph_scaling": [str, None],
-        "score_scaling": [str, None],
-    }
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         parameters = dict(self._parameters(labels))
@@ -56,13 +45,6 @@ class NeighborSelector(ScoreSelector):
 class GraphSelector(NeighborSelector):
     """Base class of selectors on the weighted neighbor graph of X."""
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **NeighborSelector._parameter_constraints,
-        "weights": [StrOptions(set(WEIGHT_KINDS))],
-        "t": [Interval(Real, 0, None, closed="neither"), StrOptions({"mean", "median"})],
-        "self_loops": ["boolean"],
-    }
-
     def __init__(
         self,
         n_features_to_select: float | None = None,
@@ -76,7 +58,7 @@ class GraphSelector(NeighborSelector):
         graph_scaling: Scaling | None = None,
         score_scaling: Scaling | None = None,
     ) -> None:
-        super().__init__(n_features_to_select)
+        super().__init__(n_features_to_select, score_scaling=score_scaling)
         self.n_neighbors = n_neighbors
         self.metric = metric
         self.weights = weights
@@ -84,12 +66,6 @@ class GraphSelector(NeighborSelector):
         self.self_loops = self_loops
         self.graph = graph
         self.graph_scaling = graph_scaling
-        self.score_scaling = score_scaling
-
-    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
-        del labels
-        keys = ("n_neighbors", "metric", "weights", "t", "self_loops", "graph_scaling", "score_scaling")
-        return {key: getattr(self, key) for key in keys}
 
 
 class LaplacianScore(GraphSelector):
@@ -156,5 +132,8 @@ def given_graph(graph: Any) -> Graph | None:
         from daskfs.graph.precomputed_files import open_graph
 
         return open_graph(graph)
+    if np.ndim(graph) != 2:
+        msg = f"graph is {graph!r}: pass a KNNGraph, the path of a graph, or a matrix of weights."
+        raise InputError(msg)
     weights = check_array(graph, accept_sparse="csr", dtype=np.float64, input_name="graph", ensure_all_finite=False)
     return WeightMatrix.of(sp.csr_matrix(weights), "graph")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, Self
+from numbers import Integral
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskfs.criteria.registry import Method
 from daskfs.errors import InputError, JobError
-from daskfs.estimators.base import ScoreSelector
+from daskfs.estimators.base import ScoreSelector, check_n_features_to_select
 from daskfs.estimators.filters import PearsonScore
-from daskfs.kernels.labels import Labels
+from daskfs.job.checks import check_block
+from daskfs.job.redundancy import RedundancyBlock
 from daskfs.kernels.order import ranks
 from daskfs.kernels.scaling import Scaling, checked_scaling
 from daskfs.plan.inline import filter_features
@@ -72,12 +72,6 @@ class RRPC(PearsonScore):
     """
 
     _criterion = "RRPC"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **PearsonScore._parameter_constraints,
-        "absolute": ["boolean"],
-        "n_candidates": [Interval(Integral, 1, None, closed="left"), None],
-        "score_scaling": [str, None],
-    }
 
     def __init__(
         self,
@@ -88,14 +82,9 @@ class RRPC(PearsonScore):
         task: Literal["auto", "regression", "classification"] = "auto",
         score_scaling: Scaling | None = None,
     ) -> None:
-        super().__init__(n_features_to_select, task=task)
+        super().__init__(n_features_to_select, task=task, score_scaling=score_scaling)
         self.absolute = absolute
         self.n_candidates = n_candidates
-        self.score_scaling = score_scaling
-
-    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
-        own = {key: getattr(self, key) for key in ("absolute", "n_candidates", "score_scaling")}
-        return {**super()._parameters(labels), **own}
 
 
 class RedundancyFilter(ScoreSelector):
@@ -162,18 +151,6 @@ class RedundancyFilter(ScoreSelector):
     ([0, 2], 'redundant with x0 (1.00)')
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **ScoreSelector._parameter_constraints,
-        "estimator": [ScoreSelector],
-        "measure": [StrOptions({"correlation", "distance_correlation"}), None],
-        "threshold": [Interval(Real, 0, 1, closed="neither")],
-        "n_candidates": [Interval(Integral, 1, None, closed="left")],
-        "keep": ["array-like"],
-        "drop": ["array-like"],
-        "groups": [dict, None],
-        "max_per_group": [Interval(Integral, 1, None, closed="left"), None],
-    }
-
     def __init__(
         self,
         estimator: ScoreSelector,
@@ -183,7 +160,7 @@ class RedundancyFilter(ScoreSelector):
         n_candidates: int = 500,
         keep: Sequence[str | int] = (),
         drop: Sequence[str | int] = (),
-        groups: Mapping[str, str] | None = None,
+        groups: Mapping[str, str] | str | None = None,
         max_per_group: int | None = None,
         n_features_to_select: float | None = None,
     ) -> None:
@@ -214,11 +191,15 @@ class RedundancyFilter(ScoreSelector):
         InputError
             For only one of `groups` and `max_per_group`, and for invalid names, numbers or counts.
         """
-        self._validate_params()
+        check_n_features_to_select(self.n_features_to_select)
+        inner: Any = clone(self.estimator, safe=False)
+        if not isinstance(inner, ScoreSelector):
+            msg = f"estimator is {self.estimator!r}: it must be a selector of daskfs."
+            raise InputError(msg)
         if (self.groups is None) != (self.max_per_group is None):
             msg = "groups and max_per_group need each other: give both, or neither."
             raise InputError(msg)
-        inner = clone(self.estimator)
+        block = self._block()
         kept: np.ndarray = np.empty(0, dtype=np.int64)
         dropped: list[tuple[int, str]] = []
 
@@ -226,7 +207,7 @@ class RedundancyFilter(ScoreSelector):
             nonlocal kept, dropped
             names = getattr(inner, "feature_names_in_", [f"x{i}" for i in range(context.tiles.shape.n_features)])
             names = [str(name) for name in names]
-            kept, dropped = filter_features(context, method, self._wanted(names), names, client)
+            kept, dropped = filter_features(context, method, self._wanted(block, names), names, client)
 
         inner._after = walk
         try:
@@ -248,18 +229,26 @@ class RedundancyFilter(ScoreSelector):
             self.reasons_[feature] = reason
         return self
 
-    def _wanted(self, names: list[str]) -> dict[str, Any]:
+    def _block(self) -> RedundancyBlock:
+        """Return the parameters as a job has them, checked but for `keep` and `drop`, which may hold indices."""
+        keys = ("measure", "threshold", "n_candidates", "groups", "max_per_group")
+        try:
+            return check_block(RedundancyBlock, {key: getattr(self, key) for key in keys}, type(self).__name__)
+        except JobError as error:
+            raise InputError(str(error)) from None
+
+    def _wanted(self, block: RedundancyBlock, names: list[str]) -> dict[str, Any]:
         """Return the parameters of the filter stages, with feature indices for names."""
         keep, drop = (_as_names(wanted, names) for wanted in (self.keep, self.drop))
         try:
-            choice = numbered_choice(names, keep, drop, self.groups)
+            choice = numbered_choice(names, keep, drop, None if block.groups is None else block.group_of())
             n_wanted: Any = self.n_features_to_select
             if isinstance(n_wanted, Integral):
-                reach = None if self.measure is None else self.n_candidates
+                reach = None if block.measure is None else block.n_candidates
                 check_counts(min(int(n_wanted), len(names)), len(choice["keep"]), reach)
         except JobError as error:
             raise InputError(str(error)) from None
-        wanted = {key: getattr(self, key) for key in ("measure", "threshold", "n_candidates", "max_per_group")}
+        wanted = {key: getattr(block, key) for key in ("measure", "threshold", "n_candidates", "max_per_group")}
         scaling = checked_scaling(getattr(self.estimator, "score_scaling", None), "score_scaling")
         return {**wanted, **choice, "scaling": scaling}
 

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from numbers import Integral, Real
-from typing import Any, ClassVar
 
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.rescaled_regression.criterion import SOLVERS, SolverName
+from daskfs.criteria.rescaled_regression.criterion import SolverName
 from daskfs.criteria.rescaled_regression.passes import solution_of
 from daskfs.estimators.base import ScoreSelector
-from daskfs.kernels.distance_correlation.spec import CORRELATIONS, Correlation
-from daskfs.kernels.labels import Labels
+from daskfs.kernels.distance_correlation.spec import Correlation
 from daskfs.kernels.scaling import Scaling
 from daskfs.store.context import Context
 
@@ -96,19 +91,6 @@ class RLSR(ScoreSelector):
     _needs_labels = True
     _task = "classification"
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **ScoreSelector._parameter_constraints,
-        "gamma": [Interval(Real, 0, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "solver": [StrOptions(set(SOLVERS))],
-        "greedy_filter": ["boolean"],
-        "correlation": [StrOptions(set(CORRELATIONS))],
-        "n_components": [Interval(Integral, 1, None, closed="left")],
-        "n_correlation_rows": [Interval(Integral, 1, None, closed="left"), None],
-        "score_scaling": [str, None],
-    }
-
     def __init__(
         self,
         n_features_to_select: float | None = None,
@@ -123,7 +105,7 @@ class RLSR(ScoreSelector):
         n_correlation_rows: int | None = 100_000,
         score_scaling: Scaling | None = "zscore",
     ) -> None:
-        super().__init__(n_features_to_select)
+        super().__init__(n_features_to_select, score_scaling=score_scaling)
         self.gamma = gamma
         self.max_iter = max_iter
         self.tol = tol
@@ -132,11 +114,6 @@ class RLSR(ScoreSelector):
         self.correlation = correlation
         self.n_components = n_components
         self.n_correlation_rows = n_correlation_rows
-        self.score_scaling = score_scaling
-
-    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
-        del labels
-        return {key: getattr(self, key) for key in self.get_params(deep=False) if key != "n_features_to_select"}
 
     def _keep_beside(self, context: Context, method: Method) -> None:
         self.coef_, self.solution_ = solution_of(context.store, method)
@@ -237,11 +214,6 @@ class SSUFS(RLSR):
     """
 
     _criterion = "SSUFS"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **RLSR._parameter_constraints,
-        "eta": [Interval(Real, 0, None, closed="neither"), None],
-        "eta_relative": [Interval(Real, 0, None, closed="neither")],
-    }
 
     def __init__(
         self,

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from numbers import Integral, Real
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskfs.criteria.registry import Method, label_warnings
 from daskfs.criteria.semisupervised import SemiSupervisedParameters
@@ -87,12 +84,6 @@ class SSelect(GraphSelector):
     _needs_labels = True
     _task = "classification"
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **GraphSelector._parameter_constraints,
-        "trade_off": [Interval(Real, 0, 1, closed="both"), StrOptions({"auto"})],
-        "n_cut_features": [Interval(Integral, 1, None, closed="left"), None],
-    }
-
     def __init__(
         self,
         n_features_to_select: float | None = None,
@@ -121,10 +112,6 @@ class SSelect(GraphSelector):
         )
         self.trade_off = trade_off
         self.n_cut_features = n_cut_features
-
-    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
-        own = {"trade_off": self.trade_off, "n_cut_features": self.n_cut_features}
-        return {**super()._parameters(labels), **own}
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         method, graph = super()._method(n_samples, labels)
@@ -174,6 +161,9 @@ class SemiSupervisedLaplacianScore(ScoreSelector):
     graph
         Precomputed candidates: a :class:`KNNGraph` of the same rows with metric "euclidean", or its path; its lists
         need at least `n_neighbors` entries, and its scaling replaces `graph_scaling`. None to search the neighbors.
+    score_scaling
+        Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
+        :class:`LaplacianScore` takes it.
 
     Attributes
     ----------
@@ -210,18 +200,6 @@ class SemiSupervisedLaplacianScore(ScoreSelector):
     _needs_labels = True
     _task = "regression"
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **ScoreSelector._parameter_constraints,
-        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "n_label_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "t": [Interval(Real, 0, None, closed="neither")],
-        "label_weight": [Interval(Real, 0, None, closed="neither")],
-        "neighbors": [StrOptions({"d", "x"})],
-        "standardize_y": ["boolean"],
-        "graph_scaling": NeighborSelector._parameter_constraints["graph_scaling"],
-        "graph": NeighborSelector._parameter_constraints["graph"],
-    }
-
     def __init__(
         self,
         n_features_to_select: float | None = None,
@@ -234,8 +212,9 @@ class SemiSupervisedLaplacianScore(ScoreSelector):
         standardize_y: bool = True,
         graph_scaling: Scaling | None = "zscore",
         graph: Any = None,
+        score_scaling: Scaling | None = None,
     ) -> None:
-        super().__init__(n_features_to_select)
+        super().__init__(n_features_to_select, score_scaling=score_scaling)
         self.n_neighbors = n_neighbors
         self.n_label_neighbors = n_label_neighbors
         self.t = t
@@ -244,10 +223,6 @@ class SemiSupervisedLaplacianScore(ScoreSelector):
         self.standardize_y = standardize_y
         self.graph_scaling = graph_scaling
         self.graph = graph
-
-    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
-        del labels
-        return {key: value for key, value in self.get_params().items() if key not in ("n_features_to_select", "graph")}
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         parameters = dict(self._parameters(labels))
@@ -328,11 +303,6 @@ class LSDF(NeighborSelector):
     _needs_labels = True
     _task = "classification"
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **NeighborSelector._parameter_constraints,
-        "same_class_weight": [Interval(Real, 0, None, closed="neither")],
-    }
-
     def __init__(
         self,
         n_features_to_select: float | None = None,
@@ -344,17 +314,12 @@ class LSDF(NeighborSelector):
         graph_scaling: Scaling | None = None,
         score_scaling: Scaling | None = None,
     ) -> None:
-        super().__init__(n_features_to_select)
+        super().__init__(n_features_to_select, score_scaling=score_scaling)
         self.n_neighbors = n_neighbors
         self.same_class_weight = same_class_weight
         self.metric = metric
         self.graph = graph
         self.graph_scaling = graph_scaling
-        self.score_scaling = score_scaling
-
-    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
-        del labels
-        return {key: value for key, value in self.get_params().items() if key not in ("n_features_to_select", "graph")}
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         if labels is not None and labels.is_labelled.all():

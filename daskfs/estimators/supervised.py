@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Integral, Real
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from daskfs.criteria.registry import Method
 from daskfs.estimators.base import ScoreSelector
 from daskfs.graph.precomputed import Graph
 from daskfs.kernels.labels import Labels
+from daskfs.kernels.scaling import Scaling
 from daskfs.plan.lists import check_neighbors
 
 
@@ -39,6 +38,9 @@ class SupervisedLaplacianScore(ScoreSelector):
     standardize_y
         Whether to divide the target by its population standard deviation over the labeled rows. Otherwise t is in
         squared units of the target.
+    score_scaling
+        Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
+        :class:`LaplacianScore` takes it.
 
     Attributes
     ----------
@@ -68,14 +70,6 @@ class SupervisedLaplacianScore(ScoreSelector):
     _criterion = "SupervisedLaplacianScore"
     _needs_labels = True
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **ScoreSelector._parameter_constraints,
-        "task": [StrOptions({"regression", "classification"})],
-        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "t": [Interval(Real, 0, None, closed="neither")],
-        "standardize_y": ["boolean"],
-    }
-
     def __init__(
         self,
         n_features_to_select: float | None = None,
@@ -84,8 +78,9 @@ class SupervisedLaplacianScore(ScoreSelector):
         n_neighbors: int = 5,
         t: float = 1.0,
         standardize_y: bool = True,
+        score_scaling: Scaling | None = None,
     ) -> None:
-        super().__init__(n_features_to_select)
+        super().__init__(n_features_to_select, score_scaling=score_scaling)
         self.task = task
         self.n_neighbors = n_neighbors
         self.t = t
@@ -96,8 +91,7 @@ class SupervisedLaplacianScore(ScoreSelector):
         return self.task
 
     def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
-        del labels
-        return {key: value for key, value in self.get_params().items() if key != "n_features_to_select"}
+        return {**super()._parameters(labels), "task": self.task}
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         check_neighbors(1, n_samples)

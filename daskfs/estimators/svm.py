@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from numbers import Integral, Real
-from typing import Any, ClassVar, Literal
-
-from sklearn.utils._param_validation import Interval, StrOptions
+from typing import Any, Literal
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.svmrfe.criterion import LARGE_N, LargeN
+from daskfs.criteria.svmrfe.criterion import LargeN
 from daskfs.criteria.svmrfe.elimination import elimination_warnings, stored_elimination
 from daskfs.errors import InputError
 from daskfs.estimators.base import ScoreSelector
 from daskfs.estimators.graph import given_graph
-from daskfs.graph.knn import KNNGraph
 from daskfs.graph.precomputed import Graph, NeighborLists
 from daskfs.graph.spec import WidthRule
 from daskfs.kernels.labels import Labels
-from daskfs.kernels.neighbors.rows import METRICS, Metric
-from daskfs.kernels.neighbors.weights import WEIGHT_KINDS, WeightKind
+from daskfs.kernels.neighbors.rows import Metric
+from daskfs.kernels.neighbors.weights import WeightKind
 from daskfs.kernels.scaling import Scaling
 from daskfs.kernels.svm.elimination import Candidates, CriterionName, SlackReading
 from daskfs.store.context import Context
@@ -69,7 +64,7 @@ class SVMRFE(ScoreSelector):
         ``||w||^2 + c C sum xi``, so that only R^2 changes and labels are ignored, as in the table of the paper.
     slack_factor
         c: 2 is the bound of Chung et al. (2003), 1 that of the paper, whose bound is then ``(R^2 + 1/C) sum alpha``.
-    n_neighbors, metric, weights, t
+    n_neighbors, metric, weights, t, self_loops
         Parameters of the graph, as :class:`LaplacianScore`.
     rebuild_graph
         Whether to rebuild the graph from the remaining features in every round, or to use that of all features.
@@ -144,33 +139,6 @@ class SVMRFE(ScoreSelector):
     _needs_labels = True
     _task = "classification"
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **ScoreSelector._parameter_constraints,
-        "criterion": [StrOptions({"rfe", "rmb"})],
-        "retrain": ["boolean"],
-        "laplacian": ["boolean"],
-        "C": [Interval(Real, 0, None, closed="neither")],
-        "gamma": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
-        "gamma_intrinsic": [Interval(Real, 0, None, closed="neither")],
-        "step": [Interval(Integral, 1, None, closed="left"), Interval(Real, 0, 1, closed="neither")],
-        "n_singly": [Interval(Integral, 1, None, closed="left")],
-        "candidates": [StrOptions({"first_order", "exact"})],
-        "slack": [StrOptions({"recomputed", "frozen"})],
-        "slack_factor": [Interval(Real, 0, None, closed="neither")],
-        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "metric": [StrOptions(set(METRICS))],
-        "weights": [StrOptions(set(WEIGHT_KINDS))],
-        "t": [Interval(Real, 0, None, closed="neither"), StrOptions({"mean", "median"})],
-        "rebuild_graph": ["boolean"],
-        "graph": [KNNGraph, str, "array-like", "sparse matrix", None],
-        "graph_scaling": [str, None],
-        "large_n": [StrOptions(set(LARGE_N))],
-        "n_landmarks": [Interval(Integral, 1, None, closed="left")],
-        "ridge": [Interval(Real, 0, None, closed="neither")],
-        "random_state": [Interval(Integral, 0, None, closed="left")],
-        "score_scaling": [str, None],
-    }
-
     def __init__(
         self,
         n_features_to_select: float | None = None,
@@ -190,6 +158,7 @@ class SVMRFE(ScoreSelector):
         metric: Metric = "euclidean",
         weights: WeightKind = "binary",
         t: WidthRule = "mean",
+        self_loops: bool = False,
         rebuild_graph: bool = True,
         graph: Any = None,
         graph_scaling: Scaling | None = "zscore",
@@ -199,7 +168,7 @@ class SVMRFE(ScoreSelector):
         random_state: int = 0,
         score_scaling: Scaling | None = "zscore",
     ) -> None:
-        super().__init__(n_features_to_select)
+        super().__init__(n_features_to_select, score_scaling=score_scaling)
         self.criterion = criterion
         self.retrain = retrain
         self.laplacian = laplacian
@@ -215,6 +184,7 @@ class SVMRFE(ScoreSelector):
         self.metric = metric
         self.weights = weights
         self.t = t
+        self.self_loops = self_loops
         self.rebuild_graph = rebuild_graph
         self.graph = graph
         self.graph_scaling = graph_scaling
@@ -222,12 +192,6 @@ class SVMRFE(ScoreSelector):
         self.n_landmarks = n_landmarks
         self.ridge = ridge
         self.random_state = random_state
-        self.score_scaling = score_scaling
-
-    def _parameters(self, labels: Labels | None) -> Mapping[str, Any]:
-        del labels
-        others = ("n_features_to_select", "graph")
-        return {key: getattr(self, key) for key in self.get_params(deep=False) if key not in others}
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         parameters = dict(self._parameters(labels))

@@ -63,7 +63,7 @@ def connect(settings: ClusterSettings) -> Iterator[Client | None]:
 def _serving(settings: ClusterSettings) -> Callable[[ClusterSettings], AbstractContextManager[Client]]:
     """Return the context manager that starts or joins the kind of cluster of a job."""
     if settings.is_joined:
-        kind = "joined"
+        kind = "existing"
     elif settings.slurm is not None:
         kind = "slurm"
     else:

@@ -90,8 +90,8 @@ def _in_directory(folder: StoragePath) -> Iterator[tuple[StoragePath, tuple[int,
     if columns:
         raise InputError(
             f"{folder} has the folders {shorten_names(columns)}, whose names stand for the values of a column, "
-            f"which is not read from there: write the table without them, or name the files by the pattern {folder}/*/* to "
-            "read it without that column."
+            "which is not read from there: write the table without them, or name the files by the pattern "
+            f"{folder}/*/* to read it without that column."
         )
     if isinstance(folder, ObjectPath):
         return ((file, state) for file, state in _objects(folder) if file.parent == folder)

@@ -279,7 +279,7 @@ def test_one_cluster_for_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         asked.append(settings)
         return real(settings)
 
-    monkeypatch.setattr(connection, "connected", counted)
+    monkeypatch.setattr(connection, "connect", counted)
     study = make_study(study_of(tmp_path, methods=["VarianceScore"], evaluate={"n_splits": 2, "n_selected": [2]}))
     run_study(study)
     assert len(asked) == 1

@@ -254,11 +254,11 @@ def test_ctrl_c_stays_that_of_the_driver() -> None:
     code = (
         "import signal, sys\n"
         "from daskfs.execution.cluster import ClusterSettings, SlurmSettings\n"
-        "from daskfs.execution.connection import connected\n"
+        "from daskfs.execution.connection import connect\n"
         "from daskfs.errors import ClusterError\n"
         "before = signal.getsignal(signal.SIGINT)\n"
         "try:\n"
-        "    with connected(ClusterSettings(memory_limit=2**30, slurm=SlurmSettings())):\n"
+        "    with connect(ClusterSettings(memory_limit=2**30, slurm=SlurmSettings())):\n"
         "        pass\n"
         "except ClusterError as error:\n"
         "    print(error)\n"

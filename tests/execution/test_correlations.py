@@ -145,7 +145,7 @@ from daskfs.stages.units import run_unit
 from daskfs.kernels.distance_correlation.spec import CorrelationSpec
 from daskfs.plan.chain import with_weights
 from daskfs.criteria.plan import slab_columns
-from daskfs.stages.stage import fingerprinted
+from daskfs.stages.stage import with_fingerprints
 from daskfs.criteria.distance_correlation.plan import held_bytes, plan_correlation
 from daskfs.criteria.distance_correlation.matrix import stored_feature_correlations
 from daskfs.store.context import Context, open_tiles, put_beside
@@ -155,7 +155,7 @@ tiles, folder, fields = sys.argv[1:]
 spec = CorrelationSpec(**json.loads(fields))
 def planned(context):
     columns = slab_columns(context.tiles.shape, False, 2**30)
-    return list(fingerprinted(with_weights(plan_correlation(context.tiles.shape, spec, columns, ()), n), "test"))
+    return list(with_fingerprints(with_weights(plan_correlation(context.tiles.shape, spec, columns, ()), n), "test"))
 context = Context(Store(Path(folder)), open_tiles(tiles))
 n = context.tiles.shape.n_samples
 put_beside(context.store, "weights", 1.0 + np.arange(n) % 3)

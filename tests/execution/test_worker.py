@@ -49,10 +49,10 @@ def test_settings_of_a_cluster_end_with_it_and_no_others() -> None:
     code = (
         "import dask\n"
         "from daskfs.errors import ClusterError\n"
-        "from daskfs.execution.cluster import ClusterSettings\nfrom daskfs.execution.connection import connected\n"
+        "from daskfs.execution.cluster import ClusterSettings\nfrom daskfs.execution.connection import connect\n"
         "settings = ClusterSettings(address='tcp://127.0.0.1:9', wait_seconds=0.1)\n"
         "try:\n"
-        "    with connected(settings):\n"
+        "    with connect(settings):\n"
         "        raise SystemExit('nobody listens there')\n"
         "except ClusterError:\n"
         "    dask.config.get('distributed.comm.require-encryption')\n"

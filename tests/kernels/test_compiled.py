@@ -114,7 +114,7 @@ def test_the_size_of_x_and_its_type_choose() -> None:
 
 WITHOUT_CACHE = """
 import numpy as np
-from daskfs.kernels import compiled, plain
+from daskfs.kernels.panel import numba as compiled, numpy as plain
 F = np.arange(12.0).reshape(6, 2)
 w = np.ones((1, 6))
 assert (compiled.weighted_sums(F, w) == plain.weighted_sums(F, w)).all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from importlib import import_module
+from inspect import getsource
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def test_no_criterion_is_forgotten() -> None:
     folder = Path(inspect.getfile(Criterion)).parent
     names = [".".join(path.relative_to(folder).with_suffix("").parts) for path in folder.rglob("[a-z]*.py")]
     modules = {name: import_module(f"daskfs.criteria.{name}") for name in names}
-    defining = {name: module.CRITERIA for name, module in modules.items() if hasattr(module, "CRITERIA")}
+    defining = {name: module.CRITERIA for name, module in modules.items() if "\nCRITERIA = (" in getsource(module)}
     assert set(defining) == set(Criterion.families)
     assert {criterion.name for own in defining.values() for criterion in own} <= set(daskfs.__all__)
 
@@ -95,13 +96,19 @@ class TestEveryRow:
         with pytest.raises(JobError, match=f"method {name} has no parameter 'colour'"):
             make_method(name, {"colour": 1})
 
-    def test_estimator_of_that_name_shares_its_direction_and_label_needs(self, name: str) -> None:
+    def test_estimator_takes_every_parameter_of_a_job_with_its_default(self, name: str) -> None:
+        """And describes each; its `graph` and `task` follow from the data in a job."""
         row, estimator = criteria()[name], getattr(daskfs, name)()
         assert isinstance(estimator, ScoreSelector)
         assert estimator.__sklearn_tags__().target_tags.required == row.needs_labels
-        known = set(row.parameters.model_fields)
-        own = set(estimator.get_params()) - {"n_features_to_select", "score_scaling", "graph"}
-        assert own <= known
+        own = estimator.get_params()
+        assert {key: own[key] for key in row.parameters.public_fields()} == {
+            key: row.parameters.model_fields[key].default for key in row.parameters.public_fields()
+        }
+        assert own.keys() - set(row.parameters.public_fields()) <= {"n_features_to_select", "graph", "task"}
+        described = re.search(r"Parameters\n-+\n(.*?)\n\n\S", inspect.cleandoc(str(type(estimator).__doc__)), re.S)
+        assert described
+        assert set(re.findall(r"\w+", "\n".join(re.findall(r"(?m)^(\S.*)$", described[1])))) == own.keys()
 
 
 class TestUnknownNames:

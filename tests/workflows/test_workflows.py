@@ -290,7 +290,7 @@ def test_svm_experiment_names_tasks_that_fail(svm_paper: Any) -> None:
         found, failed = svm_paper.run_all(tasks, client)
     assert [(one.method, one.repeat) for one in found] == [("SVM-RFE", 0), ("LapSVM-RFE", 2)]
     assert len(failed) == 1
-    assert failed[0].startswith("failed: SVM-RFE^r, 20 labelled rows, repeat 1: InvalidParameterError: ")
+    assert failed[0].startswith("failed: SVM-RFE^r, 20 labelled rows, repeat 1: InputError: ")
 
 
 @pytest.mark.parametrize(
