@@ -151,7 +151,8 @@ def plan(
         return
     stages = {stage["stage"]: stage for stage in result["stages"]}
     if explain not in stages:
-        raise typer.BadParameter(f"no stage '{explain}' in this plan; stages: {', '.join(stages)}.")
+        msg = f"no stage '{explain}' in this plan; stages: {', '.join(stages)}."
+        raise typer.BadParameter(msg)
     _emit(stages[explain], as_json, _explanation_lines)
 
 
@@ -244,7 +245,8 @@ def compare(
     from daskfs.runs.benchmark import load_study, plan_study, run_study
 
     if len(paths) > 1:
-        raise JobError(f"{paths[0]} is a study file, and a comparison is of one: leave out {paths[1]}.")
+        msg = f"{paths[0]} is a study file, and a comparison is of one: leave out {paths[1]}."
+        raise JobError(msg)
     study = load_study(paths[0], overrides or [])
     if only_plan:
         _emit(plan_study(study), as_json, _study_plan_lines)
@@ -264,14 +266,15 @@ def _compared_runs(paths: list[str], output: str | None, overrides: list[str] | 
     from daskfs.runs.comparison import compare_runs
 
     if output is None:
-        raise JobError(f"{paths[0]} is no study file; to compare finished runs, name a directory with --output.")
+        msg = f"{paths[0]} is no study file; to compare finished runs, name a directory with --output."
+        raise JobError(msg)
     if of_study:
-        raise JobError("--overwrite and --plan are for studies; a comparison of finished runs takes neither.")
+        msg = "--overwrite and --plan are for studies; a comparison of finished runs takes neither."
+        raise JobError(msg)
     raw = override_keys({}, overrides or [])
     if unknown := [key for key in raw if key != "compare"]:
-        raise JobError(
-            f"--set {unknown[0]}: a comparison of runs has the keys compare.model, .metric, .n_selected and .setting."
-        )
+        msg = f"--set {unknown[0]}: a comparison of runs has the keys compare.model, .metric, .n_selected and .setting."
+        raise JobError(msg)
     return compare_runs(paths, output, compare_by=raw.get("compare"))
 
 
@@ -590,10 +593,12 @@ def export(
     from daskfs.job.job import make_cluster
 
     if (out is None) == (into is None):
-        raise JobError("export writes OUT, or adds to a file by --into: name one of them.")
+        msg = "export writes OUT, or adds to a file by --into: name one of them."
+        raise JobError(msg)
     if into is not None:
         if to or data or n_features or overwrite:
-            raise JobError("--into takes none of --to, --data, --n-features and --overwrite.")
+            msg = "--into takes none of --to, --data, --n-features and --overwrite."
+            raise JobError(msg)
         _emit(export_into(run_directory, into), as_json, _exported_lines)
         return
     assert out is not None

@@ -118,7 +118,8 @@ class Pool:
         client = self.client
         # a client without scheduler tries to reconnect, but its units are lost
         if client is None or client.scheduler is None or client.status != "running":
-            raise OSError("no connection")
+            msg = "no connection"
+            raise OSError(msg)
         return await getattr(client.scheduler, question)()
 
     @property

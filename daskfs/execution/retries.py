@@ -69,4 +69,5 @@ class Retries:
             raise UnitError(str(error)) from error
         named = ", ".join(str(unit) for unit, _ in others[:NAMED])
         more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
-        raise UnitError(f"{error}; so did, in the same stage, unit{'s' * (len(others) > 1)} {named}{more}.") from error
+        msg = f"{error}; so did, in the same stage, unit{'s' * (len(others) > 1)} {named}{more}."
+        raise UnitError(msg) from error

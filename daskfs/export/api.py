@@ -109,9 +109,11 @@ def export_run(
     progress = progress or Silent()
     kind = _format(out, to)
     if n_features is not None and data is None:
-        raise JobError("n_features says how many features of the data: name a method by data.")
+        msg = "n_features says how many features of the data: name a method by data."
+        raise JobError(msg)
     if kind == "tiles" and data is None:
-        raise JobError("tiles hold data: name the method whose features they are to hold by data.")
+        msg = "tiles hold data: name the method whose features they are to hold by data."
+        raise JobError(msg)
     if kind == "anndata":
         need_anndata()
     with closing(progress), stoppable():
@@ -192,11 +194,14 @@ def _format(out: str | Path, to: str | None) -> str:
     kind = to or ENDINGS.get(suffix)
     formats = get_args(Format)
     if kind is None:
-        raise JobError(f"the ending of {out} names no format: say one of {', '.join(formats)} by to.")
+        msg = f"the ending of {out} names no format: say one of {', '.join(formats)} by to."
+        raise JobError(msg)
     if kind not in formats:
-        raise JobError(f"there is no format '{kind}'.{nearest(kind, formats)} Formats: {', '.join(formats)}.")
+        msg = f"there is no format '{kind}'.{nearest(kind, formats)} Formats: {', '.join(formats)}."
+        raise JobError(msg)
     if kind == "anndata" and suffix not in (H5AD, ZARR):
-        raise JobError(f"{out} ends neither in {H5AD} nor in {ZARR}, as AnnData does: choose another name.")
+        msg = f"{out} ends neither in {H5AD} nor in {ZARR}, as AnnData does: choose another name."
+        raise JobError(msg)
     return kind
 
 
@@ -218,7 +223,8 @@ def _export_tiles(
     refuse_foreign(store, layout.PLAN_JSON, "tile store", "target")
     if overwrite:
         if is_there(target / layout.RUN_JSON):
-            raise JobError(f"{target} is a run: it is not replaced; choose another place.")
+            msg = f"{target} is a run: it is not replaced; choose another place."
+            raise JobError(msg)
         with explain_write_errors(target):
             remove(target)
     task = reduced.contents.tiles.info.task or "auto"

@@ -46,7 +46,8 @@ def add_to_anndata(contents: Contents, file: str | Path) -> StoragePath:
     elif target.suffix.lower() == H5AD:
         _add_to_file(contents, target)
     else:
-        raise InputError(f"{target} is no {H5AD} file, and no Zarr group, that is there.")
+        msg = f"{target} is no {H5AD} file, and no Zarr group, that is there."
+        raise InputError(msg)
     return target
 
 
@@ -55,9 +56,11 @@ def _add_to_file(contents: Contents, target: StoragePath) -> None:
     import h5py
 
     if isinstance(target, ObjectPath):
-        raise JobError(f"{target} lies in an object store, where no file can be changed: do it to a copy on a disk.")
+        msg = f"{target} lies in an object store, where no file can be changed: do it to a copy on a disk."
+        raise JobError(msg)
     if not target.is_file():
-        raise InputError(f"{target} does not exist.")
+        msg = f"{target} does not exist."
+        raise InputError(msg)
     with _readable(target), h5py.File(target, "r") as root:
         _check_names(root, contents, target)
     before = _state(target)
@@ -68,7 +71,8 @@ def _add_to_file(contents: Contents, target: StoragePath) -> None:
             root["var"].attrs[ORDER] = _listed_columns(root, contents)
             _write_facts(root, contents)
         if _state(target) != before:
-            raise InputError(f"{target} changed while the ranking was added to it: nothing was; try again.")
+            msg = f"{target} changed while the ranking was added to it: nothing was; try again."
+            raise InputError(msg)
 
 
 def _state(path: Path) -> tuple[int, int]:
@@ -136,7 +140,8 @@ def _readable(target: StoragePath) -> Iterator[None]:
     except (InputError, JobError):
         raise
     except UNREADABLE as error:
-        raise InputError(f"{target} cannot be read as AnnData: {first_line(error)}") from error
+        msg = f"{target} cannot be read as AnnData: {first_line(error)}"
+        raise InputError(msg) from error
 
 
 def _check_names(root: Any, contents: Contents, target: StoragePath) -> None:
@@ -144,17 +149,20 @@ def _check_names(root: Any, contents: Contents, target: StoragePath) -> None:
     from anndata.io import read_elem
 
     if "var" not in root or "_index" not in getattr(root["var"], "attrs", {}):
-        raise InputError(f"{target} has no var that this anndata reads: open it by its own, and write it again.")
+        msg = f"{target} has no var that this anndata reads: open it by its own, and write it again."
+        raise InputError(msg)
     found = [str(name) for name in read_elem(root["var"][root["var"].attrs["_index"]])]
     names = contents.names
     if len(found) != len(names):
-        raise InputError(f"{target} has {len(found)} names in var, and the run ranked {len(names)} features.")
+        msg = f"{target} has {len(found)} names in var, and the run ranked {len(names)} features."
+        raise InputError(msg)
     if found != names:
         number = next(i for i, (a, b) in enumerate(zip(found, names, strict=True)) if a != b)
-        raise InputError(
+        msg = (
             f"name {number} in var of {target} is '{found[number]}', and feature {number} of the run is "
             f"'{names[number]}': they must be the same, in the same order."
         )
+        raise InputError(msg)
 
 
 def _listed_columns(root: Any, contents: Contents) -> list[str]:

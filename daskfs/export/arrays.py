@@ -127,7 +127,8 @@ def write_parquet(path: Path, contents: Contents, reduced: Reduced | None) -> No
     names = [contents.names[feature] for feature in reduced.features]
     if len(set(names)) < len(names):
         twice = next(name for place, name in enumerate(names) if name in names[:place])
-        raise InputError(f"two selected features are called '{twice}', and a table has one column of a name: use zarr.")
+        msg = f"two selected features are called '{twice}', and a table has one column of a name: use zarr."
+        raise InputError(msg)
     beside = {unused_name(name, names): values for name, values in reduced.row_arrays().items()}
     called = unused_name(ROW_NAMES, names) if reduced.name_width else None
     schema = pa.schema(

@@ -203,7 +203,8 @@ def weight_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     if n_edges == n_underflow and weighting.labelled_factor != 0:
         raise InputError(_all_zero(weighting, t, n_edges))
     if rows is not None and weighting.labelled_factor != 0 and not degrees.any():
-        raise InputError("no edge between rows of sample weight above 0 has a weight above 0.")
+        msg = "no edge between rows of sample weight above 0 has a weight above 0."
+        raise InputError(msg)
     isolated = degrees == 0 if rows is None else (degrees == 0) & (rows > 0)
     n_meant = n_samples
     if weighting.connects != "all":

@@ -89,7 +89,8 @@ def open_graph(path: str | StoragePath) -> Graph:
         problem = "is not a graph" if file.exists() else "does not exist"
     except OSError as error:
         problem = f"cannot be read ({error.strerror or error})"
-    raise InputError(f"{redact_credentials(str(path))} {problem}. {EXPECTED}")
+    msg = f"{redact_credentials(str(path))} {problem}. {EXPECTED}"
+    raise InputError(msg)
 
 
 def _in_directory(path: StoragePath) -> Graph:
@@ -102,7 +103,8 @@ def _in_directory(path: StoragePath) -> Graph:
         return _zarr_matrix(path, by_rows=encoding == "csr_matrix")
     held = sorted(str(entry) for entry in (path / OBSP).iterdir()) if (path / OBSP).is_dir() else []
     hint = f" Did you mean one of {', '.join(held)}?" if held else ""
-    raise InputError(f"{path} is not a graph.{hint} {EXPECTED}")
+    msg = f"{path} is not a graph.{hint} {EXPECTED}"
+    raise InputError(msg)
 
 
 def _in_hdf5(path: StoragePath) -> tuple[StoragePath, str] | None:
@@ -133,7 +135,8 @@ def _lists_of_run(path: StoragePath) -> NeighborLists:
     if len(found) != 1:
         names = ", ".join(str(group) for group in found)
         problem = f"several graphs, of which one has to be named: {names}" if found else "no neighbor lists"
-        raise InputError(f"{path} is a run with {problem}.")
+        msg = f"{path} is a run with {problem}."
+        raise InputError(msg)
     return _lists(found[0])
 
 
@@ -195,12 +198,15 @@ def _npz_matrix(path: StoragePath) -> WeightMatrix:
     if "format" in members:
         kind = _text(_NpzPart(path, "format")[...])
     elif not {*COMPRESSED_ROWS, "shape"} <= members:
-        raise InputError(f"{path} holds {', '.join(sorted(members)) or 'nothing'}, and no graph. {EXPECTED}")
+        msg = f"{path} holds {', '.join(sorted(members)) or 'nothing'}, and no graph. {EXPECTED}"
+        raise InputError(msg)
     if kind not in ("csr", "csc", "coo"):
-        raise InputError(f"{path} holds a sparse matrix in {kind} format: save it as CSR, CSC or COO.")
+        msg = f"{path} holds a sparse matrix in {kind} format: save it as CSR, CSC or COO."
+        raise InputError(msg)
     names = (*(TRIPLES if kind == "coo" else COMPRESSED_ROWS), "shape")
     if lacking := [name for name in names if name not in members]:
-        raise InputError(f"{path} is damaged: a matrix in {kind} format without {' and '.join(lacking)}.")
+        msg = f"{path} is damaged: a matrix in {kind} format without {' and '.join(lacking)}."
+        raise InputError(msg)
     *parts, sides = (_NpzPart(path, name) for name in names)
     _check_kind(sides, "iu", f"{path}:shape")
     shape = tuple(int(size) for size in sides[...].ravel())
@@ -219,7 +225,8 @@ def _zarr_matrix(path: StoragePath, *, by_rows: bool) -> WeightMatrix:
 
 def _sides(shape: Any, where: object) -> tuple[int, ...]:
     if not isinstance(shape, list | tuple) or not all(isinstance(size, int) for size in shape):
-        raise InputError(f"{where} lacks the attribute 'shape', two whole numbers; it has {shape!r}.")
+        msg = f"{where} lacks the attribute 'shape', two whole numbers; it has {shape!r}."
+        raise InputError(msg)
     return tuple(shape)
 
 
@@ -233,7 +240,8 @@ def _hdf5_matrix(path: StoragePath, member: str) -> WeightMatrix:
         if kind is None or None in datasets:
             others = [f"{path}:{OBSP}/{name}" for name in members_of(find(file, OBSP, str(path)))]
             hint = f" Did you mean one of {', '.join(others)}?" if others else ""
-            raise InputError(f"{where} is not a graph.{hint} {EXPECTED}")
+            msg = f"{where} is not a graph.{hint} {EXPECTED}"
+            raise InputError(msg)
         named = zip(COMPRESSED_ROWS, datasets, strict=True)
         parts = [Hdf5Array(path, dataset, f"{member}/{name}") for name, dataset in named]
     stated = held.get("shape")
@@ -250,7 +258,8 @@ def _matrix(
     names = TRIPLES if kind == "coo" else COMPRESSED_ROWS
     if len(shape) != 2 or any(len(part.shape) != 1 for part in parts):
         shapes = ", ".join(f"{name} of shape {part.shape}" for name, part in zip(names, parts, strict=True))
-        raise InputError(f"{path} holds {shapes}, and its shape is {shape}: that is no sparse matrix.")
+        msg = f"{path} holds {shapes}, and its shape is {shape}: that is no sparse matrix."
+        raise InputError(msg)
     _check_kind(values, "biuf", f"{path}:{names[0]}")
     _check_kind(one, "iu", f"{path}:{names[1]}")
     _check_kind(other, "iu", f"{path}:{names[2]}")
@@ -277,7 +286,8 @@ def _text(value: np.ndarray) -> str:
 def _check_kind(part: Readable, kinds: str, where: object) -> None:
     if part.dtype.kind not in kinds:
         needed = "real numbers" if "f" in kinds else "whole numbers"
-        raise InputError(f"{where} has dtype {part.dtype}: a graph has {needed} there.")
+        msg = f"{where} has dtype {part.dtype}: a graph has {needed} there."
+        raise InputError(msg)
 
 
 # ------------------------------------------------------------------------------ reading
@@ -290,7 +300,8 @@ def _readable(path: StoragePath) -> Iterator[zipfile.ZipFile]:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the file could not be read, so it is not known to be damaged
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"{path} is truncated, damaged or no .npz file: {reason}") from error
+        msg = f"{path} is truncated, damaged or no .npz file: {reason}"
+        raise InputError(msg) from error
 
 
 class _NpzPart:
@@ -318,7 +329,8 @@ class _ZarrPart:
         try:
             self._zarr = open_foreign(path)
         except StoreError as error:
-            raise InputError(f"{error}. {EXPECTED}") from error
+            msg = f"{error}. {EXPECTED}"
+            raise InputError(msg) from error
         self._array = ChunkedArray(path, self._zarr, foreign=True)
         self.shape, self.dtype = self._array.shape, self._array.dtype
         self.chunk_rows = self._array.chunks[0] if self._array.chunks else 1
@@ -344,7 +356,7 @@ class _ZarrPart:
         n_chunks = math.prod(counts)
         places = np.unique(np.linspace(0, max(n_chunks - 1, 0), SAMPLED_CHUNKS).astype(np.int64))[:n_chunks]
         encode = self._zarr.metadata.encode_chunk_key
-        keys = [encode(tuple(int(i) for i in np.unravel_index(as_path, counts))) for as_path in places]
+        keys = [encode(tuple(int(i) for i in np.unravel_index(chunk, counts))) for chunk in places]
         return [*_states(self._path), *_states(self._path, keys)]
 
 
@@ -374,4 +386,5 @@ def _attributes(path: StoragePath) -> dict[str, Any]:
     except ContainsArrayError:
         return {}
     except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{path} has Zarr metadata that cannot be read: {error}. {EXPECTED}") from error
+        msg = f"{path} has Zarr metadata that cannot be read: {error}. {EXPECTED}"
+        raise InputError(msg) from error

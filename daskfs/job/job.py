@@ -190,7 +190,8 @@ def make_job(raw: Mapping[str, Any], where: str = "job") -> Job:
         if job.evaluate is not None:
             job.evaluate.model_specs(None)
     except JobError as error:
-        raise JobError(f"{where}: {error}") from None
+        msg = f"{where}: {error}"
+        raise JobError(msg) from None
     return job
 
 

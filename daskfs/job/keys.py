@@ -82,7 +82,8 @@ def _parse_yaml(text: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ValueError(f"{error.problem or error.context}{where}") from error
+        msg = f"{error.problem or error.context}{where}"
+        raise ValueError(msg) from error
     except RecursionError as error:
         raise ValueError(TOO_DEEP) from error
     except (yaml.YAMLError, ValueError, AttributeError, LookupError, ArithmeticError) as error:

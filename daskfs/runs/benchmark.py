@@ -144,7 +144,8 @@ def make_study(raw: Mapping[str, Any], where: str = "study") -> Study:
     try:
         check_names(list(study.datasets), "data set", LABEL_BYTES, "it names a directory")
     except JobError as error:
-        raise JobError(f"{where}: {error}") from None
+        msg = f"{where}: {error}"
+        raise JobError(msg) from None
     for name in study.datasets:
         if name.endswith((".csv", ".parquet", ".html", ".json")):
             msg = f"{where}: data set name '{name}' looks like a file of the study: leave the ending out."

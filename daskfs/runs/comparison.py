@@ -155,8 +155,8 @@ def _judged(run: Evaluated, setting: str, model: str, wanted: Mapping[str, Any])
     if metric not in known:
         notes.append(f"{run.name} is judged by {known[0]}: model {model} has no {metric} there.")
         metric = known[0]
-    as_path = (setting, model, metric)
-    rows = [row for row in run.summary if (row["setting"], row["model"], row["metric"]) == as_path]
+    key = (setting, model, metric)
+    rows = [row for row in run.summary if (row["setting"], row["model"], row["metric"]) == key]
     rows = [row for row in rows if row["method"] in run.methods]
     cells: dict[tuple[Any, Any], dict[str, dict[int, float]]] = {}
     for row in rows:
@@ -350,8 +350,8 @@ def _write_tables(output: Store, judged: Sequence[_Judged], summary: Mapping[str
         ]
         for row in described["differences"]:
             numbers = (row[key] for key in ("difference", "low", "high", "p_value", "n_pairs"))
-            as_path = (row["n_classes"], row["labels"], row["n_selected"])
-            differences.append((*one.own, *as_path, one.best, row["other"], *numbers, better))
+            key = (row["n_classes"], row["labels"], row["n_selected"])
+            differences.append((*one.own, *key, one.best, row["other"], *numbers, better))
     tables = (
         Table("average_ranks", RANK_COLUMNS, ranks),
         Table("means", MEAN_COLUMNS, means),

@@ -550,5 +550,5 @@ def _is_json(line: bytes) -> bool:
 
 def _is_known(name: str, known: np.ndarray) -> bool:
     value = np.uint64(name_hash(name))
-    as_path = int(np.searchsorted(known, value))
-    return as_path < known.size and known[as_path] == value
+    index = int(np.searchsorted(known, value))
+    return index < known.size and known[index] == value

@@ -57,17 +57,21 @@ def _open_path(spec: SourceSpec, path: StoragePath) -> Source:
         return _open_directory(spec, path)
     if not is_file and not path.exists():
         if not is_pattern(path):
-            raise InputError(f"{path} does not exist.")
+            msg = f"{path} does not exist."
+            raise InputError(msg)
         if (parts := find_parts(path)) is None:
-            raise InputError(f"{path} does not exist, and as a pattern fits no {', '.join(TABLE_ENDINGS)} file.")
+            msg = f"{path} does not exist, and as a pattern fits no {', '.join(TABLE_ENDINGS)} file."
+            raise InputError(msg)
         from daskfs.sources.tables import TableSource
 
         return TableSource(spec, path, parts)
     if not is_file:
-        raise InputError(f"{path} is neither a file nor a directory; a pipe or a device is read once, data many times.")
+        msg = f"{path} is neither a file nor a directory; a pipe or a device is read once, data many times."
+        raise InputError(msg)
     suffix = path.suffix.lower()
     if suffix in COMPRESSED:
-        raise InputError(f"{path} is compressed; decompress it first, because rows in it cannot be reached.")
+        msg = f"{path} is compressed; decompress it first, because rows in it cannot be reached."
+        raise InputError(msg)
     return _open_file(spec, path, suffix)
 
 
@@ -96,7 +100,8 @@ def _open_file(spec: SourceSpec, path: StoragePath, suffix: str) -> Source:
         from daskfs.sources.mtx import MtxSource
 
         return MtxSource(spec, path)
-    raise InputError(f"{path} has the unknown ending {suffix!r}. Supported: {SUPPORTED}.")
+    msg = f"{path} has the unknown ending {suffix!r}. Supported: {SUPPORTED}."
+    raise InputError(msg)
 
 
 def _open_directory(spec: SourceSpec, path: StoragePath) -> Source:
@@ -110,7 +115,8 @@ def _open_directory(spec: SourceSpec, path: StoragePath) -> Source:
         from daskfs.sources.tables import TableSource
 
         return TableSource(spec, path, parts)
-    raise InputError(
+    msg = (
         f"{path} is a directory without zarr.json, .zarray or .zgroup, so no Zarr array, and has no "
         f"{', '.join(TABLE_ENDINGS)} files. Supported: {SUPPORTED}."
     )
+    raise InputError(msg)

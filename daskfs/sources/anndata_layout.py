@@ -43,7 +43,8 @@ def anndata_contents(spec: SourceSpec, folder: Folder) -> Contents:
     matrix, arrays = _matrix(folder, name)
     obs = _Frame(folder, OBS)
     if obs.n_rows is not None and obs.n_rows != matrix.shape[0]:
-        raise InputError(f"{folder.where}: obs has {obs.n_rows} rows, {name} has {matrix.shape[0]}.")
+        msg = f"{folder.where}: obs has {obs.n_rows} rows, {name} has {matrix.shape[0]}."
+        raise InputError(msg)
     rows = Columns(obs.columns, obs.read, "column of obs", obs.arrays_of)
     called = obs.index if obs.index in obs.columns else None
     if name not in ("X", "raw/X") and not name.startswith(NAMED_ALONG_VAR):
@@ -51,7 +52,8 @@ def anndata_contents(spec: SourceSpec, folder: Folder) -> Contents:
     var = _Frame(folder, RAW_VAR if name == "raw/X" else VAR)
     names = var.index_values()
     if len(names) != matrix.shape[1]:
-        raise InputError(f"{folder.where}: {var.name} has {len(names)} rows, {name} has {matrix.shape[1]} columns.")
+        msg = f"{folder.where}: {var.name} has {len(names)} rows, {name} has {matrix.shape[1]} columns."
+        raise InputError(msg)
     columns = Columns(var.columns, var.read_names, f"column of {var.name}", var.arrays_of)
     return Contents(folder, matrix, arrays, rows, columns, names, var.arrays_of(var.index), called)
 
@@ -93,7 +95,8 @@ class _Frame:
         self._where = f"{folder.where}:{name}"
         if not folder.is_group(name):
             old = ", written by a version of anndata before 0.7: open it with anndata and write it again"
-            raise InputError(f"{self._where} is not a table in AnnData's layout{old if folder.array(name) else ''}.")
+            msg = f"{self._where} is not a table in AnnData's layout{old if folder.array(name) else ''}."
+            raise InputError(msg)
         attributes = folder.attributes(name)
         self.index = text_of(attributes.get("_index", "_index"))
         order = [text_of(column) for column in np.asarray(attributes.get("column-order", ())).ravel()]
@@ -113,7 +116,8 @@ class _Frame:
     def index_values(self) -> tuple[str, ...]:
         """Return the row names; raise :class:`InputError` if there is no index."""
         if self.n_rows is None and not self._folder.is_group(f"{self.name}/{self.index}"):
-            raise InputError(f"{self._where} has no index {self.index!r}.")
+            msg = f"{self._where} has no index {self.index!r}."
+            raise InputError(msg)
         return tuple(str(name) for name in self.read(self.index))
 
     def read_names(self, column: str, rows: slice = slice(None)) -> np.ndarray:
@@ -122,7 +126,8 @@ class _Frame:
         missing = [row for row, value in enumerate(values) if value is None] if values.dtype.kind == "O" else []
         if missing:
             more = f" and {len(missing) - 1} more rows" if len(missing) > 1 else ""
-            raise InputError(f"{self._where}/{column} has no name in row {missing[0]}{more}: name another column.")
+            msg = f"{self._where}/{column} has no name in row {missing[0]}{more}: name another column."
+            raise InputError(msg)
         return values
 
     def read(self, column: str, rows: slice = slice(None)) -> np.ndarray:
@@ -145,7 +150,8 @@ class _Frame:
             values, mask = self._part(path, "values", rows), self._part(path, "mask", rows)
             return _masked(values, mask, f"{self._where}/{column}")
         known = shorten_names(("array", "string-array", "categorical", *MASKED))
-        raise InputError(f"{self._where}/{column} is encoded as {encoding!r}; read are columns encoded as {known}.")
+        msg = f"{self._where}/{column} is encoded as {encoding!r}; read are columns encoded as {known}."
+        raise InputError(msg)
 
     def _part(self, path: str, name: str, rows: slice = slice(None)) -> np.ndarray:
         array = self._folder.array(f"{path}/{name}")
@@ -153,15 +159,18 @@ class _Frame:
             return array[rows]
         if self._folder.is_group(f"{path}/{name}"):  # text that may be missing
             return self.read(f"{path.removeprefix(self.name + '/')}/{name}", rows)
-        raise InputError(f"{self._folder.where}:{path} is damaged: it has no {name!r}.")
+        msg = f"{self._folder.where}:{path} is damaged: it has no {name!r}."
+        raise InputError(msg)
 
 
 def _categorical(codes: np.ndarray, categories: np.ndarray, where: str) -> np.ndarray:
     if codes.dtype.kind not in "iu" or codes.ndim != 1 or categories.ndim != 1:
-        raise InputError(f"{where} is damaged: its codes have dtype {codes.dtype} and shape {codes.shape}.")
+        msg = f"{where} is damaged: its codes have dtype {codes.dtype} and shape {codes.shape}."
+        raise InputError(msg)
     if codes.size and (codes.min() < -1 or codes.max() >= len(categories)):
         wrong = int(np.flatnonzero((codes < -1) | (codes >= len(categories)))[0])
-        raise InputError(f"{where} is damaged: row {wrong} has category {codes[wrong]} of {len(categories)}.")
+        msg = f"{where} is damaged: row {wrong} has category {codes[wrong]} of {len(categories)}."
+        raise InputError(msg)
     # a category is a class, but a fractional number would count as a regression target
     named: list[Any] = categories.tolist() if categories.dtype.kind in "iub" else [_name(one) for one in categories]
     values = np.empty(len(named) + 1, dtype=object)
@@ -177,7 +186,8 @@ def _name(category: Any) -> str | None:
 
 def _masked(values: np.ndarray, mask: np.ndarray, where: str) -> np.ndarray:
     if mask.dtype.kind not in "bu" or mask.shape != values.shape:
-        raise InputError(f"{where} is damaged: it has values of shape {values.shape} and a mask of {mask.shape}.")
+        msg = f"{where} is damaged: it has values of shape {values.shape} and a mask of {mask.shape}."
+        raise InputError(msg)
     missing = mask.astype(bool)
     if not missing.any():
         return values

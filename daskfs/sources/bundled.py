@@ -26,10 +26,11 @@ class BundledSource:
         refuse_options(spec)
         name = spec.source.removeprefix(SCHEME)
         if name not in BUNDLED:
-            raise InputError(
+            msg = (
                 f"scikit-learn ships no data set {name!r} that daskfs knows; there are {shorten_names(BUNDLED)}."
                 f"{nearest(name, BUNDLED)}"
             )
+            raise InputError(msg)
         import sklearn.datasets
 
         bunch: Any = getattr(sklearn.datasets, f"load_{name}")()

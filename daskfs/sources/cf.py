@@ -62,9 +62,8 @@ def decoding_of(array: Array) -> Decoding | None:
         return None
     unknown = [name for name in NOT_DECODED if name in attributes]
     if unknown:
-        raise InputError(
-            f"{array.where} has the attribute {shorten_names(unknown)}, which is not decoded: save it anew."
-        )
+        msg = f"{array.where} has the attribute {shorten_names(unknown)}, which is not decoded: save it anew."
+        raise InputError(msg)
     fills = [attributes[name] for name in FILLS if name in attributes]
     if isinstance(array, ZarrMember) and array.version == 2 and array.fill_value is not None:
         fills.append(array.fill_value)
@@ -86,11 +85,13 @@ def _number(value: Any, array: Array) -> Any:
         try:
             return array.dtype.type(struct.unpack("<d", base64.standard_b64decode(value))[0])
         except (struct.error, binascii.Error, ValueError) as error:
-            raise InputError(f"{array.where} has the _FillValue {value!r}, which is no number.") from error
+            msg = f"{array.where} has the _FillValue {value!r}, which is no number."
+            raise InputError(msg) from error
     try:
         return np.asarray(value).astype(array.dtype).ravel()[0]
     except (ValueError, TypeError, IndexError) as error:
-        raise InputError(f"{array.where} has the _FillValue {value!r}, which is no number.") from error
+        msg = f"{array.where} has the _FillValue {value!r}, which is no number."
+        raise InputError(msg) from error
 
 
 def _scalar(attributes: Mapping[str, Any], name: str, where: str) -> np.floating[Any] | None:
@@ -98,7 +99,8 @@ def _scalar(attributes: Mapping[str, Any], name: str, where: str) -> np.floating
         return None
     value = np.asarray(attributes[name])
     if value.size != 1 or value.dtype.kind not in "iuf":
-        raise InputError(f"{where} has the attribute {name} {attributes[name]!r}, which is no number.")
+        msg = f"{where} has the attribute {name} {attributes[name]!r}, which is no number."
+        raise InputError(msg)
     return np.dtype(value.dtype if value.dtype.kind == "f" else np.float64).type(value.item())
 
 

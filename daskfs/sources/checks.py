@@ -30,24 +30,29 @@ def block_dtype(dtype: np.dtype[Any], where: str) -> np.dtype[Any]:
     if dtype.kind == "f":
         return np.dtype(np.float32) if dtype.itemsize <= 4 else np.dtype(np.float64)
     if dtype.hasobject:
-        raise InputError(f"{where} holds Python objects (dtype object), which are never unpickled; save numbers.")
-    raise InputError(f"{where} has dtype {dtype}; X must hold real numbers.")
+        msg = f"{where} holds Python objects (dtype object), which are never unpickled; save numbers."
+        raise InputError(msg)
+    msg = f"{where} has dtype {dtype}; X must hold real numbers."
+    raise InputError(msg)
 
 
 def check_shape(shape: Sequence[int], where: str) -> tuple[int, int]:
     """Return `shape` as (n_samples, n_features); raise :class:`InputError` if it is not 2-D or empty."""
     shape = tuple(int(size) for size in shape)
     if len(shape) != 2:
-        raise InputError(f"{where} has shape {shape}; X must have two dimensions, (n_samples, n_features).")
+        msg = f"{where} has shape {shape}; X must have two dimensions, (n_samples, n_features)."
+        raise InputError(msg)
     if 0 in shape:
-        raise InputError(f"{where} has shape {shape}: there is nothing in it.")
+        msg = f"{where} has shape {shape}: there is nothing in it."
+        raise InputError(msg)
     return shape[0], shape[1]
 
 
 def check_range(start: int, stop: int, n_samples: int) -> None:
     """Raise ``ValueError`` unless ``0 <= start <= stop <= n_samples``."""
     if not 0 <= start <= stop <= n_samples:
-        raise ValueError(f"rows {start}:{stop} are not a range within 0:{n_samples}")
+        msg = f"rows {start}:{stop} are not a range within 0:{n_samples}"
+        raise ValueError(msg)
 
 
 def check_label_column(values: np.ndarray, where: str, what: str = "labels") -> np.ndarray:
@@ -55,11 +60,13 @@ def check_label_column(values: np.ndarray, where: str, what: str = "labels") -> 
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
-        raise InputError(f"{where} has shape {values.shape}; {what} need one value for each row.")
+        msg = f"{where} has shape {values.shape}; {what} need one value for each row."
+        raise InputError(msg)
     dated = what in ("groups", "times", "batch")
     if values.dtype.kind not in ("biufUSTOM" if dated else "biufUSTO"):
         kinds = "numbers, text or dates" if dated else "numbers or text"
-        raise InputError(f"{where} has dtype {values.dtype}; {what} must be {kinds}.")
+        msg = f"{where} has dtype {values.dtype}; {what} must be {kinds}."
+        raise InputError(msg)
     return values
 
 
@@ -67,7 +74,8 @@ def check_label_count(n_labels: int, n_samples: int, where: str | None = None, w
     """Raise :class:`InputError` unless each row of X has one value."""
     if n_labels != n_samples:
         origin = f" ({what} from {where})" if where else ""
-        raise InputError(f"{what} have {n_labels} values, X has {n_samples} rows{origin}.")
+        msg = f"{what} have {n_labels} values, X has {n_samples} rows{origin}."
+        raise InputError(msg)
 
 
 def shorten_names(names: Sequence[str]) -> str:
@@ -91,14 +99,17 @@ def check_spec(spec: SourceSpec) -> None:
         value = getattr(spec, field.name)
         texts = value if isinstance(value, tuple) else (value,)
         if any(isinstance(text, str) and has_credentials(text) for text in texts):
-            raise InputError(f"data.{field.name}: {CREDENTIALS_BELONG}.")
+            msg = f"data.{field.name}: {CREDENTIALS_BELONG}."
+            raise InputError(msg)
     if "://" in spec.source and not is_url(spec.source) and not is_generated(spec.source):
-        raise InputError(
+        msg = (
             f"{spec.source} is no path, and URLs begin with {', '.join(SCHEMES)}: mount or copy the data, or name "
             "them there."
         )
+        raise InputError(msg)
     if spec.array is not None and (PurePath(spec.array).is_absolute() or ".." in PurePath(spec.array).parts):
-        raise InputError(f"data.array is {spec.array!r}: name what lies in {spec.source}, without .. or a / in front.")
+        msg = f"data.array is {spec.array!r}: name what lies in {spec.source}, without .. or a / in front."
+        raise InputError(msg)
 
 
 def is_generated(source: str) -> bool:
@@ -119,20 +130,20 @@ def refuse_options(
         Whether this source has the option.
     """
     if spec.array is not None and not array:
-        raise InputError(
+        msg = (
             f"data.array is {spec.array!r}, but {spec.source} holds a single matrix; "
             "only .npz and HDF5 files and Zarr groups have members."
         )
+        raise InputError(msg)
     if spec.dims is not None and not dims:
-        raise InputError(
-            f"data.dims is {shorten_names(spec.dims)}, but {spec.source} has no dimensions with names: leave it out."
-        )
+        msg = f"data.dims is {shorten_names(spec.dims)}, but {spec.source} has no dimensions with names: leave it out."
+        raise InputError(msg)
     if spec.transpose and not transpose:
-        raise InputError(f"data.transpose is for Matrix Market files (.mtx), and {spec.source} is none: leave it out.")
+        msg = f"data.transpose is for Matrix Market files (.mtx), and {spec.source} is none: leave it out."
+        raise InputError(msg)
     if spec.exclude and not exclude:
-        raise InputError(
-            f"data.exclude names {shorten_names(spec.exclude)}, but {spec.source} is not a table with named columns."
-        )
+        msg = f"data.exclude names {shorten_names(spec.exclude)}, but {spec.source} is not a table with named columns."
+        raise InputError(msg)
 
 
 def file_identity(kind: str, path: StoragePath, **selection: object) -> dict[str, Any]:

@@ -43,11 +43,13 @@ def arrow_to_names(column: Any, where: str) -> np.ndarray:
 
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_floating(kind) or pa.types.is_nested(kind):
-        raise InputError(f"{where} has type {kind}; names of rows are text or whole numbers.")
+        msg = f"{where} has type {kind}; names of rows are text or whole numbers."
+        raise InputError(msg)
     try:
         text = pc.utf8_trim_whitespace(column.cast(kind).cast(pa.string()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InputError(f"{where} has type {kind}, which is no text: {error}") from error
+        msg = f"{where} has type {kind}, which is no text: {error}"
+        raise InputError(msg) from error
     return np.asarray(text.to_numpy(zero_copy_only=False), dtype=object)
 
 
@@ -70,7 +72,8 @@ def arrow_to_labels(column: Any, where: str) -> np.ndarray:
         if column.null_count == 0:
             return np.asarray(column.to_numpy())
     elif not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise InputError(f"{where} has type {kind}; labels must be numbers or text.")
+        msg = f"{where} has type {kind}; labels must be numbers or text."
+        raise InputError(msg)
     encoded = column.dictionary_encode().combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = pa.concat_arrays(encoded.chunks)

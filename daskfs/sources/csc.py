@@ -64,10 +64,11 @@ class CscRows:
         self.dtype = block_dtype(data.dtype, data.where)
         self.nnz = int(data.shape[0])
         if indptr.shape[0] != shape[1] + 1 or indices.shape[0] != self.nnz:
-            raise InputError(
+            msg = (
                 f"{where}: indptr has {indptr.shape[0]} values and there are {indices.shape[0]} indices, but "
                 f"{shape[1]} columns and {self.nnz} values need {shape[1] + 1} and as many as values."
             )
+            raise InputError(msg)
         self._indptr = indptr
         rows = np.dtype(np.int32 if shape[0] < 2**31 else np.int64)
         columns = np.dtype(np.int32 if shape[1] < 2**31 else np.int64)
@@ -110,7 +111,8 @@ class CscRows:
     def _in_order(self) -> _Buckets:
         indptr = self._indptr.read(0, self.shape[1] + 1, np.dtype(np.int64))
         if np.any(np.diff(indptr) < 0) or (indptr[0], indptr[-1]) != (0, self.nnz):
-            raise InputError(f"{self._where}: indptr does not increase from 0 to {self.nnz}; the file is damaged.")
+            msg = f"{self._where}: indptr does not increase from 0 to {self.nnz}; the file is damaged."
+            raise InputError(msg)
         buckets = _Buckets(-(-self.shape[0] // self.row_multiple), self._entry, self._where)
         for start in range(0, self.nnz, ENTRIES_AT_ONCE):
             stop = min(start + ENTRIES_AT_ONCE, self.nnz)
@@ -129,7 +131,8 @@ class CscRows:
         if int(rows.min()) >= 0 and int(rows.max()) < self.shape[0]:
             return
         wrong = rows[(rows < 0) | (rows >= self.shape[0])][0]
-        raise InputError(f"{self._where}: a value lies in row {int(wrong)}, but the matrix has {self.shape[0]} rows.")
+        msg = f"{self._where}: a value lies in row {int(wrong)}, but the matrix has {self.shape[0]} rows."
+        raise InputError(msg)
 
 
 class _Buckets:
@@ -171,10 +174,11 @@ class _Buckets:
                 count = self._file.write(view)
                 view, self._size = view[count:], self._size + count
         except OSError as error:
-            raise InputError(
+            msg = (
                 f"the rows of {self._where}, whose columns are compressed, could not be brought into order in "
                 f"{tempfile.gettempdir()}: {error}. Point TMPDIR to a larger disk, or save the matrix as CSR."
-            ) from error
+            )
+            raise InputError(msg) from error
 
     def read(self, bucket: int) -> np.ndarray:
         """Return the entries of a bucket, structured, shape (n,), in the order in which they were added."""

@@ -70,22 +70,23 @@ class CsrParts:
     def _check_lengths(self) -> None:
         n_samples = self.shape[0]
         if self._indptr.shape[0] != n_samples + 1:
-            raise InputError(
-                f"{self._path}: indptr has {self._indptr.shape[0]} values, but {n_samples} rows need {n_samples + 1}."
-            )
+            msg = f"{self._path}: indptr has {self._indptr.shape[0]} values, but {n_samples} rows need {n_samples + 1}."
+            raise InputError(msg)
         ends = [int(self._indptr.read(row, row + 1)[0]) for row in (0, n_samples)]
         if ends != [0, self.nnz] or self._indices.shape[0] != self.nnz:
-            raise InputError(
+            msg = (
                 f"{self._path}: indptr runs from {ends[0]} to {ends[1]}, but there are "
                 f"{self._indices.shape[0]} indices and {self.nnz} values."
             )
+            raise InputError(msg)
 
     def read_rows(self, start: int, stop: int) -> sp.csr_matrix:
         """Return rows ``start:stop``, shape (stop - start, n_features), with sorted and unique indices."""
         indptr = self._indptr.read(start, stop + 1, np.dtype(np.int64))
         first, last = int(indptr[0]), int(indptr[-1])
         if np.any(np.diff(indptr) < 0) or first < 0 or last > self.nnz:
-            raise InputError(f"{self._path}: indptr does not increase within rows {start}:{stop}; the file is damaged.")
+            msg = f"{self._path}: indptr does not increase within rows {start}:{stop}; the file is damaged."
+            raise InputError(msg)
         indices = self._indices.read(first, last)
         indptr -= first
         self._check_indices(indices, indptr, start)
@@ -99,20 +100,23 @@ class CsrParts:
             return
         position = int(np.flatnonzero((indices < 0) | (indices >= self.shape[1]))[0])
         row = start + int(np.searchsorted(indptr, position, side="right")) - 1
-        raise InputError(
+        msg = (
             f"{self._path}: row {row} has a value in column {int(indices[position])}, but the matrix has "
             f"{self.shape[1]} columns."
         )
+        raise InputError(msg)
 
 
 def check_parts(data: Part, indices: Part, indptr: Part) -> None:
     """Raise :class:`InputError` unless all parts of a CSR or CSC matrix are vectors, and the indices integers."""
     for part in (indices, indptr):
         if part.dtype.kind not in "iu":
-            raise InputError(f"{part.where} has dtype {part.dtype}; a sparse matrix needs integers there.")
+            msg = f"{part.where} has dtype {part.dtype}; a sparse matrix needs integers there."
+            raise InputError(msg)
     for part in (data, indices, indptr):
         if len(part.shape) != 1:
-            raise InputError(f"{part.where} has shape {part.shape}; the parts of a sparse matrix have one dimension.")
+            msg = f"{part.where} has shape {part.shape}; the parts of a sparse matrix have one dimension."
+            raise InputError(msg)
 
 
 def canonical(matrix: sp.csr_matrix, where: str) -> sp.csr_matrix:
@@ -130,5 +134,6 @@ def canonical(matrix: sp.csr_matrix, where: str) -> sp.csr_matrix:
     wide.sum_duplicates()
     limits = np.iinfo(matrix.dtype)
     if wide.nnz and not limits.min <= wide.data.min() <= wide.data.max() <= limits.max:
-        raise InputError(f"{where}: duplicate entries add up to more than {matrix.dtype} holds; save floats.")
+        msg = f"{where}: duplicate entries add up to more than {matrix.dtype} holds; save floats."
+        raise InputError(msg)
     return sp.csr_matrix(wide.astype(matrix.dtype))

@@ -67,14 +67,16 @@ def scan(path: StoragePath, size: int, mtime_ns: int, delimiter: str | None) -> 
     """
     del mtime_ns
     if size == 0:
-        raise InputError(f"{path} is empty.")
+        msg = f"{path} is empty."
+        raise InputError(msg)
     scanner = _Scanner()
     for number, block in enumerate(blocks_ahead(path, size, SCAN_BYTES)):
         if number == 0:
             refuse_other_encodings(bytes(block[:4]), path)
         scanner.feed(np.frombuffer(block, dtype=np.uint8))
     if scanner.in_quotes:
-        raise InputError(f'{path} has an odd number of double quotes ("), so a quoted cell never ends.')
+        msg = f'{path} has an odd number of double quotes ("), so a quoted cell never ends.'
+        raise InputError(msg)
     with path.open("rb", buffering=0) as file:
         header = file.read(size if scanner.data_start is None else scanner.data_start)
     delimiter, columns = _parse_header(header, delimiter, path)
@@ -153,7 +155,8 @@ class _Scanner:
         else:
             n_rows, end = self._newlines - self._newlines_after_last + 1, self._last_value + 1
         if len(columns) > 1 and self._first_blank is not None and self._first_blank < n_rows:
-            raise InputError(f"{path}: row {self._first_blank} (the first below the header is 0) is a blank line.")
+            msg = f"{path}: row {self._first_blank} (the first below the header is 0) is a blank line."
+            raise InputError(msg)
         starts = np.concatenate(([self.data_start], *self._starts)).astype(np.int64)
         starts = np.append(starts[starts < end], end)
         starts.flags.writeable = False
@@ -166,18 +169,22 @@ def _parse_header(header: bytes, delimiter: str | None, path: StoragePath) -> tu
     try:
         text = header.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: the header line is not text in UTF-8 ({error.reason}).") from error
+        msg = f"{path}: the header line is not text in UTF-8 ({error.reason})."
+        raise InputError(msg) from error
     if delimiter is None:
         delimiter = "\t" if "\t" in text else ","
     try:
         cells = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
     except csv.Error as error:
-        raise InputError(f"{path}: the header line cannot be read: {error}") from error
+        msg = f"{path}: the header line cannot be read: {error}"
+        raise InputError(msg) from error
     columns = tuple(cell.strip() for cell in cells)
     if not columns:
-        raise InputError(f"{path} starts with a blank line; the first line must hold the column names.")
+        msg = f"{path} starts with a blank line; the first line must hold the column names."
+        raise InputError(msg)
     if all(_is_number(name) for name in columns):
-        raise InputError(f"{path}: the first line holds only numbers; a header line with column names is needed.")
+        msg = f"{path}: the first line holds only numbers; a header line with column names is needed."
+        raise InputError(msg)
     return delimiter, columns
 
 

@@ -71,10 +71,11 @@ class CsvTable:
         """Raise :class:`InputError` if a feature column has no name in the header."""
         unnamed = [column for column in columns if self.columns[column] == ""]
         if unnamed:
-            raise InputError(
+            msg = (
                 f"{self.path}: column {unnamed[0]} has no name, as when a table is written with its row index; give it "
                 "a name, or put '' in data.exclude."
             )
+            raise InputError(msg)
 
     def fill(self, columns: Sequence[int], start: int, out: np.ndarray) -> None:
         """Parse rows from `start` on into `out`, shape (n_rows, len(columns))."""
@@ -142,10 +143,11 @@ class CsvTable:
         except pa.ArrowInvalid:
             wrong = ((row, cell) for row, cell in enumerate(trimmed.to_pylist()) if not _is_cell(cell))
             row, value = next(wrong, (0, "?"))
-        raise InputError(
+        msg = (
             f"{self.path}: column {self.layout.columns[column]!r} has text in rows {first}:{last}, such as "
             f"{value[:40]!r} in row {first + row}. Put the column in data.exclude, or encode it as numbers."
         )
+        raise InputError(msg)
 
     def _parse(self, columns: Sequence[int], types: dict[int, Any], first: int, last: int, data: np.ndarray) -> Any:
         import pyarrow as pa
@@ -172,10 +174,11 @@ class CsvTable:
         except pa.ArrowInvalid as error:
             raise self._explained(error, first) from error
         if table.num_rows != last - first:
-            raise InputError(
+            msg = (
                 f"{self.path}: rows {first}:{last} were read as {table.num_rows} rows; look for stray "
                 "double quotes or carriage returns there."
             )
+            raise InputError(msg)
         return table
 
     def _explained(self, error: Exception, first: int) -> Exception:

@@ -133,9 +133,8 @@ class MemberSource:
             has_row_names=bool(self._row_names.refs),
         )
         if self.info.feature_names is not None and len(self.info.feature_names) != n_features:
-            raise InputError(
-                f"{contents.folder.where} has {len(self.info.feature_names)} names, X has {n_features} columns."
-            )
+            msg = f"{contents.folder.where} has {len(self.info.feature_names)} names, X has {n_features} columns."
+            raise InputError(msg)
 
     def _arrays_read(self, spec: SourceSpec) -> tuple[str, ...]:
         contents = self._contents

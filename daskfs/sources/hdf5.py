@@ -53,7 +53,8 @@ def open_file(path: StoragePath) -> Iterator[h5py.File]:
         If the system or an object store does not return the file.
     """
     if find_spec("h5py") is None:
-        raise InputError(f"{path} is read by the package h5py: pip install 'daskfs[{EXTRA}]'.")
+        msg = f"{path} is read by the package h5py: pip install 'daskfs[{EXTRA}]'."
+        raise InputError(msg)
     import h5py
 
     try:
@@ -70,7 +71,8 @@ def open_file(path: StoragePath) -> Iterator[h5py.File]:
             if isinstance(path, ObjectPath):
                 raise
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
-        raise InputError(f"{path} is truncated, damaged or not in HDF5 format: {_reason(error)}") from error
+        msg = f"{path} is truncated, damaged or not in HDF5 format: {_reason(error)}"
+        raise InputError(msg) from error
 
 
 class _PatientFile(ObjectFile):
@@ -83,7 +85,8 @@ class _PatientFile(ObjectFile):
     def _fill(self, start: int, view: memoryview) -> None:
         found = self._path.read_range(start, start + len(view))
         if len(found) < len(view):
-            raise EOFError(f"{self._path} ended while it was being read")
+            msg = f"{self._path} ended while it was being read"
+            raise EOFError(msg)
         view[:] = found
 
 
@@ -135,7 +138,8 @@ def find(file: h5py.File, name: str, where: str) -> h5py.Group | h5py.Dataset | 
         if isinstance(link, h5py.SoftLink):
             followed += 1
             if followed > LINKS_FOLLOWED:
-                raise InputError(f"{where}:{name} is a link that leads through more than {LINKS_FOLLOWED} others.")
+                msg = f"{where}:{name} is a link that leads through more than {LINKS_FOLLOWED} others."
+                raise InputError(msg)
             node = file["/"] if link.path.startswith("/") else node
             parts.extendleft(reversed(link.path.split("/")))
             continue
@@ -151,12 +155,14 @@ def _link(group: h5py.Group, name: str, where: str) -> Any:
     try:
         link = group.get(name, getlink=True)
     except TypeError as error:  # a user-defined link, which needs a plugin
-        raise InputError(f"{where} is a link of a kind that is not followed.") from error
+        msg = f"{where} is a link of a kind that is not followed."
+        raise InputError(msg) from error
     if isinstance(link, h5py.ExternalLink):
-        raise InputError(
+        msg = (
             f"{where} is a link into another file, {link.filename}, which is not followed: copy what it names into "
             "this file, or name that file."
         )
+        raise InputError(msg)
     return link
 
 
@@ -197,7 +203,8 @@ def _check_dataset(dataset: h5py.Dataset, where: str) -> None:
     import h5py
 
     if dataset.is_virtual or dataset.external:
-        raise InputError(f"{where} lies in other files, which are not read: write its values into this one.")
+        msg = f"{where} lies in other files, which are not read: write its values into this one."
+        raise InputError(msg)
     filters = dataset.id.get_create_plist()
     for index in range(filters.get_nfilters()):
         code, _, _, label = filters.get_filter(index)
@@ -205,10 +212,11 @@ def _check_dataset(dataset: h5py.Dataset, where: str) -> None:
             import hdf5plugin  # noqa: F401  # registers them
         if not h5py.h5z.filter_avail(code):
             name = label.decode("ascii", "replace") or "unnamed"
-            raise InputError(
+            msg = (
                 f"{where} is compressed by filter {code} ({name}), which is not installed: pip install hdf5plugin, or "
                 "write it with gzip."
             )
+            raise InputError(msg)
 
 
 def text_of(value: Any) -> str:
@@ -308,16 +316,19 @@ class Hdf5Array:
         import h5py
 
         if self.dtype.hasobject and not self._text:
-            raise InputError(f"{self.where} holds references or lists, which are not read; save numbers or text.")
+            msg = f"{self.where} holds references or lists, which are not read; save numbers or text."
+            raise InputError(msg)
         rows = selection[0] if isinstance(selection, tuple) and selection else selection
         within = f" within rows {rows.start}:{rows.stop}" if isinstance(rows, slice) and rows.stop is not None else ""
         with open_file(self._path) as file:
             dataset = find(file, self._name, str(self._path))
             if not isinstance(dataset, h5py.Dataset):
-                raise InputError(f"{self.where} went away while it was being read.")
+                msg = f"{self.where} went away while it was being read."
+                raise InputError(msg)
             try:
                 yield dataset
             except HDF5_ERRORS as error:
                 if isinstance(error, InputError) or (isinstance(error, OSError) and error.errno is not None):
                     raise
-                raise InputError(f"{self.where} is damaged{within}: {_reason(error)}") from error
+                msg = f"{self.where} is damaged{within}: {_reason(error)}"
+                raise InputError(msg) from error

@@ -46,14 +46,16 @@ def read_labels_file(ref: str, n_samples: int, what: str = "labels") -> np.ndarr
     """
     found = split_reference(ref)
     if found is None:
-        raise InputError(f"data.{what} is {ref!r}: there is no such file.")
+        msg = f"data.{what} is {ref!r}: there is no such file."
+        raise InputError(msg)
     path, member = found
     suffix = path.suffix.lower()
     readers = {".npz": _from_npz, ".csv": _from_table, ".tsv": _from_table}
     if suffix in readers:
         values = readers[suffix](path, member, n_samples)
     elif member is not None:
-        raise InputError(f"{path} has no members, so {ref!r} means nothing.")
+        msg = f"{path} has no members, so {ref!r} means nothing."
+        raise InputError(msg)
     elif suffix == ".npy":
         from daskfs.sources.npy_file import NpyFile, whole_file
 
@@ -61,7 +63,8 @@ def read_labels_file(ref: str, n_samples: int, what: str = "labels") -> np.ndarr
     elif suffix == ".txt":
         values = _from_lines(path, n_samples)
     else:
-        raise InputError(f"{path} cannot be read as {what}; use .npy, .npz, .csv, .tsv or .txt.")
+        msg = f"{path} cannot be read as {what}; use .npy, .npz, .csv, .tsv or .txt."
+        raise InputError(msg)
     values = check_label_column(values, ref, what)
     check_label_count(len(values), n_samples, ref, what)
     return values
@@ -75,9 +78,8 @@ def _from_npz(path: StoragePath, member: str | None, n_samples: int) -> np.ndarr
     if member is None:
         member = npz.members[0] if len(npz.members) == 1 else "y"
         if member not in npz.members:
-            raise InputError(
-                f"{path} has members {shorten_names(npz.members)}, none of which is 'y'; name one as '{path}:member'."
-            )
+            msg = f"{path} has members {shorten_names(npz.members)}, none of which is 'y'; name one as '{path}:member'."
+            raise InputError(msg)
     return npz.open(member).read_all()
 
 
@@ -88,7 +90,8 @@ def _from_table(path: StoragePath, column: str | None, n_samples: int) -> np.nda
     columns = table.layout.columns
     if column is None:
         if len(columns) > 1:
-            raise InputError(f"{path} has columns {shorten_names(columns)}; name one as '{path}:column'.")
+            msg = f"{path} has columns {shorten_names(columns)}; name one as '{path}:column'."
+            raise InputError(msg)
         column = columns[0]
     if column not in columns:
         raise unknown_name(column, "column", columns, str(path))
@@ -101,7 +104,8 @@ def _from_lines(path: StoragePath, n_samples: int) -> np.ndarray:
     try:
         values, n_blank = _parse_lines(path)
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not text in UTF-8 with one label a line.") from error
+        msg = f"{path} is not text in UTF-8 with one label a line."
+        raise InputError(msg) from error
     return _with_trailing_blank(values, n_blank, n_samples)
 
 
@@ -156,7 +160,8 @@ def encode_labels(raw: np.ndarray, n_samples: int, task: str, unlabeled: str = A
         If no row is labeled, a value is invalid, or the task is ambiguous.
     """
     if task not in TASKS:
-        raise JobError(f"data.task is {task!r}; it can be {shorten_names(TASKS)}.{nearest(task, TASKS)}")
+        msg = f"data.task is {task!r}; it can be {shorten_names(TASKS)}.{nearest(task, TASKS)}"
+        raise JobError(msg)
     raw = check_label_column(np.asarray(raw), "y")
     check_label_count(len(raw), n_samples)
     if task == "regression" or (task == "auto" and _holds_floats(raw)):
@@ -205,17 +210,20 @@ def _holds_minus_one(raw: np.ndarray) -> bool:
 def _check_classes(raw: np.ndarray, values: np.ndarray, classes: tuple[str, ...], task: str, unlabeled: str) -> None:
     labeled = int(np.count_nonzero(values >= 0))
     if labeled == 0:
-        raise InputError("labels are empty: no row has a class.")
+        msg = "labels are empty: no row has a class."
+        raise InputError(msg)
     if unlabeled == AUTO and len(classes) == 1 and raw.dtype.kind in "if" and bool(np.any(raw == -1)):
-        raise InputError(
+        msg = (
             f"labels hold -1 and one class, {classes[0]!r}; -1 means an unlabeled row, so number two classes 0 and 1, "
             "or set data.unlabeled to none."
         )
+        raise InputError(msg)
     if task == "auto" and len(classes) > max(MANY_CLASSES, labeled / ROWS_PER_CLASS):
-        raise InputError(
+        msg = (
             f"labels hold {len(classes)} different values in {labeled} rows; set data.task to "
             "'classification' or 'regression'."
         )
+        raise InputError(msg)
 
 
 def _holds_floats(raw: np.ndarray) -> bool:
@@ -275,7 +283,8 @@ def _class_name(value: Any) -> str | None:
     if isinstance(value, (int, float, np.number)):
         number = float(value)
         return str(int(value)) if number.is_integer() else repr(number)
-    raise InputError(f"labels hold a value of type {type(value).__name__}; they must be numbers or text.")
+    msg = f"labels hold a value of type {type(value).__name__}; they must be numbers or text."
+    raise InputError(msg)
 
 
 def _number(name: str) -> float | None:
@@ -295,7 +304,8 @@ def _targets(raw: np.ndarray, unlabeled: str) -> np.ndarray:
         values[values == number] = np.nan
     _refuse_infinity(values)
     if bool(np.isnan(values).all()):
-        raise InputError("labels are empty: no row has a target.")
+        msg = "labels are empty: no row has a target."
+        raise InputError(msg)
     return values
 
 
@@ -305,10 +315,12 @@ def _target(value: Any, row: int, unlabeled: str) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise InputError(f"labels hold {str(value)!r} in row {row}; regression needs numbers.") from None
+        msg = f"labels hold {str(value)!r} in row {row}; regression needs numbers."
+        raise InputError(msg) from None
 
 
 def _refuse_infinity(values: np.ndarray) -> None:
     rows = np.flatnonzero(np.isinf(values))
     if len(rows):
-        raise InputError(f"labels hold {values[rows[0]]} in row {int(rows[0])}; they must be finite.")
+        msg = f"labels hold {values[rows[0]]} in row {int(rows[0])}; they must be finite."
+        raise InputError(msg)

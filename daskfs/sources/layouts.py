@@ -29,7 +29,8 @@ def open_hdf5(spec: SourceSpec, path: StoragePath) -> MemberSource:
     if path.suffix.lower() in NETCDF_ENDINGS:
         with path.open("rb", buffering=0) as file:
             if file.read(len(NETCDF_3)) == NETCDF_3:
-                raise InputError(f"{path} is in NetCDF 3 format: turn it into version 4, by nccopy -k nc4.")
+                msg = f"{path} is in NetCDF 3 format: turn it into version 4, by nccopy -k nc4."
+                raise InputError(msg)
     folder = Hdf5Folder(path)
     if path.suffix.lower() == ANNDATA_ENDING or is_anndata(folder):
         refuse_options(spec, array=True)

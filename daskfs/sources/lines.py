@@ -19,7 +19,8 @@ def read_lines(path: StoragePath, size: int, start: int, block_bytes: int) -> It
     for block in blocks_ahead(path, size, block_bytes):
         kept += bytes(block)
         if len(kept) > LONGEST_LINE + block_bytes:
-            raise InputError(f"{path} has a line of more than {LONGEST_LINE} bytes, so it is no table of text.")
+            msg = f"{path} has a line of more than {LONGEST_LINE} bytes, so it is no table of text."
+            raise InputError(msg)
         if begun < start:
             skipped = min(start - begun, len(kept))
             begun, kept = begun + skipped, kept[skipped:]
@@ -38,7 +39,8 @@ def read_range(path: StoragePath, begin: int, end: int) -> np.ndarray:
         try:
             fill([(begin, data.data)])
         except EOFError as error:
-            raise InputError(f"{path} became shorter while it was being read.") from error
+            msg = f"{path} became shorter while it was being read."
+            raise InputError(msg) from error
     return data
 
 
@@ -53,6 +55,8 @@ def line_bounds(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def refuse_other_encodings(head: bytes, path: StoragePath) -> None:
     """Raise :class:`InputError` if the first bytes of a file are those of gzip or of text in UTF-16."""
     if head[:2] == b"\x1f\x8b":
-        raise InputError(f"{path} is compressed; decompress it first, because rows of it cannot be found otherwise.")
+        msg = f"{path} is compressed; decompress it first, because rows of it cannot be found otherwise."
+        raise InputError(msg)
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise InputError(f"{path} is in UTF-16; convert it to UTF-8.")
+        msg = f"{path} is in UTF-16; convert it to UTF-8."
+        raise InputError(msg)

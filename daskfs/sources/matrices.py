@@ -124,7 +124,8 @@ class DenseMatrix:
     ) -> None:
         rows, columns = check_shape(array.shape, array.where)
         if array.dtype.kind == "O":
-            raise InputError(f"{array.where} holds text or objects; X must hold real numbers.")
+            msg = f"{array.where} holds text or objects; X must hold real numbers."
+            raise InputError(msg)
         self._array, self._transposed, self._decode = array, transposed, decode
         self.shape = (columns, rows) if transposed else (rows, columns)
         self.dtype = block_dtype(array.dtype if dtype is None else dtype, array.where)
@@ -219,7 +220,8 @@ def sparse_matrix(folder: Folder, name: str) -> CsrParts | CscRows:
     elif _text(stated) in ENCODINGS:
         by_columns = ENCODINGS[_text(stated)] == "csc"
     else:
-        raise InputError(f"{where} is encoded as {_text(stated)!r}; X can be one of {shorten_names(tuple(ENCODINGS))}.")
+        msg = f"{where} is encoded as {_text(stated)!r}; X can be one of {shorten_names(tuple(ENCODINGS))}."
+        raise InputError(msg)
     made = CscRows if by_columns else CsrParts
     return made(where, shape, data, indices, indptr)
 
@@ -227,7 +229,8 @@ def sparse_matrix(folder: Folder, name: str) -> CsrParts | CscRows:
 def _part(folder: Folder, path: str) -> Array:
     found = folder.array(path)
     if found is None:
-        raise InputError(f"{folder.where}:{path} is no array; the parts of a sparse matrix are.")
+        msg = f"{folder.where}:{path} is no array; the parts of a sparse matrix are."
+        raise InputError(msg)
     return found
 
 
@@ -238,10 +241,11 @@ def _shape(folder: Folder, name: str, attributes: Mapping[str, Any], where: str)
         stated = None if found is None else found[:]
     sides = None if stated is None else np.asarray(stated).ravel()
     if sides is None or sides.dtype.kind not in "iu":
-        raise InputError(
+        msg = (
             f"{where} does not say how many columns its matrix has: give it an attribute or a dataset 'shape', two "
             "whole numbers."
         )
+        raise InputError(msg)
     return tuple(int(size) for size in sides)
 
 

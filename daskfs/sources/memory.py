@@ -49,7 +49,8 @@ class ArraySource:
             check_label_count(len(self._y), n_samples, "y")
         self._weights = None if weights is None else check_weights(weights, n_samples, "weights")
         if feature_names is not None and len(feature_names) != n_features:
-            raise InputError(f"feature_names has {len(feature_names)} names, X has {n_features} columns.")
+            msg = f"feature_names has {len(feature_names)} names, X has {n_features} columns."
+            raise InputError(msg)
         self.info = SourceInfo(
             n_samples=n_samples,
             n_features=n_features,

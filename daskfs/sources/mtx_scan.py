@@ -95,7 +95,8 @@ def scan(path: StoragePath, size: int, mtime_ns: int) -> MtxScan:
             starts.append(offset + len(block))
             entries.append(entries[-1] + row.size)
     if entries[-1] != header.n_entries:
-        raise InputError(f"{path} is damaged: it has {entries[-1]} entries, and says that it has {header.n_entries}.")
+        msg = f"{path} is damaged: it has {entries[-1]} entries, and says that it has {header.n_entries}."
+        raise InputError(msg)
     shape = (len(rows), 2)
     return MtxScan(
         header,
@@ -114,29 +115,33 @@ def read_header(path: StoragePath) -> MtxHeader:
     lines = head.splitlines(keepends=True)
     words = lines[0].split() if lines else []
     if not words or words[0].lower() != BANNER.lower() or len(words) != 5:
-        raise InputError(f"{path} is no Matrix Market file, whose first line begins with %%MatrixMarket matrix.")
+        msg = f"{path} is no Matrix Market file, whose first line begins with %%MatrixMarket matrix."
+        raise InputError(msg)
     kind, form, field, symmetry = (word.decode("utf-8", "replace").lower() for word in words[1:])
     if kind != "matrix" or form not in ("coordinate", "array"):
-        raise InputError(f"{path} holds a {kind} {form}; X must be a matrix, coordinate or array.")
+        msg = f"{path} holds a {kind} {form}; X must be a matrix, coordinate or array."
+        raise InputError(msg)
     if field not in FIELDS or (field == "pattern" and form == "array"):
-        raise InputError(f"{path} has {field} values; X must hold real numbers: {', '.join(FIELDS)}.")
+        msg = f"{path} has {field} values; X must hold real numbers: {', '.join(FIELDS)}."
+        raise InputError(msg)
     if symmetry != "general":
-        raise InputError(
-            f"{path} is {symmetry}, so that half of the entries stand for all; save it as a general matrix."
-        )
+        msg = f"{path} is {symmetry}, so that half of the entries stand for all; save it as a general matrix."
+        raise InputError(msg)
     size = 0
     for line in lines:
         size += len(line)
         if line.strip() and not line.startswith(b"%"):
             break
     else:
-        raise InputError(f"{path} has no line with the shape of its matrix.")
+        msg = f"{path} has no line with the shape of its matrix."
+        raise InputError(msg)
     try:
         shape = tuple(int(word) for word in line.split())
     except ValueError:
         shape = ()
     if len(shape) != (3 if form == "coordinate" else 2) or min(shape) < 0:
-        raise InputError(f"{path}: {line[:80].decode('utf-8', 'replace').strip()!r} is not the shape of a matrix.")
+        msg = f"{path}: {line[:80].decode('utf-8', 'replace').strip()!r} is not the shape of a matrix."
+        raise InputError(msg)
     n_entries = shape[2] if form == "coordinate" else shape[0] * shape[1]
     found: Format = "coordinate" if form == "coordinate" else "array"
     return MtxHeader(found, field != "pattern", shape[0], shape[1], n_entries, size)
@@ -185,10 +190,11 @@ def _checked(
     for indices, size in ((row, header.n_rows), (column, header.n_columns)):
         if indices.size and (indices.min() < 1 or indices.max() > size):
             at = int(np.flatnonzero((indices < 1) | (indices > size))[0])
-            raise InputError(
+            msg = (
                 f"{path}: entry {first + at} (the first is 0) is of row {int(row[at])} and column {int(column[at])}, "
                 f"counted from 1, and the matrix has {header.n_rows} rows and {header.n_columns} columns."
             )
+            raise InputError(msg)
     return row - 1, column - 1
 
 
@@ -206,7 +212,8 @@ def _columns(
             table = _table(even + b"\n", names, wanted)
         except pa.ArrowInvalid as error:
             message = re.sub(r"Row #(\d+): ", "", first_line(error))
-            raise InputError(f"{path} cannot be read from entry {first} (the first is 0) on: {message}") from error
+            msg = f"{path} cannot be read from entry {first} (the first is 0) on: {message}"
+            raise InputError(msg) from error
     return [table.column(name).to_numpy() for name in wanted]
 
 
@@ -228,5 +235,6 @@ def _table(data: bytes, names: tuple[str, ...], wanted: tuple[str, ...]) -> Any:
         ),
     )
     if any(table.column(name).null_count for name in wanted if name in INDICES):
-        raise pa.ArrowInvalid("a row or a column that is no number")
+        msg = "a row or a column that is no number"
+        raise pa.ArrowInvalid(msg)
     return table

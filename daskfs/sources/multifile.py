@@ -70,16 +70,18 @@ def find_parts(path: StoragePath) -> FileParts | None:
     files = {file: state for file, state in found if _is_table(file)}
     endings = sorted({_ALIKE.get(file.suffix.lower(), file.suffix.lower()) for file in files})
     if len(endings) > 1:
-        raise InputError(
+        msg = (
             f"{path} stands for {' and '.join(endings)} files: name those that are meant, for example by the pattern "
             f"{'DIRECTORY/' if is_pattern(path) else f'{path}/'}*{endings[0]}."
         )
+        raise InputError(msg)
     return FileParts(str(path), {file: files[file] for file in sorted(files, key=_natural)}) if files else None
 
 
 def _is_table(file: StoragePath) -> bool:
     if file.suffix.lower() in COMPRESSED and PurePath(file.stem).suffix.lower() in TABLE_ENDINGS:
-        raise InputError(f"{file} is compressed; decompress it first, because rows in it cannot be reached.")
+        msg = f"{file} is compressed; decompress it first, because rows in it cannot be reached."
+        raise InputError(msg)
     return file.suffix.lower() in TABLE_ENDINGS
 
 
@@ -88,11 +90,12 @@ def _in_directory(folder: StoragePath) -> Iterator[tuple[StoragePath, tuple[int,
     below = [child for child in folder.iterdir() if not _is_hidden(child.name)]
     columns = sorted(child.name for child in below if "=" in child.name and child.is_dir())
     if columns:
-        raise InputError(
+        msg = (
             f"{folder} has the folders {shorten_names(columns)}, whose names stand for the values of a column, "
             "which is not read from there: write the table without them, or name the files by the pattern "
             f"{folder}/*/* to read it without that column."
         )
+        raise InputError(msg)
     if isinstance(folder, ObjectPath):
         return ((file, state) for file, state in _objects(folder) if file.parent == folder)
     return ((file, _state(file)) for file in below if isinstance(file, Path) and file.is_file())

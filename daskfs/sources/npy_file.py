@@ -82,10 +82,11 @@ class NpyFile:
         needed = int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
         present = location.size - header_size
         if present < needed:
-            raise InputError(
+            msg = (
                 f"{where} is truncated: an array of shape {self.shape} and dtype {self.dtype} takes {needed} "
                 f"bytes, there are {present}."
             )
+            raise InputError(msg)
 
     def read(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> np.ndarray:
         """Return ``array[start:stop]`` in C order, converted to `dtype` (by default the file's, native)."""
@@ -123,7 +124,8 @@ class NpyFile:
 
     def _fill_by_columns(self, fill: Fill, start: int, out: np.ndarray) -> None:
         if len(self.shape) != 2:
-            raise InputError(f"{self.where} has shape {self.shape} in Fortran order; only matrices can be read so.")
+            msg = f"{self.where} has shape {self.shape} in Fortran order; only matrices can be read so."
+            raise InputError(msg)
         n_rows, n_columns = out.shape
         # Transpose several columns at once: writing a single one touches a cache line for each row.
         group = max(1, min(n_columns, BUFFER_BYTES // max(1, n_rows * self.dtype.itemsize)))
@@ -140,7 +142,8 @@ class NpyFile:
         try:
             fill((offset, values.view(np.uint8).data) for offset, values in parts if values.nbytes)
         except EOFError as error:
-            raise InputError(f"{self.where} is truncated: it ended while it was being read.") from error
+            msg = f"{self.where} is truncated: it ended while it was being read."
+            raise InputError(msg) from error
 
 
 def _parse_header(head: bytes, where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
@@ -148,9 +151,12 @@ def _parse_header(head: bytes, where: str) -> tuple[tuple[int, ...], bool, np.dt
     try:
         version, shape, fortran_order, dtype = read_header(stream)
     except HEADER_ERRORS as error:
-        raise InputError(f"{where} is truncated or not in .npy format: {first_line(error)}") from error
+        msg = f"{where} is truncated or not in .npy format: {first_line(error)}"
+        raise InputError(msg) from error
     if version not in {(1, 0), (2, 0)}:
-        raise InputError(f"{where} is in .npy version {version}, which only structured arrays need; save numbers.")
+        msg = f"{where} is in .npy version {version}, which only structured arrays need; save numbers."
+        raise InputError(msg)
     if dtype.hasobject:
-        raise InputError(f"{where} holds Python objects (dtype object), which are never unpickled; save plain values.")
+        msg = f"{where} holds Python objects (dtype object), which are never unpickled; save plain values."
+        raise InputError(msg)
     return shape, fortran_order, dtype, stream.tell()

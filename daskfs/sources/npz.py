@@ -64,10 +64,11 @@ class NpzSource:
             return self._npz.open("X"), "X"
         if "format" in members or all(part in members for part in CSR_PARTS):
             return _sparse_matrix(self._npz), "csr"
-        raise InputError(
+        msg = (
             f"{self._npz.path} has neither a member 'X' nor the CSR parts {', '.join(CSR_PARTS)}; it has "
             f"{shorten_names(members)}. Name the matrix by data.array."
         )
+        raise InputError(msg)
 
     def read_rows(self, start: int, stop: int) -> Block:
         """Return rows ``start:stop`` as an array or CSR matrix, shape (stop - start, n_features), ``info.dtype``."""
@@ -98,10 +99,11 @@ def _sparse_matrix(npz: NpzFile) -> CsrParts | CscRows:
         value = npz.open("format").read_all()[0]
         form = value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
     if form not in ("csr", "csc"):
-        raise InputError(
+        msg = (
             f"{npz.path} holds a sparse matrix in {form} format, whose rows cannot be read in ranges; "
             "save X.tocsr() instead."
         )
+        raise InputError(msg)
     shape = check_shape(npz.open("shape").read_all().tolist(), f"{npz.path}:shape")
     parts = (npz.open(part) for part in CSR_PARTS[:3])
     return (CsrParts if form == "csr" else CscRows)(str(npz.path), shape, *parts)

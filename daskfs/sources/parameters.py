@@ -26,14 +26,17 @@ def parse_parameters(text: str, known: Mapping[str, Parameter], where: str) -> d
     try:
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text))
     except ValueError as error:
-        raise InputError(f"{where}: write parameters as 'n_samples=1000&seed=0', not {text!r}.") from error
+        msg = f"{where}: write parameters as 'n_samples=1000&seed=0', not {text!r}."
+        raise InputError(msg) from error
     for name, value in pairs:
         if name not in known:
-            raise InputError(
+            msg = (
                 f"{where} has no parameter {name!r}; it has {shorten_names(tuple(known))}.{nearest(name, tuple(known))}"
             )
+            raise InputError(msg)
         if name in seen:
-            raise InputError(f"{where} gives {name} twice.")
+            msg = f"{where} gives {name} twice."
+            raise InputError(msg)
         seen.add(name)
         values[name] = _parse(name, value, known[name], where)
     return values
@@ -45,7 +48,8 @@ def _parse(name: str, text: str, parameter: Parameter, where: str) -> int | floa
         value = int(text) if whole else float(text)
     except ValueError:
         kind = "a whole number" if whole else "a number"
-        raise InputError(f"{where}: {name} is {text!r}, but must be {kind}.") from None
+        msg = f"{where}: {name} is {text!r}, but must be {kind}."
+        raise InputError(msg) from None
     check_bounds(name, value, parameter.least, parameter.most, where)
     return value
 
@@ -54,4 +58,5 @@ def check_bounds(name: str, value: float, least: float, most: float, where: str)
     """Raise :class:`InputError` unless ``least <= value <= most`` and `value` is finite."""
     if not least <= value <= most or value == float("inf"):
         above = f" and at most {most:g}" if most < float("inf") else ""
-        raise InputError(f"{where}: {name} is {value}, but must be at least {least:g}{above}.")
+        msg = f"{where}: {name} is {value}, but must be at least {least:g}{above}."
+        raise InputError(msg)

@@ -174,9 +174,10 @@ class ParquetTable:
         if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
             return block_dtype(np.dtype(kind.to_pandas_dtype()), f"{self.path}:{field.name}")
         what = "text" if pa.types.is_string(kind) or pa.types.is_large_string(kind) else f"type {kind}"
-        raise InputError(
+        msg = (
             f"{self.path}: column {field.name!r} holds {what}. Put the column in data.exclude, or encode it as numbers."
         )
+        raise InputError(msg)
 
     def _may_have_nulls(self, file: Any, columns: Sequence[int]) -> bool:
         schema, metadata = file.schema_arrow, file.metadata

@@ -64,7 +64,8 @@ def resolve_beside(spec: SourceSpec, own: Sequence[str], kind: str) -> dict[str,
     for key in ("labels", *BESIDE):
         name = getattr(spec, key)
         if name is not None and keys.setdefault(name, key) != key and {keys[name], key} != {"groups", "batch"}:
-            raise InputError(f"data.{keys[name]} and data.{key} both name {name!r}.")
+            msg = f"data.{keys[name]} and data.{key} both name {name!r}."
+            raise InputError(msg)
     found = {key: _resolved(spec, getattr(spec, key), own, kind, key) for key in BESIDE}
     return {key: ref for key, ref in found.items() if ref is not None}
 
@@ -79,13 +80,16 @@ def _resolved(spec: SourceSpec, name: str | None, own: Sequence[str], kind: str,
         return None
     if name in own:
         if list(own).count(name) > 1:
-            raise InputError(f"{spec.source} has more than one {kind} {name!r}; {what} need a name of their own.")
+            msg = f"{spec.source} has more than one {kind} {name!r}; {what} need a name of their own."
+            raise InputError(msg)
         return LabelRef(name, True, spec.source, what)
     if split_reference(name) is not None:
         return LabelRef(name, False, name, what)
     if own:
-        raise InputError(f"data.{what}: {no_file(name)}, and {unknown_name(name, kind, own, spec.source)}")
-    raise InputError(f"data.{what} is {name!r}: there is {no_file(name)}, and {spec.source} has no {kind}s.")
+        msg = f"data.{what}: {no_file(name)}, and {unknown_name(name, kind, own, spec.source)}"
+        raise InputError(msg)
+    msg = f"data.{what} is {name!r}: there is {no_file(name)}, and {spec.source} has no {kind}s."
+    raise InputError(msg)
 
 
 def no_file(name: str) -> str:
@@ -99,19 +103,20 @@ def resolve_columns(spec: SourceSpec, columns: Sequence[str], *refs: LabelRef | 
     taken = {ref.name: ref.what for ref in refs if ref is not None and ref.inside}
     for name in taken:
         if name in spec.exclude:
-            raise InputError(f"{spec.source}: column {name!r} is both data.{taken[name]} and in data.exclude.")
+            msg = f"{spec.source}: column {name!r} is both data.{taken[name]} and in data.exclude."
+            raise InputError(msg)
     unknown = [name for name in spec.exclude if name not in columns]
     if unknown:
-        raise InputError(
+        msg = (
             f"data.exclude names {shorten_names(unknown)}, which {spec.source} does not have; "
             f"its columns are {shorten_names(columns)}.{nearest(unknown[0], tuple(columns))}"
         )
+        raise InputError(msg)
     left_out = {*spec.exclude, *taken}
     features = [index for index, name in enumerate(columns) if name not in left_out]
     if not features:
-        raise InputError(
-            f"{spec.source} has no feature column left besides the excluded ones and those that data names."
-        )
+        msg = f"{spec.source} has no feature column left besides the excluded ones and those that data names."
+        raise InputError(msg)
     return features
 
 
@@ -153,26 +158,27 @@ def resolve_feature_names(
     elif (found := split_reference(reference)) is not None:
         names = _names_of_file(*found)
     elif members:
-        raise InputError(
-            f"data.feature_names: {no_file(reference)}, and {unknown_name(reference, kind, members, spec.source)}"
-        )
+        msg = f"data.feature_names: {no_file(reference)}, and {unknown_name(reference, kind, members, spec.source)}"
+        raise InputError(msg)
     else:
-        raise InputError(f"data.feature_names is {reference!r}: there is {no_file(reference)}.")
+        msg = f"data.feature_names is {reference!r}: there is {no_file(reference)}."
+        raise InputError(msg)
     if len(names) != n_features:
-        raise InputError(f"{reference} has {len(names)} names, X has {n_features} columns.")
+        msg = f"{reference} has {len(names)} names, X has {n_features} columns."
+        raise InputError(msg)
     return names
 
 
 def _names_of_member(values: np.ndarray, where: str) -> tuple[str, ...]:
     if values.ndim != 1 or values.dtype.kind not in "USTO":
-        raise InputError(
-            f"{where} has shape {values.shape} and dtype {values.dtype}; feature names are a list of text."
-        )
+        msg = f"{where} has shape {values.shape} and dtype {values.dtype}; feature names are a list of text."
+        raise InputError(msg)
     if values.dtype.kind == "S":
         try:
             values = np.char.decode(values, "utf-8")
         except UnicodeDecodeError as error:
-            raise InputError(f"{where} holds bytes that are not text in UTF-8: save the names as text.") from error
+            msg = f"{where} holds bytes that are not text in UTF-8: save the names as text."
+            raise InputError(msg) from error
     return tuple(str(value) for value in values)
 
 
@@ -183,16 +189,16 @@ def _names_of_file(path: StoragePath, column: str | None) -> tuple[str, ...]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a text file in UTF-8 with one feature name a line.") from error
+        msg = f"{path} is not a text file in UTF-8 with one feature name a line."
+        raise InputError(msg) from error
     rows = [line.split("\t") for line in text.rstrip().split("\n")] if text.strip() else []
     n_columns = min((len(row) for row in rows), default=1)
     number = min(2, n_columns) if path.name in TENX_NAMES else 1
     if column is not None:
         number = int(column) if column.isdigit() else 0
     if not 1 <= number <= n_columns:
-        raise InputError(
-            f"data.feature_names: {path} has {n_columns} columns between tabs, and none of the number {column!r}."
-        )
+        msg = f"data.feature_names: {path} has {n_columns} columns between tabs, and none of the number {column!r}."
+        raise InputError(msg)
     if n_columns == 1:
         return tuple("\t".join(row).strip() for row in rows)
     return tuple(row[number - 1].strip() for row in rows)

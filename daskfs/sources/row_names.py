@@ -97,7 +97,8 @@ def _counted(parts: Iterator[list[bytes]], n_samples: int, origin: str) -> Itera
         if count <= n_samples:
             yield names
     if count != n_samples:
-        raise InputError(f"{origin} has {count} names of rows, X has {n_samples} rows: {ANOTHER}.")
+        msg = f"{origin} has {count} names of rows, X has {n_samples} rows: {ANOTHER}."
+        raise InputError(msg)
 
 
 # ------------------------------------------------------------------ names
@@ -134,10 +135,11 @@ def _values(part: Any, origin: str) -> list[Any]:
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1 or values.dtype.kind not in "USTOiuM":
-        raise InputError(
+        msg = (
             f"{origin} has shape {values.shape} and dtype {values.dtype}; names of rows are text or whole numbers, one "
             f"for each row: {ANOTHER}."
         )
+        raise InputError(msg)
     if values.dtype.kind == "M":
         return [None if text == "NaT" else text for text in np.datetime_as_string(values).tolist()]
     return list((values.astype(str) if values.dtype.kind in "iu" else values).tolist())
@@ -145,15 +147,18 @@ def _values(part: Any, origin: str) -> list[Any]:
 
 def _name(value: Any, row: int, origin: str) -> bytes:
     if value is None or value != value:
-        raise InputError(f"{origin} has no name in row {row}: give every row one, or {ANOTHER}.")
+        msg = f"{origin} has no name in row {row}: give every row one, or {ANOTHER}."
+        raise InputError(msg)
     try:
         name = value if isinstance(value, bytes) else str(value).encode()
         name.decode()
     except UnicodeError as error:
-        raise InputError(f"{origin} has a name in row {row} that is not valid Unicode: {error.reason}.") from error  # type: ignore[attr-defined]
+        msg = f"{origin} has a name in row {row} that is not valid Unicode: {error.reason}."  # type: ignore[attr-defined]
+        raise InputError(msg) from error
     if len(name) > MAX_BYTES or b"\0" in name:
         what = f"{len(name)} bytes, more than {MAX_BYTES}" if len(name) > MAX_BYTES else "a character of code 0"
-        raise InputError(f"{origin} has a name in row {row} with {what}: {ANOTHER}.")
+        msg = f"{origin} has a name in row {row} with {what}: {ANOTHER}."
+        raise InputError(msg)
     return name
 
 
@@ -164,7 +169,8 @@ def _parts_of_file(reference: str) -> Iterator[Any]:
     """
     found = split_reference(reference)
     if found is None:
-        raise InputError(f"data.row_names is {reference!r}: there is no such file.")
+        msg = f"data.row_names is {reference!r}: there is no such file."
+        raise InputError(msg)
     path, member = found
     suffix = path.suffix.lower()
     if suffix in (".npy", ".npz"):
@@ -181,7 +187,8 @@ def _parts_of_array(path: StoragePath, member: str | None) -> Iterator[np.ndarra
     else:
         archive = NpzFile(path)
         if member is None and len(archive.members) != 1:
-            raise InputError(f"{path} has members {shorten_names(archive.members)}; name one as '{path}:member'.")
+            msg = f"{path} has members {shorten_names(archive.members)}; name one as '{path}:member'."
+            raise InputError(msg)
         array = archive.open(member or archive.members[0])
     return parts_of_array(array)
 
@@ -197,7 +204,8 @@ def _parts_of_table(path: StoragePath, column: str | None) -> Iterator[Any]:
 
     table = CsvTable(path)
     if column is None and len(table.columns) != 1:
-        raise InputError(f"{path} has columns {shorten_names(table.columns)}; name one as '{path}:column'.")
+        msg = f"{path} has columns {shorten_names(table.columns)}; name one as '{path}:column'."
+        raise InputError(msg)
     if column is not None and column not in table.columns:
         raise unknown_name(column, "column", table.columns, str(path))
     number = 0 if column is None else table.columns.index(column)
@@ -207,7 +215,8 @@ def _parts_of_table(path: StoragePath, column: str | None) -> Iterator[Any]:
 def _parts_of_lines(path: StoragePath, column: str | None) -> Iterator[list[str | None]]:
     number = 1 if column is None else int(column) if column.isdigit() else 0
     if number < 1:
-        raise InputError(f"data.row_names: {path} is text, whose columns between tabs have numbers, not {column!r}.")
+        msg = f"data.row_names: {path} is text, whose columns between tabs have numbers, not {column!r}."
+        raise InputError(msg)
     n_blank = 0
     try:
         with path.open(encoding="utf-8-sig") as lines:
@@ -220,4 +229,5 @@ def _parts_of_lines(path: StoragePath, column: str | None) -> Iterator[list[str 
                     n_blank = 0
                 n_blank += len(names) - written
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a text file in UTF-8 with one name of a row a line.") from error
+        msg = f"{path} is not a text file in UTF-8 with one name of a row a line."
+        raise InputError(msg) from error

@@ -215,7 +215,8 @@ def check_times(values: Any, n_samples: int, origin: str) -> np.ndarray:
     else:
         times = _written_times(raw, origin)
     if times.dtype.kind == "f" and (wrong := np.flatnonzero(np.isinf(times))).size:
-        raise InputError(f"{origin} has the time {times[wrong[0]]} in row {wrong[0]}: {TIMES_ARE}.")
+        msg = f"{origin} has the time {times[wrong[0]]} in row {wrong[0]}: {TIMES_ARE}."
+        raise InputError(msg)
     return times
 
 
@@ -279,9 +280,8 @@ def _spelled(
         value = parse(text)
         if value is None:
             after = "" if row == 0 else f", after {str(texts[0])[:40]!r} in row 0"
-            raise InputError(
-                f"{origin} has {str(text)[:40]!r} in row {row}{after}: {TIMES_ARE}, with offset or without."
-            )
+            msg = f"{origin} has {str(text)[:40]!r} in row {row}{after}: {TIMES_ARE}, with offset or without."
+            raise InputError(msg)
         yield value
 
 
@@ -311,7 +311,8 @@ def _text(value: Any) -> str | None:
 def _refuse_missing(rows: np.ndarray, origin: str, what: str, advice: str) -> None:
     if rows.size:
         more = f", and {rows.size - 1} more rows have none" if rows.size > 1 else ""
-        raise InputError(f"{origin} has no {what} in row {int(rows[0])}{more}: {advice}.")
+        msg = f"{origin} has no {what} in row {int(rows[0])}{more}: {advice}."
+        raise InputError(msg)
 
 
 COLUMNS = {

@@ -58,10 +58,11 @@ def _check(spec: SourceSpec, source: Source, planned: Mapping[str, Any]) -> None
     changed = changed_file(spec, planned, source)
     if changed is not None:
         state = "changed" if as_path(changed).exists() or split_reference(changed) else "went away"
-        raise InputError(
+        msg = (
             f"{changed} {state} after its reading was planned: restore it, and let it be until it is read; or start "
             "over with what it is now."
         )
+        raise InputError(msg)
 
 
 def _state(spec: SourceSpec, identity: Mapping[str, Any]) -> dict[str, Any]:

@@ -84,10 +84,11 @@ class SvmlightSource:
     def _read_labels(self, name: str) -> np.ndarray:
         values = self._read_column(name)
         if name == TARGET and self._unlabeled == AUTO and {*values.tolist()} - {None} == {-1, 0, 1}:
-            raise InputError(
+            msg = (
                 f"{self._path} has the targets -1, 0 and 1: elsewhere -1 is an unlabeled row, and in this format 0 is "
                 "one beside classes -1 and 1. Set data.unlabeled to 0, to -1, or to none."
             )
+            raise InputError(msg)
         return values
 
     def _read_column(self, name: str) -> np.ndarray:
@@ -110,7 +111,8 @@ class SvmlightSource:
             return float(words[0])
         except ValueError:
             several = " (several targets of one row are not read)" if b"," in words[0] else ""
-            raise InputError(f"{self._path}: row {row} has the target {_shown(words[0])}{several}.") from None
+            msg = f"{self._path}: row {row} has the target {_shown(words[0])}{several}."
+            raise InputError(msg) from None
 
     def _group_of(self, words: list[bytes], row: int) -> float:
         if len(words) < 2 or not words[1].startswith(b"qid:"):
@@ -118,7 +120,8 @@ class SvmlightSource:
         try:
             return int(words[1][4:])
         except ValueError:
-            raise InputError(f"{self._path}: row {row} has {_shown(words[1])}; qid is a whole number.") from None
+            msg = f"{self._path}: row {row} has {_shown(words[1])}; qid is a whole number."
+            raise InputError(msg) from None
 
     # ------------------------------------------------------------------------------------------------------------ rows
     def _ranges(self, start: int, stop: int) -> Iterator[tuple[int, int, bytes]]:
@@ -132,7 +135,8 @@ class SvmlightSource:
         try:
             X = self._parsed(data)
             if X.shape[0] != n_rows:
-                raise InputError(f"{self._path} cannot be read from row {first} on: a row there holds a NUL byte.")
+                msg = f"{self._path} cannot be read from row {first} on: a row there holds a NUL byte."
+                raise InputError(msg)
             return X
         except InputError:
             raise
@@ -142,8 +146,10 @@ class SvmlightSource:
             try:
                 self._parsed(line)
             except (ValueError, OverflowError) as error:
-                raise InputError(f"{self._path}: row {row} (the first is 0): {_told(error)}") from error
-        raise InputError(f"{self._path} cannot be read from row {first} on: {_told(whole)}") from whole
+                msg = f"{self._path}: row {row} (the first is 0): {_told(error)}"
+                raise InputError(msg) from error
+        msg = f"{self._path} cannot be read from row {first} on: {_told(whole)}"
+        raise InputError(msg) from whole
 
     def _parsed(self, data: bytes) -> sp.csr_matrix:
         from sklearn.datasets import load_svmlight_file

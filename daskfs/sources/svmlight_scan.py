@@ -96,7 +96,8 @@ def _numbers_before(data: np.ndarray, places: np.ndarray, where: str) -> np.ndar
             break
     values = values[found]
     if left.size or (values.size and int(values.max()) > MOST_FEATURES):
-        raise InputError(f"{where} has a value of a feature above {MOST_FEATURES}.")
+        msg = f"{where} has a value of a feature above {MOST_FEATURES}."
+        raise InputError(msg)
     return values
 
 

@@ -48,9 +48,8 @@ class SyntheticSource:
         kind, _, text = spec.source.removeprefix(SCHEME).partition("?")
         where = f"{SCHEME}{kind}"
         if kind not in MODELS:
-            raise InputError(
-                f"there is no {where!r}; there are {shorten_names(tuple(MODELS))}.{nearest(kind, tuple(MODELS))}"
-            )
+            msg = f"there is no {where!r}; there are {shorten_names(tuple(MODELS))}.{nearest(kind, tuple(MODELS))}"
+            raise InputError(msg)
         values = parse_parameters(text, MODELS[kind].parameters, where)
         self._model: Model = MODELS[kind](values, where)
         self._labels = resolve_labels(spec, ("target",), "column", default="target")

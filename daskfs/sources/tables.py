@@ -90,7 +90,8 @@ class TableSource:
         self._tables, dtypes = self._opened(first, files[1:])
         self._offsets = np.cumsum([0, *(table.n_rows for table in self._tables)])
         if first.kind == "csv" and not self._offsets[-1]:
-            raise InputError(f"{path} has a header but no rows.")
+            msg = f"{path} has a header but no rows."
+            raise InputError(msg)
         n_samples, n_features = check_shape((int(self._offsets[-1]), len(self._features)), str(path))
         identity = file_identity(first.kind, path) if parts is None else parts.identity()
         self.info = SourceInfo(
@@ -176,7 +177,8 @@ def _with_columns(parts: FileParts) -> list[StoragePath]:
     """Return the parts without the empty files, which text tables without a header may be."""
     files = [file for file, (size, _) in parts.states.items() if size or file.suffix.lower() in PARQUET_ENDINGS]
     if not files:
-        raise InputError(f"{parts.where} has only empty files.")
+        msg = f"{parts.where} has only empty files."
+        raise InputError(msg)
     return files
 
 
@@ -188,9 +190,8 @@ def _common_type(kind: Any, other: Any, table: Table, name: str) -> Any:
     try:
         return pa.concat_tables(empty, promote_options="permissive").schema.field(0).type
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise InputError(
-            f"{table.path}: column {name!r} has type {other}, and {kind} in files before: write one type into all."
-        ) from error
+        msg = f"{table.path}: column {name!r} has type {other}, and {kind} in files before: write one type into all."
+        raise InputError(msg) from error
 
 
 def _plain(kind: Any) -> Any:
@@ -213,7 +214,8 @@ def _check_columns(table: Table, first: Table) -> None:
         pairs = zip(table.columns, first.columns, strict=False)
         place = next((i for i, (own, other) in enumerate(pairs) if own != other), len(first.columns))
         what = f"has its columns in another order, or twice, from column {place} on"
-    raise InputError(f"{table.path} {what}, unlike {first.path}: parts of one table have the same columns.")
+    msg = f"{table.path} {what}, unlike {first.path}: parts of one table have the same columns."
+    raise InputError(msg)
 
 
 def _common_dtype(dtypes: set[np.dtype[Any]], where: str) -> np.dtype[Any]:

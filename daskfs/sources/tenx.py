@@ -30,7 +30,8 @@ def find_tenx(spec: SourceSpec, folder: Folder) -> str | None:
     if spec.array is not None:
         return spec.array if spec.array in found else None
     if len(found) > 1:
-        raise InputError(f"{folder.where} holds counts for {shorten_names(found)}: name one by data.array.")
+        msg = f"{folder.where} holds counts for {shorten_names(found)}: name one by data.array."
+        raise InputError(msg)
     return found[0] if found else None
 
 
@@ -47,7 +48,8 @@ def tenx_contents(folder: Folder, name: str) -> Contents:
     """
     shape = _need(folder, f"{name}/shape")
     if shape.shape != (2,) or shape.dtype.kind not in "iu":
-        raise InputError(f"{shape.where} has shape {shape.shape} and dtype {shape.dtype}; it is (features, cells).")
+        msg = f"{shape.where} has shape {shape.shape} and dtype {shape.dtype}; it is (features, cells)."
+        raise InputError(msg)
     n_features, n_samples = check_shape(shape[:].tolist(), shape.where)
     parts = [_need(folder, path) for path in parts_of(name)]
     matrix = CsrParts(f"{folder.where}:{name}", (n_samples, n_features), *parts)
@@ -61,7 +63,8 @@ def tenx_contents(folder: Folder, name: str) -> Contents:
 
     columns = Columns(_feature_columns(folder, name, n_features), read, "feature column", arrays_of)
     if called not in columns.names:
-        raise InputError(f"{folder.where}:{name} has no names of its {n_features} features under {called!r}.")
+        msg = f"{folder.where}:{name} has no names of its {n_features} features under {called!r}."
+        raise InputError(msg)
     rows = Columns((BARCODES,), read, arrays_of=arrays_of)
     names = tuple(str(value) for value in read(called))
     return Contents(folder, matrix, parts_of(name), rows, columns, names, arrays_of(called), BARCODES)

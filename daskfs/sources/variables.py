@@ -28,7 +28,8 @@ def variable_contents(spec: SourceSpec, folder: Folder) -> Contents:
     rows = Columns(variable.columns, variable.read)
     if array is None:
         if spec.dims is not None:
-            raise InputError(f"data.dims names dimensions, and {folder.where}:{name} is a sparse matrix without names.")
+            msg = f"data.dims names dimensions, and {folder.where}:{name} is a sparse matrix without names."
+            raise InputError(msg)
         matrix: Matrix = sparse_matrix(folder, name)
         return Contents(folder, matrix, parts_of(name), rows, Columns(variable.columns, variable.read))
     transposed = _transposed(array, spec)
@@ -81,10 +82,11 @@ class _Variables:
             return found[0]
         if not found and is_sparse_group(folder, ""):
             return ""
-        raise InputError(
+        msg = (
             f"{folder.where} holds {len(found)} two-dimensional arrays or sparse matrices, none called 'X'; it has "
             f"{shorten_names(self._members)}. Name the matrix by data.array."
         )
+        raise InputError(msg)
 
     def _candidates(self) -> tuple[str, ...]:
         groups = [name for name in self._members if name not in self._arrays and is_sparse_group(self._folder, name)]
@@ -111,7 +113,8 @@ class _Variables:
         if array is None:
             raise unknown_name(name, "member", self.columns, self._folder.where)
         if len(array.shape) > 1 and array.shape[1:] != (1,):  # X itself may be named, and must not be loaded
-            raise InputError(f"{array.where} has shape {array.shape}; one value for each row or feature is needed.")
+            msg = f"{array.where} has shape {array.shape}; one value for each row or feature is needed."
+            raise InputError(msg)
         values = array[...] if not array.shape else array[rows]
         decode = decoding_of(array)
         return values if decode is None else decode(values)
@@ -138,9 +141,11 @@ def _transposed(array: Array, spec: SourceSpec) -> bool:
         return True
     named = [name for name in array.dimensions if name is not None]
     if not named:
-        raise InputError(f"data.dims names dimensions, and those of {array.where} have no names: leave it out.")
+        msg = f"data.dims names dimensions, and those of {array.where} have no names: leave it out."
+        raise InputError(msg)
     wrong = next((name for name in spec.dims if name not in named), named[0])
-    raise InputError(
+    msg = (
         f"data.dims is {shorten_names(spec.dims)}, and {array.where} has the dimensions {shorten_names(named)}: X "
         f"is a variable of two dimensions.{nearest(wrong, tuple(named))}"
     )
+    raise InputError(msg)

@@ -39,16 +39,19 @@ def check_weights(values: Any, n_samples: int, origin: str) -> np.ndarray:
         value = weights[wrong[0]]
         found = "no weight" if np.isnan(value) else f"the weight {value:g}"
         more = f", and {wrong.size - 1} more rows have none that serves" if wrong.size > 1 else ""
-        raise InputError(
+        msg = (
             f"{origin} has {found} in row {int(wrong[0])}{more}: weights of rows are finite numbers from 0 up (0 "
             "leaves a row out)."
         )
+        raise InputError(msg)
     if not weights.any():
-        raise InputError(f"{origin} gives every row a weight of zero: no row is left to count.")
+        msg = f"{origin} gives every row a weight of zero: no row is left to count."
+        raise InputError(msg)
     with np.errstate(over="ignore"):
         total = float(weights.sum())
     if not np.isfinite(total * total):
-        raise InputError(f"{origin} has weights up to {weights.max():.3g}, whose products overflow: divide them all.")
+        msg = f"{origin} has weights up to {weights.max():.3g}, whose products overflow: divide them all."
+        raise InputError(msg)
     return weights
 
 
@@ -59,4 +62,5 @@ def _number(value: Any, row: int, origin: str) -> float:
     try:
         return float(text)
     except (TypeError, ValueError):
-        raise InputError(f"{origin} has {str(text)[:40]!r} in row {row}: weights of rows are numbers.") from None
+        msg = f"{origin} has {str(text)[:40]!r} in row {row}: weights of rows are numbers."
+        raise InputError(msg) from None

@@ -69,7 +69,8 @@ def read_metadata(path: StoragePath) -> Metadata | None:
         if document is None:
             continue
         if not isinstance(document, dict):
-            raise InputError(f"{file} is not Zarr metadata.")
+            msg = f"{file} is not Zarr metadata."
+            raise InputError(msg)
         return Metadata(file, document)
     return None
 
@@ -81,7 +82,8 @@ def _json(file: StoragePath) -> Any:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except ValueError as error:
-        raise InputError(f"{file} is truncated or not JSON: {first_line(error)}") from error
+        msg = f"{file} is truncated or not JSON: {first_line(error)}"
+        raise InputError(msg) from error
 
 
 class ZarrMember:
@@ -226,7 +228,8 @@ class ZarrFolder:
     def _need(self, name: str) -> ZarrMember:
         found = self.array(name)
         if found is None:
-            raise InputError(f"{self._below(name)} is not a Zarr array.")
+            msg = f"{self._below(name)} is not a Zarr array."
+            raise InputError(msg)
         return found
 
 
@@ -266,7 +269,8 @@ def open_array(path: StoragePath) -> zarr.Array[Any]:
     check_codecs(path)
     metadata = _array_metadata(path)
     if metadata is None:
-        raise InputError(f"{path} is not a Zarr array.")
+        msg = f"{path} is not a Zarr array."
+        raise InputError(msg)
     version = 3 if metadata.file.name == "zarr.json" else 2
     store = foreign_store(path, has_blosc=ends_in_blosc(metadata.document))
     try:

@@ -45,7 +45,8 @@ def check_blosc(header: bytes, size: int, where: object) -> None:
     """
     stated = int.from_bytes(header[12:16], "little")
     if len(header) < BLOSC_HEADER_BYTES or size != stated:
-        raise InputError(f"{where} is truncated or damaged: it has {size} bytes, its header says {stated}.")
+        msg = f"{where} is truncated or damaged: it has {size} bytes, its header says {stated}."
+        raise InputError(msg)
 
 
 def foreign_store(path: StoragePath, *, has_blosc: bool) -> Any:
@@ -88,7 +89,8 @@ def _foreign_store() -> Any:
             if self._has_blosc and found is not None and byte_range is None and name not in METADATA:
                 check_blosc(found[:BLOSC_HEADER_BYTES].to_bytes(), len(found), self._path / name)
             if found is None and isinstance(self._path, Path) and (self._path / name).is_dir():
-                raise InputError(f"chunk {self._path / name} is a directory.")
+                msg = f"chunk {self._path / name} is a directory."
+                raise InputError(msg)
             return found
 
     return ForeignStore

@@ -31,7 +31,8 @@ def check_codecs(array: StoragePath) -> None:
 def check_document(document: Mapping[str, Any], array: object) -> None:
     """Raise :class:`InputError` for the metadata of an array that :func:`check_codecs` refuses."""
     if "pickle" in json.dumps([document.get(key) for key in CODEC_KEYS]).lower():
-        raise InputError(f"{array} is encoded with pickle, which is never loaded; write it with another codec.")
+        msg = f"{array} is encoded with pickle, which is never loaded; write it with another codec."
+        raise InputError(msg)
     dtype = document.get("dtype")
     if not isinstance(dtype, str) or "O" not in dtype:
         return
@@ -39,7 +40,8 @@ def check_document(document: Mapping[str, Any], array: object) -> None:
     first = filters[0] if isinstance(filters, list) and filters else None
     codec = first.get("id") if isinstance(first, dict) else None
     if codec not in TEXT_CODECS:
-        raise InputError(
+        msg = (
             f"{array} holds Python objects (dtype object, codec {codec or 'none'}), which are never loaded; write text "
             "as vlen-utf8, and numbers as numbers."
         )
+        raise InputError(msg)

@@ -45,7 +45,8 @@ class NpzFile:
         except (*ZIP_ERRORS, OSError) as error:
             if isinstance(path, ObjectPath) and isinstance(error, OSError):
                 raise
-            raise InputError(f"{path} is truncated or not an .npz file: {first_line(error)}") from error
+            msg = f"{path} is truncated or not an .npz file: {first_line(error)}"
+            raise InputError(msg) from error
         self._entries = {entry.filename.removesuffix(".npy"): entry for entry in entries}
         self.members = tuple(self._entries)
 
@@ -56,7 +57,8 @@ class NpzFile:
         entry = self._entries[member]
         where = f"{self.path}:{member}"
         if entry.flag_bits & 1:
-            raise InputError(f"{where} is encrypted.")
+            msg = f"{where} is encrypted."
+            raise InputError(msg)
         location: Location
         if entry.compress_type == zipfile.ZIP_STORED:
             location = self._stored(entry, where)
@@ -66,10 +68,11 @@ class NpzFile:
             with _unpacking:
                 location = _unpack(self.path, status.st_size, status.st_mtime_ns, entry.filename)
         else:
-            raise InputError(
+            msg = (
                 f"{where} is compressed by zip method {entry.compress_type}; "
                 "write it with numpy.savez or numpy.savez_compressed."
             )
+            raise InputError(msg)
         return NpyFile(location, where)
 
     def _stored(self, entry: zipfile.ZipInfo, where: str) -> FileRange:
@@ -80,7 +83,8 @@ class NpzFile:
                 file.seek(entry.header_offset)
                 head = file.read(LOCAL_HEADER.size)
         if len(head) < LOCAL_HEADER.size or head[:4] != b"PK\x03\x04":
-            raise InputError(f"{where} cannot be found in the file, which is damaged.")
+            msg = f"{where} cannot be found in the file, which is damaged."
+            raise InputError(msg)
         _, name_size, extra_size = LOCAL_HEADER.unpack(head)
         offset = entry.header_offset + LOCAL_HEADER.size + name_size + extra_size
         present = max(0, self.path.stat().st_size - offset)
@@ -115,12 +119,14 @@ def _unpack(path: StoragePath, size: int, mtime_ns: int, filename: str) -> Unpac
                 unpacked.size += file.write(block)
         file.flush()
     except ZIP_ERRORS as error:
-        raise InputError(f"{where} is damaged: {first_line(error)}") from error
+        msg = f"{where} is damaged: {first_line(error)}"
+        raise InputError(msg) from error
     except OSError as error:
         if error.filename is not None:
             raise  # from reading the archive; the temporary file has no name
-        raise InputError(
+        msg = (
             f"{where} could not be unpacked into {tempfile.gettempdir()}: {error}. Point TMPDIR to a "
             "larger disk, or write the file with numpy.savez."
-        ) from error
+        )
+        raise InputError(msg) from error
     return unpacked

@@ -182,9 +182,8 @@ def run_unit(context: Context, stage: Stage, unit: int, inputs: str | None = Non
         kind = UnitError if isinstance(error, LASTING) else PassingError
         raise kind(failure_message(stage, unit, error)) from error
     except MemoryError as error:
-        raise UnitError(
-            f"{failure_message(stage, unit, error)} It was planned at {stage.peak_bytes // MiB} MiB."
-        ) from error
+        msg = f"{failure_message(stage, unit, error)} It was planned at {stage.peak_bytes // MiB} MiB."
+        raise UnitError(msg) from error
     except (
         ArithmeticError,
         AssertionError,

@@ -117,7 +117,8 @@ def as_output_path(name: str | Path) -> StoragePath:
     except InputError as error:
         raise JobError(str(error)) from None
     if "://" in str(name) and isinstance(found, Path):
-        raise JobError(f"{name} cannot be written to: URLs begin with {', '.join(SCHEMES)}.")
+        msg = f"{name} cannot be written to: URLs begin with {', '.join(SCHEMES)}."
+        raise JobError(msg)
     return found
 
 
@@ -195,7 +196,8 @@ def fill_from(descriptor: int, parts: Iterable[tuple[int, memoryview]]) -> None:
         while len(view):
             count = os.preadv(descriptor, [view], offset)
             if count == 0:
-                raise EOFError("the file ended while it was being read")
+                msg = "the file ended while it was being read"
+                raise EOFError(msg)
             view, offset = view[count:], offset + count
 
 

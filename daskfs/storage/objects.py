@@ -320,7 +320,8 @@ class ObjectPath:
         offset, view = piece
         found = self.read_range(offset, offset + len(view))
         if len(found) < len(view):
-            raise EOFError(f"{self} ended while it was being read")
+            msg = f"{self} ended while it was being read"
+            raise EOFError(msg)
         view[:] = found
 
     @contextmanager

@@ -268,7 +268,8 @@ class ChunkedArray:
             msg = "the checksum stored with it is another than that of its bytes"
             raise ValueError(msg)
         if not self._watch.is_expected(self._array.metadata.encode_chunk_key(position), carried):
-            raise ValueError(f"it {OTHER}")
+            msg_0 = f"it {OTHER}"
+            raise ValueError(msg_0)
         chunk = np.empty(self.chunks, self.dtype)
         decompress(values, chunk)
         return chunk

@@ -209,7 +209,8 @@ class Ledger:
                 record = self.record(stage, unit)
             if record is None:
                 paths = [] if self._root is None else [self._file(stage, unit)]
-                raise DamagedError(f"unit {unit} of stage {stage} has no readable record: {MADE_AGAIN}", paths)
+                msg = f"unit {unit} of stage {stage} has no readable record: {MADE_AGAIN}"
+                raise DamagedError(msg, paths)
             yield record
 
     def where(self, stage: str) -> StoragePath:
@@ -450,7 +451,8 @@ class Ledger:
             return rows
         found = [*itertools.takewhile(lambda one: one.inputs != inputs, rows)]
         if len(found) == len(rows) and rows and inputs != rows[-1].after:
-            raise StoreError(f"{self._root} has gone on since this unit was asked for: its result is not needed.")
+            msg = f"{self._root} has gone on since this unit was asked for: its result is not needed."
+            raise StoreError(msg)
         return found
 
     def _read_index(self) -> list[Sealed]:
@@ -472,7 +474,8 @@ class Ledger:
             except FileNotFoundError:
                 read = None if self.epoch else np.zeros(0, ENTRY)
             if read is None:
-                raise DamagedError(f"{path} is missing or damaged: {MADE_AGAIN}", [path])
+                msg = f"{path} is missing or damaged: {MADE_AGAIN}"
+                raise DamagedError(msg, [path])
             found = self._entries[sealed.digest] = read
         return found
 

@@ -65,19 +65,23 @@ def decode(stage: str, unit: int, line: bytes) -> Record:
         checksum, _, rest = line.partition(b" ")
         _, _, text = rest.partition(b" ")
         if checksum != b"%08x" % zlib.crc32(rest):
-            raise StoreError("its checksum is not that of its bytes")
+            msg = "its checksum is not that of its bytes"
+            raise StoreError(msg)
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise StoreError(str(error)) from error
     if not isinstance(record, dict) or record.get("unit") != unit or record.get("stage", stage) != stage:
-        raise StoreError("it is of another unit")
+        msg = "it is of another unit"
+        raise StoreError(msg)
     for kind in ("chunks", "objects"):
         outputs = record.get(kind)
         if not isinstance(outputs, dict) or not all(map(_is_stated, outputs.values())):
-            raise StoreError("it does not state size and checksum of every output")
+            msg = "it does not state size and checksum of every output"
+            raise StoreError(msg)
         if outside := [name for name in outputs if not is_inside(name)]:
-            raise StoreError(f"it names {outside[0]!r}, which is no name in the store")
+            msg = f"it names {outside[0]!r}, which is no name in the store"
+            raise StoreError(msg)
     return record
 
 

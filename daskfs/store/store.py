@@ -173,7 +173,8 @@ class Store:
         try:
             document = self.read_bytes(f"{name}/{METADATA}")
             if document is None:
-                raise StoreError(f"no readable Zarr array at {path}: there is no {METADATA}")
+                msg = f"no readable Zarr array at {path}: there is no {METADATA}"
+                raise StoreError(msg)
             return open_zarr(path, document)
         except DamagedError:
             raise
@@ -402,7 +403,8 @@ def _values_of(archive: zipfile.ZipFile, name: str) -> bytearray:
         while filled < len(values):
             piece = file.read(min(NPY_PIECE, len(values) - filled))
             if not piece:
-                raise EOFError(f"{member.filename} ends after {filled:,} of {len(values):,} bytes")
+                msg = f"{member.filename} ends after {filled:,} of {len(values):,} bytes"
+                raise EOFError(msg)
             values[filled : filled + len(piece)] = piece
             filled += len(piece)
     return values

@@ -44,7 +44,8 @@ def in_parts(frame: pd.DataFrame) -> Any:
 
 
 def refused(*_: Any, **__: Any) -> None:
-    raise AssertionError("computed")
+    msg = "computed"
+    raise AssertionError(msg)
 
 
 @pytest.fixture

@@ -226,7 +226,8 @@ class TestTools:
     @pytest.mark.parametrize("estimators", [SOME, pytest.param(SELECTORS, marks=pytest.mark.long)], ids=["some", "all"])
     def test_dask_stays_lazy_in_transform(self, estimators: Any) -> None:
         def refused(*_: Any, **__: Any) -> None:
-            raise AssertionError("computed")
+            msg = "computed"
+            raise AssertionError(msg)
 
         frame = pd.DataFrame(X, columns=NAMES)
         blocks, parts = da.from_array(X, chunks=(40, 3)), dd.from_pandas(frame, npartitions=3)

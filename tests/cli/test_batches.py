@@ -345,7 +345,8 @@ def test_a_run_that_was_stopped_goes_on(ran: Path, tmp_path: Path, stage: str, u
             del unit, facts
             self.seen += stage.name == self.stage
             if self.seen == 3:  # of the second batch, or of the last stage of the run itself
-                raise RunStoppedError("stopped.")
+                msg = "stopped."
+                raise RunStoppedError(msg)
 
     with pytest.raises(RunStoppedError):
         run_job(load_job(job), InBatch(stage, unit))

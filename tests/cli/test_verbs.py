@@ -202,7 +202,8 @@ def test_status_of_a_finished_run(done: Path) -> None:
 
 def test_status_of_a_half_done_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object) -> None:
-        raise RunStoppedError("stopped by a test")
+        msg = "stopped by a test"
+        raise RunStoppedError(msg)
 
     job = write_job(tmp_path, full_job(tmp_path))
     with monkeypatch.context() as patched:

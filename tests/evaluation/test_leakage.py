@@ -139,7 +139,8 @@ class Stop(Silent):
     def start_stage(self, stage: Stage, n_pending: int) -> None:
         del n_pending
         if stage.name == self.stage:
-            raise RunStoppedError("stopped.")
+            msg = "stopped."
+            raise RunStoppedError(msg)
 
 
 @dataclasses.dataclass

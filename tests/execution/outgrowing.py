@@ -41,7 +41,8 @@ def outgrow(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
             resource.setrlimit(resource.RLIMIT_AS, before)
     taken_up = [np.ones(LIMIT // 64) for _ in range(8)]
     threading.Event().wait(_PATIENCE)  # for the end of the process
-    raise AssertionError(f"nobody ended a process that holds {len(taken_up)} times an eighth of its limit")
+    msg = f"nobody ended a process that holds {len(taken_up)} times an eighth of its limit"
+    raise AssertionError(msg)
 
 
 if WAY_KEY in os.environ:  # tests import the module too

@@ -40,7 +40,8 @@ class Stop(Silent):
     def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
         del facts
         if (stage.name, unit) == (self.stage, self.unit):
-            raise RunStoppedError("stopped.")
+            msg = "stopped."
+            raise RunStoppedError(msg)
 
 
 def write_job(folder: Path, source: str, **blocks: Any) -> Path:
@@ -142,7 +143,8 @@ def wait_for_units(process: subprocess.Popen[str], stage: str, n_units: int) -> 
             n_units -= 1
             if n_units == 0:
                 return
-    raise AssertionError(f"the run ended before its stage {stage} got that far:\n{''.join(seen)}")
+    msg = f"the run ended before its stage {stage} got that far:\n{''.join(seen)}"
+    raise AssertionError(msg)
 
 
 def worker_processes(process: subprocess.Popen[str]) -> list[psutil.Process]:

@@ -259,8 +259,10 @@ def wait_until(condition: Callable[[], Any], process: Process | None, what: str)
             continue
         if found := condition():
             return found
-        raise AssertionError(f"the run ended with {process.returncode} before {what}: {errors_of(process)}")
-    raise AssertionError(f"{SECONDS} s went by before {what}")
+        msg = f"the run ended with {process.returncode} before {what}: {errors_of(process)}"
+        raise AssertionError(msg)
+    msg = f"{SECONDS} s went by before {what}"
+    raise AssertionError(msg)
 
 
 def errors_of(process: Process) -> str:
@@ -310,7 +312,8 @@ class Forked:
         deadline = time.monotonic() + timeout
         while self.poll() is None:
             if time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired("fork", timeout)
+                msg = "fork"
+                raise subprocess.TimeoutExpired(msg, timeout)
             threading.Event().wait(0.005)
         assert self.returncode is not None
         return self.returncode

@@ -120,7 +120,8 @@ def test_a_unit_that_fails_in_passing_comes_to_another_worker(tmp_path: Path) ->
         def passing(number: int) -> None:
             where.setdefault(number, []).append(here())
             if number == 4 and len(where[4]) < 4:
-                raise TimeoutError("nobody answers")
+                msg = "nobody answers"
+                raise TimeoutError(msg)
 
         assert sorted(run_made_up(tmp_path / "a", 20, passing, Pool(client))) == list(range(20))
         assert all(before != after for before, after in itertools.pairwise(where[4]))
@@ -147,7 +148,8 @@ def test_units_that_run_when_another_one_ends_the_stage_are_recorded(tmp_path: P
             halted(told)
         else:
             halted(begun)
-            raise InputError(f"row {number} is no number")
+            msg = f"row {number} is no number"
+            raise InputError(msg)
 
     def tell(message: str) -> None:
         assert "row 1 is no number" in message

@@ -36,7 +36,8 @@ class Stop(Silent):
         del unit, facts
         self.count -= stage.name.startswith(self.stage)
         if self.count == 0:
-            raise RunStoppedError("stopped.")
+            msg = "stopped."
+            raise RunStoppedError(msg)
 
 
 @pytest.fixture(scope="module")

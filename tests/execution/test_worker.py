@@ -118,7 +118,8 @@ def wait_until(condition: Callable[[], Any]) -> Any:
         if found := condition():
             return found
         threading.Event().wait(0.02)
-    raise AssertionError("it did not happen in time")
+    msg = "it did not happen in time"
+    raise AssertionError(msg)
 
 
 def work(unit: int, folder: str) -> int:

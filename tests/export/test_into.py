@@ -135,7 +135,8 @@ def test_an_interruption_leaves_a_file_that_can_be_read(
     before = opened(path)
 
     def fails(*_: Any) -> None:
-        raise InputError("broken off")
+        msg = "broken off"
+        raise InputError(msg)
 
     for step in ("_write_columns", "_write_facts"):
         with monkeypatch.context() as patched:
@@ -161,7 +162,8 @@ def test_a_group_can_be_read_at_every_moment(dense: Ranked, tmp_path: Path, monk
 
         def interrupted(new: Path, old: Path, done: int = done, calls: list[Path] = calls) -> None:
             if len(calls) == done:
-                raise InputError("broken off")
+                msg = "broken off"
+                raise InputError(msg)
             calls.append(old)
             move(new, old)
 

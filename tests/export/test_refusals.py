@@ -92,7 +92,8 @@ def test_a_damaged_run_is_told(dense: Ranked, tmp_path: Path) -> None:
 def test_a_failure_leaves_nothing(dense: Ranked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(path: Path, *_: object) -> None:
         path.write_text("half")
-        raise WriteError("the disk is full.")
+        msg = "the disk is full."
+        raise WriteError(msg)
 
     monkeypatch.setattr(api, "WRITERS", {"npz": fails})
     refused(call("export", dense.run, tmp_path / "t.npz"), 1, "the disk is full")

@@ -61,7 +61,8 @@ def quantity(text: object) -> Decimal:
     """
     match = QUANTITY.fullmatch(str(text))
     if match is None:
-        raise ValueError(f"{text!r} is no quantity")
+        msg = f"{text!r} is no quantity"
+        raise ValueError(msg)
     number, suffix = match.groups(default="")
     return Decimal(number) * SUFFIXES[suffix] if suffix in SUFFIXES else Decimal(number + suffix)
 
@@ -72,15 +73,18 @@ def check_cron(schedule: str) -> None:
         return
     fields = schedule.split()
     if len(fields) != len(CRON_FIELDS):
-        raise ValueError(f"{schedule!r} has {len(fields)} fields, not five")
+        msg = f"{schedule!r} has {len(fields)} fields, not five"
+        raise ValueError(msg)
     for text, (name, low, high) in zip(fields, CRON_FIELDS, strict=True):
         for part in text.split(","):
             match = re.fullmatch(r"(?:[*?]|(\w+)(?:-(\w+))?)(?:/([1-9]\d*))?", part)
             ends = [CRON_NAMES.get(end.lower(), end) for end in (match.groups()[:2] if match else ()) if end]
             if match is None or not all(end.isdecimal() and low <= int(end) <= high for end in ends):
-                raise ValueError(f"{part!r} is no {name}, which is from {low} to {high}")
+                msg = f"{part!r} is no {name}, which is from {low} to {high}"
+                raise ValueError(msg)
             if len(ends) == 2 and int(ends[0]) > int(ends[1]):
-                raise ValueError(f"{part!r} ends before it begins")
+                msg = f"{part!r} ends before it begins"
+                raise ValueError(msg)
 
 
 def _closed(schema: Any) -> Any:

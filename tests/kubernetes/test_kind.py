@@ -33,7 +33,8 @@ async def address_of(service: str, namespace: str, port_name: str = "tcp-comm", 
     labels = f"dask.org/component=scheduler,dask.org/cluster-name={service.removesuffix('-scheduler')}"
     async for pod in kr8s.asyncio.get("pods", namespace=namespace, label_selector=labels):
         return f"tcp://{pod.raw['status']['podIP']}:{PORTS[port_name]}"
-    raise AssertionError(f"{service} has no pod")
+    msg = f"{service} has no pod"
+    raise AssertionError(msg)
 
 
 def job_on(folder: Path, **own: Any) -> dict[str, Any]:

@@ -37,7 +37,8 @@ def knn_lists(X: ArrayLike, k: int, metric: Metric = "euclidean") -> tuple[IntAr
     rows = np.asarray(X, dtype=np.float64)
     n = rows.shape[0]
     if not 1 <= k <= n - 1:
-        raise ValueError(f"k must be between 1 and n - 1 = {n - 1}, not {k}")
+        msg = f"k must be between 1 and n - 1 = {n - 1}, not {k}"
+        raise ValueError(msg)
     distances_from = {"euclidean": _euclidean_distances_from, "cosine": _cosine_distances_from}[metric]
 
     indices = np.zeros((n, k), dtype=np.int64)

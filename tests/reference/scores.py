@@ -49,7 +49,8 @@ def fisher(F: ArrayLike, y: ArrayLike) -> FloatArray:
     features, classes = _labeled_rows(F, y)
     labels = np.unique(classes)
     if len(labels) < 2:
-        raise ValueError(f"the Fisher score needs two classes, the labeled rows have {len(labels)}")
+        msg = f"the Fisher score needs two classes, the labeled rows have {len(labels)}"
+        raise ValueError(msg)
     scores = np.full(features.shape[1], np.nan)
     for r, f in enumerate(features.T):
         members = [f[classes == label] for label in labels]

@@ -71,7 +71,8 @@ def test_series_that_is_broken_off_takes_no_room() -> None:
 
     def broken() -> Iterator[bytes]:
         yield b"1"
-        raise OSError("gone")
+        msg = "gone"
+        raise OSError(msg)
 
     holdings.keep_only("another")
     with pytest.raises(OSError, match="gone"):

@@ -231,7 +231,8 @@ class TestArraysInOneObject:
         """``ast`` fails now and then in threads, in versions of Python that are about (python/cpython#106905)."""
 
         def fails(_text: str) -> None:
-            raise SystemError("AST constructor recursion depth mismatch")
+            msg = "AST constructor recursion depth mismatch"
+            raise SystemError(msg)
 
         Store(tmp_path).write_arrays("x.npz", {"a": np.asfortranarray(np.arange(6.0).reshape(2, 3))})
         with np.load(tmp_path / "x.npz") as found:

@@ -31,9 +31,11 @@ class Daskfs(BaseOperator):
         command = [os.environ.get("DASKFS", "daskfs"), "run", self.job]
         code = self.hook.run_command(command, cwd=".").exit_code
         if code in (2, 3):
-            raise AirflowFailException(f"daskfs ended with exit code {code}: see its last line, and mend job or data")
+            msg = f"daskfs ended with exit code {code}: see its last line, and mend job or data"
+            raise AirflowFailException(msg)
         if code != 0:
-            raise AirflowException(f"daskfs ended with exit code {code}; the next try goes on from its output")
+            msg = f"daskfs ended with exit code {code}; the next try goes on from its output"
+            raise AirflowException(msg)
 
     def on_kill(self) -> None:
         self.hook.send_sigterm()
