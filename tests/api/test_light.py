@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import daskfs
-from daskfs import _HOME
 from tests import optional
 
 SMALL_FITS = """
@@ -53,7 +52,8 @@ def test_fits_on_few_rows_import_nothing_heavy(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-HOMES = sorted(set(_HOME.values()) - {"daskfs.version"})
+PUBLIC = sorted(set(daskfs.__all__) - {"__version__"})
+HOMES = sorted({getattr(daskfs, name).__module__ for name in PUBLIC})
 
 
 JOBS = [
@@ -86,5 +86,4 @@ def test_docstring_examples(module: str) -> None:
 
 
 def test_every_public_name_has_an_example() -> None:
-    public = set(_HOME) - {"__version__"}
-    assert [name for name in public if ">>> " not in (getattr(daskfs, name).__doc__ or "")] == []
+    assert [name for name in PUBLIC if ">>> " not in (getattr(daskfs, name).__doc__ or "")] == []
