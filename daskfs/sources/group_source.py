@@ -12,10 +12,10 @@ from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import check_range
+from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.matrices import Folder, Matrix
-from daskfs.sources.resolve import LabelRef, resolve_feature_names, resolve_labels
-from daskfs.sources.row_names import RowNames, in_slices
-from daskfs.sources.sample_columns import SampleColumns
+from daskfs.sources.resolve import LabelRef, resolve_feature_names
+from daskfs.sources.row_names import in_slices
 from daskfs.storage import StoragePath
 
 
@@ -86,7 +86,7 @@ class Contents:
     row_names: str | None = None
 
 
-class MemberSource:
+class MemberSource(LabeledSource):
     """X in a member of an HDF5 file or a Zarr group, dense or sparse.
 
     Attributes
@@ -100,9 +100,15 @@ class MemberSource:
     def __init__(self, spec: SourceSpec, contents: Contents) -> None:
         self._matrix, self._contents = contents.matrix, contents
         matrix = contents.matrix
-        self._labels = resolve_labels(spec, contents.rows.names, contents.rows.kind)
-        self._beside = SampleColumns(spec, contents.rows.names, contents.rows.kind)
-        self._row_names = RowNames(spec, contents.rows.names, contents.rows.kind, contents.row_names)
+        own = contents.rows.names
+        super().__init__(
+            spec,
+            contents.rows.kind,
+            labels=own,
+            columns=own,
+            row_names=own,
+            default_row_names=contents.row_names,
+        )
         self._arrays = self._arrays_read(spec)
         self._selection = {"array": spec.array, "dims": None if spec.dims is None else list(spec.dims)}
         self.reading_bytes = matrix.held_bytes
@@ -128,9 +134,7 @@ class MemberSource:
             identity=self.identity_now(),
             nnz=matrix.nnz,
             row_multiple=matrix.row_multiple,
-            has_labels=self._labels is not None,
-            beside=self._beside.names,
-            has_row_names=bool(self._row_names.refs),
+            **self.named,
         )
         if self.info.feature_names is not None and len(self.info.feature_names) != n_features:
             msg = f"{contents.folder.where} has {len(self.info.feature_names)} names, X has {n_features} columns."
@@ -156,15 +160,8 @@ class MemberSource:
         check_range(start, stop, self.info.n_samples)
         return self._matrix.read_rows(start, stop)
 
-    def read_labels(self) -> np.ndarray | None:
-        """Return the labels as stored, shape (n_samples,), from the member or file that ``spec.labels`` names."""
-        return None if self._labels is None else self._labels.read(self.info.n_samples, self._contents.rows.read)
+    def _read_column(self, name: str) -> np.ndarray:
+        return self._contents.rows.read(name)
 
-    def read_beside(self, name: str) -> np.ndarray | None:
-        """Return a checked per-sample column, shape (n_samples,), or None if the spec names none."""
-        return self._beside.read(name, self.info.n_samples, self._contents.rows.read)
-
-    def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return the row names as an iterator over arrays of dtype ``S``, or None if there are none."""
-        n_samples, read = self.info.n_samples, self._contents.rows.read
-        return self._row_names.read(n_samples, lambda name: in_slices(n_samples, lambda rows: read(name, rows)))
+    def _read_names(self, name: str) -> Iterator[np.ndarray]:
+        return in_slices(self.info.n_samples, lambda rows: self._contents.rows.read(name, rows))

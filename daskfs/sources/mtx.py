@@ -15,15 +15,14 @@ from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import check_range, check_shape, file_identity, refuse_options
 from daskfs.sources.csr import canonical
+from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.lines import read_range
 from daskfs.sources.mtx_scan import parse, scan
-from daskfs.sources.resolve import resolve_feature_names, resolve_labels
-from daskfs.sources.row_names import RowNames
-from daskfs.sources.sample_columns import SampleColumns
+from daskfs.sources.resolve import resolve_feature_names
 from daskfs.storage import StoragePath
 
 
-class MtxSource:
+class MtxSource(LabeledSource):
     """A matrix in Matrix Market format, float64: CSR rows for a coordinate file, dense ones for an array file.
 
     With ``spec.transpose`` the columns of the file are the rows of X, as for the features x cells of single-cell
@@ -36,9 +35,7 @@ class MtxSource:
         status = path.stat()
         self._layout = layout = scan(path, status.st_size, status.st_mtime_ns)
         header = layout.header
-        self._labels = resolve_labels(spec, (), "member")
-        self._beside = SampleColumns(spec, (), "member")
-        self._row_names = RowNames(spec)
+        super().__init__(spec)
         self._bounds = layout.columns if spec.transpose else layout.rows
         shape = (header.n_columns, header.n_rows) if spec.transpose else (header.n_rows, header.n_columns)
         n_samples, n_features = check_shape(shape, str(path))
@@ -51,9 +48,7 @@ class MtxSource:
             feature_names=resolve_feature_names(spec, n_features),
             identity=file_identity("mtx", path, transpose=spec.transpose),
             nnz=header.n_entries if is_sparse else None,
-            has_labels=self._labels is not None,
-            beside=self._beside.names,
-            has_row_names=bool(self._row_names.refs),
+            **self.named,
         )
 
     def times_read(self, band_rows: int) -> float:
@@ -90,19 +85,3 @@ class MtxSource:
             wanted = (rows >= start) & (rows < stop)
             # int32 suffices for the rows of a band, and for the features, whose number in tiles is an int32
             yield (rows[wanted] - start).astype(np.int32), columns[wanted].astype(np.int32), values[wanted]
-
-    def read_labels(self) -> np.ndarray | None:
-        """Return the labels as stored, shape (n_samples,), from the file that ``spec.labels`` names."""
-        return None if self._labels is None else self._labels.read(self.info.n_samples, _no_member)
-
-    def read_beside(self, name: str) -> np.ndarray | None:
-        """Return a checked per-sample column, shape (n_samples,), or None if the spec names none."""
-        return self._beside.read(name, self.info.n_samples, _no_member)
-
-    def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return the row names as an iterator over arrays of dtype ``S``, or None if there are none."""
-        return self._row_names.read(self.info.n_samples)
-
-
-def _no_member(name: str) -> np.ndarray:
-    raise AssertionError(name)

@@ -12,16 +12,16 @@ from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, refuse_options, shorten_names
 from daskfs.sources.csc import CscRows
 from daskfs.sources.csr import CSR_PARTS, CsrParts
+from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.npy import cheap_rows
 from daskfs.sources.npy_file import NpyFile
-from daskfs.sources.resolve import resolve_feature_names, resolve_labels
-from daskfs.sources.row_names import RowNames, parts_of_array
-from daskfs.sources.sample_columns import SampleColumns
+from daskfs.sources.resolve import resolve_feature_names
+from daskfs.sources.row_names import parts_of_array
 from daskfs.sources.zipped import NpzFile
 from daskfs.storage import StoragePath
 
 
-class NpzSource:
+class NpzSource(LabeledSource):
     """The dense member that ``spec.array`` names, else ``X``, else a CSR or CSC matrix.
 
     Attributes
@@ -33,9 +33,8 @@ class NpzSource:
     def __init__(self, spec: SourceSpec, path: StoragePath) -> None:
         refuse_options(spec, array=True)
         self._npz = NpzFile(path)
-        self._labels = resolve_labels(spec, self._npz.members, "member")
-        self._beside = SampleColumns(spec, self._npz.members, "member")
-        self._row_names = RowNames(spec, self._npz.members)
+        members = self._npz.members
+        super().__init__(spec, labels=members, columns=members, row_names=members)
         self._matrix, member = self._open_matrix(spec)
         matrix = self._matrix
         n_samples, n_features = check_shape(matrix.shape, f"{path}:{member}")
@@ -46,14 +45,12 @@ class NpzSource:
             dtype=block_dtype(matrix.dtype, f"{path}:{member}"),
             is_sparse=not isinstance(matrix, NpyFile),
             feature_names=resolve_feature_names(
-                spec, n_features, members=self._npz.members, read_member=self._read_member
+                spec, n_features, members=self._npz.members, read_member=self._read_column
             ),
             identity=file_identity("npz", path, array=member),
             nnz=None if isinstance(matrix, NpyFile) else matrix.nnz,
             row_multiple=cheap_rows(matrix) if isinstance(matrix, NpyFile) else matrix.row_multiple,
-            has_labels=self._labels is not None,
-            beside=self._beside.names,
-            has_row_names=bool(self._row_names.refs),
+            **self.named,
         )
 
     def _open_matrix(self, spec: SourceSpec) -> tuple[NpyFile | CsrParts | CscRows, str]:
@@ -77,20 +74,11 @@ class NpzSource:
             return self._matrix.read(start, stop, self.info.dtype)
         return self._matrix.read_rows(start, stop)
 
-    def read_labels(self) -> np.ndarray | None:
-        """Return the labels as stored, shape (n_samples,), from the member or file that ``spec.labels`` names."""
-        return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_member)
-
-    def read_beside(self, name: str) -> np.ndarray | None:
-        """Return a checked per-sample column, shape (n_samples,), or None if the spec names none."""
-        return self._beside.read(name, self.info.n_samples, self._read_member)
-
-    def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return the row names as an iterator over arrays of dtype ``S``, or None if there are none."""
-        return self._row_names.read(self.info.n_samples, lambda member: parts_of_array(self._npz.open(member)))
-
-    def _read_member(self, name: str) -> np.ndarray:
+    def _read_column(self, name: str) -> np.ndarray:
         return self._npz.open(name).read_all()
+
+    def _read_names(self, name: str) -> Iterator[np.ndarray]:
+        return parts_of_array(self._npz.open(name))
 
 
 def _sparse_matrix(npz: NpzFile) -> CsrParts | CscRows:

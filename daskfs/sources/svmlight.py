@@ -16,18 +16,17 @@ from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import check_range, check_shape, file_identity, first_line, refuse_options
+from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.labels import AUTO
 from daskfs.sources.lines import read_range
-from daskfs.sources.resolve import resolve_feature_names, resolve_labels
-from daskfs.sources.row_names import RowNames
-from daskfs.sources.sample_columns import SampleColumns
+from daskfs.sources.resolve import resolve_feature_names
 from daskfs.sources.svmlight_scan import scan
 from daskfs.storage import StoragePath
 
 TARGET, GROUPS = "target", "qid"
 
 
-class SvmlightSource:
+class SvmlightSource(LabeledSource):
     """The features of a file in svmlight format as CSR rows, float64, with per-sample columns ``target`` and ``qid``.
 
     The targets are labels only if ``spec.labels`` is ``target``.
@@ -39,9 +38,7 @@ class SvmlightSource:
         status = path.stat()
         self._layout = layout = scan(path, status.st_size, status.st_mtime_ns)
         own = (TARGET, GROUPS) if layout.has_groups else (TARGET,)
-        self._labels = resolve_labels(spec, own, "column")
-        self._beside = SampleColumns(spec, own, "column")
-        self._row_names = RowNames(spec)
+        super().__init__(spec, "column", labels=own, columns=own)
         n_samples, n_features = check_shape((int(layout.rows[-1]), layout.n_features), str(path))
         self.info = SourceInfo(
             n_samples=n_samples,
@@ -52,9 +49,7 @@ class SvmlightSource:
             identity=file_identity("svmlight", path),
             nnz=layout.nnz,
             row_multiple=int(np.diff(layout.rows).max(initial=1)),
-            has_labels=self._labels is not None,
-            beside=self._beside.names,
-            has_row_names=bool(self._row_names.refs),
+            **self.named,
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
@@ -67,18 +62,6 @@ class SvmlightSource:
         if not parts:
             return sp.csr_matrix((0, self.info.n_features), dtype=np.float64)
         return parts[0] if len(parts) == 1 else sp.csr_matrix(sp.vstack(parts, format="csr"))
-
-    def read_labels(self) -> np.ndarray | None:
-        """Return the labels as stored, shape (n_samples,), from the targets or the file that ``spec.labels`` names."""
-        return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_labels)
-
-    def read_beside(self, name: str) -> np.ndarray | None:
-        """Return a checked per-sample column, shape (n_samples,), or None if the spec names none."""
-        return self._beside.read(name, self.info.n_samples, self._read_column)
-
-    def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return the row names as an iterator over arrays of dtype ``S``, or None if there are none."""
-        return self._row_names.read(self.info.n_samples)
 
     # ---------------------------------------------------------------------------------------------- per-sample columns
     def _read_labels(self, name: str) -> np.ndarray:

@@ -12,10 +12,9 @@ from daskfs.errors import InputError, nearest
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import check_range, refuse_options, shorten_names
+from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.parameters import parse_parameters
-from daskfs.sources.resolve import resolve_feature_names, resolve_labels
-from daskfs.sources.row_names import RowNames
-from daskfs.sources.sample_columns import SampleColumns
+from daskfs.sources.resolve import resolve_feature_names
 from daskfs.sources.synthetic_models import BLOCK_ROWS, LowRank, Mixture, Model, Nonlinear, SparseCounts
 
 SCHEME = "synthetic:"
@@ -27,7 +26,7 @@ MODELS: dict[str, type[Mixture] | type[LowRank] | type[SparseCounts] | type[Nonl
 }
 
 
-class SyntheticSource:
+class SyntheticSource(LabeledSource):
     """Generated rows, drawn when they are read; equal parameters give equal rows.
 
     Parameters
@@ -52,9 +51,7 @@ class SyntheticSource:
             raise InputError(msg)
         values = parse_parameters(text, MODELS[kind].parameters, where)
         self._model: Model = MODELS[kind](values, where)
-        self._labels = resolve_labels(spec, ("target",), "column", default="target")
-        self._beside = SampleColumns(spec, (), "column")
-        self._row_names = RowNames(spec)
+        super().__init__(spec, "column", labels=("target",), default_labels="target")
         n_features = int(values["n_features"])
         per_row = getattr(self._model, "values_per_row", None)
         self.info = SourceInfo(
@@ -66,9 +63,7 @@ class SyntheticSource:
             identity={"kind": where, "version": 1, **values},
             nnz=None if per_row is None else round(int(values["n_samples"]) * per_row),
             row_multiple=BLOCK_ROWS,
-            has_labels=True,
-            beside=self._beside.names,
-            has_row_names=bool(self._row_names.refs),
+            **self.named,
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
@@ -85,19 +80,7 @@ class SyntheticSource:
             row += last - first
         return out
 
-    def read_labels(self) -> np.ndarray | None:
-        """Return the labels as stored, shape (n_samples,)."""
-        return None if self._labels is None else self._labels.read(self.info.n_samples, self._draw_labels)
-
-    def read_beside(self, name: str) -> np.ndarray | None:
-        """Return a checked per-sample column, shape (n_samples,), or None if the spec names none."""
-        return self._beside.read(name, self.info.n_samples, self._draw_labels)
-
-    def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return the row names as an iterator over arrays of dtype ``S``, or None if there are none."""
-        return self._row_names.read(self.info.n_samples)
-
-    def _draw_labels(self, name: str) -> np.ndarray:
+    def _read_column(self, name: str) -> np.ndarray:
         del name
         return np.concatenate(
             [self._model.labels(block)[first:last] for block, first, last in _blocks(0, self.info.n_samples)]

@@ -14,11 +14,10 @@ from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import block_dtype, check_range, check_shape, file_identity, refuse_options
 from daskfs.sources.columns import arrow_to_labels, arrow_to_names, text_to_labels
 from daskfs.sources.csv_table import CsvTable
+from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.multifile import FileParts
 from daskfs.sources.parquet import ParquetTable
-from daskfs.sources.resolve import resolve_columns, resolve_feature_names, resolve_labels
-from daskfs.sources.row_names import RowNames
-from daskfs.sources.sample_columns import SampleColumns
+from daskfs.sources.resolve import resolve_columns, resolve_feature_names
 from daskfs.storage import ObjectPath, StoragePath
 
 PARQUET_ENDINGS = (".parquet", ".pq")
@@ -59,7 +58,7 @@ def open_table(path: StoragePath) -> Table:
     return ParquetTable(path) if path.suffix.lower() in PARQUET_ENDINGS else CsvTable(path)
 
 
-class TableSource:
+class TableSource(LabeledSource):
     """The feature columns of a table.
 
     Blocks are float32 if all feature columns are; of the columns' common integer type if that has at most 16 bits and
@@ -81,9 +80,8 @@ class TableSource:
         files = [path] if parts is None else _with_columns(parts)
         first = open_table(files[0])
         self._columns = first.columns
-        self._labels = resolve_labels(spec, self._columns, "column")
-        self._beside = SampleColumns(spec, self._columns, "column")
-        self._row_names = RowNames(spec, self._columns, "column")
+        own = self._columns
+        super().__init__(spec, "column", labels=own, columns=own, row_names=own)
         beside = (*self._beside.refs, *self._row_names.refs)
         self._features = resolve_columns(spec, self._columns, self._labels, *beside)
         first.check_features(self._features)
@@ -102,9 +100,7 @@ class TableSource:
             feature_names=resolve_feature_names(spec, n_features, own=[self._columns[i] for i in self._features]),
             identity={**identity, "columns": self._features},
             row_multiple=max(table.row_multiple for table in self._tables),
-            has_labels=self._labels is not None,
-            beside=self._beside.names,
-            has_row_names=bool(self._row_names.refs),
+            **self.named,
         )
 
     def _opened(self, first: Table, others: Sequence[StoragePath]) -> tuple[list[Table], set[np.dtype[Any]]]:
@@ -137,19 +133,7 @@ class TableSource:
             number += 1
         return out
 
-    def read_labels(self) -> np.ndarray | None:
-        """Return the labels as stored, shape (n_samples,), from the column or file that ``spec.labels`` names."""
-        return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_column)
-
-    def read_beside(self, name: str) -> np.ndarray | None:
-        """Return a checked per-sample column, shape (n_samples,), or None if the spec names none."""
-        return self._beside.read(name, self.info.n_samples, self._read_column)
-
-    def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return the row names as an iterator over arrays of dtype ``S``, or None if there are none."""
-        return self._row_names.read(self.info.n_samples, self._name_parts)
-
-    def _name_parts(self, name: str) -> Iterator[np.ndarray]:
+    def _read_names(self, name: str) -> Iterator[np.ndarray]:
         number = self._columns.index(name)
         for table in self._tables:
             for part in table.column_parts(number):

@@ -622,16 +622,16 @@ class TestTraps:
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"solver": "qr"}, "The 'solver' parameter"),
-    ({"gamma": 0.0}, "The 'gamma' parameter"),
-    ({"gamma": -1.0}, "The 'gamma' parameter"),
+    ({"solver": "qr"}, "parameter 'solver'"),
+    ({"gamma": 0.0}, "parameter 'gamma'"),
+    ({"gamma": -1.0}, "parameter 'gamma'"),
     ({"gamma": np.nan}, "gamma"),
     ({"gamma": np.inf}, "gamma"),
-    ({"max_iter": 0}, "The 'max_iter' parameter"),
-    ({"tol": -1e-9}, "The 'tol' parameter"),
-    ({"correlation": "pearson"}, "The 'correlation' parameter"),
+    ({"max_iter": 0}, "parameter 'max_iter'"),
+    ({"tol": -1e-9}, "parameter 'tol'"),
+    ({"correlation": "pearson"}, "parameter 'correlation'"),
     ({"score_scaling": "minmax"}, "parameter 'score_scaling': unknown step 'minmax'"),
-    ({"greedy_filter": "yes"}, "The 'greedy_filter' parameter"),
+    ({"greedy_filter": "yes"}, "parameter 'greedy_filter'"),
 ]
 
 

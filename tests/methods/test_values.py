@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import laplacian
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
 
+import daskfs
 from daskfs import FisherScore, LaplacianScore, PearsonScore, VarianceScore, knn_graph
+from daskfs.criteria.registry import criteria
 from daskfs.kernels.neighbors.weights import WeightKind
 from tests.reference.graph import Metric, Weight, binary, cosine, heat, heat_t, knn_lists, union_adjacency
 from tests.reference.iris import uci_iris
@@ -283,10 +285,25 @@ class TestIdentities:
         assert (plain["denominator"] < looped["denominator"]).all()
 
 
+BY_RANKS = ("KolmogorovSmirnovScore", "InformationGainScore", "RandomOrder")
+"""Criteria that a monotone change of a feature leaves as they are."""
+
+
 class TestScoreScaling:
-    @pytest.mark.parametrize("estimator", [LaplacianScore, VarianceScore])
-    def test_only_the_laplacian_score_has_the_parameter(self, estimator: type[Any]) -> None:
-        assert ("score_scaling" in estimator().get_params()) == (estimator is LaplacianScore)
+    @pytest.mark.parametrize("name", list(criteria()))
+    @pytest.mark.filterwarnings("ignore:graph euclidean")
+    def test_every_selector_has_the_parameter(self, name: str) -> None:
+        """Scores on values scaled on the fly are those on values that were scaled before."""
+        X = np.abs(random_rows(8)) * [1, 2, 5, 10, 20, 50]
+        y = (X[:, 1] > np.median(X[:, 1])).astype(int) if "classification" in criteria()[name].tasks else X[:, 1]
+        selector = getattr(daskfs, name)
+        keys = [key for key in ("graph_scaling", "score_scaling") if key in selector().get_params()]
+        found, expected = (
+            selector(**dict.fromkeys(keys, scaling)).fit(values, y).scores_
+            for scaling, values in (("log1p", X), (None, np.log1p(X)))
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        assert (expected != selector(**dict.fromkeys(keys)).fit(X, y).scores_).any() or name in BY_RANKS
 
     @pytest.mark.parametrize("scaling", ["unit", "log1p", "zscore"])
     @pytest.mark.filterwarnings("ignore:graph euclidean")  # of columns scaled by hand
