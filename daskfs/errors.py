@@ -66,8 +66,9 @@ class DamagedError(StoreError):
 
 
 class WriteError(DaskfsError):
-    """A write failed and a retry would not help: the disk is full or not writable. Finished units are recorded; once
-    the cause is removed, the same command resumes.
+    """A write failed and a retry would not help: the disk is full or not writable.
+
+    Finished units are recorded; once the cause is removed, the same command resumes.
     """
 
     exit_code = ExitCode.FAILED

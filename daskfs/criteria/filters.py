@@ -23,6 +23,7 @@ from daskfs.kernels.statistics.moments import ClassMoments, Moments, TargetMomen
 
 # ------------------------------------------------------------------------------------------------------------- variance
 def variance_needs(parameters: Parameters) -> tuple[NeedMoments]:
+    """Return the need of the variance: moments over all rows."""
     return (NeedMoments(parameters.score_scaling),)
 
 
@@ -40,6 +41,7 @@ def variance_fields(statistics: Statistics, parameters: Parameters) -> Mapping[s
 
 # --------------------------------------------------------------------------------------------------------- Fisher score
 def fisher_needs(parameters: Parameters) -> tuple[NeedClassMoments]:
+    """Return the need of the Fisher score: moments of each class over labeled rows."""
     return (NeedClassMoments(parameters.score_scaling),)
 
 
@@ -131,6 +133,7 @@ def _indicator_correlations(moments: ClassMoments) -> np.ndarray:
 
 # ------------------------------------------------------------------------------------------ Kolmogorov-Smirnov distance
 def kolmogorov_needs(parameters: Parameters) -> tuple[NeedDistributions]:
+    """Return the need of the Kolmogorov-Smirnov distance: distributions of the classes over labeled rows."""
     return (NeedDistributions(parameters.score_scaling),)
 
 
@@ -159,6 +162,7 @@ class InformationParameters(Parameters):
 
 
 def information_needs(parameters: InformationParameters) -> tuple[NeedDistributions]:
+    """Return the need of the information gain: a table of classes against `n_bins` bins over labeled rows."""
     return (NeedDistributions(parameters.score_scaling, parameters.n_bins),)
 
 

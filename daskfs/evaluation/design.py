@@ -71,8 +71,9 @@ class Selection:
 
     @property
     def place(self) -> tuple[int, ...]:
-        """Seed key of the rows and the draw, the same for all methods and amounts of labels; empty if the selection
-        sees all rows and labels.
+        """Seed key of the rows and the draw, the same for all methods and amounts of labels.
+
+        Empty if the selection sees all rows and labels.
         """
         subset = None if self.world.n_classes is None else self.world.number
         numbers = (subset, self.draw, self.repeat, self.fold)
@@ -81,8 +82,10 @@ class Selection:
 
 @dataclass(frozen=True)
 class EvaluationUnit:
-    """One unit of tests: the first `n_selected` features of a selection, in one repeat of all folds, or in the fold of
-    the selection. For a baseline `n_selected` is 0 (a constant prediction) or the number of all features.
+    """One unit of tests: the first `n_selected` features of a selection.
+
+    It covers one repeat of all folds, or the fold of the selection. For a baseline `n_selected` is 0 (a constant
+    prediction) or the number of all features.
     """
 
     selection: Selection
@@ -228,8 +231,9 @@ class Design:
         return EvaluationUnit(selection, size, repeat if self.has_folds else None)
 
     def sets_of_rows(self) -> list[Selection]:
-        """Return one selection, without a method, for each set of rows that needs a neighbor search: not for all rows
-        if the run has their lists.
+        """Return one selection, without a method, for each set of rows that needs a neighbor search.
+
+        The set of all rows needs none if the run has its lists.
         """
         folds = [(repeat, fold) for repeat in range(self.n_repeats) for fold in range(self.n_splits)]
         return [
@@ -243,8 +247,9 @@ class Design:
 
 @dataclass(frozen=True)
 class Beside:
-    """Labels and per-sample columns (weights, groups, times, batches) of the rows in use, each of shape (n_rows,), or
-    None.
+    """Labels and per-sample columns (weights, groups, times, batches) of the rows in use.
+
+    Each has shape (n_rows,), or is None.
     """
 
     labels: Labels
@@ -263,8 +268,10 @@ def beside_rows(store: Store) -> Beside:
 
 # ------------------------------------------------------------------------------------------------------ stage "design"
 def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Draw the rows in use, the worlds and their folds; if the run's own rankings are tested, also store the features
-    that any model sees. :class:`InputError` without labels.
+    """Draw the rows in use, the worlds and their folds.
+
+    If the run's own rankings are tested, also store the features that any model sees. :class:`InputError` without
+    labels.
     """
     del unit
     labels = context.labels()
@@ -396,8 +403,9 @@ def check_rows(labels: Labels, rows: np.ndarray, parameters: Mapping[str, Any]) 
 def check_folds(
     labels: Labels, groups: np.ndarray | None, times: np.ndarray | None, parameters: Mapping[str, Any]
 ) -> None:
-    """Raise :class:`InputError` if the labeled rows in use cannot be cut into folds by `groups` (int64) or `times`
-    (float64), each of shape (n_samples,) or None.
+    """Raise :class:`InputError` if the labeled rows in use cannot be cut into folds.
+
+    Folds are cut by `groups` (int64) or `times` (float64), each of shape (n_samples,) or None.
     """
     if not Design(parameters).has_folds:
         return

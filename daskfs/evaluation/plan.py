@@ -22,8 +22,9 @@ HOLDER = "evaluation"
 
 
 def used_shape(shape: Shape, max_samples: int, n_labelled: int | None) -> Shape:
-    """Return the largest shape of the rows in use: up to `max_samples` labeled and as many unlabeled rows; `n_labelled`
-    is None if not known.
+    """Return the largest shape of the rows in use: up to `max_samples` labeled and as many unlabeled rows.
+
+    `n_labelled` is None if not known.
     """
     n_rows = min(2 * max_samples, shape.n_samples)
     if n_labelled is not None:

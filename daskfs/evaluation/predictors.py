@@ -134,8 +134,10 @@ def evaluate_whole(
 def evaluate_constant(
     spec: ModelSpec, task: Task, y: np.ndarray, train: np.ndarray, test: np.ndarray
 ) -> dict[str, float]:
-    """Test a constant prediction, the majority class or the median target of the training rows, by the metrics of a
-    model; empty for a model that predicts no labels. Parameters are those of :func:`evaluate_model`.
+    """Test a constant prediction by the metrics of a model; empty for a model that predicts no labels.
+
+    The prediction is the majority class or the median target of the training rows. Parameters are those of
+    :func:`evaluate_model`.
     """
     from sklearn.dummy import DummyClassifier, DummyRegressor
 

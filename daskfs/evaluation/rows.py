@@ -121,8 +121,10 @@ def _read_sample(context: Context, n_parts: int) -> Matrix:
 # ------------------------------------------------------------------------------------------- rows that a selection sees
 @dataclasses.dataclass(frozen=True)
 class VisibleRows:
-    """Rows that one selection sees: their indices into the rows in use, their labels without those hidden from it,
-    their weights, and the numbers of their batches.
+    """Rows that one selection sees.
+
+    Their indices into the rows in use, their labels without those hidden from the selection, their weights, and the
+    numbers of their batches.
     """
 
     places: np.ndarray

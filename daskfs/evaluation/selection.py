@@ -49,8 +49,9 @@ def lists_over_rows(methods: list[Method], n_rows: int, parameters: Mapping[str,
 
 
 def find_lists_of_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Find the neighbor lists of one set of rows for all methods, at most n_rows - 1 neighbors long. Of a precomputed
-    graph, store the subgraph that the rows induce.
+    """Find the neighbor lists of one set of rows for all methods, at most n_rows - 1 neighbors long.
+
+    Of a precomputed graph, store the subgraph that the rows induce.
     """
     one = Design(parameters).sets_of_rows()[unit]
     seen = seen_by(context, parameters, one)
@@ -184,8 +185,9 @@ def _score(
 def _combined_table(
     X: Matrix, method: Method, seen: VisibleRows, parameters: Mapping[str, Any], policy: str
 ) -> np.ndarray:
-    """Combine the rankings within the batches. A batch with too few rows or labels for the method is left out, as in a
-    run; :class:`InputError` if none is left.
+    """Combine the rankings within the batches; :class:`InputError` if no batch is left.
+
+    A batch with too few rows or labels for the method is left out, as in a run.
     """
     assert seen.batches is not None
     plain, ranks, problems = within_batch(method), list[np.ndarray](), list[str]()

@@ -163,8 +163,9 @@ def failures(store: Store, parameters: Mapping[str, Any]) -> list[tuple[Selectio
 
 
 def failure_warnings(store: Store, parameters: Mapping[str, Any]) -> list[str]:
-    """Return a warning for each method and amount of labels whose rankings failed, or have fewer features than are to
-    be tested.
+    """Return a warning for each method and amount of labels with failed or short rankings.
+
+    A ranking is short if it has fewer features than are to be tested.
     """
     design, failed = Design(parameters), failures(store, parameters)
     return _grouped_failures(failed, design) + _short_rankings(store, parameters, {one.number for one, _ in failed})
@@ -461,8 +462,10 @@ def _orders(store: Store, group: Group) -> list[tuple[Selection, np.ndarray]]:
 
 
 def _stability(store: Store, group: Group, design: Design, n_features: int) -> Iterator[tuple[Any, ...]]:
-    """Yield rows of stability indices of one group. Selections of different draws of classes are of different data, so
-    they are compared within each draw, and the mean is reported.
+    """Yield rows of stability indices of one group.
+
+    Selections of different draws of classes are of different data, so they are compared within each draw, and the mean
+    is reported.
     """
     by_world: dict[int, list[np.ndarray]] = {}
     for selection, order in _orders(store, group):
@@ -489,8 +492,9 @@ def most_frequent(n_selected: int) -> int:
 
 
 def _frequencies(store: Store, group: Group, design: Design, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Yield rows of selection frequencies and ranks, most frequent first, for at most :func:`most_frequent` features
-    that are selected at least once.
+    """Yield rows of selection frequencies and ranks, most frequent first.
+
+    At most :func:`most_frequent` features, each selected at least once.
     """
     orders = [order for _, order in _orders(store, group) if order.size]
     sizes = [size for size in design.sizes if any(order.size >= size for order in orders)]

@@ -76,8 +76,9 @@ def read_table(store: Store, name: str) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------------------------- values
 @dataclass(frozen=True)
 class Result:
-    """One value (None if the metric is undefined) and its selection; `n_labelled` is None for a baseline, which selects
-    without labels.
+    """One value (None if the metric is undefined) and its selection.
+
+    `n_labelled` is None for a baseline, which selects without labels.
     """
 
     selection: Selection

@@ -26,8 +26,9 @@ OF_SELECTION = ""
 
 
 def evaluate_selection(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Evaluate the first features of one selection, or a baseline; the facts list the values, each with its model,
-    metric, repeat, fold and number of test rows.
+    """Evaluate the first features of one selection, or a baseline.
+
+    The facts list the values, each with its model, metric, repeat, fold and number of test rows.
     """
     design = Design(parameters)
     trial = design.trial(unit)
@@ -127,8 +128,9 @@ def _columns(context: Context, parameters: Mapping[str, Any], features: np.ndarr
 def evaluate_cost(
     held: Cost, n_rows: int, n_labelled: int, design: Design, models: Iterable[ModelSpec], process: Cost
 ) -> Cost:
-    """Return the memory of a unit, including `held`, from which it takes its columns of `n_rows` rows; models are
-    fitted to at most `n_labelled` of them.
+    """Return the memory of a unit, including `held`, from which it takes its columns of `n_rows` rows.
+
+    Models are fitted to at most `n_labelled` of these rows.
     """
     most, selected = design.most_tested, max(design.sizes)
     return (

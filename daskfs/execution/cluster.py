@@ -74,9 +74,10 @@ class KubernetesSettings:
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """Cluster settings of a job as plain values. `memory_limit` is in bytes; None divides the machine's memory. `tls`
-    None is TLS for a started cluster, and the scheduler's choice for an existing one. `dask` holds keys of Dask's
-    configuration.
+    """Cluster settings of a job as plain values.
+
+    `memory_limit` is in bytes; None divides the machine's memory. `tls` None is TLS for a started cluster, and the
+    scheduler's choice for an existing one. `dask` holds keys of Dask's configuration.
     """
 
     workers: int = 2

@@ -43,8 +43,9 @@ LOOK_SECONDS = 2.0
 
 
 def room(threads: int, *, is_placed: bool = False) -> int:
-    """Return the number of units to keep in flight on some threads. Units placed on a worker wait there, where its
-    death counts for them, so no more are submitted than it needs.
+    """Return the number of units to keep in flight on some threads.
+
+    Units placed on a worker wait there, where its death counts for them, so no more are submitted than it needs.
     """
     return PER_THREAD * max(1, threads) + (0 if is_placed else QUEUED)
 
@@ -109,8 +110,10 @@ class Flight:
             self._submit(self._remaining.popleft())
 
     def _submit(self, unit: int, *, anywhere: bool = False, copied: str = "") -> None:
-        """Submit a unit. A unit of a loop goes to the worker that may have cached its rows in earlier rounds, unless
-        `anywhere`; a failed or duplicate unit goes to other workers than its last one; none goes to silent workers.
+        """Submit a unit, never to a silent worker.
+
+        A unit of a loop goes to the worker that may have cached its rows in earlier rounds, unless `anywhere`; a failed
+        or duplicate unit goes to other workers than its last one.
         """
         assert self._pool.client is not None
         places: list[str] = []
@@ -202,8 +205,9 @@ class Flight:
             self.stop(UnitError(_killed(self._stage, unit)))
 
     def stop(self, problem: DaskfsError) -> None:
-        """Submit nothing more. Units that workers have may finish, so that their work is kept, within the pool's
-        `patience`.
+        """Submit nothing more.
+
+        Units that workers have may finish, so that their work is kept, within the pool's `patience`.
         """
         if self._problem is not None:
             return

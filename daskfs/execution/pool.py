@@ -66,14 +66,16 @@ class Pool:
         return min(self.patience, max(ANSWER_SECONDS, ANSWER_SHARE * self.patience))
 
     def workers(self) -> dict[str, int]:
-        """Return the threads of each responsive worker by address, empty if units run in this process; raises as
-        :meth:`heard` does.
+        """Return the threads of each responsive worker by address; raises as :meth:`heard` does.
+
+        Empty if units run in this process.
         """
         return self.heard()[0]
 
     def heard(self) -> tuple[dict[str, int], set[str]]:
-        """Return the threads of each responsive worker by address, and the addresses of silent workers, whose processes
-        may be frozen or machines unreachable.
+        """Return the threads of each responsive worker by address, and the addresses of silent workers.
+
+        Processes of silent workers may be frozen, or their machines unreachable.
 
         Raises
         ------

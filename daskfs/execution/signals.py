@@ -31,9 +31,10 @@ _request = _Request()
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Turn SIGTERM, SIGINT and SIGUSR1 into :class:`RunStoppedError`, so that finished units stay and the exit code is
-    75. Further signals while the run ends are ignored. A nested block, or one outside the main thread, which alone
-    gets signals, has no effect.
+    """Turn SIGTERM, SIGINT and SIGUSR1 into :class:`RunStoppedError`.
+
+    Finished units stay and the exit code is 75. Further signals while the run ends are ignored. A nested block, or one
+    outside the main thread, which alone gets signals, has no effect.
     """
     if _request.is_heard or threading.current_thread() is not threading.main_thread():
         yield
@@ -55,8 +56,9 @@ def stoppable() -> Iterator[None]:
 
 
 def end_process_when_stopped() -> None:
-    """Ignore signals after the one that stopped a run, until this command-line process ends: batch systems send
-    several, and the first one determines the exit code.
+    """Ignore signals after the one that stopped a run, until this command-line process ends.
+
+    Batch systems send several, and the first one determines the exit code.
     """
     _request.ends_process = True
 

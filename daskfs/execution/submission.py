@@ -29,8 +29,10 @@ def ignore_unit(stage: Stage, unit: int, facts: dict[str, Any]) -> None:
 
 
 def pending_units(context: Context, stage: Stage, stages: Sequence[Stage]) -> list[int]:
-    """Return the units without a valid record, of a loop those of its current round. Return none if their outputs are
-    no longer needed: all stages up to `needed_until` that have another `needed_until` are done.
+    """Return the units without a valid record, of a loop those of its current round.
+
+    Return none if their outputs are no longer needed: all stages up to `needed_until` that have another `needed_until`
+    are done.
     """
     names = [s.name for s in stages]
     if stage.needed_until in names:
@@ -52,8 +54,10 @@ def _unrecorded(context: Context, stage: Stage, number: int, stages: Sequence[St
 
 
 def inputs_of(context: Context, stage: Stage | None, number: int, stages: Sequence[Stage]) -> str | None:
-    """Return the digest of all outputs before a round of a stage, which identifies the inputs of its units; for stage
-    None, of all outputs. None while some of them are not recorded, and for a store in memory.
+    """Return the digest of all outputs before a round of a stage, or for stage None of all outputs.
+
+    The digest identifies the inputs of the units of the round. It is None while some of the outputs are not recorded,
+    and for a store in memory.
     """
     ledger = context.store.ledger
     if context.store.root is None:
@@ -94,8 +98,9 @@ def ended_rounds(context: Context, loop: str, stages: Sequence[Stage]) -> tuple[
 
 
 def rounds_done(context: Context, stage: Stage, stages: Sequence[Stage]) -> tuple[int, bool]:
-    """Return the number of finished rounds of the loop of a stage, and whether the loop is done, as it is if its
-    outputs are no longer needed.
+    """Return the number of finished rounds of the loop of a stage, and whether the loop is done.
+
+    The loop is also done if its outputs are no longer needed.
     """
     loop = [s for s in stages if s.loop == stage.loop]
     if any(pending_units(context, s, stages) for s in loop):

@@ -242,10 +242,10 @@ class WarmUp(WorkerPlugin):
 
 @contextmanager
 def warm_workers(client: Client, function: str, argument: object, package: str) -> Iterator[None]:
-    """Call a function, ``module:name``, in every present and later worker, parallel to units; the package that it needs
-    is imported before any unit.
+    """Call a function, ``module:name``, in every present and later worker, parallel to units.
 
-    The plugin is unregistered afterwards, as the scheduler may be shared.
+    The package that it needs is imported before any unit. The plugin is unregistered afterwards, as the scheduler may
+    be shared.
     """
     plugin = WarmUp(function, argument, package)
     with suppress(TimeoutError):  # client.register_plugin would wait for a frozen worker

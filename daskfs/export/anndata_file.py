@@ -1,7 +1,7 @@
-"""Exports as AnnData, a ``.h5ad`` file or a Zarr group: the table as ``var``, the facts as ``uns["daskfs"]``, and for
-reduced data also ``X`` and ``obs``.
+"""Exports as AnnData: a ``.h5ad`` file or a Zarr group.
 
-The package anndata writes the elements; X is written block by block.
+The table is ``var``, the facts are ``uns["daskfs"]``, and reduced data also have ``X`` and ``obs``. The package anndata
+writes the elements; X is written block by block.
 """
 
 from __future__ import annotations
@@ -86,8 +86,9 @@ def _frame(names: list[str], columns: Mapping[str, np.ndarray]) -> pd.DataFrame:
 
 
 def _write_obs(root: Any, reduced: Reduced | None, *, as_zarr: bool) -> None:
-    """Write labels and per-sample columns one by one, and row names in parts: a DataFrame would hold a string for each
-    row.
+    """Write labels and per-sample columns one by one, and row names in parts.
+
+    A DataFrame would hold a string for each row.
     """
     from anndata.io import write_elem
 

@@ -29,8 +29,10 @@ ROW_NAMES = "row_names"
 
 # ----------------------------------------------------------------------------------------------------------- Zarr
 def write_zarr(path: Path, contents: Contents, reduced: Reduced | None) -> None:
-    """Write a group of Zarr v3: an array for each column of the table, ``X``, labels and per-sample columns, and the
-    facts as attributes. CSR data become a group of ``data``, ``indices`` and ``indptr`` in AnnData's layout.
+    """Write a group of Zarr v3.
+
+    It has an array for each column of the table, ``X``, labels and per-sample columns, and the facts as attributes. CSR
+    data become a group of ``data``, ``indices`` and ``indptr`` in AnnData's layout.
     """
     import zarr
 
@@ -113,8 +115,10 @@ def put_csr(group: Any, reduced: Reduced) -> None:
 
 # -------------------------------------------------------------------------------------------------------- Parquet
 def write_parquet(path: Path, contents: Contents, reduced: Reduced | None) -> None:
-    """Write the table, or the rows, dense, with labels and per-sample columns; the facts are JSON under the key
-    "daskfs" of the schema's metadata. :class:`InputError` if two selected features have the same name.
+    """Write the table, or the rows, dense, with labels and per-sample columns.
+
+    The facts are JSON under the key "daskfs" of the schema's metadata. :class:`InputError` if two selected features
+    have the same name.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -160,8 +164,10 @@ def _dense_parts(block: np.ndarray | sp.csr_matrix, height: int) -> Iterator[np.
 
 # ------------------------------------------------------------------------------------------------------------ npz
 def write_npz(path: Path, contents: Contents, reduced: Reduced | None) -> None:
-    """Write one array for each column of the table, the facts as JSON text, and the rows: ``X``, or the members of
-    SciPy's CSR format. Rows are written block by block, CSR rows in one pass per member.
+    """Write one array for each column of the table, the facts as JSON text, and the rows.
+
+    The rows are ``X``, or the members of SciPy's CSR format. They are written block by block, CSR rows in one pass per
+    member.
     """
     names, columns = reduced_table(contents, None if reduced is None else reduced.features)
     small = {NAMES: np.array(names), **columns, KEY: np.array(facts_as_text(contents.facts))}

@@ -1,5 +1,7 @@
-"""Atomic publishing of exports: written under a temporary name next to the target, and moved there when complete;
-exports to an object store are written to a local folder first.
+"""Atomic publishing of exports.
+
+An export is written under a temporary name next to the target, and moved there when complete. An export to an object
+store is written to a local folder first.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ METADATA = (*GROUP_METADATA, ".zarray", ".zattrs", ".zmetadata")
 
 
 def apart_from(out: str | Path, held: tuple[StoragePath, ...]) -> StoragePath:
-    """Return the path of an export; :class:`JobError` if it contains, or is in, one of the paths `held`: the run and
-    the data that it ranked.
+    """Return the path of an export; :class:`JobError` if it contains, or is in, one of the paths `held`.
+
+    These are the run and the data that it ranked.
     """
     target = as_output_path(out)
     for where in held:
@@ -63,8 +66,9 @@ def target_of(out: str | Path, held: tuple[StoragePath, ...], *, overwrite: bool
 
 @contextmanager
 def publish_at(target: StoragePath) -> Iterator[Path]:
-    """Yield a temporary path for a file or a folder, which replaces `target` when the block ends, and is deleted if the
-    block fails.
+    """Yield a temporary path for a file or a folder, which replaces `target` when the block ends.
+
+    It is deleted if the block fails.
     """
     if isinstance(target, ObjectPath):
         with tempfile.TemporaryDirectory(prefix="daskfs-export-") as folder:
@@ -85,8 +89,9 @@ def publish_at(target: StoragePath) -> Iterator[Path]:
 
 
 def put_tree(local: Path, target: ObjectPath) -> None:
-    """Upload a file, or a Zarr group or array, to replace `target`; metadata goes last, so that a partial upload is not
-    a group or array.
+    """Upload a file, or a Zarr group or array, to replace `target`.
+
+    Metadata goes last, so that a partial upload is not a group or array.
     """
     if local.is_file():
         target.upload(local)
@@ -108,8 +113,9 @@ def fsync_tree(path: Path) -> None:
 
 
 def replace(new: Path, old: Path) -> None:
-    """Move a file or a folder to `old`, and delete what is there. While a folder is replaced, `old` is briefly missing,
-    never partial.
+    """Move a file or a folder to `old`, and delete what is there.
+
+    While a folder is replaced, `old` is briefly missing, never partial.
     """
     if not old.is_dir() and not new.is_dir():
         new.replace(old)

@@ -111,8 +111,9 @@ class Reduced:
         return decode_names(row_names_of(self.contents.tiles, rows))
 
     def row_arrays(self) -> dict[str, np.ndarray]:
-        """Return labels and per-sample columns by their keys, each of shape (n_samples,); classes are names, empty for
-        an unlabeled row.
+        """Return labels and per-sample columns by their keys, each of shape (n_samples,).
+
+        Classes are names, empty for an unlabeled row.
         """
         found: dict[str, np.ndarray] = {}
         if (labels := self.labels()) is not None:

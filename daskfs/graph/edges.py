@@ -310,8 +310,9 @@ class EdgeWeights:
         return weights if self.rows is None else weights * (self.rows[source] * self.rows[target])
 
     def counted(self, source: np.ndarray, target: np.ndarray, marked: np.ndarray, weighting: Weighting) -> np.ndarray:
-        """Clear the marks, (n_edges,) bool, of edges with a row of sample weight 0, and of those between two labeled
-        rows if the factor is 0.
+        """Clear the marks, (n_edges,) bool, of edges that do not count.
+
+        These are edges with a row of sample weight 0, and those between two labeled rows if the factor is 0.
         """
         if weighting.labelled_factor == 0:
             assert self._is_labelled is not None

@@ -34,10 +34,14 @@ class Readable(Protocol):
     """Array, or an object that is read like one."""
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        ...
 
     @property
-    def dtype(self) -> np.dtype[Any]: ...
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the array."""
+        ...
 
     def __getitem__(self, selection: Any, /) -> np.ndarray: ...
 

@@ -269,8 +269,10 @@ class KubernetesBlock(Block):
 
 
 class ClusterBlock(Block):
-    """A local cluster by default; an address or a scheduler file joins a running cluster, slurm and kubernetes start
-    workers elsewhere. workers: 0 runs in this process.
+    """A local cluster by default.
+
+    An address or a scheduler file joins a running cluster, slurm and kubernetes start workers elsewhere. workers: 0
+    runs in this process.
     """
 
     workers: NonNegativeInt = 2

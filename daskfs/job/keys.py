@@ -93,9 +93,10 @@ def _parse_yaml(text: str) -> Any:
 
 
 def _count(value: Any, counted: dict[int, int], within: tuple[int, ...]) -> int:
-    """Return the number of values within a value, with the repeats of aliases; ``ValueError`` for more than
-    :data:`MAX_VALUES`, deeper nesting than :data:`MAX_DEPTH`, a value within itself, an integer of 64 bits or more, or
-    a NUL character.
+    """Return the number of values within a value, with the repeats of aliases.
+
+    ``ValueError`` for more than :data:`MAX_VALUES`, deeper nesting than :data:`MAX_DEPTH`, a value within itself, an
+    integer of 64 bits or more, or a NUL character.
     """
     if isinstance(value, int) and abs(value) >= 2**63:
         msg = f"a whole number of {value.bit_length()} bits is too large"

@@ -60,8 +60,9 @@ class MethodBlock(Block):
         return self.label or self.name
 
     def members(self) -> list[tuple[MethodBlock, dict[str, Any]]]:
-        """Return the method with each combination of its grid, the last key varying fastest, and the combination; only
-        the method itself without a grid.
+        """Return the method with each combination of its grid, and the combination.
+
+        The last key varies fastest. Without a grid, return only the method itself.
         """
         if not self.grid:
             return [(self, {})]
@@ -74,8 +75,9 @@ class MethodBlock(Block):
 
 
 def with_parameters(entry: Any, own: tuple[str, ...]) -> Any:
-    """Normalize an entry of a list for its block: a bare name becomes a mapping, and keys that are not in `own` become
-    parameters.
+    """Normalize an entry of a list for its block.
+
+    A bare name becomes a mapping, and keys that are not in `own` become parameters.
     """
     if isinstance(entry, str):
         return {"name": entry}
@@ -86,6 +88,7 @@ def with_parameters(entry: Any, own: tuple[str, ...]) -> Any:
 
 
 def is_plain(value: Any) -> bool:
+    """Return whether a value is None, text, an integer, a finite float, or a list of such values."""
     if isinstance(value, list):
         return all(is_plain(entry) for entry in value)
     return value is None or isinstance(value, str | int) or (isinstance(value, float) and isfinite(value))

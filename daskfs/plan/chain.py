@@ -241,8 +241,9 @@ def check_missing(policy: str, methods: Sequence[Method], *others: str) -> None:
 
 
 def label_bytes(methods: Sequence[Method], weightings: Sequence[Weighting], n_samples: int) -> int:
-    """Return the bytes of labels that a scoring unit reads: once for all methods, and once for each graph whose weights
-    depend on labels.
+    """Return the bytes of labels that a scoring unit reads.
+
+    Labels are read once for all methods, and once for each graph whose weights depend on labels.
     """
     by_label = {(w.graph, w.n_neighbors) for w in weightings if w.labelled_factor != 1}
     reads = any(method.criterion.needs_labels for method in methods) + len(by_label)

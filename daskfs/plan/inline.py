@@ -202,8 +202,9 @@ def find_correlations(context: Context, spec: CorrelationSpec, client: Client | 
 def find_lists(
     context: Context, spec: GraphSpec, k: int, client: Client | None = None
 ) -> tuple[np.ndarray, np.ndarray, float | None]:
-    """Return neighbor lists: indices (int64) and distances (float64), each of shape (n_samples, k), and the estimated
-    recall, None for an exact search.
+    """Return neighbor lists and the estimated recall, None for an exact search.
+
+    The lists are indices (int64) and distances (float64), each of shape (n_samples, k).
     """
     store = context.store
     run_all(context, Chain(data_of(context), lists={spec.name: (spec, k)}, base=()).stages(), client)

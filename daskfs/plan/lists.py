@@ -20,8 +20,9 @@ from daskfs.store.tiles import Shape
 def needed_lists(
     methods: Sequence[Method], n_samples: int, complete: Callable[[GraphSpec], GraphSpec] = lambda spec: spec
 ) -> dict[str, tuple[Lists, int]]:
-    """Return the neighbor lists that the methods need, with the largest number of neighbors, by name; lists over X come
-    first, as others are made from them. `complete` adds the search options to a spec of lists over X.
+    """Return the neighbor lists that the methods need, with the largest number of neighbors, by name.
+
+    Lists over X come first, as others are made from them. `complete` adds the search options to a spec of lists over X.
     """
     found: dict[str, tuple[Lists, int]] = {}
     for method in methods:
@@ -42,9 +43,10 @@ def plan_all_lists(
     *,
     pairwise: bool = False,
 ) -> list[Stage]:
-    """Return the stages that find the neighbor lists of :func:`needed_lists`, without those over X if a graph is given;
-    :class:`InputError` if there are too few rows, or sparse ones are to be centered. `pairwise`: values may be missing,
-    and distances are over the features that both rows have.
+    """Return the stages that find the neighbor lists of :func:`needed_lists`.
+
+    Lists over X are left out if a graph is given. :class:`InputError` if there are too few rows, or sparse ones are to
+    be centered. `pairwise`: values may be missing, and distances are over the features that both rows have.
     """
     stages: list[Stage] = []
     widths = {name: k for name, (_, k) in lists.items()}

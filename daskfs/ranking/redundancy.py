@@ -39,8 +39,9 @@ def numbered_choice(
     groups: Mapping[str, str] | None,
     where: str = "",
 ) -> dict[str, Any]:
-    """Return ``{"keep": [...], "drop": [...], "groups": {...}}`` with numbers of features instead of names; keys of
-    "groups" are numbers as strings, as JSON requires.
+    """Return ``{"keep": [...], "drop": [...], "groups": {...}}`` with numbers of features instead of names.
+
+    Keys of "groups" are numbers as strings, as JSON requires.
 
     Parameters
     ----------
@@ -130,8 +131,10 @@ def _groups_of(
 
 # ---------------------------------------------------------------------------------- stages
 def list_candidates(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
-    """Write the candidates of each method: the features to keep, then the ranking without those to keep or drop, with a
-    measure its first `n_candidates`. :class:`InputError` if all features that a method ranks are dropped.
+    """Write the candidates of each method; :class:`InputError` if all features that a method ranks are dropped.
+
+    Candidates are the features to keep, then the ranking without those to keep or drop, with a measure its first
+    `n_candidates`.
     """
     del unit
     wanted = parameters["redundancy"]

@@ -33,7 +33,9 @@ def method_scores(store: Store, method: Method) -> np.ndarray:
 
 
 def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Write ``ranking.csv``, ``ranking.parquet``, ``selected_features.csv`` and, if the job has ``select.redundancy``,
+    """Write the tables of the rankings.
+
+    These are ``ranking.csv``, ``ranking.parquet``, ``selected_features.csv`` and, if the job has ``select.redundancy``,
     ``dropped_features.csv``.
     """
     del unit
@@ -77,8 +79,10 @@ def _row(
 
 
 def csv_bytes(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
-    """Return rows as CSV: floats in their shortest exact form, None as an empty cell, and a single quote before text
-    that a spreadsheet would run as a formula.
+    """Return rows as CSV.
+
+    Floats are in their shortest exact form, None is an empty cell, and text that a spreadsheet would run as a formula
+    follows a single quote.
     """
     lines = (",".join(_cell(value) for value in row) + "\n" for row in itertools.chain([columns], rows))
     return "".join(lines).encode()

@@ -82,7 +82,7 @@ def plottable(value: object) -> float:
 
 
 def positive(value: object) -> bool:
-    """True if the value is a finite number above zero."""
+    """Return whether the value is a finite number above zero."""
     number = as_float(value)
     return number is not None and math.isfinite(number) and number > 0
 

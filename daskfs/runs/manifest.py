@@ -321,7 +321,10 @@ def clear(store: Store, keep: Collection[str] = ()) -> None:
 
 
 def matches_manifest(store: Store, manifest: Mapping[str, Any], name: str) -> bool:
-    """True if size and CRC-32 of a file match its manifest entry, or both are missing; False if it cannot be read."""
+    """Return whether size and CRC-32 of a file match its manifest entry, or both are missing.
+
+    False if the file cannot be read.
+    """
     try:
         return file_checksum(store, name) == manifest.get("files", {}).get(name)
     except StoreError:

@@ -50,8 +50,10 @@ def describe_counts(what: str, names: Sequence[str], counts: np.ndarray) -> dict
 
 
 def describe_tiles(url: str) -> dict[str, Any]:
-    """Describe a finished tile store: shape, tiles, labels, per-sample columns, row names, missing values, and constant
-    and duplicate features.
+    """Describe a finished tile store.
+
+    The description has shape, tiles, labels, per-sample columns, row names, missing values, and constant and duplicate
+    features.
     """
     tiles = open_tiles(url)
     names = tiles.feature_names()

@@ -22,10 +22,14 @@ class Part(Protocol):
         ...
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        ...
 
     @property
-    def dtype(self) -> np.dtype[Any]: ...
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the array."""
+        ...
 
     def read(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> np.ndarray:
         """Return ``array[start:stop]``, converted to `dtype` (by default its own, native)."""

@@ -46,6 +46,7 @@ class CsvTable:
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
         return self.layout.columns
 
     @property

@@ -22,7 +22,9 @@ from daskfs.storage import StoragePath
 class ColumnReader(Protocol):
     """A function that reads a column, or some of its rows."""
 
-    def __call__(self, name: str, rows: slice = slice(None), /) -> np.ndarray: ...
+    def __call__(self, name: str, rows: slice = slice(None), /) -> np.ndarray:
+        """Return some rows of a column, shape (n_rows,); by default all."""
+        ...
 
 
 def same(name: str) -> tuple[str, ...]:

@@ -35,7 +35,9 @@ class Array(Part, Protocol):
         ...
 
     @property
-    def attributes(self) -> Mapping[str, Any]: ...
+    def attributes(self) -> Mapping[str, Any]:
+        """Attributes of the array."""
+        ...
 
     @property
     def dimensions(self) -> tuple[str | None, ...]:
@@ -62,7 +64,9 @@ class Matrix(Protocol):
     """X, read in ranges of rows."""
 
     @property
-    def shape(self) -> tuple[int, int]: ...
+    def shape(self) -> tuple[int, int]:
+        """Shape of X, (n_samples, n_features)."""
+        ...
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -70,10 +74,14 @@ class Matrix(Protocol):
         ...
 
     @property
-    def is_sparse(self) -> bool: ...
+    def is_sparse(self) -> bool:
+        """Whether blocks are CSR matrices."""
+        ...
 
     @property
-    def nnz(self) -> int | None: ...
+    def nnz(self) -> int | None:
+        """Number of values that a sparse matrix stores; None for a dense one."""
+        ...
 
     @property
     def row_multiple(self) -> int:
@@ -86,7 +94,9 @@ class Matrix(Protocol):
         ...
 
     @property
-    def place(self) -> InPlace | None: ...
+    def place(self) -> InPlace | None:
+        """The Zarr array, if its chunks may be read as tiles; else None."""
+        ...
 
     def read_rows(self, start: int, stop: int) -> Block:
         """Return rows ``start:stop``, shape (stop - start, n_features), of `dtype`."""

@@ -71,6 +71,7 @@ class ParquetTable:
 
     @property
     def n_rows(self) -> int:
+        """Number of rows in all row groups."""
         return int(self._offsets[-1])
 
     @property

@@ -183,8 +183,10 @@ def _names_of_member(values: np.ndarray, where: str) -> tuple[str, ...]:
 
 
 def _names_of_file(path: StoragePath, column: str | None) -> tuple[str, ...]:
-    """Return the lines of a text file, or one of its tab-separated columns: `column`, counted from 1, else the first
-    one, or in ``features.tsv`` and ``genes.tsv`` of 10x the second one, after the identifiers.
+    """Return the lines of a text file, or one of its tab-separated columns.
+
+    That is `column`, counted from 1, else the first one, or in ``features.tsv`` and ``genes.tsv`` of 10x the second
+    one, after the identifiers.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")

@@ -164,8 +164,10 @@ def _name(value: Any, row: int, origin: str) -> bytes:
 
 # ------------------------------------------------------------------ separate files
 def _parts_of_file(reference: str) -> Iterator[Any]:
-    """Yield blocks of the names in a file: an ``.npy`` array or ``.npz`` member, a column of a ``.csv`` table with a
-    header, or else lines of text, whose first tab-separated column, or the one of the given number, holds the names.
+    """Yield blocks of the names in a file.
+
+    The file is an ``.npy`` array or ``.npz`` member, a column of a ``.csv`` table with a header, or else lines of text,
+    whose first tab-separated column, or the one of the given number, holds the names.
     """
     found = split_reference(reference)
     if found is None:

@@ -1,5 +1,7 @@
-"""Models of generated data: a Gaussian mixture, a low-rank regression, sparse counts, and two classes of two clusters
-each that are not linearly separable.
+"""Models of generated data.
+
+A Gaussian mixture, a low-rank regression, sparse counts, and two classes of two clusters each that are not linearly
+separable.
 
 Rows are drawn in blocks of 4096, each from its own random stream. Any range of rows therefore has the same values
 whatever else is read, and a larger n_samples keeps the first rows.

@@ -71,8 +71,9 @@ def _foreign_store() -> Any:
     from zarr.storage import WrapperStore
 
     class ForeignStore(WrapperStore[Any]):
-        """A store that raises :class:`InputError` for an invalid chunk, and :class:`OSError` for an object that the
-        store does not return.
+        """A store that raises errors for chunks that it cannot return.
+
+        :class:`InputError` for an invalid chunk, and :class:`OSError` for an object that the store does not return.
         """
 
         def __init__(self, store: Any, path: StoragePath, root: str, has_blosc: bool) -> None:

@@ -129,8 +129,9 @@ def errors_of(where: StoragePath) -> Any:
 
 
 def put(where: StoragePath, data: bytes | memoryview, *, synced: bool = True) -> None:
-    """Write a file or an object atomically: readers see the old one or the new one, if `synced` even after a loss of
-    power. A folder of that name is deleted.
+    """Write a file or an object atomically; a folder of that name is deleted.
+
+    Readers see the old one or the new one, if `synced` even after a loss of power.
     """
     if isinstance(where, ObjectPath):
         where.write_bytes(data)
@@ -142,8 +143,9 @@ def put(where: StoragePath, data: bytes | memoryview, *, synced: bool = True) ->
 
 
 def put_first(where: StoragePath, data: bytes) -> bool:
-    """Write a file or an object unless it exists; return whether it was written. If a file system has no hard links, or
-    a store no conditional writes, the last one stays.
+    """Write a file or an object unless it exists; return whether it was written.
+
+    If a file system has no hard links, or a store no conditional writes, the last one stays.
     """
     try:
         if isinstance(where, ObjectPath):
@@ -202,8 +204,9 @@ def fill_from(descriptor: int, parts: Iterable[tuple[int, memoryview]]) -> None:
 
 
 def blocks_ahead(where: StoragePath, size: int, block_bytes: int) -> Iterator[bytes | memoryview]:
-    """Yield the first `size` bytes of a file or an object, block by block. Blocks of an object are prefetched, and
-    retried one by one if a connection breaks.
+    """Yield the first `size` bytes of a file or an object, block by block.
+
+    Blocks of an object are prefetched, and retried one by one if a connection breaks.
     """
     if isinstance(where, ObjectPath):
         ranges = [(start, min(start + block_bytes, size)) for start in range(0, size, block_bytes)]
@@ -237,8 +240,9 @@ def remove(where: StoragePath) -> None:
 
 
 def remove_file(where: StoragePath, root: StoragePath) -> None:
-    """Delete a file or an object below a root, if present. A folder of that name is moved aside, as its contents are
-    unknown.
+    """Delete a file or an object below a root, if present.
+
+    A folder of that name is moved aside, as its contents are unknown.
 
     Raises
     ------
@@ -290,8 +294,9 @@ def name_below(where: StoragePath, folder: StoragePath) -> str:
 
 
 def relative_name(where: StoragePath, folder: StoragePath) -> str:
-    """Return the relative path from a folder to a path, for a link in a page of the folder; the URL or the absolute
-    path if there is none.
+    """Return the relative path from a folder to a path, for a link in a page of the folder.
+
+    If there is none, return the URL or the absolute path.
     """
     if isinstance(where, ObjectPath) and isinstance(folder, ObjectPath) and where.root == folder.root:
         return posixpath.relpath(f"/{where.key}", f"/{folder.key}")
@@ -321,8 +326,9 @@ def open_whole(where: StoragePath) -> IO[bytes]:
 
 @contextmanager
 def blocks_of(where: StoragePath, block_bytes: int) -> Iterator[tuple[int, Iterator[bytes | memoryview]]]:
-    """Open a file or an object for one sequential read: yield its size and an iterator over its blocks. Errors of reads
-    are :class:`OSError` within the block.
+    """Open a file or an object for one sequential read: yield its size and an iterator over its blocks.
+
+    Errors of reads are :class:`OSError` within the block.
     """
     if isinstance(where, ObjectPath):
         with where.stream(block_bytes) as found:
@@ -333,8 +339,9 @@ def blocks_of(where: StoragePath, block_bytes: int) -> Iterator[tuple[int, Itera
 
 
 def at_once(root: StoragePath | None) -> int:
-    """Return the number of concurrent reads below a root: one on disk, several in an object store, where latency
-    dominates.
+    """Return the number of concurrent reads below a root.
+
+    One on disk, several in an object store, where latency dominates.
     """
     return AT_ONCE if isinstance(root, ObjectPath) else 1
 
@@ -342,8 +349,10 @@ def at_once(root: StoragePath | None) -> int:
 def map_concurrent(
     root: StoragePath | None, function: Callable[[T], R], items: Iterable[T], item_bytes: int = 1
 ) -> Iterator[R]:
-    """Map a function over items, in order. In an object store calls for the next items run ahead, as many as
-    :data:`AHEAD_BYTES` hold if each takes `item_bytes`.
+    """Map a function over items, in order.
+
+    In an object store calls for the next items run ahead, as many as :data:`AHEAD_BYTES` hold if each takes
+    `item_bytes`.
     """
     if not isinstance(root, ObjectPath):
         return map(function, items)

@@ -12,8 +12,10 @@ _PARSING = threading.Lock()
 
 
 def read_header(file: IO[bytes]) -> tuple[tuple[int, int], tuple[int, ...], bool, np.dtype[Any]]:
-    """Return version, shape, Fortran order and dtype of an array in ``file``. Later versions than 2.0, which only
-    structured arrays need, give the version alone, with an empty shape and a void dtype.
+    """Return version, shape, Fortran order and dtype of an array in ``file``.
+
+    Later versions than 2.0, which only structured arrays need, give the version alone, with an empty shape and a void
+    dtype.
     """
     version = np.lib.format.read_magic(file)
     if version not in {(1, 0), (2, 0)}:

@@ -57,8 +57,9 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def map_ordered(function: Callable[[T], R], items: Iterable[T], at_once: int = AT_ONCE) -> Iterator[R]:
-    """Map a function over items in threads, in order, `at_once` calls at a time. Nested calls run sequentially: threads
-    of one pool would wait for each other.
+    """Map a function over items in threads, in order, `at_once` calls at a time.
+
+    Nested calls run sequentially: threads of one pool would wait for each other.
     """
     if getattr(_inside, "pool", False):
         yield from map(function, items)
@@ -326,8 +327,9 @@ class ObjectPath:
 
     @contextmanager
     def stream(self, block_bytes: int) -> Iterator[tuple[int, Iterator[memoryview]]]:
-        """Request the object once: yield its size and an iterator over its blocks. Errors of reads are
-        :class:`OSError` within the block.
+        """Request the object once: yield its size and an iterator over its blocks.
+
+        Errors of reads are :class:`OSError` within the block.
         """
         import obstore
 
@@ -385,8 +387,9 @@ class ObjectPath:
         with_retries(self, lambda: obstore.put(client_of(self.root), self.key, file))
 
     def put_if(self, data: bytes, tag: Tag) -> Tag:
-        """Write the object if it still has a tag, or, for an empty tag, if it does not exist; return its new tag. Raise
-        ``FileExistsError`` if it has another one. That may be from an earlier attempt whose response was lost, so
+        """Write the object if it still has a tag, or, for an empty tag, if it does not exist; return its new tag.
+
+        Raise ``FileExistsError`` if it has another one. That may be from an earlier attempt whose response was lost, so
         `data` must identify its writer.
         """
         import obstore
@@ -431,19 +434,24 @@ class ObjectFile(io.RawIOBase):
         self._path, self._size, self._place = path, path.stat().st_size, 0
 
     def readable(self) -> bool:
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
+        """Return True."""
         return True
 
     def tell(self) -> int:
+        """Return the offset of the next read, in bytes."""
         return self._place
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to an offset in bytes, at least 0, and return it."""
         self._place = max(0, offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._size}[whence])
         return self._place
 
     def readinto(self, buffer: Any) -> int:
+        """Read into a buffer, and return the number of bytes read, 0 at the end of the object."""
         stop = min(self._place + len(buffer), self._size)
         if stop <= self._place:
             return 0
@@ -456,6 +464,7 @@ class ObjectFile(io.RawIOBase):
         self._path.fill([(start, view)])
 
     def readall(self) -> bytes:
+        """Return the bytes from the current offset to the end of the object."""
         # the base class would request 8 KiB at a time
         return self.read(max(self._size - self._place, 0)) or b""
 

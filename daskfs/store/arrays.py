@@ -85,8 +85,9 @@ _counts = threading.local()
 
 @contextmanager
 def counted_bytes() -> Iterator[ByteCount]:
-    """Count the bytes of all chunks that this thread reads or writes, whole chunks even for partial reads. A nested
-    count is not added to the outer one.
+    """Count the bytes of all chunks that this thread reads or writes, whole chunks even for partial reads.
+
+    A nested count is not added to the outer one.
     """
     outer = getattr(_counts, "current", None)
     _counts.current = count = ByteCount()
@@ -108,10 +109,14 @@ class Array(Protocol):
     """Interface of arrays for units."""
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        ...
 
     @property
-    def dtype(self) -> np.dtype[Any]: ...
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the array."""
+        ...
 
     def __getitem__(self, selection: Any) -> np.ndarray: ...
 
@@ -196,8 +201,9 @@ class ChunkedArray:
             raise DamagedError(msg, damaged) from error
 
     def _regions(self, selection: Any) -> tuple[list[range], tuple[Any, ...]] | None:
-        """Return the range of each axis that integers and slices select from, and the selection within these; None for
-        other selections, and for slices with a negative step.
+        """Return the range of each axis that integers and slices select from, and the selection within these.
+
+        None for other selections, and for slices with a negative step.
         """
         selection = () if selection is Ellipsis else selection if isinstance(selection, tuple) else (selection,)
         regions: list[range] = []
@@ -217,8 +223,9 @@ class ChunkedArray:
         return regions, tuple(rest)
 
     def _read(self, regions: list[range]) -> np.ndarray:
-        """Read chunk by chunk; from an object store, prefetch the next ones. At least half of a single chunk is
-        returned as a view.
+        """Read chunk by chunk; from an object store, prefetch the next ones.
+
+        At least half of a single chunk is returned as a view.
         """
         numbers = [
             range(r.start // c, -(-r.stop // c)) if len(r) else range(0)
@@ -401,8 +408,10 @@ def open_zarr(root: StoragePath, document: bytes | None = None) -> Any:
 
 
 def _noting_store(root: StoragePath) -> Any:
-    """Return the Zarr store of one of our arrays. It notes size and checksum of written chunks by path or URL: reading
-    them back would cost a request, and another process may have written since.
+    """Return the Zarr store of one of our arrays.
+
+    It notes size and checksum of written chunks by path or URL: reading them back would cost a request, and another
+    process may have written since.
     """
     from zarr.storage import StorePath
 

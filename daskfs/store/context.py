@@ -53,8 +53,9 @@ class Context:
         return self._tiles
 
     def check_tiles(self) -> None:
-        """Raise :class:`StoreError` if the opened tiles have been replaced since. Tiles below the run directory are
-        covered by its lock and not checked again.
+        """Raise :class:`StoreError` if the opened tiles have been replaced since.
+
+        Tiles below the run directory are covered by its lock and not checked again.
         """
         root = self.store.root
         if self._plan is not None and root is not None and not lies_in(as_path(self._plan["tiles_url"]), root):
@@ -65,8 +66,9 @@ class Context:
         return stored_labels(self.store) or self.tiles.labels()
 
     def weights(self, rows: slice = slice(None)) -> np.ndarray | None:
-        """Return the weights of some rows, shape (n_rows,), float64: those given for this run, else those of the tiles;
-        None if every row counts for one.
+        """Return the weights of some rows, shape (n_rows,), float64; None if every row counts for one.
+
+        These are the weights given for this run, else those of the tiles.
         """
         return self.beside("weights", rows)
 
@@ -75,8 +77,9 @@ class Context:
         return self.beside("groups")
 
     def times(self) -> np.ndarray | None:
-        """Return the time of each row, shape (n_samples,), float64: numbers as given, dates in seconds since 1970-01-01
-        UTC; None if rows have no times.
+        """Return the time of each row, shape (n_samples,), float64; None if rows have no times.
+
+        Numbers are as given, dates in seconds since 1970-01-01 UTC.
         """
         return self.beside("times")
 
@@ -100,8 +103,9 @@ class Context:
         return self.tiles.info.classes if given is None or given["task"] is None else tuple(given["classes"])
 
     def counted_rows(self, rows: slice) -> tuple[Labels, np.ndarray | None]:
-        """Return the labels of some rows, where one of weight 0 is unlabeled, and their weights, shape (n_rows,),
-        float64, None if every row counts for one. The data must have labels.
+        """Return the labels and weights of some rows; a row of weight 0 is unlabeled.
+
+        Weights have shape (n_rows,), float64, or are None if every row counts for one. The data must have labels.
         """
         given = self.store.read_json(layout.LABELS_JSON)
         if given is not None and given["task"] is not None:

@@ -62,8 +62,9 @@ class Lease:
         return True
 
     def check(self) -> None:
-        """Raise :class:`StoreError` if another process took the lock over or deleted it. An overdue lock, as after the
-        machine slept, is renewed first.
+        """Raise :class:`StoreError` if another process took the lock over or deleted it.
+
+        An overdue lock, as after the machine slept, is renewed first.
         """
         if not 0 <= time.time() - self._renewed <= self.seconds:
             self._renew()

@@ -1,5 +1,6 @@
-"""Ledger of the finished units of a store: epochs, records and seals. ``docs/protocol.md`` shows why no order of events
-makes a wrong result valid.
+"""Ledger of the finished units of a store: epochs, records and seals.
+
+``docs/protocol.md`` shows why no order of events makes a wrong result valid.
 
 A driver that has locked the store begins an *epoch*: it writes a new name to ``.epoch``, with the record files that it
 inherits. A unit writes its record to a file with the epoch in its name, so records of ended epochs are ignored.
@@ -228,8 +229,9 @@ class Ledger:
 
     # ------------------------------------------------------------------------------------------------------- writing
     def write(self, record: Record) -> None:
-        """Record a finished unit, in the process that ran it and after all its outputs are written. The first record of
-        a unit in an epoch stays.
+        """Record a finished unit, in the process that ran it and after all its outputs are written.
+
+        The first record of a unit in an epoch stays.
         """
         stage, unit = record["stage"], record["unit"]
         if self._root is None:
@@ -252,8 +254,9 @@ class Ledger:
             view[unit] = (self._file(stage, unit).name, line.strip())
 
     def written(self, stage: str, unit: int, fingerprint: str) -> Record | None:
-        """Return the record that a unit wrote in this epoch, None if there is none; a worker may rerun a unit whose
-        completion never reached the scheduler.
+        """Return the record that a unit wrote in this epoch, None if there is none.
+
+        A worker may rerun a unit whose completion never reached the scheduler.
         """
         try:
             line = self._file(stage, unit).read_bytes()
@@ -311,16 +314,19 @@ class Ledger:
 
     # ------------------------------------------------------------------------------------------------- completeness
     def not_done(self, stage: str, units: Sequence[int], fingerprint: str, inputs: str | None = None) -> list[int]:
-        """Return the units that are not done. A finished unit has a record of this fingerprint and, unless None, these
-        inputs, and all its outputs exist in the recorded size; checksums of small objects are compared as well.
+        """Return the units that are not done.
+
+        A finished unit has a record of this fingerprint and, unless None, these inputs, and all its outputs exist in
+        the recorded size; checksums of small objects are compared as well.
         """
         done = self._records_of(stage, units, fingerprint, inputs)
         lost = self._lost_outputs(done)
         return [unit for unit in units if unit not in done or lost[unit]]
 
     def lost(self, stage: str, units: Sequence[int], fingerprint: str) -> list[str]:
-        """Return the names of recorded outputs that are missing or differ, and of damaged records. Units without a
-        record are skipped.
+        """Return the names of recorded outputs that are missing or differ, and of damaged records.
+
+        Units without a record are skipped.
         """
         found = [
             name for lost in self._lost_outputs(self._records_of(stage, units, fingerprint)).values() for name in lost
@@ -374,8 +380,9 @@ class Ledger:
 
     # --------------------------------------------------------------------------------------------------------- seals
     def seal(self, position: int, inputs: str, label: str, units: range, fingerprint: str) -> Sealed | None:
-        """Seal a stage, or a round of it, at a position in the order of seals. Return None if some of its units are not
-        recorded.
+        """Seal a stage, or a round of it, at a position in the order of seals.
+
+        Return None if some of its units are not recorded.
         """
         if position < len(self._sealed):
             known = self._sealed[position]
@@ -404,8 +411,9 @@ class Ledger:
             put(index, json.dumps([one.to_json() for one in self._sealed]).encode(), synced=False)
 
     def enter(self, inputs: str | None) -> bool:
-        """Compare reads of this thread with the outputs of the stages before a unit of these inputs, or of all sealed
-        stages for None. Return whether other checksums were loaded.
+        """Compare reads of this thread with the outputs of the stages before a unit of these inputs.
+
+        For None, compare with the outputs of all sealed stages. Return whether other checksums were loaded.
         """
         self._entered.inputs = inputs
         if self._root is None or (inputs is not None and inputs in self._in_force):
@@ -443,8 +451,9 @@ class Ledger:
         return int(entries["checksum"][at]) if at < entries.size and entries["name"][at] == value else None
 
     def _rows(self, inputs: str | None = None) -> list[Sealed]:
-        """Return the seals in order: all, or those before a unit of some inputs; raise :class:`StoreError` if the store
-        is past that unit.
+        """Return the seals in order: all, or those before a unit of some inputs.
+
+        Raise :class:`StoreError` if the store is past that unit.
         """
         rows = self._sealed or self._read_index()
         if inputs is None:

@@ -18,9 +18,10 @@ SHARE = 20
 
 
 class Log:
-    """Log at a path. On disk each line is appended at once. Objects cannot be appended to: all lines are kept in
-    memory, and written again after growth by a tenth or after some seconds. A killed process loses the lines since the
-    last write.
+    """Log at a path.
+
+    On disk each line is appended at once. Objects cannot be appended to: all lines are kept in memory, and written
+    again after growth by a tenth or after some seconds. A killed process loses the lines since the last write.
 
     Parameters
     ----------

@@ -25,8 +25,9 @@ class Holdings:
         self._lock = threading.Lock()
 
     def keep_only(self, owner: str, number: int = 0) -> None:
-        """Drop the values of another owner. At the first unit of a later round, drop the values that the last round in
-        this process did not use.
+        """Drop the values of another owner.
+
+        At the first unit of a later round, drop the values that the last round in this process did not use.
         """
         with self._lock:
             if owner != self._owner:
@@ -38,8 +39,9 @@ class Holdings:
             self._round, self._used = number, set()
 
     def get(self, key: Any, limit: int, size: Callable[[Value], int], make: Callable[[], Value]) -> Value:
-        """Return the value of a key from the cache, or make it. It is cached if all values together stay within `limit`
-        bytes.
+        """Return the value of a key from the cache, or make it.
+
+        It is cached if all values together stay within `limit` bytes.
         """
         with self._lock:
             self._used.add(key)
@@ -57,8 +59,9 @@ class Holdings:
     def series(
         self, key: Any, limit: int, size: Callable[[Value], int], make: Callable[[], Iterable[Value]]
     ) -> Iterator[Value]:
-        """Yield the values of a series from the cache, or one by one as they are made. The series is cached if all
-        values together stay within `limit` bytes, also while it is being made.
+        """Yield the values of a series from the cache, or one by one as they are made.
+
+        The series is cached if all values together stay within `limit` bytes, also while it is being made.
         """
         with self._lock:
             self._used.add(key)

@@ -21,8 +21,9 @@ SHOWN = 3
 
 
 def put_row_names(store: Store, source: Source, n_samples: int) -> None:
-    """Store the row names of a source and their summary. The source is read twice, first for the length of the longest
-    name.
+    """Store the row names of a source and their summary.
+
+    The source is read twice, first for the length of the longest name.
     """
     described = describe_row_names(source)
     assert described is not None
@@ -37,8 +38,9 @@ def put_row_names(store: Store, source: Source, n_samples: int) -> None:
 
 
 def describe_row_names(source: Source) -> dict[str, Any] | None:
-    """Return a summary of the row names of a source, None if it has none: the first names, and the bytes of the longest
-    one.
+    """Return a summary of the row names of a source, None if it has none.
+
+    The summary has the first names, and the bytes of the longest one.
     """
     parts = source.read_row_names()
     if parts is None:

@@ -28,13 +28,30 @@ class Rows(Protocol):
     info: Any
 
     @property
-    def shape(self) -> Any: ...
+    def shape(self) -> Any:
+        """Shape of the tiles."""
+        ...
+
     @property
-    def matrix(self) -> np.ndarray | sp.csr_matrix | None: ...
-    def column_moments(self) -> dict[str, np.ndarray]: ...
-    def row_norms(self, rows: slice) -> np.ndarray: ...
-    def row_sums(self, rows: slice) -> np.ndarray: ...
-    def feature_names(self) -> list[str]: ...
+    def matrix(self) -> np.ndarray | sp.csr_matrix | None:
+        """X if it is in memory, shape (n_samples, n_features), else None."""
+        ...
+
+    def column_moments(self) -> dict[str, np.ndarray]:
+        """Return mean, variance, minimum, maximum and non-zero count of each column, each (n_features,), float64."""
+        ...
+
+    def row_norms(self, rows: slice) -> np.ndarray:
+        """Return the Euclidean norms of some rows, shape (n_rows,), float64."""
+        ...
+
+    def row_sums(self, rows: slice) -> np.ndarray:
+        """Return the sums of some rows, shape (n_rows,), float64."""
+        ...
+
+    def feature_names(self) -> list[str]:
+        """Return the feature names."""
+        ...
 
 
 class Scales:
@@ -51,8 +68,9 @@ class Scales:
         self._checked: set[Scaling] = set()
 
     def of_columns(self, scaling: Scaling) -> ColumnScale | None:
-        """Return mean and population standard deviation of each column before the step "zscore", each (n_features,),
-        float64, weighted if rows have weights; None if the scaling has no such step.
+        """Return mean and population standard deviation of each column before the step "zscore".
+
+        Each has shape (n_features,), float64, weighted if rows have weights; None if the scaling has no such step.
         """
         steps = self._steps(scaling)
         if steps.last != "zscore":
@@ -71,8 +89,9 @@ class Scales:
         return given is not None or self._tiles.info.facts.get("weights") is not None
 
     def of_rows(self, scaling: Scaling, rows: slice, *, whole: bool = False) -> RowScale:
-        """Return the scale of some rows. For `whole` rows only stored sums and norms are read; the rest is computed
-        from their values.
+        """Return the scale of some rows.
+
+        For `whole` rows only stored sums and norms are read; the rest is computed from their values.
         """
         steps, norms = self._steps(scaling), None
         if steps.last == "unit" and steps.first is None:

@@ -54,8 +54,10 @@ UNFINISHED_WRITE = re.compile(r"\..+\.\d+\.\d+\.tmp|.+\.[0-9a-f]{32}\.partial")
 
 @dataclass
 class Outputs:
-    """Size and checksum of the outputs of a unit, by name: of chunks the CRC-32C at their end, of objects the CRC-32.
-    They are noted at the write, as a late writer may replace an output.
+    """Size and checksum of the outputs of a unit, by name.
+
+    The checksum is for chunks the CRC-32C at their end, for objects the CRC-32. Both are noted at the write, as a late
+    writer may replace an output.
     """
 
     chunks: dict[str, Written] = field(default_factory=dict)
@@ -153,10 +155,11 @@ class Store:
         return found
 
     def read_each(self, parts: Iterable[tuple[str, Any]], part_bytes: int = 1) -> Iterator[np.ndarray]:
-        """Yield the values of selections of arrays, in order; from an object store, prefetch as many of the next ones
-        as `part_bytes` of each allow (:func:`daskfs.storage.map_concurrent`).
-        """
+        """Yield the values of selections of arrays, in order.
 
+        From an object store, prefetch as many of the next ones as `part_bytes` of each allow
+        (:func:`daskfs.storage.map_concurrent`).
+        """
         inputs = self.ledger.entered
 
         def read(part: tuple[str, Any]) -> tuple[np.ndarray, int]:
@@ -223,8 +226,9 @@ class Store:
         self.write_bytes(name, json.dumps(value, indent=1, sort_keys=True, allow_nan=False).encode())
 
     def read_json(self, name: str, kind: type = dict) -> Any:
-        """Return a JSON object, or a list if that is the `kind`; None if it is missing. Raise :class:`DamagedError` if
-        it is damaged.
+        """Return a JSON object, or a list if that is the `kind`; None if it is missing.
+
+        Raise :class:`DamagedError` if it is damaged.
         """
         data = self.read_bytes(name)
         if data is None:
@@ -391,8 +395,10 @@ def _copied(value: Any) -> Any:
 
 
 def _values_of(archive: zipfile.ZipFile, name: str) -> bytearray:
-    """Return the bytes of an array in C order. Its header is skipped: NumPy parses headers with ``ast``, which fails
-    when another thread, or a callback of the garbage collector, does the same meanwhile (python/cpython#106905).
+    """Return the bytes of an array in C order.
+
+    Its header is skipped: NumPy parses headers with ``ast``, which fails when another thread, or a callback of the
+    garbage collector, does the same meanwhile (python/cpython#106905).
     """
     member = archive.getinfo(f"{name}.npy")
     with archive.open(member) as file:

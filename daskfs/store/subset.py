@@ -182,8 +182,9 @@ class TilePart:
                 yield first, block if self._columns is None else block[:, self._columns]
 
     def read_labels(self) -> np.ndarray | None:
-        """Return class names, dtype object, ``None`` where unlabeled, or float64 targets, shape (n_samples,); None if
-        no row has a label.
+        """Return the labels, shape (n_samples,); None if no row has a label.
+
+        These are class names, dtype object, ``None`` where unlabeled, or float64 targets.
         """
         labels = self._tiles.labels()
         if labels is None:

@@ -93,8 +93,9 @@ def sample_rows(shape: Shape) -> np.ndarray:
 
 
 def spread_rows(n_rows: int, count: int) -> np.ndarray:
-    """Return `count` rows, one from each of as many stretches of equal length, shape (count,), ascending, int64; both
-    numbers alone determine them.
+    """Return `count` rows, one from each of as many stretches of equal length, shape (count,), ascending, int64.
+
+    Both numbers alone determine them.
     """
     starts = np.arange(count + 1, dtype=np.int64) * n_rows // max(count, 1)
     generator = np.random.default_rng(n_rows)
@@ -173,8 +174,9 @@ class Tiles:
 
     @property
     def is_pairwise(self) -> bool:
-        """Whether values are missing and not filled: features are scored from the rows that have them, and distances
-        use the columns that both rows have.
+        """Whether values are missing and not filled.
+
+        Features are then scored from the rows that have a value, and distances use the columns that both rows have.
         """
         return self._is_incomplete and self.missing_policy == "pairwise"
 
@@ -194,8 +196,9 @@ class Tiles:
         return tiles
 
     def as_counted(self) -> Tiles:
-        """Return the same tiles with the values that statistics are of and features are scored from: NaN for missing
-        values under the policy "pairwise", else their fill values.
+        """Return the same tiles with the values that statistics are of and features are scored from.
+
+        Missing values are NaN under the policy "pairwise", else their fill values.
         """
         return self.unfilled() if self.is_pairwise else self
 
@@ -229,8 +232,9 @@ class Tiles:
         return np.equal(moments["minimum"], moments["maximum"])
 
     def first_equal(self) -> np.ndarray:
-        """Return the first feature with the same values as each, shape (n_features,), int64; a constant one maps to
-        itself. Not available for a matrix in memory.
+        """Return the first feature with the same values as each, shape (n_features,), int64.
+
+        A constant one maps to itself. Not available for a matrix in memory.
         """
         return np.asarray(self.store.open(layout.FIRST_EQUAL)[...])
 
@@ -256,8 +260,9 @@ class Tiles:
 
     # ------------------------------------------------------------------- reading
     def sample(self, scaling: Scaling | None = None) -> np.ndarray | sp.csr_matrix:
-        """Return the rows of :func:`sample_rows`, shape (n_sampled, n_features), dense or CSR; float64 when scaled,
-        else as stored.
+        """Return the rows of :func:`sample_rows`, shape (n_sampled, n_features), dense or CSR.
+
+        They are float64 when scaled, else as stored.
         """
         numbers = sample_rows(self.shape)
         if self._matrix is not None:
@@ -330,8 +335,9 @@ class Tiles:
         return RowScale(found.factors, row_norms(block if first is None else scale_rows(block, first, None, found)))
 
     def rescaled(self, block: np.ndarray | sp.csr_matrix, scaling: Scaling | None) -> np.ndarray | sp.csr_matrix:
-        """Return a rescaled float64 copy of whole rows, shape (n_rows, n_features), from any source; the rows
-        themselves without scaling.
+        """Return a rescaled float64 copy of whole rows, shape (n_rows, n_features), from any source.
+
+        Without scaling, return the rows themselves.
         """
         if scaling is None:
             return block
@@ -351,9 +357,11 @@ class Tiles:
     def aligned_rows(
         self, rows: slice, height: int, scaling: Scaling | None = None, chosen: np.ndarray | None = None
     ) -> Iterator[tuple[slice, np.ndarray | sp.csr_matrix]]:
-        """Yield row ranges and blocks of whole rows, dense or CSR, as stored, or float64 when scaled. Ranges end at
-        multiples of `height`, whatever the height of bands; blocks hold their rows where `chosen`, shape (rows,), is
-        True. Each band is read once; dense blocks are views of its chosen rows. A step "zscore" is left to the caller.
+        """Yield row ranges and blocks of whole rows, dense or CSR, as stored, or float64 when scaled.
+
+        Ranges end at multiples of `height`, whatever the height of bands; blocks hold their rows where `chosen`, shape
+        (rows,), is True. Each band is read once; dense blocks are views of its chosen rows. A step "zscore" is left to
+        the caller.
         """
         waiting: list[np.ndarray | sp.csr_matrix] = []
         start = rows.start
@@ -397,8 +405,9 @@ class Tiles:
             del block  # before the next one is read
 
     def _band_rows(self, rows: slice, chosen: np.ndarray | None) -> np.ndarray | sp.csr_matrix:
-        """Return the chosen rows of a range within one band, as stored. A dense read holds at most one tile of other
-        rows.
+        """Return the chosen rows of a range within one band, as stored.
+
+        A dense read holds at most one tile of other rows.
         """
         if self.shape.is_sparse:
             block = self.read_rows(rows)
@@ -427,8 +436,9 @@ class Tiles:
     def scaled_panels(
         self, panels: Sequence[np.ndarray], numbers: Sequence[np.ndarray], scaling: Scaling | None
     ) -> list[np.ndarray]:
-        """Return rescaled float64 copies of panels, shapes (n_samples, width), with column indices `numbers`; the
-        panels themselves without scaling.
+        """Return rescaled float64 copies of panels, shapes (n_samples, width), with column indices `numbers`.
+
+        Without scaling, return the panels themselves.
         """
         if scaling is None:
             return list(panels)
@@ -453,8 +463,10 @@ class Tiles:
     def column_blocks(
         self, columns: np.ndarray, rows: slice, scaling: Scaling | None = None
     ) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield row ranges and the values of some columns, shape (n_rows, n_columns), dense, as stored, or float64 when
-        scaled. Each band is read once; no block crosses a multiple of 4096 rows. A step "zscore" is left to the caller.
+        """Yield row ranges and the values of some columns, shape (n_rows, n_columns), dense.
+
+        Values are as stored, or float64 when scaled. Each band is read once; no block crosses a multiple of 4096 rows.
+        A step "zscore" is left to the caller.
         """
         for band in row_blocks(self.shape.n_samples, self.shape.tile_rows):
             inside = slice(max(band.start, rows.start), min(band.stop, rows.stop))

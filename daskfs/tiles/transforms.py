@@ -148,8 +148,9 @@ TRANSFORM_COLUMNS_STAGE = StageKind("transform-columns", __name__, merge_statist
 
 
 def plan_transforms(shape: Shape, scalings: Sequence[Scaling]) -> list[Stage]:
-    """Return the stages for the statistics of `scalings`, as selected by :func:`daskfs.plan.transforms.asked_scalings`;
-    none for no scalings.
+    """Return the stages for the statistics of `scalings`; none for no scalings.
+
+    The scalings are as selected by :func:`daskfs.plan.transforms.asked_scalings`.
     """
     if not scalings:
         return []

@@ -94,6 +94,15 @@ def test_stages_of_older_plans_name_functions() -> None:
         stages_from([raw | {"function": "system"}])
 
 
+def test_kinds_keep_their_names_where_modules_move() -> None:
+    """A plan that was written before says where they were."""
+    raw = Stage.of(SCORE_STAGE, "score", 1, {}, ()).__dict__ | {"kind": "daskfs.scores.slab:SCORE_STAGE"}
+    (stage,) = stages_from([raw])
+    assert stage.is_of(SCORE_STAGE)
+    with pytest.raises(StoreError, match="'system', which this daskfs does not have"):
+        stages_from([raw | {"kind": "daskfs.scores.slab:SYSTEM_STAGE"}])
+
+
 def test_a_hostile_plan_runs_nothing(tmp_path: Path) -> None:
     """Neither another function of the package, nor of Python."""
     job = write_job(tmp_path, basic_job(tmp_path))

@@ -23,8 +23,9 @@ def made_for_the_run(settings: ClusterSettings) -> Security | None:
 
 
 def configured_certificates(address: str) -> Security | None:
-    """Return the certificates in Dask's configuration, None for an address without TLS; raise :class:`ClusterError` if
-    they are missing or invalid.
+    """Return the certificates in Dask's configuration, None for an address without TLS.
+
+    Raise :class:`ClusterError` if they are missing or invalid.
     """
     if not address.startswith("tls://"):
         return None

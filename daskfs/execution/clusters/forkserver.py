@@ -25,8 +25,9 @@ def begin(environment: dict[str, str]) -> None:
 
 
 def start_method(environment: dict[str, str]) -> str:
-    """Return the start method of workers with an environment: "forkserver", or "spawn" if the fork server has another
-    environment.
+    """Return the start method of workers with an environment: "forkserver" or "spawn".
+
+    It is "spawn" if the fork server has another environment.
     """
     begin(environment)
     context = get_context("forkserver")
@@ -50,8 +51,9 @@ def _tell_environment(answer: Connection, names: list[str]) -> None:
 
 @contextmanager
 def _environment(wanted: dict[str, str]) -> Iterator[None]:
-    """Set the environment of processes started in this block, and block SIGTERM in them: a batch system signals every
-    process, and the driver ends local workers.
+    """Set the environment of processes started in this block, and block SIGTERM in them.
+
+    A batch system signals every process, and the driver ends local workers.
     """
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)

@@ -55,8 +55,9 @@ def wait_for_workers(
 
 
 def _check_versions(client: Client, pool: Pool) -> None:
-    """Raise :class:`ClusterError` unless workers answer, and all that do have this version. Workers that do not answer
-    in time are skipped: their processes may be frozen.
+    """Raise :class:`ClusterError` unless workers answer, and all that do have this version.
+
+    Workers that do not answer in time are skipped: their processes may be frozen.
     """
     workers, silent = pool.heard()
 

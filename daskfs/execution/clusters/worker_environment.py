@@ -17,8 +17,10 @@ SPAWN_KEY = f"{NANNY_KEY}.pre-spawn-environ"
 
 
 def worker_environment(settings: ClusterSettings) -> dict[str, str]:
-    """Return the environment of remote workers: Dask's configuration, threads of numerical libraries, and settings of
-    the memory allocator. The driver's configuration must be that of the run.
+    """Return the environment of remote workers.
+
+    It holds Dask's configuration, threads of numerical libraries, and settings of the memory allocator. The driver's
+    configuration must be that of the run.
     """
     spawned = {name: str(value) for name, value in dask.config.get(SPAWN_KEY).items() if value is not None}
     told = {key: value for key, value in settings.told_to_dask.items() if not key.startswith(NANNY_KEY)}

@@ -23,10 +23,14 @@ class Sized(Protocol):
     """An object with numbers of rows and features."""
 
     @property
-    def n_samples(self) -> int: ...
+    def n_samples(self) -> int:
+        """Number of rows."""
+        ...
 
     @property
-    def n_features(self) -> int: ...
+    def n_features(self) -> int:
+        """Number of features."""
+        ...
 
 
 @dataclass(frozen=True)

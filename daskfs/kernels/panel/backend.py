@@ -17,19 +17,27 @@ COMPILED_VALUES = 2**24
 class Passes(Protocol):
     """Interface of both versions; see :mod:`daskfs.kernels.panel.numpy`."""
 
-    def weighted_sums(self, F: np.ndarray, weights: np.ndarray) -> np.ndarray: ...
+    def weighted_sums(self, F: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return ``weights @ F``, shape (n_weightings, width), float64; F is (n_rows, width)."""
+        ...
 
-    def deviation_sums(
-        self, F: np.ndarray, center: np.ndarray, weights: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]: ...
+    def deviation_sums(self, F: np.ndarray, center: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return weighted sums of deviations from `center` and of their squares, (n_weightings, width), float64."""
+        ...
 
-    def extremes(self, F: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+    def extremes(self, F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the smallest and the largest value of each column, each of shape (width,), float64."""
+        ...
 
-    def edge_sums(self, F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray) -> np.ndarray: ...
+    def edge_sums(self, F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return the sums over edges of ``w * (f[source] - f[target])**2``, (n_weightings, width), float64."""
+        ...
 
     def observed_edge_sums(
         self, F: np.ndarray, center: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray
-    ) -> EdgeSums: ...
+    ) -> EdgeSums:
+        """Return the terms of quadratic forms over the edges whose ends both have a value, column by column."""
+        ...
 
 
 PLAIN: Passes = plain
