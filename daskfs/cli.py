@@ -48,7 +48,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="One line for every unit.")]
 
 
-def _emit(result: Any, as_json: bool, lines: Callable[[Any], list[str]]) -> None:
+def _emit(result: Any, lines: Callable[[Any], list[str]], *, as_json: bool) -> None:
     text = (
         json.dumps(result, indent=1, default=str)
         if as_json
@@ -67,10 +67,10 @@ def _command() -> str:
     return redact_credentials(shlex.join(["daskfs", *sys.argv[1:]]))
 
 
-def _progress(quiet: bool, verbose: bool) -> Any:
+def _progress(*, quiet: bool, verbose: bool) -> Any:
     from daskfs.execution.progress import Silent, default_progress
 
-    return Silent() if quiet else default_progress(verbose)
+    return Silent() if quiet else default_progress(verbose=verbose)
 
 
 @app.command(epilog=EPILOG)
@@ -93,13 +93,13 @@ def run(
     prepare(ClusterSettings.of(loaded.cluster.model_dump(), loaded.dask))
     from daskfs.runs.pipeline import run_job
 
-    progress = _progress(quiet, verbose)
+    progress = _progress(quiet=quiet, verbose=verbose)
     try:
         result = run_job(loaded, progress, overwrite=overwrite, command=_command())
     finally:
         progress.close()
     _warn(result["warnings"])
-    _emit(result, as_json, _run_lines)
+    _emit(result, _run_lines, as_json=as_json)
 
 
 def _run_lines(result: dict[str, Any]) -> list[str]:
@@ -147,13 +147,13 @@ def plan(
 
     result = plan_job(load_job(job, overrides or []))
     if explain is None:
-        _emit(result, as_json, _plan_lines)
+        _emit(result, _plan_lines, as_json=as_json)
         return
     stages = {stage["stage"]: stage for stage in result["stages"]}
     if explain not in stages:
         msg = f"no stage '{explain}' in this plan; stages: {', '.join(stages)}."
         raise typer.BadParameter(msg)
-    _emit(stages[explain], as_json, _explanation_lines)
+    _emit(stages[explain], _explanation_lines, as_json=as_json)
 
 
 def _explanation_lines(stage: dict[str, Any]) -> list[str]:
@@ -240,7 +240,8 @@ def compare(
     from daskfs.storage import as_path
 
     if output is not None or not as_path(paths[0]).is_file():
-        _emit(_compared_runs(paths, output, overrides, overwrite or only_plan), as_json, _comparison_lines)
+        compared = _compared_runs(paths, output, overrides, of_study=overwrite or only_plan)
+        _emit(compared, _comparison_lines, as_json=as_json)
         return
     from daskfs.runs.benchmark import load_study, plan_study, run_study
 
@@ -249,18 +250,20 @@ def compare(
         raise JobError(msg)
     study = load_study(paths[0], overrides or [])
     if only_plan:
-        _emit(plan_study(study), as_json, _study_plan_lines)
+        _emit(plan_study(study), _study_plan_lines, as_json=as_json)
         return
-    progress = _progress(quiet, verbose)
+    progress = _progress(quiet=quiet, verbose=verbose)
     try:
         result = run_study(study, progress, overwrite=overwrite, command=_command())
     finally:
         progress.close()
     _warn(result["warnings"])
-    _emit(result, as_json, _comparison_lines)
+    _emit(result, _comparison_lines, as_json=as_json)
 
 
-def _compared_runs(paths: list[str], output: str | None, overrides: list[str] | None, of_study: bool) -> dict[str, Any]:
+def _compared_runs(
+    paths: list[str], output: str | None, overrides: list[str] | None, *, of_study: bool
+) -> dict[str, Any]:
     """Compare finished runs, with the keys below `compare` that overrides set."""
     from daskfs.job.keys import override_keys
     from daskfs.runs.comparison import compare_runs
@@ -311,7 +314,7 @@ def status(run_directory: Annotated[str, typer.Argument(metavar="RUN")], as_json
     """Show the stages of a run, units done, and time left."""
     from daskfs.runs.status import run_status
 
-    _emit(run_status(run_directory), as_json, _status_lines)
+    _emit(run_status(run_directory), _status_lines, as_json=as_json)
 
 
 def _status_lines(result: dict[str, Any]) -> list[str]:
@@ -340,7 +343,7 @@ def report(run_directory: Annotated[str, typer.Argument(metavar="RUN")], as_json
     """Write the report of a finished run again and print its path."""
     from daskfs.runs.status import rewrite_report
 
-    _emit(rewrite_report(run_directory), as_json, lambda result: [result["report"]])
+    _emit(rewrite_report(run_directory), lambda result: [result["report"]], as_json=as_json)
 
 
 @app.command(epilog=EPILOG)
@@ -361,12 +364,12 @@ def verify(
     from daskfs.errors import StoreError
     from daskfs.runs.verification import verify_run
 
-    progress = _progress(quiet, verbose=False)
+    progress = _progress(quiet=quiet, verbose=False)
     try:
         result = verify_run(directory, remove=remove, threads=threads, progress=progress)
     finally:
         progress.close()
-    _emit(result, as_json, _verified_lines)
+    _emit(result, _verified_lines, as_json=as_json)
     if result["problems"]:
         raise StoreError(_verdict(result))
 
@@ -492,14 +495,14 @@ def convert(
         row_names=row_names,
     )
     cluster = make_cluster({"workers": workers, "memory_limit": memory_limit})
-    progress = _progress(quiet, verbose)
+    progress = _progress(quiet=quiet, verbose=verbose)
     warnings: list[str] = []
     try:
         recomputed = convert_source(data, target, ClusterSettings.of(cluster.model_dump()), progress, warnings)
     finally:
         progress.close()
     _warn(warnings)
-    _emit({**describe_tiles(target), "recomputed": recomputed}, as_json, _description_lines)
+    _emit({**describe_tiles(target), "recomputed": recomputed}, _description_lines, as_json=as_json)
 
 
 @app.command(epilog=EPILOG)
@@ -539,7 +542,7 @@ def inspect(
         feature_names=feature_names,
         row_names=row_names,
     )
-    _emit(inspect_data(data), as_json, _description_lines)
+    _emit(inspect_data(data), _description_lines, as_json=as_json)
 
 
 def _description_lines(result: dict[str, Any]) -> list[str]:
@@ -599,12 +602,12 @@ def export(
         if to or data or n_features or overwrite:
             msg = "--into takes none of --to, --data, --n-features and --overwrite."
             raise JobError(msg)
-        _emit(export_into(run_directory, into), as_json, _exported_lines)
+        _emit(export_into(run_directory, into), _exported_lines, as_json=as_json)
         return
     assert out is not None
     settings = ClusterSettings.of(make_cluster({"workers": workers, "memory_limit": memory_limit}).model_dump())
     kind: Any = to  # checked by export_run
-    progress = _progress(quiet, verbose)
+    progress = _progress(quiet=quiet, verbose=verbose)
     try:
         result = export_run(
             run_directory,
@@ -618,7 +621,7 @@ def export(
         )
     finally:
         progress.close()
-    _emit(result, as_json, _exported_lines)
+    _emit(result, _exported_lines, as_json=as_json)
 
 
 def _exported_lines(result: dict[str, Any]) -> list[str]:
@@ -646,8 +649,8 @@ def methods(as_json: AsJson = False) -> None:
     ]
     _emit(
         {"methods": rows},
-        as_json,
         lambda _: [f"{r['name']:<20} {r['direction']:<11} {r['summary']} [{r['citation']}]" for r in rows],
+        as_json=as_json,
     )
 
 

@@ -225,10 +225,8 @@ def evaluate_selectors(
         stages = plan_tests(
             block,
             tiles,
-            methods,
+            Chain(data_of(context), methods, base=()),
             (),
-            Chain(data_of(context), methods, base=()).columns,
-            None,
             known,
             GraphBlock(),
             extent=extent,
@@ -309,8 +307,8 @@ def _tiles_of(context: Context, labels: Labels, beside: Mapping[str, Any]) -> Ti
         context.tiles.store.url,
         info.shape,
         info.fingerprint,
-        True,
-        labels.task,
+        has_labels=True,
+        task=labels.task,
         **{f"has_{name}": name in beside for name in BESIDE},  # type: ignore[arg-type]
         n_classes=len(labels.classes) or None,
         n_labelled=int(labels.is_labelled.sum()),

@@ -33,7 +33,7 @@ MOST_FIELDS = 4
 """Fields per table in the planned bytes."""
 
 
-def slab_columns(shape: Shape, scaled: bool, memory_limit: int | None, *, pairwise: bool = False) -> int:
+def slab_columns(shape: Shape, memory_limit: int | None, *, scaled: bool, pairwise: bool = False) -> int:
     """Return the number of columns of a scoring unit: whole tile columns, as many as fit the slab budget.
 
     `pairwise` means that values may be missing, and rows are picked column by column.
@@ -42,7 +42,7 @@ def slab_columns(shape: Shape, scaled: bool, memory_limit: int | None, *, pairwi
     copied = total(panel_cost(shape, 1, scaled=scaled, pairwise=pairwise))
     beside = SLAB_SHARE * SLABS_PER_WORKER * slab_budget(memory_limit)
     beside -= total(rows_cost(shape.n_samples, pairwise=pairwise))
-    beside -= 0 if memory_limit is None else total(compiled_cost(shape, scaled))
+    beside -= 0 if memory_limit is None else total(compiled_cost(shape, scaled=scaled))
     fitting = min(slab_budget(memory_limit) // per_column, int(beside) // (per_column + copied))
     fitting = max(1, fitting)
     wanted = (
@@ -56,7 +56,7 @@ def slab_columns(shape: Shape, scaled: bool, memory_limit: int | None, *, pairwi
     return int(min(columns, shape.n_features))
 
 
-def compiled_cost(shape: Shape, scaled: bool) -> Cost:
+def compiled_cost(shape: Shape, *, scaled: bool) -> Cost:
     """List the permanent memory of compiled passes in a process that has scored; empty if nothing is compiled."""
     dtype = np.dtype(np.float64 if scaled else shape.dtype)
     return (COMPILED,) if compiles(shape.n_samples * shape.n_features, dtype) else ()
@@ -88,25 +88,24 @@ def plan_scores(
     shape: Shape,
     methods: list[dict[str, Any]],
     weightings: Sequence[Weighting],
-    scaled: bool,
     columns: int,
     process: Cost,
     widths: Mapping[str, int] | None = None,
-    label_bytes: int = 0,
     *,
+    scaled: bool,
     pairwise: bool = False,
 ) -> Stage:
     """Plan the stage that scores the slabs.
 
-    `widths` are the lengths of neighbor lists that are longer than needed; `label_bytes` is what a unit reads of
-    labels; `pairwise` is as in :func:`slab_columns`.
+    `widths` are the lengths of neighbor lists that are longer than needed; `pairwise` is as in :func:`slab_columns`.
+    The bytes read leave out the labels.
     """
     n_units = -(-shape.n_features // columns)
     graphs = {(w.graph, w.n_neighbors): (widths or {}).get(w.graph) or w.n_neighbors for w in weightings}
     cost = SCORE_STAGE.cost(
         shape,
         columns,
-        (*process, *compiled_cost(shape, scaled)),
+        (*process, *compiled_cost(shape, scaled=scaled)),
         stream_cost(shape.n_samples, weightings, max(graphs.values(), default=0)),
         len(methods),
         scaled=scaled,
@@ -115,7 +114,7 @@ def plan_scores(
     scalings = {method["parameters"]["score_scaling"] for method in methods}
     of_rows = WORD * shape.n_samples * (len(weightings) + sum(map(row_statistics, scalings)))
     missing = fill_bytes(shape) if pairwise else 0
-    per_unit = _graph_bytes(shape.n_samples, graphs) + of_rows + label_bytes + missing
+    per_unit = _graph_bytes(shape.n_samples, graphs) + of_rows + missing
     return Stage.of(
         SCORE_STAGE,
         "score",

@@ -102,10 +102,10 @@ def cut_folds(
         seeds = range(random_state, random_state + n_repeats)
         if groups is None:
             kind = "stratified" if stratified else "plain"
-            splits = [_shuffled(values, stratified, n_splits, seed) for seed in seeds]
+            splits = [_shuffled(values, n_splits, seed, stratified=stratified) for seed in seeds]
         else:
             kind = "grouped"
-            splits = _grouped(values, groups[rows], stratified, n_splits, seeds, warnings)
+            splits = _grouped(values, groups[rows], n_splits, seeds, warnings, stratified=stratified)
     if labels.task == "classification":
         for folds in splits:
             _check_classes(labels, values, folds, kind)
@@ -119,7 +119,7 @@ def check_size(n_rows: int, n_splits: int) -> None:
         raise InputError(msg)
 
 
-def _shuffled(values: np.ndarray, stratified: bool, n_splits: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def _shuffled(values: np.ndarray, n_splits: int, seed: int, *, stratified: bool) -> list[tuple[np.ndarray, np.ndarray]]:
     from sklearn.model_selection import KFold, StratifiedKFold
 
     splitter = (StratifiedKFold if stratified else KFold)(n_splits, shuffle=True, random_state=seed)
@@ -127,7 +127,7 @@ def _shuffled(values: np.ndarray, stratified: bool, n_splits: int, seed: int) ->
 
 
 def _grouped(
-    values: np.ndarray, groups: np.ndarray, stratified: bool, n_splits: int, seeds: range, warnings: list[str]
+    values: np.ndarray, groups: np.ndarray, n_splits: int, seeds: range, warnings: list[str], *, stratified: bool
 ) -> list[list[tuple[np.ndarray, np.ndarray]]]:
     from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
 

@@ -117,7 +117,7 @@ class PlainProgress:
         Time between lines.
     """
 
-    def __init__(self, verbose: bool = False, seconds: float = LINE_SECONDS) -> None:
+    def __init__(self, *, verbose: bool = False, seconds: float = LINE_SECONDS) -> None:
         self._verbose = verbose
         self._clock = StageClock()
         self._closed = threading.Event()
@@ -211,6 +211,6 @@ class LiveProgress:
         self._bars.stop()
 
 
-def default_progress(verbose: bool = False) -> Progress:
+def default_progress(*, verbose: bool = False) -> Progress:
     """Return the live display if stderr is a terminal, else plain lines; `verbose` gives plain lines for each unit."""
-    return LiveProgress() if sys.stderr.isatty() and not verbose else PlainProgress(verbose)
+    return LiveProgress() if sys.stderr.isatty() and not verbose else PlainProgress(verbose=verbose)

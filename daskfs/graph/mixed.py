@@ -63,7 +63,8 @@ def mix_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
     lists, k, width = mixed_graph(parameters["lists"]), int(parameters["k"]), int(parameters["n_candidates"])
     store, shape = context.store, context.tiles.shape
     target = counted_target(context)
-    merge = _Merge(lists, k, target, sorted_targets(target, lists.standardize, context.weights()), shape.n_features)
+    by_target = sorted_targets(target, context.weights(), standardize=lists.standardize)
+    merge = _Merge(lists, k, target, by_target, shape.n_features)
     candidates = [store.open(name.format(lists.base.name)) for name in (layout.KNN_INDICES, layout.KNN_DISTANCES)]
     n_open = 0
     for rows in unit_blocks(shape.n_samples, int(parameters["blocks_per_unit"]), unit):

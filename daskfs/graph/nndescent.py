@@ -29,7 +29,7 @@ def list_length(k: int) -> int:
     return max(15, 2 * k)
 
 
-def compile_descent(sparse: bool) -> None:
+def compile_descent(sparse: bool) -> None:  # noqa: FBT001 - WarmUp calls it with its one argument
     """Run a tiny search on dense or sparse rows to trigger compilation."""
     rows = np.random.default_rng(0).random((300, 4), dtype=np.float32)
     _search(sp.csr_matrix(rows) if sparse else rows, 5, 0)

@@ -67,6 +67,7 @@ from daskfs.kernels.neighbors.cells import (
     SAMPLE_PARTS,
     Cells,
     Members,
+    Sample,
     assign_rows,
     joined_members,
     split_large,
@@ -105,14 +106,12 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
             sample, spec.metric, spec.projection, n_samples, k, search_width(spec, k), spec.random_state
         )
         rows = space.rows(sample)
-        measured = sample if tiles.is_pairwise else None
+        sampled = Sample(rows, n_samples, sample if tiles.is_pairwise else None)
         probes = float(MAX_PROBES) if tiles.is_pairwise else MAX_MEAN_PROBES
         del sample  # it takes as much memory as all that follows
         # the projection also loses neighbors, and comparisons in it are cheap: allow the cells half of the misses
         recall = (1 + spec.recall) / 2 if is_sketched(space, spec) else spec.recall
-        cells = train_cells(
-            rows, n_samples, plan.n_groups, plan.n_cells, k, recall, spec.random_state, probes, measured
-        )
+        cells = train_cells(sampled, plan.n_groups, plan.n_cells, k, recall, spec.random_state, probes)
         judged = rows[HELD_OUT - 1 :: HELD_OUT] if len(rows) >= HELD_OUT else rows
         members = assign_rows(judged, cells)
     compared = space.n_components if is_sketched(space, spec) else None
@@ -282,7 +281,7 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
                     spec.random_state,
                 )
                 indices, distances = cell_neighbors(X, spec.metric, is_home, starts, cell, k, sketch, width)
-        _put_lists(store, spec, plan, tiles.shape.n_samples, f"{unit}-{n_parts}", rows, indices, distances, k)
+        _put_lists(context, parameters, f"{unit}-{n_parts}", rows, indices, distances)
         n_parts += 1
     store.write_json(layout.LISTS_SUMMARY.format(spec.name, unit), {"n_parts": n_parts})
     return {"engine": spec.engine, "n_members": runs.n_members, "n_home": runs.n_home, "n_parts": n_parts}
@@ -410,17 +409,16 @@ class _Runs:
 
 
 def _put_lists(
-    store: Store,
-    spec: GraphSpec,
-    plan: Partitioning,
-    n_samples: int,
+    context: Context,
+    parameters: Mapping[str, Any],
     part: str,
     rows: np.ndarray,
     indices: np.ndarray,
     distances: np.ndarray,
-    k: int,
 ) -> None:
     """Write the lists of one part, and the offsets of the rows of each "merge" unit."""
+    spec, k, plan = _settings(parameters)
+    n_samples = context.tiles.shape.n_samples
     group, _, number = part.partition("-")
     found = np.full((rows.size, k), -1, dtype=index_dtype(n_samples))
     found[:, : indices.shape[1]] = np.where(indices >= 0, rows[indices], -1)
@@ -431,7 +429,7 @@ def _put_lists(
     chunk = max(1, rows.size // (4 * len(starts)))
     for name, values in (("row", rows), ("indices", found), ("distances", lengths), ("bounds", bounds)):
         chunks = None if name == "bounds" else (chunk, *values.shape[1:])
-        store.put_array(layout.SPILL_LISTS.format(spec.name, group, number, name), values, chunks)
+        context.store.put_array(layout.SPILL_LISTS.format(spec.name, group, number, name), values, chunks)
 
 
 # ---------------------------------------------------------------------------------- merge

@@ -59,7 +59,7 @@ def find_target_neighbors(context: Context, parameters: Mapping[str, Any], unit:
     lists, k = TargetGraph(**parameters["lists"]), int(parameters["k"])
     store, n_samples = context.store, context.tiles.shape.n_samples
     target = counted_target(context)
-    by_target = sorted_targets(target, lists.standardize, context.weights())
+    by_target = sorted_targets(target, context.weights(), standardize=lists.standardize)
     for rows in unit_blocks(n_samples, int(parameters["blocks_per_unit"]), unit):
         indices, lengths = listed_by_target(by_target, target, rows, k)
         store.open(layout.KNN_INDICES.format(lists.name))[rows] = indices
@@ -74,12 +74,12 @@ def counted_target(context: Context) -> np.ndarray:
     return np.asarray(labels.values, dtype=np.float64)
 
 
-def sorted_targets(target: np.ndarray, standardize: bool, weights: np.ndarray | None) -> SortedTargets:
+def sorted_targets(target: np.ndarray, weights: np.ndarray | None, *, standardize: bool) -> SortedTargets:
     """Sort the known of all targets; `target` and `weights` have shape (n_samples,), float64, with NaN for unknown.
 
     :class:`InputError` if fewer than two are known, all are equal, or their scale is not finite and positive.
     """
-    by_target = SortedTargets.of(target, standardize, index_dtype(target.size), weights)
+    by_target = SortedTargets.of(target, index_dtype(target.size), weights, standardize=standardize)
     known = by_target.values
     if known.size < 2:
         msg = f"neighbors by target need two labelled rows, and there are {known.size} of {target.size}."

@@ -127,7 +127,8 @@ class DataBlock(Block):
         ),
     )
     transpose: bool = Field(
-        False, description="Take the columns of a Matrix Market file for the rows of X: files of features x cells."
+        default=False,
+        description="Take the columns of a Matrix Market file for the rows of X: files of features x cells.",
     )
     exclude: tuple[str, ...] = Field((), description="Table columns that are no features and that no key here names.")
     task: Literal["auto", "classification", "regression"] = "auto"
@@ -307,7 +308,7 @@ class ClusterBlock(Block):
 
     @field_validator("tls")
     @classmethod
-    def _not_of_a_plain_address(cls, value: bool | None, info: ValidationInfo) -> bool | None:
+    def _not_of_a_plain_address(cls, value: bool | None, info: ValidationInfo) -> bool | None:  # noqa: FBT001 - called by pydantic
         address = info.data.get("address")
         if value and address and not address.startswith("tls://"):
             msg = f"cluster.address {address} is none of a scheduler with TLS, which begins with tls://"

@@ -69,7 +69,7 @@ class EvaluateBlock(Block):
         ),
     )
     baselines: bool = Field(
-        True,
+        default=True,
         description=(
             "Test a random order of the features, all features, and the majority class or median target, too."
         ),

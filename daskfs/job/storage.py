@@ -26,7 +26,7 @@ class BucketBlock(Block):
     region: str | None = Field(
         None, min_length=1, description="Of a bucket of S3, where AWS_REGION is not set or is another."
     )
-    anonymous: bool = Field(False, description="Ask without credentials, as for public data.")
+    anonymous: bool = Field(default=False, description="Ask without credentials, as for public data.")
 
     @field_validator("endpoint")
     @classmethod

@@ -54,7 +54,7 @@ def merge_observed(a: Observed, b: Observed) -> Observed:
 
 def observe(X: Block) -> Observed:
     """Compute the statistics of X, shape (n_rows, width): dense, or CSR without duplicate entries."""
-    size = cell_rows(X.shape[1], is_sparse(X))
+    size = cell_rows(X.shape[1], sparse=is_sparse(X))
     cells = row_blocks(X.shape[0], size) if X.shape[0] else [slice(0, 0)]
     return merge_tree((_observed_cell(X[rows]) for rows in cells), merge_observed)
 

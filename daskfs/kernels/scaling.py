@@ -275,7 +275,7 @@ def scale_rows(
         assert rows.factors is not None
         X, fresh = _times_rows(X, rows.factors), True
     if steps.log1p:
-        X, fresh = _log1p(X, fresh), True
+        X, fresh = _log1p(X, in_place=fresh), True
     if steps.last == "unit":
         inverse = inverse_or_zero(row_norms(X) if rows.norms is None else rows.norms)
         return _times_rows(X, inverse, in_place=fresh)
@@ -304,7 +304,7 @@ def _with_data(X: sp.csr_matrix, data: np.ndarray) -> sp.csr_matrix:
     return sp.csr_matrix((data, X.indices.copy(), X.indptr.copy()), shape=X.shape)
 
 
-def _log1p(X: np.ndarray | sp.csr_matrix, in_place: bool) -> np.ndarray | sp.csr_matrix:
+def _log1p(X: np.ndarray | sp.csr_matrix, *, in_place: bool) -> np.ndarray | sp.csr_matrix:
     values = X if in_place else X.astype(np.float64)
     if is_sparse(values):
         np.log1p(values.data, out=values.data)

@@ -120,22 +120,23 @@ class Chain:
     @cached_property
     def scored_process(self) -> Cost:
         """Memory of a process after a neighbor search and scoring."""
-        return (*self.process, *compiled_cost(self.data.shape, self.is_scaled))
+        return (*self.process, *compiled_cost(self.data.shape, scaled=self.is_scaled))
 
     @property
     def is_scaled(self) -> bool:
         """Whether any method or the correlation reads rescaled columns, which take memory in addition to a slab."""
-        scoring = any(need.scaling is not None for method in self._all_methods for need in method.needs)
+        scoring = any(need.scaling is not None for method in self.all_methods for need in method.needs)
         return scoring or (self.correlation is not None and self.correlation.felt is not None)
 
     @cached_property
     def columns(self) -> int:
         """Number of columns of a slab."""
         data = self.data
-        return slab_columns(data.shape, self.is_scaled, self.memory_limit, pairwise=data.is_pairwise)
+        return slab_columns(data.shape, self.memory_limit, scaled=self.is_scaled, pairwise=data.is_pairwise)
 
     @property
-    def _all_methods(self) -> Sequence[Method]:
+    def all_methods(self) -> Sequence[Method]:
+        """The methods that this chain scores, else those that were scored before."""
         return self.methods or self.filtered
 
     def stages(self) -> list[Stage]:
@@ -183,15 +184,16 @@ class Chain:
             shape,
             [method_to_json(method) for method in methods],
             weightings,
-            self.is_scaled,
             self.columns,
             (*process, beside),
             widths,
-            label_bytes(methods, weightings, shape.n_samples),
+            scaled=self.is_scaled,
             pairwise=self.data.is_pairwise,
         )
         n_fields = sum(len(method.fields) for method in methods)
-        streaming.append(dataclasses.replace(slabs, bytes_written=WORD * n_fields * shape.n_features))
+        read = slabs.bytes_read + slabs.n_units * label_bytes(methods, weightings, shape.n_samples)
+        written = WORD * n_fields * shape.n_features
+        streaming.append(dataclasses.replace(slabs, bytes_read=read, bytes_written=written))
         stages += plan_streams(streaming, self.given, shape.n_samples, process)
         return stages + self._finishes()
 

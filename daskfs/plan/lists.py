@@ -55,7 +55,7 @@ def plan_all_lists(
             if given is not None:
                 continue
             check_neighbors(k or 1, shape.n_samples)
-            check_sparse(wanted, shape.is_sparse)
+            check_sparse(wanted, is_sparse=shape.is_sparse)
         stages += plan_lists(shape, wanted, k, memory_limit, widths, pairwise=pairwise)
     return stages
 
@@ -94,7 +94,7 @@ def check_neighbors(k: int, n_samples: int) -> None:
         raise InputError(msg)
 
 
-def check_sparse(spec: GraphSpec, is_sparse: bool) -> None:
+def check_sparse(spec: GraphSpec, *, is_sparse: bool) -> None:
     """Raise :class:`InputError` for cosine distances of z-scored sparse rows: centering would make them dense."""
     if is_sparse and spec.metric == "cosine" and ends_with(spec.scaling, "zscore"):
         msg = f"metric 'cosine' with scaling '{spec.scaling}' needs dense X: sparse rows cannot be centered."

@@ -46,7 +46,7 @@ def evaluation_view(evaluation: dict[str, Any]) -> dict[str, Any] | None:
     return {
         "is_simple": is_simple,
         "facts": _design(facts, settings),
-        "settings": [_setting(setting, place, is_simple) for place, setting in enumerate(settings, 1)],
+        "settings": [_setting(setting, place, is_simple=is_simple) for place, setting in enumerate(settings, 1)],
         "gap": _gaps(mappings(evaluation.get("gap"))),
         "cost": [] if is_simple else _cost(as_mapping(evaluation.get("cost"))),
     }
@@ -126,7 +126,7 @@ def _amounts(panel: dict[str, Any]) -> list[str]:
 
 
 # -------------------------------------------------------------------------------------------------------------- setting
-def _setting(setting: dict[str, Any], place: int, is_simple: bool) -> dict[str, Any]:
+def _setting(setting: dict[str, Any], place: int, *, is_simple: bool) -> dict[str, Any]:
     name = str(setting.get("setting"))
     prefix = "evaluation" if is_simple else f"evaluation{place}"
     panels = mappings(setting.get("panels"))
@@ -136,7 +136,7 @@ def _setting(setting: dict[str, Any], place: int, is_simple: bool) -> dict[str, 
         "transductive": name == "transductive",
         "inductive": name == "inductive",
         "saw_labels": ", ".join(format_text(label) for label in sequence(setting.get("saw_labels"))),
-        "panels": _folded([_panel(panel, i, prefix, len(panels) > 1) for i, panel in enumerate(panels, 1)]),
+        "panels": _folded([_panel(panel, i, prefix, is_named=len(panels) > 1) for i, panel in enumerate(panels, 1)]),
     }
     if is_simple:
         return {**view, "sensitivity": None, "stability": None, "frequent": [], "comparisons": None}
@@ -161,7 +161,7 @@ def _folded(items: list[dict[str, Any]]) -> dict[str, Any] | None:
     return {"open": shown[:SHOWN] or items[:1], "more": shown[SHOWN:]}
 
 
-def _panel(panel: dict[str, Any], index: int, prefix: str, is_named: bool) -> dict[str, Any]:
+def _panel(panel: dict[str, Any], index: int, prefix: str, *, is_named: bool) -> dict[str, Any]:
     metric = format_text(panel.get("metric") or "score")
     higher = bool(panel.get("higher_is_better", True))
     curves = mappings(panel.get("curves"))

@@ -21,7 +21,6 @@ from daskfs.plan.chain import Chain, Data
 from daskfs.plan.lists import descent_cost, needed_lists
 from daskfs.ranking.batches import within_batch
 from daskfs.runs.extent import Extent, describe_extent, extents, is_affordable
-from daskfs.runs.selection import wanted_filter
 from daskfs.stages.cost import PROCESS, USABLE, Cost, Objects, fullest
 from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape
@@ -36,7 +35,7 @@ NO_FEATURE = {"classification": "MajorityClass", "regression": "MedianTarget"}
 """Names of the baselines."""
 
 
-def wanted_evaluation(job: Job, has_labels: bool) -> EvaluateBlock | None:
+def wanted_evaluation(job: Job, *, has_labels: bool) -> EvaluateBlock | None:
     """Return the job's evaluate block, None without labels; :class:`InputError` if the job sets it without labels."""
     if job.evaluate is None or has_labels:
         return job.evaluate
@@ -47,32 +46,24 @@ def wanted_evaluation(job: Job, has_labels: bool) -> EvaluateBlock | None:
 
 
 def plan_evaluation(
-    job: Job,
-    tiles: TilePlan,
-    methods: Sequence[Method],
-    given: Graph | None,
-    process: Cost,
-    columns: int,
-    memory_limit: int | None,
-    names: Sequence[str] | None,
+    job: Job, tiles: TilePlan, chain: Chain, names: Sequence[str] | None
 ) -> tuple[list[Stage], list[str]]:
     """Plan the stages of a job's evaluation, none without labels; also return notes without final full stops.
 
+    `chain` is that of the run, with the rankings that are evaluated; `names` are the feature names, None if not known.
     The first extent that fits is used. If none fits, an evaluation whose `setting` the job names is planned, for the
     memory check to refuse, and any other is left out.
     """
-    evaluate = wanted_evaluation(job, tiles.has_labels)
+    evaluate = wanted_evaluation(job, has_labels=tiles.has_labels)
     if evaluate is None:
         return [], []
-    wanted = wanted_filter(job, names)
+    methods, process, memory_limit = chain.all_methods, chain.scored_process, chain.memory_limit
     # keep and drop lists refer to features by index, and batches are ranked separately: do not thin features there
-    joint = [] if wanted is not None or tiles.has_batch else methods
+    joint = [] if chain.redundancy is not None or tiles.has_batch else methods
     shape, n_rows = tiles.shape, tiles.n_labelled or tiles.shape.n_samples
     stages: list[Stage] = []
     for extent in (found := list(extents(evaluate, shape, n_rows, joint))):
-        stages = plan_tests(
-            evaluate, tiles, methods, process, columns, memory_limit, names, job.graph, wanted, given, extent=extent
-        )
+        stages = plan_tests(evaluate, tiles, chain, process, names, job.graph, extent=extent)
         used = used_shape(shape, extent.max_samples, tiles.n_labelled)
         if _fits(stages, memory_limit) and is_affordable(evaluate, extent, shape, used, methods):
             left_out = describe_extent(extent, found[0], n_rows, shape.n_features, methods)
@@ -80,9 +71,7 @@ def plan_evaluation(
     # if not even a test of the run's own rankings fits, refuse the evaluation
     plain = evaluate.model_copy(update={"setting": "transductive"})
     smallest = Extent(evaluate.max_samples, all_features=False)
-    of_run = plan_tests(
-        plain, tiles, methods, process, columns, memory_limit, names, job.graph, wanted, given, extent=smallest
-    )
+    of_run = plan_tests(plain, tiles, chain, process, names, job.graph, extent=smallest)
     if not evaluate.is_thinned or not _fits(of_run, memory_limit):
         return stages, []
     msg = "evaluation: left out, as it does not fit the memory of a worker; name evaluate.setting to see what it needs"
@@ -107,14 +96,10 @@ def transductive_note(evaluate: EvaluateBlock, methods: Sequence[Method]) -> str
 def plan_tests(
     evaluate: EvaluateBlock,
     tiles: TilePlan,
-    methods: Sequence[Method],
+    chain: Chain,
     process: Cost,
-    columns: int,
-    memory_limit: int | None,
     names: Sequence[str] | None,
     graph: GraphBlock,
-    wanted: Mapping[str, Any] | None = None,
-    given: Graph | None = None,
     *,
     extent: Extent | None = None,
     has_lists: bool = True,
@@ -125,22 +110,17 @@ def plan_tests(
     ----------
     evaluate
         The evaluate block of the job.
-    tiles, methods
-        The data, with labels, and the methods.
+    tiles
+        The data, with labels.
+    chain
+        The chain of the rankings, for its methods, redundancy filter, precomputed graph, columns of a slab and memory
+        limit.
     process
         Memory of a process before a unit starts.
-    columns
-        Number of columns of a slab.
-    memory_limit
-        Bytes of one worker; None for no limit.
     names
         Feature names; None if not known yet.
     graph
         Settings of the neighbor search.
-    wanted
-        The redundancy filter of :func:`wanted_filter`.
-    given
-        The precomputed graph, if the job has one.
     extent
         Size of the evaluation; None for all of it.
     has_lists
@@ -155,8 +135,9 @@ def plan_tests(
         msg = f"evaluate.n_repeats is {evaluate.n_repeats}, and folds by data.times are always the same: set it to 1."
         raise JobError(msg)
     shape, extent = tiles.shape, extent or Extent(evaluate.max_samples, evaluate.baselines)
-    baselines, chance = _baselines(evaluate, extent, methods, tiles)
-    methods = [*methods, *chance]
+    given, memory_limit, wanted = chain.given, chain.memory_limit, chain.redundancy
+    baselines, chance = _baselines(evaluate, extent, chain.all_methods, tiles)
+    methods = [*chain.all_methods, *chance]
     parameters = {
         **evaluate.model_dump(mode="json"),
         "max_samples": extent.max_samples,
@@ -172,7 +153,7 @@ def plan_tests(
     }
     if not evaluate.ranks_anew:
         filtered = {} if wanted is None else {"filtered": True}
-        return plan_tests_of_run(shape, {**parameters, **filtered, "slab_columns": columns}, process)
+        return plan_tests_of_run(shape, {**parameters, **filtered, "slab_columns": chain.columns}, process)
     is_whole = shape.n_samples <= extent.max_samples
     used = used_shape(shape, extent.max_samples, tiles.n_labelled)
     inside_limit = None if memory_limit is None else max(memory_limit - int(3 * used.x_bytes / USABLE), 1)

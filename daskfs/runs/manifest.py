@@ -210,7 +210,7 @@ def batch_runs(store: Store) -> Iterator[tuple[str, Store]]:
             yield str(manifest.get("job", {}).get("data", {}).get("only_batch", path.name)), own
 
 
-def load_or_create_manifest(store: Store, job: Job, overwrite: bool) -> tuple[dict[str, Any], str]:
+def load_or_create_manifest(store: Store, job: Job, *, overwrite: bool) -> tuple[dict[str, Any], str]:
     """Return the manifest of this job's run, or a new one, which is not written yet.
 
     Returns

@@ -127,7 +127,7 @@ def run_job(
     check_apart(job, store)
     locking = lock_directory(store, layout.RUN_JSON, "daskfs run", "output.path", progress.message)
     with closing(progress), locking as lock, stoppable():
-        manifest, superseded = load_or_create_manifest(store, job, overwrite)
+        manifest, superseded = load_or_create_manifest(store, job, overwrite=overwrite)
         settings = ClusterSettings.of(job.cluster.model_dump(), job.dask)
         run = _Run(store, job, manifest, progress, command, lock, superseded)
         return rerun_on_damage(lambda: run.execute(settings, connect), store, lock, run.tell)
@@ -200,7 +200,7 @@ class _Run:
             client = stack.enter_context(connect(settings)) if settings.is_joined else None
             limit, threads = granted_memory(settings, client)
             self._tell_of_silent(pool_of(settings, client))
-            tiles = self._prepared(limit, threads, settings.is_joined)
+            tiles = self._prepared(limit, threads, is_joined=settings.is_joined)
             stack.enter_context(self._end_told())
             if (done := self._finished(tiles)) is not None:
                 return done
@@ -246,7 +246,7 @@ class _Run:
                     self.store.write_json(layout.RUN_JSON, self.manifest)
             raise
 
-    def _prepared(self, limit: int | None, threads: int, is_joined: bool) -> TilePlan:
+    def _prepared(self, limit: int | None, threads: int, *, is_joined: bool) -> TilePlan:
         """Plan and check the run as far as possible without tiles, then write the manifest."""
         tiles, is_cut = self._tile_plan(limit_per_unit(limit, threads))
         names = listed_names(self.job, tiles)

@@ -92,7 +92,7 @@ def plan_run(
     parameters = {"methods": [method_to_json(method) for method in methods], "n_features": n_selected, **filtered}
     stages.append(Stage.of(RANK_STAGE, "rank", 1, parameters, RANK_STAGE.cost(shape.n_features, len(methods), process)))
     stages += plan_images(job, shape, methods, process, filtered)
-    tests, notes = plan_evaluation(job, tiles, methods, given, process, chain.columns, memory_limit, names)
+    tests, notes = plan_evaluation(job, tiles, chain, names)
     stages += tests
     start = digest(tiles.fingerprint, dataclasses.asdict(shape), __version__)
     if tiles.has_weights:  # do not resume runs of earlier versions, whose z-scores ignored the weights

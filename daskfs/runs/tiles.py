@@ -146,7 +146,7 @@ def plan_source(spec: SourceSpec, task: str, tiles_url: str, memory_limit: int |
         "row_names": info.has_row_names,
     }
     reading = getattr(source, "reading_bytes", 0)
-    stages = plan_ingest(shape, parameters, x_path is None, min(info.row_multiple, info.n_samples), reading)
+    stages = plan_ingest(shape, parameters, min(info.row_multiple, info.n_samples), reading, write_x=x_path is None)
     flags: dict[str, Any] = {f"has_{name}": name in info.beside for name in BESIDE}
     flags |= {"note": _reading_note(source, spec.source, shape), "missing": spec.missing}
     return TilePlan(tiles_url, shape, fingerprint, info.has_labels, None, x_path is None, stages, **flags)

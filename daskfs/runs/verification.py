@@ -238,20 +238,20 @@ class _Check:
         tiles = TilePlan.from_json(manifest["tiles"])
         if tiles.stages:
             self._source(tiles.stages[0], self._fail)
-            self._stages(Store(as_path(tiles.url)), tiles.stages, is_finished)
+            self._stages(Store(as_path(tiles.url)), tiles.stages, is_finished=is_finished)
         else:
             self._tiles_elsewhere(tiles)
-        plan = self._plan(self.store, is_finished)
+        plan = self._plan(self.store, is_finished=is_finished)
         if plan is not None:
             self._given(plan)
-            self._stages(self.store, plan.stages, is_finished)
+            self._stages(self.store, plan.stages, is_finished=is_finished)
         if is_finished and not matches_manifest(self.store, manifest, layout.REPORT_HTML):
             self._fail(self.store.path(layout.REPORT_HTML), "it is missing, or not as the run wrote it")
         self._events()
-        self._batches(manifest, is_finished)
+        self._batches(manifest, is_finished=is_finished)
         return str(manifest["status"])
 
-    def _batches(self, manifest: Mapping[str, Any], is_finished: bool) -> None:
+    def _batches(self, manifest: Mapping[str, Any], *, is_finished: bool) -> None:
         """Check the runs of the batches, in subdirectories of this run."""
         stores = dict(batch_runs(self.store))
         for store in stores.values():
@@ -266,10 +266,10 @@ class _Check:
     def tile_store(self, store: Store) -> str:
         """Check a tile store; return "done" or "running"."""
         is_finished = is_there(store.path(layout.TILES_JSON))
-        plan = self._plan(store, is_finished)
+        plan = self._plan(store, is_finished=is_finished)
         if plan is not None and plan.stages:
             self._source(plan.stages[0], lambda path, text: self.found.notes.append(f"{path}: {text}"))
-            self._stages(store, plan.stages, is_finished)
+            self._stages(store, plan.stages, is_finished=is_finished)
         return "done" if is_finished else "running"
 
     def _tiles_elsewhere(self, tiles: TilePlan) -> None:
@@ -283,7 +283,7 @@ class _Check:
             state = "is gone" if info is None else "holds other data"
             self._fail(store.path(""), f"the source of the run {state} since the run began; 'daskfs run' refuses it")
 
-    def _plan(self, store: Store, is_finished: bool) -> Plan | None:
+    def _plan(self, store: Store, *, is_finished: bool) -> Plan | None:
         path = store.path(layout.PLAN_JSON)
         try:
             raw = store.read_json(layout.PLAN_JSON)
@@ -324,7 +324,7 @@ class _Check:
             self.found.notes.append(f"{path}: {cut} lines were cut off; nothing depends on them")
 
     # ------------------------------------------------------------------ the stages of one store
-    def _stages(self, store: Store, stages: Sequence[Stage], is_finished: bool) -> None:
+    def _stages(self, store: Store, stages: Sequence[Stage], *, is_finished: bool) -> None:
         context = Context(store)
         bad: dict[str, list[_Unit]] = {}
         not_done: dict[str, set[int]] = {stage.name: set() for stage in stages}
@@ -344,9 +344,9 @@ class _Check:
         for stage in stages:
             pending = set(pending_units(checked, stage, stages))
             for unit in bad.get(stage.name, ()):
-                self._judge(store, stage, unit, is_finished, is_needed=unit.unit in pending)
+                self._judge(store, stage, unit, is_finished=is_finished, is_needed=unit.unit in pending)
             self.found.n_not_done += 0 if is_finished else len(pending)
-        arrays = self._arrays(context, stages, is_finished)
+        arrays = self._arrays(context, stages, is_finished=is_finished)
         if store.root is not None:
             self._left_over(store, stages, np.unique(np.frombuffer(known, np.uint64)), arrays)
         self._in_place(store)
@@ -372,7 +372,7 @@ class _Check:
         counts["objects"] += unit.n_objects
         counts["bytes"] += unit.n_bytes
 
-    def _judge(self, store: Store, stage: Stage, unit: _Unit, is_finished: bool, *, is_needed: bool) -> None:
+    def _judge(self, store: Store, stage: Stage, unit: _Unit, *, is_finished: bool, is_needed: bool) -> None:
         """Report the problems of a unit that is not done."""
         if not is_needed:  # later stages have used its outputs: they may be deleted
             self.found.notes += [f"{p.path}: {p.problem}; it has served, and nothing needs it" for p in unit.damaged]
@@ -386,7 +386,7 @@ class _Check:
         if not (stage.needed_until or stage.loop):
             self.found.problems += unit.absent
 
-    def _arrays(self, context: Context, stages: Sequence[Stage], is_finished: bool) -> set[str]:
+    def _arrays(self, context: Context, stages: Sequence[Stage], *, is_finished: bool) -> set[str]:
         """Check the metadata of arrays that several units share; return their names."""
         try:
             arrays = shared_arrays(context, stages)
@@ -477,21 +477,21 @@ def _checked_unit(store: Store, stage: Stage, unit: int, inputs: str | None) -> 
         return found
     for kind in ("chunks", "objects"):
         for name, (size, checksum) in record[kind].items():
-            _check_output(store.path(name), size, checksum, kind == "chunks", found)
+            _check_output(store.path(name), size, checksum, found, is_chunk=kind == "chunks")
             found.names.append(name_hash(name))
     return found
 
 
-def _check_output(path: StoragePath, size: int, checksum: int, is_chunk: bool, found: _Unit) -> None:
+def _check_output(path: StoragePath, size: int, checksum: int, found: _Unit, *, is_chunk: bool) -> None:
     what = "the chunk" if is_chunk else "the file"
     try:
         if isinstance(path, Path) and path.is_dir():
             found.damaged.append(found.problem(path, f"{what} is a directory"))
             return
         if isinstance(path, ObjectPath):
-            n_bytes, read, carried = with_retries(path, lambda: _checksums(path, is_chunk))
+            n_bytes, read, carried = with_retries(path, lambda: _checksums(path, is_chunk=is_chunk))
         else:
-            n_bytes, read, carried = _checksums(path, is_chunk)
+            n_bytes, read, carried = _checksums(path, is_chunk=is_chunk)
     except (FileNotFoundError, NotADirectoryError):
         found.absent.append(found.problem(path, f"{what} is missing"))
         return
@@ -512,7 +512,7 @@ def _check_output(path: StoragePath, size: int, checksum: int, is_chunk: bool, f
         found.damaged.append(found.problem(path, f"{what} is whole, and not the one that the unit wrote"))
 
 
-def _checksums(path: StoragePath, is_chunk: bool) -> tuple[int, int, int]:
+def _checksums(path: StoragePath, *, is_chunk: bool) -> tuple[int, int, int]:
     """Return the size of a file, the checksum of its bytes, and the checksum stored in it.
 
     For a chunk these are the CRC-32C of all but its last bytes, and these bytes; for any other file the CRC-32, twice.

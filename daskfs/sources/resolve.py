@@ -82,9 +82,9 @@ def _resolved(spec: SourceSpec, name: str | None, own: Sequence[str], kind: str,
         if list(own).count(name) > 1:
             msg = f"{spec.source} has more than one {kind} {name!r}; {what} need a name of their own."
             raise InputError(msg)
-        return LabelRef(name, True, spec.source, what)
+        return LabelRef(name, inside=True, where=spec.source, what=what)
     if split_reference(name) is not None:
-        return LabelRef(name, False, name, what)
+        return LabelRef(name, inside=False, where=name, what=what)
     if own:
         msg = f"data.{what}: {no_file(name)}, and {unknown_name(name, kind, own, spec.source)}"
         raise InputError(msg)

@@ -63,7 +63,7 @@ def foreign_store(path: StoragePath, *, has_blosc: bool) -> Any:
 
     store = zarr_store(path)
     found = store if isinstance(store, StorePath) else StorePath(LocalStore(store, read_only=True), "")
-    return StorePath(_foreign_store()(found.store, path, found.path, has_blosc), found.path)
+    return StorePath(_foreign_store()(found.store, path, found.path, has_blosc=has_blosc), found.path)
 
 
 @lru_cache(maxsize=1)
@@ -76,12 +76,12 @@ def _foreign_store() -> Any:
         :class:`InputError` for an invalid chunk, and :class:`OSError` for an object that the store does not return.
         """
 
-        def __init__(self, store: Any, path: StoragePath, root: str, has_blosc: bool) -> None:
+        def __init__(self, store: Any, path: StoragePath, root: str, *, has_blosc: bool) -> None:
             super().__init__(store)
             self._path, self._root, self._has_blosc = path, root, has_blosc
 
         def _with_store(self, store: Any) -> ForeignStore:
-            return type(self)(store, self._path, self._root, self._has_blosc)
+            return type(self)(store, self._path, self._root, has_blosc=self._has_blosc)
 
         async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
             with errors_of(self._path):

@@ -94,7 +94,7 @@ def _enter(context: Context) -> Context:
     return context
 
 
-def run_stored_unit(
+def run_stored_unit(  # noqa: PLR0913 - workers of any version read plain values
     url: str,
     identity: str,
     epoch: str,

@@ -53,7 +53,8 @@ _inside = threading.local()
 
 @lru_cache(maxsize=1)
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(AT_ONCE, "daskfs-objects", partial(setattr, _inside, "pool", True))
+    mark = partial(setattr, _inside, "pool", True)  # noqa: FBT003 - setattr takes no keywords
+    return ThreadPoolExecutor(AT_ONCE, "daskfs-objects", mark)
 
 
 def map_ordered(function: Callable[[T], R], items: Iterable[T], at_once: int = AT_ONCE) -> Iterator[R]:
@@ -408,7 +409,7 @@ class ObjectPath:
 
         return with_retries(self, request)
 
-    def unlink(self, missing_ok: bool = False) -> None:
+    def unlink(self, *, missing_ok: bool = False) -> None:
         """Delete the object; stores do not report whether it existed, so `missing_ok` has no effect."""
         import obstore
 
@@ -416,7 +417,7 @@ class ObjectPath:
         with suppress(FileNotFoundError):
             with_retries(self, lambda: obstore.delete(client_of(self.root), self.key))
 
-    def mkdir(self, parents: bool = False, exist_ok: bool = False) -> None:
+    def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing: a folder exists while it has objects."""
 
 

@@ -58,7 +58,7 @@ class TilePlan:
 
 
 def plan_ingest(
-    shape: Shape, parameters: Mapping[str, Any], write_x: bool, source_rows: int, reading_bytes: int = 0
+    shape: Shape, parameters: Mapping[str, Any], source_rows: int, reading_bytes: int = 0, *, write_x: bool
 ) -> tuple[Stage, ...]:
     """Return the stages that fill a tile store.
 
@@ -66,12 +66,12 @@ def plan_ingest(
     ----------
     shape, parameters
         Shape of X and its tiles, and parameters of the stages.
-    write_x
-        Whether X is written; else the source is used in place.
     source_rows
         Most rows that the source holds in addition to those it returns.
     reading_bytes
         Additional bytes that a read needs, however few rows it returns.
+    write_x
+        Whether X is written; else the source is used in place.
     """
     filling = () if parameters["source"]["missing"] == "refuse" else _plan_filling(shape, parameters)
     ingest = Stage.of(

@@ -65,7 +65,7 @@ def plan_shape(
         together = min(row_multiple, n_samples // MIN_PARALLEL, most // per_row)
         rows = _band_rows(max(target // per_row, together), n_samples)
         columns = min(n_features, max(1, min(budget // (n_samples * itemsize), -(-n_features // MIN_PARALLEL))))
-        return Shape(n_samples, n_features, dtype, True, nnz, rows, columns)
+        return Shape(n_samples, n_features, dtype, is_sparse=True, nnz=nnz, tile_rows=rows, tile_columns=columns)
     x_bytes = n_samples * n_features * itemsize
     columns = n_features
     if x_bytes > MIN_TILE_BYTES:
@@ -80,7 +80,7 @@ def plan_shape(
     fitting = min(fitting, max(NARROW_ROWS, budget // (n_features * itemsize + SENT_ROW_BYTES)))
     together = min(row_multiple, n_samples // MIN_PARALLEL, MAX_TILE_BYTES // (columns * itemsize))
     rows = _band_rows(min(max(target // (columns * itemsize), together), fitting), n_samples)
-    return Shape(n_samples, n_features, dtype, False, None, rows, columns)
+    return Shape(n_samples, n_features, dtype, is_sparse=False, nnz=None, tile_rows=rows, tile_columns=columns)
 
 
 def _band_rows(wanted: int, n_samples: int) -> int:

@@ -84,7 +84,7 @@ def _of_rows(
     for_zscore = any(ends_with(scaling, "zscore") for scaling in scalings)
 
     def parts() -> Iterator[Moments]:
-        for rows in row_blocks(block.shape[0], CELLS_AT_ONCE * cell_rows(block.shape[1], is_sparse(block))):
+        for rows in row_blocks(block.shape[0], CELLS_AT_ONCE * cell_rows(block.shape[1], sparse=is_sparse(block))):
             values = block[rows]
             if first is not None:
                 values = scale_rows(values, first, None, tiles.scales.of_block(first, values))
@@ -127,7 +127,7 @@ def transform_cost(shape: Shape) -> Cost:
 
 def _block_cost(shape: Shape) -> Cost:
     """Return the memory cost of a block of rows as stored, and rescaled in float64 with copies for norms."""
-    rows = min(CELLS_AT_ONCE * cell_rows(shape.n_features, shape.is_sparse), shape.tile_rows)
+    rows = min(CELLS_AT_ONCE * cell_rows(shape.n_features, sparse=shape.is_sparse), shape.tile_rows)
     stored, name = rows_held("a block of rows", shape, rows), "the block rescaled, and its copies in norms"
     if shape.is_sparse:
         wide = row_bytes(shape) * entry_bytes(WORD) // entry_bytes(shape.itemsize)

@@ -20,7 +20,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -125,10 +125,11 @@ def prepare(
         store_graph(context.store, lists, shape.n_samples, K)
         stages += plan_edges(shape.n_samples, lists.name, K, (PROCESS,))
         stages += [plan_weights(shape.n_samples, weighting, (PROCESS,)) for weighting in weightings]
-    columns = slab_columns(shape, False, memory_limit)
+    columns = slab_columns(shape, memory_limit, scaled=False)
     raw = [method_to_json(method) for method in methods]
     labels = label_bytes(methods, weightings, shape.n_samples)
-    stages.append(plan_scores(shape, raw, weightings, False, columns, (PROCESS,), label_bytes=labels))
+    scores = plan_scores(shape, raw, weightings, columns, (PROCESS,), scaled=False)
+    stages.append(replace(scores, bytes_read=scores.bytes_read + scores.n_units * labels))
     return context, stages, methods
 
 

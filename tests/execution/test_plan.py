@@ -53,7 +53,7 @@ def test_tiles_fit(n_samples: int, n_features: int, limit: int, dtype: str) -> N
     assert shape.tile_rows == n_samples or shape.tile_rows & (shape.tile_rows - 1) == 0
     assert shape.tile_rows >= min(n_samples, cell_rows(n_features, sparse=False))
     assert [shape.band(0).start, shape.band(shape.n_bands - 1).stop] == [0, n_samples]
-    columns = slab_columns(shape, True, limit)
+    columns = slab_columns(shape, limit, scaled=True)
     assert 1 <= columns <= n_features
     assert columns <= shape.tile_columns or columns % shape.tile_columns == 0 or columns == n_features
 
@@ -94,7 +94,7 @@ def test_chunks_of_shared_arrays_are_small_enough_for_their_codec(
     method = {"name": "LaplacianScore", "n_neighbors": min(k, n - 1)}
     job = make_job({"data": {"source": "x"}, "methods": [method], "output": {"path": "x"}, "graph": {"engine": engine}})
     ingested = {"source": {"missing": "mean"}, "shape": asdict(shape), "write_x": True, "fingerprint": ""}
-    stages = plan_ingest(shape, {**ingested, "row_names": False}, True, 1, 0)
+    stages = plan_ingest(shape, {**ingested, "row_names": False}, 1, 0, write_x=True)
     planned = plan_run(job, TilePlan("x/tiles", shape, "", False), None, limit)
     tiles = Tiles(Store(None), TileInfo(shape, "", "x"))
     arrays = shared_arrays(Context(Store(None), tiles), (*stages, *planned.stages))
@@ -239,7 +239,7 @@ def test_redundancy_filter_of_large_data(n: int, m: int, measure: str) -> None:
     shape = plan_shape(n, m, "float32", None, limit)
     wanted = {"measure": measure, "n_candidates": 500, "keep": [3], "scaling": None}
     methods = [{"label": f"method {i}"} for i in range(8)]
-    stages = plan_redundancy(shape, methods, wanted, slab_columns(shape, False, limit), ())
+    stages = plan_redundancy(shape, methods, wanted, slab_columns(shape, limit, scaled=False), ())
     check_memory(stages, limit)
     assert [stage.name for stage in stages][-1] == "filter"
     assert stages[-1].n_units == 8
@@ -264,7 +264,9 @@ class TestLoops:
         shape = plan_shape(n, m, "float32", None, limit)
         labels = [f"{name} {place}" for place, name in enumerate(names)]
         found = [make_method(name, parameters, label) for name, label in zip(names, labels, strict=True)]
-        return {s.name: s for s in plan_rescaled(shape, found, slab_columns(shape, False, limit), (PROCESS,), limit)}
+        return {
+            s.name: s for s in plan_rescaled(shape, found, slab_columns(shape, limit, scaled=False), (PROCESS,), limit)
+        }
 
     @pytest.mark.parametrize(("n", "m"), [(10**8, 500), (10**6, 500), (10**6, 10_000), (2000, 5000), (10**5, 10**5)])
     def test_of_large_data_fit_sixteen_gigabytes(self, n: int, m: int) -> None:

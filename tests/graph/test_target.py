@@ -132,8 +132,8 @@ def test_a_hundred_million_labelled_rows_fit_a_worker() -> None:
     weightings = graph_needs([method])
     stages = plan_lists(shape, lists, k, limit) + plan_edges(n, lists.name, k, (PROCESS,))
     stages.append(plan_weights(n, weightings[0], (PROCESS,)))
-    columns = slab_columns(shape, False, limit)
-    stages.append(plan_scores(shape, [method_to_json(method)], weightings, False, columns, (PROCESS,)))
+    columns = slab_columns(shape, limit, scaled=False)
+    stages.append(plan_scores(shape, [method_to_json(method)], weightings, columns, (PROCESS,), scaled=False))
     check_memory(stages, limit)
     assert stages[0].n_units == 8
     assert stages[0].bytes_written == n * 5 * 12

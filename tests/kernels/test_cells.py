@@ -19,6 +19,7 @@ from daskfs.kernels.neighbors.cells import (
     MAX_PROBES,
     Cells,
     Members,
+    Sample,
     assign_rows,
     cells_of,
     joined_members,
@@ -61,7 +62,7 @@ def digits() -> FloatRows:
 
 def trained(rows: FloatRows, n_groups: int, n_cells: int, k: int = 10, recall: float = 0.98, share: int = 2) -> Cells:
     """Cells trained on every `share`-th row."""
-    return train_cells(np.ascontiguousarray(rows[::share]), len(rows), n_groups, n_cells, k, recall, 0)
+    return train_cells(Sample(np.ascontiguousarray(rows[::share]), len(rows)), n_groups, n_cells, k, recall, 0)
 
 
 def assert_sound(members: Members, cells: Cells, n_rows: int) -> None:
@@ -213,7 +214,7 @@ class TestAnyRows:
     def test_same_seed_same_cells(self) -> None:
         rows = AWKWARD["skewed"]
         first, again = trained(rows, 5, 16), trained(rows, 5, 16)
-        other = train_cells(rows[::2], len(rows), 5, 16, 10, 0.98, 1)
+        other = train_cells(Sample(rows[::2], len(rows)), 5, 16, 10, 0.98, 1)
         np.testing.assert_array_equal(first.cell_centers, again.cell_centers)
         assert (first.group_reach, first.cell_reach) == (again.group_reach, again.cell_reach)
         assert not np.array_equal(first.group_centers, other.group_centers)

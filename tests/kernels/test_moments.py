@@ -369,7 +369,7 @@ class TestTree:
     @each("width", [3, 700])
     @each("sparse", [False, True])
     def test_any_height_gives_the_same_bits(self, width: int, sparse: bool) -> None:
-        cell = cell_rows(width, sparse)
+        cell = cell_rows(width, sparse=sparse)
         n_rows = min(9 * cell + cell // 3, 200_000)
         F = np.random.default_rng(0).standard_normal((n_rows, width)) * 3 + 100
         if sparse:
@@ -385,6 +385,6 @@ class TestTree:
 
     def test_cells_follow_from_the_width_alone(self) -> None:
         for width in (1, 7, 64, 1000, 10**6):
-            rows = cell_rows(width, False)
+            rows = cell_rows(width, sparse=False)
             assert rows & (rows - 1) == 0
             assert rows == 1 or rows * width <= 2**17

@@ -19,7 +19,7 @@ REAL = st.one_of(st.none(), st.integers(-(10**6), 10**6).map(lambda i: i / 7))
 
 def lists(y: np.ndarray, k: int, standardize: bool) -> tuple[np.ndarray, np.ndarray]:
     known = np.flatnonzero(~np.isnan(y))
-    return SortedTargets.of(y, standardize, INT32).nearest(y[known], known, k)
+    return SortedTargets.of(y, INT32, standardize=standardize).nearest(y[known], known, k)
 
 
 @settings(max_examples=150, deadline=None)

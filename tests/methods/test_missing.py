@@ -261,10 +261,12 @@ def test_trade_off_is_chosen_from_filled_rows() -> None:
 def test_columns_that_are_scored_together_are_planned() -> None:
     shape = memory_context(np.zeros((200_000, 300)), None).tiles.shape
     limit = 1 << 30
-    wide, narrow = (planned_scores.slab_columns(shape, True, limit, pairwise=pairwise) for pairwise in (False, True))
+    wide, narrow = (
+        planned_scores.slab_columns(shape, limit, scaled=True, pairwise=pairwise) for pairwise in (False, True)
+    )
     assert 1 <= narrow < wide
     peaks = [
-        planned_scores.plan_scores(shape, [], [], True, narrow, (), pairwise=pairwise).peak_bytes
+        planned_scores.plan_scores(shape, [], [], narrow, (), scaled=True, pairwise=pairwise).peak_bytes
         for pairwise in (False, True)
     ]
     assert peaks[1] - peaks[0] >= 8 * 200_000 * min(narrow, 64)

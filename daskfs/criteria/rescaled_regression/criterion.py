@@ -47,7 +47,13 @@ class RescaledParameters(Parameters):
         """The distance correlations that the method needs; None for none."""
         if not self.greedy_filter:
             return None
-        return CorrelationSpec(self.correlation, self.n_components, self.n_correlation_rows, False, self.score_scaling)
+        return CorrelationSpec(
+            self.correlation,
+            self.n_components,
+            self.n_correlation_rows,
+            bias_corrected=False,
+            scaling=self.score_scaling,
+        )
 
     def solved_by(self, n_samples: int, n_features: int) -> SolvedBy:
         """Return the solver, which under "auto" depends on the shape of X alone.
@@ -75,7 +81,13 @@ class UncorrelatedParameters(RescaledParameters):
     @property
     def correlations(self) -> CorrelationSpec:
         """The distance correlations that the method needs."""
-        return CorrelationSpec(self.correlation, self.n_components, self.n_correlation_rows, False, self.score_scaling)
+        return CorrelationSpec(
+            self.correlation,
+            self.n_components,
+            self.n_correlation_rows,
+            bias_corrected=False,
+            scaling=self.score_scaling,
+        )
 
 
 def _criterion(name: str, summary: str, citation: str, parameters: type[RescaledParameters]) -> Criterion:

@@ -127,6 +127,26 @@ class Members:
     cell: np.ndarray
 
 
+@dataclass(frozen=True)
+class Sample:
+    """A sample of the rows, which cells are trained on.
+
+    Attributes
+    ----------
+    rows
+        Shape (n_rows, n_columns), float32, finite.
+    n_samples
+        Number of rows that the sample represents.
+    measured
+        The rows for measuring distances, shape (n_rows, n_columns), if they differ from `rows`, in which missing
+        values are imputed.
+    """
+
+    rows: np.ndarray
+    n_samples: int
+    measured: Block | None = None
+
+
 # ------------------------------------------------------------------------------- training
 def training_rows(n_sampled: int, n_samples: int) -> np.ndarray:
     """Return a mask of the sampled rows that cells are trained on, shape (n_sampled,), bool.
@@ -141,24 +161,20 @@ def training_rows(n_sampled: int, n_samples: int) -> np.ndarray:
 
 
 def train_cells(
-    sample: np.ndarray,
-    n_samples: int,
+    sample: Sample,
     n_groups: int,
     n_cells: int,
     n_neighbors: int,
     recall: float,
     seed: int,
     max_probes: float = MAX_MEAN_PROBES,
-    measured: Block | None = None,
 ) -> Cells:
     """Split space into groups and cells of about equal numbers of rows.
 
     Parameters
     ----------
     sample
-        Rows of a sample, shape (n_rows, n_columns), float32, finite.
-    n_samples
-        Number of rows that the sample represents.
+        Rows to train on, and to calibrate the reaches.
     n_groups, n_cells
         Numbers wanted; there are fewer if the sample has fewer distinct rows.
     n_neighbors
@@ -169,32 +185,29 @@ def train_cells(
         Seed.
     max_probes
         Maximum mean number of cells that a row probes.
-    measured
-        The rows for measuring distances, shape (n_rows, n_columns), if they differ from `sample`, in which missing
-        values are imputed.
     """
     generator = np.random.default_rng([seed, n_groups, n_cells])
-    whole, trained = sample, training_rows(len(sample), n_samples)
-    sample = sample[trained]
-    group_centers, offsets = _balanced(sample, n_groups, generator)
-    home, _ = _nearest(sample, group_centers, offsets, 1)
-    kept = np.bincount(home[:, 0], minlength=len(group_centers)) * len(group_centers) >= LEAST_SHARE * len(sample)
+    trained = training_rows(len(sample.rows), sample.n_samples)
+    rows = sample.rows[trained]
+    group_centers, offsets = _balanced(rows, n_groups, generator)
+    home, _ = _nearest(rows, group_centers, offsets, 1)
+    kept = np.bincount(home[:, 0], minlength=len(group_centers)) * len(group_centers) >= LEAST_SHARE * len(rows)
     if not kept.all():  # a few outliers are too little work for a task, and find too few neighbors alone
         group_centers, offsets = group_centers[kept], offsets[kept] - offsets[kept].min()
-        home, _ = _nearest(sample, group_centers, offsets, 1)
+        home, _ = _nearest(rows, group_centers, offsets, 1)
     order = np.argsort(home[:, 0], kind="stable")
     sizes = np.bincount(home[:, 0], minlength=len(group_centers))
     parts = [np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1])]
     found = [
-        cells_of(sample[part] if part.size else group_centers[g : g + 1], n_cells * part.size / len(sample), generator)
+        cells_of(rows[part] if part.size else group_centers[g : g + 1], n_cells * part.size / len(rows), generator)
         for g, part in enumerate(parts)
     ]
     starts = np.concatenate([[0], np.cumsum([len(centers) for centers, _ in found])])
-    cell_sizes = np.concatenate([held for _, held in found]) * (n_samples / len(sample))
+    cell_sizes = np.concatenate([held for _, held in found]) * (sample.n_samples / len(rows))
     centers = np.concatenate([centers for centers, _ in found])
-    share = 0.0 if trained.all() else len(sample) / n_samples
+    share = 0.0 if trained.all() else len(rows) / sample.n_samples
     cells = Cells(group_centers, offsets, 1.0, centers, cell_sizes, starts, 1.0, LEAST_ROWS * n_neighbors, share)
-    return _calibrated(whole, measured, trained, n_samples, cells, n_neighbors, recall, max_probes, generator)
+    return _calibrated(sample, trained, cells, n_neighbors, recall, max_probes, generator)
 
 
 def _balanced(rows: np.ndarray, n_groups: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -245,10 +258,8 @@ def _means(rows: np.ndarray, home: np.ndarray, sizes: np.ndarray, centers: np.nd
 
 
 def _calibrated(
-    sample: np.ndarray,
-    measured: Block | None,
+    sample: Sample,
     trained: np.ndarray,
-    n_samples: int,
     cells: Cells,
     n_neighbors: int,
     recall: float,
@@ -260,19 +271,20 @@ def _calibrated(
     A larger group reach costs copies of rows, a larger cell reach costs comparisons. Some divisions of the misses
     between the two are tried.
     """
-    if len(cells.cell_centers) == 1 or len(sample) < 3:
+    sampled = sample.rows
+    if len(cells.cell_centers) == 1 or len(sampled) < 3:
         return cells
-    judges = np.arange(len(sample)) if trained.all() else np.flatnonzero(~trained)
+    judges = np.arange(len(sampled)) if trained.all() else np.flatnonzero(~trained)
     asked = np.sort(generator.choice(judges, size=min(CALIBRATION_ROWS, judges.size), replace=False))
-    pairs, found = _neighbor_pairs(sample, measured, asked, n_neighbors, len(sample) / n_samples)
-    rows = np.concatenate([sample[asked], pairs.reshape(-1, sample.shape[1])])
+    pairs, found = _neighbor_pairs(sample, asked, n_neighbors)
+    rows = np.concatenate([sampled[asked], pairs.reshape(-1, sampled.shape[1])])
     a = np.repeat(np.arange(asked.size), pairs.shape[1])
     b = asked.size + np.arange(a.size)
     shown = np.concatenate([trained[asked], trained[found.ravel()]])
     ratios, home = _group_ratios(rows, cells)
     between = np.minimum(ratios[a, home[b]], ratios[b, home[a]])
     to_cell = _cell_ratios(rows, cells, home, shown, a, b)
-    mean_cell = n_samples / len(cells.cell_centers)
+    mean_cell = sample.n_samples / len(cells.cell_centers)
     # plus one standard error, with all pairs of a row counted as one
     recall = min(recall + float(np.sqrt(recall * (1 - recall) / asked.size)), (1 + recall) / 2)
     trials = []
@@ -286,18 +298,16 @@ def _calibrated(
         if not np.isfinite(cell_reach):  # groups alone separate too many pairs: take the best possible
             cell_reach = _quantile(needed[np.isfinite(needed)], 1 - (1 - recall) / 2)
         trial = replace(cells, group_reach=group_reach, cell_reach=max(1.0, cell_reach))
-        trial = _bounded_probes(sample[asked], trial, most)
-        members = assign_rows(sample[asked], trial)
-        pair = 1.6e-11 * sample.shape[1] + 1.5e-9
-        cost = members.cell.size * mean_cell * pair + members.row.size * sample.shape[1] * COPY_SECONDS
+        trial = _bounded_probes(sampled[asked], trial, most)
+        members = assign_rows(sampled[asked], trial)
+        pair = 1.6e-11 * sampled.shape[1] + 1.5e-9
+        cost = members.cell.size * mean_cell * pair + members.row.size * sampled.shape[1] * COPY_SECONDS
         met = float(np.mean(needed <= trial.cell_reach))
         trials.append((met < recall, cost, replace(trial, expected_recall=met)))
     return min(trials, key=lambda trial: trial[:2])[2]
 
 
-def _neighbor_pairs(
-    sample: np.ndarray, measured: Block | None, asked: np.ndarray, k: int, share: float
-) -> tuple[np.ndarray, np.ndarray]:
+def _neighbor_pairs(sample: Sample, asked: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return proxies of some of the k nearest rows among all rows, evenly spaced by rank, and their sample rows.
 
     The shapes are (n_asked, n_ranks, n_columns) and (n_asked, n_ranks).
@@ -310,8 +320,10 @@ def _neighbor_pairs(
     and Bickel 2005, Eq. 8); noise makes it large, and then rows move little. With `measured` nothing is moved: rows
     nearer in its space are not nearer in this one.
     """
-    width = min(max(DIMENSION_NEIGHBORS, int(k * share) + 1), len(sample) - 1)
-    found, distances = _nearest_of_sample(sample if measured is None else measured, asked, width)
+    rows, measured = sample.rows, sample.measured
+    share = len(rows) / sample.n_samples
+    width = min(max(DIMENSION_NEIGHBORS, int(k * share) + 1), len(rows) - 1)
+    found, distances = _nearest_of_sample(rows if measured is None else measured, asked, width)
     found = np.where(found < 0, asked[:, None], found)
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.log(distances[:, -1:] / distances[:, :-1]).mean(axis=1)
@@ -324,8 +336,8 @@ def _neighbor_pairs(
     if measured is not None:
         moved[:] = 1
     found = found[:, rank - 1]
-    origin = sample[asked][:, None]
-    pairs = sample[found]  # may be as large as the sample: changed in place
+    origin = rows[asked][:, None]
+    pairs = rows[found]  # may be as large as the sample: changed in place
     pairs -= origin
     pairs *= moved[:, None]
     pairs += origin
@@ -566,7 +578,7 @@ def split_large(
             shown = np.sort(np.random.default_rng([seed, int(number)]).choice(own, size=count, replace=False))
             # parts are larger than cells: rows probe fewer of them
             most = MAX_MEAN_PROBES * min(1.0, cell_rows(n_neighbors) * wanted / own.size)
-            cells = train_cells(rows[shown], own.size, 1, wanted, n_neighbors, (1 + recall) / 2, seed, most)
+            cells = train_cells(Sample(rows[shown], own.size), 1, wanted, n_neighbors, (1 + recall) / 2, seed, most)
             trained = np.zeros(len(rows), dtype=bool)
             trained[shown[training_rows(shown.size, own.size)]] = True
             found, new, order = _parts(assign_rows(rows, cells, trained), own, by_order=depth == MAX_SPLITS - 1)

@@ -34,7 +34,7 @@ class SortedTargets:
 
     @classmethod
     def of(
-        cls, target: np.ndarray, standardize: bool, dtype: np.dtype[np.generic], weights: np.ndarray | None = None
+        cls, target: np.ndarray, dtype: np.dtype[np.generic], weights: np.ndarray | None = None, *, standardize: bool
     ) -> SortedTargets:
         """Sort the rows whose target is known.
 
@@ -42,12 +42,12 @@ class SortedTargets:
         ----------
         target
             Shape (n_samples,), float64; NaN if unknown.
-        standardize
-            Whether to measure differences in standard deviations of the known targets.
         dtype
             Dtype of row numbers.
         weights
             Frequency weights, shape (n_samples,), float64; None for 1 each.
+        standardize
+            Whether to measure differences in standard deviations of the known targets.
         """
         rows = np.flatnonzero(~np.isnan(target))
         values = target[rows]

@@ -142,7 +142,7 @@ def _edge_sums(
 
 
 @_compiled
-def _observed_edge_sums(
+def _observed_edge_sums(  # noqa: PLR0913 - compiled functions take arrays
     F: np.ndarray,
     center: np.ndarray,
     source: np.ndarray,

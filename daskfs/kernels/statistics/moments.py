@@ -208,7 +208,7 @@ def common_count(counts: np.ndarray) -> float | np.ndarray:
     return int(count) if count.is_integer() else count
 
 
-def cell_rows(width: int, sparse: bool) -> int:
+def cell_rows(width: int, *, sparse: bool) -> int:
     """Return the rows of one cell of :func:`tree_moments`: a power of two that depends on width and sparsity only.
 
     No dense band is planned with fewer: its tiles are at least 1 MiB, which is 2**17 values.
@@ -226,7 +226,7 @@ def tree_moments(F: np.ndarray | sp.csr_matrix, weights: np.ndarray | None = Non
     """
     if not F.shape[0]:
         return column_moments(F)
-    cells = row_blocks(F.shape[0], cell_rows(F.shape[1], is_sparse(F)))
+    cells = row_blocks(F.shape[0], cell_rows(F.shape[1], sparse=is_sparse(F)))
     return merge_tree(column_moments(F[rows], None if weights is None else weights[rows]) for rows in cells)
 
 

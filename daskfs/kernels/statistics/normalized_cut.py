@@ -126,7 +126,7 @@ def _nearest(rows: np.ndarray, k: int) -> np.ndarray:
     base = prepare_rows(rows, "euclidean")
     indices, _ = exact_neighbors(base, np.arange(rows.shape[0]), base, 0, k)
     adjacency = np.zeros((rows.shape[0], rows.shape[0]), dtype=bool)
-    np.put_along_axis(adjacency, indices, True, axis=1)
+    np.put_along_axis(adjacency, indices, values=True, axis=1)
     return adjacency | adjacency.T
 
 
