@@ -42,7 +42,7 @@ PositiveNumber = Annotated[float, Field(gt=0), AfterValidator(_has_a_square)]
 def refuse_switch(value: Any, annotation: Any) -> None:
     """Raise ``ValueError`` for a bool in a field of another type; pydantic would take it as a number."""
     if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
-        hint = "; null stands for none" if NoneType in get_args(annotation) else ""
+        hint = "; null means none" if NoneType in get_args(annotation) else ""
         msg = f"true and false mean nothing here{hint}"
         raise ValueError(msg)
 

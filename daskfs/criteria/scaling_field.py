@@ -24,7 +24,7 @@ def _as_text(value: Any) -> Any:
         return scaling_text(value)
     if value is None:
         return None
-    msg = f"a scaling is a text, or a list, of steps: {CHAIN}; null stands for none"
+    msg = f"a scaling is a text, or a list, of steps: {CHAIN}; null means none"
     raise ValueError(msg)
 
 

@@ -199,7 +199,7 @@ class SVMRFE(ScoreSelector):
         if graph is None:
             return self._made(parameters), None
         if not self.laplacian:
-            msg = "a graph has a say with laplacian=True only."
+            msg = "graph needs laplacian=True."
             raise InputError(msg)
         if self.large_n == "landmarks":
             msg = "large_n='landmarks' has a graph of its own, and takes none from outside."

@@ -66,7 +66,7 @@ KERNEL_CACHED = ("SVC", "SVR", "NuSVC", "NuSVR")
 """Estimators of libsvm, which keeps as much of the kernel as its cache holds."""
 NOT_SET = {
     "n_jobs": "the workers of the cluster are what runs side by side",
-    "verbose": "models run in workers, whose output nobody reads",
+    "verbose": "models run in workers, whose output is not shown",
 }
 """Parameters of scikit-learn that a job cannot set, with the reason."""
 

@@ -401,7 +401,7 @@ class _Check:
                 if (text := _metadata_problem(path.parent, planned)) is not None:
                     self._fail(path, text)
             elif is_finished and not name.startswith(cleared):
-                self._fail(path, "it is missing: nobody can read the array's chunks")
+                self._fail(path, "it is missing, and without it the chunks of the array cannot be read")
         return set(arrays)
 
     def _left_over(self, store: Store, stages: Sequence[Stage], known: np.ndarray, arrays: set[str]) -> None:

@@ -238,7 +238,7 @@ class TestGraph:
 
     @pytest.mark.filterwarnings("ignore:graph euclidean")  # of columns scaled by hand
     def test_a_graph_without_laplacian(self) -> None:
-        with pytest.raises(InputError, match=r"a graph has a say with laplacian=True only\."):
+        with pytest.raises(InputError, match=r"graph needs laplacian=True\."):
             SVMRFE(graph=knn_graph(self.X, 6)).fit(self.X, self.Y)
 
     @pytest.mark.filterwarnings("ignore:graph euclidean")  # of columns scaled by hand

@@ -36,7 +36,7 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
         _greet(where, security, settings.wait_seconds)
         client = Client(where, timeout=settings.wait_seconds, security=security)
     except (OSError, ValueError) as error:
-        problem = str(error) or "somebody listens there and says nothing"
+        problem = str(error) or "a process listens there and does not answer"
     if client is None:
         # The failed client closes when it is collected. During the start of the next client both would wait for the
         # same lock, so collect it now that no traceback refers to it.
