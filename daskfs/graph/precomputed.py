@@ -20,6 +20,7 @@ from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.stages.cost import WORD
 from daskfs.storage import StoragePath, as_path, put
 from daskfs.store import layout
+from daskfs.store.arrays import count_bytes
 from daskfs.store.store import Store
 
 INDICES, DISTANCES = (PurePath(name).name for name in (layout.KNN_INDICES, layout.KNN_DISTANCES))
@@ -100,6 +101,8 @@ class NeighborLists:
         """
         n_samples = self.indices.shape[0]
         indices, distances = self.indices[rows, :k], self.distances[rows, :k].astype(np.float64, copy=False)
+        width = self.n_neighbors * (self.indices.dtype.itemsize + self.distances.dtype.itemsize)
+        count_bytes(read=len(indices) * width)
         numbers = np.arange(rows.start, rows.stop)[:, None]
         missing = indices == -1
         ordered = np.sort(indices, axis=1)
@@ -182,6 +185,7 @@ class WeightMatrix:
         """
         for span in row_blocks(self.n_entries, self.read_entries):
             rows, columns, values = self.rows[span], self.columns[span], self.values[span]
+            count_bytes(read=columns.nbytes + values.nbytes)
             for part in row_blocks(len(values), run_entries(self.n_entries)):
                 yield self._checked(
                     rows[part].astype(np.int64, copy=False),
@@ -258,7 +262,7 @@ def _held(*parts: Readable) -> int:
 
 
 def _chunk(part: Readable) -> int:
-    return int(getattr(part, "chunk_rows", 0))
+    return int((getattr(part, "chunks", None) or (0,))[0])
 
 
 def run_entries(n_entries: int) -> int:

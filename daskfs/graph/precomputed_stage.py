@@ -1,8 +1,8 @@
 """Stage "graph-given": copy a precomputed graph into the run store.
 
 Neighbor lists are stored under the names that a search would use. Of a matrix of weights each edge is stored once, in
-ascending order, with the larger of its two entries. A unit holds a batch of entries and a few numbers per row, unless a
-file cannot be read in parts.
+ascending order, with the larger of its two entries. A unit holds a batch of entries, or a chunk if that is larger, and
+a few numbers per row.
 """
 
 from __future__ import annotations

@@ -265,8 +265,6 @@ class Hdf5Array:
         As stored; text has dtype object.
     chunks
         Chunk shape; None for a contiguous array.
-    chunk_rows
-        Rows per chunk, or 1.
     held_bytes
         Memory of a read in bytes in addition to the values: one chunk, stored and decoded.
     attributes
@@ -284,7 +282,6 @@ class Hdf5Array:
         self._text = h5py.check_string_dtype(dataset.dtype) is not None
         self.dtype = np.dtype(object) if self._text else np.dtype(dataset.dtype)
         self.chunks: tuple[int, ...] | None = dataset.chunks
-        self.chunk_rows = dataset.chunks[0] if dataset.chunks else 1
         self.held_bytes = 2 * math.prod(dataset.chunks) * dataset.dtype.itemsize if dataset.chunks else 0
         self.attributes: Mapping[str, Any] = attributes_of(dataset)
         self.dimensions = dimension_names(dataset)

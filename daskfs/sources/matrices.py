@@ -14,6 +14,7 @@ from daskfs.kernels.blocks import Block
 from daskfs.sources.checks import block_dtype, check_shape, shorten_names
 from daskfs.sources.csc import CscRows
 from daskfs.sources.csr import CSR_PARTS, CsrParts, Part
+from daskfs.sources.hdf5 import text_of
 from daskfs.storage import StoragePath
 
 READ_BYTES = 4 << 20
@@ -222,21 +223,22 @@ def sparse_matrix(folder: Folder, name: str) -> CsrParts | CscRows:
     """
     where = f"{folder.where}:{name}" if name else folder.where
     attributes = folder.attributes(name)
-    data, indices, indptr = (_part(folder, path) for path in parts_of(name))
-    shape = check_shape(_shape(folder, name, attributes, where), where)
+    data, indices, indptr = (matrix_part(folder, path) for path in parts_of(name))
+    shape = check_shape(stated_shape(folder, name, attributes, where), where)
     stated = attributes.get("encoding-type", attributes.get("h5sparse_format"))
     if stated is None:
         by_columns = shape[0] != shape[1] and indptr.shape == (shape[1] + 1,)
-    elif _text(stated) in ENCODINGS:
-        by_columns = ENCODINGS[_text(stated)] == "csc"
+    elif text_of(stated) in ENCODINGS:
+        by_columns = ENCODINGS[text_of(stated)] == "csc"
     else:
-        msg = f"{where} is encoded as {_text(stated)!r}; X can be one of {shorten_names(tuple(ENCODINGS))}."
+        msg = f"{where} is encoded as {text_of(stated)!r}; X can be one of {shorten_names(tuple(ENCODINGS))}."
         raise InputError(msg)
     made = CscRows if by_columns else CsrParts
     return made(where, shape, data, indices, indptr)
 
 
-def _part(folder: Folder, path: str) -> Array:
+def matrix_part(folder: Folder, path: str) -> Array:
+    """Return one of the arrays of a sparse matrix; :class:`InputError` if there is none of that name."""
     found = folder.array(path)
     if found is None:
         msg = f"{folder.where}:{path} is no array; the parts of a sparse matrix are."
@@ -244,7 +246,8 @@ def _part(folder: Folder, path: str) -> Array:
     return found
 
 
-def _shape(folder: Folder, name: str, attributes: Mapping[str, Any], where: str) -> tuple[int, ...]:
+def stated_shape(folder: Folder, name: str, attributes: Mapping[str, Any], where: str) -> tuple[int, ...]:
+    """Return the shape of a sparse matrix in a group, an attribute or dataset; :class:`InputError` if there is none."""
     stated: Any = attributes.get("shape", attributes.get("h5sparse_shape"))
     if stated is None:
         found = folder.array(f"{name}/shape" if name else "shape")
@@ -257,8 +260,3 @@ def _shape(folder: Folder, name: str, attributes: Mapping[str, Any], where: str)
         )
         raise InputError(msg)
     return tuple(int(size) for size in sides)
-
-
-def _text(value: Any) -> str:
-    value = value.item() if isinstance(value, np.ndarray) and value.size == 1 else value
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -77,7 +77,7 @@ class NpyFile:
         head = np.empty(min(HEADER_BYTES, location.size), np.uint8)
         with location.reading() as fill:
             self._fill(fill, [(location.offset, head)])
-        self.shape, self.fortran_order, self.dtype, header_size = _parse_header(head.tobytes(), where)
+        self.shape, self.fortran_order, self.dtype, header_size = parse_header(head.tobytes(), where)
         self._data_offset = location.offset + header_size
         needed = int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
         present = location.size - header_size
@@ -146,7 +146,8 @@ class NpyFile:
             raise InputError(msg) from error
 
 
-def _parse_header(head: bytes, where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+def parse_header(head: bytes, where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Return shape, Fortran order, dtype and length of a header; :class:`InputError` if it is damaged or of objects."""
     stream = io.BytesIO(head)
     try:
         version, shape, fortran_order, dtype = read_header(stream)

@@ -98,6 +98,8 @@ class ZarrMember:
     ----------
     path, where
         Path of its directory, and its name in messages.
+    array
+        The Zarr array.
     shape, dtype
         As stored.
     chunks
@@ -112,18 +114,18 @@ class ZarrMember:
 
     def __init__(self, path: StoragePath) -> None:
         self.path, self.where = path, str(path)
-        self._array = open_array(path)
-        self.shape: tuple[int, ...] = tuple(self._array.shape)
-        self.dtype = np.dtype(self._array.dtype)
-        self.chunks: tuple[int, ...] = tuple(self._array.chunks)
+        self.array = open_array(path)
+        self.shape: tuple[int, ...] = tuple(self.array.shape)
+        self.dtype = np.dtype(self.array.dtype)
+        self.chunks: tuple[int, ...] = tuple(self.array.chunks)
         self.held_bytes = 2 * math.prod(self.chunks) * self.dtype.itemsize
-        self.attributes: Mapping[str, Any] = dict(self._array.attrs.asdict())
-        self.version: int = self._array.metadata.zarr_format
-        self.fill_value: Any = self._array.fill_value
+        self.attributes: Mapping[str, Any] = dict(self.array.attrs.asdict())
+        self.version: int = self.array.metadata.zarr_format
+        self.fill_value: Any = self.array.fill_value
         self.dimensions = self._dimension_names()
 
     def _dimension_names(self) -> tuple[str | None, ...]:
-        stated = getattr(self._array.metadata, "dimension_names", None) or self.attributes.get("_ARRAY_DIMENSIONS")
+        stated = getattr(self.array.metadata, "dimension_names", None) or self.attributes.get("_ARRAY_DIMENSIONS")
         if not isinstance(stated, list | tuple) or len(stated) != len(self.shape):
             return (None,) * len(self.shape)
         return tuple(name if isinstance(name, str) and name else None for name in stated)
@@ -133,7 +135,7 @@ class ZarrMember:
         start = rows.start or 0 if isinstance(rows, slice) else 0
         stop = rows.stop if isinstance(rows, slice) and rows.stop is not None else next(iter(self.shape), 0)
         try:
-            values = np.asarray(self._array[selection])
+            values = np.asarray(self.array[selection])
         except InputError:
             raise
         except ZARR_ERRORS as error:
@@ -156,7 +158,7 @@ class ZarrMember:
         described = [] if metadata is None else [metadata.file]
         if not isinstance(self.path, ObjectPath):  # folders in object stores have no modification time
             described.append(self.path)
-        return [*described, *sampled_chunk_files(self._array, self.path, n_chunks)]
+        return [*described, *sampled_chunk_files(self.array, self.path, n_chunks)]
 
 
 class ZarrFolder:
@@ -208,7 +210,7 @@ class ZarrFolder:
         """Return the state of `arrays` and the selection, JSON-able, for change detection."""
         # the first array holds X, or the values of a sparse X
         counts = [SAMPLED_CHUNKS, *[SAMPLED_BESIDE] * (len(arrays) - 1)]
-        members = {name: self._need(name) for name in arrays}
+        members = {name: self.need(name) for name in arrays}
         files = [member.states(count) for member, count in zip(members.values(), counts, strict=True)]
         states = map_concurrent(self.path, _state, [file for some in files for file in some])
         return {
@@ -225,7 +227,8 @@ class ZarrFolder:
             },
         }
 
-    def _need(self, name: str) -> ZarrMember:
+    def need(self, name: str) -> ZarrMember:
+        """Return the array `name`; raise :class:`InputError` if there is none."""
         found = self.array(name)
         if found is None:
             msg = f"{self._below(name)} is not a Zarr array."

@@ -11,17 +11,18 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
-from typing import IO
+from typing import IO, Any
+
+import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import first_line, unknown_name
-from daskfs.sources.npy_file import BUFFER_BYTES, FileRange, Location, NpyFile
+from daskfs.sources.npy_file import BUFFER_BYTES, HEADER_BYTES, FileRange, Location, NpyFile, parse_header
 from daskfs.storage import Fill, ObjectPath, StoragePath, fill_from, zip_archive
 
 # The header before a member's name and extra field; its last two numbers are the lengths of these.
 LOCAL_HEADER = struct.Struct("<4s22xHH")
 UNPACKED_MEMBERS = 8
-UNPACKED_AT_ONCE = 4 * BUFFER_BYTES
 # NotImplementedError: damaged flags look like features of later zip versions.
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError)
 
@@ -52,28 +53,47 @@ class NpzFile:
 
     def open(self, member: str) -> NpyFile:
         """Return a reader of one member; a deflated one is unpacked on its first use in a process."""
-        if member not in self._entries:
-            raise unknown_name(member, "member", self.members, str(self.path))
-        entry = self._entries[member]
-        where = f"{self.path}:{member}"
-        if entry.flag_bits & 1:
-            msg = f"{where} is encrypted."
-            raise InputError(msg)
+        entry, where = self._entry(member)
         location: Location
         if entry.compress_type == zipfile.ZIP_STORED:
             location = self._stored(entry, where)
-        elif entry.compress_type == zipfile.ZIP_DEFLATED:
+        else:
             status = self.path.stat()
             # Without the lock, each thread of a worker would unpack the member.
             with _unpacking:
                 location = _unpack(self.path, status.st_size, status.st_mtime_ns, entry.filename)
-        else:
+        return NpyFile(location, where)
+
+    def open_checked(self, member: str) -> NpyFile:
+        """Return a reader of one member, whose checksum has been compared; for a stored one that is a pass over it."""
+        entry, _ = self._entry(member)
+        if entry.compress_type == zipfile.ZIP_STORED:
+            for _ in _blocks(self.path, entry.filename):
+                pass
+        return self.open(member)
+
+    def header(self, member: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Return shape and dtype of one member, without unpacking more of it than its header."""
+        entry, where = self._entry(member)
+        head = next(_blocks(self.path, entry.filename, HEADER_BYTES), b"")
+        shape, _, dtype, _ = parse_header(head, where)
+        return shape, dtype
+
+    def _entry(self, member: str) -> tuple[zipfile.ZipInfo, str]:
+        """Return a member that can be read, and its name in messages."""
+        if member not in self._entries:
+            raise unknown_name(member, "member", self.members, str(self.path))
+        entry, where = self._entries[member], f"{self.path}:{member}"
+        if entry.flag_bits & 1:
+            msg = f"{where} is encrypted."
+            raise InputError(msg)
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             msg = (
                 f"{where} is compressed by zip method {entry.compress_type}; "
                 "write it with numpy.savez or numpy.savez_compressed."
             )
             raise InputError(msg)
-        return NpyFile(location, where)
+        return entry, where
 
     def _stored(self, entry: zipfile.ZipInfo, where: str) -> FileRange:
         head = b""
@@ -110,23 +130,33 @@ class Unpacked:
 def _unpack(path: StoragePath, size: int, mtime_ns: int, filename: str) -> Unpacked:
     # size and mtime_ns are part of the cache key, so that a rewritten file is unpacked again
     del size, mtime_ns
-    where = f"{path}:{filename.removesuffix('.npy')}"
     file: IO[bytes] = tempfile.TemporaryFile(prefix="daskfs-")  # noqa: SIM115
     unpacked = Unpacked(file)
     try:
-        with zip_archive(path, UNPACKED_AT_ONCE) as archive, archive.open(filename) as member:
-            while block := member.read(BUFFER_BYTES):
-                unpacked.size += file.write(block)
+        for block in _blocks(path, filename):
+            unpacked.size += file.write(block)
         file.flush()
-    except ZIP_ERRORS as error:
-        msg = f"{where} is damaged: {first_line(error)}"
-        raise InputError(msg) from error
     except OSError as error:
         if error.filename is not None:
             raise  # from reading the archive; the temporary file has no name
         msg = (
-            f"{where} could not be unpacked into {tempfile.gettempdir()}: {error}. Point TMPDIR to a "
+            f"{_where(path, filename)} could not be unpacked into {tempfile.gettempdir()}: {error}. Point TMPDIR to a "
             "larger disk, or write the file with numpy.savez."
         )
         raise InputError(msg) from error
     return unpacked
+
+
+def _blocks(path: StoragePath, filename: str, size: int = BUFFER_BYTES) -> Iterator[bytes]:
+    """Yield the unpacked bytes of a member, by `size`; :class:`InputError` if damaged, at the end by its checksum."""
+    try:
+        with zip_archive(path, 4 * size) as archive, archive.open(filename) as member:
+            while block := member.read(size):
+                yield block
+    except ZIP_ERRORS as error:
+        msg = f"{_where(path, filename)} is damaged: {first_line(error)}"
+        raise InputError(msg) from error
+
+
+def _where(path: StoragePath, filename: str) -> str:
+    return f"{path}:{filename.removesuffix('.npy')}"

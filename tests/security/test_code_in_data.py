@@ -155,7 +155,7 @@ SOURCES: dict[str, tuple[Callable[[Path], dict[str, str]], str]] = {
 
 
 def test_nothing_in_the_package_unpickles() -> None:
-    loaders, n_loads = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}, 0
+    loaders = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import | ast.ImportFrom):
@@ -167,9 +167,7 @@ def test_nothing_in_the_package_unpickles() -> None:
                     path
                 )
                 if called in ("np.load", "numpy.load", "np.lib.format.read_array"):
-                    n_loads += 1
                     assert "allow_pickle=False" in ast.unparse(node), path
-    assert n_loads >= 1
 
 
 def test_the_payload_works(tmp_path: Path) -> None:
