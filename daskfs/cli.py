@@ -85,12 +85,11 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a job: start it, resume it, or report that nothing is left to do."""
-    from daskfs.execution.cluster import ClusterSettings
     from daskfs.execution.connection import prepare
     from daskfs.job.job import load_job
 
     loaded = load_job(job, overrides or [])
-    prepare(ClusterSettings.of(loaded.cluster.model_dump(), loaded.dask))
+    prepare(loaded.settings)
     from daskfs.runs.pipeline import run_job
 
     progress = _progress(quiet=quiet, verbose=verbose)
@@ -472,7 +471,6 @@ def convert(
     as_json: AsJson = False,
 ) -> None:
     """Convert any source into tiles, or resume an interrupted conversion."""
-    from daskfs.execution.cluster import ClusterSettings
     from daskfs.job.job import make_cluster
     from daskfs.runs.pipeline import convert as convert_source
     from daskfs.runs.status import describe_tiles
@@ -498,7 +496,7 @@ def convert(
     progress = _progress(quiet=quiet, verbose=verbose)
     warnings: list[str] = []
     try:
-        recomputed = convert_source(data, target, ClusterSettings.of(cluster.model_dump()), progress, warnings)
+        recomputed = convert_source(data, target, cluster, progress, warnings)
     finally:
         progress.close()
     _warn(warnings)
@@ -591,7 +589,6 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Export rankings, or the data with only the selected features, to another format."""
-    from daskfs.execution.cluster import ClusterSettings
     from daskfs.export.api import export_into, export_run
     from daskfs.job.job import make_cluster
 
@@ -605,7 +602,7 @@ def export(
         _emit(export_into(run_directory, into), _exported_lines, as_json=as_json)
         return
     assert out is not None
-    settings = ClusterSettings.of(make_cluster({"workers": workers, "memory_limit": memory_limit}).model_dump())
+    settings = make_cluster({"workers": workers, "memory_limit": memory_limit})
     kind: Any = to  # checked by export_run
     progress = _progress(quiet=quiet, verbose=verbose)
     try:

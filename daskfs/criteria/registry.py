@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from types import NoneType
-from typing import Annotated, Any, ClassVar, Self, get_args
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationError
 
+from daskfs.criteria.block import Keys
 from daskfs.criteria.scaling_field import ScalingChoice
 from daskfs.criteria.statistics import Need, Statistics
 from daskfs.errors import InputError, JobError, nearest
@@ -39,25 +39,10 @@ PositiveNumber = Annotated[float, Field(gt=0), AfterValidator(_has_a_square)]
 """A positive number whose square and inverse are positive and finite."""
 
 
-def refuse_switch(value: Any, annotation: Any) -> None:
-    """Raise ``ValueError`` for a bool in a field of another type; pydantic would take it as a number."""
-    if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
-        hint = "; null means none" if NoneType in get_args(annotation) else ""
-        msg = f"true and false mean nothing here{hint}"
-        raise ValueError(msg)
-
-
-class Parameters(BaseModel):
+class Parameters(Keys):
     """Parameters that every method has."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     score_scaling: ScalingChoice = None
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _switch_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
-        refuse_switch(value, cls.model_fields[str(info.field_name)].annotation)
-        return value
 
     @classmethod
     def public_fields(cls) -> tuple[str, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from daskfs.stages.processors import pinned_environment
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from daskfs.execution.clusters.blocks import KubernetesBlock, SlurmBlock
 
 DASK_SETTINGS: dict[str, Any] = {
     # worker deaths are counted per task: on preemptible nodes, three would fail healthy units
@@ -43,36 +45,6 @@ NOTHING_SERVED: dict[str, Any] = {"distributed.scheduler.http.routes": [], "dist
 
 
 @dataclass(frozen=True)
-class SlurmSettings:
-    """Settings of SLURM jobs, one for each worker; names are those of dask-jobqueue."""
-
-    queue: str | None = None
-    account: str | None = None
-    walltime: str = "00:30:00"
-    interface: str | None = None
-    python: str | None = None
-    log_directory: str | None = None
-    shared_temp_directory: str | None = None
-    job_script_prologue: tuple[str, ...] = ()
-    job_extra_directives: tuple[str, ...] = ()
-    job_directives_skip: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class KubernetesSettings:
-    """Settings of Kubernetes pods, one for each worker and one for the scheduler."""
-
-    image: str
-    namespace: str | None = None
-    service_account: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    secrets: tuple[str, ...] = ()
-    volume_claims: Mapping[str, str] = field(default_factory=dict)
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    tolerations: tuple[Mapping[str, str | int], ...] = ()
-
-
-@dataclass(frozen=True)
 class ClusterSettings:
     """Cluster settings of a job as plain values.
 
@@ -85,21 +57,14 @@ class ClusterSettings:
     memory_limit: int | None = None
     address: str | None = None
     scheduler_file: str | None = None
-    slurm: SlurmSettings | None = None
-    kubernetes: KubernetesSettings | None = None
+    slurm: SlurmBlock | None = None
+    kubernetes: KubernetesBlock | None = None
     wait_seconds: float = 120.0
     dashboard: bool = False
     local_directory: str | None = None
     tls: bool | None = None
     cpu_target: str | None = None
     dask: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, cluster: Mapping[str, Any], dask: Mapping[str, Any] | None = None) -> Self:
-        """Return the settings of two blocks of a job."""
-        kinds = {"slurm": SlurmSettings, "kubernetes": KubernetesSettings}
-        own = {key: kind(**cluster[key]) for key, kind in kinds.items() if cluster.get(key) is not None}
-        return cls(**{**cluster, **own}, dask=dask or {})
 
     @property
     def is_joined(self) -> bool:

@@ -12,8 +12,8 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from daskfs.criteria.block import BlockType
 from daskfs.errors import JobError, nearest
-from daskfs.job.base import BlockType
 from daskfs.redaction import redact_credentials
 
 

@@ -12,8 +12,8 @@ from pydantic import (
     model_validator,
 )
 
+from daskfs.criteria.block import Block
 from daskfs.evaluation.models import ModelSpec, make_model
-from daskfs.job.base import Block
 from daskfs.job.methods import check_names, is_plain, with_parameters
 from daskfs.kernels.labels import Task
 

@@ -11,11 +11,12 @@ from pydantic import (
     field_validator,
 )
 
+from daskfs.criteria.block import Block
 from daskfs.criteria.laplacian import NeighborParameters
 from daskfs.criteria.registry import FILLED_IN, Method, criterion_named, make_method
 from daskfs.errors import JobError
+from daskfs.execution.cluster import ClusterSettings
 from daskfs.graph.spec import GraphSpec
-from daskfs.job.base import Block
 from daskfs.job.blocks import ClusterBlock, DataBlock, GraphBlock, OutputBlock, SelectBlock, TransformBlock
 from daskfs.job.checks import check_block
 from daskfs.job.dask import DaskKeys
@@ -56,6 +57,11 @@ class Job(Block):
             msg = "methods is a list, for example [VarianceScore, {name: LaplacianScore, n_neighbors: 10}]"
             raise ValueError(msg)
         return [with_parameters(entry, tuple(MethodBlock.model_fields)) for entry in value]
+
+    @property
+    def settings(self) -> ClusterSettings:
+        """Settings of the cluster, with Dask's keys."""
+        return ClusterSettings(**dict(self.cluster), dask=self.dask)
 
     def completed(self, spec: GraphSpec) -> GraphSpec:
         """Return the spec of neighbor lists with the search options of the job."""
@@ -200,9 +206,9 @@ def make_data(raw: Mapping[str, Any]) -> DataBlock:
     return check_block(DataBlock, raw)
 
 
-def make_cluster(raw: Mapping[str, Any]) -> ClusterBlock:
+def make_cluster(raw: Mapping[str, Any]) -> ClusterSettings:
     """Check a cluster block given by command-line options."""
-    return check_block(ClusterBlock, raw)
+    return ClusterSettings(**dict(check_block(ClusterBlock, raw)))
 
 
 def make_evaluation(raw: Mapping[str, Any]) -> EvaluateBlock:

@@ -16,8 +16,8 @@ from pydantic import (
     model_validator,
 )
 
+from daskfs.criteria.block import Block
 from daskfs.errors import JobError
-from daskfs.job.base import Block
 
 MAX_MEMBERS = 1000
 

@@ -13,8 +13,8 @@ from pydantic import (
     model_validator,
 )
 
+from daskfs.criteria.block import Block
 from daskfs.errors import JobError
-from daskfs.job.base import Block
 from daskfs.storage import as_path
 
 

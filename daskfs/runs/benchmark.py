@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from pydantic import Field, field_validator
 
+from daskfs.criteria.block import Block
 from daskfs.criteria.registry import check_labels, criteria, criterion_named
 from daskfs.errors import InputError, JobError
 from daskfs.execution.connection import SharedCluster
 from daskfs.execution.progress import OfSeveral, Progress, Silent
 from daskfs.execution.signals import stoppable
-from daskfs.job.base import Block
 from daskfs.job.blocks import ClusterBlock, DataBlock, OutputBlock
 from daskfs.job.checks import check_block
 from daskfs.job.dask import DaskKeys

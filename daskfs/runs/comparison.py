@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from pydantic import Field, PositiveInt
 
+from daskfs.criteria.block import Block
 from daskfs.errors import InputError, JobError, StoreError, nearest
 from daskfs.evaluation.models import ModelSpec, Setting, metrics_of
 from daskfs.evaluation.significance import average_ranks, friedman, indistinguishable_groups, nemenyi, rank_table
 from daskfs.evaluation.tables import ColumnType, Table, read_table, write_table
-from daskfs.job.base import Block
 from daskfs.job.checks import check_block
 from daskfs.job.job import LABEL_BYTES
 from daskfs.job.methods import check_names

@@ -128,9 +128,8 @@ def run_job(
     locking = lock_directory(store, layout.RUN_JSON, "daskfs run", "output.path", progress.message)
     with closing(progress), locking as lock, stoppable():
         manifest, superseded = load_or_create_manifest(store, job, overwrite=overwrite)
-        settings = ClusterSettings.of(job.cluster.model_dump(), job.dask)
         run = _Run(store, job, manifest, progress, command, lock, superseded)
-        return rerun_on_damage(lambda: run.execute(settings, connect), store, lock, run.tell)
+        return rerun_on_damage(lambda: run.execute(job.settings, connect), store, lock, run.tell)
 
 
 class _Run:

@@ -12,7 +12,7 @@ import numpy as np
 from daskfs.criteria.slab import methods_from
 from daskfs.criteria.svmrfe.elimination import SVM_TABLES_STAGE, svm_parameters
 from daskfs.errors import StoreError
-from daskfs.execution.cluster import ClusterSettings, granted_memory
+from daskfs.execution.cluster import granted_memory
 from daskfs.execution.submission import ended_rounds, pending_units, rounds_done
 from daskfs.graph.mixed import MIXED_STAGE
 from daskfs.graph.target import TARGETS_STAGE
@@ -87,8 +87,7 @@ def plan_job(job: Job) -> dict[str, Any]:
 
     Units and bytes of a stage in a loop are those of one round. `cost` lists the memory of a unit at its peak.
     """
-    settings = ClusterSettings.of(job.cluster.model_dump(), job.dask)
-    limit, threads = granted_memory(settings, None)
+    limit, threads = granted_memory(job.settings, None)
     store = Store(as_path(job.output.path))
     refuse_foreign(store, layout.RUN_JSON, "daskfs run", "output.path")
     manifest = None if store.read_bytes(layout.RUN_JSON) is None else read_manifest(store)
@@ -104,7 +103,7 @@ def plan_job(job: Job) -> dict[str, Any]:
     plan = Plan.from_json(stored, store.url) if stored else plan_run(job, tiles, task, budget, names)
     planned_at = None if stored else planner_for_memory(job, tiles, task, threads, names, is_cut=is_cut)
     stages = (*tiles.stages, *plan.stages)
-    check_memory(stages, limit, threads, planned_at=planned_at, is_joined=settings.is_joined)
+    check_memory(stages, limit, threads, planned_at=planned_at, is_joined=job.settings.is_joined)
     batches = _planned_batches(job, store, tiles)
     rows = [_plan_row(Context(Store(as_path(tiles.url))), stage, tiles.stages) for stage in tiles.stages]
     rows += [_plan_row(Context(store), stage, plan.stages) for stage in plan.stages]

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from daskfs.errors import ClusterError, JobError
-from daskfs.execution.cluster import ClusterSettings, SlurmSettings
+from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.clusters.blocks import SlurmBlock
 from daskfs.execution.clusters.pods import cluster_manifest
 from daskfs.execution.clusters.walltime import walltime_seconds
 from daskfs.execution.clusters.worker_environment import worker_environment
@@ -34,8 +35,7 @@ def job_of(cluster: dict[str, Any], **blocks: Any) -> Job:
 
 
 def settings_of(cluster: dict[str, Any], **blocks: Any) -> ClusterSettings:
-    job = job_of(cluster, **blocks)
-    return ClusterSettings.of(job.cluster.model_dump(), job.dask)
+    return job_of(cluster, **blocks).settings
 
 
 # ------------------------------------------------------------------------------------------------------- the job file
@@ -48,7 +48,7 @@ def test_a_job_has_one_cluster(tmp_path: Path) -> None:
         USAGE,
         "cluster.slurm and cluster.kubernetes are two clusters",
     )
-    assert settings_of({**SLURM, "address": None}).slurm == SlurmSettings(queue="batch")
+    assert settings_of({**SLURM, "address": None}).slurm == SlurmBlock(queue="batch")
 
 
 @pytest.mark.parametrize(
@@ -253,12 +253,13 @@ def test_ctrl_c_stays_that_of_the_driver() -> None:
     """dask-jobqueue takes it when it is imported."""
     code = (
         "import signal, sys\n"
-        "from daskfs.execution.cluster import ClusterSettings, SlurmSettings\n"
+        "from daskfs.execution.cluster import ClusterSettings\n"
+        "from daskfs.execution.clusters.blocks import SlurmBlock\n"
         "from daskfs.execution.connection import connect\n"
         "from daskfs.errors import ClusterError\n"
         "before = signal.getsignal(signal.SIGINT)\n"
         "try:\n"
-        "    with connect(ClusterSettings(memory_limit=2**30, slurm=SlurmSettings())):\n"
+        "    with connect(ClusterSettings(memory_limit=2**30, slurm=SlurmBlock())):\n"
         "        pass\n"
         "except ClusterError as error:\n"
         "    print(error)\n"

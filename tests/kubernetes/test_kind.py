@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from daskfs.execution.cluster import ClusterSettings, KubernetesSettings
+from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.clusters import pods
+from daskfs.execution.clusters.blocks import KubernetesBlock
 from tests.cli.command import basic_job, daskfs, refused, write_job
 from tests.execution.runs import run_here
 from tests.kubernetes.manifests import dask_validator
@@ -99,10 +100,16 @@ def test_no_kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_object_fits_the_operators_schema() -> None:
-    own = KubernetesSettings(
-        "i", None, "a", {"A": "b"}, ("s",), {"c": "/c"}, {"n": "m"}, ({"key": "k", "operator": "Exists"},)
+    own = KubernetesBlock(
+        image="i",
+        service_account="a",
+        env={"A": "b"},
+        secrets=("s",),
+        volume_claims={"c": "/c"},
+        node_selector={"n": "m"},
+        tolerations=({"key": "k", "operator": "Exists"},),
     )
-    for settings in (KubernetesSettings("i"), own):
+    for settings in (KubernetesBlock(image="i"), own):
         found = pods.cluster_manifest(ClusterSettings(memory_limit=2**30, kubernetes=settings), "daskfs-1")
         assert [error.message for error in dask_validator("DaskCluster").iter_errors(found)] == []
 

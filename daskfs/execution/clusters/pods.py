@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from daskfs.execution.cluster import ClusterSettings, KubernetesSettings
+from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.clusters.blocks import KubernetesBlock
 from daskfs.execution.clusters.worker_environment import variable, worker_environment
 
 COMM_PORT, HTTP_PORT = 8786, 8787
@@ -93,7 +94,7 @@ def _worker_command(settings: ClusterSettings) -> list[str]:
 
 
 def _container(
-    name: str, command: list[str], kubernetes: KubernetesSettings, environment: dict[str, str]
+    name: str, command: list[str], kubernetes: KubernetesBlock, environment: dict[str, str]
 ) -> dict[str, Any]:
     claims = [{"name": claim, "mountPath": path} for claim, path in kubernetes.volume_claims.items()]
     return {
@@ -110,7 +111,7 @@ def _container(
     }
 
 
-def _pod(container: dict[str, Any], kubernetes: KubernetesSettings) -> dict[str, Any]:
+def _pod(container: dict[str, Any], kubernetes: KubernetesBlock) -> dict[str, Any]:
     volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in kubernetes.volume_claims]
     return {
         "containers": [container],

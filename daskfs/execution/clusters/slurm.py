@@ -26,7 +26,8 @@ from distributed import Client, Status
 from distributed.utils import get_ip
 
 from daskfs.errors import ClusterError
-from daskfs.execution.cluster import ClusterSettings, SlurmSettings
+from daskfs.execution.cluster import ClusterSettings
+from daskfs.execution.clusters.blocks import SlurmBlock
 from daskfs.execution.clusters.certificates import made_for_the_run
 from daskfs.execution.clusters.wait_for_workers import wait_for_workers
 from daskfs.execution.clusters.walltime import walltime_seconds
@@ -142,7 +143,7 @@ class SlurmWorkers(SLURMCluster):
         return {job: text for job, _, text in pairs}
 
 
-def job_options(settings: ClusterSettings, slurm: SlurmSettings) -> dict[str, Any]:
+def job_options(settings: ClusterSettings, slurm: SlurmBlock) -> dict[str, Any]:
     """Return the options of dask-jobqueue for each job; the driver's configuration must be that of the run."""
     assert settings.memory_limit is not None
     lifetime = walltime_seconds(slurm.walltime) - MARGIN_SECONDS
