@@ -11,7 +11,8 @@ import gc
 import json
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -43,6 +44,8 @@ JobFile = Annotated[str, typer.Argument(metavar="JOB", help="Job file (YAML).")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. graph.n_neighbors=10.")
 ]
+Run = Annotated[str, typer.Argument(metavar="RUN")]
+MemoryLimit = Annotated[str | None, typer.Option(help="Of one worker, e.g. 2GiB.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="One line for every unit.")]
@@ -92,11 +95,8 @@ def run(
     prepare(loaded.settings)
     from daskfs.runs.pipeline import run_job
 
-    progress = _progress(quiet=quiet, verbose=verbose)
-    try:
+    with closing(_progress(quiet=quiet, verbose=verbose)) as progress:
         result = run_job(loaded, progress, overwrite=overwrite, command=_command())
-    finally:
-        progress.close()
     _warn(result["warnings"])
     _emit(result, _run_lines, as_json=as_json)
 
@@ -251,11 +251,8 @@ def compare(
     if only_plan:
         _emit(plan_study(study), _study_plan_lines, as_json=as_json)
         return
-    progress = _progress(quiet=quiet, verbose=verbose)
-    try:
+    with closing(_progress(quiet=quiet, verbose=verbose)) as progress:
         result = run_study(study, progress, overwrite=overwrite, command=_command())
-    finally:
-        progress.close()
     _warn(result["warnings"])
     _emit(result, _comparison_lines, as_json=as_json)
 
@@ -309,7 +306,7 @@ def _study_plan_lines(result: dict[str, Any]) -> list[str]:
 
 
 @app.command(epilog=EPILOG)
-def status(run_directory: Annotated[str, typer.Argument(metavar="RUN")], as_json: AsJson = False) -> None:
+def status(run_directory: Run, as_json: AsJson = False) -> None:
     """Show the stages of a run, units done, and time left."""
     from daskfs.runs.status import run_status
 
@@ -338,7 +335,7 @@ def _status_lines(result: dict[str, Any]) -> list[str]:
 
 
 @app.command(epilog=EPILOG)
-def report(run_directory: Annotated[str, typer.Argument(metavar="RUN")], as_json: AsJson = False) -> None:
+def report(run_directory: Run, as_json: AsJson = False) -> None:
     """Write the report of a finished run again and print its path."""
     from daskfs.runs.status import rewrite_report
 
@@ -363,11 +360,8 @@ def verify(
     from daskfs.errors import StoreError
     from daskfs.runs.verification import verify_run
 
-    progress = _progress(quiet=quiet, verbose=False)
-    try:
+    with closing(_progress(quiet=quiet, verbose=False)) as progress:
         result = verify_run(directory, remove=remove, threads=threads, progress=progress)
-    finally:
-        progress.close()
     _emit(result, _verified_lines, as_json=as_json)
     if result["problems"]:
         raise StoreError(_verdict(result))
@@ -438,10 +432,13 @@ RowNames = Annotated[
 ]
 
 
-def _data_block(exclude: list[str] | None, **keys: str | bool | tuple[str, str] | None) -> Any:
+def _data_block(options: Mapping[str, Any]) -> Any:
+    """Check the data block of a verb's options, which are named as its keys; other options are left out."""
+    from daskfs.job.blocks import DataBlock
     from daskfs.job.job import make_data
 
-    return make_data({**keys, "exclude": exclude or []})
+    own = {key: value for key, value in options.items() if key in DataBlock.model_fields}
+    return make_data({**own, "exclude": options["exclude"] or []})
 
 
 @app.command(epilog=EPILOG)
@@ -465,40 +462,21 @@ def convert(
     feature_names: Names = None,
     row_names: RowNames = None,
     workers: Annotated[int, typer.Option(min=0, help="Worker processes; 0 works in this one.")] = 2,
-    memory_limit: Annotated[str | None, typer.Option(help="Of one worker, e.g. 2GiB.")] = None,
+    memory_limit: MemoryLimit = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
     """Convert any source into tiles, or resume an interrupted conversion."""
+    block = _data_block(locals())
     from daskfs.job.job import make_cluster
     from daskfs.runs.pipeline import convert as convert_source
     from daskfs.runs.status import describe_tiles
 
-    data = _data_block(
-        exclude,
-        source=source,
-        array=array,
-        dims=dims,
-        transpose=transpose,
-        labels=labels,
-        unlabeled=unlabeled,
-        weights=weights,
-        groups=groups,
-        times=times,
-        batch=batch,
-        task=task,
-        missing=missing,
-        feature_names=feature_names,
-        row_names=row_names,
-    )
     cluster = make_cluster({"workers": workers, "memory_limit": memory_limit})
-    progress = _progress(quiet=quiet, verbose=verbose)
     warnings: list[str] = []
-    try:
-        recomputed = convert_source(data, target, cluster, progress, warnings)
-    finally:
-        progress.close()
+    with closing(_progress(quiet=quiet, verbose=verbose)) as progress:
+        recomputed = convert_source(block, target, cluster, progress, warnings)
     _warn(warnings)
     _emit({**describe_tiles(target), "recomputed": recomputed}, _description_lines, as_json=as_json)
 
@@ -522,25 +500,10 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """Show shape, tiles, labels, weights, groups, times, batches, row names, missing values, constant features."""
+    block = _data_block(locals())
     from daskfs.runs.inspection import inspect_data
 
-    data = _data_block(
-        exclude,
-        source=source,
-        array=array,
-        dims=dims,
-        transpose=transpose,
-        labels=labels,
-        unlabeled=unlabeled,
-        weights=weights,
-        groups=groups,
-        times=times,
-        batch=batch,
-        task=task,
-        feature_names=feature_names,
-        row_names=row_names,
-    )
-    _emit(inspect_data(data), _description_lines, as_json=as_json)
+    _emit(inspect_data(block), _description_lines, as_json=as_json)
 
 
 def _description_lines(result: dict[str, Any]) -> list[str]:
@@ -566,7 +529,7 @@ _TOLD: dict[str, Callable[[Any], str | list[str]]] = {
 
 @app.command(epilog=EPILOG)
 def export(
-    run_directory: Annotated[str, typer.Argument(metavar="RUN")],
+    run_directory: Run,
     out: Annotated[str | None, typer.Argument(metavar="[OUT]", help="File, directory or URL to write.")] = None,
     to: Annotated[
         str | None,
@@ -583,7 +546,7 @@ def export(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at OUT.")] = False,
     workers: Annotated[int, typer.Option(min=0, help="Of --to tiles: worker processes; 0 works in this one.")] = 0,
-    memory_limit: Annotated[str | None, typer.Option(help="Of one worker, e.g. 2GiB.")] = None,
+    memory_limit: MemoryLimit = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
     as_json: AsJson = False,
@@ -604,8 +567,7 @@ def export(
     assert out is not None
     settings = make_cluster({"workers": workers, "memory_limit": memory_limit})
     kind: Any = to  # checked by export_run
-    progress = _progress(quiet=quiet, verbose=verbose)
-    try:
+    with closing(_progress(quiet=quiet, verbose=verbose)) as progress:
         result = export_run(
             run_directory,
             out,
@@ -616,8 +578,6 @@ def export(
             cluster=settings,
             progress=progress,
         )
-    finally:
-        progress.close()
     _emit(result, _exported_lines, as_json=as_json)
 
 
