@@ -55,27 +55,28 @@ def check_range(start: int, stop: int, n_samples: int) -> None:
         raise ValueError(msg)
 
 
-def check_label_column(values: np.ndarray, where: str, what: str = "labels") -> np.ndarray:
-    """Return `values`, shape (n,) or (n, 1), as a vector; raise :class:`InputError` for a dtype `what` cannot have."""
+def check_label_column(values: Any, n_samples: int, where: str | None = None, what: str = "labels") -> np.ndarray:
+    """Return `values`, shape (n_samples,) or (n_samples, 1), as a vector.
+
+    :class:`InputError` for another shape, or for a dtype that `what` cannot have, names `where`.
+    """
+    values = np.asarray(values)
+    name = where or "y"
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
-        msg = f"{where} has shape {values.shape}; {what} need one value for each row."
+        msg = f"{name} has shape {values.shape}; {what} need one value for each row."
         raise InputError(msg)
     dated = what in ("groups", "times", "batch")
     if values.dtype.kind not in ("biufUSTOM" if dated else "biufUSTO"):
         kinds = "numbers, text or dates" if dated else "numbers or text"
-        msg = f"{where} has dtype {values.dtype}; {what} must be {kinds}."
+        msg = f"{name} has dtype {values.dtype}; {what} must be {kinds}."
+        raise InputError(msg)
+    if len(values) != n_samples:
+        origin = f" ({what} from {where})" if where else ""
+        msg = f"{what} have {len(values)} values, X has {n_samples} rows{origin}."
         raise InputError(msg)
     return values
-
-
-def check_label_count(n_labels: int, n_samples: int, where: str | None = None, what: str = "labels") -> None:
-    """Raise :class:`InputError` unless each row of X has one value."""
-    if n_labels != n_samples:
-        origin = f" ({what} from {where})" if where else ""
-        msg = f"{what} have {n_labels} values, X has {n_samples} rows{origin}."
-        raise InputError(msg)
 
 
 def shorten_names(names: Sequence[str]) -> str:

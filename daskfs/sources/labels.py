@@ -11,7 +11,7 @@ import numpy as np
 
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.kernels.labels import Labels
-from daskfs.sources.checks import check_label_column, check_label_count, shorten_names, unknown_name
+from daskfs.sources.checks import check_label_column, shorten_names, unknown_name
 from daskfs.sources.paths import split_reference
 from daskfs.storage import StoragePath
 
@@ -65,9 +65,7 @@ def read_labels_file(ref: str, n_samples: int, what: str = "labels") -> np.ndarr
     else:
         msg = f"{path} cannot be read as {what}; use .npy, .npz, .csv, .tsv or .txt."
         raise InputError(msg)
-    values = check_label_column(values, ref, what)
-    check_label_count(len(values), n_samples, ref, what)
-    return values
+    return check_label_column(values, n_samples, ref, what)
 
 
 def _from_npz(path: StoragePath, member: str | None, n_samples: int) -> np.ndarray:
@@ -162,8 +160,7 @@ def encode_labels(raw: np.ndarray, n_samples: int, task: str, unlabeled: str = A
     if task not in TASKS:
         msg = f"data.task is {task!r}; it can be {shorten_names(TASKS)}.{nearest(task, TASKS)}"
         raise JobError(msg)
-    raw = check_label_column(np.asarray(raw), "y")
-    check_label_count(len(raw), n_samples)
+    raw = check_label_column(raw, n_samples)
     if task == "regression" or (task == "auto" and _holds_floats(raw)):
         return Labels("regression", _targets(raw, unlabeled), ())
     is_number = raw.dtype.kind not in "USTO"

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.sources.base import SourceInfo
-from daskfs.sources.checks import block_dtype, check_label_column, check_label_count, check_range, check_shape
+from daskfs.sources.checks import block_dtype, check_label_column, check_range, check_shape
 from daskfs.sources.csr import canonical
 from daskfs.sources.weights import check_weights
 
@@ -44,9 +44,7 @@ class ArraySource:
         sparse = bool(is_sparse(X))
         self._X: Block = canonical(sp.csr_matrix(X), "X") if sparse else np.asarray(X)
         n_samples, n_features = check_shape(self._X.shape, "X")
-        self._y = None if y is None else check_label_column(np.asarray(y), "y")
-        if self._y is not None:
-            check_label_count(len(self._y), n_samples, "y")
+        self._y = None if y is None else check_label_column(y, n_samples, "y")
         self._weights = None if weights is None else check_weights(weights, n_samples, "weights")
         if feature_names is not None and len(feature_names) != n_features:
             msg = f"feature_names has {len(feature_names)} names, X has {n_features} columns."

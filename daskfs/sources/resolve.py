@@ -9,7 +9,7 @@ import numpy as np
 
 from daskfs.errors import InputError, nearest
 from daskfs.sources.base import BESIDE, SourceSpec
-from daskfs.sources.checks import check_label_column, check_label_count, shorten_names, unknown_name
+from daskfs.sources.checks import check_label_column, shorten_names, unknown_name
 from daskfs.sources.labels import read_labels_file
 from daskfs.sources.paths import split_reference
 from daskfs.storage import SCHEMES, StoragePath, is_url
@@ -36,9 +36,7 @@ class LabelRef:
         """Return the values as stored, shape (n_samples,); `read_member` reads a column or member of the source."""
         if not self.inside:
             return read_labels_file(self.name, n_samples, self.what)
-        values = check_label_column(read_member(self.name), self.origin, self.what)
-        check_label_count(len(values), n_samples, self.origin, self.what)
-        return values
+        return check_label_column(read_member(self.name), n_samples, self.origin, self.what)
 
 
 def resolve_labels(spec: SourceSpec, own: Sequence[str], kind: str, default: str | None = None) -> LabelRef | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.base import SourceSpec
-from daskfs.sources.checks import check_label_column, check_label_count
+from daskfs.sources.checks import check_label_column
 from daskfs.sources.resolve import LabelRef, MemberReader, resolve_beside
 from daskfs.sources.weights import check_weights
 
@@ -104,18 +104,15 @@ def check_groups(values: Any, n_samples: int, origin: str) -> np.ndarray:
     ----------
     values
         Numbers, text or dates, shape (n_samples,); each distinct one is a group.
-    n_samples
-        Number of rows of X.
-    origin
-        Name in messages.
+    n_samples, origin
+        As in :class:`Column`.
 
     Raises
     ------
     InputError
         If a row, even an unlabeled one, has no group to assign it to training or test rows; names the first such row.
     """
-    raw = check_label_column(np.asarray(values), origin, "groups")
-    check_label_count(len(raw), n_samples, origin, "groups")
+    raw = check_label_column(values, n_samples, origin, "groups")
     if raw.dtype.kind in "biufM":
         _refuse_missing(np.flatnonzero(raw != raw), origin, "group", "give every row one")
         return np.unique(raw, return_inverse=True)[1].astype(np.int64, copy=False)
@@ -142,18 +139,15 @@ def check_batch(values: Any, n_samples: int, origin: str) -> np.ndarray:
     ----------
     values
         Numbers, text or dates, shape (n_samples,); each distinct one is a batch.
-    n_samples
-        Number of rows of X.
-    origin
-        Name in messages.
+    n_samples, origin
+        As in :class:`Column`.
 
     Raises
     ------
     InputError
         If a row has no batch of rows to compare it with; names the first such row.
     """
-    raw = check_label_column(np.asarray(values), origin, "batch")
-    check_label_count(len(raw), n_samples, origin, "batch")
+    raw = check_label_column(values, n_samples, origin, "batch")
     seen: dict[str, str] = {}
     names = np.empty(len(raw), dtype=object)
     for row, value in enumerate(raw.astype("U") if raw.dtype.kind == "M" else raw.tolist()):
@@ -193,18 +187,15 @@ def check_times(values: Any, n_samples: int, origin: str) -> np.ndarray:
     values
         All finite numbers (larger is later), or all dates (datetime64 or text in ISO 8601), shape (n_samples,). Text
         that spells a number counts as one. Either all datetimes have an offset from UTC or none, which means UTC.
-    n_samples
-        Number of rows of X.
-    origin
-        Name in messages.
+    n_samples, origin
+        As in :class:`Column`.
 
     Raises
     ------
     InputError
         If a time is missing, infinite, or of another kind than the first; names the first such row.
     """
-    raw = check_label_column(np.asarray(values), origin, "times")
-    check_label_count(len(raw), n_samples, origin, "times")
+    raw = check_label_column(values, n_samples, origin, "times")
     if raw.dtype.kind == "M":
         times = raw.astype("M8[us]")
         _refuse_missing(np.flatnonzero(np.isnat(times)), origin, "time", TIMES_ARE)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import check_label_column, check_label_count
+from daskfs.sources.checks import check_label_column
 
 
 def check_weights(values: Any, n_samples: int, origin: str) -> np.ndarray:
@@ -28,8 +28,7 @@ def check_weights(values: Any, n_samples: int, origin: str) -> np.ndarray:
         If a weight is missing, not a number, infinite or negative (names the first such row), all weights are 0, or
         the square of their sum overflows.
     """
-    raw = check_label_column(np.asarray(values), origin, "weights")
-    check_label_count(len(raw), n_samples, origin, "weights")
+    raw = check_label_column(values, n_samples, origin, "weights")
     if raw.dtype.kind in "biuf":
         weights = raw.astype(np.float64)
     else:
