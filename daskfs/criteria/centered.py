@@ -1,25 +1,42 @@
-"""Slab fields of criteria whose later stages center and scale rows: constant features, means and sums of squares."""
+"""Criteria whose slabs find constant features, means and sums of squares; later stages center and scale rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from daskfs.criteria.registry import Criterion, Parameters
 from daskfs.criteria.statistics import NeedMoments, Statistics
-from daskfs.kernels.scaling import Scaling, without_zscore
+from daskfs.kernels.scaling import without_zscore
 from daskfs.kernels.statistics.moments import Moments
 
 CENTERED_FIELDS = ("score", "mean", "m2")
 
 
-def centered_needs(scaling: Scaling | None) -> tuple[NeedMoments]:
+def centered_criterion(**own: Any) -> Criterion:
+    """Make the entry of a classifier's criterion that ranks features by their position after the later stages."""
+    return Criterion(
+        direction="descending",
+        slab_fields=CENTERED_FIELDS,
+        statistics=_needs,
+        score=_fields,
+        ranked_by="position",
+        is_joint=True,
+        needs_labels=True,
+        tasks=("classification",),
+        **own,
+    )
+
+
+def _needs(parameters: Parameters) -> tuple[NeedMoments]:
     """Return the moments over all rows."""
-    return (NeedMoments(without_zscore(scaling)),)
+    return (NeedMoments(without_zscore(parameters.score_scaling)),)
 
 
-def centered_fields(statistics: Statistics, scaling: Scaling | None) -> Mapping[str, np.ndarray]:
+def _fields(statistics: Statistics, parameters: Parameters) -> Mapping[str, np.ndarray]:
     """Return mean, m2, and a score of 0, NaN for a constant feature, each (width,), float64; later stages score."""
-    moments = statistics[centered_needs(scaling)[0]]
+    moments = statistics[_needs(parameters)[0]]
     assert isinstance(moments, Moments)
     return {"score": np.where(moments.is_constant, np.nan, 0.0), "mean": moments.mean, "m2": moments.m2}

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt
 
-from daskfs.criteria.centered import CENTERED_FIELDS, centered_fields, centered_needs
+from daskfs.criteria.centered import centered_criterion
 from daskfs.criteria.registry import Criterion, Parameters, PositiveNumber
 from daskfs.criteria.scaling_field import ScalingChoice
 from daskfs.kernels.distance_correlation.spec import Correlation, CorrelationSpec
@@ -45,8 +45,10 @@ class RescaledParameters(Parameters):
     @property
     def correlations(self) -> CorrelationSpec | None:
         """The distance correlations that the method needs; None for none."""
-        if not self.greedy_filter:
-            return None
+        return self._spec if self.greedy_filter else None
+
+    @property
+    def _spec(self) -> CorrelationSpec:
         return CorrelationSpec(
             self.correlation,
             self.n_components,
@@ -81,32 +83,18 @@ class UncorrelatedParameters(RescaledParameters):
     @property
     def correlations(self) -> CorrelationSpec:
         """The distance correlations that the method needs."""
-        return CorrelationSpec(
-            self.correlation,
-            self.n_components,
-            self.n_correlation_rows,
-            bias_corrected=False,
-            scaling=self.score_scaling,
-        )
+        return self._spec
 
 
 def _criterion(name: str, summary: str, citation: str, parameters: type[RescaledParameters]) -> Criterion:
-    return Criterion(
+    return centered_criterion(
         name=name,
         summary=summary,
         citation=citation,
-        direction="descending",
         fields=("score", "bound", "position"),
-        slab_fields=CENTERED_FIELDS,
         parameters=parameters,
-        statistics=lambda parameters: centered_needs(parameters.score_scaling),
-        score=lambda statistics, parameters: centered_fields(statistics, parameters.score_scaling),
-        ranked_by="position",
         finish="rescaled",
-        is_joint=True,
         pairs_features=parameters is UncorrelatedParameters,
-        needs_labels=True,
-        tasks=("classification",),
     )
 
 

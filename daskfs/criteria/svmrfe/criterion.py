@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from daskfs.criteria.centered import CENTERED_FIELDS, centered_fields, centered_needs
+from daskfs.criteria.centered import centered_criterion
 from daskfs.criteria.laplacian import FiniteWidth, GraphParameters
-from daskfs.criteria.registry import Criterion, PositiveNumber
+from daskfs.criteria.registry import PositiveNumber
 from daskfs.criteria.scaling_field import ScalingChoice
 from daskfs.graph.spec import Lists, Weighting
 from daskfs.kernels.neighbors.weights import WeightKind
@@ -147,24 +147,16 @@ class SVMParameters(GraphParameters):
 
 
 CRITERIA = (
-    Criterion(
+    centered_criterion(
         name="SVMRFE",
         summary=(
             "Backward elimination by support vector machines with a Gaussian kernel, plain or Laplacian; features that "
             "stay long come first, and within a round large is good."
         ),
         citation="Bodo and Minier (2008), Studia Universitatis Babes-Bolyai Informatica 53(2), Algorithm 1",
-        direction="descending",
         fields=("score", "round", "position"),
-        slab_fields=CENTERED_FIELDS,
         parameters=SVMParameters,
-        statistics=lambda parameters: centered_needs(parameters.score_scaling),
-        score=lambda statistics, parameters: centered_fields(statistics, parameters.score_scaling),
-        ranked_by="position",
         finish="svm",
-        is_joint=True,
-        needs_labels=True,
-        tasks=("classification",),
         uses_graph=True,
     ),
 )
