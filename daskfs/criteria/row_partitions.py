@@ -20,7 +20,7 @@ from daskfs.criteria.slab import slab_table
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.regression.centered import rows_per_block
 from daskfs.kernels.scaling import Scaling, inverse_or_zero, without_zscore
-from daskfs.stages.cost import WORD, Array, Cost, Objects, total
+from daskfs.stages.cost import HELD_SHARE, PROCESS_BYTES, WORD, Array, Cost, Objects, available_bytes, total
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
 from daskfs.tiles.shapes import band_bytes, tile_bytes
@@ -187,6 +187,18 @@ def blocks_cost(shape: Shape) -> Cost:
         Array("weights of rows in blocks", (shape.n_samples,)),
         Array("where rows begin", (shape.n_samples,), "int32"),
     )
+
+
+def room_between_rounds(n_samples: int, busy: int, kept: int, memory_limit: int | None) -> int:
+    """Return the bytes that a process may cache between rounds; 0 without a limit.
+
+    `busy` is its peak memory in a round, `kept` what it keeps anyway; row weights come on top.
+    """
+    available = available_bytes(memory_limit)
+    if memory_limit is None or available is None:
+        return 0
+    free = PROCESS_BYTES + available - busy - total(weights_cost(n_samples))
+    return max(0, min(free, int(HELD_SHARE * memory_limit) - kept))
 
 
 def weights_cost(n_samples: int) -> Cost:

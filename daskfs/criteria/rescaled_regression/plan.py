@@ -19,12 +19,12 @@ from daskfs.criteria.rescaled_regression.passes import (
 )
 from daskfs.criteria.rescaled_regression.solution import MAX_HALVINGS, RESCALED_SOLVE_STAGE, kept_cost
 from daskfs.criteria.rescaled_regression.state import is_dragged, most_products, row_parts, stored_state_bytes
-from daskfs.criteria.row_partitions import blocks_cost, weights_cost
+from daskfs.criteria.row_partitions import blocks_cost, room_between_rounds
 from daskfs.criteria.rrpc.candidates import plan_comoments, stored_values
 from daskfs.criteria.slab import method_to_json
 from daskfs.kernels.distance_correlation.spec import CorrelationSpec
 from daskfs.kernels.scaling import without_zscore
-from daskfs.stages.cost import HELD_SHARE, PROCESS_BYTES, WORD, Cost, Fixed, Objects, available_bytes, fullest, total
+from daskfs.stages.cost import WORD, Cost, Fixed, Objects, fullest, total
 from daskfs.stages.stage import PLANNED_CLASSES, Stage
 from daskfs.store import layout
 from daskfs.store.tiles import Shape
@@ -215,12 +215,8 @@ def _plan_loop(group: _Group, memory_limit: int | None) -> list[Stage]:
 
 def _holding(group: _Group, memory_limit: int | None) -> int:
     """Return the bytes of rows that a process may cache between rounds."""
-    available = available_bytes(memory_limit)
-    if memory_limit is None or available is None:
-        return 0
-    beside = total(group.busy) + total(weights_cost(group.shape.n_samples))
-    room = min(int(HELD_SHARE * memory_limit) - total(group.kept), PROCESS_BYTES + available - beside)
-    return max(0, min(room, total(blocks_cost(group.shape))))
+    room = room_between_rounds(group.shape.n_samples, total(group.busy), total(group.kept), memory_limit)
+    return min(room, total(blocks_cost(group.shape)))
 
 
 def _plan_tables(group: _Group) -> Stage:

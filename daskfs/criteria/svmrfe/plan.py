@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.row_partitions import RowPartitions, weights_cost
+from daskfs.criteria.row_partitions import RowPartitions, room_between_rounds
 from daskfs.criteria.slab import method_to_json
 from daskfs.criteria.svmrfe.criterion import EXACT_GRAPH_ROWS, EXACT_ROWS, Route, SVMParameters
 from daskfs.criteria.svmrfe.elimination import (
@@ -37,7 +37,7 @@ from daskfs.criteria.svmrfe.nystroem import (
     held_rows_cost,
     landmark_parts,
 )
-from daskfs.stages.cost import HELD_SHARE, PROCESS_BYTES, WORD, Cost, available_bytes, total
+from daskfs.stages.cost import WORD, Cost, available_bytes, total
 from daskfs.stages.stage import PLANNED_CLASSES, Stage
 from daskfs.store import layout
 from daskfs.store.context import LABEL_CHUNK_ROWS
@@ -76,13 +76,51 @@ def plan_svm(
             name = LOOP if route == "exact" else f"svm-landmarks-{p.score_scaling or 'raw'}"
             loops.setdefault(name, (route, []))[1].append(method)
     stages: list[Stage] = []
-    for loop, (route, own) in loops.items():
-        sizes = [_sizes(svm_parameters(method), route, shape, n_labelled, memory_limit) for method in own]
-        stages += _plan_rows(shape, loop, route, own, sizes, process)
-        plan = _plan_exact if route == "exact" else _plan_landmarks
-        stages += plan(shape, loop, own, sizes, process, memory_limit, n_classes)
-        stages.append(_plan_tables(shape, loop, route, own, sizes, process))
+    for name, (route, own) in loops.items():
+        sizes = [_n_kept(svm_parameters(method), route, shape, n_labelled, memory_limit) for method in own]
+        loop = _Loop(shape, name, route, own, sizes, process, memory_limit, n_classes or PLANNED_CLASSES)
+        rounds = _plan_exact(loop) if route == "exact" else _plan_landmarks(loop)
+        stages += [*_plan_rows(loop), *rounds, _plan_tables(loop)]
     return stages
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """Methods that share rounds, and the inputs of their plan; `sizes` are numbers of kept rows, or of landmarks."""
+
+    shape: Shape
+    name: str
+    route: Route
+    methods: Sequence[Method]
+    sizes: Sequence[int]
+    process: Cost
+    memory_limit: int | None
+    n_classes: int
+
+    @property
+    def parameters(self) -> list[SVMParameters]:
+        """Parameters of the methods."""
+        return [svm_parameters(method) for method in self.methods]
+
+    @property
+    def stored_methods(self) -> list[dict[str, Any]]:
+        """The methods as stages store them."""
+        return [method_to_json(method) for method in self.methods]
+
+    @property
+    def scaling(self) -> str:
+        """Name of the scaling of a loop over landmarks."""
+        return self.name.removeprefix("svm-landmarks-")
+
+    @property
+    def tables(self) -> str:
+        """Name of the stage that writes the tables."""
+        return self.name.replace("svm-", "svm-tables-", 1)
+
+    @property
+    def states(self) -> int:
+        """Bytes of the states of all methods."""
+        return len(self.methods) * _state_bytes(self.shape.n_features)
 
 
 def route_of(p: SVMParameters, shape: Shape, n_labelled: int | None, memory_limit: int | None) -> Route:
@@ -111,17 +149,16 @@ def _exact_rows(p: SVMParameters, shape: Shape, n_labelled: int | None) -> int:
     return shape.n_samples if p.laplacian or n_labelled is None else n_labelled
 
 
-def _sizes(
-    p: SVMParameters, route: Route, shape: Shape, n_labelled: int | None, memory_limit: int | None
-) -> dict[str, int]:
+def _n_kept(p: SVMParameters, route: Route, shape: Shape, n_labelled: int | None, memory_limit: int | None) -> int:
+    """Return the number of rows that a method keeps."""
     n_rows = _exact_rows(p, shape, n_labelled)
     if route == "landmarks":
-        return {"n_landmarks": min(p.n_landmarks, n_rows)}
+        return min(p.n_landmarks, n_rows)
     if n_labelled is None and not p.laplacian:  # labels are not read yet: do not refuse data with few of them
         n_rows = min(n_rows, EXACT_ROWS)
         while n_rows > 2 and not _fits(p, shape, n_rows, memory_limit):
             n_rows //= 2
-    return {"n_rows": n_rows}
+    return n_rows
 
 
 def _labels_read(parts: RowPartitions) -> int:
@@ -131,92 +168,73 @@ def _labels_read(parts: RowPartitions) -> int:
     return parts.n_parts * WORD * min(parts.n_samples, rows)
 
 
-def _state_bytes(n_methods: int, n_features: int) -> int:
-    """Return the bytes of the states of some methods: the round of each feature, and its criterion."""
-    return n_methods * 2 * WORD * n_features
+def _state_bytes(n_features: int) -> int:
+    """Return the bytes of the state of a method: the round of each feature, and its criterion."""
+    return 2 * WORD * n_features
 
 
-def _plan_rows(
-    shape: Shape,
-    loop: str,
-    route: Route,
-    methods: Sequence[Method],
-    sizes: Sequence[Mapping[str, int]],
-    process: Cost,
-) -> list[Stage]:
+def _plan_rows(loop: _Loop) -> list[Stage]:
     """Plan the stages that choose and gather the kept rows, once for each group."""
     stages: list[Stage] = []
-    n, d = shape.n_samples, shape.n_features
-    parts = gather_parts(shape)
+    n, d = loop.shape.n_samples, loop.shape.n_features
+    parts = gather_parts(loop.shape)
     groups: dict[str, tuple[Method, int]] = {}
-    for method, size in zip(methods, sizes, strict=True):
-        groups.setdefault(rows_key(method, route), (method, next(iter(size.values()))))
+    for method, size in zip(loop.methods, loop.sizes, strict=True):
+        groups.setdefault(rows_key(method, loop.route), (method, size))
     for key, (method, n_rows) in groups.items():
-        parameters = {"loop": loop, "key": key, "route": route, "methods": [method_to_json(method)]}
-        choosing = SVM_CHOOSE_STAGE.cost(n, n_rows, process)
-        stages.append(
-            Stage.of(
-                SVM_CHOOSE_STAGE,
-                f"svm-choose-{key}",
-                1,
-                parameters,
-                choosing,
-                bytes_read=2 * WORD * n,
-                bytes_written=WORD * n_rows,
-                needed_until=_tables(loop),
-            )
+        parameters = {"loop": loop.name, "key": key, "route": loop.route, "methods": [method_to_json(method)]}
+        choose = Stage.of(
+            SVM_CHOOSE_STAGE,
+            f"svm-choose-{key}",
+            1,
+            parameters,
+            SVM_CHOOSE_STAGE.cost(n, n_rows, loop.process),
+            bytes_read=2 * WORD * n,
+            bytes_written=WORD * n_rows,
+            needed_until=loop.tables,
         )
         of_part = WORD * n_rows + CENTER_BYTES * d
-        stages.append(
-            Stage.of(
-                SVM_ROWS_STAGE,
-                f"svm-rows-{key}",
-                parts.n_parts,
-                parameters,
-                SVM_ROWS_STAGE.cost(shape, n_rows, process),
-                bytes_read=chunk_bytes(shape) + parts.n_parts * of_part + _labels_read(parts),
-                bytes_written=total(kept_cost(n_rows, d)),
-                needed_until=_tables(loop),
-            )
+        gather = Stage.of(
+            SVM_ROWS_STAGE,
+            f"svm-rows-{key}",
+            parts.n_parts,
+            parameters,
+            SVM_ROWS_STAGE.cost(loop.shape, n_rows, loop.process),
+            bytes_read=chunk_bytes(loop.shape) + parts.n_parts * of_part + _labels_read(parts),
+            bytes_written=total(kept_cost(n_rows, d)),
+            needed_until=loop.tables,
         )
+        stages += [choose, gather]
     return stages
 
 
-def _plan_exact(
-    shape: Shape,
-    loop: str,
-    methods: Sequence[Method],
-    sizes: Sequence[Mapping[str, int]],
-    process: Cost,
-    memory_limit: int | None,
-    n_classes: int | None,
-) -> list[Stage]:
-    d, parameters = shape.n_features, [svm_parameters(method) for method in methods]
-    n_rows = [size["n_rows"] for size in sizes]
-    n_units = len(judging_units(list(methods), n_classes or PLANNED_CLASSES, d))
+def _plan_exact(loop: _Loop) -> list[Stage]:
+    """Plan the two stages of a round that trains machines on the kept rows."""
+    d, methods, parameters, n_rows = loop.shape.n_features, loop.methods, loop.parameters, loop.sizes
+    n_units = len(judging_units(list(methods), loop.n_classes, d))
     rounds = [total(round_cost(p, n, d)) for p, n in zip(parameters, n_rows, strict=True)]
     own = total(copies_cost(min(n_rows), d))
 
     def costs(held: int) -> tuple[Cost, Cost]:
         return (
-            SVM_JUDGE_STAGE.cost(methods, n_rows, d, held, process),
-            SVM_DROP_STAGE.cost(methods, n_rows, d, n_units, held, process),
+            SVM_JUDGE_STAGE.cost(methods, n_rows, d, held, loop.process),
+            SVM_DROP_STAGE.cost(methods, n_rows, d, n_units, held, loop.process),
         )
 
     rows = total(groups_cost(methods, "exact", n_rows, d))
-    busy, kept = max(total(cost) for cost in costs(0)), total(process) + rows
-    holding = _held_rounds(shape, busy, kept, rounds, own, memory_limit)
+    busy, kept = max(total(cost) for cost in costs(0)), total(loop.process) + rows
+    holding = _held_rounds(loop, busy, kept, rounds, own)
     judging, dropping = costs(min(holding, sum(rounds) - own))
-    shared = {"methods": [method_to_json(m) for m in methods], "held_bytes": holding, "round_bytes": rounds}
-    states, criteria = _state_bytes(len(methods), d), n_units * WORD * d
-    graph = max((2 * WORD * shape.n_samples * p.n_neighbors for p in parameters if p.keeps_graph), default=0)
+    shared = {"methods": loop.stored_methods, "held_bytes": holding, "round_bytes": rounds}
+    criteria = n_units * WORD * d
+    graph = max((2 * WORD * loop.shape.n_samples * p.n_neighbors for p in parameters if p.keeps_graph), default=0)
     judge = Stage.of(
         SVM_JUDGE_STAGE,
         "svm-judge",
         n_units,
         shared,
         judging,
-        bytes_read=rows + n_units * (_state_bytes(1, d) + graph),
+        bytes_read=rows + n_units * (_state_bytes(d) + graph),
         bytes_written=criteria,
     )
     drop = Stage.of(
@@ -225,53 +243,44 @@ def _plan_exact(
         len(methods),
         shared,
         dropping,
-        bytes_read=criteria + states,
-        bytes_written=states,
+        bytes_read=criteria + loop.states,
+        bytes_written=loop.states,
     )
-    return _in_turn(loop, judge, drop, methods, d, layout.SVM_CRITERIA_OF)
+    return _in_turn(loop, judge, drop, layout.SVM_CRITERIA_OF)
 
 
-def _held_rounds(shape: Shape, busy: int, kept: int, rounds: Sequence[int], own: int, memory_limit: int | None) -> int:
+def _held_rounds(loop: _Loop, busy: int, kept: int, rounds: Sequence[int], own: int) -> int:
     """Return the bytes of rounds that a process may cache: all, or those that fit in addition to one recomputed round.
 
     `busy` includes one round; `own` bytes of it are counted once if all are cached.
     """
-    everything = sum(rounds)
-    if memory_limit is None or everything <= _room(shape, busy - own, kept, memory_limit):
+    everything, n_samples, limit = sum(rounds), loop.shape.n_samples, loop.memory_limit
+    if limit is None or everything <= room_between_rounds(n_samples, busy - own, kept, limit):
         return everything
-    return _room(shape, busy, kept, memory_limit)
+    return room_between_rounds(n_samples, busy, kept, limit)
 
 
-def _plan_landmarks(
-    shape: Shape,
-    loop: str,
-    methods: Sequence[Method],
-    sizes: Sequence[Mapping[str, int]],
-    process: Cost,
-    memory_limit: int | None,
-    n_classes: int | None,
-) -> list[Stage]:
-    d, columns = shape.n_features, n_classes or PLANNED_CLASSES
-    m = [size["n_landmarks"] for size in sizes]
+def _plan_landmarks(loop: _Loop) -> list[Stage]:
+    """Plan the two stages of a round: a pass over the rows for sums over landmarks, and the solutions."""
+    shape, methods, process, m = loop.shape, loop.methods, loop.process, loop.sizes
+    d, columns = shape.n_features, loop.n_classes
     parts = landmark_parts(shape)
     landmarks = groups_cost(methods, "landmarks", m, d)
     busy = total(SVM_SUMS_STAGE.cost(shape, methods, m, columns, 0, process))
     kept = total(process) + total(groups_cost(methods, "landmarks", m, d, 2))
-    whole = total(held_rows_cost(shape, svm_parameters(methods[0]).score_scaling))
-    holding = 0 if memory_limit is None else min(_room(shape, busy, kept, memory_limit), whole)
+    whole = total(held_rows_cost(shape, loop.parameters[0].score_scaling))
+    holding = min(room_between_rounds(loop.shape.n_samples, busy, kept, loop.memory_limit), whole)
     shared = {
-        "methods": [method_to_json(o) for o in methods],
-        "loop": loop,
+        "methods": loop.stored_methods,
+        "loop": loop.name,
         "held_bytes": holding,
-        "all_rows": any(svm_parameters(method).laplacian for method in methods),
+        "all_rows": any(p.laplacian for p in loop.parameters),
     }
     written = parts.n_stretches * total(all_sums_cost(methods, m, columns))
-    states = _state_bytes(len(methods), d)
-    scaling = loop.removeprefix("svm-landmarks-")
-    of_part = states + total(landmarks) + CENTER_BYTES * d
+    of_part = loop.states + total(landmarks) + CENTER_BYTES * d
     passes = Stage.of(
         SVM_SUMS_STAGE,
-        f"svm-sums-{scaling}",
+        f"svm-sums-{loop.scaling}",
         parts.n_parts,
         shared,
         SVM_SUMS_STAGE.cost(shape, methods, m, columns, holding, process),
@@ -280,67 +289,47 @@ def _plan_landmarks(
     )
     solve = Stage.of(
         SVM_SOLVE_STAGE,
-        f"svm-solve-{scaling}",
+        f"svm-solve-{loop.scaling}",
         len(methods),
         shared,
         SVM_SOLVE_STAGE.cost(shape, methods, m, columns, holding, process),
-        bytes_read=written + states + len(methods) * CENTER_BYTES * d + total(landmarks),
-        bytes_written=states,
+        bytes_read=written + loop.states + len(methods) * CENTER_BYTES * d + total(landmarks),
+        bytes_written=loop.states,
     )
-    return _in_turn(loop, passes, solve, methods, d, layout.SVM_SUMS_OF)
+    return _in_turn(loop, passes, solve, layout.SVM_SUMS_OF)
 
 
-def _room(shape: Shape, busy: int, kept: int, memory_limit: int) -> int:
-    """Return the bytes that a process may cache between rounds in addition to its peak memory."""
-    free = PROCESS_BYTES + (available_bytes(memory_limit) or 0) - busy - total(weights_cost(shape.n_samples))
-    return max(0, min(free, int(HELD_SHARE * memory_limit) - kept))
-
-
-def _plan_tables(
-    shape: Shape,
-    loop: str,
-    route: Route,
-    methods: Sequence[Method],
-    sizes: Sequence[Mapping[str, int]],
-    process: Cost,
-) -> Stage:
-    d = shape.n_features
-    written = len(methods) * 3 * WORD * d
+def _plan_tables(loop: _Loop) -> Stage:
+    """Plan the stage that writes the results of the loop."""
+    d, is_exact = loop.shape.n_features, loop.route == "exact"
+    written = len(loop.methods) * 3 * WORD * d
     parameters = {
-        "methods": [method_to_json(method) for method in methods],
-        "loop": loop,
-        "route": route,
-        "sizes": [dict(size) for size in sizes],
-        "closing": "svm-drop" if route == "exact" else f"svm-solve-{loop.removeprefix('svm-landmarks-')}",
+        "methods": loop.stored_methods,
+        "loop": loop.name,
+        "route": loop.route,
+        "sizes": [{"n_rows" if is_exact else "n_landmarks": size} for size in loop.sizes],
+        "closing": "svm-drop" if is_exact else f"svm-solve-{loop.scaling}",
     }
-    clears = layout.SVM_OF.format(loop)
     return Stage.of(
         SVM_TABLES_STAGE,
-        _tables(loop),
-        len(methods),
+        loop.tables,
+        len(loop.methods),
         parameters,
-        SVM_TABLES_STAGE.cost(d, process),
+        SVM_TABLES_STAGE.cost(d, loop.process),
         bytes_read=written,
         bytes_written=written,
-        clears=clears,
+        clears=layout.SVM_OF.format(loop.name),
     )
 
 
-def _tables(loop: str) -> str:
-    """Return the name of the stage that writes the tables of a loop."""
-    return loop.replace("svm-", "svm-tables-", 1)
-
-
-def _in_turn(
-    loop: str, judge: Stage, close: Stage, methods: Sequence[Method], n_features: int, round_files: str
-) -> list[Stage]:
+def _in_turn(loop: _Loop, judge: Stage, close: Stage, round_files: str) -> list[Stage]:
     """Return the two stages of a round, with the settings of the loop."""
     common: dict[str, Any] = {
-        "loop": loop,
-        "max_rounds": max(svm_parameters(method).n_rounds(n_features) for method in methods),
-        "needed_until": _tables(loop),
+        "loop": loop.name,
+        "max_rounds": max(p.n_rounds(loop.shape.n_features) for p in loop.parameters),
+        "needed_until": loop.tables,
     }
     return [
-        replace(judge, **common, clears=round_files.format(loop, "{round}")),
-        replace(close, **common, clears=layout.SVM_STATES_OF.format(loop, "{before}")),
+        replace(judge, **common, clears=round_files.format(loop.name, "{round}")),
+        replace(close, **common, clears=layout.SVM_STATES_OF.format(loop.name, "{before}")),
     ]
