@@ -20,7 +20,7 @@ from daskfs.evaluation.design import Design, Selection, describe_too_few
 from daskfs.evaluation.models import higher_is_better
 from daskfs.evaluation.significance import PairedDifference, mean_interval, paired_difference
 from daskfs.evaluation.stability import jaccard_index, kuncheva_index, rank_intervals, selection_frequency
-from daskfs.evaluation.tables import ColumnType, Result, Table, results, values_table, write_table
+from daskfs.evaluation.tables import AMOUNTS, TESTED, ColumnType, Result, Table, results, values_table, write_table
 from daskfs.stages.cost import Array, Cost, Fixed, MiB, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
@@ -42,9 +42,7 @@ SUMMARY_COLUMNS: Mapping[str, ColumnType] = {
     "model": "string",
     "metric": "string",
     "setting": "string",
-    "n_classes": "int64",
-    "labels": "float64",
-    "n_selected": "int64",
+    **AMOUNTS,
     "n_values": "int64",
     "mean": "float64",
     "std": "float64",
@@ -56,33 +54,21 @@ COMPARISON_COLUMNS: Mapping[str, ColumnType] = {
     "setting": "string",
     "model": "string",
     "metric": "string",
-    "n_classes": "int64",
-    "labels": "float64",
-    "n_selected": "int64",
+    **AMOUNTS,
     "method": "string",
     "other": "string",
     "difference": "float64",
-    "low": "float64",
-    "high": "float64",
-    "p_value": "float64",
-    "n_pairs": "int64",
-    "higher_is_better": "bool",
+    **TESTED,
 }
 GAP_COLUMNS: Mapping[str, ColumnType] = {
     "method": "string",
     "model": "string",
     "metric": "string",
-    "n_classes": "int64",
-    "labels": "float64",
-    "n_selected": "int64",
+    **AMOUNTS,
     "transductive": "float64",
     "inductive": "float64",
     "gap": "float64",
-    "low": "float64",
-    "high": "float64",
-    "p_value": "float64",
-    "n_pairs": "int64",
-    "higher_is_better": "bool",
+    **TESTED,
 }
 STABILITY_COLUMNS: Mapping[str, ColumnType] = {
     "setting": "string",

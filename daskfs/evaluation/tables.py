@@ -13,6 +13,16 @@ from daskfs.store.store import Store
 
 ColumnType = Literal["string", "int64", "float64", "bool"]
 
+AMOUNTS: Mapping[str, ColumnType] = {"n_classes": "int64", "labels": "float64", "n_selected": "int64"}
+"""Columns of the amounts of data and features that a value belongs to."""
+TESTED: Mapping[str, ColumnType] = {
+    "low": "float64",
+    "high": "float64",
+    "p_value": "float64",
+    "n_pairs": "int64",
+    "higher_is_better": "bool",
+}
+"""Columns of a paired difference, after its value."""
 EVALUATION_COLUMNS: Mapping[str, ColumnType] = {
     "method": "string",
     "n_selected": "int64",

@@ -19,7 +19,7 @@ from daskfs.criteria.block import Block
 from daskfs.errors import InputError, JobError, StoreError, nearest
 from daskfs.evaluation.models import ModelSpec, Setting, metrics_of
 from daskfs.evaluation.significance import average_ranks, friedman, indistinguishable_groups, nemenyi, rank_table
-from daskfs.evaluation.tables import ColumnType, Table, read_table, write_table
+from daskfs.evaluation.tables import AMOUNTS, TESTED, ColumnType, Table, read_table, write_table
 from daskfs.job.checks import check_block
 from daskfs.job.job import LABEL_BYTES
 from daskfs.job.methods import check_names
@@ -58,17 +58,11 @@ DIFFERENCE_COLUMNS: Mapping[str, ColumnType] = {
     "setting": "string",
     "model": "string",
     "metric": "string",
-    "n_classes": "int64",
-    "labels": "float64",
-    "n_selected": "int64",
+    **AMOUNTS,
     "best": "string",
     "other": "string",
     "difference": "float64",
-    "low": "float64",
-    "high": "float64",
-    "p_value": "float64",
-    "n_pairs": "int64",
-    "higher_is_better": "bool",
+    **TESTED,
 }
 
 
