@@ -30,3 +30,5 @@ from .runs.comparison import compare_runs as compare_runs
 from .runs.pipeline import run_job as run_job
 from .runs.verification import verify_run as verify_run
 from .version import __version__ as __version__
+
+__all__: list[str]

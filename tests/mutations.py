@@ -63,8 +63,8 @@ class Mutation:
         before = path.read_bytes()
         after = before[: self.start] + self.text.encode() + before[self.end :]
         path.write_bytes(after)
-        lines = (part.decode().splitlines() for part in (before, after))
-        changed = difflib.unified_diff(*lines, lineterm="", n=0)
+        old, new = (part.decode().splitlines() for part in (before, after))
+        changed = difflib.unified_diff(old, new, lineterm="", n=0)
         return "\n".join(line for line in changed if line[:2] not in ("--", "++"))
 
 
@@ -78,8 +78,8 @@ def mutations_of(file: str) -> Iterator[Mutation]:
     def replaced(kind: str, first: ast.AST, last: ast.AST, text: str, *, between: bool = False) -> Mutation:
         begin = (first.end_lineno, first.end_col_offset) if between else (first.lineno, first.col_offset)  # type: ignore[attr-defined]
         end = (last.lineno, last.col_offset) if between else (last.end_lineno, last.end_col_offset)  # type: ignore[attr-defined]
-        places = [starts[line - 1] + column for line, column in (begin, end)]
-        return Mutation(file, begin[0], kind, *places, text)
+        start, stop = (starts[line - 1] + column for line, column in (begin, end))
+        return Mutation(file, begin[0], kind, start, stop, text)
 
     for node in _computing(ast.parse(source)):
         if isinstance(node, ast.Compare) and len(node.ops) == 1:

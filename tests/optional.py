@@ -42,14 +42,14 @@ def reason(package: str) -> str:
 def missing(error: BaseException) -> str | None:
     """Return the package for want of which a test failed, as Python or daskfs says it."""
     found = {error.name} if isinstance(error, ModuleNotFoundError) else _named(str(error))
-    return next((name for name in sorted(found & NAMES) if find_spec(name) is None), None)
+    return next((name for name in sorted(NAMES & found) if find_spec(name) is None), None)
 
 
 def _named(message: str) -> set[str | None]:
     return {name.replace("-", "_") for name in NAMED.findall(message)}
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     if name not in NAMES | set(MODULES):
         raise AttributeError(name)
     try:

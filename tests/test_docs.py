@@ -24,7 +24,7 @@ def summary(text: str | None) -> str:
 
 def layers() -> list[tuple[str, ...]]:
     """Return the parts of the package from the top down, and what each is."""
-    found = []
+    found = list[tuple[str, ...]]()
     for name in LAYERS:
         path = PACKAGE / name / "__init__.py"
         is_folder = path.exists()

@@ -141,7 +141,7 @@ def assert_same_result(fitted: Any, name: str) -> None:
     # where steps are taken until conditions are met to 1e-7 or 1e-6, rounding decides about the last of them; and of
     # landmarks that are alike, which share of a coefficient falls to each
     loose = ("rlsr", "dssfs", "ssufs", "svm landmarks")
-    tolerance = {"rtol": 1e-6, "atol": 1e-7} if name in loose else {"rtol": 1e-10}
+    tolerance: dict[str, Any] = {"rtol": 1e-6, "atol": 1e-7} if name in loose else {"rtol": 1e-10}
     np.testing.assert_allclose(fitted.scores_, expected.scores_, **tolerance)
     np.testing.assert_array_equal(fitted.ranking_, expected.ranking_)
     np.testing.assert_array_equal(fitted.get_support(), expected.get_support())

@@ -86,7 +86,7 @@ class TestSupport:
         assert fitted.reasons_[6] == "dropped by name"
 
     def test_numbers_stand_for_names(self) -> None:
-        by_number = RedundancyFilter(FisherScore(), keep=[3, np.int64(2)], drop=[6]).fit(X, Y)
+        by_number = RedundancyFilter(FisherScore(), keep=[3, np.int64(2)], drop=[6]).fit(X, Y)  # type: ignore[list-item]
         by_name = RedundancyFilter(FisherScore(), keep=["x3", "x2"], drop=["x6"]).fit(X, Y)
         np.testing.assert_array_equal(by_number.ranking_, by_name.ranking_)
         assert by_number.ranking_[[2, 3]].max() == 2
@@ -172,7 +172,7 @@ class TestMistakes:
 
     def test_only_selectors_of_this_package(self) -> None:
         with pytest.raises(ValueError, match="it must be a selector of daskfs"):
-            RedundancyFilter(KNeighborsClassifier()).fit(X, Y)  # type: ignore[arg-type]
+            RedundancyFilter(KNeighborsClassifier()).fit(X, Y)
 
     def test_a_selector_that_fails_leaves_nothing_behind(self) -> None:
         inner = PearsonScore()

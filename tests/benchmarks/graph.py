@@ -81,7 +81,7 @@ def uniform(n_samples: int, n_features: int) -> np.ndarray:
 
 
 DATA: dict[str, Callable[[int, int], np.ndarray]] = {"mixture": mixture, "low rank": low_rank, "patches": patches}
-LATENT = partial(low_rank, rank=12)
+LATENT: Callable[[int, int], np.ndarray] = partial(low_rank, rank=12)
 SIZES: list[tuple[str, Callable[[int, int], np.ndarray], int, int]] = [
     ("mixture", mixture, 100_000, 64),
     ("latent", LATENT, 100_000, 64),
@@ -105,7 +105,7 @@ def recall_of(distances: np.ndarray, farthest: np.ndarray) -> float:
     return float((distances <= farthest * (1 + 1e-6)).mean())
 
 
-def cpu(action: Callable[[], Any]) -> tuple[float, Any]:
+def cpu(action: Callable[..., Any]) -> tuple[float, Any]:
     """Return CPU seconds of all threads of this process, and the result."""
     started = time.process_time()
     result = action()

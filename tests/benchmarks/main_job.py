@@ -33,7 +33,7 @@ REAL: dict[str, dict[str, Any]] = {
 }
 
 
-def best_of(action: Callable[[], object], repeats: int) -> float:
+def best_of(action: Callable[..., object], repeats: int) -> float:
     """Return the least seconds of some calls."""
     seconds = []
     for _ in range(repeats):

@@ -176,7 +176,7 @@ def scale_table(folder: Path, size: Size, methods: list[str]) -> Iterator[dict[s
     with connect(ClusterSettings(workers=WORKERS, memory_limit=MEMORY_LIMIT, tls=False)) as client:
         assert client is not None
         for name in methods:
-            path = job_of(folder / name, name, source, 1e-3 * size.rows, size, client.scheduler.address)
+            path = job_of(folder / name, name, source, 1e-3 * size.rows, size, str(client.scheduler.address))
             started = time.perf_counter()
             result = run_job(load_job(path))
             seconds = time.perf_counter() - started

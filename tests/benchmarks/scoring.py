@@ -176,7 +176,7 @@ def compare(client: Client, context: Context, memory_limit: int, lists: Neighbor
     run_all(context, stages, client)
     score, n_units = stages[-1], stages[-1].n_units
     columns = int(score.parameters["slab_columns"])
-    sides = {
+    sides: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         "zarr": (read_slab, [(str(tiles), columns, unit, True) for unit in range(n_units)]),
         "read": (read_slab, [(str(tiles), columns, unit, False) for unit in range(n_units)]),
         "score": (score_again, [(context.store.url, "score", unit) for unit in range(n_units)]),

@@ -63,7 +63,7 @@ class Kind:
         Fields of the spec beside the source.
     """
 
-    write: Callable[[Path, Any], None]
+    write: Callable[[Path, Any], object]
     name: str
     plain: Callable[[Path], Any]
     library: str
@@ -240,7 +240,7 @@ def sparse(n_rows: int) -> sp.csr_matrix:
     return sp.csr_matrix((rng.poisson(3, X.nnz) + 1.0, X.indices, X.indptr), shape=X.shape)
 
 
-def timed(action: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
+def timed(action: Callable[..., Any], clock: Callable[[], float] = time.perf_counter) -> float:
     """Return how long an action takes by a clock, in seconds."""
     begun = clock()
     action()

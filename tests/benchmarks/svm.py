@@ -89,7 +89,7 @@ def nonlinear(n_samples: int, n_features: int, seed: int) -> SyntheticSource:
 
 def relevant(source: SyntheticSource) -> list[int]:
     """Return the numbers of the informative features."""
-    return [i for i, name in enumerate(source.info.feature_names) if not name.startswith("noise")]
+    return [i for i, name in enumerate(source.info.feature_names or ()) if not name.startswith("noise")]
 
 
 def rows_of(source: SyntheticSource) -> tuple[np.ndarray, np.ndarray]:
@@ -106,7 +106,7 @@ def store_nonlinear(folder: Path, source: SyntheticSource) -> Path:
     X = zarr.create_array(folder / "X.zarr", shape=(n, d), dtype=np.float32, chunks=chunks)
     for rows in row_blocks(n, shape.tile_rows):
         X[rows] = source.read_rows(rows.start, rows.stop)
-    np.save(folder / "y.npy", source.read_labels())
+    np.save(folder / "y.npy", np.asarray(source.read_labels()))
     return folder
 
 
@@ -184,7 +184,7 @@ def landmark_table(size: Size, n_landmarks: list[int], ridges: list[float]) -> I
                     source = nonlinear(n, size.columns, seed)
                     X, y = rows_of(source)
                     started = time.perf_counter()
-                    way = {"large_n": "landmarks", "n_landmarks": m, "ridge": ridge, "random_state": seed}
+                    way = dict[str, Any](large_n="landmarks", n_landmarks=m, ridge=ridge, random_state=seed)
                     selector = SVMRFE(RELEVANT, gamma=1.0 / size.columns, **way).fit(X, y)
                     seconds.append(time.perf_counter() - started)
                     hits.append(selector.get_support(indices=True).tolist() == relevant(source))
@@ -283,7 +283,7 @@ def ways_of(
     n_landmarks: list[int], gamma: float, gamma_intrinsic: float, ridges: list[float]
 ) -> dict[str, dict[str, Any]]:
     """Return the exact route and the landmark route, with and without a graph; what comes first is the measure."""
-    graph = {"laplacian": True, "gamma_intrinsic": gamma_intrinsic}
+    graph: dict[str, Any] = {"laplacian": True, "gamma_intrinsic": gamma_intrinsic}
     marks = [
         (m, ridge, {"large_n": "landmarks", "n_landmarks": m, "ridge": ridge}) for m in n_landmarks for ridge in ridges
     ]
@@ -302,7 +302,7 @@ def error_problems(size: Size, folder: Path | None) -> dict[str, tuple[Any, int,
     problems: dict[str, tuple[Any, int, int]] = {
         "weston": (lambda seed: weston(size.error_rows, seed), 100, 2),
         "moons": (lambda seed: noisy_moons(size.error_rows, seed), 10, 2),
-        "digits": (lambda seed: split(*digits, size.error_rows, seed), 100, 16),
+        "digits": (lambda seed: split(digits[0], digits[1], size.error_rows, seed), 100, 16),
     }
     for name, n_kept in (("Isolet", 60), ("USPS2007", 40)):
         if folder is not None and (folder / f"{name}.npz").exists():

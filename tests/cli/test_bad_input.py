@@ -768,17 +768,17 @@ def finished(tmp_path: Path) -> tuple[Path, bytes]:
 
 def test_another_job_names_the_keys_that_differ_and_their_values(finished: tuple[Path, bytes]) -> None:
     job, ranking = finished
-    changes = ("--set", "select.n_features=1", "--set", "graph.n_neighbors=3", "--set", "methods=[FisherScore]")
+    changes = ["--set", "select.n_features=1", "--set", "graph.n_neighbors=3", "--set", "methods=[FisherScore]"]
     keys = (
         "these keys differ: graph.n_neighbors: 5 -> 3; methods: [VarianceScore, FisherScore] -> [FisherScore]; "
         "select.n_features: null -> 1."
     )
     refused(daskfs("run", job, "-q", *changes), INPUT, "holds a run of another job", keys, "--overwrite")
-    changes = ("--set", "methods.1={name: LaplacianScore, t: 2}", "--set", "evaluate={n_selected: 2}")
+    changes = ["--set", "methods.1={name: LaplacianScore, t: 2}", "--set", "evaluate={n_selected: 2}"]
     keys = "methods.1.name: FisherScore -> LaplacianScore; methods.1.t: unset -> 2."
     refused(daskfs("run", job, "-q", *changes), INPUT, "differ: evaluate: null -> {", "...", keys)
     several = {"t": 1, "recall": 0.9, "weights": "binary", "random_state": 1, "n_neighbors": 4, "self_loops": True}
-    changes = tuple(part for key, value in several.items() for part in ("--set", f"graph.{key}={value}"))
+    changes = [part for key, value in several.items() for part in ("--set", f"graph.{key}={value}")]
     refused(daskfs("run", job, "-q", *changes), INPUT, "n_neighbors: 5 -> 4; ", "graph.t: mean -> 1.0; and 1 more.")
     assert (job.parent / "run" / "ranking.csv").read_bytes() == ranking
 

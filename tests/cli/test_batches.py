@@ -55,7 +55,7 @@ def job_of(folder: Path, X: Any = None, name: str = "job", **blocks: Any) -> Pat
         np.save(source, X)
     np.save(folder / "y.npy", CLASSES[: X.shape[0]])
     (folder / "batch.txt").write_text("\n".join(BATCHES[: X.shape[0]]) + "\n")
-    job = {
+    job: dict[str, Any] = {
         "data": {"source": str(source), "labels": str(folder / "y.npy"), "batch": str(folder / "batch.txt")},
         "methods": METHODS,
         "select": {"n_features": 3},

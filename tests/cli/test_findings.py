@@ -133,9 +133,9 @@ def test_a_directory_of_parquet_files(tmp_path: Path) -> None:
         pq.write_table(pa.table({**columns, "y": y[rows]}), tmp_path / "parts" / f"part-{number}.parquet")
     (tmp_path / "parts" / "_SUCCESS").write_text("")
     for source in ("parts", "parts/part-*.parquet"):
-        rows = ranking(tmp_path, source=str(tmp_path / source), labels="y")
-        assert [(row["method"], row["rank"], row["feature"], row["score"]) for row in rows] == expected
-        assert {row["name"] for row in rows} == {"x0", "x1", "x2", "x3"}
+        found = ranking(tmp_path, source=str(tmp_path / source), labels="y")
+        assert [(row["method"], row["rank"], row["feature"], row["score"]) for row in found] == expected
+        assert {row["name"] for row in found} == {"x0", "x1", "x2", "x3"}
     (tmp_path / "parts" / "part-3.parquet").unlink()
     refused(daskfs("run", tmp_path / "job.yaml", "-q"), ExitCode.INPUT, "parts/part-*.parquet", "changed")
 

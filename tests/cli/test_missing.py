@@ -22,6 +22,7 @@ from daskfs.errors import JobError
 from daskfs.evaluation.models import ModelSpec
 from daskfs.evaluation.predictors import evaluate_model
 from daskfs.runs import tiles as planned_tiles
+from daskfs.tiles.shapes import plan_shape
 from tests.execution.runs import lose_record
 
 from .command import Outcome, daskfs, refused, rows_of, write_job
@@ -106,7 +107,6 @@ def ran(*arguments: Any, **blocks: Any) -> Outcome:
 
 def cut(monkeypatch: pytest.MonkeyPatch, rows: int, columns: int) -> None:
     """Cut X into several tiles, small as it is."""
-    plan_shape = planned_tiles.plan_shape
     monkeypatch.setattr(
         planned_tiles,
         "plan_shape",

@@ -106,7 +106,7 @@ class TestWhatIsDropped:
     @pytest.mark.parametrize("measure", ["correlation", "distance_correlation", None])
     def test_like_the_selector(self, source: Path, measure: Any) -> None:
         X, y = data()
-        more = {"threshold": 0.8, "keep": ["weak"], "drop": ["other"], "groups": {"(co|ne).*": "g"}, "max_per_group": 1}
+        more = dict[str, Any](threshold=0.8, keep=["weak"], drop=["other"], groups={"(co|ne).*": "g"}, max_per_group=1)
         run = ran(source, {"measure": measure, "n_candidates": 6, **more}, methods=["FisherScore", "VarianceScore"])
         for estimator in (FisherScore(), VarianceScore()):
             fitted = RedundancyFilter(estimator, measure=measure, n_candidates=6, **more, n_features_to_select=3)

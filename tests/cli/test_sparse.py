@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from daskfs.criteria.registry import criteria
 from daskfs.kernels.labels import Task
 from daskfs.runs import tiles as planned_tiles
+from daskfs.tiles.shapes import plan_shape
 
 from .command import daskfs, rows_of, write_job
 
@@ -71,7 +72,6 @@ def test_rankings_of_sparse_tiles_are_those_of_dense_ones(
     tmp_path: Path, engine: str, task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scores up to rounding, the order to the place, notes and evaluation to the letter."""
-    plan_shape = planned_tiles.plan_shape
     monkeypatch.setattr(
         planned_tiles,
         "plan_shape",

@@ -312,7 +312,7 @@ def test_a_run_that_reads_a_tile_store(tiles: Path, tmp_path: Path) -> None:
 def test_x_that_is_used_where_it_lies(tmp_path: Path) -> None:
     """What another program wrote is compared with the norms and moments that the run took of it."""
     X = np.load(write_data(tmp_path))["X"]
-    array = zarr.create_array(store=str(tmp_path / "x.zarr"), shape=X.shape, dtype="f4", chunks=(2048, 48))
+    array: Any = zarr.create_array(store=str(tmp_path / "x.zarr"), shape=X.shape, dtype="f4", chunks=(2048, 48))
     array[...] = X
     job = storage_job(tmp_path, data={"source": str(tmp_path / "x.zarr")}, methods=["VarianceScore"], evaluate=None)
     run_quietly(job)

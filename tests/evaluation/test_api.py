@@ -86,7 +86,7 @@ def assert_same(found: Any, expected: Mapping[str, Any]) -> None:
 
 SELECTORS = {"LaplacianScore": LaplacianScore(n_neighbors=4), "FisherScore": FisherScore(), "SSelect": SSelect()}
 METHODS = [{"name": "LaplacianScore", "n_neighbors": 4}, "FisherScore", "SSelect"]
-SHORT = {"n_selected": [2, 5], "n_splits": 3}
+SHORT: dict[str, Any] = {"n_selected": [2, 5], "n_splits": 3}
 BASELINES = ("RandomOrder", "AllFeatures", "MajorityClass")
 DESIGNS: dict[str, dict[str, Any]] = {
     "the run's own rankings": {"setting": "transductive", "n_repeats": 2},

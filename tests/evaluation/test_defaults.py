@@ -22,6 +22,7 @@ from daskfs import KNNGraph, LaplacianScore, evaluate_selectors, knn_graph, make
 from daskfs.criteria.registry import criteria
 from daskfs.errors import JobError, MemoryPlanError
 from daskfs.evaluation.design import Design, Selection
+from daskfs.job.job import Job
 from daskfs.runs import extent
 from daskfs.runs.status import plan_job
 from daskfs.store import layout
@@ -83,7 +84,7 @@ def data_of(task: str) -> tuple[np.ndarray, np.ndarray]:
     return X, classes if task == "classification" else X[:, 0] + rng.normal(size=90)
 
 
-def job_of(folder: Path, data: dict[str, Any], methods: list[Any], **blocks: Any) -> daskfs.Job:
+def job_of(folder: Path, data: dict[str, Any], methods: list[Any], **blocks: Any) -> Job:
     raw = {"data": data, "methods": methods, "cluster": {"workers": 0}, "output": {"path": str(folder / "run")}}
     return make_job({**raw, **blocks})
 

@@ -147,7 +147,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 def parameters_of(**keys: Any) -> dict[str, Any]:
     block = {"setting": "transductive", "labels": None, "n_draws": 5, "n_repeats": 1, "n_splits": 3, **keys}
-    worlds = [(c, s) for c in keys.get("n_classes", ()) for s in range(2)] or [(None, None)]
+    worlds: list[Any] = [(c, s) for c in keys.get("n_classes", ()) for s in range(2)] or [(None, None)]
     methods = [{"label": label} for label in ("a", "b", "c")]
     return {"n_selected": [5, 10], "train_on": "all", **block, "worlds": worlds, "methods": methods}
 

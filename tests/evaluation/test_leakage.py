@@ -24,7 +24,7 @@ from daskfs.criteria.registry import criteria
 from daskfs.errors import RunStoppedError
 from daskfs.evaluation.design import Design, Selection, draw_labels
 from daskfs.execution.progress import Silent
-from daskfs.kernels.labels import Labels
+from daskfs.kernels.labels import Labels, Task
 from daskfs.runs.pipeline import run_job
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
@@ -77,7 +77,7 @@ class Data:
     times: np.ndarray | None = None
 
     def copy(self) -> Data:
-        return Data(**{key: None if a is None else a.copy() for key, a in vars(self).items()})
+        return Data(**dict[str, Any]({key: None if a is None else a.copy() for key, a in vars(self).items()}))
 
     @property
     def is_labelled(self) -> np.ndarray:
@@ -100,7 +100,7 @@ class Data:
         return {**block, "source": str(folder / "X.npy")}
 
     @property
-    def task(self) -> str:
+    def task(self) -> Task:
         return "classification" if self.y.dtype.kind == "i" else "regression"
 
 
@@ -332,9 +332,9 @@ def test_a_selection_is_what_an_estimator_finds(tmp_path: Path, task: str, spars
         y = hidden(data, rows, selection)
         method = dict(of[selection.method])
         if method["name"] == "RandomOrder":
-            parameters = criteria()["RandomOrder"].parameters()
+            parameters: Any = criteria()["RandomOrder"].parameters()
             method["random_state"] = parameters.redrawn(selection.place).random_state
-        expected = fitted_order(method, X[rows], y, data.weights[rows], task)
+        expected = fitted_order(method, X[rows], y, data.weights[rows], task)  # type: ignore[index]
         assert (4 in expected) == (method.get("score_scaling") == "unit")
         np.testing.assert_array_equal(found.order(selection), expected, str(selection))
 

@@ -154,9 +154,9 @@ def n_tasks(dask_scheduler: Any) -> int:
 if FOLDER_KEY in os.environ and units._attempt.__module__ == units.__name__:  # once, under one name or another
     units._attempt = _attempt_halting
     Path.replace = _replace_halting  # type: ignore[method-assign, assignment]
-    Path.hardlink_to = _link_halting  # type: ignore[method-assign, assignment]
+    Path.hardlink_to = _link_halting  # type: ignore[method-assign]
     Store.delete = _delete_halting  # type: ignore[method-assign]
-    Client.__exit__ = _exit_halting
+    Client.__exit__ = _exit_halting  # type: ignore[method-assign]
 
 
 def serve() -> None:

@@ -26,6 +26,7 @@ from daskfs.kernels.statistics.moments import cell_rows
 from daskfs.plan import chain
 from daskfs.runs import tiles as planned_tiles
 from daskfs.store.tiles import Shape
+from daskfs.tiles.shapes import plan_shape
 from tests.execution.runs import local_client, write_job
 
 pytestmark = pytest.mark.cluster
@@ -159,7 +160,7 @@ WAYS = {"columns, backwards": COLUMNS, "bands, three threads": BANDS}
 def cut_and_ordered(way: Way) -> Iterator[set[str]]:
     """Let jobs be planned and run that way within the block, in which the stages of several units are noted."""
     several: set[str] = set()
-    run_stage, plan_shape = submission.run_stage, planned_tiles.plan_shape
+    run_stage = submission.run_stage
 
     def ordered(context: Any, stage: Any, units: Iterable[int], *others: Any) -> None:
         found = way.order(units)
@@ -215,7 +216,7 @@ FOUND = ("*.csv", "solutions/*/*.json", "trade_offs/*.json")
 
 def scores(run: Path) -> dict[str, np.ndarray]:
     """Return the whole table of every method."""
-    found = {path.name: zarr.open_array(path)[...] for path in (run / "scores").iterdir()}
+    found: dict[str, Any] = {path.name: zarr.open_array(path)[...] for path in (run / "scores").iterdir()}
     assert len(found) >= len(criteria()) // 3
     return found
 

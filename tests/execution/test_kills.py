@@ -244,7 +244,7 @@ class Halts:
         return Counter((self.folder / "starts").read_text().splitlines())
 
 
-def wait_until(condition: Callable[[], Any], process: Process | None, what: str) -> Any:
+def wait_until(condition: Callable[..., Any], process: Process | None, what: str) -> Any:
     """Wait for something that processes do, and not longer than one of them lives."""
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
@@ -709,7 +709,7 @@ def test_workers_freeze_at_random_times(undisturbed: Undisturbed, other_data: Pa
             run_here(chain.job, *(() if is_same and random_state.random() < 0.5 else ("--overwrite",)))
             waking.join()
             with cluster.connect() as client:
-                wait_until(lambda client=client: is_idle(client), None, "the workers were idle")  # type: ignore[misc]
+                wait_until(lambda client=client: is_idle(client), None, "the workers were idle")
             cluster.kill()
             check_after_late_writers(chain, undisturbed)
 

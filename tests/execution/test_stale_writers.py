@@ -117,7 +117,7 @@ def test_a_unit_that_outlives_its_run(small: Path, tmp_path: Path, sees: bool) -
         run_job(load_job(other), Stop("labels", 0))
     tiles = tmp_path / "run/tiles"
     asked = asked_of(tiles, "ingest", 0)
-    read, begun = NpzSource.read_rows, []
+    read, begun = NpzSource.read_rows, list[int]()
 
     def started_over(self: NpzSource, start: int, stop: int) -> Any:
         rows = read(self, start, stop)

@@ -575,14 +575,14 @@ def test_a_source_that_changes_while_it_is_read(tmp_path: Path, ending: str, cha
 @pytest.mark.parametrize("key", BESIDE)
 def test_files_beside_that_change_while_they_are_read(tmp_path: Path, key: str) -> None:
     """The change comes amid the unit that reads them, which then is not recorded."""
+    from daskfs.store.context import put_labels
     from daskfs.tiles import ingest
 
     data = write_parts(tmp_path, "npy")
     mine = storage_job(tmp_path, data=data, methods=["FisherScore"], evaluate=None)
-    real = ingest.put_labels
 
     def changed_meanwhile(*arguments: Any) -> None:
-        real(*arguments)
+        put_labels(*arguments)
         touch(Path(data[key]))
 
     with (

@@ -20,6 +20,7 @@ from daskfs.execution.progress import Silent
 from daskfs.job.job import Job
 from daskfs.runs.status import plan_job, run_status
 from daskfs.stages.stage import Stage
+from daskfs.stages.units import run_unit
 from tests.execution.runs import (
     Stop,
     local_client,
@@ -182,12 +183,12 @@ def test_workers(data: Path, tmp_path: Path, source: str, expected: str, request
 
 @pytest.mark.long
 def test_order_of_units(data: Path, laplacian: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    forwards, turned = submission.run_unit, set()
+    turned = set[str]()
 
     def backwards(context: Any, stage: Stage, unit: int, inputs: str | None) -> dict[str, Any]:
         number, place = divmod(unit, stage.n_units)
         turned.add(stage.name)
-        return forwards(context, stage, number * stage.n_units + stage.n_units - 1 - place, inputs)
+        return run_unit(context, stage, number * stage.n_units + stage.n_units - 1 - place, inputs)
 
     monkeypatch.setattr(submission, "run_unit", backwards)
     run_job(loaded(make_job(data, tmp_path, "few")))

@@ -111,7 +111,7 @@ class Cluster:
             process.wait(timeout=SECONDS)
 
 
-def wait_until(condition: Callable[[], Any]) -> Any:
+def wait_until(condition: Callable[..., Any]) -> Any:
     """Wait for something that other processes do."""
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:

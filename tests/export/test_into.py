@@ -179,7 +179,7 @@ def test_consolidated_metadata_know_of_the_columns(dense: Ranked, tmp_path: Path
     path = written(tmp_path, "two.zarr", dense)
     zarr.consolidate_metadata(str(path), zarr_format=2)
     assert call("export", dense.run, "--into", path).code == 0
-    group = zarr.open_group(path, mode="r", use_consolidated=True)
+    group: Any = zarr.open_group(path, mode="r", use_consolidated=True)
     assert group["var"].attrs["column-order"][0] == "mine"
     assert set(group["var/rank_FisherScore"][...]) == set(range(1, 8))
 

@@ -111,7 +111,7 @@ def test_other_formats(folder: Path, tmp_path: Path) -> None:
     """Each of which is a source whose rows have these names."""
     table = pq.read_table(exported(folder, tmp_path / "x.parquet"))
     assert table["row_names"].to_pylist() == NAMES
-    group = zarr.open_group(exported(folder, tmp_path / "x.zarr"), mode="r")
+    group: Any = zarr.open_group(exported(folder, tmp_path / "x.zarr"), mode="r")
     assert group["row_names"][...].tolist() == NAMES
     with np.load(exported(folder, tmp_path / "x.npz"), allow_pickle=False) as found:
         assert found["row_names"].tolist() == NAMES

@@ -30,7 +30,7 @@ def read_table(path: Path, kind: str) -> tuple[list[str], dict[str, np.ndarray],
         assert json.loads(facts["job"])["select"]["n_features"] == 3
         return list(found.var_names), columns, {**facts, "versions": json.loads(facts["versions"])}
     if kind == "zarr":
-        group = zarr.open_group(path, mode="r")
+        group: Any = zarr.open_group(path, mode="r")
         assert group.metadata.zarr_format == 3
         arrays = {name: array[...] for name, array in group.arrays()}
         return [str(name) for name in arrays.pop("name")], arrays, dict(group.attrs["daskfs"])

@@ -38,7 +38,7 @@ def mixed() -> np.ndarray:
     return np.column_stack([rng.random((90, 9)), rng.integers(0, 17, 90), rng.integers(0, 2, (90, 2))])
 
 
-def told(call: Callable[[], object]) -> list[str]:
+def told(call: Callable[..., object]) -> list[str]:
     """Return the warnings of a call; all of them point at this file."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
@@ -159,7 +159,7 @@ def test_the_fewest_that_make_nearly_all(variance: np.ndarray, exponent: int) ->
     columns, share = dominant_columns(variance)
     scaled = dominant_columns(variance * 2.0**exponent)  # a unit that all columns share does not matter
     assert (scaled[0].tolist(), scaled[1]) == (columns.tolist(), share)
-    n_varying = np.count_nonzero(variance)
+    n_varying = int(np.count_nonzero(variance))
     made = np.sort(variance)[::-1].cumsum() / (variance.sum() or 1)
     n_needed = int(np.searchsorted(made, DOMINANT_SHARE - 1e-12)) + 1
     if n_varying < 3 or n_needed > max(1, min(FEW_COLUMNS, n_varying // FEW_COLUMNS)):

@@ -262,7 +262,7 @@ class TestComponents:
         self.assert_components(4, np.repeat([0, 2], 512), np.repeat([1, 3], 512), 1)
 
 
-MEDIANS: dict[str, Callable[[np.random.Generator, int], FloatArray]] = {
+MEDIANS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "random": lambda rng, n: rng.random(n),
     "ties": lambda rng, n: rng.integers(0, 3, n) / 7.0,
     "zeros": lambda rng, n: np.where(rng.random(n) < 0.6, 0.0, rng.random(n)),

@@ -118,7 +118,7 @@ def saved(folder: Path, k: int = 6, metric: Metric = "euclidean", scaling: Scali
     return folder / "lists"
 
 
-def changed(path: Path, name: str, change: Callable[[NDArray[Any]], object]) -> None:
+def changed(path: Path, name: str, change: Callable[[NDArray[Any]], Any]) -> None:
     """Write an array of a group again with other values."""
     array = zarr.open_array(path / name, mode="r+").with_config({"write_empty_chunks": True})
     values = np.asarray(array[...])
@@ -264,8 +264,8 @@ class TestLists:
         """The metric and scaling are those of the lists, as with a :class:`KNNGraph`."""
         path = saved(tmp_path, 6, metric, scaling)
         for weights, k in product(("heat", "binary"), (2, 6)):
-            found = LaplacianScore(n_neighbors=k, weights=weights, graph=path).fit(X).scores_
-            expected = LaplacianScore(n_neighbors=k, weights=weights, metric=metric, graph_scaling=scaling).fit(X)
+            found = LaplacianScore(n_neighbors=k, weights=weights, graph=path).fit(X).scores_  # type: ignore[arg-type]
+            expected = LaplacianScore(n_neighbors=k, weights=weights, metric=metric, graph_scaling=scaling).fit(X)  # type: ignore[arg-type]
             np.testing.assert_array_equal(found, expected.scores_)
 
     def test_cosine_weights(self, tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_identity_changes_with_the_files(tmp_path: Path) -> None:
         ("d", MATRICES["npz csc"]),
     ):
         (tmp_path / folder).mkdir()
-        path = write(tmp_path / folder) if write is saved else write(tmp_path / folder, one_sided())  # type: ignore[call-arg,arg-type]
+        path = write(tmp_path / folder) if write is saved else write(tmp_path / folder, one_sided())
         before = open_graph(path).identity
         assert open_graph(path).identity == before
         assert json.loads(json.dumps(before)) == before
@@ -383,7 +383,7 @@ def attributes(**values: Any) -> Callable[[Path], None]:
     return spoil
 
 
-def text(name: str, content: str) -> Callable[[Path], None]:
+def text(name: str, content: str) -> Callable[[Path], Any]:
     return lambda path: (path / name).write_text(content) and None
 
 

@@ -184,5 +184,5 @@ def test_part_of_the_rows(dtype: DTypeLike, scaling: Scaling | None, sparse: boo
 @given(n_samples=st.integers(1, 2**40) | st.sampled_from([2**31 - 1, 2**31, 2**31 + 1]))
 def test_row_numbers_fit_their_type(n_samples: int) -> None:
     """And so does their number; none is wider than that takes."""
-    assert n_samples <= np.iinfo(index_dtype(n_samples)).max
+    assert n_samples <= np.iinfo(index_dtype(n_samples)).max  # type: ignore[type-var]
     assert (index_dtype(n_samples) == np.int32) == (n_samples < 2**31)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -35,7 +37,7 @@ def context_of(y: np.ndarray) -> Context:
     return memory_context(np.zeros((y.size, 1)), Labels("regression", y))
 
 
-def written(context: Context, lists: TargetGraph, k: int) -> tuple[np.ndarray, np.ndarray, int]:
+def written(context: Context, lists: TargetGraph, k: int) -> tuple[Any, Any, int]:
     """Return lists, and how many units wrote them, the last one first."""
     (stage,) = plan_lists(context.tiles.shape, lists, k)
     create_arrays(context, [stage])

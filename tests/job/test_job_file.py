@@ -402,7 +402,7 @@ def valid(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
     if "enum" in schema:
         return value in schema["enum"]
     names = schema.get("type", [])
-    kinds = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
+    kinds = dict[str, Any](object=dict, array=list, string=str, integer=int, number=(int, float), boolean=bool)
     wanted = [names] if isinstance(names, str) else names
     if wanted and not any(value is None if name == "null" else isinstance(value, kinds[name]) for name in wanted):
         return False

@@ -7,13 +7,14 @@ import pytest
 from scipy import stats
 
 from daskfs.kernels.aggregate import combine_ranks, rank_agreement, shared_ranks
+from daskfs.kernels.order import Direction
 from tests.cases import each
 
 NAN = np.nan
 
 
 @each("direction", ["ascending", "descending"])
-def test_equal_values_share_their_ranks(direction: str) -> None:
+def test_equal_values_share_their_ranks(direction: Direction) -> None:
     rng = np.random.default_rng(1)
     values = rng.integers(0, 6, 40).astype(np.float64)
     values[[3, 7]] = np.nan

@@ -110,7 +110,7 @@ class TestProducts:
         rng = np.random.default_rng(5)
         X = mixed(5, 200)
         weights = rng.integers(1, 4, 200).astype(np.float64) if weighted else None
-        v = rng.normal(size=X.shape[1])
+        v = rng.normal(size=X.shape[1:])
         v[::4] = 0.0
         np.testing.assert_allclose(products(X, v, weights), matrix(X, weights) @ v, atol=1e-11)
 

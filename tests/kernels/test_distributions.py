@@ -45,7 +45,7 @@ def by_scipy(a: FloatArray, b: FloatArray) -> float:
     return float(ks_2samp(a, b, method="exact" if min(len(a), len(b)) < 10 else "asymp").statistic)
 
 
-def binned(F: FloatArray, codes: IntArray, n_bins: int, weights: FloatArray | None = None) -> FloatArray:
+def binned(F: np.ndarray, codes: IntArray, n_bins: int, weights: FloatArray | None = None) -> FloatArray:
     """Tables of the classes that have rows against bins, shape (n_classes, n_bins, width)."""
     return np.concatenate([block.binned(n_bins)[0] for _, block in sorted_columns(F, codes, weights, n_bins)], axis=2)
 

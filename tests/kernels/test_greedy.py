@@ -19,7 +19,7 @@ def test_picks_as_defined(seed: int, absolute: bool) -> None:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(60, 4)) @ rng.normal(size=(4, 12)) + rng.normal(size=(60, 12))
     relevance = rng.uniform(0 if absolute else -1, 1, 12)
-    correlation = np.corrcoef(X, rowvar=False)
+    correlation = np.asarray(np.corrcoef(X, rowvar=False))
     picks = pick_greedily(relevance, np.abs(correlation) if absolute else correlation)
     expected, values = reference.rrpc(X, relevance, absolute=absolute)
     assert picks.order.tolist() == expected
@@ -91,7 +91,7 @@ class TestLists:
 
 def apart(order: list[int], weight: np.ndarray, similarity: np.ndarray) -> list[int]:
     """Pick argmax weight_j (1 - max s_ij) over picks i, until none is left; rounding decides nothing."""
-    left, picks = list(order), []
+    left, picks = list(order), list[int]()
     while left:
         values = [weight[j] * (1 - max((similarity[j, i] for i in picks), default=0.0)) for j in left]
         picks.append(left.pop(next(p for p, v in enumerate(values) if v >= max(values) - 1e-12 * weight[order[0]])))

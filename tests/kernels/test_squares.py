@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,7 +47,7 @@ def test_as_made_directly(seed: int, n: int, d: int, n_steps: int) -> None:
 
 @each("order", ["C", "F"])
 @each("n", [3, 100, 1030])
-def test_the_same_bits_whenever_one_begins(n: int, order: str) -> None:
+def test_the_same_bits_whenever_one_begins(n: int, order: Literal["C", "F"]) -> None:
     X = np.asarray(centered(0, n, 23) * np.logspace(-4, 2, 23), order=order)  # so that it is made anew in between
     steps = [np.sort(part) for part in np.array_split(np.arange(22)[::-1], 8)]
     slow = KeptSquares(X)

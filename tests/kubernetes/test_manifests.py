@@ -51,9 +51,9 @@ def planted(where: str, value: Any) -> Callable[[list[Object]], None]:
     """Return what sets a value in objects: ``Kind/key/key/0/key``."""
 
     def plant(objects: list[Object]) -> None:
-        kind, *path = where.split("/")
+        kind, *keys = where.split("/")
         place: Any = only(objects, kind)
-        *path, last = [int(key) if key.isdecimal() else key for key in path]
+        *path, last = [int(key) if key.isdecimal() else key for key in keys]
         for key in path:
             place = place[key]
         place[last] = value

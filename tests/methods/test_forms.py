@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from daskfs.store import layout
 from daskfs.store.store import Store
 
 N_SAMPLES = 600
-GRAPHS = (
+GRAPHS: tuple[dict[str, Any], ...] = (
     {},
     {"weights": "binary"},
     {"t": "median", "self_loops": True},
@@ -107,7 +108,7 @@ def test_edges_take_what_is_planned_however_many_weights_they_have(tmp_path: Pat
     n_samples, k = 3 * 4096, 20
     rng, size = np.random.default_rng(0), block_rows(n_samples)
     context = memory_context(np.zeros((n_samples, 1)), None).with_store(Store(tmp_path))
-    lists = {
+    lists: dict[str, np.ndarray] = {
         layout.KNN_INDICES.format("g"): rng.integers(0, n_samples, (n_samples, k), dtype=np.int32),
         layout.KNN_DISTANCES.format("g"): rng.random((n_samples, k)),
         layout.EDGE_ONCE.format("g", k): np.ones((n_samples, k), np.uint8),

@@ -64,7 +64,7 @@ class TestSupervised:
         fitted = SupervisedLaplacianScore(standardize_y=False, t=0.2).fit(X, y)
         expected = supervised_laplacian_score(X, y, 5, 0.2, standardize=False)
         np.testing.assert_allclose(fitted.scores_, expected, rtol=1e-12)
-        in_units = SupervisedLaplacianScore(t=0.2 / np.nanvar(y)).fit(X, y)
+        in_units = SupervisedLaplacianScore(t=0.2 / float(np.nanvar(y))).fit(X, y)
         np.testing.assert_allclose(in_units.scores_, expected, rtol=1e-11)
 
     def test_whole_numbers_with_many_ties(self) -> None:

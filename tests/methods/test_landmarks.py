@@ -64,6 +64,6 @@ def test_laplacian_machines_over_landmarks_are_near_the_exact_ones(seed: int) ->
 def test_plain_machines_keep_what_is_relevant(seed: int) -> None:
     """Of 5,000 rows, with half the landmarks of the default and with these; methods.md, 5.3."""
     for n_landmarks in (100, 200):
-        marks = {"large_n": "landmarks", "n_landmarks": n_landmarks, "random_state": seed}
+        marks: dict[str, Any] = {"large_n": "landmarks", "n_landmarks": n_landmarks, "random_state": seed}
         X, y, _, _ = weston(5000, seed)
         assert SVMRFE(2, gamma=GAMMA, **marks).fit(X, y).get_support(indices=True).tolist() == [0, 1]

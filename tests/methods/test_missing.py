@@ -91,7 +91,7 @@ def lists_left(lists: Lists, rows: np.ndarray) -> Lists:
 
 
 def graph_left(graph: WeightMatrix, rows: np.ndarray) -> WeightMatrix:
-    whole = sp.csr_matrix((graph.values, (graph.rows, graph.columns)), shape=graph.shape)  # type: ignore[call-overload]
+    whole = sp.csr_matrix((graph.values, (graph.rows, graph.columns)), shape=graph.shape)
     own = whole[rows][:, rows].tocoo()
     return WeightMatrix("graph", own.shape, own.row, own.col, own.data)
 

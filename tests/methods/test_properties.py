@@ -393,7 +393,7 @@ def check_command_line(e: Example, form: str, folder: Path) -> None:
 
 
 def job_of(e: Example, folder: Path, form: str, names: list[str]) -> Path:
-    job = {
+    job: dict[str, Any] = {
         "data": write_data(e, folder, form),
         "methods": [{"name": name, **CHECKS[name][0](e)} for name in names],
         "evaluate": None,

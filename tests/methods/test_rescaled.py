@@ -713,7 +713,7 @@ class TestCommand:
             fitted = selector.fit(X, Y)
             assert self.found(run, label, "score").tobytes() == fitted.scores_.tobytes(), label
             assert self.found(run, label, "rank").tolist() == fitted.ranking_.tolist(), label
-        assert selectors["held back"].halvings_ > 0  # type: ignore[attr-defined]
+        assert selectors["held back"].halvings_ > 0
 
     def test_a_target_is_refused(self, tmp_path: Path) -> None:
         job = job_on(tmp_path, np.linspace(0, 1, N))

@@ -161,7 +161,7 @@ def test_rounds_tell_of_machines() -> None:
 
 def test_iris() -> None:
     X, y = load_iris(return_X_y=True)
-    for parameters in ({}, {"candidates": "exact"}, {"criterion": "rmb"}, {"large_n": "landmarks"}):
+    for parameters in list[Any]([{}, {"candidates": "exact"}, {"criterion": "rmb"}, {"large_n": "landmarks"}]):
         assert set(order_of(SVMRFE(**parameters).fit(X, y))[:2]) == {2, 3}
 
 
@@ -380,7 +380,7 @@ class TestFeatures:
         assert fitted.score_fields_["round"].tolist() == [2.0, 1.0]
 
     @pytest.mark.parametrize("candidates", ["first_order", pytest.param("exact", marks=pytest.mark.long)])
-    def test_copies(self, parameters: dict[str, Any], candidates: str) -> None:
+    def test_copies(self, parameters: dict[str, Any], candidates: Any) -> None:
         """Alike to the bit: the one of the higher number goes first."""
         X, y = data()
         both = np.hstack([X, X])

@@ -140,7 +140,7 @@ class TestDuplicatesAndTies:
     def test_triplicates(self) -> None:
         F = np.repeat(rows(30), 3, axis=0)
         for weights, weight in (("binary", binary()), ("heat", heat(1.0))):
-            found = LaplacianScore(n_neighbors=4, weights=weights, t=1.0).fit(F).scores_
+            found = LaplacianScore(n_neighbors=4, weights=weights, t=1.0).fit(F).scores_  # type: ignore[arg-type]
             np.testing.assert_allclose(found, laplacian_score(F, union_adjacency(*knn_lists(F, 4), weight)), rtol=1e-9)
 
     def test_every_edge_of_length_zero(self) -> None:
@@ -169,7 +169,7 @@ class TestIntegerTypes:
 
     @pytest.mark.parametrize("dtype", [np.uint8, np.bool_, np.int32, np.float32])
     def test_graph_scaling_gives_what_float64_gives(self, dtype: type[np.generic]) -> None:
-        high = {np.bool_: 2}.get(dtype, 128)
+        high = 2 if dtype is np.bool_ else 128
         F = np.random.default_rng(4).integers(0, high, size=(200, 6)).astype(dtype)
         for metric, scaling in itertools.product(("euclidean", "cosine"), ("zscore", "unit", "log1p")):
             with case(metric, scaling):
@@ -228,7 +228,7 @@ class TestLog1p:
         F = np.abs(rows())
         F[7, 3] = value
         with pytest.raises(ValueError, match="log1p"):
-            LaplacianScore(**{parameter: "log1p"}).fit(form(F))
+            LaplacianScore(**dict[str, Any]({parameter: "log1p"})).fit(form(F))
 
 
 class TestLabels:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -42,7 +43,7 @@ def test_everything_goes_to_urls(run: str, bucket: str, tmp_path: Path) -> None:
         assert pq.read_table(file)["name"].to_pylist() == ["x0", "x1", "x2", "x3"]
     X = np.load(tmp_path / "X.npy")
     export(run, f"{bucket}/x.zarr", "--data", METHOD)
-    group = zarr.open_group(zarr_store(as_path(f"{bucket}/x.zarr")), mode="r")
+    group: Any = zarr.open_group(zarr_store(as_path(f"{bucket}/x.zarr")), mode="r")
     columns = [int(str(name)[1:]) for name in group["name"][...]]
     np.testing.assert_array_equal(group["X"][...], X[:, columns])
     export(run, f"{bucket}/x.tiles", "--data", METHOD, "--to", "tiles")

@@ -61,7 +61,7 @@ def test_a_lock_is_renewed_for_as_long_as_it_is_held(path: ObjectPath) -> None:
 
 
 def test_a_lock_whose_owner_lives_is_refused(path: ObjectPath) -> None:
-    lease, told = take(path, 3.0), []
+    lease, told = take(path, 3.0), list[str]()
     begun = time.monotonic()
     with pytest.raises(
         StoreError, match=r"another daskfs process is running in s3://.*/run \(process \d+ on .*\): wait"

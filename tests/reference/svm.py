@@ -123,7 +123,7 @@ def deformed(K: FloatArray, L: FloatArray, gamma_intrinsic: float) -> FloatArray
 
 def square_loss_values(
     K: FloatArray, L: FloatArray, y: FloatArray, labelled: IntArray, C: float, gamma_intrinsic: float
-) -> FloatArray:
+) -> np.ndarray:
     """f over all rows that minimizes f'K^-1 f / 2 + (C / 2) sum over labelled rows of (y - f)^2 + gamma_I f'Lf."""
     J = np.zeros_like(K)
     J[labelled, labelled] = 1.0
@@ -201,7 +201,7 @@ def eliminate(
     """Algorithm 1: while features are left, judge them and let the least go; return the ranking, best first, and which
     went in each round.
     """
-    left, ranking, rounds = np.arange(X.shape[1]), [], []
+    left, ranking, rounds = np.arange(X.shape[1]), list[int](), list[IntArray]()
     while left.size > 1:
         values = judge(X[:, left])
         order = sorted(range(left.size), key=lambda place: (values[place], -left[place]))

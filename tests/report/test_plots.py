@@ -130,7 +130,7 @@ def test_pixel_images_draw_runs_of_equal_levels() -> None:
     }
     assert root.get("aria-label") == "a <b>"
     assert (root.get("viewBox"), root.get("width"), root.get("height")) == ("0 0 3 2", "360", "240")
-    for empty in ([], [[]], None, "text"):
+    for empty in list[Any]([[], [[]], None, "text"]):
         assert pixel_image(empty, description="") is None
     assert pixel_image([["x", None, 10**400]], description="") is not None
 

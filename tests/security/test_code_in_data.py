@@ -83,7 +83,7 @@ def npy_beside(key: str) -> Callable[[Path], dict[str, str]]:
 
 def npz(member: str, key: str, *shape: int) -> Callable[[Path], dict[str, str]]:
     def write(folder: Path) -> dict[str, str]:
-        np.savez_compressed(folder / "bad.npz", **{"X": matrix(), member: objects(folder, *shape)})
+        np.savez_compressed(folder / "bad.npz", **dict[str, Any]({"X": matrix(), member: objects(folder, *shape)}))
         return {"source": str(folder / "bad.npz"), key: member}
 
     return write
@@ -211,7 +211,7 @@ def test_parquet_metadata_are_not_unpickled(tmp_path: Path, place: str) -> None:
 
 # ------------------------------------------------------------------------------ graphs, and stores of our own
 def graph_npz(folder: Path) -> Path:
-    parts = {"indices": np.arange(N_SAMPLES), "indptr": np.arange(N_SAMPLES + 1), "shape": [N_SAMPLES, N_SAMPLES]}
+    parts = dict[str, Any](indices=np.arange(N_SAMPLES), indptr=np.arange(N_SAMPLES + 1), shape=[N_SAMPLES, N_SAMPLES])
     np.savez(folder / "S.npz", data=objects(folder, N_SAMPLES), **parts)
     return folder / "S.npz"
 
@@ -223,7 +223,7 @@ def format_npz(folder: Path) -> Path:
 
 def graph_zarr(folder: Path) -> Path:
     attributes = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [N_SAMPLES, N_SAMPLES]}
-    root = zarr.open_group(folder / "S.zarr", mode="w", zarr_format=2, attributes=attributes)
+    root = zarr.open_group(folder / "S.zarr", mode="w", zarr_format=2, attributes=attributes)  # type: ignore[arg-type]
     root.create_array("indices", data=np.arange(N_SAMPLES))
     root.create_array("indptr", data=np.arange(N_SAMPLES + 1))
     zarr_with(folder / "S.zarr" / "data", (N_SAMPLES,), folder, **VALUES)

@@ -7,6 +7,7 @@ import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +23,11 @@ y = np.array([0, 1, 0, 1, 0, 1])
 Make = Callable[[Path], SourceSpec]
 
 
-def spec(path: Path, **fields: object) -> SourceSpec:
+def spec(path: Path, **fields: Any) -> SourceSpec:
     return SourceSpec(str(path), **fields)
 
 
-def text(name: str, content: str | bytes, /, **fields: object) -> Make:
+def text(name: str, content: str | bytes, /, **fields: Any) -> Make:
     def make(folder: Path) -> SourceSpec:
         data = content if isinstance(content, bytes) else content.encode()
         (folder / name).write_bytes(data)
@@ -35,7 +36,7 @@ def text(name: str, content: str | bytes, /, **fields: object) -> Make:
     return make
 
 
-def npy(values: np.ndarray, /, **fields: object) -> Make:
+def npy(values: np.ndarray, /, **fields: Any) -> Make:
     def make(folder: Path) -> SourceSpec:
         np.save(folder / "X.npy", values)
         return spec(folder / "X.npy", **fields)
@@ -43,7 +44,7 @@ def npy(values: np.ndarray, /, **fields: object) -> Make:
     return make
 
 
-def npz(fields: dict[str, object] | None = None, **members: object) -> Make:
+def npz(fields: dict[str, Any] | None = None, **members: Any) -> Make:
     def make(folder: Path) -> SourceSpec:
         np.savez(folder / "X.npz", **members)
         return spec(folder / "X.npz", **(fields or {}))
@@ -64,7 +65,7 @@ def zipped_array() -> bytes:
     return stream.getvalue()
 
 
-def csr(**changes: object) -> Make:
+def csr(**changes: Any) -> Make:
     matrix = sp.csr_matrix(X)
     parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "shape": X.shape}
     return npz(**{**parts, **changes})
@@ -111,7 +112,7 @@ def bzipped(folder: Path) -> SourceSpec:
     return spec(folder / "X.npz")
 
 
-def parquet(**columns: object) -> Make:
+def parquet(**columns: Any) -> Make:
     fields = {key.removeprefix("spec_"): columns.pop(key) for key in list(columns) if key.startswith("spec_")}
 
     def make(folder: Path) -> SourceSpec:
@@ -121,9 +122,9 @@ def parquet(**columns: object) -> Make:
     return make
 
 
-def zarr_group(version: int, fields: dict[str, object] | None = None, **arrays: np.ndarray) -> Make:
+def zarr_group(version: int, fields: dict[str, Any] | None = None, **arrays: np.ndarray) -> Make:
     def make(folder: Path) -> SourceSpec:
-        group = zarr.open_group(folder / "X.zarr", mode="w", zarr_format=version)
+        group = zarr.open_group(folder / "X.zarr", mode="w", zarr_format=version)  # type: ignore[arg-type]
         for name, array in arrays.items():
             group.create_array(name, data=array, chunks=array.shape)
         return spec(folder / "X.zarr", **(fields or {}))
@@ -131,7 +132,7 @@ def zarr_group(version: int, fields: dict[str, object] | None = None, **arrays: 
     return make
 
 
-def edited_metadata(version: int, change: Callable[[dict[str, object]], object]) -> Make:
+def edited_metadata(version: int, change: Callable[[dict[str, Any]], Any]) -> Make:
     def make(folder: Path) -> SourceSpec:
         made = zarr_group(version, X=X)(folder)
         file = folder / "X.zarr" / "X" / ("zarr.json" if version == 3 else ".zarray")

@@ -41,8 +41,7 @@ def ranking(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ranking
     @cache
     def ranked(name: str) -> Ranking:
         kind, root = KINDS[name], tmp_path_factory.mktemp("kind")
-        spec = {k: v.replace("@", str(root)) if isinstance(v, str) else v for k, v in kind.spec.items()}
-        data = {"source": str(root / kind.write(root, *values())), **spec}
+        data = {"source": str(root / kind.write(root, *values())), **kind.fields(root)}
         job = {
             "data": {k: list(v) if isinstance(v, tuple) else v for k, v in data.items()},
             "methods": METHODS,

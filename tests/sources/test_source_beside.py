@@ -141,7 +141,7 @@ class TestColumns:
     @pytest.mark.parametrize("first", ["labels", "weights", "groups"])
     def test_one_column_for_two_purposes(self, table: Path, first: str) -> None:
         with pytest.raises(InputError, match=rf"^data\.{first} and data\.times both name 'a'"):
-            open_source(SourceSpec(str(table), times="a", **{first: "a"}))
+            open_source(SourceSpec(str(table), times="a", **dict[str, Any]({first: "a"})))
 
     def test_dates_of_parquet(self, tmp_path: Path) -> None:
         days = np.array(["2024-03-01", "2024-02-29"], dtype="M8[D]")

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ def read_in_parts(source: Source, bounds: list[int]) -> np.ndarray:
     return np.vstack([block.toarray() if sp.issparse(block) else block for block in blocks])
 
 
-def check_block(block: object, info: SourceInfo, n_rows: int) -> None:
+def check_block(block: Any, info: SourceInfo, n_rows: int) -> None:
     assert block.shape == (n_rows, info.n_features)
     assert block.dtype == info.dtype
     assert block.dtype.isnative
@@ -115,7 +116,7 @@ def test_columns_beside_x_may_lie_where_labels_lie(
     dtypes = {"weights": np.float64, "groups": np.int64, "times": np.float64}
     files, bucket = roots
     for root, key in ((files, "weights"), (files, "groups"), (bucket, "times")):
-        values = {k: v.replace("@", str(root)) if isinstance(v, str) else v for k, v in kind.spec.items()}
+        values = kind.fields(root)
         values[key] = values.pop("labels")
         source = open_source(SourceSpec(str(root / written[1]), **values))
         assert source.info.beside == (key,)
@@ -149,7 +150,7 @@ def test_feature_names_from_a_file(kind: Kind, written: tuple[Path, str], roots:
 
 def test_identity_is_that_of_the_data(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = kind.write(tmp_path, matrix(), labels())
-    roots = [tmp_path, folder_as_bucket(tmp_path, monkeypatch)]
+    roots: list[StoragePath] = [tmp_path, folder_as_bucket(tmp_path, monkeypatch)]
     identities = [kind.open(root, name).info.identity for root in roots]
     assert [kind.open(root, name).info.identity for root in roots] == identities
     path = (tmp_path / name).parent if "*" in name else tmp_path / name
@@ -217,7 +218,7 @@ def test_bundled_source(name: str, shape: tuple[int, int], task: str) -> None:
 )
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_types_are_converted_in_pieces(
-    stored: str, handed_on: str, order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stored: str, handed_on: str, order: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daskfs.sources.npy_file.BUFFER_BYTES", 64)
     X = np.arange(60).reshape(12, 5).astype(stored)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -270,7 +271,7 @@ def test_file_that_shrinks_while_in_use(tmp_path: Path) -> None:
         ((X, None, ["a"]), "feature_names has 1 names, X has 4 columns"),
     ],
 )
-def test_memory_source_refuses(arguments: tuple[object, ...], message: str) -> None:
+def test_memory_source_refuses(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
         ArraySource(*arguments)
 

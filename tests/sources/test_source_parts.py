@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -67,7 +68,7 @@ def test_patterns(pattern: str, expected: list[str] | None, root: StoragePath, t
     csv(tmp_path / "_temporary", a="a\n1\n")
     csv(tmp_path, a="a\n1\n")
     found = find_parts(root / pattern)
-    assert (None if found is None else [str(path.relative_to(root)) for path in found.states]) == expected
+    assert (None if found is None else [str(path.relative_to(root)) for path in found.states]) == expected  # type: ignore[arg-type]
 
 
 def test_a_name_that_looks_like_a_pattern_is_a_name(tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_a_name_that_looks_like_a_pattern_is_a_name(tmp_path: Path) -> None:
         (({"a": pa.array([1])}, {"a": pa.array([None], pa.null())}), "float64"),
     ],
 )
-def test_types_of_parts(tables: tuple[dict[str, object], ...], dtype: str, tmp_path: Path) -> None:
+def test_types_of_parts(tables: tuple[dict[str, Any], ...], dtype: str, tmp_path: Path) -> None:
     source = open_source(SourceSpec(str(parquet(tmp_path, *tables))))
     block = source.read_rows(0, 2)
     assert (source.info.dtype, block.dtype) == (np.dtype(dtype), np.dtype(dtype))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,7 +68,7 @@ def test_more_rows_leave_the_first_ones_as_they_are(name: str) -> None:
     source, X, y = whole(name)
     more = open_source(SourceSpec(SOURCES[name].replace("9000", "13000")))
     np.testing.assert_array_equal(dense(more, 8000, 9000), X[8000:])
-    np.testing.assert_array_equal(more.read_labels()[:9000], y)
+    np.testing.assert_array_equal(more.read_labels()[:9000], y)  # type: ignore[index]
     assert more.info.identity != source.info.identity
 
 
@@ -76,7 +77,7 @@ def test_the_seed_changes_everything(name: str) -> None:
     other = open_source(SourceSpec(SOURCES[name].replace("seed=3", "seed=4")))
     assert other.info.identity != source.info.identity
     assert not np.array_equal(dense(other, 0, 9000), X)
-    assert not np.array_equal(other.read_labels(), y)
+    assert not np.array_equal(other.read_labels(), y)  # type: ignore[arg-type]
     assert other.info.feature_names != source.info.feature_names
 
 
@@ -130,7 +131,7 @@ def test_sparse_counts() -> None:
     assert isinstance(block, sp.csr_matrix)
     assert block.data.min() == 1
     assert np.all(block.data == np.round(block.data))
-    noise = [index for index, label in enumerate(source.info.feature_names) if label.startswith("noise_")]
+    noise = [index for index, label in enumerate(source.info.feature_names or ()) if label.startswith("noise_")]
     assert block[:, noise].nnz / (9000 * len(noise)) == pytest.approx(0.01, rel=0.05)
 
 
@@ -141,7 +142,7 @@ def test_nonlinear_is_the_mixture_of_weston_and_others() -> None:
     np.testing.assert_allclose(noise.var(axis=0), 20, rtol=0.08)
     np.testing.assert_allclose(noise.mean(axis=0), 0, atol=5 * (20 / 9000) ** 0.5)
     assert y.mean() == pytest.approx(0.5, abs=0.02)
-    centers = {0: [(-0.75, -3), (0.75, 3)], 1: [(3, -3), (-3, 3)]}
+    centers: dict[int, list[tuple[float, float]]] = {0: [(-0.75, -3), (0.75, 3)], 1: [(3, -3), (-3, 3)]}
     pair = X[:, informative]
     for label, (low, high) in centers.items():
         own = pair[y == label]
@@ -151,7 +152,7 @@ def test_nonlinear_is_the_mixture_of_weston_and_others() -> None:
         np.testing.assert_allclose(own[upper].mean(axis=0), high, atol=0.1)
         np.testing.assert_allclose(own[upper].std(axis=0), 1, atol=0.06)
     # of the two likelihoods, that of the other class is larger for 3.1 % of the rows
-    likelihood = {
+    likelihood: dict[int, Any] = {
         label: sum(np.exp(-((pair - center) ** 2).sum(axis=1) / 2) for center in some)
         for label, some in centers.items()
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 from daskfs.sources import SourceSpec, csv_scan, open_source
 
 
-def read_csv(folder: Path, content: str, **fields: object) -> np.ndarray:
+def read_csv(folder: Path, content: str, **fields: Any) -> np.ndarray:
     (folder / "X.csv").write_bytes(content.encode())
     source = open_source(SourceSpec(str(folder / "X.csv"), **fields))
     whole = source.read_rows(0, source.info.n_samples)
@@ -90,7 +91,7 @@ def test_columns_of_true_and_false_are_remembered(tmp_path: Path, monkeypatch: p
     np.testing.assert_array_equal(values, [[1, 1], [0, 2], [0.5, 3]])
 
 
-def parquet(folder: Path, table: pa.Table, **fields: object) -> tuple[np.ndarray, np.ndarray | None]:
+def parquet(folder: Path, table: pa.Table, **fields: Any) -> tuple[np.ndarray, np.ndarray | None]:
     pq.write_table(table, folder / "X.parquet", row_group_size=2)
     source = open_source(SourceSpec(str(folder / "X.parquet"), **fields))
     block = source.read_rows(0, source.info.n_samples)

@@ -85,11 +85,9 @@ def test_rankings_are_those_of_files(name: str, bucket: ObjectPath, tmp_path: Pa
     X, y = load_iris(return_X_y=True)
     file = kind.write(folder, np.column_stack([X, X[:, 0] ** 2]), y)
     upload(folder, bucket)
-    found = []
+    found = list[Any]()
     for root in (folder, bucket):
-        spec = {
-            key: value.replace("@", str(root)) if isinstance(value, str) else value for key, value in kind.spec.items()
-        }
+        spec = kind.fields(root)
         spec["exclude"] = list(spec.get("exclude", ()))
         data = {"source": str(root / file), **spec}
         found.append(finished(tmp_path, f"run{len(found)}", data=data, methods=methods, graph={"n_neighbors": 4}))
@@ -173,7 +171,7 @@ def test_a_job_says_how_its_bucket_is_reached(server: str, tmp_path: Path, monke
     job = basic_job(tmp_path, cluster={"workers": 1, "memory_limit": "1GiB"})
     storage = {"s3://data": {"endpoint": server, "region": "us-east-1"}}
     with places.reached_by({"s3://data": places.Access(server, "us-east-1")}):
-        (as_path("s3://data") / "own/X.npy").write_bytes((tmp_path / "X.npy").read_bytes())  # type: ignore[union-attr]
+        (as_path("s3://data") / "own/X.npy").write_bytes((tmp_path / "X.npy").read_bytes())
     job["data"]["source"] = "s3://data/own/X.npy"
     path = write_job(tmp_path, {**job, "storage": storage})
     outcome = daskfs("run", path, "-q")

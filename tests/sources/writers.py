@@ -49,7 +49,7 @@ class Kind:
     """
 
     write: Callable[[Path, np.ndarray, np.ndarray], str]
-    spec: dict[str, object]
+    spec: dict[str, Any]
     dtype: str = "float64"
     is_sparse: bool = False
     names: tuple[str, ...] | None = None
@@ -57,11 +57,11 @@ class Kind:
 
     def open(self, folder: StoragePath, name: str) -> Source:
         """Open what was written in `folder`."""
-        values = {
-            key: value.replace("@", str(folder)) if isinstance(value, str) else value
-            for key, value in self.spec.items()
-        }
-        return open_source(SourceSpec(str(folder / name), **values))
+        return open_source(SourceSpec(str(folder / name), **self.fields(folder)))
+
+    def fields(self, folder: StoragePath) -> dict[str, Any]:
+        """Return the other fields of the spec of what was written in `folder`."""
+        return {k: v.replace("@", str(folder)) if isinstance(v, str) else v for k, v in self.spec.items()}
 
 
 def once(write: Callable[[Path, np.ndarray, np.ndarray], str]) -> Callable[[Path, np.ndarray, np.ndarray], str]:
@@ -170,8 +170,8 @@ def write_parquet_float32(folder: Path, X: np.ndarray, y: np.ndarray) -> str:
     return "X.pq"
 
 
-def _write_zarr(folder: Path, X: np.ndarray, y: np.ndarray, version: int, **options: object) -> str:
-    group = zarr.open_group(folder / "X.zarr", mode="w", zarr_format=version)
+def _write_zarr(folder: Path, X: np.ndarray, y: np.ndarray, version: int, **options: Any) -> str:
+    group = zarr.open_group(folder / "X.zarr", mode="w", zarr_format=version)  # type: ignore[arg-type]
     group.create_array("X", data=X, chunks=(4, 2), **options)
     group.create_array("small", data=X[:2])
     group.create_array("y", data=y)
@@ -260,7 +260,7 @@ def write_h5ad_layers(folder: Path, X: np.ndarray, y: np.ndarray) -> str:
 def write_anndata_zarr(X: Any, y: np.ndarray, folder: Path, version: int) -> str:
     import anndata
 
-    group = zarr.open_group(folder / "X.zarr", mode="w", zarr_format=version)
+    group = zarr.open_group(folder / "X.zarr", mode="w", zarr_format=version)  # type: ignore[arg-type]
     with anndata.settings.override(auto_shard_zarr_v3=False):
         anndata.io.write_elem(group, "/", _annotated(X, y))
     return "X.zarr"

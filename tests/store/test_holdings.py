@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from daskfs.store.process_cache import Holdings
+
+joined: Callable[[Iterable[bytes]], bytes] = b"".join
 
 
 class Maker:
@@ -53,8 +55,8 @@ def test_another_owner_begins_anew() -> None:
 def test_series_are_held_whole_or_not_at_all() -> None:
     holdings, first, second = Holdings(), Maker(), Maker()
     for _ in range(3):
-        assert b"".join(holdings.series("first", 12, len, first.some)) == b"12345678"
-        assert b"".join(holdings.series("second", 12, len, second.some)) == b"12345678"
+        assert joined(holdings.series("first", 12, len, first.some)) == b"12345678"
+        assert joined(holdings.series("second", 12, len, second.some)) == b"12345678"
     assert (first.n_calls, second.n_calls) == (1, 3)
     holdings.get("rest", 12, len, lambda: b"1234")
     assert holdings.get("rest", 12, len, bytes) == b"1234", "a series that did not fit takes no room"
@@ -65,8 +67,8 @@ def test_series_that_is_broken_off_takes_no_room() -> None:
     begun = holdings.series("x", 8, len, maker.some)
     assert next(begun) == b"1234"
     begun.close()  # type: ignore[attr-defined]
-    assert b"".join(holdings.series("x", 8, len, maker.some)) == b"12345678"
-    assert b"".join(holdings.series("x", 8, len, maker.some)) == b"12345678"
+    assert joined(holdings.series("x", 8, len, maker.some)) == b"12345678"
+    assert joined(holdings.series("x", 8, len, maker.some)) == b"12345678"
     assert maker.n_calls == 2
 
     def broken() -> Iterator[bytes]:
@@ -86,7 +88,7 @@ def test_series_of_an_owner_that_is_gone_takes_no_room() -> None:
     begun = holdings.series("x", 8, len, maker.some)
     next(begun)
     holdings.keep_only("b")
-    assert b"".join(begun) == b"5678"
+    assert joined(begun) == b"5678"
     assert holdings.get("z", 8, len, maker.one) is holdings.get("z", 8, len, maker.one)
     assert maker.n_calls == 2
 
@@ -114,7 +116,7 @@ def test_what_a_round_has_not_used_gives_way() -> None:
             holdings.get(key, 16, len, makers[key].one)
         for key in keys:
             holdings.keep_only("a", number)
-            assert b"".join(holdings.series((key, "series"), 16, len, lambda: iter([b""]))) == b""
+            assert joined(holdings.series((key, "series"), 16, len, lambda: iter([b""]))) == b""
     assert [maker.n_calls for maker in makers] == [1, 1, 2, 2]
 
 

@@ -291,7 +291,7 @@ def test_the_last_recorded_unit_is_counted(store: Store) -> None:
 
 def test_deletes_what_somebody_still_writes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that the cluster has given up may end its unit all the same."""
-    store, late = Store(tmp_path), []
+    store, late = Store(tmp_path), list[str]()
     store.write_json("sums/3/0.json", {})
     remove = os.rmdir
 

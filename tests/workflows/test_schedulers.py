@@ -107,7 +107,7 @@ class TestAirflow:
             "DASKFS": str(daskfs),
             "DASKFS_JOB": str(job),
         }
-        command = [python, "-c", ASKED, WORKFLOWS / "airflow", *map(str, codes)]
+        command: list[Any] = [python, "-c", ASKED, WORKFLOWS / "airflow", *map(str, codes)]
         done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
@@ -137,7 +137,7 @@ def test_snakemake_goes_on(tmp_path: Path) -> None:
     run = tmp_path / "snakemake"
     own = f'{sys.executable} -m daskfs "$@"'
     daskfs = executable(tmp_path / "daskfs", f"test -e once && exec {own}\ntouch once\necho interrupted\nexit 75")
-    command = [
+    command: list[Any] = [
         *(program("snakemake"), "--snakefile", WORKFLOWS / "snakemake/Snakefile", "--cores", "2"),
         *(
             "--directory",

@@ -226,7 +226,7 @@ def svm_cells(table: list[str]) -> dict[str, tuple[str, float, float]]:
     """Return what stands beside each method: the paper's cell, the mean error, and the share with both features."""
     found = {}
     for line in table:
-        printed, mean, both = re.fullmatch(r"(-|\S+ \+- \S+) +(\S+) \+- \S+ +(\S+)", line[28:].strip()).groups()  # type: ignore[union-attr]
+        printed, mean, both = re.fullmatch(r"(-|\S+ \+- \S+) +(\S+) \+- \S+ +(\S+)", line[28:].strip()).groups()
         found[line[:28].strip()] = (printed, float(mean), float(both))
     return found
 
