@@ -274,7 +274,7 @@ def test_local_workers_come_back(tmp_path: Path) -> None:
         os.kill(nanny.pid, signal.SIGKILL)
         died.append(wait_until(lambda: nanny.pid not in (None, *died) and nanny.pid))
         os.kill(died[-1], signal.SIGKILL)  # while it starts, which some nannies survive
-        wait_until(lambda: pool.complete() or pool.workers())
+        wait_until(lambda: (pool.complete(), pool.workers())[1])
         assert client.submit(os.getpid).result() not in died
         nanny = wait_until(lambda: client.cluster.workers.get(name))
         client.cluster.sync(nanny.close)

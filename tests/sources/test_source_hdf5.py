@@ -67,6 +67,12 @@ def tenx(**changes: Any) -> Callable[[Any], None]:
     return members(**{f"matrix/{name}": part for name, part in parts.items() if part is not None})
 
 
+def two_genomes(file: Any) -> None:
+    for name in "ab":
+        tenx()(file.create_group(name))
+        file.move(f"{name}/matrix", name + "1")
+
+
 def virtual(file: Any) -> None:
     with h5py.File(Path(file.filename).parent / "other.h5", "w") as other:
         other["X"] = X
@@ -123,9 +129,7 @@ WHEN_OPENED: dict[str, tuple[Make, tuple[str, ...]]] = {
         ("matrix", "names of its 4 features"),
     ),
     "10x of two genomes": (
-        hdf5_file(
-            lambda file: [tenx()(file.create_group(name)) or file.move(f"{name}/matrix", name + "1") for name in "ab"]
-        ),
+        hdf5_file(two_genomes),
         ("'a1', 'b1'", "data.array"),
     ),
     "10x with dims": (hdf5_file(tenx(), dims=("a", "b")), ("data.dims", "leave it out")),
