@@ -103,9 +103,7 @@ def run(
 
 def _run_lines(result: dict[str, Any]) -> list[str]:
     data = result["data"]
-    lines = [
-        f"{data['source']}: {data['n_samples']} rows x {data['n_features']} features, {data['n_labelled']} labelled"
-    ]
+    lines = [f"{data['source']}: {data['n_samples']} rows x {data['n_features']} features, {data['n_labeled']} labeled"]
     for graph in result["graphs"]:
         recall = graph["recall"]
         quality = "exact, " if graph["engine"] == "exact" else ""

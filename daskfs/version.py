@@ -8,7 +8,8 @@ CHANGED_SINCE = {
     "0.1.0": (
         "evaluates inductively by default, beside baselines and by balanced accuracy, searches graphs approximately "
         "from smaller sizes on, and weights rows in z-scores"
-    )
+    ),
+    "0.2.0": "draws other orders for RandomOrder, and writes 'labeled' for 'labelled' in keys and columns",
 }
 """By earlier version, how its results differ from today's; its runs are read but not resumed."""
 

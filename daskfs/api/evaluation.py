@@ -44,7 +44,7 @@ class Evaluation:
     Attributes
     ----------
     values
-        One row per value: method, n_selected, n_labelled, repeat, fold, metric, value, model, setting, n_classes,
+        One row per value: method, n_selected, n_labeled, repeat, fold, metric, value, model, setting, n_classes,
         subset, labels, draw, n_tested. Columns that do not apply are null.
     summary
         Mean, standard deviation and 95 % confidence interval for each method, model, metric, setting, number of
@@ -86,7 +86,7 @@ def evaluate_selectors(
     baselines: bool = True,
     labels: float | Sequence[float] | None = None,
     n_draws: int = 5,
-    train_on: Literal["all", "labelled"] = "all",
+    train_on: Literal["all", "labeled"] = "all",
     n_classes: int | Sequence[int] | None = None,
     n_subsets: int = 20,
     n_splits: int = 5,
@@ -138,7 +138,7 @@ def evaluate_selectors(
     n_draws
         Draws of labels for each number of labels, the same for all selectors.
     train_on
-        "all": models are trained with all labels of the training folds. "labelled": only with the labels that the
+        "all": models are trained with all labels of the training folds. "labeled": only with the labels that the
         selection saw; in the transductive setting they are tested on all other rows.
     n_classes, n_subsets
         Evaluate on random subsets of `n_classes` classes, `n_subsets` draws of each, instead of on all classes.
@@ -214,13 +214,13 @@ def evaluate_selectors(
                 "random_state": random_state,
             }
         )
-        methods = [_method(selector, label, found) for label, selector in _labelled(selectors).items()]
+        methods = [_method(selector, label, found) for label, selector in _labeled(selectors).items()]
         weights = context.weights()
         for method in methods:
             check_labels(method.criterion, method.label, found, weights)
         check_missing(context.tiles.missing_policy, methods)
         tiles = _tiles_of(context, found, beside)
-        used = used_shape(tiles.shape, block.max_samples, tiles.n_labelled)
+        used = used_shape(tiles.shape, block.max_samples, tiles.n_labeled)
         extent = Extent(block.max_samples, baselines and fits_unplanned(used))
         stages = plan_tests(
             block,
@@ -272,7 +272,7 @@ def _as_names(features: Any, names: Sequence[str]) -> list[str]:
     return found
 
 
-def _labelled(selectors: Selectors) -> dict[str, ScoreSelector]:
+def _labeled(selectors: Selectors) -> dict[str, ScoreSelector]:
     """Return the selectors by label; TypeError for objects that are not selectors with a criterion."""
     pairs: list[tuple[str, Any]]
     if isinstance(selectors, Mapping):
@@ -311,7 +311,7 @@ def _tiles_of(context: Context, labels: Labels, beside: Mapping[str, Any]) -> Ti
         task=labels.task,
         **{f"has_{name}": name in beside for name in BESIDE},  # type: ignore[arg-type]
         n_classes=len(labels.classes) or None,
-        n_labelled=int(labels.is_labelled.sum()),
+        n_labeled=int(labels.is_labeled.sum()),
         missing=context.tiles.missing_policy,
     )
 

@@ -25,8 +25,8 @@ class LSDFParameters(NeighborParameters):
     def weighting(self) -> Weighting:
         """Edges of weight 1 or precomputed, but none between two labeled rows: those have closed forms."""
         if self.graph == "given":
-            return Weighting("given", 0, "binary", labelled_factor=0.0)
-        return Weighting(self.spec.name, self.n_neighbors, "binary", labelled_factor=0.0)
+            return Weighting("given", 0, "binary", labeled_factor=0.0)
+        return Weighting(self.spec.name, self.n_neighbors, "binary", labeled_factor=0.0)
 
 
 def _classes(parameters: LSDFParameters) -> NeedClassMoments:

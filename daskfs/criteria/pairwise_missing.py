@@ -125,8 +125,8 @@ def _group(
     marks = None if packed is None else np.frombuffer(packed, np.uint8)
     rows = slice(n_samples) if marks is None else _marked_rows(marks, n_samples)
     own, known = _labels_of(labels, rows), np.empty(0)
-    if own is not None and (is_labelled := own.is_labelled).any():
-        values = own.values[is_labelled]
+    if own is not None and (is_labeled := own.is_labeled).any():
+        values = own.values[is_labeled]
         known = np.array([values.min(), values.max()])
     counted = marks if weights is None else weights[rows]
     return Group(columns, marks, counted is None or bool(np.any(counted)), known)

@@ -272,17 +272,17 @@ def check_labels(criterion: Criterion, label: str, labels: Labels | None, weight
     if labels.task not in criterion.tasks:
         msg = f"method {label} is for {' or '.join(criterion.tasks)}, and data.task is {labels.task}."
         raise InputError(msg)
-    if not labels.is_labelled.any():
+    if not labels.is_labeled.any():
         msg = f"method {label} needs labels, and none of the {labels.values.shape[0]} rows has one."
         raise InputError(msg)
     counted = labels.counted(weights)
-    known = counted.values[counted.is_labelled]
+    known = counted.values[counted.is_labeled]
     if known.size == 0:
-        msg = f"method {label} needs labels, and every labelled row has sample weight 0."
+        msg = f"method {label} needs labels, and every labeled row has sample weight 0."
         raise InputError(msg)
     if not enough_labels(criterion, known):
         what = "one class" if labels.task == "classification" else "one value"
-        msg = f"method {label} needs labels that differ, and all {known.size} labelled rows have {what}."
+        msg = f"method {label} needs labels that differ, and all {known.size} labeled rows have {what}."
         raise InputError(msg)
 
 
@@ -301,10 +301,10 @@ def label_warnings(method: Method, labels: Labels | None, weights: np.ndarray | 
     if labels is None or not method.criterion.one_class_serves:
         return []
     counted = labels.counted(weights)
-    known = counted.values[counted.is_labelled]
+    known = counted.values[counted.is_labeled]
     if np.unique(known).size != 1:
         return []
     return [
-        f"method {method.label}: all {known.size} labelled rows have one class, which tells no feature from another; "
+        f"method {method.label}: all {known.size} labeled rows have one class, which tells no feature from another; "
         "only the graph ranks"
     ]

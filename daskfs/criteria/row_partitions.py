@@ -102,7 +102,7 @@ def read_blocks(
     parts: RowPartitions,
     part: int,
     scaling: Scaling | None,
-    wanted: Literal["all", "labelled", "unlabelled"] = "all",
+    wanted: Literal["all", "labeled", "unlabeled"] = "all",
     chosen: np.ndarray | None = None,
 ) -> Iterator[RowBlock]:
     """Yield the rows of one part that count, in blocks that end where stretches end; `wanted` selects by label.
@@ -115,7 +115,7 @@ def read_blocks(
     counting = np.ones(rows.stop - rows.start, dtype=bool) if weights is None else weights > 0
     chosen = counting if chosen is None else counting & chosen
     if wanted != "all":
-        chosen &= labels.is_labelled == (wanted == "labelled")
+        chosen &= labels.is_labeled == (wanted == "labeled")
     blocks = context.tiles.aligned_rows(rows, block_rows(context.tiles.shape), without_zscore(scaling), chosen)
     for place, values in blocks:
         inside = slice(place.start - rows.start, place.stop - rows.start)

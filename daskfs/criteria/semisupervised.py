@@ -40,7 +40,7 @@ class SemiSupervisedParameters(Parameters):
     @property
     def weighting(self) -> Weighting:
         """Weights on the mixed graph: exp(-d / t), times `label_weight` between labeled rows."""
-        return Weighting(self.mixed_graph.name, self.n_neighbors, "heat", self.t, labelled_factor=self.label_weight)
+        return Weighting(self.mixed_graph.name, self.n_neighbors, "heat", self.t, labeled_factor=self.label_weight)
 
     def lists(self, n_samples: int) -> Mapping[str, tuple[Lists, int]]:
         """Return the lists over X, the mixed lists made from them, and those over the target."""
@@ -66,10 +66,10 @@ def semi_supervised_fields(statistics: Statistics, parameters: SemiSupervisedPar
     All are (width,), float64; NaN for a feature constant on the rows that have an edge. Where it is constant on the
     labeled rows only, the second factor is 0/0 and is left out.
     """
-    mixed, labelled = (statistics[need] for need in _statistics(parameters))
+    mixed, labeled = (statistics[need] for need in _statistics(parameters))
     assert isinstance(mixed, GraphForms)
-    assert isinstance(labelled, GraphForms)
-    first, second = quotient(mixed), quotient(labelled)
+    assert isinstance(labeled, GraphForms)
+    first, second = quotient(mixed), quotient(labeled)
     return {"score": first * np.where(np.isnan(second), 1.0, second), "mixed": first, "supervised": second}
 
 
@@ -78,7 +78,7 @@ CRITERIA = (
         name="SemiSupervisedLaplacianScore",
         summary=(
             "How little the feature varies between rows that are near by target or in X, times the same between "
-            "labelled rows of near targets, each against its variance; small is good."
+            "labeled rows of near targets, each against its variance; small is good."
         ),
         citation="Doquire and Verleysen (2011), IWANN, Eq. 8-10",
         direction="ascending",

@@ -154,7 +154,7 @@ def panel_statistic(
         return class_moments(F, labels.values, len(labels.classes), weights, passes)
     if isinstance(need, NeedDistributions):
         return distribution_statistics([need], F, labels, weights)[need]
-    known = np.flatnonzero(labels.is_labelled)
+    known = np.flatnonzero(labels.is_labeled)
     target = labels.values[known].astype(np.float64)
     return target_moments(F, target, None if weights is None else weights[known], passes, known)
 

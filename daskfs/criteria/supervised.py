@@ -79,7 +79,7 @@ CRITERIA = (
     Criterion(
         name="SupervisedLaplacianScore",
         summary=(
-            "How little the feature varies between labelled rows of near targets, or of one class, against its "
+            "How little the feature varies between labeled rows of near targets, or of one class, against its "
             "variance; small is good."
         ),
         citation=("Doquire and Verleysen (2011), IWANN, Eq. 4; for classes He, Cai and Niyogi (2005), NIPS 18, Eq. 5"),
@@ -88,7 +88,7 @@ CRITERIA = (
         parameters=SupervisedParameters,
         statistics=_statistics,
         score=supervised_fields,
-        reason="constant on the labelled rows",
+        reason="constant on the labeled rows",
         needs_labels=True,
     ),
 )

@@ -267,8 +267,8 @@ def _warn_of_isolated_rows(context: Context, method: Method) -> None:
         if summary["n_isolated"]:
             remedy = "" if weighting.graph == "given" else " Raise t, use t='mean' or 'median', or scale the data."
             rows = f"{context.tiles.shape.n_samples} rows"
-            if weighting.connects == "labelled":
-                rows, remedy = f"{summary['n_meant']} labelled rows", " Raise t."
+            if weighting.connects == "labeled":
+                rows, remedy = f"{summary['n_meant']} labeled rows", " Raise t."
             msg = (
                 f"{summary['n_isolated']} of {rows} have no edge of non-zero weight and take no part in the "
                 f"score.{remedy}"

@@ -242,7 +242,7 @@ class SemiSupervisedLaplacianScore(ScoreSelector):
         n_open = open_rows(context.store, method.parameters.mixed_graph.name)
         if n_open:
             msg = (
-                f"{n_open} labelled rows may have nearer neighbors by d than were found: unlabelled rows beyond the "
+                f"{n_open} labeled rows may have nearer neighbors by d than were found: unlabeled rows beyond the "
                 "candidates in X. Raise n_neighbors, or pass a graph with longer lists."
             )
             warnings.warn(msg, UserWarning, stacklevel=3)
@@ -322,7 +322,7 @@ class LSDF(NeighborSelector):
         self.graph_scaling = graph_scaling
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
-        if labels is not None and labels.is_labelled.all():
+        if labels is not None and labels.is_labeled.all():
             return self._made({**self._parameters(labels), "graph": "none"}), None
         return super()._method(n_samples, labels)
 

@@ -279,7 +279,7 @@ def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int
         msg = "evaluate needs labels, and the data have none: set data.labels, or evaluate: null."
         raise InputError(msg)
     store, design = context.store, Design(parameters)
-    rows, n_labelled = rows_in_use(labels, parameters)
+    rows, n_labeled = rows_in_use(labels, parameters)
     check_rows(labels, rows, parameters)
     warnings: list[str] = []
     kinds = []
@@ -294,9 +294,9 @@ def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int
     if not parameters["ranks_anew"]:
         warnings += _put_orders(context, design, parameters)
     found = {
-        "n_rows": n_labelled,
-        "n_rows_total": int(labels.is_labelled.sum()),
-        "n_unlabelled": int(rows.size) - n_labelled,
+        "n_rows": n_labeled,
+        "n_rows_total": int(labels.is_labeled.sum()),
+        "n_unlabeled": int(rows.size) - n_labeled,
         "folds": kinds[0] if kinds else None,
         "warnings": warnings,
     }
@@ -309,7 +309,7 @@ def _put_orders(context: Context, design: Design, parameters: Mapping[str, Any])
     store, warnings = context.store, list[str]()
     used: set[int] = set()
     labels = context.labels()
-    n_labelled = 0 if labels is None else int(labels.is_labelled.sum())
+    n_labeled = 0 if labels is None else int(labels.is_labeled.sum())
     filtered, ranked = bool(parameters.get("filtered")), np.zeros(context.tiles.shape.n_features, dtype=bool)
     for number, method in enumerate(methods_from(parameters["methods"])):
         if method.label == parameters["chance"]:  # the last method: all features that others rank, in random order
@@ -317,7 +317,7 @@ def _put_orders(context: Context, design: Design, parameters: Mapping[str, Any])
         else:
             order = selectable(store, method, method_scores(store, method), filtered=filtered)
             ranked[order] = True
-        put_order(context, number, order, max(design.sizes), n_labelled)
+        put_order(context, number, order, max(design.sizes), n_labeled)
         warnings += describe_too_few(method.label, order.size, design.sizes, filtered=filtered)
         used.update(int(feature) for feature in order[: max(design.sizes)])
     if any(size for _, size in design.baselines):
@@ -326,10 +326,10 @@ def _put_orders(context: Context, design: Design, parameters: Mapping[str, Any])
     return warnings
 
 
-def put_order(context: Context, number: int, order: np.ndarray, deepest: int, n_labelled: int) -> None:
+def put_order(context: Context, number: int, order: np.ndarray, deepest: int, n_labeled: int) -> None:
     """Store the first `deepest` features, at least :data:`DEPTH`, of `order` (best first, integers) for a selection."""
     kept = order[: max(deepest, DEPTH)].astype(np.int64)
-    facts = {"n_ranked": int(order.size), "n_labelled": n_labelled}
+    facts = {"n_ranked": int(order.size), "n_labeled": n_labeled}
     context.store.write_arrays(layout.EVALUATION_ORDER.format(number), {"order": kept}, facts)
 
 
@@ -353,7 +353,7 @@ def rows_in_use(labels: Labels, parameters: Mapping[str, Any]) -> tuple[np.ndarr
     known = sample_rows(labels, max_samples, seed)
     if not parameters["ranks_anew"]:
         return known, known.size
-    others = np.flatnonzero(~labels.is_labelled)
+    others = np.flatnonzero(~labels.is_labeled)
     if others.size > max_samples:
         others = np.random.default_rng([seed, others.size, 1]).choice(others, max_samples, replace=False)
     return np.sort(np.concatenate([known, others])), known.size
@@ -361,7 +361,7 @@ def rows_in_use(labels: Labels, parameters: Mapping[str, Any]) -> tuple[np.ndarr
 
 def sample_rows(labels: Labels, max_samples: int, random_state: int) -> np.ndarray:
     """Return at most `max_samples` labeled rows, sorted, int64; more are thinned, stratified by class."""
-    known = np.flatnonzero(labels.is_labelled)
+    known = np.flatnonzero(labels.is_labeled)
     if known.size <= max_samples:
         return known
     generator = np.random.default_rng([random_state, known.size])
@@ -381,18 +381,18 @@ def sample_rows(labels: Labels, max_samples: int, random_state: int) -> np.ndarr
 def check_rows(labels: Labels, rows: np.ndarray, parameters: Mapping[str, Any]) -> None:
     """Raise :class:`InputError` if `rows` (integers) are too few for the folds or models, or have too few classes."""
     n_splits = int(parameters["n_splits"])
-    values = labels.values[rows][labels.is_labelled[rows]]
+    values = labels.values[rows][labels.is_labeled[rows]]
     if values.size < n_splits:
         msg = f"evaluate.n_splits is {n_splits}, and only {values.size} rows have a label."
         raise InputError(msg)
     if labels.task == "classification":
         n_classes = np.unique(values).size
         if n_classes < 2:
-            msg = "evaluate needs at least two classes among the labelled rows."
+            msg = "evaluate needs at least two classes among the labeled rows."
             raise InputError(msg)
         for wanted in parameters["n_classes"] or ():
             if wanted > n_classes:
-                msg = f"evaluate.n_classes has {wanted}, and the labelled rows have {n_classes} classes."
+                msg = f"evaluate.n_classes has {wanted}, and the labeled rows have {n_classes} classes."
                 raise InputError(msg)
     elif parameters["n_classes"]:
         msg = "evaluate.n_classes draws classes, and the labels are targets of a regression: leave it out."
@@ -424,9 +424,9 @@ def _check_neighbors(labels: Labels, rows: np.ndarray, parameters: Mapping[str, 
     """Raise :class:`InputError` if a model needs more neighbors than it has training rows."""
     design = Design(parameters)
     own = Labels(labels.task, labels.values[rows], labels.classes)
-    n_rows = int(own.is_labelled.sum())
+    n_rows = int(own.is_labeled.sum())
     smallest, where = n_rows - -(-n_rows // design.n_splits), "a training fold has"
-    if parameters["train_on"] == "labelled":
+    if parameters["train_on"] == "labeled":
         drawn = draw_labels(own, design.amounts[0] or 0, 0, int(parameters["random_state"]))
         smallest, where = int(drawn.sum()), "a draw of labels has"
     for spec in map(ModelSpec.from_json, parameters["models"]):
@@ -456,16 +456,16 @@ def _drawn_world(
     classes: list[int] = []
     if world.n_classes is not None:
         generator = np.random.default_rng([seed, world.n_classes, world.subset or 0, 2])
-        there = np.unique(labels.values[labels.is_labelled])
+        there = np.unique(labels.values[labels.is_labeled])
         classes = sorted(generator.choice(there, world.n_classes, replace=False).tolist())
         places = np.flatnonzero(np.isin(labels.values, classes))
     arrays, facts = {"places": places}, {"classes": [labels.classes[code] for code in classes]}
     if not design.has_folds:
         return arrays, facts, None
-    labelled = places[labels.is_labelled[places]]
+    labeled = places[labels.is_labeled[places]]
     folds = cut_folds(
         labels,
-        labelled,
+        labeled,
         groups=beside.groups,
         times=beside.times,
         n_splits=design.n_splits,
@@ -474,8 +474,8 @@ def _drawn_world(
     )
     for repeat, splits in enumerate(folds.splits):
         for fold, (train, test) in enumerate(splits):
-            arrays[f"train-{repeat}-{fold}"] = labelled[train]
-            arrays[f"test-{repeat}-{fold}"] = labelled[test]
+            arrays[f"train-{repeat}-{fold}"] = labeled[train]
+            arrays[f"test-{repeat}-{fold}"] = labeled[test]
     return arrays, facts, folds
 
 
@@ -499,7 +499,7 @@ def draw_labels(labels: Labels, amount: float | int, draw: int, seed: int) -> np
     numpy.ndarray
         True for rows that keep their label, shape (n_rows,), bool.
     """
-    known = np.flatnonzero(labels.is_labelled)
+    known = np.flatnonzero(labels.is_labeled)
     generator = np.random.default_rng([seed, draw, 3])
     shuffled = known[generator.permutation(known.size)]
     kept = np.zeros(labels.values.size, dtype=bool)
@@ -527,7 +527,7 @@ def design_cost(n_samples: int, n_features: int, n_rows: int, design: Design, pr
     """Return the memory of the unit, which draws `n_rows` rows and cuts them into folds."""
     drawing = (
         Array("labels", (n_samples,)),
-        Array("labelled rows, as they are and shuffled", (2, n_samples), "int64"),
+        Array("labeled rows, as they are and shuffled", (2, n_samples), "int64"),
         Array("labels of the shuffled rows", (n_samples,)),
         Array("order of these by class", (n_samples,), "int64"),
         Array("places within the classes, and what they are made of", (4, n_samples)),
@@ -536,10 +536,10 @@ def design_cost(n_samples: int, n_features: int, n_rows: int, design: Design, pr
     cutting = (
         Array("rows in use", (n_rows,), "int64"),
         *beside_cost(n_rows),
-        Array("labelled rows of a world", (n_rows,), "int64"),
+        Array("labeled rows of a world", (n_rows,), "int64"),
         Array("labels of these", (n_rows,)),
         Array("codes, folds and numbers of these while scikit-learn cuts them", (4, n_rows), "int64"),
-        Array("which rows are labelled, of a world, trained with and tested with", (4, n_rows), "bool"),
+        Array("which rows are labeled, of a world, trained with and tested with", (4, n_rows), "bool"),
         *world_cost(n_rows, design, 2),
     )
     return (*process, *drawing, *cutting, Objects("features that models see", n_features, FEATURE_BYTES))

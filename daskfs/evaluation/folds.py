@@ -97,7 +97,7 @@ def cut_folds(
         stratified = labels.task == "classification"
         if stratified and np.bincount(values)[np.unique(values)].min() < n_splits:
             stratified = False
-            text = f"A class has fewer labelled rows than evaluate.n_splits = {n_splits}: folds are not stratified."
+            text = f"A class has fewer labeled rows than evaluate.n_splits = {n_splits}: folds are not stratified."
             warnings.append(text)
         seeds = range(random_state, random_state + n_repeats)
         if groups is None:
@@ -134,7 +134,7 @@ def _grouped(
     n_groups = np.unique(groups).size
     if n_groups < n_splits:
         msg = (
-            f"data.groups has {n_groups} groups among the {groups.size} labelled rows, and evaluate.n_splits is "
+            f"data.groups has {n_groups} groups among the {groups.size} labeled rows, and evaluate.n_splits is "
             f"{n_splits}: a fold needs a group of its own, so lower evaluate.n_splits."
         )
         raise InputError(msg)
@@ -158,7 +158,7 @@ def _timed(times: np.ndarray, n_splits: int) -> Iterator[tuple[np.ndarray, np.nd
     distinct, places = np.unique(times, return_inverse=True)
     if distinct.size <= n_splits:
         msg = (
-            f"data.times has {distinct.size} distinct times among the {times.size} labelled rows, and "
+            f"data.times has {distinct.size} distinct times among the {times.size} labeled rows, and "
             f"evaluate.n_splits is {n_splits}: folds by time need one time more than that, so lower evaluate.n_splits."
         )
         raise InputError(msg)

@@ -21,14 +21,14 @@ MAX_PARTS = 64
 HOLDER = "evaluation"
 
 
-def used_shape(shape: Shape, max_samples: int, n_labelled: int | None) -> Shape:
+def used_shape(shape: Shape, max_samples: int, n_labeled: int | None) -> Shape:
     """Return the largest shape of the rows in use: up to `max_samples` labeled and as many unlabeled rows.
 
-    `n_labelled` is None if not known.
+    `n_labeled` is None if not known.
     """
     n_rows = min(2 * max_samples, shape.n_samples)
-    if n_labelled is not None:
-        n_rows = min(max_samples, n_labelled) + min(max_samples, shape.n_samples - n_labelled)
+    if n_labeled is not None:
+        n_rows = min(max_samples, n_labeled) + min(max_samples, shape.n_samples - n_labeled)
     nnz = None
     if shape.nnz is not None:  # rows differ in their number of nonzeros: allow for twice the average
         nnz = min(shape.nnz, -(-2 * shape.nnz * n_rows // shape.n_samples))
@@ -143,13 +143,13 @@ def _plan_tests(
     held: Cost, read: int, design: Design, parameters: Mapping[str, Any], rows: int, process: Cost
 ) -> Stage:
     """Return the stage that tests all selections; a unit reads `read` bytes and takes its columns from `held`."""
-    models, labelled = map(ModelSpec.from_json, parameters["models"]), min(rows, int(parameters["max_samples"]))
+    models, labeled = map(ModelSpec.from_json, parameters["models"]), min(rows, int(parameters["max_samples"]))
     return Stage.of(
         EVALUATE_STAGE,
         "evaluate",
         design.n_tests,
         parameters,
-        EVALUATE_STAGE.cost(held, rows, labelled, design, models, process),
+        EVALUATE_STAGE.cost(held, rows, labeled, design, models, process),
         bytes_read=design.n_tests * read,
         holds=HOLDER,
     )

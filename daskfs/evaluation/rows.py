@@ -146,9 +146,9 @@ def seen_by(context: Context, parameters: Mapping[str, Any], selection: Selectio
     places = world["places"]
     if selection.fold is not None:
         name = f"{selection.repeat}-{selection.fold}"
-        unlabelled = places[~labels.is_labelled[places]]
-        unlabelled = unlabelled[_apart(beside, unlabelled, world[f"test-{name}"])]
-        places = np.sort(np.concatenate([world[f"train-{name}"], unlabelled]))
+        unlabeled = places[~labels.is_labeled[places]]
+        unlabeled = unlabeled[_apart(beside, unlabeled, world[f"test-{name}"])]
+        places = np.sort(np.concatenate([world[f"train-{name}"], unlabeled]))
     own = dataclasses.replace(labels, values=labels.values[places])
     weights = None if beside.weights is None else beside.weights[places]
     if selection.labels is not None:
@@ -176,6 +176,6 @@ def seen_cost(n_rows: int, design: Design) -> Cost:
         *beside_cost(n_rows),
         Array("rows that a selection sees", (n_rows,), "int64"),
         Array("their labels", (n_rows,)),
-        Array("which rows are labelled, apart from the tested ones, drawn, and of a batch", (4, n_rows), "bool"),
+        Array("which rows are labeled, apart from the tested ones, drawn, and of a batch", (4, n_rows), "bool"),
         *world_cost(n_rows, design, 2),
     )

@@ -126,7 +126,7 @@ def select_features(context: Context, parameters: Mapping[str, Any], unit: int) 
     seen = seen_by(context, parameters, selection)
     X = rows_of_sample(context, parameters)[seen.places]
     policy = context.tiles.missing_policy
-    n_labelled = int(seen.labels.is_labelled.sum())
+    n_labeled = int(seen.labels.is_labeled.sum())
     deepest = max(design.sizes)
     try:
         features = _thinned_features(X, method, seen, parameters, policy)
@@ -147,9 +147,9 @@ def select_features(context: Context, parameters: Mapping[str, Any], unit: int) 
         order = _ranked(own, method, parameters)
         order = order if features is None else features[order]
     except InputError as error:
-        put_order(context, unit, np.empty(0, dtype=np.int64), deepest, n_labelled)
+        put_order(context, unit, np.empty(0, dtype=np.int64), deepest, n_labeled)
         return {"failed": str(error)}
-    put_order(context, unit, order, deepest, n_labelled)
+    put_order(context, unit, order, deepest, n_labeled)
     return {"failed": None if order.size else f"every feature is excluded ({method.reason})."}
 
 

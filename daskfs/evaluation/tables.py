@@ -26,7 +26,7 @@ TESTED: Mapping[str, ColumnType] = {
 EVALUATION_COLUMNS: Mapping[str, ColumnType] = {
     "method": "string",
     "n_selected": "int64",
-    "n_labelled": "int64",
+    "n_labeled": "int64",
     "repeat": "int64",
     "fold": "int64",
     "metric": "string",
@@ -88,11 +88,11 @@ def read_table(store: Store, name: str) -> list[dict[str, Any]]:
 class Result:
     """One value (None if the metric is undefined) and its selection.
 
-    `n_labelled` is None for a baseline, which selects without labels.
+    `n_labeled` is None for a baseline, which selects without labels.
     """
 
     selection: Selection
-    n_labelled: int | None
+    n_labeled: int | None
     n_selected: int
     model: str
     metric: str
@@ -105,16 +105,16 @@ class Result:
 def results(store: Store, parameters: Mapping[str, Any]) -> list[Result]:
     """Return all values in the order of the units; `parameters` are those of the stage "evaluate"."""
     design = Design(parameters)
-    labelled: dict[int, int | None] = {
-        number: int(store.read_arrays(layout.EVALUATION_ORDER.format(number))[1]["n_labelled"])
+    labeled: dict[int, int | None] = {
+        number: int(store.read_arrays(layout.EVALUATION_ORDER.format(number))[1]["n_labeled"])
         for number in range(design.n_selections)
     }
-    labelled[UNRANKED] = None
+    labeled[UNRANKED] = None
     found = []
     for unit, record in enumerate(store.ledger.need("evaluate", range(design.n_tests))):
         trial = design.trial(unit)
         for model, metric, repeat, fold, n_tested, value in record["facts"]["values"]:
-            seen = labelled[trial.selection.number]
+            seen = labeled[trial.selection.number]
             found.append(Result(trial.selection, seen, trial.n_selected, model, metric, repeat, fold, n_tested, value))
     return found
 
@@ -129,7 +129,7 @@ def _row(result: Result) -> tuple[Any, ...]:
     return (
         selection.method,
         result.n_selected,
-        result.n_labelled,
+        result.n_labeled,
         result.repeat,
         result.fold,
         result.metric,

@@ -43,7 +43,7 @@ def evaluate_selection(context: Context, parameters: Mapping[str, Any], unit: in
     labels = beside_rows(context.store).labels
     X, y = _columns(context, parameters, features), labels.values
     values: list[list[Any]] = []
-    splits = list(_splits(context, parameters, design, trial, labels.is_labelled))
+    splits = list(_splits(context, parameters, design, trial, labels.is_labeled))
     is_first = not trial.repeat or trial.selection.setting == "inductive"
     for spec in map(ModelSpec.from_json, parameters["models"]):
         seed, scaling = int(parameters["random_state"]), parameters["scaling"]
@@ -66,17 +66,17 @@ def evaluate_selection(context: Context, parameters: Mapping[str, Any], unit: in
 
 
 def _splits(
-    context: Context, parameters: Mapping[str, Any], design: Design, trial: EvaluationUnit, is_labelled: np.ndarray
+    context: Context, parameters: Mapping[str, Any], design: Design, trial: EvaluationUnit, is_labeled: np.ndarray
 ) -> Iterator[Split]:
     selection = trial.selection
     world = world_of(context, parameters, selection)
     drawn: np.ndarray | None = None
-    if parameters["train_on"] == "labelled":
+    if parameters["train_on"] == "labeled":
         seen = seen_by(context, parameters, selection)
-        drawn = seen.places[seen.labels.is_labelled]
+        drawn = seen.places[seen.labels.is_labeled]
     if not design.has_folds:
         assert drawn is not None
-        others = world["places"][is_labelled[world["places"]]]
+        others = world["places"][is_labeled[world["places"]]]
         yield None, None, drawn, np.setdiff1d(others, drawn)
         return
     if selection.fold is not None:
@@ -101,7 +101,7 @@ def _of_whole(
     seed, scaling = int(parameters["random_state"]), parameters["scaling"]
     if trial.selection.fold is None:
         world = world_of(context, parameters, trial.selection)
-        places = world["places"][labels.is_labelled[world["places"]]]
+        places = world["places"][labels.is_labeled[world["places"]]]
     else:
         ((_, _, _, places),) = splits
     found = evaluate_whole(spec, labels.task, X[places], labels.values[places], scaling, seed)
@@ -126,11 +126,11 @@ def _columns(context: Context, parameters: Mapping[str, Any], features: np.ndarr
 
 
 def evaluate_cost(
-    held: Cost, n_rows: int, n_labelled: int, design: Design, models: Iterable[ModelSpec], process: Cost
+    held: Cost, n_rows: int, n_labeled: int, design: Design, models: Iterable[ModelSpec], process: Cost
 ) -> Cost:
     """Return the memory of a unit, including `held`, from which it takes its columns of `n_rows` rows.
 
-    Models are fitted to at most `n_labelled` of these rows.
+    Models are fitted to at most `n_labeled` of these rows.
     """
     most, selected = design.most_tested, max(design.sizes)
     return (
@@ -141,7 +141,7 @@ def evaluate_cost(
             (Array("selected columns as stored, dense, in parts and scaled", (10, n_rows, selected)),),
             (Array("all columns that a model sees, in parts and scaled", (5, n_rows, most)),),
         ),
-        *fullest(*(model_cost(spec, n_labelled, most) for spec in models)),
+        *fullest(*(model_cost(spec, n_labeled, most) for spec in models)),
     )
 
 

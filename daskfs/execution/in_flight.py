@@ -230,7 +230,7 @@ class Flight:
         self._retries.check()
 
     def release(self) -> None:
-        """Release the units still in flight; unlike cancelling, this does not wait for a scheduler that may be gone."""
+        """Release the units still in flight; unlike canceling, this does not wait for a scheduler that may be gone."""
         self._readers.shutdown(wait=False, cancel_futures=True)
         for asked in self._running.values():
             asked.future.release()

@@ -108,7 +108,7 @@ def describe_graph(context: Context, parameters: Mapping[str, Any], unit: int) -
     n_components, largest = int(np.count_nonzero(sizes)), int(sizes.max())
     n_nodes = n_samples
     if name in TARGET_NAMES:
-        degree = degree[_counted_labelled(context)]
+        degree = degree[_counted_labeled(context)]
         n_nodes, n_components = degree.size, n_components - (n_samples - degree.size)
     degrees = (degree[rows].astype(np.float64) for rows in row_blocks(n_nodes, block_rows(n_samples)))
     summary = {
@@ -126,10 +126,10 @@ def describe_graph(context: Context, parameters: Mapping[str, Any], unit: int) -
     return summary
 
 
-def _counted_labelled(context: Context) -> np.ndarray:
+def _counted_labeled(context: Context) -> np.ndarray:
     labels = context.counted_labels()
     assert labels is not None
-    return labels.is_labelled
+    return labels.is_labeled
 
 
 def _histogram(blocks: Iterable[np.ndarray], size: int, low: float, high: float) -> dict[str, list[float]]:
@@ -200,15 +200,15 @@ def weight_edges(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     loops = loop_weights(store, weighting, rows)
     if loops is not None:
         degrees += loops
-    if n_edges == n_underflow and weighting.labelled_factor != 0:
+    if n_edges == n_underflow and weighting.labeled_factor != 0:
         raise InputError(_all_zero(weighting, t, n_edges))
-    if rows is not None and weighting.labelled_factor != 0 and not degrees.any():
+    if rows is not None and weighting.labeled_factor != 0 and not degrees.any():
         msg = "no edge between rows of sample weight above 0 has a weight above 0."
         raise InputError(msg)
     isolated = degrees == 0 if rows is None else (degrees == 0) & (rows > 0)
     n_meant = n_samples
     if weighting.connects != "all":
-        meant = _counted_labelled(context) == (weighting.connects == "labelled")
+        meant = _counted_labeled(context) == (weighting.connects == "labeled")
         n_meant, isolated = int(np.count_nonzero(meant)), isolated & meant
     store.put_array(layout.DEGREES.format(weighting.key), degrees, (block_rows(n_samples),))
     summary = {"t": t, "n_underflow": n_underflow, "n_edges": n_edges}
@@ -241,7 +241,7 @@ def _all_zero(weighting: Weighting, t: float, n_edges: int) -> str:
             "Raise t, "
             + (
                 "or standardize the target (standardize_y)."
-                if weighting.connects == "labelled"
+                if weighting.connects == "labeled"
                 else "use t = 'mean' or 'median', or scale the data (transform.graph)."
             )
         )
@@ -286,11 +286,11 @@ class EdgeWeights:
 
     def __init__(self, context: Context, weightings: Sequence[Weighting]) -> None:
         self.rows = context.weights()
-        self._is_labelled: np.ndarray | None = None
-        if any(w.labelled_factor != 1 for w in weightings):
+        self._is_labeled: np.ndarray | None = None
+        if any(w.labeled_factor != 1 for w in weightings):
             labels = context.labels()
             assert labels is not None
-            self._is_labelled = labels.is_labelled
+            self._is_labeled = labels.is_labeled
 
     def __call__(
         self, source: np.ndarray, target: np.ndarray, value: np.ndarray, weighting: Weighting, t: float
@@ -314,9 +314,9 @@ class EdgeWeights:
 
         These are edges with a row of sample weight 0, and those between two labeled rows if the factor is 0.
         """
-        if weighting.labelled_factor == 0:
-            assert self._is_labelled is not None
-            marked = marked & ~(self._is_labelled[source] & self._is_labelled[target])
+        if weighting.labeled_factor == 0:
+            assert self._is_labeled is not None
+            marked = marked & ~(self._is_labeled[source] & self._is_labeled[target])
         return marked if self.rows is None else marked & (self.rows[source] > 0) & (self.rows[target] > 0)
 
     def _of_one(
@@ -324,11 +324,11 @@ class EdgeWeights:
     ) -> np.ndarray:
         """Return the weights for sample weights of 1."""
         weights = value if weighting.graph == GIVEN else edge_weights(value, weighting.weights, t)
-        if weighting.labelled_factor == 1:
+        if weighting.labeled_factor == 1:
             return weights
-        assert self._is_labelled is not None
-        both = self._is_labelled[source] & self._is_labelled[target]
-        return np.where(both, weighting.labelled_factor * weights, weights)
+        assert self._is_labeled is not None
+        both = self._is_labeled[source] & self._is_labeled[target]
+        return np.where(both, weighting.labeled_factor * weights, weights)
 
 
 def _given_blocks(store: Store) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -387,7 +387,7 @@ def summary_cost(n_samples: int, streamed: Cost, n_edges: int, process: Cost, *,
     index = str(index_dtype(n_samples))
     return (
         *process,
-        Array("degrees, and those of labelled rows", (2, n_samples), "int64"),
+        Array("degrees, and those of labeled rows", (2, n_samples), "int64"),
         Array("lower nodes of the same components, and sizes", (2, n_samples), index),
         *streamed,
         Array("nodes that are joined, their roots, and the graph of these", (16, min(EDGES_AT_ONCE, n_edges)), "int64"),
@@ -404,7 +404,7 @@ def _labels(n_samples: int) -> Cost:
 
 def goes_by_labels(weighting: Weighting) -> bool:
     """Return whether the weights, or their summary, depend on which rows are labeled."""
-    return weighting.connects != "all" or weighting.labelled_factor != 1
+    return weighting.connects != "all" or weighting.labeled_factor != 1
 
 
 def weights_cost(n_samples: int, weighting: Weighting, width: int, process: Cost) -> Cost:

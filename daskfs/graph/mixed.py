@@ -92,7 +92,7 @@ class _Merge:
         self, lists: MixedGraph, k: int, target: np.ndarray, by_target: SortedTargets, n_features: int
     ) -> None:
         self._lists, self._k, self._target, self._by_target = lists, k, target, by_target
-        self._n_unlabelled = target.size - by_target.values.size
+        self._n_unlabeled = target.size - by_target.values.size
         self._per_feature = np.sqrt(n_features)
 
     def __call__(
@@ -100,27 +100,27 @@ class _Merge:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return indices and lengths, shape (n_rows, k), and a mask of open rows, shape (n_rows,)."""
         lengths = distances / self._per_feature
-        is_labelled = ~np.isnan(self._target[rows])
-        both = is_labelled[:, None] & (indices >= 0) & ~np.isnan(self._target[indices])
+        is_labeled = ~np.isnan(self._target[rows])
+        both = is_labeled[:, None] & (indices >= 0) & ~np.isnan(self._target[indices])
         if self._lists.neighbors == "x":
             own = np.broadcast_to(self._target[rows, None], both.shape)
             lengths[both] = np.abs(self._target[indices[both]] - own[both]) / self._by_target.scale
             return *_padded(indices, lengths, self._k), np.zeros(len(indices), bool)
         found, long = _padded(indices, lengths, self._k)
-        if not is_labelled.any():
+        if not is_labeled.any():
             return found, long, np.zeros(len(indices), bool)
         by_target = listed_by_target(self._by_target, self._target, rows, self._k)
         # unlabeled rows that are not candidates are no nearer than the last candidate; there are none if all are met
-        met = np.count_nonzero((indices >= 0) & ~both, axis=1) == self._n_unlabelled
+        met = np.count_nonzero((indices >= 0) & ~both, axis=1) == self._n_unlabeled
         reach = np.where(met, np.inf, lengths[:, -1])
         lengths[both] = np.inf
         merged = first_by_length(
-            np.concatenate([indices[is_labelled], by_target[0][is_labelled]], axis=1),
-            np.concatenate([lengths[is_labelled], by_target[1][is_labelled]], axis=1),
+            np.concatenate([indices[is_labeled], by_target[0][is_labeled]], axis=1),
+            np.concatenate([lengths[is_labeled], by_target[1][is_labeled]], axis=1),
             self._k,
         )
-        found[is_labelled], long[is_labelled] = merged
-        return found, long, is_labelled & (long[:, -1] > reach)
+        found[is_labeled], long[is_labeled] = merged
+        return found, long, is_labeled & (long[:, -1] > reach)
 
 
 def _padded(indices: np.ndarray, lengths: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -91,7 +91,7 @@ class Weighting:
     """Edge weights on a graph.
 
     `graph` is the name of :data:`Lists`, or "given" for a precomputed matrix. Weights of edges between two labeled rows
-    are multiplied by `labelled_factor`; a factor of 0 removes these edges.
+    are multiplied by `labeled_factor`; a factor of 0 removes these edges.
     """
 
     graph: str
@@ -99,17 +99,17 @@ class Weighting:
     weights: WeightKind = "heat"
     t: WidthRule = "mean"
     self_loops: bool = False
-    labelled_factor: float = 1.0
+    labeled_factor: float = 1.0
 
     @property
     def key(self) -> str:
         """Short hash that is safe as a store key."""
-        text = repr((self.graph, self.n_neighbors, self.weights, self.t, self.self_loops, self.labelled_factor))
+        text = repr((self.graph, self.n_neighbors, self.weights, self.t, self.self_loops, self.labeled_factor))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
-    def connects(self) -> Literal["all", "labelled", "unlabelled"]:
+    def connects(self) -> Literal["all", "labeled", "unlabeled"]:
         """Rows that the weights are meant to connect; isolated ones among them are reported."""
         if self.graph in TARGET_NAMES:
-            return "labelled"
-        return "unlabelled" if self.labelled_factor == 0 else "all"
+            return "labeled"
+        return "unlabeled" if self.labeled_factor == 0 else "all"

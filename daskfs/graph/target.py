@@ -64,7 +64,7 @@ def find_target_neighbors(context: Context, parameters: Mapping[str, Any], unit:
         indices, lengths = listed_by_target(by_target, target, rows, k)
         store.open(layout.KNN_INDICES.format(lists.name))[rows] = indices
         store.open(layout.KNN_DISTANCES.format(lists.name))[rows] = lengths
-    return {"n_labelled": int(by_target.values.size)}
+    return {"n_labeled": int(by_target.values.size)}
 
 
 def counted_target(context: Context) -> np.ndarray:
@@ -82,10 +82,10 @@ def sorted_targets(target: np.ndarray, weights: np.ndarray | None, *, standardiz
     by_target = SortedTargets.of(target, index_dtype(target.size), weights, standardize=standardize)
     known = by_target.values
     if known.size < 2:
-        msg = f"neighbors by target need two labelled rows, and there are {known.size} of {target.size}."
+        msg = f"neighbors by target need two labeled rows, and there are {known.size} of {target.size}."
         raise InputError(msg)
     if known[0] == known[-1]:
-        msg = f"neighbors by target need targets that differ, and all {known.size} labelled rows have {known[0]:g}."
+        msg = f"neighbors by target need targets that differ, and all {known.size} labeled rows have {known[0]:g}."
         raise InputError(msg)
     if not 0 < by_target.scale < np.inf:
         msg = (
@@ -118,7 +118,7 @@ def targets_cost(n_samples: int, k: int, process: Cost) -> Cost:
         *process,
         Array("labels, their copy where some rows do not count, and which are known", (3, n_samples)),
         Array("targets, in order, and negated", (3, n_samples)),
-        Array("labelled rows, in order from both ends, and what the sort holds", (4, n_samples), "int64"),
+        Array("labeled rows, in order from both ends, and what the sort holds", (4, n_samples), "int64"),
         Array("candidates by target, their places and order", (4, n_compared), "int64"),
         Array("lengths of these, and in order", (4, n_compared)),
         *lists_cost("lists of a block, as found and in order", 3, block, k, n_samples),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -59,7 +60,7 @@ class EvaluateBlock(Block):
     n_splits: int = Field(5, ge=2)
     n_repeats: int = Field(1, ge=1, le=10_000)
     scaling: Literal["zscore"] | None = "zscore"
-    max_samples: PositiveInt = Field(10_000, description="At most so many labelled rows, thinned within classes.")
+    max_samples: PositiveInt = Field(10_000, description="At most so many labeled rows, thinned within classes.")
     setting: Literal["transductive", "inductive", "both"] = Field(
         "inductive",
         description=(
@@ -82,7 +83,7 @@ class EvaluateBlock(Block):
         ),
     )
     n_draws: PositiveInt = Field(5, description="Draws of labels, of every amount; the same for all methods.")
-    train_on: Literal["all", "labelled"] = Field(
+    train_on: Literal["all", "labeled"] = Field(
         "all",
         description=(
             "Labels that models are trained with: all of the training folds, or those alone that the selection saw; "
@@ -126,16 +127,24 @@ class EvaluateBlock(Block):
             return tuple(sorted({float(amount) if amount < 1 else int(amount) for amount in value}))
         return value
 
+    @field_validator("train_on", mode="before")
+    @classmethod
+    def _former_spelling(cls, value: Any) -> Any:
+        if value == "labelled":
+            warnings.warn("train_on 'labelled' is spelled 'labeled' now", FutureWarning, stacklevel=2)
+            return "labeled"
+        return value
+
     @model_validator(mode="after")
     def _fit_together(self) -> EvaluateBlock:
         if self.labels is not None and not self.labels:
             msg = "labels is empty: name amounts, or null for all labels"
             raise ValueError(msg)
-        if self.train_on == "labelled" and self.labels is None:
-            msg = "train_on 'labelled' needs labels: how many rows are labelled"
+        if self.train_on == "labeled" and self.labels is None:
+            msg = "train_on 'labeled' needs labels: how many rows are labeled"
             raise ValueError(msg)
-        if self.train_on == "labelled" and self.setting == "both":
-            msg = "train_on 'labelled' tests other rows in each setting: set setting to one of the two"
+        if self.train_on == "labeled" and self.setting == "both":
+            msg = "train_on 'labeled' tests other rows in each setting: set setting to one of the two"
             raise ValueError(msg)
         return self
 

@@ -23,7 +23,7 @@ class Labels:
     classes: tuple[str, ...] = ()
 
     @property
-    def is_labelled(self) -> np.ndarray:
+    def is_labeled(self) -> np.ndarray:
         """True where the label is known, shape (n_samples,), bool."""
         return self.values >= 0 if self.task == "classification" else ~np.isnan(self.values)
 

@@ -48,7 +48,7 @@ class Data:
         Policy for missing values: "refuse", "mean" or "pairwise".
     is_weighted
         Whether rows have weights.
-    n_classes, n_labelled
+    n_classes, n_labeled
         Number of classes and of labeled rows; None if not known yet.
     """
 
@@ -56,7 +56,7 @@ class Data:
     missing: str = "refuse"
     is_weighted: bool = False
     n_classes: int | None = None
-    n_labelled: int | None = None
+    n_labeled: int | None = None
 
     @property
     def is_pairwise(self) -> bool:
@@ -208,7 +208,7 @@ class Chain:
         ]
         limits = (self.scored_process, self.memory_limit, data.n_classes)
         together = plan_rescaled(shape, methods, self.columns, *limits)
-        return single + together + plan_svm(shape, methods, *limits, data.n_labelled)
+        return single + together + plan_svm(shape, methods, *limits, data.n_labeled)
 
 
 def with_weights(stages: Sequence[Stage], n_samples: int) -> list[Stage]:
@@ -247,6 +247,6 @@ def label_bytes(methods: Sequence[Method], weightings: Sequence[Weighting], n_sa
 
     Labels are read once for all methods, and once for each graph whose weights depend on labels.
     """
-    by_label = {(w.graph, w.n_neighbors) for w in weightings if w.labelled_factor != 1}
+    by_label = {(w.graph, w.n_neighbors) for w in weightings if w.labeled_factor != 1}
     reads = any(method.criterion.needs_labels for method in methods) + len(by_label)
     return WORD * reads * n_samples

@@ -101,7 +101,7 @@ class _LazyMoments(Store):
 
 def data_of(context: Context, labels: Labels | None = None) -> Data:
     """Return the sizes of the tiles of a context."""
-    counts = (None, None) if labels is None else (len(labels.classes), int(labels.is_labelled.sum()))
+    counts = (None, None) if labels is None else (len(labels.classes), int(labels.is_labeled.sum()))
     tiles = context.tiles
     return Data(tiles.shape, tiles.missing_policy, tiles.scales.is_weighted, *counts)
 

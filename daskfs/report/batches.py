@@ -61,7 +61,7 @@ def batch_summary(
     }
 
 
-BATCH_KEYS = ("name", "n_rows", "n_labelled", "classes", "seconds")
+BATCH_KEYS = ("name", "n_rows", "n_labeled", "classes", "seconds")
 
 
 def _method(
@@ -99,7 +99,7 @@ def batch_view(summary: dict[str, Any]) -> dict[str, Any] | None:
         {
             "name": format_text(batch.get("name")),
             "n_rows": format_count(batch.get("n_rows")),
-            "n_labelled": format_count(batch.get("n_labelled")),
+            "n_labeled": format_count(batch.get("n_labeled")),
             "classes": ", ".join(
                 f"{name} {format_count(n)}" for name, n in as_mapping(batch.get("classes")).items() if n
             ),

@@ -100,7 +100,7 @@ def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Mapping[str, 
             {
                 "setting": setting,
                 "panels": [_panel(rows, ranges, design) for rows in _by(own, PLACE)],
-                "saw_labels": [] if p["train_on"] == "labelled" else saw_labels,
+                "saw_labels": [] if p["train_on"] == "labeled" else saw_labels,
                 "sensitivity": [*_against_labels(own, methods), *_against_grids(own, grids)],
                 "stability": [
                     _stability(rows, methods)
@@ -308,7 +308,7 @@ def _facts(p: Mapping[str, Any], found: Mapping[str, Any], means: Sequence[Row],
         "folds": found["folds"],
         "n_rows": found["n_rows"],
         "n_rows_total": found["n_rows_total"],
-        "n_unlabelled": found["n_unlabelled"] if p["ranks_anew"] else None,
+        "n_unlabeled": found["n_unlabeled"] if p["ranks_anew"] else None,
         "labels": p["labels"],
         "task": task,
         "n_draws": p["n_draws"] if p["labels"] else None,

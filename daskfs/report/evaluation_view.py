@@ -27,7 +27,7 @@ SHOWN = 6
 """Unfolded figures of one kind; the others are folded."""
 DRAWN = 12
 """Figures of one kind that are drawn."""
-_TRAINED = {"all": "all labels of the training rows", "labelled": "the labels that the selection saw"}
+_TRAINED = {"all": "all labels of the training rows", "labeled": "the labels that the selection saw"}
 _FOLDS = {
     "stratified": "stratified",
     "plain": "not stratified",
@@ -79,8 +79,8 @@ def _design(facts: dict[str, Any], settings: list[dict[str, Any]]) -> list[Fact]
     if facts.get("folds") not in (None, "stratified"):
         found.append(("Folds", _FOLDS.get(str(facts.get("folds")), MISSING)))
     found.append(("Rows used", f"{used} of {total}"))
-    if as_float(facts.get("n_unlabelled")):
-        found.append(("Rows without labels", format_count(facts.get("n_unlabelled"))))
+    if as_float(facts.get("n_unlabeled")):
+        found.append(("Rows without labels", format_count(facts.get("n_unlabeled"))))
     found += _labels(facts)
     if sequence(facts.get("n_classes")):
         classes = ", ".join(format_count(number) for number in sequence(facts.get("n_classes")))

@@ -130,7 +130,7 @@ def _correlation_facts(found: dict[str, Any]) -> list[Fact]:
 
 # ------------------------------------------------------------------------------------------------------- elimination
 _ROUTES = {
-    "exact": "exact: machines trained with all labelled rows",
+    "exact": "exact: machines trained with all labeled rows",
     "landmarks": "landmarks: sums over all rows in every round",
 }
 _RADIUS = {

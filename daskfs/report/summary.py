@@ -135,7 +135,7 @@ def _data(tiles: Tiles) -> dict[str, Any]:
         "n_samples": shape.n_samples,
         "n_features": shape.n_features,
         "task": tiles.info.task,
-        "n_labelled": int(labels.is_labelled.sum()) if labels is not None else 0,
+        "n_labeled": int(labels.is_labeled.sum()) if labels is not None else 0,
         **{name: tiles.info.facts.get(name) for name in BESIDE},
         "classes": None,
         "target": None,
@@ -151,8 +151,8 @@ def _data(tiles: Tiles) -> dict[str, Any]:
     }
     if labels is not None and labels.task == "classification":
         facts["classes"] = {name: int((labels.values == code).sum()) for code, name in enumerate(labels.classes)}
-    elif labels is not None and facts["n_labelled"]:
-        known = labels.values[labels.is_labelled]
+    elif labels is not None and facts["n_labeled"]:
+        known = labels.values[labels.is_labeled]
         facts["target"] = {"min": float(known.min()), "max": float(known.max()), "mean": float(known.mean())}
     return facts
 
@@ -191,7 +191,7 @@ def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
         records = [store.ledger.record(lists.name, unit) or {} for unit in range(lists.n_units)]
         return {
             **_search(store, plan, base.base.name),
-            "metric": "target between labelled rows, else euclidean",
+            "metric": "target between labeled rows, else euclidean",
             "nearest_by": base.neighbors,
             "n_candidates": lists.parameters["n_candidates"],
             "n_open": sum(int(record.get("facts", {}).get("n_open", 0)) for record in records),
@@ -251,7 +251,7 @@ def _weightings(store: Store, plan: Plan, methods: list[Method], name: str, k: i
             "t": summary["t"] if weighting["weights"] == "heat" else None,
             "t_rule": None if name == GIVEN else t_rule,
             "self_loops": weighting["self_loops"],
-            "labelled_factor": weighting["labelled_factor"],
+            "labeled_factor": weighting["labeled_factor"],
             "n_underflow": summary["n_underflow"],
             "n_isolated": summary["n_isolated"],
             "used_by": used,
@@ -280,7 +280,7 @@ def graph_warnings(graphs: list[dict[str, Any]]) -> list[str]:
             )
         if graph.get("n_open"):
             found.append(
-                f"graph {name}: {graph['n_open']} labelled rows may have nearer neighbors than the "
+                f"graph {name}: {graph['n_open']} labeled rows may have nearer neighbors than the "
                 f"{graph['n_candidates']} candidates in X hold; raise n_neighbors of the method"
             )
         found += [

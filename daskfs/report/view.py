@@ -118,8 +118,8 @@ def _tiles(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
     data = as_mapping(summary.get("data"))
     seconds = summary.get("seconds")
     n_classes = len(as_mapping(data.get("classes")))
-    labelled, rows = as_float(data.get("n_labelled")), as_float(data.get("n_samples"))
-    share = f"{format_percent(labelled / rows)} of the rows" if labelled is not None and rows else ""
+    labeled, rows = as_float(data.get("n_labeled")), as_float(data.get("n_samples"))
+    share = f"{format_percent(labeled / rows)} of the rows" if labeled is not None and rows else ""
     size = f"{format_bytes(data.get('bytes'))}, {_storage(data)}" if data.get("bytes") is not None else ""
     return [
         (
@@ -127,7 +127,7 @@ def _tiles(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
             f"{format_count(data.get('n_samples'))} {TIMES} {format_count(data.get('n_features'))}",
             size,
         ),
-        ("Labeled rows", format_count(data.get("n_labelled")), share),
+        ("Labeled rows", format_count(data.get("n_labeled")), share),
         (
             "Task",
             format_text(data.get("task") or ("unsupervised" if data else None)),
@@ -170,7 +170,7 @@ def _data(data: dict[str, Any]) -> dict[str, Any] | None:
         ("Features", format_count(data.get("n_features"))),
         ("Constant features", format_count(constant)),
         ("Duplicate features", format_count(data.get("n_duplicate"))),
-        ("Labeled rows", format_count(data.get("n_labelled"))),
+        ("Labeled rows", format_count(data.get("n_labeled"))),
         ("Task", format_text(data.get("task") or "none (no labels)")),
         ("Storage", _storage(data)),
         ("Value type", format_text(data.get("dtype"))),
@@ -466,13 +466,13 @@ def _largest(graph: dict[str, Any], summary: dict[str, Any]) -> str:
         as_float(graph.get("n_nodes") or as_mapping(summary.get("data")).get("n_samples")),
     )
     text = format_count(graph.get("largest_component"))
-    what = "labelled rows" if graph.get("metric") == "target" else "rows"
+    what = "labeled rows" if graph.get("metric") == "target" else "rows"
     return text if size is None or not rows else f"{text} ({format_percent(size / rows)} of {what})"
 
 
 def _weighting(weighting: dict[str, Any]) -> dict[str, Any]:
     return {
-        "kind": format_text(weighting.get("kind")) + _between_labelled(weighting.get("labelled_factor")),
+        "kind": format_text(weighting.get("kind")) + _between_labeled(weighting.get("labeled_factor")),
         "t": Cell(format_number(weighting.get("t")), full_number(weighting.get("t"))),
         "t_rule": format_text(weighting.get("t_rule")),
         "self_loops": format_text(weighting.get("self_loops")),
@@ -482,10 +482,10 @@ def _weighting(weighting: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _between_labelled(factor: Any) -> str:
+def _between_labeled(factor: Any) -> str:
     if factor is None or as_float(factor) == 1:
         return ""
-    return f", times {format_number(factor)} between labelled rows" if factor else ", none between labelled rows"
+    return f", times {format_number(factor)} between labeled rows" if factor else ", none between labeled rows"
 
 
 def _graph_notices(graph: dict[str, Any], name: str, anchor: str) -> list[Notice]:
@@ -514,7 +514,7 @@ def _graph_notices(graph: dict[str, Any], name: str, anchor: str) -> list[Notice
         )
     if positive(graph.get("n_open")):
         texts.append(
-            f"In graph “{name}” {format_count(graph.get('n_open'))} labelled rows may have nearer neighbors than the "
+            f"In graph “{name}” {format_count(graph.get('n_open'))} labeled rows may have nearer neighbors than the "
             f"{format_count(graph.get('n_candidates'))} candidates in X hold. Raise n_neighbors of the method."
         )
     for weighting in mappings(graph.get("weightings")):

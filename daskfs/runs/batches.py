@@ -30,7 +30,7 @@ class Batch:
     ----------
     number, name
         Index and name of the batch.
-    n_rows, n_labelled, classes
+    n_rows, n_labeled, classes
         Number of rows, of labeled rows, and of rows of each class.
     methods
         Labels of the methods that rank the batch.
@@ -41,7 +41,7 @@ class Batch:
     number: int
     name: str
     n_rows: int
-    n_labelled: int
+    n_labeled: int
     classes: dict[str, int]
     methods: tuple[str, ...]
     left_out: dict[str, str]
@@ -108,7 +108,7 @@ def _check_serves(job: Job, method: Method, labels: Labels | None, weights: np.n
 def _counts(labels: Labels | None) -> tuple[int, dict[str, int]]:
     if labels is None:
         return 0, {}
-    known = labels.values[labels.is_labelled]
+    known = labels.values[labels.is_labeled]
     counts = np.bincount(known.astype(np.int64), minlength=len(labels.classes)) if labels.classes else ()
     return int(known.size), dict(zip(labels.classes, map(int, counts), strict=True))
 

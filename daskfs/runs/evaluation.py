@@ -60,11 +60,11 @@ def plan_evaluation(
     methods, process, memory_limit = chain.all_methods, chain.scored_process, chain.memory_limit
     # keep and drop lists refer to features by index, and batches are ranked separately: do not thin features there
     joint = [] if chain.redundancy is not None or tiles.has_batch else methods
-    shape, n_rows = tiles.shape, tiles.n_labelled or tiles.shape.n_samples
+    shape, n_rows = tiles.shape, tiles.n_labeled or tiles.shape.n_samples
     stages: list[Stage] = []
     for extent in (found := list(extents(evaluate, shape, n_rows, joint))):
         stages = plan_tests(evaluate, tiles, chain, process, names, job.graph, extent=extent)
-        used = used_shape(shape, extent.max_samples, tiles.n_labelled)
+        used = used_shape(shape, extent.max_samples, tiles.n_labeled)
         if _fits(stages, memory_limit) and is_affordable(evaluate, extent, shape, used, methods):
             left_out = describe_extent(extent, found[0], n_rows, shape.n_features, methods)
             return stages, [note for note in (transductive_note(evaluate, methods), left_out) if note]
@@ -85,7 +85,7 @@ def _fits(stages: Sequence[Stage], memory_limit: int | None) -> bool:
 def transductive_note(evaluate: EvaluateBlock, methods: Sequence[Method]) -> str:
     """Return a note on methods that saw labels of test rows; empty if there are none."""
     saw = [method.label for method in methods if method.criterion.needs_labels]
-    if evaluate.setting == "inductive" or evaluate.train_on == "labelled" or not saw:
+    if evaluate.setting == "inductive" or evaluate.train_on == "labeled" or not saw:
         return ""
     return (
         f"evaluation: {', '.join(saw)} saw the labels of the rows that models are tested on, so their transductive "
@@ -155,7 +155,7 @@ def plan_tests(
         filtered = {} if wanted is None else {"filtered": True}
         return plan_tests_of_run(shape, {**parameters, **filtered, "slab_columns": chain.columns}, process)
     is_whole = shape.n_samples <= extent.max_samples
-    used = used_shape(shape, extent.max_samples, tiles.n_labelled)
+    used = used_shape(shape, extent.max_samples, tiles.n_labeled)
     inside_limit = None if memory_limit is None else max(memory_limit - int(3 * used.x_bytes / USABLE), 1)
     bands = -(-shape.n_bands // MAX_PARTS)
     parameters |= {
@@ -210,8 +210,8 @@ def _inside(
     methods = [within_batch(method) for method in methods]
     lists = needed_lists(methods, used.n_samples, lambda spec: dataclasses.replace(spec, **search))
     over_rows = {name: found for name, found in lists.items() if isinstance(found[0], GraphSpec)}
-    n_labelled = None if tiles.n_labelled is None else min(tiles.n_labelled, used.n_samples)
-    data = Data(used, tiles.missing, tiles.has_weights, tiles.n_classes, n_labelled)
+    n_labeled = None if tiles.n_labeled is None else min(tiles.n_labeled, used.n_samples)
+    data = Data(used, tiles.missing, tiles.has_weights, tiles.n_classes, n_labeled)
     search_chain = Chain(data, lists=over_rows, given=given, is_stored=True, memory_limit=memory_limit)
     process = (PROCESS, *descent_cost(lists, used, memory_limit, pairwise=tiles.is_pairwise))
     rankings: list[Stage] = []

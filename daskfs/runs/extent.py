@@ -138,7 +138,7 @@ def describe_extent(extent: Extent, full: Extent, n_rows: int, n_features: int, 
     """Describe what an extent leaves out, as a sentence without final full stop; empty if that is nothing."""
     parts = []
     if extent.max_samples < min(full.max_samples, n_rows):
-        parts.append(f"uses {extent.max_samples} of {n_rows} labelled rows")
+        parts.append(f"uses {extent.max_samples} of {n_rows} labeled rows")
     if extent.joint_features is not None:
         joint = ", ".join(method.label for method in methods if method.criterion.is_joint)
         parts.append(

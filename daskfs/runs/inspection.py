@@ -46,7 +46,7 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
         "source": data.source,
         **dataclasses.asdict(shape),
         "task": labels.task if labels else None,
-        "n_labelled": int(labels.is_labelled.sum()) if labels else 0,
+        "n_labeled": int(labels.is_labeled.sum()) if labels else 0,
         **{name: None if values is None else COLUMNS[name].describe(values) for name, values in beside.items()},
         "row_names": describe_row_names(source),
         **describe_counts("missing", names, missing),

@@ -47,7 +47,7 @@ from daskfs.runs.repair import (
     restore_metadata,
 )
 from daskfs.runs.selection import listed_names
-from daskfs.runs.tiles import n_labelled, plan_tiles
+from daskfs.runs.tiles import n_labeled, plan_tiles
 from daskfs.stages.cost import limit_per_unit
 from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Plan, Stage, digest
@@ -368,7 +368,7 @@ class _Run:
             has_labels=info.task is not None,
             task=info.task,
             n_classes=len(info.classes) or None,
-            n_labelled=n_labelled(tiles.url),
+            n_labeled=n_labeled(tiles.url),
         )
         names = open_tiles(tiles.url).feature_names()
         known = [{key: batch[key] for key in ("number", "name", "methods")} for batch in batches]

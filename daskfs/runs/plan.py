@@ -77,7 +77,7 @@ def plan_run(
     if given is not None:
         check_given(given, methods, shape.n_samples)
         lists = limited_lists(lists, given)
-    data = Data(shape, tiles.missing, tiles.has_weights, tiles.n_classes, tiles.n_labelled)
+    data = Data(shape, tiles.missing, tiles.has_weights, tiles.n_classes, tiles.n_labeled)
     if tiles.has_batch:
         check_batches(job)
         methods = [combined_method(method) for method in methods]

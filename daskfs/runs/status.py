@@ -59,7 +59,7 @@ def describe_tiles(url: str) -> dict[str, Any]:
     names = tiles.feature_names()
     constant = np.flatnonzero(tiles.constant_columns())
     labels = tiles.labels()
-    counts: dict[str, Any] = {"n_labelled": int(labels.is_labelled.sum()) if labels else 0}
+    counts: dict[str, Any] = {"n_labeled": int(labels.is_labeled.sum()) if labels else 0}
     if labels is not None and labels.task == "classification":
         counts["note"] = classes_note(tiles.info.classes, tiles.info.facts.get("unlabeled"))
         counts["classes"] = {name: int((labels.values == code).sum()) for code, name in enumerate(labels.classes)}
@@ -119,7 +119,7 @@ def plan_job(job: Job) -> dict[str, Any]:
         "eliminations": _planned_eliminations(plan),
         "note": tiles.note,
         "notes": list(plan.facts.get("notes", ())),
-        "labels_counted": stored is not None or tiles.n_labelled is not None or not tiles.has_labels,
+        "labels_counted": stored is not None or tiles.n_labeled is not None or not tiles.has_labels,
         "stages": rows,
         "batches": batches,
     }

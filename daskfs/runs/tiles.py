@@ -190,15 +190,15 @@ def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
         info.task,
         **flags,
         n_classes=len(info.classes) or None,
-        n_labelled=n_labelled(spec.source),
+        n_labeled=n_labeled(spec.source),
         missing=policy,
     )
 
 
-def n_labelled(tiles_url: str) -> int | None:
+def n_labeled(tiles_url: str) -> int | None:
     """Return the number of labeled rows of a finished tile store, or None if it has no labels."""
     found = Store(as_path(tiles_url)).need_json(layout.LABELS_JSON)
-    return None if found["task"] is None else int(found["n_labelled"])
+    return None if found["task"] is None else int(found["n_labeled"])
 
 
 def _path_in_place(source: Source, memory_limit: int | None) -> str | None:

@@ -123,8 +123,8 @@ def put_labels(store: Store, labels: Labels | None) -> None:
     if labels is not None:
         store.put_array(layout.LABELS, labels.values, (LABEL_CHUNK_ROWS,))
     found = {"task": labels.task if labels else None, "classes": list(labels.classes) if labels else []}
-    n_labelled = int(labels.is_labelled.sum()) if labels else 0
-    store.write_json(layout.LABELS_JSON, {**found, "n_labelled": n_labelled})
+    n_labeled = int(labels.is_labeled.sum()) if labels else 0
+    store.write_json(layout.LABELS_JSON, {**found, "n_labeled": n_labeled})
 
 
 def stored_labels(store: Store) -> Labels | None:

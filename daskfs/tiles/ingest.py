@@ -198,7 +198,7 @@ def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> d
         facts={
             "n_constant": int(moments.is_constant.sum()),
             "n_duplicate": int(np.count_nonzero(first != np.arange(first.size))),
-            "n_labelled": labels["n_labelled"],
+            "n_labeled": labels["n_labeled"],
             "unlabeled": parameters["source"]["unlabeled"],
             "missing": _missing(store, parameters),
             "median_sum": median_sum(store.open(layout.ROW_SUMS)[...]),

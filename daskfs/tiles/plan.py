@@ -38,7 +38,7 @@ class TilePlan:
     has_times: bool = False
     has_batch: bool = False
     n_classes: int | None = None
-    n_labelled: int | None = None
+    n_labeled: int | None = None
     note: str | None = None
     missing: str = "refuse"
 

@@ -35,7 +35,7 @@ from tests.cases import case
 from tests.optional import pandas as pd
 
 X, Y = load_iris(return_X_y=True)
-LABELLED: list[Callable[..., Any]] = [
+LABELED: list[Callable[..., Any]] = [
     FisherScore,
     PearsonScore,
     KolmogorovSmirnovScore,
@@ -49,7 +49,7 @@ LABELLED: list[Callable[..., Any]] = [
     SVMRFE,
 ]
 BY_TARGET: list[Callable[..., Any]] = [SupervisedLaplacianScore, SemiSupervisedLaplacianScore]
-ESTIMATORS: list[Callable[..., Any]] = [VarianceScore, RandomOrder, LaplacianScore, SSelect, *LABELLED, *BY_TARGET]
+ESTIMATORS: list[Callable[..., Any]] = [VarianceScore, RandomOrder, LaplacianScore, SSelect, *LABELED, *BY_TARGET]
 
 
 def saved(X: Any, folder: Path) -> Path:
@@ -172,7 +172,7 @@ INFINITE = np.where(np.arange(150) == 3, np.inf, Y)
         (Y[:149].astype(float), r"(?s)(?=.*\b150\b)(?=.*\b149\b)"),
         (np.resize(Y, 151).astype(float), r"(?s)(?=.*\b150\b)(?=.*\b151\b)"),
         (None, "requires y to be passed|needs labels"),
-        (np.zeros(150, dtype=int), "all 150 labelled rows have one class"),
+        (np.zeros(150, dtype=int), "all 150 labeled rows have one class"),
         (np.full(150, -1), "no row has a class"),
         (np.full(150, np.nan), "no row has a (class|target)"),
         (np.where(Y == 0, -1, 0), "-1 means an unlabeled row, so number two classes 0 and 1"),
@@ -183,11 +183,11 @@ INFINITE = np.where(np.arange(150) == 3, np.inf, Y)
     ids=str,
 )
 @pytest.mark.parametrize(
-    "stored", [[FisherScore, RLSR], pytest.param(LABELLED, marks=pytest.mark.long)], ids=["some", "all"]
+    "stored", [[FisherScore, RLSR], pytest.param(LABELED, marks=pytest.mark.long)], ids=["some", "all"]
 )
 def test_labels_that_cannot_serve(stored: Any, y: Any, message: str, tmp_path: Path) -> None:
     path = saved(X, tmp_path)
-    cases = [*((estimator, X) for estimator in LABELLED), *((estimator, path) for estimator in stored)]
+    cases = [*((estimator, X) for estimator in LABELED), *((estimator, path) for estimator in stored)]
     for estimator, given in cases:
         with case(estimator, type(given)), pytest.raises(ValueError, match=message):
             estimator().fit(given, y)
@@ -212,7 +212,7 @@ def test_an_evaluation_refuses_constant_features(setting: Any, message: str) -> 
 
 
 def test_pearson_refuses_a_constant_target() -> None:
-    with pytest.raises(ValueError, match="all 150 labelled rows have one value"):
+    with pytest.raises(ValueError, match="all 150 labeled rows have one value"):
         PearsonScore().fit(X, np.full(150, 0.3))
 
 

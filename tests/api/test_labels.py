@@ -1,4 +1,4 @@
-"""Labels in every form, and unlabelled rows, whose hidden labels must not change anything."""
+"""Labels in every form, and unlabeled rows, whose hidden labels must not change anything."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ class TestClasses:
             np.testing.assert_allclose(estimator.fit(X, permuted).scores_, expected, rtol=1e-12)
 
 
-class TestUnlabelledRows:
+class TestUnlabeledRows:
     @pytest.mark.parametrize("missing", [-1, np.nan])
-    def test_fisher_sees_labelled_rows_only(self, missing: float) -> None:
+    def test_fisher_sees_labeled_rows_only(self, missing: float) -> None:
         y = np.where(KNOWN, Y, missing)
         y = y.astype(np.int64) if missing == -1 else y
         np.testing.assert_allclose(FisherScore().fit(X, y).scores_, fisher(X[KNOWN], Y[KNOWN]), rtol=1e-10)
@@ -106,7 +106,7 @@ class TestUnlabelledRows:
         np.testing.assert_allclose(PearsonScore().fit(X, target).scores_, pearson(X, target), rtol=1e-10)
 
     @pytest.mark.parametrize("estimator", [FisherScore, PearsonScore])
-    def test_values_of_unlabelled_rows_never_change_anything(self, estimator: Callable[[], Any]) -> None:
+    def test_values_of_unlabeled_rows_never_change_anything(self, estimator: Callable[[], Any]) -> None:
         y = np.where(KNOWN, Y, -1)
         expected = estimator().fit(X, y)
         other = X.copy()
@@ -123,8 +123,8 @@ class TestUnlabelledRows:
 
     def test_a_class_that_only_hidden_rows_have(self) -> None:
         y = np.where(KNOWN & (Y != 2), Y, -1)
-        labelled = y >= 0
-        np.testing.assert_allclose(FisherScore().fit(X, y).scores_, fisher(X[labelled], Y[labelled]), rtol=1e-10)
+        labeled = y >= 0
+        np.testing.assert_allclose(FisherScore().fit(X, y).scores_, fisher(X[labeled], Y[labeled]), rtol=1e-10)
 
     @pytest.mark.parametrize("stored", [False, True])
     def test_stored_data_alike(self, stored: bool, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     """Return the checks that a selector fails by design, with the reason."""
     parameters = criteria()[type(estimator).__name__].parameters
     task = {"task": estimator.task} if hasattr(estimator, "task") and "task" in parameters.model_fields else {}
-    # LSDF looks at edges of unlabelled rows only
+    # LSDF looks at edges of unlabeled rows only
     has_neighbors = task.get("task") != "auto" and parameters(**task).lists(10) and not isinstance(estimator, LSDF)
     if not has_neighbors:
         return {}

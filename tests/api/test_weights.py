@@ -34,7 +34,7 @@ from daskfs import (
 from tests.cases import case
 from tests.cli.command import daskfs as command
 from tests.optional import pandas as pd
-from tests.reference.labelled import joined, mixed_lists, nearest, target_distances
+from tests.reference.labeled import joined, mixed_lists, nearest, target_distances
 from tests.reference.scores import laplacian_score
 
 FloatArray = NDArray[np.float64]
@@ -225,16 +225,16 @@ class TestLabels:
             found = make().fit(X, CLASSES, sample_weight=weights).scores_
             two = CLASSES != 2
             np.testing.assert_allclose(found, make().fit(X[two], CLASSES[two]).scores_, rtol=1e-10)
-            with pytest.raises(ValueError, match="all 59 labelled rows have one class"):
+            with pytest.raises(ValueError, match="all 59 labeled rows have one class"):
                 make().fit(X, CLASSES, sample_weight=(CLASSES == 0).astype(np.float64))
 
-    def test_only_unlabelled_rows_count(self) -> None:
-        with pytest.raises(ValueError, match="every labelled row has sample weight 0"):
+    def test_only_unlabeled_rows_count(self) -> None:
+        with pytest.raises(ValueError, match="every labeled row has sample weight 0"):
             FisherScore().fit(X, Y, sample_weight=(Y < 0).astype(np.float64))
 
     def test_target_that_is_constant_on_the_rows_that_count(self) -> None:
         data, y = load_diabetes(return_X_y=True)
-        with pytest.raises(ValueError, match="labelled rows have one value"):
+        with pytest.raises(ValueError, match="labeled rows have one value"):
             PearsonScore().fit(data, y, sample_weight=(y == y[0]).astype(np.float64))
 
 

@@ -52,7 +52,7 @@ def low_rank(n_samples: int, n_features: int, rank: int = 10) -> np.ndarray:
 
 
 def patches(n_samples: int, n_features: int) -> np.ndarray:
-    """Return patches of the two photographs that scikit-learn ships: 8 x 8 grey, or 13 x 13 in color."""
+    """Return patches of the two photographs that scikit-learn ships: 8 x 8 gray, or 13 x 13 in color."""
     from sklearn.datasets import load_sample_images
     from sklearn.feature_extraction.image import extract_patches_2d
 

@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python -m tests.benchmarks.rescaled [--tables scale wide overhead] [--small] [--folder FOLDER]
 
-Tables: ``scale`` (a job on a million rows in Zarr, 1 % of them labelled, by two workers of 2 GB: a round as a multiple
+Tables: ``scale`` (a job on a million rows in Zarr, 1 % of them labeled, by two workers of 2 GB: a round as a multiple
 of one pass of reading X by the same workers), ``wide`` (the solver by rows of X against the one by its Gram matrix, for
 fewer rows than features: one system, and all that finds the weights) and ``overhead`` (`fit` on small data beside a
 method that takes one pass). ``--small`` is all of it in seconds. Files of X are dropped from the page cache before a
@@ -48,7 +48,7 @@ from tests.benchmarks.main_job import MiB, show
 from tests.execution.runs import write_job
 
 N_CLASSES = 5
-LABELLED = 0.01
+LABELED = 0.01
 WORKERS = 2
 MEMORY_LIMIT = 2 * 10**9
 LOOP = ("rescaled-rows", "rescaled-solve")
@@ -107,7 +107,7 @@ def store_classes(folder: Path, n_samples: int, n_features: int, memory_limit: i
     made, labels = Classes(n_features), np.empty(n_samples, np.int32)
     for rows in row_blocks(n_samples, shape.tile_rows):
         values, y = made.rows(rows.stop - rows.start)
-        X[rows], labels[rows] = values, made.few_labels(y, LABELLED)
+        X[rows], labels[rows] = values, made.few_labels(y, LABELED)
     labels[:N_CLASSES] = np.arange(N_CLASSES)
     np.save(folder / "y.npy", labels)
     return folder / "X.zarr", folder / "y.npy"

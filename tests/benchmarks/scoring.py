@@ -54,7 +54,7 @@ from tests.execution.runs import asked_of, lose_record
 K = 10
 MUTUAL, ONE_SIDED = 3, 4
 """Offsets that rows list in both directions, and in one: 10 entries and 7 edges a row, as in graphs of real data."""
-LABELLED = 0.1
+LABELED = 0.1
 ONE: list[tuple[str, dict[str, Any]]] = [("LaplacianScore", {"n_neighbors": K})]
 EIGHT: list[tuple[str, dict[str, Any]]] = [
     *ONE,
@@ -72,7 +72,7 @@ EIGHT: list[tuple[str, dict[str, Any]]] = [
 # ------------------------------------------------------------------------------------ data
 def make_tiles(folder: Path, n_samples: int, n_features: int, memory_limit: int) -> Shape:
     """Store ten smooth components and as much noise in float32: its bytes compress as little as those of measurements
-    do. A tenth of the rows is labelled.
+    do. A tenth of the rows is labeled.
     """
     shape = plan_shape(n_samples, n_features, "float32", None, memory_limit)
     store = Store(folder)
@@ -87,7 +87,7 @@ def make_tiles(folder: Path, n_samples: int, n_features: int, memory_limit: int)
         for columns in row_blocks(n_features, shape.tile_columns):
             noise = rng.standard_normal((len(latent), columns.stop - columns.start), dtype=np.float32)
             X[band, columns] = latent @ loadings[:, columns] + noise
-    labels = np.where(rng.random(n_samples) < LABELLED, rng.integers(0, 2, n_samples), -1).astype(np.int32)
+    labels = np.where(rng.random(n_samples) < LABELED, rng.integers(0, 2, n_samples), -1).astype(np.int32)
     put_labels(store, Labels("classification", labels, ("a", "b")))
     info = TileInfo(shape, digest(n_samples, n_features), "benchmark", None, "classification", ("a", "b"))
     store.write_json(layout.TILES_JSON, asdict(info))

@@ -220,13 +220,13 @@ def split(X: np.ndarray, y: np.ndarray, n: int, seed: int) -> Data:
     return X[order[:n]], y[order[:n]], X[order[n:]], y[order[n:]]
 
 
-def with_few_labels(y: np.ndarray, n_labelled: int, seed: int) -> np.ndarray:
-    """Return the classes of as many rows of each class as there may be of `n_labelled`, and -1 for the others."""
+def with_few_labels(y: np.ndarray, n_labeled: int, seed: int) -> np.ndarray:
+    """Return the classes of as many rows of each class as there may be of `n_labeled`, and -1 for the others."""
     rng, classes = np.random.default_rng(seed), np.unique(y)
     codes = np.full(y.size, -1)
     for c in classes:
         rows = np.flatnonzero(y == c)
-        rows = rng.choice(rows, min(rows.size, max(2, n_labelled // classes.size)), replace=False)
+        rows = rng.choice(rows, min(rows.size, max(2, n_labeled // classes.size)), replace=False)
         codes[rows] = np.searchsorted(classes, c)
     return codes
 
@@ -259,10 +259,10 @@ def compared(X: np.ndarray, codes: np.ndarray, **parameters: Any) -> Compared:
     return Compared(first_criteria(X, codes, **parameters), SVMRFE(1, **parameters).fit(X, codes).ranking_)
 
 
-def error_row(data: Data, n_labelled: int, n_kept: int, seed: int, ways: Mapping[str, Mapping[str, Any]]) -> Any:
+def error_row(data: Data, n_labeled: int, n_kept: int, seed: int, ways: Mapping[str, Mapping[str, Any]]) -> Any:
     """Compare ways with the first of them; return for each what :func:`error_table` averages."""
     X, y = data[:2]
-    codes = with_few_labels(y, n_labelled, seed)
+    codes = with_few_labels(y, n_labeled, seed)
     found = {name: compared(X, codes, **way) for name, way in ways.items()}
     exact = next(iter(found.values()))
     own = set(np.flatnonzero(exact.ranking <= n_kept))
@@ -297,7 +297,7 @@ def ways_of(
 
 
 def error_problems(size: Size, folder: Path | None) -> dict[str, tuple[Any, int, int]]:
-    """Return what makes each problem, how many rows of it are labelled, and how many features are kept."""
+    """Return what makes each problem, how many rows of it are labeled, and how many features are kept."""
     digits = load_digits(return_X_y=True)
     problems: dict[str, tuple[Any, int, int]] = {
         "weston": (lambda seed: weston(size.error_rows, seed), 100, 2),
@@ -324,12 +324,12 @@ def error_table(
     the criteria of the first round and of rankings, the share of features kept that are the same, and how well these
     serve.
     """
-    for name, (make, n_labelled, n_kept) in error_problems(size, folder).items():
+    for name, (make, n_labeled, n_kept) in error_problems(size, folder).items():
         if problems and name not in problems:
             continue
         for gamma in gammas:
             ways = ways_of(n_landmarks, 1.0 / make(0)[0].shape[1], gamma, ridges)
-            found = [error_row(make(s), n_labelled, n_kept, s, ways) for s in range(size.error_seeds)]
+            found = [error_row(make(s), n_labeled, n_kept, s, ways) for s in range(size.error_seeds)]
             yield [
                 {
                     "data": name,
@@ -370,7 +370,7 @@ def exact_table(folder: Path, size: Size, n_features: int) -> Iterator[dict[str,
             seconds = [event["seconds"] for event in judging]
             yield {
                 "rows": n,
-                "labelled": int((labels >= 0).sum()),
+                "labeled": int((labels >= 0).sum()),
                 "laplacian": laplacian,
                 "hit": picked(run) == set(relevant(source)),
                 "support": found["rounds"][0]["n_support"],

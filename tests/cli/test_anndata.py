@@ -63,7 +63,7 @@ def test_from_the_file_to_the_report(h5ad: Path, tmp_path: Path) -> None:
     outcome = daskfs("run", write_job(tmp_path, job_on(tmp_path, h5ad, groups="donor")), "-q", "--json")
     assert (outcome.code, outcome.err) == (0, "")
     facts = outcome.json["data"]
-    assert (facts["n_samples"], facts["n_features"], facts["n_labelled"]) == (N_CELLS, N_GENES, 90)
+    assert (facts["n_samples"], facts["n_features"], facts["n_labeled"]) == (N_CELLS, N_GENES, 90)
     rows = [row for row in rows_of(tmp_path / "run" / "ranking.csv") if row["method"] == "FisherScore"]
     assert {row["name"] for row in rows[:N_MARKERS]} == {f"gene{i}" for i in range(N_MARKERS)}
     report = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")

@@ -127,16 +127,16 @@ CASES: dict[str, Case] = {
     "one class": Case(
         target(np.full(N_SAMPLES, 7)),
         INPUT,
-        ("method FisherScore needs labels that differ", "all 30 labelled rows have one class"),
+        ("method FisherScore needs labels that differ", "all 30 labeled rows have one class"),
     ),
     "one class that has a label": Case(
-        target(ONE_CLASS), INPUT, ("method FisherScore needs labels that differ", "all 9 labelled rows have one class")
+        target(ONE_CLASS), INPUT, ("method FisherScore needs labels that differ", "all 9 labeled rows have one class")
     ),
     "one class besides -1": Case(
         target(np.where(np.arange(N_SAMPLES) < 3, 0, -1)), INPUT, ("one class, '0'", "-1 means an unlabeled row")
     ),
     "one target": Case(
-        target(np.full(N_SAMPLES, 7.5), methods=["PearsonScore"]), INPUT, ("all 30 labelled rows have one value",)
+        target(np.full(N_SAMPLES, 7.5), methods=["PearsonScore"]), INPUT, ("all 30 labeled rows have one value",)
     ),
     "text as target": Case(
         lambda folder, job: (target(["high"] * N_SAMPLES)(folder, job), data(task="regression")(folder, job)),

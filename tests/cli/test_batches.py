@@ -134,7 +134,7 @@ def test_what_differs_between_batches_only_cannot_lead(ran: Path, tmp_path: Path
 
 def test_run_json_and_report_tell_of_batches(ran: Path) -> None:
     manifest = json.loads((ran / "job" / "run.json").read_text())
-    assert [(b["name"], b["n_rows"], b["n_labelled"], b["classes"]) for b in manifest["batches"]] == [
+    assert [(b["name"], b["n_rows"], b["n_labeled"], b["classes"]) for b in manifest["batches"]] == [
         (name, 40, 40, {"0": 20, "1": 20}) for name in ("a, 1", "b", "c")
     ]
     assert manifest["data"]["batch"] == {"names": ["a, 1", "b", "c"], "rows": [40, 40, 40]}

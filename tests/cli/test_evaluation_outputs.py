@@ -93,7 +93,7 @@ def test_csv_and_parquet_hold_the_same(run: Path, name: str) -> None:
 
 def test_columns_that_are_empty_keep_their_type(run: Path) -> None:
     types = {field.name: str(field.type) for field in pq.read_schema(run / "evaluation.parquet")}
-    expected = {name: "int64" for name in ("n_selected", "n_labelled", "repeat", "fold", "n_classes", "subset", "draw")}
+    expected = {name: "int64" for name in ("n_selected", "n_labeled", "repeat", "fold", "n_classes", "subset", "draw")}
     text = dict.fromkeys(("method", "metric", "model", "setting"), "string")
     assert types == {**expected, **text, "n_tested": "int64", "value": "double", "labels": "double"}
     assert {row["n_classes"] for row in read(run, "evaluation")} == {None}

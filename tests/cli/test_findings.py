@@ -183,12 +183,12 @@ def test_what_was_transposed_is_settled(tmp_path: Path) -> None:
 
 
 def test_targets_of_svmlight(tmp_path: Path) -> None:
-    """Of two classes -1 and 1, none is unlabelled."""
+    """Of two classes -1 and 1, none is unlabeled."""
     X, y = matrix(), labels() % 2
     lines = [f"{2 * c - 1:+d} " + " ".join(f"{j + 1}:{v}" for j, v in enumerate(r)) for r, c in zip(X, y, strict=True)]
     (tmp_path / "X.svm").write_text("\n".join(lines))
     found = daskfs("inspect", tmp_path / "X.svm", "--labels", "target", "--json").json
-    assert (found["classes"], found["n_labelled"]) == ({"-1": 20, "1": 10}, 30)
+    assert (found["classes"], found["n_labeled"]) == ({"-1": 20, "1": 10}, 30)
     np.savez(tmp_path / "X.npz", X=X, y=y)
     rows = ranking(tmp_path, source=str(tmp_path / "X.svm"), labels="target")
     expected = ranking(tmp_path, source=str(tmp_path / "X.npz"), labels="y")

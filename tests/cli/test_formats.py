@@ -162,7 +162,7 @@ def test_every_format_converts_to_the_same_ranking(tmp_path: Path, expected: tup
         for value in [data[key]] if isinstance(data.get(key), str) else data.get(key, []):
             options += [option, value]
     outcome = daskfs("convert", data["source"], tmp_path / "t.zarr", *options, "--workers", 0, "-q", "--json")
-    assert (outcome.code, outcome.json["n_labelled"]) == (0, N_SAMPLES)
+    assert (outcome.code, outcome.json["n_labeled"]) == (0, N_SAMPLES)
     job.update(methods=METHODS, data={"source": str(tmp_path / "t.zarr")})
     assert daskfs("run", write_job(tmp_path, job), "-q").code == 0
     assert (tmp_path / "run" / "ranking.csv").read_bytes() == expected[0]
@@ -228,7 +228,7 @@ def test_bundled_data_sets_bring_names_and_labels(tmp_path: Path, name: str) -> 
     assert outcome.code == 0
     facts = outcome.json["data"]
     assert facts["task"] == ("regression" if name == "diabetes" else "classification")
-    assert facts["n_labelled"] == facts["n_samples"]
+    assert facts["n_labeled"] == facts["n_samples"]
     names = {row["name"] for row in rows_of(tmp_path / "run" / "ranking.csv")}
     assert names & {"petal width (cm)", "proline", "bmi"}
     assert len(names) == facts["n_features"]

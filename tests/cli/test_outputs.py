@@ -113,12 +113,12 @@ def test_half_of_the_features_are_selected_by_default(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------- evaluation
 def test_evaluation_has_one_row_for_each_fold(run: Path) -> None:
     rows = rows_of(run / "evaluation.csv")
-    assert list(rows[0])[:7] == ["method", "n_selected", "n_labelled", "repeat", "fold", "metric", "value"]
+    assert list(rows[0])[:7] == ["method", "n_selected", "n_labeled", "repeat", "fold", "metric", "value"]
     keys = [(row["method"], row["n_selected"], row["repeat"], row["fold"]) for row in rows]
     # methods last, as their rankings are made of the same rows
     assert keys == [(m, n, r, f) for r in "01" for f in "012" for m in METHODS for n in "13"]
     seen = str(N_SAMPLES * 2 // 3)  # those of the training rows
-    assert {(row["n_labelled"], row["metric"]) for row in rows} == {(seen, "balanced_accuracy")}
+    assert {(row["n_labeled"], row["metric"]) for row in rows} == {(seen, "balanced_accuracy")}
     assert all(0 <= float(row["value"]) <= 1 for row in rows)
 
 
@@ -143,12 +143,12 @@ def test_regression_is_evaluated_by_its_error(tmp_path: Path) -> None:
     assert all(float(row["value"]) > 0 for row in rows)
 
 
-def test_unlabelled_rows_are_left_out_of_the_evaluation(tmp_path: Path) -> None:
+def test_unlabeled_rows_are_left_out_of_the_evaluation(tmp_path: Path) -> None:
     job = basic_job(tmp_path, methods=["FisherScore"], evaluate={**EVALUATE, "n_selected": 2})
     np.save(tmp_path / "y.npy", np.where(np.arange(N_SAMPLES) < 12, -1, labels()))
     outcome = daskfs("run", write_job(tmp_path, job), "-q", "--json")
-    assert outcome.json["data"]["n_labelled"] == 18
-    assert {row["n_labelled"] for row in rows_of(tmp_path / "run" / "evaluation.csv")} == {"12"}
+    assert outcome.json["data"]["n_labeled"] == 18
+    assert {row["n_labeled"] for row in rows_of(tmp_path / "run" / "evaluation.csv")} == {"12"}
 
 
 def test_without_labels_there_is_no_evaluation(tmp_path: Path) -> None:

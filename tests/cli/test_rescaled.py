@@ -149,7 +149,7 @@ def test_empty_cells_are_no_labels(tmp_path: Path) -> None:
     data = {"source": str(tmp_path / "X.csv"), "labels": "kind"}
     outcome = run(tmp_path, some(), data=data)
     assert outcome.code == 0, outcome.err
-    assert outcome.json["data"]["n_labelled"] == np.count_nonzero(some() >= 0)
+    assert outcome.json["data"]["n_labeled"] == np.count_nonzero(some() >= 0)
     for label in SELECTORS:
         assert_fitted(tmp_path, label, some())
 

@@ -104,12 +104,12 @@ class TestRunJson:
     def test_route_and_rows(self, done: tuple[Path, Any]) -> None:
         found = done[1]["eliminations"]
         assert list(found) == list(VARIANTS)
-        n_labelled = int((some() >= 0).sum())
+        n_labeled = int((some() >= 0).sum())
         sizes = {label: (e["route"], e.get("n_rows"), e.get("n_landmarks")) for label, e in found.items()}
         assert sizes == {
-            "SVMRFE": ("exact", n_labelled, None),
-            "bound": ("exact", n_labelled, None),
-            "trained again": ("exact", n_labelled, None),
+            "SVMRFE": ("exact", n_labeled, None),
+            "bound": ("exact", n_labeled, None),
+            "trained again": ("exact", n_labeled, None),
             "pulled": ("exact", N_SAMPLES, None),
             "on the graph of all": ("exact", N_SAMPLES, None),
             "sums": ("landmarks", None, 20),
@@ -141,7 +141,7 @@ class TestReport:
     def test_exact_route(self, done: tuple[Path, Any]) -> None:
         text = article(done[0], 1)
         assert "Order features that stay long are good" in text
-        assert "Route exact: machines trained with all labelled rows" in text
+        assert "Route exact: machines trained with all labeled rows" in text
         assert f"Rows of the kernel {int((some() >= 0).sum())} " in text
         assert re.search(r"Round Left Support At C Gap 1 6 \d+ [\d.]+ % \S+ 2 5 \d+ ", text)
         assert "scores of different rounds do not compare" in text
@@ -200,7 +200,7 @@ class TestPlan:
         assert "method SVMRFE: exact route, machines with a kernel of 39 rows, in 6 rounds at most" in late
         assert "method pulled: exact route, machines with a kernel of 60 rows" in late
 
-    def test_the_route_goes_by_labelled_rows_of_tiles(self, tmp_path: Path) -> None:
+    def test_the_route_goes_by_labeled_rows_of_tiles(self, tmp_path: Path) -> None:
         """Of 40,000 rows few have labels: before anyone has counted them, they are too many for all to be taken."""
         X = np.random.default_rng(0).normal(size=(40_000, 3)).astype(np.float32)
         np.savez(tmp_path / "X.npz", X=X, y=np.where(np.arange(len(X)) < 60, np.arange(len(X)) % 2, -1))
@@ -366,7 +366,7 @@ class TestRefused:
         ("y", "words"),
         [
             (np.full(N_SAMPLES, -1), "no row has a class"),
-            (np.zeros(N_SAMPLES, dtype=int), "all 60 labelled rows have one class"),
+            (np.zeros(N_SAMPLES, dtype=int), "all 60 labeled rows have one class"),
             (np.where(some() == 0, 0, -1), "-1 and one class"),
         ],
         ids=["none", "one class", "two classes as -1 and 1"],

@@ -60,7 +60,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 # ---------------------------------------------------------------------------------- run
 def test_run_says_where_ranking_and_report_are(done: Path) -> None:
     lines = (done / "stdout.txt").read_text(encoding="utf-8").splitlines()
-    assert lines[0] == f"{done / 'X.npy'}: {N_SAMPLES} rows x {N_FEATURES} features, {N_SAMPLES} labelled"
+    assert lines[0] == f"{done / 'X.npy'}: {N_SAMPLES} rows x {N_FEATURES} features, {N_SAMPLES} labeled"
     assert lines[1].startswith("graph euclidean, k = 5: exact, exact, ")
     assert [line.split()[1].split("-")[0].rstrip(":") for line in lines if line.startswith("stage ")][
         : len(STAGES)
@@ -249,7 +249,7 @@ def test_convert_describes_what_it_wrote_and_goes_on(tmp_path: Path) -> None:
     first = daskfs(*arguments, "--json")
     assert first.code == 0
     assert first.json["recomputed"] == {"labels": 1, "ingest": 1, "columns": 1}
-    assert (first.json["n_samples"], first.json["n_labelled"]) == (N_SAMPLES, N_SAMPLES)
+    assert (first.json["n_samples"], first.json["n_labeled"]) == (N_SAMPLES, N_SAMPLES)
     assert first.json["classes"] == {"0": 10, "1": 10, "2": 10}
     assert (first.json["n_constant"], first.json["constant"]) == (1, ["x3"])
     assert "stage ingest" in first.err
@@ -302,7 +302,7 @@ def test_inspect_of_a_source_counts_what_is_wrong_with_it(tmp_path: Path) -> Non
     lines = daskfs("inspect", tmp_path / "X.csv", "--labels", "y").out.splitlines()
     assert "missing: {'a': 2}" in lines
     without = daskfs("inspect", tmp_path / "X.csv", "--exclude", "y", "--exclude", "a", "--json").json
-    assert (without["n_features"], without["n_missing"], without["n_labelled"]) == (3, 0, 0)
+    assert (without["n_features"], without["n_missing"], without["n_labeled"]) == (3, 0, 0)
 
 
 def test_inspect_of_sparse_data(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ def test_inspect_of_a_tile_store(tmp_path: Path) -> None:
     assert daskfs("convert", tmp_path / "X.npy", tmp_path / "t.zarr", "--workers", 0, "-q").code == 0
     found = daskfs("inspect", tmp_path / "t.zarr", "--json").json
     assert (found["store"], found["n_features"]) == (str(tmp_path / "t.zarr"), N_FEATURES)
-    assert (found["task"], found["n_labelled"]) == (None, 0)
+    assert (found["task"], found["n_labeled"]) == (None, 0)
     assert (found["missing_policy"], found["n_missing"], found["missing"]) == ("refuse", 0, {})
 
 

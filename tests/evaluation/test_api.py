@@ -97,7 +97,7 @@ DESIGNS: dict[str, dict[str, Any]] = {
         "labels": [4],
         "n_draws": 2,
         "n_splits": 2,
-        "train_on": "labelled",
+        "train_on": "labeled",
     },
     "several models, of some of the rows": {
         "models": ["knn", {"name": "kmeans", "n_restarts": 2}, {"name": "ridge", "label": "R", "alpha": 0.5}],
@@ -179,7 +179,7 @@ def test_rankings_that_fail_are_told_and_the_others_stay() -> None:
     rows = found.values.to_pylist()
     assert {row["method"] for row in rows if row["labels"] == 1} == {"V", "RandomOrder", "AllFeatures", "MedianTarget"}
     assert {row["method"] for row in rows if row["labels"] == 5} >= {"P", "V"}
-    reason = "method P needs labels that differ, and all 1 labelled rows have one value."
+    reason = "method P needs labels that differ, and all 1 labeled rows have one value."
     assert found.warnings == (f"P with labels 1: 6 of 6 rankings failed: {reason}",)
     with pytest.raises(InputError, match=r"could rank nothing\. P with labels 1: 6 of 6 rankings failed"):
         evaluate_selectors({"P": PearsonScore()}, X, X[:, 0], **{**some, "labels": 1})
@@ -189,7 +189,7 @@ def test_lists_that_a_training_fold_is_too_small_for_fail_their_method_alone() -
     """The others share those that there are."""
     X, y = data()
     selectors = {"near": LaplacianScore(n_neighbors=4), "far": LaplacianScore(n_neighbors=50)}
-    wanted: dict[str, Any] = {**SHORT, "setting": "inductive", "n_splits": 3}  # 36 labelled rows and six others
+    wanted: dict[str, Any] = {**SHORT, "setting": "inductive", "n_splits": 3}  # 36 labeled rows and six others
     found = evaluate_selectors(selectors, X, y, **wanted)
     assert set(found.values.column("method").to_pylist()) == {"near", *BASELINES}
     (warning,) = found.warnings

@@ -148,7 +148,7 @@ def test_rare_classes_count_as_much_as_others() -> None:
         (["FisherScore", "LSDF"], {"setting": "both"}, "FisherScore, LSDF"),
         (["LaplacianScore"], {"setting": "transductive"}, None),
         (["FisherScore"], {}, None),
-        (["FisherScore"], {"setting": "transductive", "labels": [9], "train_on": "labelled"}, None),
+        (["FisherScore"], {"setting": "transductive", "labels": [9], "train_on": "labeled"}, None),
     ],
 )
 def test_methods_that_saw_tested_labels_are_named(
@@ -186,7 +186,7 @@ def test_evaluation_by_default_never_makes_a_job_fail(tmp_path: Path) -> None:
         planned = plan_job(job_of(tmp_path, data, methods, cluster=cluster, evaluate=evaluate))
         (*_, note) = planned["notes"]
         assert "leaves out the baseline of all features" in note
-        assert ("labelled rows" in note) == ("setting" not in evaluate)
+        assert ("labeled rows" in note) == ("setting" not in evaluate)
         assert "evaluate" in [stage["stage"] for stage in planned["stages"]]
     for asked in ({"setting": "inductive"}, {"setting": "transductive", "baselines": True}):
         with pytest.raises(MemoryPlanError, match=r"stage (select|evaluate) needs"):
@@ -213,7 +213,7 @@ def test_evaluation_by_default_takes_a_share_of_the_time_of_the_run(
     result = run_job(job_of(tmp_path, data, methods, evaluate={"n_selected": [2]}))
     (note,) = result["warnings"]
     assert note.startswith("evaluation: so that it fits a worker and takes at most about 100% of the time of the run")
-    assert "uses 22 of 90 labelled rows, and lets RLSR rank 4 of 18 features in each fold" in note
+    assert "uses 22 of 90 labeled rows, and lets RLSR rank 4 of 18 features in each fold" in note
     store, design = orders_of(tmp_path)
     leading: dict[Any, set[int]] = {}
     for selection, order in design.items():

@@ -29,7 +29,7 @@ def classes(values: Any) -> Labels:
     st.integers(0, 3),
 )
 def test_so_many_of_each_class_are_drawn(values: list[int], amounts: list[int], draw: int) -> None:
-    """All of a class that has fewer; labelled rows only; and a larger amount has the rows of a smaller one."""
+    """All of a class that has fewer; labeled rows only; and a larger amount has the rows of a smaller one."""
     labels = classes(values)
     fewer, more = (draw_labels(labels, amount, draw, seed=0) for amount in amounts)
     for amount, kept in ((amounts[0], fewer), (amounts[1], more)):
@@ -86,7 +86,7 @@ def test_methods_and_amounts_are_compared_on_the_same_labels(tmp_path: Path, tas
             saw.places.tobytes(),
             saw.labels.values.tobytes(),
         )
-        nested.setdefault(about, {})[float(selection.labels or 0)] = set(saw.places[saw.labels.is_labelled])
+        nested.setdefault(about, {})[float(selection.labels or 0)] = set(saw.places[saw.labels.is_labeled])
         test = np.empty(0) if selection.fold is None else found.parts(selection.fold)[1]
         np.testing.assert_array_equal(saw.places, np.setdiff1d(np.arange(data.y.size), test))
     assert len(seen) == 3 * 2 * (1 + 3)
@@ -108,8 +108,8 @@ def test_labels_of_rows_that_do_not_count_are_not_drawn(tmp_path: Path) -> None:
     context = Context(found.store)
     for selection in found.orders():
         saw = seen_by(context, found.parameters, selection)
-        assert (saw.places[saw.labels.is_labelled] % 2 == 1).all()
-        assert np.bincount(saw.labels.values[saw.labels.is_labelled]).tolist() == [5, 5, 5]
+        assert (saw.places[saw.labels.is_labeled] % 2 == 1).all()
+        assert np.bincount(saw.labels.values[saw.labels.is_labeled]).tolist() == [5, 5, 5]
 
 
 # ------------------------------------------------------------------------------------------------------ class subsets
@@ -125,7 +125,7 @@ def test_classes_are_drawn_and_their_rows_alone_are_used(tmp_path: Path) -> None
         assert len(facts["classes"]) == world.n_classes
         codes = [int(name) for name in facts["classes"]]
         rows = np.flatnonzero(np.isin(data.y, codes))
-        np.testing.assert_array_equal(np.sort(arrays["places"][data.is_labelled[arrays["places"]]]), rows)
+        np.testing.assert_array_equal(np.sort(arrays["places"][data.is_labeled[arrays["places"]]]), rows)
         subsets.add(tuple(codes))
         for fold in range(2):
             train, test = arrays[f"train-0-{fold}"], arrays[f"test-0-{fold}"]
@@ -140,8 +140,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "draws": {"labels": [2, 5], "n_draws": 3},
     "inductive": {"setting": "inductive", "n_repeats": 2},
     "everything": {"setting": "both", "labels": [2, 5], "n_draws": 3, "n_repeats": 2, "n_classes": [2, 4]},
-    "labelled": {"setting": "inductive", "labels": [2], "n_draws": 2, "train_on": "labelled"},
-    "no folds": {"labels": [2], "n_draws": 2, "train_on": "labelled", "n_repeats": 4},
+    "labeled": {"setting": "inductive", "labels": [2], "n_draws": 2, "train_on": "labeled"},
+    "no folds": {"labels": [2], "n_draws": 2, "train_on": "labeled", "n_repeats": 4},
 }
 
 
@@ -187,11 +187,11 @@ def test_lists_are_found_once_for_each_set_of_rows() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- rows in use
-def test_labelled_rows_are_thinned_within_classes_and_as_many_others_come_beside() -> None:
+def test_labeled_rows_are_thinned_within_classes_and_as_many_others_come_beside() -> None:
     values = np.repeat([0, 1, 2, -1], [600, 300, 100, 3000])
     labels = classes(np.random.default_rng(0).permutation(values))
-    rows, n_labelled = rows_in_use(labels, {"max_samples": 200, "random_state": 0, "ranks_anew": True})
-    assert (rows.size, n_labelled) == (400, 200)
+    rows, n_labeled = rows_in_use(labels, {"max_samples": 200, "random_state": 0, "ranks_anew": True})
+    assert (rows.size, n_labeled) == (400, 200)
     assert np.bincount(labels.values[rows] + 1).tolist() == [200, 120, 60, 20]
     assert (np.diff(rows) > 0).all()
     known, n_known = rows_in_use(labels, {"max_samples": 200, "random_state": 0, "ranks_anew": False})

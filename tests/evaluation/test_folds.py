@@ -27,7 +27,7 @@ def targets(n: int = N) -> Labels:
 
 
 def cut(labels: Labels, rows: Any = None, **keys: Any) -> Folds:
-    rows = np.flatnonzero(labels.is_labelled) if rows is None else np.asarray(rows)
+    rows = np.flatnonzero(labels.is_labeled) if rows is None else np.asarray(rows)
     defaults: dict[str, Any] = {"groups": None, "times": None, "n_splits": 3, "n_repeats": 1, "random_state": 0}
     return cut_folds(labels, rows, **{**defaults, **keys})
 
@@ -79,10 +79,10 @@ class TestWithoutGroupsAndTimes:
         folds = cut(classes([0] * 10 + [1] * 10 + [2]))
         assert folds.kind == "plain"
         assert folds.warnings == [
-            "A class has fewer labelled rows than evaluate.n_splits = 3: folds are not stratified."
+            "A class has fewer labeled rows than evaluate.n_splits = 3: folds are not stratified."
         ]
 
-    def test_unlabelled_rows_are_not_there(self) -> None:
+    def test_unlabeled_rows_are_not_there(self) -> None:
         labels = classes([0, -1, 1, 0, 1, -1, 0, 1])
         assert_tested_once(cut(labels), 6)
 
@@ -152,7 +152,7 @@ class TestGroups:
 
     def test_fewer_groups_than_folds(self) -> None:
         with pytest.raises(
-            InputError, match=r"^data\.groups has 2 groups among the 60 labelled rows, and evaluate\.n_s"
+            InputError, match=r"^data\.groups has 2 groups among the 60 labeled rows, and evaluate\.n_s"
         ):
             cut(targets(), groups=np.arange(N) % 2)
 

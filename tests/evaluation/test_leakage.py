@@ -80,7 +80,7 @@ class Data:
         return Data(**dict[str, Any]({key: None if a is None else a.copy() for key, a in vars(self).items()}))
 
     @property
-    def is_labelled(self) -> np.ndarray:
+    def is_labeled(self) -> np.ndarray:
         return self.y >= 0 if self.y.dtype.kind == "i" else ~np.isnan(self.y)
 
     def saved(self, folder: Path, *, sparse: bool = False) -> dict[str, Any]:
@@ -191,12 +191,12 @@ def disturbed(data: Data, rows: np.ndarray) -> Data:
         assert changed.weights is not None
         changed.weights[rows] = 1 + 3 * rng.random(rows.size)
     if data.task == "regression":
-        known = rows[data.is_labelled[rows]]
+        known = rows[data.is_labeled[rows]]
         changed.y[known] = 50 * rng.normal(size=known.size)
     elif data.groups is not None or data.times is not None:
         groups = np.zeros(N) if data.groups is None else data.groups
         for group in np.unique(groups[rows]):  # folds go by how often it has a class
-            known = rows[data.is_labelled[rows] & (groups[rows] == group)]
+            known = rows[data.is_labeled[rows] & (groups[rows] == group)]
             changed.y[known] = np.roll(data.y[known], 1)
     else:
         swap_neighbors(changed.y, rows)
@@ -246,7 +246,7 @@ def test_no_held_out_row_or_label_reaches_a_selection(tmp_path: Path, task: str)
     evaluate = {"setting": "both", "labels": [9 if task == "regression" else 6], "n_draws": 1}
     before = ranked(data.saved(tmp_path / "a"), tmp_path / "before", every_method(task), **evaluate)
     _, test = before.parts(1)
-    assert data.is_labelled[test].all()
+    assert data.is_labeled[test].all()
     after = ranked(disturbed(data, test).saved(tmp_path / "b"), tmp_path / "after", every_method(task), **evaluate)
     assert_held_out(before, after, 1, (0, 2, None))
     assert len({s.method for s in before.orders()}) == len(every_method(task))
@@ -272,7 +272,7 @@ def test_rows_without_a_label_of_no_tested_group_are_seen(tmp_path: Path) -> Non
     methods = FEW["classification"]
     before = ranked(data.saved(tmp_path / "a"), tmp_path / "before", methods)
     apart = ~np.isin(groups, groups[before.parts(1)[1]])
-    rows = np.flatnonzero(apart & ~data.is_labelled)
+    rows = np.flatnonzero(apart & ~data.is_labeled)
     after = ranked(disturbed(data, rows).saved(tmp_path / "b"), tmp_path / "after", methods)
     first, second = before.orders(), after.orders()
     assert {s.method for s in by_fold(first, 1) if first[s] == second[s]} == {"FisherScore"}
@@ -287,7 +287,7 @@ def test_rows_that_are_not_earlier_than_tested_ones_stay_out(tmp_path: Path, tas
     for fold in range(N_SPLITS - 1):
         rows = np.flatnonzero(times >= times[before.parts(fold)[1]].min())
         assert set(before.parts(fold)[1]) < set(rows)
-        assert (~data.is_labelled[rows]).any()
+        assert (~data.is_labeled[rows]).any()
         after = ranked(disturbed(data, rows).saved(tmp_path / f"b{fold}"), tmp_path / f"after{fold}", methods)
         assert_held_out(before, after, fold, range(fold + 1, N_SPLITS))
         assert_held_out(before, after, 0, ())
@@ -368,7 +368,7 @@ def test_a_class_that_is_held_out_whole(tmp_path: Path) -> None:
 
 
 def data_of_four(data: Data, places: Any) -> Data:
-    """Return data in which two labelled rows have a class of their own."""
+    """Return data in which two labeled rows have a class of their own."""
     changed = data.copy()
-    changed.y[np.flatnonzero(changed.is_labelled)[places] if max(places) < 2 else places] = 3
+    changed.y[np.flatnonzero(changed.is_labeled)[places] if max(places) < 2 else places] = 3
     return changed

@@ -154,7 +154,7 @@ from daskfs.store.store import Store
 tiles, folder, fields = sys.argv[1:]
 spec = CorrelationSpec(**json.loads(fields))
 def planned(context):
-    columns = slab_columns(context.tiles.shape, False, 2**30)
+    columns = slab_columns(context.tiles.shape, 2**30, scaled=False)
     return list(with_fingerprints(with_weights(plan_correlation(context.tiles.shape, spec, columns, ()), n), "test"))
 context = Context(Store(Path(folder)), open_tiles(tiles))
 n = context.tiles.shape.n_samples

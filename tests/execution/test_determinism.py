@@ -43,7 +43,7 @@ Tile = tuple[int, int]
 ONE_TILE = (N_SAMPLES, N_FEATURES)
 ODD = (333, 40)
 """Chunks of rows that are no power of two, which serve where they lie."""
-LABELLED = 0.06
+LABELED = 0.06
 EVALUATE = {"setting": "transductive", "n_splits": 2, "n_selected": [3, 9], "models": ["knn"]}
 ROUNDS: dict[str, Any] = {"max_iter": 4, "gamma": 20}
 ELIMINATED: dict[str, Any] = {"step": 0.5, "n_singly": 2}
@@ -100,7 +100,7 @@ def matrix(form: str) -> np.ndarray:
 
 
 def target(task: Task) -> np.ndarray:
-    known = np.random.default_rng(1).random(N_SAMPLES) < LABELLED
+    known = np.random.default_rng(1).random(N_SAMPLES) < LABELED
     if task == "classification":
         return np.where(known, np.arange(N_SAMPLES) % 3, -1)
     X = matrix("dense")

@@ -48,7 +48,7 @@ SEARCHES = {
     ),
     # rows without near neighbors: the sample sends the search to all rows
     "noise": Case("synthetic:mixture?n_samples=30000&n_features=64&n_classes=2&n_informative=2&seed=1", ONLY_LAPLACIAN),
-    # every row labelled: what is known of each row, and lists by target and X, are large beside the rows
+    # every row labeled: what is known of each row, and lists by target and X, are large beside the rows
     "lists by target": Case(
         "synthetic:lowrank?n_samples=100000&n_features=12&rank=6&seed=1",
         ("SupervisedLaplacianScore", "SemiSupervisedLaplacianScore"),

@@ -340,14 +340,14 @@ class TestEliminations:
     """SVMRFE: which route, and what it takes."""
 
     def staged(
-        self, n: int, m: int, limit: int | None, n_labelled: int | None, **parameters: object
+        self, n: int, m: int, limit: int | None, n_labeled: int | None, **parameters: object
     ) -> dict[str, Stage]:
         shape = plan_shape(n, m, "float32", None, limit)
         methods = [make_method("SVMRFE", parameters)]
-        return {s.kind_name: s for s in plan_svm(shape, methods, (PROCESS,), limit, 2, n_labelled)}
+        return {s.kind_name: s for s in plan_svm(shape, methods, (PROCESS,), limit, 2, n_labeled)}
 
     @pytest.mark.parametrize(
-        ("n", "n_labelled", "limit", "parameters", "route"),
+        ("n", "n_labeled", "limit", "parameters", "route"),
         [
             (10**6, 1000, GiB, {}, "exact"),
             (10**6, 10**6, 16 * GiB, {}, "landmarks"),
@@ -364,10 +364,10 @@ class TestEliminations:
             (30_000, None, None, {}, "landmarks"),
         ],
     )
-    def test_route_follows_from_labelled_rows_and_memory(
-        self, n: int, n_labelled: int | None, limit: int | None, parameters: dict[str, object], route: str
+    def test_route_follows_from_labeled_rows_and_memory(
+        self, n: int, n_labeled: int | None, limit: int | None, parameters: dict[str, object], route: str
     ) -> None:
-        stages = self.staged(n, 52, limit, n_labelled, **parameters)
+        stages = self.staged(n, 52, limit, n_labeled, **parameters)
         assert stages["svm-tables"].parameters["route"] == route
         assert ("svm-judge" in stages) == (route == "exact")
         if parameters.get("large_n", "auto") == "auto" and not {"retrain", "criterion"} & set(parameters):
@@ -387,14 +387,14 @@ class TestEliminations:
         assert stages["svm-tables"].parameters["sizes"] == [{"n_landmarks": 200}]
 
     def test_labels_that_nobody_has_counted_refuse_nothing(self) -> None:
-        """Of 40,000 rows few may be labelled; once they are counted the plan says what they take."""
+        """Of 40,000 rows few may be labeled; once they are counted the plan says what they take."""
         for criterion in ("rfe", "rmb"):
             check_memory(list(self.staged(40_000, 52, GiB, None, criterion=criterion).values()), GiB)
         few = self.staged(40_000, 52, GiB, 500, criterion="rmb")
         check_memory(list(few.values()), GiB)
         assert few["svm-judge"].peak_bytes < PROCESS_BYTES + 64 * MiB
         many = self.staged(40_000, 52, GiB, 10_000, criterion="rmb")
-        with pytest.raises(MemoryPlanError, match=r"takes the square of the labelled rows, with laplacian of all"):
+        with pytest.raises(MemoryPlanError, match=r"takes the square of the labeled rows, with laplacian of all"):
             check_memory(list(many.values()), GiB)
 
     def test_a_refusal_names_landmarks_where_these_serve(self) -> None:

@@ -27,7 +27,7 @@ SIZES = {
     "large": (10**6, 2000),
 }
 MANY: dict[str, list[Any]] = {
-    "unlabelled": [
+    "unlabeled": [
         "LaplacianScore",
         "VarianceScore",
         {"name": "LaplacianScore", "label": "scaled", "score_scaling": "zscore", "t": "median"},

@@ -55,7 +55,7 @@ OUTPUTS = ("ranking.csv", "selected_features.csv")
 
 
 def make_data(folder: Path, n_samples: int = N_SAMPLES) -> Path:
-    """Write X.npy, whose columns hang on the class of a row, and y.npy, with one row in 20 labelled."""
+    """Write X.npy, whose columns hang on the class of a row, and y.npy, with one row in 20 labeled."""
     rng = np.random.default_rng(0)
     classes = np.arange(n_samples) % 3
     X = rng.normal(size=(n_samples, 12)).astype(np.float32)

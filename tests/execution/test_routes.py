@@ -21,7 +21,7 @@ from tests.execution.runs import write_job
 
 pytestmark = pytest.mark.cluster
 
-N_SAMPLES, N_LABELLED = 20_000, 1500
+N_SAMPLES, N_LABELED = 20_000, 1500
 LITTLE, MUCH = "500MiB", "1GiB"
 METHODS = [{"name": "SVMRFE", "step": 0.7, "n_singly": 2, "n_landmarks": 20, "C": 1.0}]
 
@@ -46,7 +46,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, rng = tmp_path_factory.mktemp("routes"), np.random.default_rng(0)
     X = rng.normal(size=(N_SAMPLES, 6)).astype(np.float32)
     y = (X[:, 0] * X[:, 1] > 0).astype(np.int64)
-    y[N_LABELLED:] = -1
+    y[N_LABELED:] = -1
     np.save(folder / "X.npy", X)
     np.save(folder / "y.npy", y)
     return folder
@@ -101,7 +101,7 @@ def test_stopped_run_that_fits_no_more_says_what_it_takes(data: Path, tmp_path: 
 
 
 def test_bounds_of_few_rows_among_many_are_not_refused(data: Path, tmp_path: Path) -> None:
-    """20,000 labelled rows would take 16 GB, and nobody knows how many there are before they are read."""
+    """20,000 labeled rows would take 16 GB, and nobody knows how many there are before they are read."""
     bound = [{**METHODS[0], "criterion": "rmb", "slack": "frozen"}]
     run_job(job_of(data, tmp_path, MUCH, bound))
     assert route_of(tmp_path) == "exact"

@@ -251,7 +251,7 @@ def assert_goes_on(job: Job, folder: Path, expected: Path) -> None:
 @pytest.mark.parametrize(
     ("stage", "unit"),
     [
-        pytest.param("svm-rows-exact-zscore-labelled", 0, marks=pytest.mark.long),
+        pytest.param("svm-rows-exact-zscore-labeled", 0, marks=pytest.mark.long),
         # of three methods and three problems: amid the third round
         pytest.param(JUDGE, 9 * 2 + 4, marks=pytest.mark.long),
         pytest.param(DROP, 3 * 3 + 1, marks=pytest.mark.long),

@@ -1,8 +1,9 @@
-"""A finished run of an earlier version, as it left it: it can be looked at, and is never continued in silence."""
+"""Finished runs of earlier versions, as they left them: they can be looked at, and are never continued in silence."""
 
 from __future__ import annotations
 
 import tarfile
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,51 +14,73 @@ from tests.cli.command import daskfs, refused, rows_of, write_job
 
 pytestmark = pytest.mark.cluster
 
-STORED = Path(__file__).parent / "run_of_0_1_0.tar.gz"
-"""Of the job below, without a report, from the last commit of version 0.1.0."""
+JOBS: dict[str, dict[str, Any]] = {
+    "0.1.0": {"methods": ["FisherScore", "LaplacianScore"], "evaluate": {"n_selected": [1, 2]}},
+    "0.2.0": {
+        "methods": ["FisherScore", "LaplacianScore", "LSDF"],
+        "evaluate": {"n_selected": [1, 2], "labels": [5], "n_draws": 2, "train_on": "labelled"},
+    },
+}
+"""Jobs by version; ``run_of_VERSION.tar.gz`` holds the run of each, without a report."""
+TRANSDUCTIVE = "This evaluation is transductive."
+SHOWN = {
+    "0.1.0": ("FisherScore saw their labels, too", TRANSDUCTIVE),
+    "0.2.0": ("the labels that the selection saw",),
+}
+"""What the report shows of facts that the versions wrote otherwise."""
 WRITTEN_IN = "/tmp/oldrun"
 
 
-def unpacked(run: Path) -> Path:
+def unpacked(version: str, run: Path) -> Path:
     """Unpack the run into a directory, and return it."""
-    with tarfile.open(STORED) as archive:
+    with tarfile.open(Path(__file__).parent / f"run_of_{version.replace('.', '_')}.tar.gz") as archive:
         archive.extractall(run, filter="data")
-    for path in (run / "run.json", run / "plan.json"):
+    for path in (run / "run.json", run / "plan.json", run / "tiles" / "plan.json"):
         path.write_text(path.read_text().replace(WRITTEN_IN, str(run)))
     return run
 
 
-def job_of(run: Path) -> Path:
+def job_of(version: str, run: Path) -> Path:
     """Write the job of the run."""
     found: dict[str, Any] = {
         "data": {"source": "sklearn:iris"},
-        "methods": ["FisherScore", "LaplacianScore"],
-        "evaluate": {"n_selected": [1, 2]},
+        **JOBS[version],
         "cluster": {"workers": 0},
         "output": {"path": str(run)},
     }
     return write_job(run.parent, found)
 
 
-def test_it_can_be_looked_at(tmp_path: Path) -> None:
-    run, other = unpacked(tmp_path / "run"), unpacked(tmp_path / "other")
+def respelled(version: str) -> AbstractContextManager[object]:
+    """Expect the note on a value in a former spelling, where the job has one."""
+    if JOBS[version]["evaluate"].get("train_on") == "labelled":
+        return pytest.warns(FutureWarning, match="train_on 'labelled' is spelled 'labeled' now")
+    return nullcontext()
+
+
+@pytest.mark.parametrize("version", JOBS)
+def test_it_can_be_looked_at(version: str, tmp_path: Path) -> None:
+    run, other = unpacked(version, tmp_path / "run"), unpacked(version, tmp_path / "other")
     assert daskfs("status", run).out.startswith(f"{run}: done")
     assert daskfs("report", run).code == 0
     page = (run / "report.html").read_text()
-    assert "This evaluation is transductive." in page
-    assert "FisherScore saw their labels, too" in page
+    assert all(text in page for text in SHOWN[version])
     assert daskfs("verify", run, "-q").code == 0
     assert daskfs("export", run, tmp_path / "ranking.parquet").code == 0
     compared = daskfs("compare", run, other, "--output", tmp_path / "both", "--json").json
-    assert {row["method"] for row in compared["average_ranks"]} == {"FisherScore", "LaplacianScore"}
+    assert {row["method"] for row in compared["average_ranks"]} == set(JOBS[version]["methods"])
 
 
-def test_it_is_not_continued(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", JOBS)
+def test_it_is_not_continued(version: str, tmp_path: Path) -> None:
     """One message says what changed and what to do."""
-    job = job_of(unpacked(tmp_path / "run"))
-    before = (tmp_path / "run" / "ranking.csv").read_bytes()
-    outcome = daskfs("run", job, "-q")
-    refused(outcome, 3, "was begun by daskfs 0.1.0", CHANGED_SINCE["0.1.0"], "Let daskfs 0.1.0 finish it")
-    assert (tmp_path / "run" / "ranking.csv").read_bytes() == before
-    assert daskfs("run", job, "-q", "--overwrite").code == 0
-    assert {row["setting"] for row in rows_of(tmp_path / "run" / "evaluation.csv")} == {"inductive"}
+    run = unpacked(version, tmp_path / "run")
+    job = job_of(version, run)
+    before = (run / "ranking.csv").read_bytes()
+    with respelled(version):
+        outcome = daskfs("run", job, "-q")
+    refused(outcome, 3, f"was begun by daskfs {version}", CHANGED_SINCE[version], f"Let daskfs {version} finish it")
+    assert (run / "ranking.csv").read_bytes() == before
+    with respelled(version):
+        assert daskfs("run", job, "-q", "--overwrite").code == 0
+    assert {row["setting"] for row in rows_of(run / "evaluation.csv")} == {"inductive"}

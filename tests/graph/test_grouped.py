@@ -65,7 +65,7 @@ def measured_recall(X: Rows, graph: KNNGraph, n_asked: int = 700) -> float:
 
 
 def assert_sound(X: Rows, graph: KNNGraph) -> None:
-    """Every row has all its neighbours: others, each once, nearest first, at the distance computed directly."""
+    """Every row has all its neighbors: others, each once, nearest first, at the distance computed directly."""
     n, k = graph.indices.shape
     assert (graph.indices >= 0).all()
     assert (graph.indices < n).all()

@@ -275,7 +275,7 @@ def test_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("neighbors", ["d", "x"])
 def test_mixed_distances(neighbors: Literal["d", "x"]) -> None:
-    """Per feature, over those that both rows have; by target between labelled rows, whatever these lack."""
+    """Per feature, over those that both rows have; by target between labeled rows, whatever these lack."""
     rng, k = np.random.default_rng(0), 8
     X = holed(normal(90, 5), 0.4)
     X[[4, 50]] = np.nan

@@ -20,7 +20,7 @@ from daskfs.plan.inline import memory_context, run_all
 from daskfs.store import layout
 from daskfs.store.store import Store
 from tests.cases import each
-from tests.reference.labelled import mixed_lists, target_distances
+from tests.reference.labeled import mixed_lists, target_distances
 
 Neighbors = Literal["d", "x"]
 
@@ -85,8 +85,8 @@ def test_lists_for_fewer_neighbors_are_the_first_entries(neighbors: Neighbors) -
 
 
 def test_rows_that_are_not_open_have_the_nearest_of_all() -> None:
-    """Half of the labelled rows lie so close that their candidates in X are one another, and their targets lie far
-    apart: unlabelled rows out of sight are nearer by d.
+    """Half of the labeled rows lie so close that their candidates in X are one another, and their targets lie far
+    apart: unlabeled rows out of sight are nearer by d.
     """
     rng = np.random.default_rng(3)
     X = np.concatenate([rng.normal(size=(60, 3)) * 1e-3, rng.normal(size=(500, 3))])
@@ -104,7 +104,7 @@ def test_rows_that_are_not_open_have_the_nearest_of_all() -> None:
     assert (lengths[wrong, -1] > expected[1][wrong, -1]).all()
 
 
-def test_with_k_unlabelled_candidates_no_row_is_open() -> None:
+def test_with_k_unlabeled_candidates_no_row_is_open() -> None:
     X, y = rows_and_target(400, 0.1)
     lists = MixedGraph(GraphSpec())
     store = built(X, y, lists, 6, n_candidates=30)
@@ -129,7 +129,7 @@ def test_the_estimator_warns_of_open_rows() -> None:
     X = np.concatenate([rng.normal(size=(30, 2)) * 1e-3, rng.normal(size=(200, 2))])
     y = np.where(np.arange(230) < 30, np.linspace(-9, 9, 230), np.nan)
     few, many = knn_graph(X, 20), knn_graph(X, 229)
-    with pytest.warns(UserWarning, match=r"^\d+ labelled rows may have nearer neighbors by d than were found"):
+    with pytest.warns(UserWarning, match=r"^\d+ labeled rows may have nearer neighbors by d than were found"):
         SemiSupervisedLaplacianScore(n_neighbors=10, graph=few).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -162,6 +162,6 @@ def test_an_edge_joins_rows_when_either_lists_the_other() -> None:
     assert found.keys() == expected.keys()
     assert [found[pair] for pair in sorted(found)] == pytest.approx([expected[pair] for pair in sorted(found)])
     by_target = target_distances(y)
-    labelled = [pair for pair in found if np.isfinite(by_target[pair])]
-    assert labelled
-    assert all(found[pair] == pytest.approx(by_target[pair]) for pair in labelled)
+    labeled = [pair for pair in found if np.isfinite(by_target[pair])]
+    assert labeled
+    assert all(found[pair] == pytest.approx(by_target[pair]) for pair in labeled)

@@ -1,4 +1,4 @@
-"""Lists by target in a store: blocks, units, unlabelled rows, and what cannot be sorted into a graph."""
+"""Lists by target in a store: blocks, units, unlabeled rows, and what cannot be sorted into a graph."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
 from daskfs.tiles.shapes import plan_shape
 from tests.cases import each
-from tests.reference.labelled import nearest, target_distances
+from tests.reference.labeled import nearest, target_distances
 
 GiB = 2**30
 
@@ -54,7 +54,7 @@ def partly(n: int, share: float = 0.5) -> np.ndarray:
 
 
 @each("standardize", [True, False])
-def test_lists_of_labelled_rows_and_of_no_others(standardize: bool) -> None:
+def test_lists_of_labeled_rows_and_of_no_others(standardize: bool) -> None:
     y = partly(150)
     indices, distances, _ = written(context_of(y), TargetGraph(standardize), 5)
     expected = nearest(target_distances(y, standardize=False), 5)
@@ -89,9 +89,9 @@ def test_units_cover_the_rows_and_are_few(n_samples: int) -> None:
 @each(
     ("y", "message"),
     [
-        ([np.nan, np.nan], "need two labelled rows, and there are 0 of 2"),
-        ([np.nan, 3.0], "need two labelled rows, and there are 1 of 2"),
-        ([2.5, np.nan, 2.5], "need targets that differ, and all 2 labelled rows have 2.5"),
+        ([np.nan, np.nan], "need two labeled rows, and there are 0 of 2"),
+        ([np.nan, 3.0], "need two labeled rows, and there are 1 of 2"),
+        ([2.5, np.nan, 2.5], "need targets that differ, and all 2 labeled rows have 2.5"),
         ([-1e300, 1e300, 0.0], "from -1e\\+300 to 1e\\+300 have no standard deviation"),
     ],
 )
@@ -100,7 +100,7 @@ def test_what_cannot_be_a_graph(y: list[float], message: str) -> None:
         written(context_of(np.array(y)), TargetGraph(), 2)
 
 
-def test_of_the_graph_only_labelled_rows_are_nodes() -> None:
+def test_of_the_graph_only_labeled_rows_are_nodes() -> None:
     y = np.array([np.nan, 0.0, 0.1, np.nan, 5.0, 5.1, 5.2])
     context, lists = context_of(y), TargetGraph(standardize=False)
     stages = plan_lists(context.tiles.shape, lists, 1) + plan_edges(7, lists.name, 1, ())
@@ -126,7 +126,7 @@ def test_names_that_stand_for_lists_by_target() -> None:
     assert TargetGraph(True).name != TargetGraph(False).name
 
 
-def test_a_hundred_million_labelled_rows_fit_a_worker() -> None:
+def test_a_hundred_million_labeled_rows_fit_a_worker() -> None:
     limit, n = 16 * GiB, 10**8
     shape = plan_shape(n, 100, "float32", None, limit)
     method = make_method("SupervisedLaplacianScore", {})

@@ -132,7 +132,7 @@ def jobs(draw: st.DrawFn) -> dict[str, Any]:
                         "labels": st.sampled_from([None, 2, 0.5, [1, 3]]),
                         "n_draws": st.just(1),
                         "scaling": st.sampled_from([None, "zscore"]),
-                        "train_on": st.sampled_from(["all", "labelled"]),
+                        "train_on": st.sampled_from(["all", "labeled"]),
                     },
                 ),
             )

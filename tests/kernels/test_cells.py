@@ -1,4 +1,4 @@
-"""Groups, cells and who goes where: sound for any rows, balanced, and wide enough for the neighbours asked for."""
+"""Groups, cells and who goes where: sound for any rows, balanced, and wide enough for the neighbors asked for."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def share_that_meets(
     trained: NDArray[np.bool_] | None = None,
     among: NDArray[np.int64] | None = None,
 ) -> float:
-    """Share of the pairs of true neighbours, of some rows, of which one row looks into the home of the other."""
+    """Share of the pairs of true neighbors, of some rows, of which one row looks into the home of the other."""
     members = assign_rows(rows, cells, trained)
     found = looks(members, len(rows))
     home = np.empty((len(rows), 2), dtype=np.int64)
@@ -316,7 +316,7 @@ class TestCalibration:
         assert counts[0] < counts[1] < counts[2]
 
     def test_the_smaller_the_sample_the_same_the_recall(self) -> None:
-        """The r-th neighbour in the sample stands for a farther one of all: rows look no farther than they must."""
+        """The r-th neighbor in the sample stands for a farther one of all: rows look no farther than they must."""
         rows = CALIBRATED["low rank"]
         for share in (1, 8):
             assert 0.93 <= share_that_meets(rows, trained(rows, 4, 32, 32, 0.95, share=share), 32) <= 0.98
@@ -409,7 +409,7 @@ class TestLargeCells:
         assert not parts_of_1 & set(cell[np.isin(member, np.arange(2, n - 50, 3))].tolist())
 
     def test_identical_rows_are_cut_into_pieces_alike(self) -> None:
-        """A last piece of three rows would find no neighbours."""
+        """A last piece of three rows would find no neighbors."""
         n = 12 * PIECE + 3
         starts = np.arange(n + 1)
         rows, is_home, cell = np.zeros((n, 2), np.float32), np.ones(n, bool), np.zeros(n, np.int32)
@@ -441,7 +441,7 @@ class TestLargeCells:
 
     @each("n_columns", [5, 30])
     def test_a_crowd_beside_far_rows(self, n_columns: int) -> None:
-        """Centers go to the far rows first: the crowd is cut again, with a reach for as many neighbours as wanted."""
+        """Centers go to the far rows first: the crowd is cut again, with a reach for as many neighbors as wanted."""
         n = 2 * LARGE
         far = [100 * normal(1, n_columns, 10 + i) + normal(30, n_columns, 40 + i) for i in range(30)]
         rows = np.vstack([normal(n, n_columns), *far])

@@ -81,7 +81,7 @@ def assert_sound(X: FloatArray, found: Lists, meets: NDArray[np.bool_], metric: 
 
 
 def assert_as_near(found: Lists, expected: Lists, metric: Metric = "euclidean", rtol: float = RELATIVE) -> None:
-    """As many neighbours as there are, none farther than the reference's by more than float32 can hide."""
+    """As many neighbors as there are, none farther than the reference's by more than float32 can hide."""
     np.testing.assert_array_equal(np.isinf(found[1]), np.isinf(expected[1]))
     listed = np.isfinite(expected[1])
     atol = 1e-15 if metric == "cosine" else 0

@@ -12,19 +12,19 @@ from tests.cases import each
 from tests.reference import svm as reference
 from tests.reference.svm import gaussian, graph_laplacian, weston
 
-N, LABELLED = 60, np.sort(np.random.default_rng(0).permutation(60)[:25])
+N, LABELED = 60, np.sort(np.random.default_rng(0).permutation(60)[:25])
 FEW = slice(0, 6)
 """Of so few features that the kernel is far from the identity."""
 
 
 def problem(seed: int = 0, columns: slice = FEW) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return X, y of labelled rows, K and L."""
+    """Return X, y of labeled rows, K and L."""
     X, y = weston(N, seed)
     X = X[:, columns]
-    return X, y[LABELLED], gaussian(X, 1.0 / X.shape[1]), graph_laplacian(X, 6)
+    return X, y[LABELED], gaussian(X, 1.0 / X.shape[1]), graph_laplacian(X, 6)
 
 
-def plainly(K: np.ndarray, L: np.ndarray, gamma_intrinsic: float, rows: np.ndarray = LABELLED) -> Deformed:
+def plainly(K: np.ndarray, L: np.ndarray, gamma_intrinsic: float, rows: np.ndarray = LABELED) -> Deformed:
     return deform(K, sp.csr_matrix(L), gamma_intrinsic, rows, 1.0)
 
 
@@ -41,8 +41,8 @@ class TestKernel:
         _, _, K, L = problem(seed)
         found = plainly(K, L, gamma_intrinsic)
         expected = reference.deformed(K, L, gamma_intrinsic)
-        np.testing.assert_allclose(found.values, expected[np.ix_(LABELLED, LABELLED)], atol=1e-10)
-        np.testing.assert_allclose(K @ found.pull, expected[:, LABELLED], atol=1e-10)
+        np.testing.assert_allclose(found.values, expected[np.ix_(LABELED, LABELED)], atol=1e-10)
+        np.testing.assert_allclose(K @ found.pull, expected[:, LABELED], atol=1e-10)
         assert np.array_equal(found.values, found.values.T)
         assert np.linalg.eigvalsh(found.values).min() > -1e-12
 
@@ -50,7 +50,7 @@ class TestKernel:
         """Machines with this kernel minimize the printed objective; with 1 / (4 gamma_I) they minimize another."""
         _, y, K, L = problem(seed)
         C = 10.0
-        expected = reference.square_loss_values(K, L, y, LABELLED, C, gamma_intrinsic)
+        expected = reference.square_loss_values(K, L, y, LABELED, C, gamma_intrinsic)
 
         def values(gamma: float) -> np.ndarray:
             found = plainly(K, L, gamma)
@@ -65,7 +65,7 @@ class TestKernel:
     def test_scale(self, seed: int, gamma_intrinsic: float) -> None:
         _, _, K, L = problem(seed)
         once = plainly(K, L, gamma_intrinsic)
-        found = deform(K, sp.csr_matrix(L), gamma_intrinsic, LABELLED)
+        found = deform(K, sp.csr_matrix(L), gamma_intrinsic, LABELED)
         assert np.diagonal(found.values).mean() == pytest.approx(1.0, rel=1e-14)
         assert found.scale == pytest.approx(1 / np.diagonal(once.values).mean())
         assert found.scale > 1
@@ -91,8 +91,8 @@ class TestKernel:
 
 def test_no_edges_leave_the_kernel() -> None:
     _, _, K, _ = problem()
-    found = deform(K, sp.csr_matrix((N, N)), 0.1, LABELLED)
-    np.testing.assert_allclose(found.values, K[np.ix_(LABELLED, LABELLED)], atol=1e-15)
+    found = deform(K, sp.csr_matrix((N, N)), 0.1, LABELED)
+    np.testing.assert_allclose(found.values, K[np.ix_(LABELED, LABELED)], atol=1e-15)
     assert found.scale == pytest.approx(1.0)
 
 
@@ -110,10 +110,10 @@ def test_rows_without_labels_pull_values_together() -> None:
     _, y, K, L = problem()
     rough = []
     for gamma in (1e-4, 1e-2, 1.0, 100.0):
-        f = reference.square_loss_values(K, L, y, LABELLED, 10.0, gamma)
+        f = reference.square_loss_values(K, L, y, LABELED, 10.0, gamma)
         found = plainly(K, L, gamma)
         np.testing.assert_allclose(
-            f[LABELLED], found.values @ np.linalg.solve(found.values + np.eye(25) / 10, y), atol=1e-7
+            f[LABELED], found.values @ np.linalg.solve(found.values + np.eye(25) / 10, y), atol=1e-7
         )
         rough.append(f @ L @ f / (f @ f))
     assert np.all(np.diff(rough) < 0)

@@ -44,14 +44,14 @@ def graph(X: np.ndarray) -> np.ndarray:
 
 
 def kernel_of(X: np.ndarray, y: np.ndarray, gamma: float, *, laplacian: bool) -> tuple[Kernel, np.ndarray]:
-    """Return the kernel of a round, and y of labelled rows; y is 0 where there is no label."""
-    labelled = np.flatnonzero(y)
+    """Return the kernel of a round, and y of labeled rows; y is 0 where there is no label."""
+    labeled = np.flatnonzero(y)
     if not laplacian:
-        own = X[labelled]
-        return Kernel(gaussian(own, gamma), own, gamma, np.arange(labelled.size)), y[labelled]
+        own = X[labeled]
+        return Kernel(gaussian(own, gamma), own, gamma, np.arange(labeled.size)), y[labeled]
     K, L = gaussian(X, gamma), sp.csr_matrix(graph(X))
-    deformed = deform(K, L, GAMMA_INTRINSIC, labelled)
-    return Kernel(K, X, gamma, labelled, deformed, L, GAMMA_INTRINSIC), y[labelled]
+    deformed = deform(K, L, GAMMA_INTRINSIC, labeled)
+    return Kernel(K, X, gamma, labeled, deformed, L, GAMMA_INTRINSIC), y[labeled]
 
 
 def found_criteria(X: np.ndarray, y: np.ndarray, gamma: float, made: Rule, *, laplacian: bool) -> np.ndarray:
@@ -61,8 +61,8 @@ def found_criteria(X: np.ndarray, y: np.ndarray, gamma: float, made: Rule, *, la
     return score_candidates(kernel, machine, own, cost, made, slice(0, X.shape[1]))
 
 
-def data(n: int, seed: int, n_unlabelled: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    X, y = weston(n + n_unlabelled, seed)
+def data(n: int, seed: int, n_unlabeled: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    X, y = weston(n + n_unlabeled, seed)
     y[n:] = 0.0
     return X, y
 

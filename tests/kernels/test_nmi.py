@@ -22,7 +22,7 @@ def tables(signs: np.ndarray, codes: np.ndarray, n_classes: int) -> tuple[np.nda
 
 
 def test_footnote_4() -> None:
-    """G1: 5 + 5 labelled rows, by rows of either class on the upper side."""
+    """G1: 5 + 5 labeled rows, by rows of either class on the upper side."""
     found = 1 - normalized_mutual_information(np.array(FIVE_AND_FIVE, dtype=np.float64).T, np.array([5.0, 5.0]))
     np.testing.assert_array_equal(found.round(4), FOOTNOTE_4)
 

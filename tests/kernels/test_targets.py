@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from daskfs.kernels.neighbors import targets
 from daskfs.kernels.neighbors.targets import SortedTargets
 from tests.cases import each
-from tests.reference.labelled import nearest, target_distances
+from tests.reference.labeled import nearest, target_distances
 
 INT32 = np.dtype(np.int32)
 WHOLE = st.one_of(st.none(), st.integers(-3, 3))
@@ -62,7 +62,7 @@ def test_whole_numbers_tie_exactly_in_standard_deviations() -> None:
     np.testing.assert_array_equal(lists(y + 1e8, 6, standardize=True)[0], lists(y, 6, standardize=True)[0])
 
 
-def test_entries_beyond_the_labelled_rows_are_missing() -> None:
+def test_entries_beyond_the_labeled_rows_are_missing() -> None:
     indices, lengths = lists(np.array([np.nan, 2.0, np.nan, 5.0]), 3, standardize=False)
     np.testing.assert_array_equal(indices, [[3, -1, -1], [1, -1, -1]])
     np.testing.assert_array_equal(lengths, [[3, np.inf, np.inf]] * 2)

@@ -38,7 +38,7 @@ class TestKolmogorovSmirnov:
         np.testing.assert_array_equal(fitted.score_fields_["threshold"], [e.statistic_location for e in expected])
 
     @pytest.mark.parametrize("load", [load_iris, load_wine])
-    def test_reference_on_partly_labelled_rows(self, load: object) -> None:
+    def test_reference_on_partly_labeled_rows(self, load: object) -> None:
         X, y = load(return_X_y=True)  # type: ignore[operator]
         known = partly(y)
         np.testing.assert_allclose(

@@ -22,8 +22,8 @@ def nearness(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def test_half_of_the_landmarks_have_a_label() -> None:
-    labelled, others = np.arange(0, 100), np.arange(100, 1000)
-    for n_labelled, n_others, count, expected in (
+    labeled, others = np.arange(0, 100), np.arange(100, 1000)
+    for n_labeled, n_others, count, expected in (
         (100, 900, 40, (20, 20)),
         (100, 900, 41, (21, 20)),
         (10, 900, 40, (10, 30)),  # all of them
@@ -31,12 +31,12 @@ def test_half_of_the_landmarks_have_a_label() -> None:
         (100, 0, 40, (40, 0)),
         (3, 2, 40, (3, 2)),
     ):
-        found = draw_landmarks(labelled[:n_labelled], others[:n_others], count, 0)
+        found = draw_landmarks(labeled[:n_labeled], others[:n_others], count, 0)
         assert tuple(part.size for part in found) == expected
         assert all(np.unique(part).size == part.size for part in found)
-        again = draw_landmarks(labelled[:n_labelled], others[:n_others], count, 0)
+        again = draw_landmarks(labeled[:n_labeled], others[:n_others], count, 0)
         np.testing.assert_array_equal(np.concatenate(found), np.concatenate(again))
-    one, other = (draw_landmarks(labelled, others, 40, seed) for seed in (0, 1))
+    one, other = (draw_landmarks(labeled, others, 40, seed) for seed in (0, 1))
     assert set(one[0]) != set(other[0])
 
 

@@ -46,15 +46,15 @@ def data(task: Task) -> tuple[np.ndarray, Labels, np.ndarray]:
     gone[:, 0] = False
     gone[:, 4] = gone[:, 3]
     gone[:, LAST_ROW] = np.arange(N_SAMPLES) < N_SAMPLES - 1
-    labelled = rng.random(N_SAMPLES) < 0.5
-    gone[:, ONE_CLASS] = labelled & (y != 1)
+    labeled = rng.random(N_SAMPLES) < 0.5
+    gone[:, ONE_CLASS] = labeled & (y != 1)
     gone[:, UNKNOWN] = True
     X[gone] = np.nan
     weights = rng.integers(0, 3, N_SAMPLES).astype(np.float64)
     if task == "classification":
-        return X, Labels(task, np.where(labelled, y, -1).astype(np.int32), ("a", "b", "c")), weights
+        return X, Labels(task, np.where(labeled, y, -1).astype(np.int32), ("a", "b", "c")), weights
     values = np.where(y == 1, 2.0, y + rng.normal(size=N_SAMPLES))
-    return X, Labels(task, np.where(labelled, values, np.nan)), weights
+    return X, Labels(task, np.where(labeled, values, np.nan)), weights
 
 
 def methods_of(criterion: Criterion, task: Task) -> list[Method]:

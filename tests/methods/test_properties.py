@@ -28,7 +28,7 @@ from tests.cli.command import rows_of, write_job
 from tests.reference import distributions, greedy, rankdata, rescaled, scores, svm
 from tests.reference.distance import distance_correlations
 from tests.reference.graph import binary, heat, heat_t, knn_lists, union_adjacency
-from tests.reference.labelled import lsdf, semi_supervised_laplacian_score, supervised_laplacian_score
+from tests.reference.labeled import lsdf, semi_supervised_laplacian_score, supervised_laplacian_score
 from tests.reference.sselect import sselect
 
 NAMES = list(criteria())
@@ -104,11 +104,11 @@ def examples(draw: st.DrawFn) -> Example:
     elif X.dtype.kind == "b":
         plain = X.astype(np.float64)
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    unlabelled = rng.random(n) < draw(st.sampled_from([0.0, 0.0, 0.4, 0.9, 1.0]))
-    codes = np.where(unlabelled, -1, rng.integers(0, draw(st.sampled_from([1, 2, 2, 3, 5])), n))
+    unlabeled = rng.random(n) < draw(st.sampled_from([0.0, 0.0, 0.4, 0.9, 1.0]))
+    codes = np.where(unlabeled, -1, rng.integers(0, draw(st.sampled_from([1, 2, 2, 3, 5])), n))
     if {*codes} == {-1, 1}:  # which would be two classes
         codes[codes == 1] = 2
-    target = np.where(unlabelled, np.nan, rng.integers(-8, 9, n) / 4)
+    target = np.where(unlabeled, np.nan, rng.integers(-8, 9, n) / 4)
     return Example(plain, X, scale, codes, target, draw(st.integers(1, max(1, n - 1))))
 
 

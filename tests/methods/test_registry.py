@@ -17,7 +17,7 @@ from daskfs.criteria.registry import Criterion, check_labels, criteria, criterio
 from daskfs.errors import InputError, JobError
 from daskfs.estimators.base import ScoreSelector
 from daskfs.kernels.labels import Labels
-from tests.reference import distributions, labelled, rescaled, svm
+from tests.reference import distributions, labeled, rescaled, svm
 from tests.reference import scores as reference
 from tests.reference.greedy import rrpc
 from tests.reference.sselect import sselect
@@ -47,9 +47,9 @@ REFERENCES = {
     "PearsonScore": reference.pearson,
     "KolmogorovSmirnovScore": distributions.kolmogorov_smirnov,
     "InformationGainScore": distributions.information_gain,
-    "SupervisedLaplacianScore": labelled.supervised_laplacian_score,
-    "SemiSupervisedLaplacianScore": labelled.semi_supervised_laplacian_score,
-    "LSDF": labelled.lsdf,
+    "SupervisedLaplacianScore": labeled.supervised_laplacian_score,
+    "SemiSupervisedLaplacianScore": labeled.semi_supervised_laplacian_score,
+    "LSDF": labeled.lsdf,
     "SSelect": sselect,
     "RRPC": rrpc,
     "RLSR": rescaled.rlsr,
@@ -192,14 +192,14 @@ class TestLabelChecks:
             ("FisherScore", targets(0.5, 1.5), "mine is for classification, and data.task is regression"),
             ("FisherScore", classes(-1, -1), "none of the 2 rows has one"),
             ("PearsonScore", targets(np.nan, np.nan, np.nan), "none of the 3 rows has one"),
-            ("FisherScore", classes(1, -1, 1), "all 2 labelled rows have one class"),
-            ("PearsonScore", classes(0, 0, -1), "all 2 labelled rows have one class"),
-            ("PearsonScore", targets(2.0, np.nan, 2.0), "all 2 labelled rows have one value"),
+            ("FisherScore", classes(1, -1, 1), "all 2 labeled rows have one class"),
+            ("PearsonScore", classes(0, 0, -1), "all 2 labeled rows have one class"),
+            ("PearsonScore", targets(2.0, np.nan, 2.0), "all 2 labeled rows have one value"),
             ("RLSR", None, "method mine needs labels, and the data have none"),
             ("SSUFS", targets(0.5, 1.5), "mine is for classification, and data.task is regression"),
-            ("DSSFS", classes(1, -1, 1), "all 2 labelled rows have one class"),
+            ("DSSFS", classes(1, -1, 1), "all 2 labeled rows have one class"),
             ("SVMRFE", targets(0.5, 1.5), "mine is for classification, and data.task is regression"),
-            ("SVMRFE", classes(1, -1, 1), "all 2 labelled rows have one class"),
+            ("SVMRFE", classes(1, -1, 1), "all 2 labeled rows have one class"),
         ],
     )
     def test_labels_that_cannot_serve(self, name: str, labels: Labels | None, message: str) -> None:

@@ -45,7 +45,7 @@ TENS = [10.0**power for power in range(-3, 4)]
 
 @cache
 def loaded(name: str) -> tuple[FloatArray, NDArray[np.int64]]:
-    """Return a data set with 40 % of its rows labelled."""
+    """Return a data set with 40 % of its rows labeled."""
     X, y = LOADERS[name](return_X_y=True)
     return X, np.where(np.random.default_rng(0).random(y.size) < 0.4, y, -1)
 
@@ -475,14 +475,14 @@ def test_weights_by_products_over_the_rows(make: Maker) -> None:
 # ---------------------------------------------------------------------------------------------------------- labels
 @pytest.mark.parametrize("make", some(ALL, [RLSR, DSSFS]))
 class TestLabels:
-    def test_unlabelled_rows_take_part(self, make: Maker) -> None:
+    def test_unlabeled_rows_take_part(self, make: Maker) -> None:
         known = Y >= 0
         with_them = plain(make).scores_
         Z = (X - X.mean(axis=0)) / X.std(axis=0)
         without = make(score_scaling=None).fit(Z[known], Y[known]).scores_
         assert np.abs(with_them - without).max() > 1e-3
 
-    def test_all_rows_labelled(self, make: Maker) -> None:
+    def test_all_rows_labeled(self, make: Maker) -> None:
         data, y = load_wine(return_X_y=True)
         fitted = make(gamma=3.0).fit(data, y)
         assert fitted.converged_
@@ -520,7 +520,7 @@ class TestLabels:
     def test_one_class(self, make: Maker) -> None:
         with pytest.raises(ValueError, match="hold -1 and one class"):
             make().fit(X, np.where(Y == 0, 0, -1))
-        with pytest.raises(ValueError, match="labelled rows have one class"):
+        with pytest.raises(ValueError, match="labeled rows have one class"):
             make().fit(X, np.where(Y == 0, 0.0, np.nan))
 
     def test_a_continuous_target(self, make: Maker) -> None:

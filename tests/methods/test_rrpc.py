@@ -33,10 +33,10 @@ def picks_of(fitted: RRPC) -> list[int]:
     return np.argsort(fitted.ranking_).tolist()
 
 
-@pytest.mark.parametrize("n_labelled", [30, 178])
-def test_classes_as_defined(n_labelled: int) -> None:
+@pytest.mark.parametrize("n_labeled", [30, 178])
+def test_classes_as_defined(n_labeled: int) -> None:
     y = CLASSES.copy()
-    y[np.random.default_rng(1).permutation(178)[n_labelled:]] = -1
+    y[np.random.default_rng(1).permutation(178)[n_labeled:]] = -1
     fitted = RRPC().fit(WINE, y)
     picks, values = reference.rrpc(WINE, scores.pearson_one_vs_rest(WINE, y))
     assert picks_of(fitted) == picks
@@ -65,7 +65,7 @@ def test_signed_relevance_of_several_classes_is_that_of_the_pearson_score() -> N
 
 
 def test_redundancy_is_over_all_rows() -> None:
-    """Two copies on the labelled rows that part elsewhere are not redundant."""
+    """Two copies on the labeled rows that part elsewhere are not redundant."""
     rng = np.random.default_rng(2)
     a, other = rng.normal(size=(2, 400))
     b = rng.normal(size=400)

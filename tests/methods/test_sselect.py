@@ -31,7 +31,7 @@ from tests.reference.sselect import sselect
 
 
 def mixture(seed: int = 0, n: int = 120, n_classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of several classes, a tenth of them labelled: real, counted, binary and constant features."""
+    """Rows of several classes, a tenth of them labeled: real, counted, binary and constant features."""
     rng = np.random.default_rng(seed)
     classes = np.arange(n) % n_classes
     X = np.column_stack(
@@ -102,7 +102,7 @@ class TestFormula:
         np.testing.assert_array_equal(at_zero.scores_, fields["label_term"])
 
     def test_footnote_4(self) -> None:
-        """G1: ten labelled documents, binary words whose mean lies between 0 and 1; the graph has no say at 0."""
+        """G1: ten labeled documents, binary words whose mean lies between 0 and 1; the graph has no say at 0."""
         n = 60
         y = np.full(n, -1)
         y[:10] = np.repeat([0, 1], 5)
@@ -117,7 +117,7 @@ class TestFormula:
         parameters = SSelect().get_params()
         assert (parameters["trade_off"], parameters["n_neighbors"], parameters["n_cut_features"]) == (0.1, 10, None)
 
-    def test_unlabelled_rows_have_no_say_in_the_labels_term(self) -> None:
+    def test_unlabeled_rows_have_no_say_in_the_labels_term(self) -> None:
         X, y = mixture()
         graph = knn_graph(X, 10)
         plain = SSelect(trade_off=0, graph=graph).fit(X, y).scores_
@@ -159,7 +159,7 @@ class TestSigns:
         np.testing.assert_array_equal(found.upper, expected.upper)
         np.testing.assert_array_equal(found.counts, expected.counts)
 
-    def test_many_labelled_rows_are_counted_in_blocks(self) -> None:
+    def test_many_labeled_rows_are_counted_in_blocks(self) -> None:
         rng = np.random.default_rng(0)
         X, codes = rng.normal(size=(20_000, 2)), rng.integers(-1, 3, 20_000).astype(np.int32)
         forms = GraphForms(np.ones(2), np.ones(2), np.zeros(2), np.zeros(2, dtype=bool), 1.0)
@@ -170,7 +170,7 @@ class TestSigns:
 class TestLabels:
     def test_one_class_leaves_the_graph_to_rank(self) -> None:
         X, y = mixture()
-        with pytest.warns(UserWarning, match="labelled rows have one class.*only the graph ranks"):
+        with pytest.warns(UserWarning, match="labeled rows have one class.*only the graph ranks"):
             found = SSelect().fit(X, np.where(y == 1, 1.0, np.nan))
         assert found.score_fields_["label_term"][:10].tolist() == [1.0] * 10
         np.testing.assert_array_equal(found.ranking_, LaplacianScore(n_neighbors=10).fit(X).ranking_)
@@ -178,7 +178,7 @@ class TestLabels:
     @pytest.mark.filterwarnings("ignore:graph euclidean")  # of columns scaled by hand
     def test_one_class_and_a_choice(self) -> None:
         X, y = planted()
-        with pytest.warns(UserWarning, match="all 3 labelled rows have one class"):
+        with pytest.warns(UserWarning, match="all 3 labeled rows have one class"):
             found = SSelect(trade_off="auto").fit(X, np.where(y == 1, 1.0, np.nan))
         assert found.trade_off_ > 0
         np.testing.assert_array_equal(found.ranking_, LaplacianScore(n_neighbors=10).fit(X).ranking_)

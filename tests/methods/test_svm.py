@@ -23,18 +23,18 @@ D = 9
 """Features of most tests: two that count, and seven that do not."""
 
 
-def data(n: int = 40, seed: int = 0, n_unlabelled: int = 0, d: int = D) -> tuple[np.ndarray, np.ndarray]:
+def data(n: int = 40, seed: int = 0, n_unlabeled: int = 0, d: int = D) -> tuple[np.ndarray, np.ndarray]:
     """Return X as drawn, of very different scales, and labels 0, 1 and -1."""
-    X, y = weston(n + n_unlabelled, seed, zscore=False)
+    X, y = weston(n + n_unlabeled, seed, zscore=False)
     codes = (y > 0).astype(np.int64)
     codes[n:] = -1
     return X[:, :d] * 10.0 ** (np.arange(d) % 5 - 2), codes
 
 
-def three_classes(n: int = 45, n_unlabelled: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def three_classes(n: int = 45, n_unlabeled: int = 0) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(7)
-    codes = np.arange(n + n_unlabelled) % 3
-    X = rng.normal(size=(n + n_unlabelled, 7))
+    codes = np.arange(n + n_unlabeled) % 3
+    X = rng.normal(size=(n + n_unlabeled, 7))
     X[:, 1] += 2.0 * (codes == 1)
     X[:, 4] += 2.0 * (codes == 2)
     codes[n:] = -1
@@ -95,7 +95,7 @@ class TestAlgorithm:
     @pytest.mark.parametrize(("step", "n_singly"), [(0.25, 4), pytest.param(1, 8, marks=pytest.mark.long)])
     @pytest.mark.parametrize("gamma", [None, pytest.param(0.05, marks=pytest.mark.long)])
     def test_ranking(self, parameters: dict[str, Any], step: float, n_singly: int, gamma: float | None) -> None:
-        X, y = data(n_unlabelled=15 if parameters["laplacian"] else 0)
+        X, y = data(n_unlabeled=15 if parameters["laplacian"] else 0)
         fitted = SVMRFE(
             step=step, n_singly=n_singly, candidates="exact", gamma="auto" if gamma is None else gamma, **parameters
         ).fit(X, y)
@@ -118,7 +118,7 @@ class TestAlgorithm:
         assert fitted.route_ == "exact"
 
     def test_scores_of_the_last_round_that_judged(self, parameters: dict[str, Any]) -> None:
-        X, y = data(n_unlabelled=15 if parameters["laplacian"] else 0)
+        X, y = data(n_unlabeled=15 if parameters["laplacian"] else 0)
         fitted = SVMRFE(step=3, n_singly=1, candidates="exact", **parameters).fit(X, y)
         setting = setting_of(**parameters)
         left, Z = np.arange(D), zscored(X)
@@ -131,7 +131,7 @@ class TestAlgorithm:
 
     def test_three_classes(self, parameters: dict[str, Any]) -> None:
         """One against the rest each, criteria summed."""
-        X, y = three_classes(n_unlabelled=15 if parameters["laplacian"] else 0)
+        X, y = three_classes(n_unlabeled=15 if parameters["laplacian"] else 0)
         found = first_scores(X, y, candidates="exact", **parameters)
         expected = reference.judged(zscored(X), y, setting_of(X.shape[1], **parameters))
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9 * expected.max())
@@ -201,7 +201,7 @@ class TestGraph:
             fitted = SVMRFE(laplacian=True, step=1, candidates="exact", **kept).fit(self.X, self.Y)
             assert order_of(fitted) == expected
 
-    def test_unlabelled_rows_count(self) -> None:
+    def test_unlabeled_rows_count(self) -> None:
         known = self.Y >= 0
         assert (
             np.abs(
@@ -406,7 +406,7 @@ class TestFeatures:
         np.testing.assert_allclose(moved.scores_, plain.scores_, rtol=1e-4 if offset == 1e8 else 1e-8)
 
     def test_containers(self, parameters: dict[str, Any]) -> None:
-        X, y = data(n_unlabelled=10)
+        X, y = data(n_unlabeled=10)
         X[np.random.default_rng(0).random(X.shape) < 0.5] = 0.0
         expected = SVMRFE(**parameters).fit(X, y)
         for form in (sp.csr_matrix(X), da.from_array(X, chunks=(13, 4)), np.asfortranarray(X)):
@@ -419,7 +419,7 @@ class TestFeatures:
 @pytest.mark.parametrize("parameters", ROUTES, ids=name_of)
 def test_other_scalings(parameters: dict[str, Any], scaling: str | None) -> None:
     """The kernel sees rows as they are scaled, dense or sparse."""
-    X, y = data(n_unlabelled=10)
+    X, y = data(n_unlabeled=10)
     X = np.abs(zscored(X))
     X[np.random.default_rng(0).random(X.shape) < 0.3] = 0.0
     made = {None: X, "log1p": np.log1p(X), "unit": X / np.linalg.norm(X, axis=1, keepdims=True)}[scaling]
@@ -468,14 +468,14 @@ class TestWeights:
         assert np.abs(found.scores_ / SVMRFE(score_scaling=None, **parameters).fit(X, y).scores_ - 1).max() > 1e-2
 
     def test_weights_of_1(self, parameters: dict[str, Any]) -> None:
-        X, y = data(n_unlabelled=10)
+        X, y = data(n_unlabeled=10)
         found, plain = SVMRFE(**parameters).fit(X, y, np.ones(50)), SVMRFE(**parameters).fit(X, y)
         np.testing.assert_allclose(found.scores_, plain.scores_, rtol=1e-9)
 
 
 @pytest.mark.parametrize("parameters", ROUTES, ids=name_of)
 class TestLabels:
-    def test_unlabelled_rows_have_no_say_without_a_graph(self, parameters: dict[str, Any]) -> None:
+    def test_unlabeled_rows_have_no_say_without_a_graph(self, parameters: dict[str, Any]) -> None:
         X, y = data(40, 6, 20)
         X, known = zscored(X), y >= 0
         found = SVMRFE(score_scaling=None, **parameters).fit(X, y).scores_
@@ -536,7 +536,7 @@ class TestBounds:
         assert all(seen["bound_share"] == 1.0 for seen in fitted.rounds_)
 
     def test_large_gamma_intrinsic(self) -> None:
-        X, y = data(n_unlabelled=20)
+        X, y = data(n_unlabeled=20)
         with pytest.warns(UserWarning, match="lower gamma_intrinsic or raise C"):
             SVMRFE(laplacian=True, C=1e-3, gamma_intrinsic=100.0).fit(X, y)
 

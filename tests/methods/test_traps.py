@@ -94,7 +94,7 @@ class TestConstantFeature:
         np.testing.assert_array_equal(np.isnan(fitted.scores_), [False, False, True])
         assert fitted.ranking_[2] == 3
 
-    def test_constant_on_the_labelled_rows(self) -> None:
+    def test_constant_on_the_labeled_rows(self) -> None:
         F, y = rows(), np.where(np.arange(200) < 60, Y, -1)
         F[:60, 2] = 0.1
         for estimator in (FisherScore(), PearsonScore()):

@@ -189,7 +189,7 @@ def test_tiles_in_the_store_serve_runs(tmp_path: Path, local: Path, bucket: str)
     again = daskfs("convert", data["source"], f"{bucket}/x.zarr", *options, "--workers", 0, "-q", "--json")
     assert again.json["recomputed"] == {}
     inspected = daskfs("inspect", f"{bucket}/x.zarr", "--json")
-    assert (inspected.json["n_samples"], inspected.json["n_labelled"]) == (4500, 300)
+    assert (inspected.json["n_samples"], inspected.json["n_labeled"]) == (4500, 300)
     assert verified(f"{bucket}/x.zarr")["checked"]["chunks"] > 3
     job = storage_job(tmp_path, data={"source": f"{bucket}/x.zarr"}, output={"path": f"{bucket}/run"})
     run_quietly(job)

@@ -38,7 +38,7 @@ def row_norms(W: FloatArray) -> FloatArray:
 class Targets:
     """Targets that are best for what is predicted, and the offsets that are best for them, in turn until both agree.
 
-    Labelled rows have indicators of their classes; under DSSFS dragged apart: Y + B * M with M = max(B * (XW + 1b' -
+    Labeled rows have indicators of their classes; under DSSFS dragged apart: Y + B * M with M = max(B * (XW + 1b' -
     Y), 0), B = 1 in the column of the class and -1 in the others.
     """
 

@@ -122,13 +122,13 @@ def deformed(K: FloatArray, L: FloatArray, gamma_intrinsic: float) -> FloatArray
 
 
 def square_loss_values(
-    K: FloatArray, L: FloatArray, y: FloatArray, labelled: IntArray, C: float, gamma_intrinsic: float
+    K: FloatArray, L: FloatArray, y: FloatArray, labeled: IntArray, C: float, gamma_intrinsic: float
 ) -> np.ndarray:
-    """f over all rows that minimizes f'K^-1 f / 2 + (C / 2) sum over labelled rows of (y - f)^2 + gamma_I f'Lf."""
+    """f over all rows that minimizes f'K^-1 f / 2 + (C / 2) sum over labeled rows of (y - f)^2 + gamma_I f'Lf."""
     J = np.zeros_like(K)
-    J[labelled, labelled] = 1.0
+    J[labeled, labeled] = 1.0
     targets = np.zeros(len(K))
-    targets[labelled] = y
+    targets[labeled] = y
     return np.linalg.solve(np.linalg.inv(K) + C * J + 2.0 * gamma_intrinsic * L, C * targets)
 
 
@@ -153,17 +153,17 @@ def criteria(X: FloatArray, y: FloatArray, setting: Setting, weights: FloatArray
     y is -1, 1, or 0 for no label. gamma, the graph and the scale of the deformed kernel stay while one feature is left
     out.
     """
-    labelled = np.flatnonzero(y)
-    own = y[labelled]
+    labeled = np.flatnonzero(y)
+    own = y[labeled]
     counts = np.ones(len(y)) if weights is None else weights
-    cost = setting.C * counts[labelled]
+    cost = setting.C * counts[labeled]
     gamma = 1.0 / X.shape[1] if setting.gamma is None else setting.gamma
     L = None if setting.laplacian is None else setting.laplacian(X)
     scale = 1.0
 
     def trained(columns: FloatArray) -> FloatArray:
-        K = gaussian(columns if L is not None else columns[labelled], gamma)
-        return K if L is None else scale * deformed(K, L, setting.gamma_intrinsic)[np.ix_(labelled, labelled)]
+        K = gaussian(columns if L is not None else columns[labeled], gamma)
+        return K if L is None else scale * deformed(K, L, setting.gamma_intrinsic)[np.ix_(labeled, labeled)]
 
     scale = 1.0 / np.diagonal(trained(X)).mean()
     K = trained(X)

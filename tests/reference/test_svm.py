@@ -82,9 +82,9 @@ class TestDeformed:
 
     def test_minimizer_of_the_square_loss(self) -> None:
         X, y = weston(30, 0)
-        X, labelled = X[:, :4], np.arange(12)
+        X, labeled = X[:, :4], np.arange(12)
         K, L = gaussian(X, 0.25), svm.graph_laplacian(X, 5)
-        f = svm.square_loss_values(K, L, y[:12], labelled, 5.0, 0.2)
+        f = svm.square_loss_values(K, L, y[:12], labeled, 5.0, 0.2)
 
         def objective(values: np.ndarray) -> float:
             loss = 2.5 * ((y[:12] - values[:12]) ** 2).sum()

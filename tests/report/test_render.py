@@ -335,7 +335,7 @@ def test_eliminations() -> None:
     page = assert_sound(render_report(summary))
     for text in (
         "Orderfeatures that stay long are good",
-        "Routeexact: machines trained with all labelled rows",
+        "Routeexact: machines trained with all labeled rows",
         "Rows of the kernel12,345",
         "Rounds80",
         "R\N{SUPERSCRIPT TWO}bounded from below by the variance",

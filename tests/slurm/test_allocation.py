@@ -74,8 +74,8 @@ def test_a_run_that_cannot_begin_ends_the_job_with_its_exit_code(site: Site, tmp
     assert site.show(job)["Restarts"] == "0"
 
 
-def test_the_line_for_scrontab_and_the_end_of_a_cancelled_run(site: Site, tmp_path: Path, halts: Halts) -> None:
-    """What the line runs, as SLURM's scrontab is not to be had; a run that is cancelled is stopped, not killed."""
+def test_the_line_for_scrontab_and_the_end_of_a_canceled_run(site: Site, tmp_path: Path, halts: Halts) -> None:
+    """What the line runs, as SLURM's scrontab is not to be had; a run that is canceled is stopped, not killed."""
     *comments, line = (SCRIPTS / "scrontab").read_text().splitlines()
     assert all(comment.startswith("#") for comment in comments)
     options = [comment.removeprefix("#SCRON ") for comment in comments if comment.startswith("#SCRON ")]

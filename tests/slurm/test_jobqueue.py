@@ -55,7 +55,7 @@ def finished(site: Site, job: str, folder: Path, ranking: bytes) -> None:
     site.wait(lambda: not site.jobs(WORKERS))
 
 
-def test_a_job_that_is_cancelled_is_replaced(site: Site, tmp_path: Path, halts: Halts, ranking: bytes) -> None:
+def test_a_job_that_is_canceled_is_replaced(site: Site, tmp_path: Path, halts: Halts, ranking: bytes) -> None:
     """Its unit does not end in time, and runs again."""
     halts.want("score")
     driver = submit(site, tmp_path, halts, DASK_DASKFS__GRACE_SECONDS="1")

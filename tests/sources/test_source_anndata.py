@@ -121,14 +121,14 @@ def test_classes(path: Path) -> None:
         "plate": (("3", "4"), [4, 4]),
         "treated": (("False", "True"), [4, 4]),
         "is_doublet": (("False", "True"), [6, 6]),
-        "cluster": (("0", "1"), [4, 4]),  # -1 is unlabelled
+        "cluster": (("0", "1"), [4, 4]),  # -1 is unlabeled
         "name": (tuple(sorted(f"n{row}" for row in range(N_CELLS))), [1] * N_CELLS),
     }
     for column, (classes, counts) in expected.items():
         raw = opened(path, labels=column).read_labels()
         assert raw is not None
         labels = encode_labels(raw, N_CELLS, "auto")
-        found = labels.task, labels.classes, np.bincount(labels.values[labels.is_labelled]).tolist()
+        found = labels.task, labels.classes, np.bincount(labels.values[labels.is_labeled]).tolist()
         assert found == ("classification", classes, counts), column
 
 

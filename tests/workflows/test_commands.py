@@ -29,7 +29,7 @@ TRIED_BY = {
     "snakemake --snakefile workflows/snakemake/Snakefile": f"{SCHEDULERS}::test_snakemake_goes_on",
     "sbatch job.sbatch": "tests/slurm/test_allocation.py::test_",
     "sbatch jobqueue.sbatch": "tests/slurm/test_jobqueue.py::test_",
-    "python workflows/partly_labelled.py": f"{SHIPPED}::test_every_criterion_ranks_by_few_labels",
+    "python workflows/partly_labeled.py": f"{SHIPPED}::test_every_criterion_ranks_by_few_labels",
     "python workflows/papers/laplacian.py": f"{PAPERS}::test_figures_are_the_papers",
     "python workflows/papers/regression.py": f"{PAPERS}::test_",
     "python workflows/papers/sselect.py": f"{SHIPPED}::test_sselect_experiment_in_small_form",

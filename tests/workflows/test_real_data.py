@@ -76,7 +76,7 @@ MACHINES: dict[tuple[str, float], list[dict[str, Any]]] = {
 def machines_run(shared_data: Path, folder: Path, name: str, share: float) -> dict[str, Any]:
     """Run a job of machines and the Fisher score with a share of the labels, which are -1 and 1 in the files."""
     source = folder / f"{name}.npz"
-    script = [sys.executable, ROOT / "workflows/partly_labelled.py", shared_data / source.name, source]
+    script = [sys.executable, ROOT / "workflows/partly_labeled.py", shared_data / source.name, source]
     subprocess.run([*map(str, script), "--share", str(share)], check=True, capture_output=True)
     job = write_job(
         folder,
@@ -158,7 +158,7 @@ def test_cells_from_anndata_to_a_ranking_in_their_file(shared_data: Path, tmp_pa
     )
     result = run(job)
     assert all(stage["peak_bytes"] <= stage["planned_peak_bytes"] for stage in result["stages"])
-    assert (result["data"]["sparse"], result["data"]["n_labelled"]) == (True, int((stages.codes >= 0).sum()))
+    assert (result["data"]["sparse"], result["data"]["n_labeled"]) == (True, int((stages.codes >= 0).sum()))
     folder = Path(result["ranking"]).parent
     assert daskfs("export", folder, "--into", tmp_path / "cells.h5ad").code == 0
     read = anndata.read_h5ad(tmp_path / "cells.h5ad")

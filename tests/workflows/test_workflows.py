@@ -87,10 +87,10 @@ def write_set(path: Path, data: Any, **more: Any) -> Path:
     return path
 
 
-class TestPartlyLabelled:
+class TestPartlyLabeled:
     def test_each_class_keeps_its_share(self, tmp_path: Path) -> None:
         source, target = write_set(tmp_path / "wine.npz", load_wine()), tmp_path / "few.npz"
-        done = script("workflows/partly_labelled.py", source, target, "--share", "0.1")
+        done = script("workflows/partly_labeled.py", source, target, "--share", "0.1")
         assert done.returncode == 0, done.stderr
         assert done.stdout.endswith("178 rows, 18 with a label\n")
         with np.load(source) as before, np.load(target) as after:
@@ -102,7 +102,7 @@ class TestPartlyLabelled:
     def test_classes_minus_one_and_one_are_numbered(self, tmp_path: Path) -> None:
         y = np.array([1, -1, -1, 1, -1])
         np.savez(tmp_path / "signs.npz", X=np.eye(5), y=y)
-        done = script("workflows/partly_labelled.py", tmp_path / "signs.npz", tmp_path / "few.npz", "--share", 0.3)
+        done = script("workflows/partly_labeled.py", tmp_path / "signs.npz", tmp_path / "few.npz", "--share", 0.3)
         assert done.stdout.endswith("5 rows, 2 with a label\n"), done.stderr
         with np.load(tmp_path / "few.npz") as after:
             kept = after["y"] >= 0
@@ -112,7 +112,7 @@ class TestPartlyLabelled:
     def test_rows_without_target_come_last(self, tmp_path: Path) -> None:
         data = load_diabetes()
         source = write_set(tmp_path / "diabetes.npz", data, X_unlabeled=data.data[:7] + 1)
-        assert script("workflows/partly_labelled.py", source, tmp_path / "few.npz", "--share", "0.5").returncode == 0
+        assert script("workflows/partly_labeled.py", source, tmp_path / "few.npz", "--share", "0.5").returncode == 0
         with np.load(tmp_path / "few.npz") as after:
             assert after["X"].shape == (449, 10)
             assert np.isnan(after["y"][442:]).all()
@@ -121,7 +121,7 @@ class TestPartlyLabelled:
     def test_nothing_is_overwritten(self, tmp_path: Path) -> None:
         source, target = write_set(tmp_path / "wine.npz", load_wine()), tmp_path / "few.npz"
         target.write_text("mine")
-        done = script("workflows/partly_labelled.py", source, target)
+        done = script("workflows/partly_labeled.py", source, target)
         assert (done.returncode, target.read_text()) == (2, "mine")
         assert "exists already" in done.stderr
 
@@ -130,7 +130,7 @@ class TestPartlyLabelled:
 @pytest.mark.parametrize(("workflow", "data"), [("classification", load_wine()), ("regression", load_diabetes())])
 def test_every_criterion_ranks_by_few_labels(workflow: str, data: Any, tmp_path: Path) -> None:
     source = write_set(tmp_path / "all.npz", data)
-    assert script("workflows/partly_labelled.py", source, tmp_path / "few.npz", "--share", "0.3").returncode == 0
+    assert script("workflows/partly_labeled.py", source, tmp_path / "few.npz", "--share", "0.3").returncode == 0
     settings = {
         "data.source": tmp_path / "few.npz",
         "data.labels": "y",
@@ -239,7 +239,7 @@ def test_svm_experiment_in_small_form(tmp_path: Path) -> None:
     done = script("workflows/papers/svm.py", *arguments)
     assert done.returncode == 0, done.stderr
     title, header, *table = done.stdout.splitlines()
-    assert title == "100 labelled rows: test error in %, mean and deviation over 2 repeats"
+    assert title == "100 labeled rows: test error in %, mean and deviation over 2 repeats"
     assert header.split() == ["paper", "measured", "both", "kept"]
     cells = svm_cells(table[:2])
     assert [cell[0] for cell in cells.values()] == ["5.8 +- 3", "-"]
@@ -247,7 +247,7 @@ def test_svm_experiment_in_small_form(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     for method in methods:
         own = [row for row in rows if row["method"] == method]
-        assert [(row["n_labelled"], row["repeat"]) for row in own] == [("100", "0"), ("100", "1")]
+        assert [(row["n_labeled"], row["repeat"]) for row in own] == [("100", "0"), ("100", "1")]
         assert cells[method][1] == pytest.approx(np.mean([float(row["error"]) for row in own]), abs=0.051)
         assert cells[method][2] == pytest.approx(np.mean([row["n_right"] == "2" for row in own]), abs=0.0051)
     # 3.1 % of the rows are beyond every machine, and half of them are right by chance
@@ -290,14 +290,14 @@ def test_svm_experiment_names_tasks_that_fail(svm_paper: Any) -> None:
         found, failed = svm_paper.run_all(tasks, client)
     assert [(one.method, one.repeat) for one in found] == [("SVM-RFE", 0), ("LapSVM-RFE", 2)]
     assert len(failed) == 1
-    assert failed[0].startswith("failed: SVM-RFE^r, 20 labelled rows, repeat 1: InputError: ")
+    assert failed[0].startswith("failed: SVM-RFE^r, 20 labeled rows, repeat 1: InputError: ")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--repeats", 0), "--repeats is 0: 1 at least."),
-        (("--sizes", 10, 1), "--sizes 1: 2 labelled rows at least"),
+        (("--sizes", 10, 1), "--sizes 1: 2 labeled rows at least"),
         (("--methods", "SVM"), "invalid choice: 'SVM'"),
         (("--output", ROOT / "README.md"), "README.md exists already"),
     ],

@@ -3,7 +3,7 @@
     python workflows/papers/sselect.py --data FOLDER [--set PCMAC] [--draws 20] [--workers 2]
 
 Algorithm 2, what few labels add: each draw labels l/2 rows of each class. sSelect ranks by all rows and these labels,
-the Laplacian Score by the unlabelled rows only, the Fisher score by the labelled rows only. A ranking is as good as the
+the Laplacian Score by the unlabeled rows only, the Fisher score by the labeled rows only. A ranking is as good as the
 accuracy of 1-NN on its first 5, 10, ..., 50 features, in five folds over all rows with all labels. FOLDER holds the
 data set as an .npz file (``X``, or the parts of a CSR matrix, and ``y`` of two classes or more). The paper's Table 2
 holds gains of sSelect over both, averaged over numbers of features and draws. A job gives all its methods the same
@@ -131,7 +131,7 @@ def table(result: dict[int, dict[str, np.ndarray]]) -> list[str]:
 
 # ------------------------------------------------------------------------------------------------------- Algorithm 3
 def sweep_job(path: Path, output: Path, per_class: Sequence[int], n_draws: int, workers: int) -> dict[str, Any]:
-    """Return the job that ranks by every trade-off, with so many labelled rows of each class."""
+    """Return the job that ranks by every trade-off, with so many labeled rows of each class."""
     sselect = {"name": "SSelect", "n_neighbors": N_NEIGHBORS, "t": "median", "grid": {"trade_off": list(TRADE_OFFS)}}
     with np.load(path) as file:
         n_rows = file["y"].size

@@ -2,14 +2,14 @@
 
     python workflows/papers/ssufs.py --data FOLDER [--sets segment colon ...] [--draws 5] [--workers 2]
 
-In each draw 40 % of the rows of each class are labelled; the others are unlabelled, and tested. Six methods rank the
+In each draw 40 % of the rows of each class are labeled; the others are unlabeled, and tested. Six methods rank the
 features by all of them. The paper does not say its classifier, its numbers of features and its repeats, so here they
-are: a linear SVM (C = 1) of the labelled rows, on columns standardized by these; ten numbers of features, evenly from a
+are: a linear SVM (C = 1) of the labeled rows, on columns standardized by these; ten numbers of features, evenly from a
 fifth of all, 20 at most, to all, 200 at most; and a mean and standard deviation of five draws, each of which counts
 with its mean accuracy over numbers of features.
 
 RLSR, DSSFS and SSUFS take that gamma of the paper's grid, from 0.1 to 100, with which the same SVM does best in three
-folds over the labelled rows; tested rows have no say in it. (No job's evaluation chooses like that within a draw, so
+folds over the labeled rows; tested rows have no say in it. (No job's evaluation chooses like that within a draw, so
 the draws are tasks of their own.) SSUFS has its default eta. LSDF has 10 neighbors, as in the paper; sSelect, which is
 for two classes in the paper, is taken for all classes at once; PRPC is RRPC.
 
@@ -35,7 +35,7 @@ from sklearn.svm import SVC
 
 from daskfs import DSSFS, LSDF, RLSR, RRPC, SSUFS, SSelect
 
-LABELLED = 0.4
+LABELED = 0.4
 N_FOLDS = 3
 N_COUNTS = 10
 N_NEIGHBORS = 10
@@ -96,7 +96,7 @@ def labels_of(y: np.ndarray, draw: int) -> np.ndarray:
     labels = np.full(y.size, -1)
     for code in np.unique(y):
         rows = generator.permutation(np.flatnonzero(y == code))
-        labels[rows[: max(N_FOLDS, round(LABELLED * rows.size))]] = code
+        labels[rows[: max(N_FOLDS, round(LABELED * rows.size))]] = code
     return labels
 
 
@@ -108,7 +108,7 @@ def order_of(selector: RLSR | RRPC | LSDF | SSelect, X: np.ndarray, labels: np.n
 
 
 def tested(data: DataSet, labels: np.ndarray, order: np.ndarray) -> float:
-    """Return the mean accuracy on unlabelled rows over numbers of features."""
+    """Return the mean accuracy on unlabeled rows over numbers of features."""
     known, found = labels >= 0, []
     for count in numbers_of_features(order.size):
         X = data.X[:, order[:count]]
@@ -118,7 +118,7 @@ def tested(data: DataSet, labels: np.ndarray, order: np.ndarray) -> float:
 
 
 def promised(data: DataSet, labels: np.ndarray, order: np.ndarray) -> float:
-    """Return the mean accuracy in folds over the labelled rows, for every other number of features."""
+    """Return the mean accuracy in folds over the labeled rows, for every other number of features."""
     known, found = labels >= 0, []
     folds = StratifiedKFold(N_FOLDS, shuffle=True, random_state=0)
     for count in numbers_of_features(order.size)[::2]:

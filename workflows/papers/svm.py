@@ -2,17 +2,17 @@
 
     python workflows/papers/svm.py [--repeats 20] [--sizes 10 30 50 100] [--workers 2] [--output errors.csv]
 
-Each repeat draws rows of ``synthetic:nonlinear``, 52 features of which 2 tell the classes: so many labelled ones, 50
-unlabelled ones for the Laplacian machines, and 2,000 to test. A method eliminates features one at a time, as in the
-paper, until 2 are left. A machine of the labelled rows with these two is tested: a Gaussian kernel, both scaled by the
-labelled rows to mean 0 and deviation 1. The least error that any machine can have is 3.1 %.
+Each repeat draws rows of ``synthetic:nonlinear``, 52 features of which 2 tell the classes: so many labeled ones, 50
+unlabeled ones for the Laplacian machines, and 2,000 to test. A method eliminates features one at a time, as in the
+paper, until 2 are left. A machine of the labeled rows with these two is tested: a Gaussian kernel, both scaled by the
+labeled rows to mean 0 and deviation 1. The least error that any machine can have is 3.1 %.
 
-The paper leaves open its kernel, C, gamma_I, graph, and numbers of unlabelled and tested rows. What is taken here, and
+The paper leaves open its kernel, C, gamma_I, graph, and numbers of unlabeled and tested rows. What is taken here, and
 why, is in METHODS; rows that the paper does not have say what is known to be better. Of the sizes below 100, a mean of
 20 repeats may be off by 4 points.
 
 Every method, size and repeat is a task of a Dask cluster, which is started, or joined with --scheduler. Tasks that fail
-are named, and the others go on. The bars at the end are those of this project, for 100 labelled rows.
+are named, and the others go on. The bars at the end are those of this project, for 100 labeled rows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from daskfs.sources import SourceSpec, open_source
 
 SIZES = (10, 30, 50, 100)
 N_KEPT = 2
-N_UNLABELLED = 50
+N_UNLABELED = 50
 N_TESTED = 2000
 PER_THREAD = 2
 FINAL = {"C": 10.0, "gamma": 1.0 / N_KEPT}
@@ -99,7 +99,7 @@ BARS: dict[str, tuple[tuple[str, ...], Callable[[Means], bool]]] = {
     "LapSVM-RFE <= 8 %": (("LapSVM-RFE",), lambda means: means["LapSVM-RFE"] <= 8),
     "LapSVM-RMB^r <= 8 %": (("LapSVM-RMB^r",), lambda means: means["LapSVM-RMB^r"] <= 8),
 }
-"""What is to hold at BAR_SIZE labelled rows: of which methods, and whether their mean errors do, in percent."""
+"""What is to hold at BAR_SIZE labeled rows: of which methods, and whether their mean errors do, in percent."""
 BAR_SIZE = 100
 
 
@@ -108,12 +108,12 @@ class Task:
     """One repeat of one method."""
 
     method: str
-    n_labelled: int
+    n_labeled: int
     repeat: int
     parameters: Mapping[str, Any] = field(repr=False)
 
     def __str__(self) -> str:
-        return f"{self.method}, {self.n_labelled} labelled rows, repeat {self.repeat}"
+        return f"{self.method}, {self.n_labeled} labeled rows, repeat {self.repeat}"
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Measured:
     """
 
     method: str
-    n_labelled: int
+    n_labeled: int
     repeat: int
     error: float
     n_right: int
@@ -133,7 +133,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Draw:
-    """Rows of one repeat, labelled ones first, then unlabelled ones, then those to test; and which columns tell the
+    """Rows of one repeat, labeled ones first, then unlabeled ones, then those to test; and which columns tell the
     classes.
     """
 
@@ -142,13 +142,13 @@ class Draw:
     is_right: np.ndarray
 
 
-def drawn(n_labelled: int, repeat: int) -> Draw:
-    """Draw the rows of one repeat, the same for all methods; the labelled ones are of both classes."""
-    n_samples = n_labelled + N_UNLABELLED + N_TESTED
-    for seed in itertools.count(10_000 * n_labelled + repeat, 10**9):
+def drawn(n_labeled: int, repeat: int) -> Draw:
+    """Draw the rows of one repeat, the same for all methods; the labeled ones are of both classes."""
+    n_samples = n_labeled + N_UNLABELED + N_TESTED
+    for seed in itertools.count(10_000 * n_labeled + repeat, 10**9):
         source = open_source(SourceSpec(f"synthetic:nonlinear?n_samples={n_samples}&seed={seed}"))
         y = source.read_labels()
-        if y is not None and np.unique(y[:n_labelled]).size == 2:
+        if y is not None and np.unique(y[:n_labeled]).size == 2:
             break
     is_right = np.array([name.startswith("informative") for name in source.info.feature_names or ()])
     return Draw(source.read_rows(0, n_samples).astype(np.float64), y, is_right)
@@ -157,16 +157,16 @@ def drawn(n_labelled: int, repeat: int) -> Draw:
 def measured(task: Task) -> Measured:
     """Eliminate features, and test a machine with those that are kept."""
     started = time.perf_counter()
-    data, n = drawn(task.n_labelled, task.repeat), task.n_labelled
+    data, n = drawn(task.n_labeled, task.repeat), task.n_labeled
     selector = SVMRFE(N_KEPT, **task.parameters)
-    n_seen = n + N_UNLABELLED if selector.laplacian else n
+    n_seen = n + N_UNLABELED if selector.laplacian else n
     labels = np.where(np.arange(n_seen) < n, data.y[:n_seen], -1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of alpha at C: rounds_at_bound counts them
         kept = selector.fit(data.X[:n_seen], labels).get_support()
     scaler = StandardScaler().fit(data.X[:n, kept])
     machine = SVC(**FINAL).fit(scaler.transform(data.X[:n, kept]), data.y[:n])
-    tested = slice(n + N_UNLABELLED, None)
+    tested = slice(n + N_UNLABELED, None)
     error = 100 * (1 - machine.score(scaler.transform(data.X[tested, kept]), data.y[tested]))
     at_bound = sum(seen.get("bound_share") == 1.0 for seen in selector.rounds_)
     seconds = time.perf_counter() - started
@@ -196,21 +196,21 @@ def run_all(tasks: Sequence[Task], client: Client) -> tuple[list[Measured], list
             failed.append(f"failed: {task}: {type(error).__name__}: {error}")
         for following in itertools.islice(remaining, 1):
             running.add(submit(following))
-    return sorted(found, key=lambda one: (list(METHODS).index(one.method), one.n_labelled, one.repeat)), failed
+    return sorted(found, key=lambda one: (list(METHODS).index(one.method), one.n_labeled, one.repeat)), failed
 
 
-def lines(found: Sequence[Measured], n_labelled: int) -> list[str]:
+def lines(found: Sequence[Measured], n_labeled: int) -> list[str]:
     """Return the lines of one size: a method, the paper's error, the measured one, and how often both features were
     kept.
     """
     table = [f"{'':>28}{'paper':>16}{'measured':>16}{'both kept':>12}"]
     for method, row in METHODS.items():
-        own = [one for one in found if (one.method, one.n_labelled) == (method, n_labelled)]
+        own = [one for one in found if (one.method, one.n_labeled) == (method, n_labeled)]
         if not own:
             continue
         printed = "-"
-        if row.printed and n_labelled in SIZES:
-            printed = "{:.1f} +- {:.0f}".format(*row.printed[SIZES.index(n_labelled)])
+        if row.printed and n_labeled in SIZES:
+            printed = "{:.1f} +- {:.0f}".format(*row.printed[SIZES.index(n_labeled)])
         errors = [one.error for one in own]
         shown = f"{np.mean(errors):.1f} +- {np.std(errors):.1f}"
         both = np.mean([one.n_right == N_KEPT for one in own])
@@ -220,7 +220,7 @@ def lines(found: Sequence[Measured], n_labelled: int) -> list[str]:
 
 def bars(found: Sequence[Measured]) -> list[str]:
     """Return a line for each bar whose methods were measured, which says whether it holds."""
-    of_size = [one for one in found if one.n_labelled == BAR_SIZE]
+    of_size = [one for one in found if one.n_labeled == BAR_SIZE]
     means = {m: float(np.mean([one.error for one in of_size if one.method == m])) for m in {o.method for o in of_size}}
     table = []
     for text, (methods, holds) in BARS.items():
@@ -242,7 +242,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="Numbers of labelled rows")
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="Numbers of labeled rows")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
     parser.add_argument("--workers", type=int, default=2, help="Of the cluster that is started")
     parser.add_argument("--scheduler", help="Address of a cluster to join instead, such as tcp://host:8786")
@@ -252,7 +252,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
         if getattr(options, name) < least:
             parser.error(f"--{name} is {getattr(options, name)}: {least} at least.")
     if min(options.sizes) < 2:
-        parser.error(f"--sizes {min(options.sizes)}: 2 labelled rows at least, one of each class.")
+        parser.error(f"--sizes {min(options.sizes)}: 2 labeled rows at least, one of each class.")
     if options.output is not None and options.output.exists():
         parser.error(f"{options.output} exists already: choose another name.")
     return options
@@ -277,10 +277,10 @@ def main(arguments: list[str] | None = None) -> None:
     if options.output is not None:
         write(found, options.output)
     for n in sorted(set(options.sizes)):
-        print(f"{n} labelled rows: test error in %, mean and deviation over {options.repeats} repeats")
+        print(f"{n} labeled rows: test error in %, mean and deviation over {options.repeats} repeats")
         print("\n".join(lines(found, n)))
     if held := bars(found):
-        print(f"{BAR_SIZE} labelled rows:", *held, sep="\n  ")
+        print(f"{BAR_SIZE} labeled rows:", *held, sep="\n  ")
     print(f"{len(found)} tasks in {seconds:.0f} s, {sum(one.seconds for one in found):.0f} s of them together")
     if failed:
         sys.exit("\n".join(failed))

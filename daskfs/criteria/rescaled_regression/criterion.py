@@ -101,14 +101,14 @@ def _criterion(name: str, summary: str, citation: str, parameters: type[Rescaled
 CRITERIA = (
     _criterion(
         "RLSR",
-        "Share of a feature in a rescaled linear regression on classes, with those of unlabelled rows learned; large "
+        "Share of a feature in a rescaled linear regression on classes, with those of unlabeled rows learned; large "
         "is good.",
         "Chen, Yuan, Nie and Huang (2017), IJCAI, 1525-1531",
         RescaledParameters,
     ),
     _criterion(
         "DSSFS",
-        "As RLSR, with the targets of labelled rows dragged apart; a reconstruction; large is good.",
+        "As RLSR, with the targets of labeled rows dragged apart; a reconstruction; large is good.",
         "Yuan, Chen, Wang, Nie and Jing (2018), AAAI (student abstract)",
         RescaledParameters,
     ),

@@ -127,7 +127,7 @@ def sum_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> None
             int(parameters["held_bytes"]),
             lambda block: block.nbytes,
             lambda: read_blocks(
-                context, parts, part, first.score_scaling, "unlabelled" if parameters["unlabelled_only"] else "all"
+                context, parts, part, first.score_scaling, "unlabeled" if parameters["unlabeled_only"] else "all"
             ),
         )
     stretches = parts.stretches(part)

@@ -185,7 +185,7 @@ def _plan_loop(group: _Group, memory_limit: int | None) -> list[Stage]:
     parameters = {
         **group.parameters,
         "held_bytes": holding,
-        "unlabelled_only": group.solver != "cg" and not is_dragged(group.methods[0]),
+        "unlabeled_only": group.solver != "cg" and not is_dragged(group.methods[0]),
     }
     of_part = states + WORD * (shape.n_samples + SCALE_ROWS * shape.n_features)
     parts = Stage.of(

@@ -106,13 +106,13 @@ def _first_state(context: Context, parameters: Mapping[str, Any]) -> State:
     n_classes, n_rows = counts.size - 1, float(counts.sum())
     residual = sums.sum(axis=1)
     _, _, diagonal = context.store.open(layout.RESCALED_SCALE.format(parameters["key"]))[...]
-    labelled = np.vstack([sums[:, :-1], counts[:-1]])
+    labeled = np.vstack([sums[:, :-1], counts[:-1]])
     uniform = np.vstack([sums[:, -1:] / n_classes, counts[-1:] / n_classes])
-    whole = labelled + uniform
+    whole = labeled + uniform
     mean = whole[-1] / n_rows
     spread = float(counts[:-1].sum() + counts[-1] / n_classes - n_rows * np.sum(mean**2))
     cross = certain(whole[:-1] - np.multiply.outer(residual, mean), diagonal, spread)
-    return State(start_at(diagonal, n_classes), cross, mean, spread, labelled, residual, n_rows, offset=mean)
+    return State(start_at(diagonal, n_classes), cross, mean, spread, labeled, residual, n_rows, offset=mean)
 
 
 def _take(state: State, sums: np.ndarray, diagonal: np.ndarray, *, dragged: bool) -> None:
@@ -125,8 +125,8 @@ def _take(state: State, sums: np.ndarray, diagonal: np.ndarray, *, dragged: bool
         return
     cross, targets, squares = sums[:-2], sums[-2], float(sums[-1, 0])
     if not dragged:
-        known = state.labelled[-1]
-        cross, targets, squares = cross + state.labelled[:-1], targets + known, squares + float(known.sum())
+        known = state.labeled[-1]
+        cross, targets, squares = cross + state.labeled[:-1], targets + known, squares + float(known.sum())
     state.target_mean = targets / state.total
     state.drift = float(np.abs(state.target_mean - state.offset).max())
     state.spread = squares - state.total * float(np.sum(state.target_mean**2))

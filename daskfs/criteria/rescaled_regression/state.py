@@ -44,7 +44,7 @@ class State:
     ----------
     at, cross, target_mean, spread
         W with SW, P, the weighted mean of the targets, and ||HY||^2.
-    labelled
+    labeled
         Share of labeled rows in P, and in its last row in the sums of the targets; (n_features + 1, n_columns).
     residual
         Sums of the centered columns, which rounding leaves, (n_features,).
@@ -70,7 +70,7 @@ class State:
     cross: np.ndarray
     target_mean: np.ndarray
     spread: float
-    labelled: np.ndarray
+    labeled: np.ndarray
     residual: np.ndarray
     total: float
     offset: np.ndarray
@@ -125,7 +125,7 @@ SCALARS = (
 
 def save_state(context: Context, key: str, number: int, label: str, state: State) -> None:
     """Write the state of a method after a round."""
-    arrays = {name: getattr(state, name) for name in ("cross", "target_mean", "labelled", "residual", "offset")}
+    arrays = {name: getattr(state, name) for name in ("cross", "target_mean", "labeled", "residual", "offset")}
     arrays |= {"W": state.at.W, "SW": state.at.SW}
     scalars = {name: getattr(state, name) for name in SCALARS} | {"curvature": state.at.curvature}
     if state.base is not None:
@@ -164,7 +164,7 @@ def load_state(context: Context, key: str, number: int, label: str, *, with_prod
         at=at,
         cross=array["cross"],
         target_mean=array["target_mean"],
-        labelled=array["labelled"],
+        labeled=array["labeled"],
         residual=array["residual"],
         offset=array["offset"],
         base=base,
@@ -181,7 +181,7 @@ def state_cost(n_features: int, n_columns: int, n_methods: int = 1) -> Cost:
     """List the states of some methods, and the vectors derived from the weights of one."""
     size = (n_features, n_columns)
     return (
-        Array("W, S W, P, and what labelled rows add to P", (n_methods, 4, *size)),
+        Array("W, S W, P, and what labeled rows add to P", (n_methods, 4, *size)),
         Array("RLSR's W, S W and P, that SSUFS starts from", (n_methods, 3, *size)),
         Array("W and S W of the round before", (n_methods, 2, *size)),
         Array("W as carried on, and what a product is asked for", (n_methods, 2, *size)),

@@ -63,7 +63,7 @@ CRITERIA = (
         name="SSelect",
         summary=(
             "How well the feature, as a two-way cut of the neighbor graph, keeps neighbors together and the classes of "
-            "the labelled rows apart; small is good."
+            "the labeled rows apart; small is good."
         ),
         citation="Zhao and Liu (2007), SIAM Data Mining, Eq. 3.8",
         direction="ascending",

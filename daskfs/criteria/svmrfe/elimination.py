@@ -49,7 +49,7 @@ def svm_parameters(method: Method) -> SVMParameters:
 def rows_key(method: Method, route: str) -> str:
     """Return the name of the rows that a method keeps; methods with one name share them."""
     p = svm_parameters(method)
-    parts = [route, p.score_scaling or "raw", "counted" if p.laplacian else "labelled"]
+    parts = [route, p.score_scaling or "raw", "counted" if p.laplacian else "labeled"]
     if route == "landmarks":
         parts += [str(p.n_landmarks), str(p.random_state)]
     return "-".join(parts)
@@ -67,11 +67,11 @@ def choose_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     p = svm_parameters(methods_from(parameters["methods"])[0])
     labels, weights = context.counted_labels(), context.weights()
     assert isinstance(labels, Labels)
-    known = np.flatnonzero(labels.is_labelled)
+    known = np.flatnonzero(labels.is_labeled)
     others = np.empty(0, dtype=known.dtype)
     if p.laplacian:
-        counts = np.ones(labels.is_labelled.size, dtype=bool) if weights is None else weights > 0
-        others = np.flatnonzero(counts & ~labels.is_labelled)
+        counts = np.ones(labels.is_labeled.size, dtype=bool) if weights is None else weights > 0
+        others = np.flatnonzero(counts & ~labels.is_labeled)
     if parameters["route"] == "landmarks":
         known, others = draw_landmarks(known, others, p.n_landmarks, p.random_state)
     rows = np.sort(np.concatenate([known, others]))
@@ -80,18 +80,18 @@ def choose_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> d
 
 
 def draw_landmarks(
-    labelled: np.ndarray, unlabelled: np.ndarray, count: int, random_state: int
+    labeled: np.ndarray, unlabeled: np.ndarray, count: int, random_state: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw `count` landmarks from the row numbers; return labeled and unlabeled ones, int64 each.
 
     Half are labeled, if there are enough of both: other rows nearby cannot replace the few labeled rows of a machine.
     """
-    generator = np.random.default_rng([random_state, labelled.size + unlabelled.size])
-    n_labelled = min(labelled.size, max(-(-count // 2), count - unlabelled.size))
-    n_unlabelled = min(unlabelled.size, count - n_labelled)
+    generator = np.random.default_rng([random_state, labeled.size + unlabeled.size])
+    n_labeled = min(labeled.size, max(-(-count // 2), count - unlabeled.size))
+    n_unlabeled = min(unlabeled.size, count - n_labeled)
     return (
-        generator.choice(labelled, n_labelled, replace=False),
-        generator.choice(unlabelled, n_unlabelled, replace=False),
+        generator.choice(labeled, n_labeled, replace=False),
+        generator.choice(unlabeled, n_unlabeled, replace=False),
     )
 
 
@@ -133,7 +133,7 @@ class KeptRows:
     weights: np.ndarray
 
     @property
-    def labelled(self) -> np.ndarray:
+    def labeled(self) -> np.ndarray:
         """Indices of the labeled rows, shape (n_labeled,), int64."""
         return np.flatnonzero(self.codes >= 0)
 

@@ -90,8 +90,8 @@ class _Round:
                 self._kernel = self._made(state, p, rows)
                 self._number = len(state.rounds)
             kernel = self._kernel
-            y = targets_of(rows.codes[kernel.labelled], problem)
-            cost = p.C * rows.weights[kernel.labelled]
+            y = targets_of(rows.codes[kernel.labeled], problem)
+            cost = p.C * rows.weights[kernel.labeled]
             if problem not in self._machines:
                 self._machines[problem] = fit_machine(kernel.trained, y, cost)
             return kernel, self._machines[problem], y, cost
@@ -106,12 +106,12 @@ class _Round:
         X = np.ascontiguousarray(rows.values[:, state.left])
         gamma = p.width(state.left.size, state.n_features)
         plain = np.exp(-gamma * self._squares.values)
-        labelled = rows.labelled
+        labeled = rows.labeled
         if not p.laplacian:
-            return Kernel(plain, X, gamma, labelled, squares=self._squares.values)
+            return Kernel(plain, X, gamma, labeled, squares=self._squares.values)
         laplacian = self._laplacian(p, rows, X)
-        deformed = deform(plain, laplacian, p.gamma_intrinsic, labelled)
-        return Kernel(plain, X, gamma, labelled, deformed, laplacian, p.gamma_intrinsic, self._squares.values)
+        deformed = deform(plain, laplacian, p.gamma_intrinsic, labeled)
+        return Kernel(plain, X, gamma, labeled, deformed, laplacian, p.gamma_intrinsic, self._squares.values)
 
     def _laplacian(self, p: SVMParameters, rows: KeptRows, X: np.ndarray) -> sp.csr_matrix:
         source, target, weight = (_kept_edges if p.keeps_graph else _found_edges)(self._context, p, rows, X)
@@ -234,7 +234,7 @@ def fewer_rows(parameters: Mapping[str, Any]) -> str:
     own = [method["parameters"] for method in parameters["methods"]]
     if any(p["criterion"] == "rfe" and not p["retrain"] for p in own):
         return " SVMRFE with large_n 'landmarks' takes as much memory for any number of rows."
-    return " SVMRFE takes the square of the labelled rows, with laplacian of all that count: let fewer of them count."
+    return " SVMRFE takes the square of the labeled rows, with laplacian of all that count: let fewer of them count."
 
 
 LIBSVM_BYTES = 500 * MiB

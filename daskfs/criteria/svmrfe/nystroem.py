@@ -86,17 +86,17 @@ def sum_landmarks(context: Context, parameters: Mapping[str, Any], unit: int) ->
         ("rows", part),
         int(parameters["held_bytes"]),
         lambda block: block.nbytes,
-        lambda: read_blocks(context, parts, part, scaling, "all" if parameters["all_rows"] else "labelled"),
+        lambda: read_blocks(context, parts, part, scaling, "all" if parameters["all_rows"] else "labeled"),
     )
     classes, stretches = problem_classes(len(context.classes())), parts.stretches(part)
     totals: dict[Method, dict[str, np.ndarray]] = {}
     with one_thread():
         for block in blocks:
             # bits of products depend on the other rows: drop unlabeled ones where they do not count
-            labelled = block.only(block.codes >= 0)
+            labeled = block.only(block.codes >= 0)
             for method, kernel in running.items():
                 p = svm_parameters(method)
-                rows = block if p.laplacian else labelled
+                rows = block if p.laplacian else labeled
                 if not rows.codes.size:
                     continue
                 known = rows.codes >= 0

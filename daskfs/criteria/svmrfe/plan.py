@@ -54,7 +54,7 @@ def plan_svm(
     process: Cost,
     memory_limit: int | None,
     n_classes: int | None = None,
-    n_labelled: int | None = None,
+    n_labeled: int | None = None,
 ) -> list[Stage]:
     """Plan the stages of all methods of the family, after their slabs.
 
@@ -66,18 +66,18 @@ def plan_svm(
         All methods of a job; those of other families are left out.
     process, memory_limit
         As elsewhere.
-    n_classes, n_labelled
+    n_classes, n_labeled
         Number of classes, and of rows with a label; None if not known yet.
     """
     loops: dict[str, tuple[Route, list[Method]]] = {}
     for method in methods:
         if isinstance(p := method.parameters, SVMParameters):
-            route = route_of(p, shape, n_labelled, memory_limit)
+            route = route_of(p, shape, n_labeled, memory_limit)
             name = LOOP if route == "exact" else f"svm-landmarks-{p.score_scaling or 'raw'}"
             loops.setdefault(name, (route, []))[1].append(method)
     stages: list[Stage] = []
     for name, (route, own) in loops.items():
-        sizes = [_n_kept(svm_parameters(method), route, shape, n_labelled, memory_limit) for method in own]
+        sizes = [_n_kept(svm_parameters(method), route, shape, n_labeled, memory_limit) for method in own]
         loop = _Loop(shape, name, route, own, sizes, process, memory_limit, n_classes or PLANNED_CLASSES)
         rounds = _plan_exact(loop) if route == "exact" else _plan_landmarks(loop)
         stages += [*_plan_rows(loop), *rounds, _plan_tables(loop)]
@@ -123,7 +123,7 @@ class _Loop:
         return len(self.methods) * _state_bytes(self.shape.n_features)
 
 
-def route_of(p: SVMParameters, shape: Shape, n_labelled: int | None, memory_limit: int | None) -> Route:
+def route_of(p: SVMParameters, shape: Shape, n_labeled: int | None, memory_limit: int | None) -> Route:
     """Return the route of a method.
 
     "auto" trains machines on all rows if these are few enough to solve in reasonable time, and fit a worker. Sums over
@@ -133,7 +133,7 @@ def route_of(p: SVMParameters, shape: Shape, n_labelled: int | None, memory_limi
         return p.large_n
     if not p.may_use_landmarks:
         return "exact"
-    n_rows = _exact_rows(p, shape, n_labelled)
+    n_rows = _exact_rows(p, shape, n_labeled)
     few = n_rows <= (EXACT_GRAPH_ROWS if p.laplacian else EXACT_ROWS)
     return "exact" if few and _fits(p, shape, n_rows, memory_limit) else "landmarks"
 
@@ -144,17 +144,17 @@ def _fits(p: SVMParameters, shape: Shape, n_rows: int, memory_limit: int | None)
     return total(training_cost(p, n_rows, shape.n_features)) <= (DEFAULT_BYTES if limit is None else limit)
 
 
-def _exact_rows(p: SVMParameters, shape: Shape, n_labelled: int | None) -> int:
+def _exact_rows(p: SVMParameters, shape: Shape, n_labeled: int | None) -> int:
     """Return the number of rows that the exact route keeps; all rows if the labels are not known yet."""
-    return shape.n_samples if p.laplacian or n_labelled is None else n_labelled
+    return shape.n_samples if p.laplacian or n_labeled is None else n_labeled
 
 
-def _n_kept(p: SVMParameters, route: Route, shape: Shape, n_labelled: int | None, memory_limit: int | None) -> int:
+def _n_kept(p: SVMParameters, route: Route, shape: Shape, n_labeled: int | None, memory_limit: int | None) -> int:
     """Return the number of rows that a method keeps."""
-    n_rows = _exact_rows(p, shape, n_labelled)
+    n_rows = _exact_rows(p, shape, n_labeled)
     if route == "landmarks":
         return min(p.n_landmarks, n_rows)
-    if n_labelled is None and not p.laplacian:  # labels are not read yet: do not refuse data with few of them
+    if n_labeled is None and not p.laplacian:  # labels are not read yet: do not refuse data with few of them
         n_rows = min(n_rows, EXACT_ROWS)
         while n_rows > 2 and not _fits(p, shape, n_rows, memory_limit):
             n_rows //= 2

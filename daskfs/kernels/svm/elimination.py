@@ -67,7 +67,7 @@ class Kernel:
         K between all rows, shape (n, n), float64.
     X
         Remaining features of all rows, shape (n, n_left), float64.
-    labelled
+    labeled
         Row numbers of the labeled rows, shape (n_labeled,).
     deformed
         The training kernel under a graph with Laplacian `laplacian`; None to train with K itself.
@@ -78,7 +78,7 @@ class Kernel:
     plain: np.ndarray
     X: np.ndarray
     gamma: float
-    labelled: np.ndarray
+    labeled: np.ndarray
     deformed: Deformed | None = None
     laplacian: sp.csr_matrix | None = None
     gamma_intrinsic: float = 0.0
@@ -120,7 +120,7 @@ class Kernel:
             return plain
         if candidates == "exact":
             assert self.laplacian is not None
-            return deform(plain, self.laplacian, self.gamma_intrinsic, self.labelled, self.deformed.scale).values
+            return deform(plain, self.laplacian, self.gamma_intrinsic, self.labeled, self.deformed.scale).values
         plain -= self.plain
         pull = self.deformed.pull
         return self.deformed.values + self.deformed.scale * (pull.T @ (plain @ pull))

@@ -28,7 +28,7 @@ class Deformed:
 
 
 def deform(
-    K: np.ndarray, laplacian: sp.csr_matrix, gamma_intrinsic: float, labelled: np.ndarray, scale: float | None = None
+    K: np.ndarray, laplacian: sp.csr_matrix, gamma_intrinsic: float, labeled: np.ndarray, scale: float | None = None
 ) -> Deformed:
     """Compute the deformed kernel.
 
@@ -40,7 +40,7 @@ def deform(
         L, shape (n, n), sparse and symmetric.
     gamma_intrinsic
         gamma_I, the weight of f'Lf.
-    labelled
+    labeled
         Row numbers of the labeled rows, shape (n_labeled,).
     scale
         Factor of the kernel; None for 1 over its mean diagonal. Unscaled, it shrinks as gamma_I grows, until every
@@ -48,10 +48,10 @@ def deform(
     """
     system = (2.0 * gamma_intrinsic * laplacian) @ K
     system[np.diag_indices(len(K))] += 1.0
-    pull = np.zeros((len(K), labelled.size))
-    pull[labelled, np.arange(labelled.size)] = 1.0
+    pull = np.zeros((len(K), labeled.size))
+    pull[labeled, np.arange(labeled.size)] = 1.0
     pull = lu_solve(lu_factor(system, overwrite_a=True, check_finite=False), pull, overwrite_b=True, check_finite=False)
-    values = K[labelled] @ pull
+    values = K[labeled] @ pull
     values = (values + values.T) / 2.0
     if scale is None:
         scale = 1.0 / float(np.diagonal(values).mean())

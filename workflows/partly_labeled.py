@@ -1,6 +1,6 @@
 """Hides labels: copies an .npz data set and keeps the label of a share of its rows only.
 
-    python workflows/partly_labelled.py SOURCE.npz TARGET.npz [--share 0.1] [--seed 0]
+    python workflows/partly_labeled.py SOURCE.npz TARGET.npz [--share 0.1] [--seed 0]
 
 SOURCE holds ``X`` (or the parts of a CSR matrix: ``data``, ``indices``, ``indptr``, ``shape``), ``y``, and maybe
 ``X_unlabeled``, rows without a label, which are added at the end. In TARGET, ``y`` is -1 (classes) or NaN (a float
@@ -59,10 +59,10 @@ def main(arguments: list[str] | None = None) -> None:
     if options.target.exists():
         parser.error(f"{options.target} exists already: choose another name.")
     try:
-        n_samples, n_labelled = hide_labels(options.source, options.target, options.share, options.seed)
+        n_samples, n_labeled = hide_labels(options.source, options.target, options.share, options.seed)
     except (OSError, KeyError) as error:
         parser.error(f"{options.source} cannot serve: {error}.")
-    print(f"{options.target}: {n_samples} rows, {n_labelled} with a label")
+    print(f"{options.target}: {n_samples} rows, {n_labeled} with a label")
 
 
 if __name__ == "__main__":

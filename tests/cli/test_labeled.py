@@ -85,7 +85,7 @@ def test_scores_of_the_estimators_on_classes(tmp_path: Path) -> None:
     np.testing.assert_array_equal(scores(tmp_path, "SupervisedLaplacianScore"), expected)
 
 
-def test_no_row_unlabelled(tmp_path: Path) -> None:
+def test_no_row_unlabeled(tmp_path: Path) -> None:
     y = np.maximum(classes(), 0)
     outcome = run(tmp_path, y, ["LSDF"])
     assert (outcome.code, outcome.err) == (0, "")
@@ -127,11 +127,11 @@ def test_report_tells_how_lists_were_found(done: Path) -> None:
     assert (by_target["n_nodes"], by_target["n_isolated"]) == (24, 0)
     by_both = graphs["mixed-d-euclidean-zscore, k = 12"]
     assert (by_both["n_open"], by_both["n_candidates"], by_both["engine"]) == (0, 69, "exact")
-    assert by_both["weightings"][0]["labelled_factor"] == 5
+    assert by_both["weightings"][0]["labeled_factor"] == 5
     assert by_both["weightings"][0]["used_by"] == ["SSLS"]
     assert result["warnings"] == []
     html = (done / "run" / "report.html").read_text(encoding="utf-8")
-    for text in ("1 (a sort)", "69 nearest in X, and the nearest by target", "heat, times 5.000 between labelled rows"):
+    for text in ("1 (a sort)", "69 nearest in X, and the nearest by target", "heat, times 5.000 between labeled rows"):
         assert text in html
 
 
@@ -146,7 +146,7 @@ def test_rows_whose_lists_may_miss_some_are_told(tmp_path: Path) -> None:
     assert outcome.code == 0
     (graph,) = [graph for graph in outcome.json["graphs"] if graph["metric"] != "target"]
     assert graph["n_open"] > 0
-    text = f"{graph['n_open']} labelled rows may have nearer neighbors than the 15 candidates in X hold"
+    text = f"{graph['n_open']} labeled rows may have nearer neighbors than the 15 candidates in X hold"
     assert text in outcome.json["warnings"][0]
     assert text in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
@@ -167,8 +167,8 @@ def test_scaling_of_the_graph_is_that_of_the_job(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("y", "methods", "code", "parts"),
     [
-        (np.full(N_SAMPLES, 2.5), ["SupervisedLaplacianScore"], INPUT, ["all 70 labelled rows have one value"]),
-        (np.where(np.arange(N_SAMPLES) == 4, 1.5, np.nan), [SSLS], INPUT, ["method SSLS", "all 1 labelled rows have"]),
+        (np.full(N_SAMPLES, 2.5), ["SupervisedLaplacianScore"], INPUT, ["all 70 labeled rows have one value"]),
+        (np.where(np.arange(N_SAMPLES) == 4, 1.5, np.nan), [SSLS], INPUT, ["method SSLS", "all 1 labeled rows have"]),
         (classes(), [SSLS], INPUT, ["method SSLS is for regression, and data.task is classification"]),
         (target(), ["LSDF"], INPUT, ["method LSDF is for classification, and data.task is regression"]),
         (target(), [{**SSLS, "neighbours": "x"}], USAGE, ["no parameter 'neighbours'. Did you mean 'neighbors'?"]),
@@ -276,7 +276,7 @@ def test_minus_one_and_one_are_two_classes_and_the_summary_says_so(batch: bool, 
     assert outcome.code == 0
     assert outcome.err.count(NOTE) == 1
     data = outcome.json["data"]
-    assert (data["n_labelled"], list(data["classes"])) == (N_SAMPLES, ["-1", "1"])
+    assert (data["n_labeled"], list(data["classes"])) == (N_SAMPLES, ["-1", "1"])
     assert [text for text in outcome.json["warnings"] if NOTE in text] == outcome.json["warnings"]
     assert (tmp_path / "run" / "report.html").read_text().count(NOTE) == 1
     if not batch:
@@ -310,7 +310,7 @@ def test_tiles_keep_what_means_an_unlabeled_row(tmp_path: Path) -> None:
         }
         path = write_job(tmp_path, {**ranked, "output": {"path": str(tmp_path / f"run-{name}")}})
         outcome = daskfs("run", path, "-q", "--json")
-        assert (outcome.json["data"]["n_labelled"], NOTE in outcome.err) == (N_SAMPLES, noted)
+        assert (outcome.json["data"]["n_labeled"], NOTE in outcome.err) == (N_SAMPLES, noted)
         told = ("data.unlabeled was settled when", name, "convert again")
         refused(daskfs("plan", path, "--set", "data.unlabeled=none"), USAGE, *told)
 

@@ -20,7 +20,7 @@ from daskfs import LSDF, FisherScore, LaplacianScore, SemiSupervisedLaplacianSco
 from daskfs.criteria.registry import make_method
 from daskfs.errors import JobError
 from tests.reference.graph import binary, knn_lists, union_adjacency
-from tests.reference.labelled import lsdf, semi_supervised_laplacian_score, supervised_laplacian_score
+from tests.reference.labeled import lsdf, semi_supervised_laplacian_score, supervised_laplacian_score
 from tests.reference.scores import class_graph, laplacian_score
 
 FloatArray = NDArray[np.float64]
@@ -77,7 +77,7 @@ class TestSupervised:
             SupervisedLaplacianScore().fit(X, few).scores_, supervised_laplacian_score(X, few), rtol=1e-12
         )
 
-    def test_unlabelled_rows_take_no_part(self) -> None:
+    def test_unlabeled_rows_take_no_part(self) -> None:
         X, y = rows_and_target(share=0.4)
         known = ~np.isnan(y)
         alone = SupervisedLaplacianScore().fit(X[known], y[known]).scores_
@@ -104,17 +104,17 @@ class TestSupervised:
         X = np.random.default_rng(0).normal(size=(5, 3))
         assert not SupervisedLaplacianScore(task="classification").fit(X, [0, 1, -1, 2, -1]).scores_.any()
 
-    def test_constant_on_the_labelled_rows(self) -> None:
+    def test_constant_on_the_labeled_rows(self) -> None:
         X, y = rows_and_target(share=0.3)
         X[~np.isnan(y), 2] = 7.5
         fitted = SupervisedLaplacianScore().fit(X, y)
         np.testing.assert_array_equal(np.isnan(fitted.scores_), [False, False, True, False, False])
         assert fitted.ranking_[2] == 5
 
-    @pytest.mark.parametrize("n_labelled", [2, 3, 5, 6, 7])
-    def test_fewer_labels_than_neighbors(self, n_labelled: int) -> None:
+    @pytest.mark.parametrize("n_labeled", [2, 3, 5, 6, 7])
+    def test_fewer_labels_than_neighbors(self, n_labeled: int) -> None:
         X, y = rows_and_target()
-        y[n_labelled:] = np.nan
+        y[n_labeled:] = np.nan
         scores = SupervisedLaplacianScore().fit(X, y).scores_
         np.testing.assert_allclose(scores, supervised_laplacian_score(X, y), rtol=1e-12)
         assert np.isfinite(scores).all()
@@ -135,12 +135,12 @@ class TestSupervised:
         X, y = rows_and_target(share=0.5)
         known = np.flatnonzero(~np.isnan(y))
         y[known[0]] = 1e4
-        with pytest.warns(UserWarning, match=rf"^1 of {known.size} labelled rows have no edge .* score\. Raise t\.$"):
+        with pytest.warns(UserWarning, match=rf"^1 of {known.size} labeled rows have no edge .* score\. Raise t\.$"):
             scores = SupervisedLaplacianScore(standardize_y=False).fit(X, y).scores_
         y[known[0]] = np.nan
         np.testing.assert_allclose(scores, SupervisedLaplacianScore(standardize_y=False).fit(X, y).scores_, rtol=1e-12)
 
-    @pytest.mark.filterwarnings("ignore:.* labelled rows have no edge")
+    @pytest.mark.filterwarnings("ignore:.* labeled rows have no edge")
     @pytest.mark.parametrize("problem", ["first", "second"])
     def test_published_problems(self, problem: str) -> None:
         """G5 in small; the benchmarks repeat it 300 times."""
@@ -213,7 +213,7 @@ class TestSemiSupervised:
         np.testing.assert_array_equal(fields["supervised"], SupervisedLaplacianScore().fit(X, y).scores_)
 
     def test_constant_features(self) -> None:
-        """On all rows: excluded. On the labelled ones: the first factor alone."""
+        """On all rows: excluded. On the labeled ones: the first factor alone."""
         X, y = rows_and_target(share=0.2)
         X[:, 1] = 1e8
         X[~np.isnan(y), 2] = 7.5
@@ -222,10 +222,10 @@ class TestSemiSupervised:
         assert fitted.scores_[2] == fitted.score_fields_["mixed"][2]
         assert np.isnan(fitted.score_fields_["supervised"][2])
 
-    @pytest.mark.parametrize("n_labelled", [2, 3, 6])
-    def test_fewer_labels_than_neighbors(self, n_labelled: int) -> None:
+    @pytest.mark.parametrize("n_labeled", [2, 3, 6])
+    def test_fewer_labels_than_neighbors(self, n_labeled: int) -> None:
         X, y = rows_and_target()
-        y[n_labelled:] = np.nan
+        y[n_labeled:] = np.nan
         expected = semi_supervised_laplacian_score(X, y)
         np.testing.assert_allclose(SemiSupervisedLaplacianScore().fit(X, y).scores_, expected, rtol=1e-10)
 
@@ -286,7 +286,7 @@ class TestLSDF:
         graph = knn_graph(X, 15, metric="cosine")
         np.testing.assert_array_equal(LSDF(graph=graph).fit(X, y).scores_, LSDF(metric="cosine").fit(X, y).scores_)
 
-    def test_all_labelled_needs_no_neighbors(self) -> None:
+    def test_all_labeled_needs_no_neighbors(self) -> None:
         X, y = rows_and_classes(8)
         y[:] = np.arange(8) % 3
         np.testing.assert_allclose(LSDF().fit(X, y).scores_, lsdf(X, np.zeros((8, 8)), y), rtol=1e-12)
@@ -308,7 +308,7 @@ class TestLSDF:
 
     @settings(max_examples=40, deadline=None)
     @given(st.lists(st.integers(0, 3), min_size=2, max_size=25), st.floats(0.01, 1e4))
-    def test_all_labelled_of_any_sizes(self, codes: list[int], same_class_weight: float) -> None:
+    def test_all_labeled_of_any_sizes(self, codes: list[int], same_class_weight: float) -> None:
         y = np.unique(codes, return_inverse=True)[1]
         if y.max() == 0:
             return
@@ -348,8 +348,8 @@ class TestEveryOne:
         ("known", "message"),
         [
             ([], "no row has a target"),
-            ([1.5], "all 1 labelled rows have one value"),
-            ([1.5, 1.5, 1.5], "all 3 labelled rows have one value"),
+            ([1.5], "all 1 labeled rows have one value"),
+            ([1.5, 1.5, 1.5], "all 3 labeled rows have one value"),
         ],
     )
     def test_targets_that_cannot_serve(self, estimator: Any, known: list[float], message: str) -> None:
@@ -362,11 +362,11 @@ class TestEveryOne:
     @pytest.mark.parametrize("estimator", [LSDF, lambda: SupervisedLaplacianScore(task="classification")])
     def test_one_class_cannot_serve(self, estimator: Any) -> None:
         X, y = rows_and_classes()
-        with pytest.raises(ValueError, match="labelled rows have one class"):
+        with pytest.raises(ValueError, match="labeled rows have one class"):
             estimator().fit(X, np.where(y == 1, 1, np.nan))
 
     @pytest.mark.parametrize("estimator", [*REGRESSION, LSDF])
-    def test_rows_that_count_for_nothing_are_as_good_as_unlabelled(self, estimator: Any) -> None:
+    def test_rows_that_count_for_nothing_are_as_good_as_unlabeled(self, estimator: Any) -> None:
         X, y = rows_and_target(share=0.5) if estimator is not LSDF else rows_and_classes()
         is_known = ~np.isnan(y) if estimator is not LSDF else y >= 0
         weights = np.ones(len(y))

@@ -1,6 +1,6 @@
 """Criteria on labels straight from their formulas: dense n x n weights, every pair looked at.
 
-SLS and SSLS are those of Doquire and Verleysen (2011), LSDF that of Zhao, Lu and He (2008). Unlabelled rows are NaN in
+SLS and SSLS are those of Doquire and Verleysen (2011), LSDF that of Zhao, Lu and He (2008). Unlabeled rows are NaN in
 a target and -1 in classes. A row is never its own neighbor, and of two that are equally far the lower one comes first.
 """
 
@@ -69,7 +69,7 @@ def joined(indices: IntArray, lengths: FloatArray, t: float) -> FloatArray:
 def supervised_laplacian_score(
     X: ArrayLike, y: ArrayLike, k: int = 5, t: float = 1.0, standardize: bool = True
 ) -> FloatArray:
-    """Eq. 4 with k clipped to the number of other labelled rows."""
+    """Eq. 4 with k clipped to the number of other labeled rows."""
     return laplacian_score(X, joined(*nearest(target_distances(y, standardize), k), t))
 
 
@@ -93,7 +93,7 @@ def semi_supervised_laplacian_score(
 
 
 def lsdf(F: ArrayLike, S: ArrayLike, codes: ArrayLike, same_class_weight: float = 100.0) -> FloatArray:
-    """f'L_b f / f'L_w f; of the (n, n) weights S only those count of which one row is unlabelled."""
+    """f'L_b f / f'L_w f; of the (n, n) weights S only those count of which one row is unlabeled."""
     features, classes = np.asarray(F, dtype=np.float64), np.asarray(codes)
     known = classes >= 0
     both = known[:, None] & known[None, :]
