@@ -55,6 +55,8 @@ def override_keys(raw: dict[str, Any], overrides: Sequence[str]) -> dict[str, An
 class _Loader(yaml.SafeLoader):
     """YAML loader of plain values that refuses repeated keys, of which PyYAML silently keeps the last."""
 
+    n_merged = 0
+
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Read a mapping; raise ``ComposerError`` for a repeated key."""
         node = super().compose_mapping_node(anchor)
@@ -66,9 +68,10 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Expand merge keys; raise ``ConstructorError`` for more than :data:`MAX_VALUES` keys."""
+        """Expand merge keys; raise ``ConstructorError`` for more than :data:`MAX_VALUES` keys in the whole file."""
         super().flatten_mapping(node)
-        if len(node.value) > MAX_VALUES:
+        self.n_merged += len(node.value)
+        if self.n_merged > MAX_VALUES:
             raise yaml.constructor.ConstructorError(None, None, "its merge keys repeat too much", node.start_mark)
 
 

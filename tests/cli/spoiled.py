@@ -257,10 +257,15 @@ def nothing(folder: Path, job: Job) -> None:
     """Leave everything as it is."""
 
 
-def bomb(merge: bool = False) -> str:
+def bomb() -> str:
     """Return YAML in which nine anchors stand for nine times the one before."""
-    lines = ["a: &a {x: 1}"]
+    lines = ["a: &a [1]"]
     for before, name in zip("abcdefgh", "bcdefghi", strict=True):
-        nine = ", ".join([f"*{before}"] * 9)
-        lines.append(f"{name}: &{name} {{<<: [{nine}]}}" if merge else f"{name}: &{name} [{nine}]")
+        lines.append(f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]")
     return "\n".join(lines) + "\n"
+
+
+def merged(n_mappings: int) -> str:
+    """Return YAML in which each mapping merges the one before and has one key more."""
+    links = [f"m{i}: &m{i} {{<<: *m{i - 1}, k{i}: 1}}" for i in range(1, n_mappings)]
+    return "\n".join(["m0: &m0 {k0: 1}", *links]) + "\n"
