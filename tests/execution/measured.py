@@ -53,7 +53,7 @@ class Case:
 
 
 def measured(folder: Path, case: Case, **blocks: Any) -> list[Row]:
-    """Run a job in a process of its own, hold its stages to their plan, and return them."""
+    """Run a job on a worker of its own, hold its stages to their plan, and return them."""
     stages = run(write_job(folder, case.source, **case.job(**blocks)))["stages"]
     own = [stage for stage in stages if stage["name"].startswith(case.of)]
     assert own

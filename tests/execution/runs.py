@@ -65,19 +65,19 @@ def command(*arguments: object) -> list[str]:
 
 
 def run(job: Path, *arguments: object) -> dict[str, Any]:
-    """Run a job to its end and return what ``--json`` prints."""
-    done = subprocess.run(command("run", job, "--json", "-q", *arguments), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout)
+    """Run a job to its end and return what ``--json`` prints.
+
+    The driver is in this process, whose fork server starts the workers: a driver of its own takes seconds to import.
+    """
+    outcome = daskfs("run", job, "--json", "-q", *arguments)
+    assert outcome.code == 0, outcome.err
+    result: dict[str, Any] = outcome.json
     return result
 
 
 def run_here(job: Path, *arguments: object) -> dict[str, Any]:
-    """The same in this process and without workers, where neither is the point: both take seconds to start."""
-    outcome = daskfs("run", job, "--json", "-q", *HERE, *arguments)
-    assert outcome.code == 0, outcome.err
-    result: dict[str, Any] = outcome.json
-    return result
+    """Run a job without workers, where these are not the point: they take seconds to start."""
+    return run(job, *HERE, *arguments)
 
 
 @contextlib.contextmanager
