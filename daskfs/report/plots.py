@@ -24,9 +24,9 @@ from daskfs.report.values import clean, mappings, plottable, sequence, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
-Matrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+Array = np.ndarray[Any, np.dtype[np.float64]]
 
 # Okabe and Ito's color-blind-safe hues, darkened (light page) or lightened (dark page) to a contrast of 3:1.
 SERIES: tuple[tuple[str, str], ...] = (
@@ -55,43 +55,27 @@ THEME: dict[str, tuple[str, str]] = {
 _VARIABLE = {light: f"var(--{name}, {light})" for name, (light, _) in THEME.items()}
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 _DASHES = ("-", "--", ":", "-.")
-_SETTINGS: Any = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "daskfs.report",
-    "text.parse_math": False,
-    "path.simplify_threshold": 0.2,
-    "figure.frameon": False,
-    "figure.dpi": 72,
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "svg": {"fonttype": "none", "hashsalt": "daskfs.report"},
+    "path": {"simplify_threshold": 0.2},
     # Only the bundled font measures text, so that bytes do not depend on the fonts of a machine.
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 12,
-    "text.color": INK[0],
-    "lines.linewidth": 1.8,
-    "lines.markersize": 5,
-    "axes.facecolor": "none",
-    "axes.edgecolor": LINE[0],
-    "axes.labelcolor": INK[0],
-    "axes.titlecolor": INK[0],
-    "axes.titlesize": "medium",
-    "axes.titlepad": 8,
-    "axes.labelpad": 7,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.spines.left": False,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.formatter.limits": (-4, 5),
-    "axes.formatter.useoffset": False,
-    "grid.color": GRID[0],
-    "grid.linewidth": 1,
-    "xtick.color": LINE[0],
-    "xtick.labelcolor": INK[0],
-    "xtick.major.size": 4,
-    "ytick.labelcolor": INK[0],
-    "ytick.major.size": 0,
-    "ytick.major.pad": 5,
+    "font": {"sans-serif": ["DejaVu Sans"], "size": 12},
+    "text": {"parse_math": False, "color": INK[0]},
+    "figure": {"frameon": False, "dpi": 72},
+    "lines": {"linewidth": 1.8, "markersize": 5},
+    "axes": {"facecolor": "none", "edgecolor": LINE[0], "axisbelow": True, "grid": True}
+    | {"titlecolor": INK[0], "titlesize": "medium", "titlepad": 8, "labelcolor": INK[0], "labelpad": 7},
+    "axes.grid": {"axis": "y"},
+    "axes.spines": {"left": False, "right": False, "top": False},
+    "axes.formatter": {"limits": (-4, 5), "useoffset": False},
+    "grid": {"color": GRID[0], "linewidth": 1},
+    "xtick": {"color": LINE[0], "labelcolor": INK[0]},
+    "ytick": {"labelcolor": INK[0]},
+    "xtick.major": {"size": 4},
+    "ytick.major": {"size": 0, "pad": 5},
 }
+"""Settings of Matplotlib by group, as for :func:`matplotlib.rc`."""
+
 # Matplotlib escapes "<" and ">" in text and in attributes, so that this is all of the tags and nothing else.
 _TAG = re.compile("<[^>]*>")
 _DROPPED = re.compile(r"""(?<=<g) id="[^"]*"| transform="rotate\(-0 [^"]*"| ?font-family: [^;"]*;?|xlink:""")
@@ -111,8 +95,9 @@ def _drawing() -> Iterator[None]:
     with _lock, mpl.rc_context(), warnings.catch_warnings():
         # A user's matplotlibrc must not change the bytes of a report.
         mpl.rcdefaults()
-        mpl.rcParams.update(_SETTINGS)
-        # The browser has its own fonts; Matplotlib's only measures the text.
+        for group, settings in _SETTINGS.items():
+            mpl.rc(group, **settings)
+        # Matplotlib's font only measures the text; a browser shows it in fonts of its own.
         warnings.filterwarnings("ignore", "Glyph .* missing from|Matplotlib currently does not support")
         yield
 
@@ -146,14 +131,11 @@ def score_curve(
     good = {"ascending": " (small is good)", "descending": " (large is good)"}.get(direction or "", "")
     ends = " to ".join(f"{score[i]:.4g} at rank {rank[i]:,.0f}" for i in (0, -1))
     with _drawing():
-        axes = _panel(360, 250, "rank", f"score{good}")
-        if log_rank:
-            _log_x(axes, rank)
-        else:
-            axes.set_xlim(*_padded(rank, 0.02))
+        figure, axes = _panel(360, 250, "rank", f"score{good}")
+        _set_x(axes, rank, log=log_rank)
         axes.set_ylim(*_padded(score, 0.06))
         axes.plot(rank, score, color=SERIES[0][0], marker="o" if rank.size == 1 else "")
-        return _svg(axes, prefix, f"Score by rank of {label}, from {ends}")
+        return _svg(figure, prefix, f"Score by rank of {label}, from {ends}")
 
 
 def objective_curve(before: object, values: object, *, prefix: str, label: str) -> str | None:
@@ -180,14 +162,14 @@ def objective_curve(before: object, values: object, *, prefix: str, label: str) 
     if not kept.any():
         return None
     with _drawing():
-        axes = _panel(360, 210, "round", "objective")
+        figure, axes = _panel(360, 210, "round", "objective")
         axes.set_xlim(*_padded(x[kept], 0.02))
         axes.set_ylim(*_padded(y[kept], 0.06))
         for part, dash in ((np.arange(y.size) < first.size, "--"), (np.arange(y.size) >= first.size, "-")):
             part &= kept
             axes.plot(x[part], y[part], color=SERIES[2][0], linestyle=dash, marker="o" if part.sum() == 1 else "")
         ends = f"from {y[kept][0]:.4g} to {y[kept][-1]:.4g}"
-        return _svg(axes, prefix, f"Objective by round of {label}, {ends}")
+        return _svg(figure, prefix, f"Objective by round of {label}, {ends}")
 
 
 def histogram(data: Mapping[str, Any], *, prefix: str, name: str, x_name: str) -> str | None:
@@ -197,14 +179,13 @@ def histogram(data: Mapping[str, Any], *, prefix: str, name: str, x_name: str) -
     if not counts.size or edges.size != counts.size + 1 or not np.isfinite(edges).all() or (width < 0).any():
         return None
     with _drawing():
-        axes = _panel(360, 210, x_name, "count")
+        figure, axes = _panel(360, 210, x_name, "count")
         axes.set_xlim(*_padded(edges, 0.02))
         axes.set_ylim(0.0, max(1.0, float(counts.max())) * 1.06)
         outline: dict[str, Any] = {"edgecolor": PAPER[0], "linewidth": 0.8} if counts.size <= 60 else {}
         width = np.where(width > 0, width, 1.0)
         axes.bar(edges[:-1], counts, width=width, align="edge", color=SERIES[5][0], **outline)
-        text = f"{name}: {counts.sum():,.0f} values from {edges[0]:.4g} to {edges[-1]:.4g}"
-        return _svg(axes, prefix, text)
+        return _svg(figure, prefix, f"{name}: {counts.sum():,.0f} values from {edges[0]:.4g} to {edges[-1]:.4g}")
 
 
 def pixel_image(levels: object, *, description: str, width: int = 360) -> str | None:
@@ -235,13 +216,12 @@ def pixel_image(levels: object, *, description: str, width: int = 360) -> str | 
             length = len(list(run))
             by_color[color].append(f"M{x} {y}h{length}v1h-{length}z")
             x += length
-    by_color.pop("", None)
-    paths = [
-        f'<path d="{"".join(by_color[color])}" style="fill: {color}" shape-rendering="crispEdges"/>'
-        for color in sorted(by_color)
-    ]
-    scale = min(width / n_columns, 240 / len(rows))
-    return _element((n_columns, len(rows)), scale, description, "".join(paths))
+    body = "".join(
+        f'<path d="{"".join(runs)}" style="fill: {color}" shape-rendering="crispEdges"/>'
+        for color, runs in sorted(by_color.items())
+        if color
+    )
+    return _element((n_columns, len(rows)), min(width / n_columns, 240 / len(rows)), description, body)
 
 
 def _pixel_color(level: float) -> str:
@@ -259,8 +239,7 @@ def evaluation_curves(curves: object, *, prefix: str, metric: str, higher_is_bet
 
     Thin bars span the folds, from `low` to `high`. Curves are shifted sideways so that bars do not overlap.
     """
-    better = "higher" if higher_is_better else "lower"
-    y_name = f"{metric} ({better} is better)"
+    y_name = f"{metric} ({'higher' if higher_is_better else 'lower'} is better)"
     return interval_curves(curves, prefix=prefix, x_name="number of selected features", y_name=y_name, what=metric)
 
 
@@ -313,15 +292,12 @@ def interval_curves(
     if cut_bars:
         outer = np.clip(outer, *_padded(inner, 0.5))
     with _drawing():
-        axes = _panel(800, max(360, 17 * len(series) + 80), x_name, y_name, right=204)
+        figure, axes = _panel(800, max(360, 17 * len(series) + 80), x_name, y_name, right=204)
         if ticks is not None:
             _named_ticks(axes, ticks)
         else:
             x = np.unique(x)
-            if x[-1] / x[0] >= 10:
-                _log_x(axes, x)
-            else:
-                axes.set_xlim(*_padded(x, 0.03))
+            _set_x(axes, x, log=bool(x[-1] / x[0] >= 10))
             axes.set_xticks(_spaced(axes, x))
             axes.xaxis.set_major_formatter("{x:,.7g}")
         axes.set_ylim(*_padded(outer, 0.04))
@@ -331,24 +307,25 @@ def interval_curves(
         for i, (_, points) in enumerate(series):
             _draw_series(axes, points, i, (i - (len(series) - 1) / 2) * step, band=0.13 if len(series) <= 4 else 0.07)
         _direct_labels(axes, labels, np.array([points[:2, -1] for _, points in series]))
-        return _svg(axes, prefix, f"{what} by {x_name} for {', '.join(labels)}")
+        return _svg(figure, prefix, f"{what} by {x_name} for {', '.join(labels)}")
 
 
 def _named_ticks(axes: Axes, names: Sequence[str]) -> None:
     """Set ticks at 1, 2, ... on the x axis, with as many names as fit."""
     axes.set_xlim(0.5, len(names) + 0.5)
     names = [shorten(name, _TICK_LENGTH) for name in names]
-    every = max(1, -(-max(map(len, names), default=0) * 8 * len(names) // 540)) if len(names) > 1 else 1
+    every = max(1, -(-max(map(len, names), default=0) * 8 * len(names) // 540))
     axes.set_xticks(range(1, len(names) + 1), ["" if i % every else _line(name) for i, name in enumerate(names)])
 
 
-def _draw_series(axes: Axes, points: Matrix, index: int, shift: float, *, band: float) -> None:
+def _draw_series(axes: Axes, points: Array, index: int, shift: float, *, band: float) -> None:
     from matplotlib.transforms import Affine2D
 
     x, mean, std, low, high = points
     dash, marker = _look(index)
     style: dict[str, Any] = {"color": dash["color"], "transform": axes.transData + Affine2D().translate(shift, 0)}
-    if (std := np.nan_to_num(std)).any():
+    std = np.nan_to_num(std)
+    if std.any():
         axes.fill_between(x, mean - std, mean + std, alpha=band, linewidth=0, **style)
     bars = [np.column_stack(ends).ravel() for ends in ((x, x, x), (low, high, np.full_like(x, math.nan)))]
     axes.plot(*bars, linewidth=1.0, alpha=0.65, **style)
@@ -366,7 +343,7 @@ def _look(index: int) -> tuple[dict[str, Any], dict[str, Any]]:
     )
 
 
-def _direct_labels(axes: Axes, labels: Sequence[str], ends: Matrix) -> None:
+def _direct_labels(axes: Axes, labels: Sequence[str], ends: Array) -> None:
     """Add names next to the ends (x, y) of the curves, without overlaps."""
     ends = (axes.transData - axes.transAxes).transform(ends)
     order = np.argsort(-ends[:, 1], kind="stable")
@@ -403,11 +380,11 @@ def spread(places: Sequence[float], *, gap: float, low: float, high: float) -> l
     return moved
 
 
-def _vector(values: object) -> Vector:
+def _vector(values: object) -> Array:
     return np.array([plottable(value) for value in sequence(values)], dtype=np.float64)
 
 
-def _points(curve: Mapping[str, Any], *keys: str) -> Matrix:
+def _points(curve: Mapping[str, Any], *keys: str) -> Array:
     """Read lists as rows of an array (len(keys), n_points), by the first list, ascending.
 
     The first two values of a point are finite and the first is above 0; others are NaN if missing.
@@ -418,7 +395,7 @@ def _points(curve: Mapping[str, Any], *keys: str) -> Matrix:
     return points[np.argsort(points[:, 0], kind="stable")].T
 
 
-def _padded(values: Vector, share: float) -> tuple[float, float]:
+def _padded(values: Array, share: float) -> tuple[float, float]:
     """Return distinct axis limits with padding around the finite values."""
     values = values[np.isfinite(values)]
     low, high = float(values.min()), float(values.max())
@@ -430,25 +407,30 @@ def _padded(values: Vector, share: float) -> tuple[float, float]:
 
 def _panel(
     width: int, height: int, x_name: str = "", y_name: str = "", *, left: int = 54, right: int = 14, top: int = 32
-) -> Axes:
-    """Return the axes of a new figure, with the x name below and the y name above; sizes are in CSS pixels."""
+) -> tuple[Figure, Axes]:
+    """Return a figure and its axes, with the x name below and the y name above; sizes are in CSS pixels."""
     from matplotlib.figure import Figure
 
     bottom = 42 if x_name else 0
     area = (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
-    axes = Figure(figsize=(width / 72, height / 72)).add_axes(area)
+    figure = Figure(figsize=(width / 72, height / 72))
+    axes = figure.add_axes(area)
     axes.locator_params(nbins=6, min_n_ticks=3)
     axes.set_xlabel(_line(x_name), loc="right")
     axes.set_title(_line(y_name), loc="left", x=-46 / axes.bbox.width)
     axes.yaxis.offsetText.set_fontsize(10)
     # On the other side, the power of ten would cover the name of the axis.
     axes.xaxis.offsetText.set(x=0, ha="left", fontsize=10)
-    return axes
+    return figure, axes
 
 
-def _log_x(axes: Axes, values: Vector) -> None:
+def _set_x(axes: Axes, values: Array, *, log: bool) -> None:
+    """Set the range of the x axis, and its ticks if it is logarithmic."""
     from matplotlib.ticker import LogLocator, NullLocator
 
+    if not log:
+        axes.set_xlim(*_padded(values, 0.02))
+        return
     low, high = float(values.min()), float(values.max())
     pad = (high / low) ** 0.03 if high > low else 2.0
     axes.set_xscale("log")
@@ -460,7 +442,7 @@ def _log_x(axes: Axes, values: Vector) -> None:
     axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
-def _spaced(axes: Axes, values: Vector) -> list[float]:
+def _spaced(axes: Axes, values: Array) -> list[float]:
     """Return the values whose tick labels fit, giving priority to the largest."""
     places = axes.transData.transform(np.column_stack([values, np.zeros_like(values)]))[:, 0]
     kept: list[int] = []
@@ -475,16 +457,15 @@ def _line(text: str) -> str:
     return clean(text).replace("\n", " ")
 
 
-def _svg(axes: Axes, prefix: str, description: str) -> str:
+def _svg(figure: Figure, prefix: str, description: str) -> str:
     """Convert a figure to an ``<svg>`` element for an HTML page.
 
-    Ids that are referenced get the prefix, others are dropped; so are namespaces (not needed), the style sheet (it would
-    apply to the page), fonts and white space.
+    Ids of definitions get the prefix. Those of groups are dropped, and so are namespaces (not needed), the style sheet
+    (it would apply to the page), fonts and white space.
     """
-    figure = axes.get_figure(root=True)
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(buffer, format="svg", metadata=nothing, transparent=True)
+    figure.savefig(buffer, format="svg", metadata=nothing)
 
     def restyled(tag: re.Match[str]) -> str:
         text = _DROPPED.sub("", " ".join(tag[0].split()))
@@ -536,7 +517,7 @@ def critical_difference_diagram(
     bars_height = 12 * len(bars) + 10
     size = bars_height + 20 * n_left + 10
     with _drawing():
-        axes = _panel(680, 64 + size, left=200, right=200, top=64)
+        figure, axes = _panel(680, 64 + size, left=200, right=200, top=64)
         axes.set_xlim(1, places.size)
         axes.set_ylim(size, 0)
         axes.yaxis.set_visible(False)
@@ -546,19 +527,17 @@ def critical_difference_diagram(
         for i, place in enumerate(places):
             side, end, away, row = ("right", 1, -length, i) if i < n_left else ("left", places.size, length, length - i)
             y = bars_height + 20 * (row + 0.5)
-            line = [place, place, end + 0.03 * away], [0, y, y]
-            axes.plot(*line, color=LINE[0], linewidth=1, clip_on=False)
+            axes.plot([place, place, end + 0.03 * away], [0, y, y], color=LINE[0], linewidth=1, clip_on=False)
             name = _line(f"{shorten(labels[i], _LABEL_LENGTH)} ({place:.2f})")
             axes.text(end + 0.04 * away, y, name, va="center_baseline", ha=side)
         axes.plot(places, np.zeros_like(places), "o", color=SERIES[0][0], clip_on=False)
         for k, (first, last) in enumerate(bars):
             ends = [places[first] - 0.005 * length, places[last] + 0.005 * length]
-            style: dict[str, Any] = {"solid_capstyle": "round", "clip_on": False}
-            axes.plot(ends, [12 * k + 10] * 2, color=SERIES[1][0], linewidth=4, **style)
+            axes.plot(ends, [12 * k + 10] * 2, color=SERIES[1][0], linewidth=4, solid_capstyle="round", clip_on=False)
         width = plottable(critical_difference)
         if math.isfinite(width):
             shown, more = (width, "") if width <= length else (length, " (longer than the axis)")
             axes.plot([1, 1 + shown], [-38, -38], color=INK[0], linewidth=1.5, clip_on=False, marker="|", markersize=7)
             axes.text(1, -44, f"critical difference {width:.2f}{more}", va="bottom")
         named = ", ".join(f"{label} {place:.2f}" for label, place in zip(labels, places, strict=True))
-        return _svg(axes, prefix, f"Average ranks: {named}")
+        return _svg(figure, prefix, f"Average ranks: {named}")
