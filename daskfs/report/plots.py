@@ -55,7 +55,7 @@ THEME: dict[str, tuple[str, str]] = {
 _VARIABLE = {light: f"var(--{name}, {light})" for name, (light, _) in THEME.items()}
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 _DASHES = ("-", "--", ":", "-.")
-_SETTINGS: dict[str, dict[str, Any]] = {
+_SETTINGS: dict[Any, dict[str, Any]] = {
     "svg": {"fonttype": "none", "hashsalt": "daskfs.report"},
     "path": {"simplify_threshold": 0.2},
     # Only the bundled font measures text, so that bytes do not depend on the fonts of a machine.
@@ -84,7 +84,7 @@ _ID = re.compile(r"""(?<= id=")|(?<= href="#)|(?<=url\(#)""")
 _LABEL_LENGTH = 26
 _TICK_LENGTH = 14
 
-# The SVG back end reads matplotlib's process-wide rcParams, which are restored after each figure, as are warnings.
+# Matplotlib's rcParams and the filters of warnings are process-wide; both are restored after each figure.
 _lock = threading.Lock()
 
 
@@ -299,7 +299,7 @@ def interval_curves(
             x = np.unique(x)
             _set_x(axes, x, log=bool(x[-1] / x[0] >= 10))
             axes.set_xticks(_spaced(axes, x))
-            axes.xaxis.set_major_formatter("{x:,.7g}")
+            axes.xaxis.set_major_formatter("{x:.7g}")
         axes.set_ylim(*_padded(outer, 0.04))
         if with_zero:
             axes.axhline(0, color=LINE[0], linewidth=1)
@@ -369,15 +369,10 @@ def _short_names(labels: Sequence[str]) -> list[str]:
 
 def spread(places: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
     """Move descending positions in [``low``, ``high``] apart until neighbors differ by ``gap``."""
-    moved: list[float] = []
-    for place in places:
-        ceiling = moved[-1] - gap if moved else high
-        moved.append(min(place, ceiling))
-    floor = low
-    for i in reversed(range(len(moved))):
-        moved[i] = max(moved[i], floor)
-        floor = moved[i] + gap
-    return moved
+    steps = gap * np.arange(len(places))
+    lowered = np.minimum.accumulate(np.minimum(places, high) + steps) - steps
+    raised = np.maximum.accumulate(np.maximum(lowered, low)[::-1] - steps) + steps
+    return [float(place) for place in raised[::-1]]
 
 
 def _vector(values: object) -> Array:
@@ -464,8 +459,7 @@ def _svg(figure: Figure, prefix: str, description: str) -> str:
     (it would apply to the page), fonts and white space.
     """
     buffer = io.StringIO()
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(buffer, format="svg", metadata=nothing)
+    figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
 
     def restyled(tag: re.Match[str]) -> str:
         text = _DROPPED.sub("", " ".join(tag[0].split()))
