@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from daskfs.report.plots import (
     THEME,
+    critical_difference_diagram,
     evaluation_curves,
     histogram,
     interval_curves,
@@ -23,7 +25,8 @@ from daskfs.report.plots import (
     score_curve,
     spread,
 )
-from tests.report.example import full_summary
+from daskfs.report.values import clean
+from tests.report.example import HOSTILE_NAMES, full_summary
 
 pytestmark = pytest.mark.figures
 
@@ -162,6 +165,43 @@ def test_interval_curves_name_their_ticks() -> None:
     many = labels(draw(ticks=[f"value {i}" for i in range(60)]))
     assert 3 < sum(text.startswith("value ") for text in many) < 12
     assert interval_curves([], prefix="i", x_name="x", y_name="y", what="w", ticks=[]) is None
+
+
+STRANGE_NAMES = (
+    *(name for name in HOSTILE_NAMES if len(name) < 60),
+    r"\$ \frac $x^2$ %",
+    "two\nlines\tand a tab",
+    'id="a" #0072b2 xlink: --> ]]>',
+    "עברית العربية हिन्दी",
+    "\U0010ffff \u0378 e\u0301\u0301",
+)
+
+
+def test_names_are_text_in_any_script() -> None:
+    for name in STRANGE_NAMES:
+        curves = [{"label": name, "n_selected": [1], "mean": [0.5]}]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            named = interval_curves(curves, prefix="i", x_name=name, y_name=f"y {name}", what=name, ticks=[name])
+            ranked = critical_difference_diagram(
+                [1.0, 2.0], [name[:20], "b"], groups=[], critical_difference=None, prefix="c"
+            )
+        text = clean(name).replace("\n", " ")
+        assert not name or {text, f"y {text}"} <= set(labels(named)), name
+        assert f"{text[:20]} (1.00)" in labels(ranked), name
+
+
+def test_powers_of_ten_leave_room_for_names() -> None:
+    svg = histogram({"edges": [0, 1e6, 2e6], "counts": [1e7, 2e7]}, prefix="h", name="n", x_name="edge length")
+    assert svg is not None
+    places = {str(text.text): text for text in ET.fromstring(svg).iter("text")}
+    assert float(places["1e7"].get("y", 0)) > 12
+    assert float(places["1e6"].get("x", 0)) == 54
+    assert float(places["edge length"].get("x", 0)) == 346
+    svg = draw_curve([1, 2], [1e8, 2e8])
+    assert svg is not None
+    places = {str(text.text): text for text in ET.fromstring(svg).iter("text")}
+    assert float(places["score (small is good)"].get("y", 0)) + 10 < float(places["1e8"].get("y", 0))
 
 
 def test_colors_follow_the_theme() -> None:
