@@ -58,7 +58,7 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
 
 def _greet(address: str, security: Security | None, patience: float) -> None:
     """Raise ``TimeoutError`` if the address accepts connections and sends nothing: a client would wait forever."""
-    from distributed.comm.core import connect
+    from distributed.comm import connect
 
     arguments = security.get_connection_args("client") if security is not None else {}
 
