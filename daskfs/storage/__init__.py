@@ -165,6 +165,8 @@ def put_first(where: StoragePath, data: bytes) -> bool:
 @contextmanager
 def _written_beside(where: Path, data: bytes | memoryview, *, synced: bool) -> Iterator[Path]:
     """Yield a temporary file with the data in the same folder."""
+    # obstore's LocalStore renames without fsync, which it has no option for: after a loss of power files may be empty.
+    # It is no faster: a put of 4 KiB takes 0.17 ms, this without fsync 0.20 ms, and a read 0.08 ms instead of 0.04 ms.
     where.parent.mkdir(parents=True, exist_ok=True)
     temporary = where.with_name(f".{where.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
