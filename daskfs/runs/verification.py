@@ -18,7 +18,8 @@ import numpy as np
 from daskfs.errors import DamagedError, InputError, StoreError
 from daskfs.execution.progress import Progress, Silent
 from daskfs.execution.submission import inputs_of, pending_units, recorded_units
-from daskfs.graph.precomputed_stage import GIVEN_STAGE
+from daskfs.graph.precomputed_files import open_graph
+from daskfs.graph.precomputed_stage import GIVEN_STAGE, check_identity
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.scaling import row_norms
 from daskfs.kernels.statistics.moments import tree_moments
@@ -247,16 +248,12 @@ class _Check:
         return None
 
     def _given(self, plan: Plan) -> None:
-        from daskfs.graph.precomputed_files import open_graph
-
         for stage in (stage for stage in plan.stages if stage.is_of(GIVEN_STAGE)):
-            path = as_path(stage.parameters["path"])
+            path = stage.parameters["path"]
             try:
-                is_same = json.loads(json.dumps(dict(open_graph(path).identity))) == stage.parameters["identity"]
-            except (InputError, StoreError):
-                is_same = False
-            if not is_same:
-                self._fail(path, "graph.precomputed changed, or went away, since it was read; 'daskfs run' refuses it")
+                check_identity(open_graph(path), stage.parameters["identity"])
+            except (InputError, StoreError) as error:
+                self._fail(as_path(path), f"graph.precomputed is not what was read: {error}")
 
     def _events(self, path: StoragePath) -> None:
         if not path.is_file():

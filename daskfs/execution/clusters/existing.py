@@ -58,7 +58,9 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
 
 def _greet(address: str, security: Security | None, patience: float) -> None:
     """Raise ``TimeoutError`` if the address accepts connections and sends nothing: a client would wait forever."""
-    from distributed.comm import connect
+    # the documented name distributed.comm.connect is this one, which type checkers do not see as exported; Client and
+    # rpc of distributed apply their timeout to the connection, not to the greeting after it
+    from distributed.comm.core import connect
 
     arguments = security.get_connection_args("client") if security is not None else {}
 
