@@ -13,7 +13,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
@@ -301,18 +301,6 @@ class ObjectPath:
             msg = f"{self} ended while it was being read"
             raise EOFError(msg)
         view[:] = found
-
-    @contextmanager
-    def stream(self, block_bytes: int) -> Iterator[tuple[int, Iterator[memoryview]]]:
-        """Request the object once: yield its size and an iterator over its blocks.
-
-        Errors of reads are :class:`OSError` within the block.
-        """
-        import obstore
-
-        with as_os_errors(self):
-            found = obstore.get(client_of(self.root), self.key)
-            yield int(found.meta["size"]), (memoryview(block) for block in found.stream(min_chunk_size=block_bytes))
 
     def zarr_store(self) -> Any:
         """Return the Zarr store of the array or group at this path."""
