@@ -345,8 +345,8 @@ class _Check:
         expected |= {layout.RUN_JSON, layout.PLAN_JSON, layout.EVENTS, layout.REPORT_HTML, *layout.OWNERSHIP}
         apart = (layout.TILES_DIR, layout.BATCHES_DIR)  # separate stores
         is_run = is_there(root / layout.RUN_JSON)
-        tops = [name for name in layout.RUN_NAMES if name not in apart] if is_run else _names_in(root)
-        for path in (path for top in tops for path in files_below(root / top)):
+        tops = layout.RUN_NAMES if is_run else sorted(path.name for path in root.iterdir())
+        for path in (path for top in tops if not (is_run and top in apart) for path in files_below(root / top)):
             name = name_below(path, root)
             if name in expected or layout.is_seal(name) or _contains(known, name_hash(name)):
                 continue
@@ -481,10 +481,6 @@ def _is_json(line: bytes) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _names_in(root: StoragePath) -> list[str]:
-    return sorted(path.name for path in root.iterdir())
 
 
 def _contains(known: np.ndarray, value: int) -> bool:
