@@ -235,6 +235,8 @@ def friedman(table: np.ndarray) -> FriedmanTest:
     if n_sets < 2 or n_methods < 2 or np.isnan(values).any():
         msg = f"ranks are compared of two data sets and two methods at least, without NaN; there are {values.shape}"
         raise ValueError(msg)
+    # scipy.stats.friedmanchisquare gives the same chi-square (1e-12), but refuses two methods, and divides by 0 if all
+    # values are tied
     ranks = rank_table(values)
     away = ranks - (n_methods + 1) / 2
     spread = float((away**2).sum()) / (n_methods - 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from daskfs.evaluation.design import UNRANKED, Design, Selection
-from daskfs.ranking.tables import csv_bytes
+from daskfs.ranking.tables import arrow_table, csv_bytes, write_parquet
 from daskfs.store import layout
 from daskfs.store.store import Store
 
@@ -52,23 +52,13 @@ class Table:
 
     def arrow(self) -> Any:
         """Return the rows as a :class:`pyarrow.Table`; columns of empty cells keep their types."""
-        import pyarrow as pa
-
-        values = zip(*self.rows, strict=True) if self.rows else ([] for _ in self.columns)
-        fields = [(name, pa.type_for_alias(kind)) for name, kind in self.columns.items()]
-        arrays = [pa.array(list(column), kind) for column, (_, kind) in zip(values, fields, strict=True)]
-        return pa.table(arrays, schema=pa.schema(fields))
+        return arrow_table(list(self.columns), self.rows, list(self.columns.values()))
 
 
 def write_table(store: Store, table: Table) -> None:
     """Write a table as CSV and as Parquet."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     store.write_bytes(layout.TABLE_CSV.format(table.name), csv_bytes(list(table.columns), table.rows))
-    sink = pa.BufferOutputStream()
-    pq.write_table(table.arrow(), sink)
-    store.write_bytes(layout.TABLE_PARQUET.format(table.name), sink.getvalue().to_pybytes())
+    write_parquet(store, layout.TABLE_PARQUET.format(table.name), table.arrow())
 
 
 def read_table(store: Store, name: str) -> list[dict[str, Any]]:

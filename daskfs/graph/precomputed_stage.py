@@ -36,14 +36,15 @@ def store_given(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     del unit
     path, planned = str(parameters["path"]), parameters["identity"]
     graph = open_graph(path)
-    _check_identity(graph, planned)
+    check_identity(graph, planned)
     try:
         return store_graph(context.store, graph, context.tiles.shape.n_samples, int(parameters["k"]))
     finally:
-        _check_identity(open_graph(path), planned)
+        check_identity(open_graph(path), planned)
 
 
-def _check_identity(graph: Graph, planned: Mapping[str, Any]) -> None:
+def check_identity(graph: Graph, planned: Mapping[str, Any]) -> None:
+    """Raise :class:`InputError` if a graph is not the one of the planned identity."""
     if json.loads(json.dumps(dict(graph.identity))) != json.loads(json.dumps(dict(planned))):
         msg = f"{graph.where} changed after its reading was planned: restore it, or start over with what it is now."
         raise InputError(msg)

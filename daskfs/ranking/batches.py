@@ -18,7 +18,7 @@ from daskfs.criteria.registry import Method
 from daskfs.criteria.slab import methods_from
 from daskfs.errors import InputError
 from daskfs.kernels.aggregate import combine_ranks, shared_ranks
-from daskfs.ranking.tables import DEFUSED, FORMULA, PARQUET, method_scores
+from daskfs.ranking.tables import DEFUSED, FORMULA, PARQUET, method_scores, write_parquet
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
@@ -79,7 +79,6 @@ def write_batch_tables(context: Context, parameters: Mapping[str, Any], unit: in
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.csv
-    import pyarrow.parquet as pq
 
     table = pa.concat_tables(_tables(context, parameters))
     defused = [
@@ -90,9 +89,7 @@ def write_batch_tables(context: Context, parameters: Mapping[str, Any], unit: in
     options = pa.csv.WriteOptions(quoting_style="needed")
     pa.csv.write_csv(pa.table(defused, table.column_names), sink, options)
     context.store.write_bytes(layout.BATCHES_CSV, sink.getbuffer())
-    sink = io.BytesIO()
-    pq.write_table(table, sink)
-    context.store.write_bytes(layout.BATCHES_PARQUET, sink.getbuffer())
+    write_parquet(context.store, layout.BATCHES_PARQUET, table)
 
 
 def _tables(context: Context, parameters: Mapping[str, Any]) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +59,7 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
         for feature, reason in dropped_features(store, method, table, names) if filtered else ():
             dropped.append((*ranked[place[feature]][:-1], reason))
     store.write_bytes(layout.RANKING_CSV, csv_bytes(RANKING_COLUMNS, rows))
-    store.write_bytes(layout.RANKING_PARQUET, parquet_bytes(RANKING_COLUMNS, rows))
+    write_parquet(store, layout.RANKING_PARQUET, arrow_table(RANKING_COLUMNS, rows))
     store.write_bytes(layout.SELECTED_CSV, csv_bytes(RANKING_COLUMNS[:-1], (row[:-1] for row in selected)))
     if filtered:
         store.write_bytes(layout.DROPPED_CSV, csv_bytes(DROPPED_COLUMNS, dropped))
@@ -89,7 +90,8 @@ def csv_bytes(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
 
 
 def _cell(value: Any) -> str:
-    # the csv module of Python 3.11 does not quote a lone carriage return, which breaks the row for readers
+    # The csv module of Python 3.11 does not quote a lone carriage return, which breaks the row for readers. pyarrow.csv
+    # writes 1.0 as 1, True as true and quotes all names of columns: tables would differ from those of earlier versions.
     if value is None:
         return ""
     text = repr(value) if isinstance(value, float) else str(value)
@@ -98,15 +100,22 @@ def _cell(value: Any) -> str:
     return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\r\n') else text
 
 
-def parquet_bytes(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
-    """Return rows as a Parquet file."""
+def arrow_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], types: Sequence[Any] | None = None) -> Any:
+    """Return rows as a :class:`pyarrow.Table`, with columns of the given Arrow types or of those of their values."""
     import pyarrow as pa
+
+    values = zip(*rows, strict=True) if rows else [()] * len(columns)
+    kinds = types or [None] * len(columns)
+    return pa.table([pa.array(list(some), kind) for some, kind in zip(values, kinds, strict=True)], list(columns))
+
+
+def write_parquet(store: Store, name: str, table: Any) -> None:
+    """Write a :class:`pyarrow.Table` as a Parquet file of a store."""
     import pyarrow.parquet as pq
 
-    values = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({name: pa.array(list(v)) for name, v in zip(columns, values, strict=True)}), sink)
-    return bytes(sink.getvalue().to_pybytes())
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    store.write_bytes(name, sink.getbuffer())
 
 
 PARQUET = Fixed("pyarrow, which writes the tables", 48 * MiB)

@@ -7,9 +7,9 @@ import json
 import os
 import zlib
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,15 @@ import numpy as np
 from daskfs.errors import DamagedError, InputError, StoreError
 from daskfs.execution.progress import Progress, Silent
 from daskfs.execution.submission import inputs_of, pending_units, recorded_units
-from daskfs.graph.precomputed_stage import GIVEN_STAGE
+from daskfs.graph.precomputed_files import open_graph
+from daskfs.graph.precomputed_stage import GIVEN_STAGE, check_identity
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.scaling import row_norms
 from daskfs.kernels.statistics.moments import tree_moments
 from daskfs.runs.manifest import batch_runs, is_in_use, lock_directory, matches_manifest, read_manifest
 from daskfs.sources.state import changed_file
 from daskfs.stages.stage import Plan, Stage
-from daskfs.stages.units import ArrayPlan, shared_arrays
+from daskfs.stages.units import shared_arrays
 from daskfs.storage import (
     ObjectPath,
     StoragePath,
@@ -57,69 +58,19 @@ MAX_LEFT_OVER = 1000
 """Maximum number of left-over files that are listed; all are counted."""
 SAME = 1e-9
 """Relative tolerance between norms and moments computed on two machines."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A file that differs from what was written; `stage` and `unit` are None for a file that no unit owns."""
-
-    path: str
-    problem: str
-    stage: str | None = None
-    unit: int | None = None
-
-
-@dataclass
-class _Unit:
-    """Findings on a unit: `absent` lists missing outputs, `damaged` wrong outputs or records."""
-
-    stage: str
-    unit: int
-    has_record: bool = True
-    damaged: list[Problem] = field(default_factory=list)
-    absent: list[Problem] = field(default_factory=list)
-    names: list[int] = field(default_factory=list)
-    n_chunks: int = 0
-    n_objects: int = 0
-    n_bytes: int = 0
-
-    @property
-    def is_done(self) -> bool:
-        return self.has_record and not self.damaged and not self.absent
-
-    def problem(self, path: StoragePath, text: str) -> Problem:
-        return Problem(str(path), text, self.stage, self.unit)
+MISSING = "is missing"
 
 
 class _Checked(Ledger):
     """A ledger that returns the given units as not done, without reading anything again."""
 
-    def __init__(self, root: StoragePath | None, not_done: Mapping[str, set[int]]) -> None:
+    def __init__(self, root: StoragePath | None, not_done: Mapping[str, Mapping[int, _Unit]]) -> None:
         super().__init__(root)
         self._bad = not_done
 
     def not_done(self, stage: str, units: Sequence[int], fingerprint: str, inputs: str | None = None) -> list[int]:
         del fingerprint, inputs
         return [unit for unit in units if unit in self._bad[stage]]
-
-
-@dataclass
-class _Findings:
-    """Findings of one verification."""
-
-    problems: list[Problem] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    left_over: list[str] = field(default_factory=list)
-    n_left_over: int = 0
-    n_not_done: int = 0
-    counts: dict[str, int] = field(
-        default_factory=lambda: {"records": 0, "chunks": 0, "objects": 0, "bytes": 0, "arrays": 0}
-    )
-
-    def leave(self, path: StoragePath) -> None:
-        self.n_left_over += 1
-        if len(self.left_over) < MAX_LEFT_OVER:
-            self.left_over.append(str(path))
 
 
 def verify_run(
@@ -175,22 +126,20 @@ def verify_run(
     if not is_run and not any(is_there(store.path(name)) for name in (layout.TILES_JSON, layout.PLAN_JSON)):
         msg = f"{store.url} is neither a daskfs run nor a tile store: it has no {layout.RUN_JSON}."
         raise StoreError(msg)
-    check = _Check(store, threads or max(os.cpu_count() or 1, at_once(store.root)), progress or Silent())
+    check = _Check(threads or max(os.cpu_count() or 1, at_once(store.root)), progress or Silent())
+    check_all = check.run if is_run else check.tile_store
     if not remove:
         if is_in_use(store):
-            check.found.notes.append(
-                f"a process is running in {store.url}: what it writes meanwhile may be told wrongly"
-            )
-        status = check.run() if is_run else check.tile_store(store)
-        return check.result(status, 0)
+            check.notes.append(f"a process is running in {store.url}: what it writes meanwhile may be told wrongly")
+        return check.result(store, check_all(store), 0)
     with lock_directory(store, marker, "daskfs run" if is_run else "tile store", "directory", check.progress.message):
-        status = check.run() if is_run else check.tile_store(store)
-        return check.result(status, _removed(store, check.found.problems))
+        status = check_all(store)
+        return check.result(store, status, _removed(store, check.problems))
 
 
-def _removed(store: Store, problems: Sequence[Problem]) -> int:
+def _removed(store: Store, problems: Sequence[Mapping[str, Any]]) -> int:
     """Delete damaged files, except the manifest, files outside the store and ``.jsonl`` files."""
-    damaged = [as_path(problem.path) for problem in problems]
+    damaged = [as_path(problem["path"]) for problem in problems]
     kept = store.path(layout.RUN_JSON)
     mine = [path for path in damaged if lies_in(path, store.path("")) and path != kept and is_there(path)]
     mine = [path for path in mine if path.suffix != ".jsonl"]  # its other records are intact
@@ -200,75 +149,78 @@ def _removed(store: Store, problems: Sequence[Problem]) -> int:
     return len(mine)
 
 
+def _problem(path: StoragePath, text: str, stage: str | None = None, unit: int | None = None) -> dict[str, Any]:
+    """Return a finding: a file that differs from what was written, and the unit that owns it, if any."""
+    return {"path": str(path), "problem": text, "stage": stage, "unit": unit}
+
+
 class _Check:
-    """One call of :func:`verify_run`."""
+    """One call of :func:`verify_run`: its settings and findings."""
 
-    def __init__(self, store: Store, threads: int, progress: Progress) -> None:
-        self.store, self.threads, self.progress = store, threads, progress
-        self.found = _Findings()
+    def __init__(self, threads: int, progress: Progress) -> None:
+        self.threads, self.progress = threads, progress
+        self.problems: list[dict[str, Any]] = []
+        self.notes: list[str] = []
+        self.left_over: list[str] = []
+        self.n_left_over = self.n_not_done = 0
+        self.checked = Counter(dict.fromkeys(("records", "chunks", "objects", "bytes", "arrays"), 0))
 
-    def result(self, status: str, n_removed: int) -> dict[str, Any]:
-        found = self.found
+    def result(self, store: Store, status: str, n_removed: int) -> dict[str, Any]:
         return {
-            "run": self.store.url,
+            "run": store.url,
             "status": status,
-            "problems": [dataclasses.asdict(problem) for problem in found.problems],
-            "notes": found.notes,
-            "left_over": found.left_over,
-            "n_left_over": found.n_left_over,
-            "not_done": found.n_not_done,
-            "checked": found.counts,
+            "problems": self.problems,
+            "notes": self.notes,
+            "left_over": self.left_over,
+            "n_left_over": self.n_left_over,
+            "not_done": self.n_not_done,
+            "checked": dict(self.checked),
             "removed": n_removed,
         }
 
     def _fail(self, path: StoragePath, text: str) -> None:
-        self.found.problems.append(Problem(str(path), text))
+        self.problems.append(_problem(path, text))
 
     # ------------------------------------------------------------------ runs and tile stores
-    def run(self) -> str:
-        """Check a run and the tiles that it reads; return its status."""
+    def run(self, store: Store) -> str:
+        """Check a run, those of its batches and the tiles that it reads; return its status."""
         try:
-            manifest = read_manifest(self.store)
+            manifest = read_manifest(store)
         except StoreError as error:
-            self._fail(self.store.path(layout.RUN_JSON), str(error))
+            self._fail(store.path(layout.RUN_JSON), str(error))
             return "unknown"
         is_finished = manifest["status"] == "done"
         if not manifest.get("tiles"):
             return str(manifest["status"])
         tiles = TilePlan.from_json(manifest["tiles"])
         if tiles.stages:
-            self._source(tiles.stages[0], self._fail)
+            if problem := _source_problem(tiles.stages[0]):
+                self.problems.append(problem)
             self._stages(Store(as_path(tiles.url)), tiles.stages, is_finished=is_finished)
         else:
             self._tiles_elsewhere(tiles)
-        plan = self._plan(self.store, is_finished=is_finished)
-        if plan is not None:
+        if plan := self._plan(store, is_finished=is_finished):
             self._given(plan)
-            self._stages(self.store, plan.stages, is_finished=is_finished)
-        if is_finished and not matches_manifest(self.store, manifest, layout.REPORT_HTML):
-            self._fail(self.store.path(layout.REPORT_HTML), "it is missing, or not as the run wrote it")
-        self._events()
-        self._batches(manifest, is_finished=is_finished)
-        return str(manifest["status"])
-
-    def _batches(self, manifest: Mapping[str, Any], *, is_finished: bool) -> None:
-        """Check the runs of the batches, in subdirectories of this run."""
-        stores = dict(batch_runs(self.store))
-        for store in stores.values():
-            check = _Check(store, self.threads, self.progress)
-            check.found = self.found
-            check.run()
+            self._stages(store, plan.stages, is_finished=is_finished)
+        if is_finished and not matches_manifest(store, manifest, layout.REPORT_HTML):
+            self._fail(store.path(layout.REPORT_HTML), "it is missing, or not as the run wrote it")
+        self._events(store.path(layout.EVENTS))
+        stores = dict(batch_runs(store))
+        for batch in stores.values():
+            self.run(batch)
         for batch in manifest.get("batches", ()) if is_finished else ():
             if batch["methods"] and batch["name"] not in stores:
-                path = self.store.path(layout.BATCH_RUN.format(batch["number"]))
+                path = store.path(layout.BATCH_RUN.format(batch["number"]))
                 self._fail(path, f"the run of batch {batch['name']} is missing")
+        return str(manifest["status"])
 
     def tile_store(self, store: Store) -> str:
         """Check a tile store; return "done" or "running"."""
         is_finished = is_there(store.path(layout.TILES_JSON))
         plan = self._plan(store, is_finished=is_finished)
         if plan is not None and plan.stages:
-            self._source(plan.stages[0], lambda path, text: self.found.notes.append(f"{path}: {text}"))
+            if problem := _source_problem(plan.stages[0]):
+                self.notes.append(f"{problem['path']}: {problem['problem']}")
             self._stages(store, plan.stages, is_finished=is_finished)
         return "done" if is_finished else "running"
 
@@ -286,8 +238,7 @@ class _Check:
     def _plan(self, store: Store, *, is_finished: bool) -> Plan | None:
         path = store.path(layout.PLAN_JSON)
         try:
-            raw = store.read_json(layout.PLAN_JSON)
-            if raw is not None:
+            if (raw := store.read_json(layout.PLAN_JSON)) is not None:
                 return Plan.from_json(raw, store.url)
         except (StoreError, TypeError, KeyError, AttributeError) as error:
             self._fail(path, f"it cannot be read, and nothing that it plans is checked: {error}")
@@ -296,131 +247,112 @@ class _Check:
             self._fail(path, "it is missing, and nothing that it plans is checked")
         return None
 
-    def _source(self, stage: Stage, tell: Callable[[StoragePath, str], None]) -> None:
-        changed = changed_file(spec_from(stage.parameters["source"]), stage.parameters["state"])
-        if changed is not None:
-            text = "changed since it was read" if as_path(changed).exists() else "is gone"
-            tell(as_path(changed), f"the source {text}; a run that is not finished, or damaged, cannot go on with it")
-
     def _given(self, plan: Plan) -> None:
-        from daskfs.graph.precomputed_files import open_graph
-
         for stage in (stage for stage in plan.stages if stage.is_of(GIVEN_STAGE)):
-            path = as_path(stage.parameters["path"])
+            path = stage.parameters["path"]
             try:
-                is_same = json.loads(json.dumps(dict(open_graph(path).identity))) == stage.parameters["identity"]
-            except (InputError, StoreError):
-                is_same = False
-            if not is_same:
-                self._fail(path, "graph.precomputed changed, or went away, since it was read; 'daskfs run' refuses it")
+                check_identity(open_graph(path), stage.parameters["identity"])
+            except (InputError, StoreError) as error:
+                self._fail(as_path(path), f"graph.precomputed is not what was read: {error}")
 
-    def _events(self) -> None:
-        path = self.store.path(layout.EVENTS)
+    def _events(self, path: StoragePath) -> None:
         if not path.is_file():
             return
         with path.open("rb") as lines:
             cut = sum(not _is_json(line) for line in lines)
         if cut:
-            self.found.notes.append(f"{path}: {cut} lines were cut off; nothing depends on them")
+            self.notes.append(f"{path}: {cut} lines were cut off; nothing depends on them")
 
     # ------------------------------------------------------------------ the stages of one store
     def _stages(self, store: Store, stages: Sequence[Stage], *, is_finished: bool) -> None:
         context = Context(store)
-        bad: dict[str, list[_Unit]] = {}
-        not_done: dict[str, set[int]] = {stage.name: set() for stage in stages}
-        known = array("Q")
+        bad: dict[str, dict[int, _Unit]] = {stage.name: {} for stage in stages}
+        known = array("Q")  # names would take ten times the memory
         for stage in stages:
             units = recorded_units(context, stage)
             self.progress.start_stage(dataclasses.replace(stage, name=f"verify {stage.name}", loop=""), len(units))
             for unit in self._units(context, stage, units, stages):
                 known.extend(unit.names)
-                self._count(unit)
-                self.progress.unit_done(stage, unit.unit, {"bytes_read": unit.n_bytes})
-                if not unit.is_done:
-                    bad.setdefault(stage.name, []).append(unit)
-                    not_done[stage.name].add(unit.unit)
+                self.checked.update(unit.checked)
+                self.progress.unit_done(stage, unit.unit, {"bytes_read": unit.checked["bytes"]})
+                unit.names.clear()
+                if unit.damaged or unit.absent or not unit.checked["records"]:
+                    bad[stage.name][unit.unit] = unit
+        known_names = np.unique(np.frombuffer(known, np.uint64))
         checked = Context(Store(store.root))
-        checked.store.ledger = _Checked(store.root, not_done)
+        checked.store.ledger = _Checked(store.root, bad)
         for stage in stages:
             pending = set(pending_units(checked, stage, stages))
-            for unit in bad.get(stage.name, ()):
-                self._judge(store, stage, unit, is_finished=is_finished, is_needed=unit.unit in pending)
-            self.found.n_not_done += 0 if is_finished else len(pending)
-        arrays = self._arrays(context, stages, is_finished=is_finished)
-        if store.root is not None:
-            self._left_over(store, stages, np.unique(np.frombuffer(known, np.uint64)), arrays)
+            self.n_not_done += 0 if is_finished else len(pending)
+            for unit in bad[stage.name].values():
+                if unit.unit not in pending:  # later stages have used its outputs: they may be deleted
+                    text = "{path}: {problem}; it has served, and nothing needs it"
+                    self.notes += [text.format_map(problem) for problem in unit.damaged]
+                elif unit.checked["records"]:
+                    self.problems += unit.damaged + ([] if stage.needed_until or stage.loop else unit.absent)
+                elif is_finished and not stage.loop:
+                    path = store.ledger.file(stage.name, unit.unit)
+                    self.problems.append(_problem(path, "the record of the unit is missing", stage.name, unit.unit))
+        self._left_over(store, stages, known_names, self._arrays(context, stages, is_finished=is_finished))
         self._in_place(store)
 
     def _units(self, context: Context, stage: Stage, units: range, stages: Sequence[Stage]) -> Iterator[_Unit]:
         """Yield the findings on units in order, with bounded memory."""
         with ThreadPoolExecutor(self.threads) as pool:
-            waiting: list[Future[_Unit]] = []
+            waiting: deque[Future[_Unit]] = deque()
             inputs = None
             for unit in units:
                 if unit % stage.n_units == 0:
                     inputs = inputs_of(context, stage, unit // stage.n_units, stages)
-                waiting.append(pool.submit(_checked_unit, context.store, stage, unit, inputs))
+                waiting.append(pool.submit(_Unit, context.store, stage, unit, inputs))
                 if len(waiting) > WAITING * self.threads:
-                    yield waiting.pop(0).result()
-            for future in waiting:
-                yield future.result()
-
-    def _count(self, unit: _Unit) -> None:
-        counts = self.found.counts
-        counts["records"] += unit.has_record
-        counts["chunks"] += unit.n_chunks
-        counts["objects"] += unit.n_objects
-        counts["bytes"] += unit.n_bytes
-
-    def _judge(self, store: Store, stage: Stage, unit: _Unit, *, is_finished: bool, is_needed: bool) -> None:
-        """Report the problems of a unit that is not done."""
-        if not is_needed:  # later stages have used its outputs: they may be deleted
-            self.found.notes += [f"{p.path}: {p.problem}; it has served, and nothing needs it" for p in unit.damaged]
-            return
-        if not unit.has_record:
-            if is_finished and not stage.loop:
-                path = store.ledger.file(stage.name, unit.unit)
-                self.found.problems.append(unit.problem(path, "the record of the unit is missing"))
-            return
-        self.found.problems += unit.damaged
-        if not (stage.needed_until or stage.loop):
-            self.found.problems += unit.absent
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
 
     def _arrays(self, context: Context, stages: Sequence[Stage], *, is_finished: bool) -> set[str]:
         """Check the metadata of arrays that several units share; return their names."""
         try:
             arrays = shared_arrays(context, stages)
         except StoreError as error:  # the tile metadata are damaged, which is reported already
-            self.found.notes.append(f"metadata of arrays are not checked: {error}")
+            self.notes.append(f"metadata of arrays are not checked: {error}")
             return set()
         cleared = tuple(f"{stage.clears}/" for stage in stages if stage.clears)
-        for name, planned in arrays.items():
+        self.checked["arrays"] += len(arrays)
+        for name, (shape, dtype, chunks) in arrays.items():
             path = context.store.path(name) / METADATA
-            self.found.counts["arrays"] += 1
-            if is_there(path):
-                if (text := _metadata_problem(path.parent, planned)) is not None:
-                    self._fail(path, text)
-            elif is_finished and not name.startswith(cleared):
-                self._fail(path, "it is missing, and without it the chunks of the array cannot be read")
+            if not is_there(path):
+                if is_finished and not name.startswith(cleared):
+                    self._fail(path, "it is missing, and without it the chunks of the array cannot be read")
+                continue
+            try:
+                found = open_zarr(path.parent)
+            except StoreError as error:
+                self._fail(path, f"it is damaged: {error}")
+                continue
+            clipped = tuple(max(1, min(c, s)) for c, s in zip(chunks, shape, strict=True))
+            described = (found.shape, found.dtype, found.chunks)
+            if described != (shape, np.dtype(dtype), clipped):
+                text = "it describes an array of shape {}, type {} and chunks {}"
+                self._fail(path, text.format(*described))
         return set(arrays)
 
     def _left_over(self, store: Store, stages: Sequence[Stage], known: np.ndarray, arrays: set[str]) -> None:
         root = store.path("")
         names = {stage.name for stage in stages}
-        records = {name for name in store.ledger.counted_files() if name.split("/")[1] in names}
-        is_run = root == self.store.path("") and is_there(root / layout.RUN_JSON)
-        everything = sorted(path.name for path in root.iterdir())
+        expected = {name for name in store.ledger.counted_files() if name.split("/")[1] in names}
+        expected |= {f"{name}/{METADATA}" for name in arrays}
+        expected |= {layout.RUN_JSON, layout.PLAN_JSON, layout.EVENTS, layout.REPORT_HTML, *layout.OWNERSHIP}
         apart = (layout.TILES_DIR, layout.BATCHES_DIR)  # separate stores
-        tops = [name for name in layout.RUN_NAMES if name not in apart] if is_run else everything
-        own = {layout.RUN_JSON, layout.PLAN_JSON, layout.EVENTS, layout.REPORT_HTML, *layout.OWNERSHIP}
-        for path in (path for top in tops for path in files_below(root / top)):
+        is_run = is_there(root / layout.RUN_JSON)
+        tops = layout.RUN_NAMES if is_run else sorted(path.name for path in root.iterdir())
+        for path in (path for top in tops if not (is_run and top in apart) for path in files_below(root / top)):
             name = name_below(path, root)
-            if name in own or _is_known(name, known):
+            if name in expected or layout.is_seal(name) or _contains(known, name_hash(name)):
                 continue
-            if name.endswith(f"/{METADATA}") and name.removesuffix(f"/{METADATA}") in arrays:
-                continue
-            if name not in records and not layout.is_seal(name):
-                self.found.leave(path)
+            self.n_left_over += 1
+            if len(self.left_over) < MAX_LEFT_OVER:
+                self.left_over.append(str(path))
 
     def _in_place(self, store: Store) -> None:
         """Compare an X that is read in place with the row norms and column moments recorded of it."""
@@ -431,7 +363,7 @@ class _Check:
         if info is None or info.x_path is None:
             return
         tiles, shape = open_tiles(store.url).as_counted(), info.shape
-        self.found.notes.append(
+        self.notes.append(
             f"{info.x_path} is used where it lies, and was written by another program: it is compared with the norms "
             "of its rows and the moments of its columns; chunks that are not there are read as its fill value, by the "
             "rules of Zarr"
@@ -450,66 +382,72 @@ class _Check:
                 continue
             moments = tree_moments(block)
             taken = np.stack([moments.mean, moments.m2, moments.minimum, moments.maximum])
-            self.found.counts["bytes"] += 0 if is_sparse(block) else block.nbytes
+            self.checked["bytes"] += 0 if is_sparse(block) else block.nbytes
             if not (np.allclose(row_norms(block), norms, SAME, 0) and np.allclose(taken, partials[1:5], SAME, SAME)):
                 text = f"rows {rows.start}:{rows.stop} are not those that were read when the run began"
                 self._fail(as_path(info.x_path), text)
 
 
-# --------------------------------------------------------------------------------------------------------- single files
-def _checked_unit(store: Store, stage: Stage, unit: int, inputs: str | None) -> _Unit:
-    """Check the record of a unit and every output that it names."""
-    found = _Unit(stage.name, unit)
-    path = store.ledger.file(stage.name, unit)
-    try:
-        record = store.ledger.read(stage.name, unit)
-    except StoreError as error:
-        found.damaged.append(found.problem(path, f"the record is damaged: {error}"))
-        return found
-    if record is None:
-        found.has_record = False
-        return found
-    if record.get("fingerprint") != stage.fingerprint:
-        found.damaged.append(found.problem(path, "the record is of another plan"))
-        return found
-    if inputs is not None and record.get("inputs") not in (None, inputs):
-        found.damaged.append(found.problem(path, "the unit was made from other inputs than are there"))
-        return found
-    for kind in ("chunks", "objects"):
-        for name, (size, checksum) in record[kind].items():
-            _check_output(store.path(name), size, checksum, found, is_chunk=kind == "chunks")
-            found.names.append(name_hash(name))
-    return found
+class _Unit:
+    """Findings on a unit: its record, and every output that the record names.
 
+    `damaged` and `absent` are wrong outputs or records, and missing outputs; `names` are the hashes of the names of all
+    outputs, and `checked` counts records, outputs and bytes.
+    """
 
-def _check_output(path: StoragePath, size: int, checksum: int, found: _Unit, *, is_chunk: bool) -> None:
-    what = "the chunk" if is_chunk else "the file"
-    try:
-        if isinstance(path, Path) and path.is_dir():
-            found.damaged.append(found.problem(path, f"{what} is a directory"))
+    def __init__(self, store: Store, stage: Stage, unit: int, inputs: str | None) -> None:
+        self.unit = unit
+        self.damaged: list[dict[str, Any]] = []
+        self.absent: list[dict[str, Any]] = []
+        self.names: list[int] = []
+        self.checked = Counter(records=1)
+        try:
+            record = store.ledger.read(stage.name, unit)
+        except StoreError as error:
+            record, text = {}, f"the record is damaged: {error}"
+        else:
+            if record is None:
+                self.checked.clear()
+                return
+            text = ""
+            if record.get("fingerprint") != stage.fingerprint:
+                text = "the record is of another plan"
+            elif inputs is not None and record.get("inputs") not in (None, inputs):
+                text = "the unit was made from other inputs than are there"
+        if text:
+            self.damaged.append(_problem(store.ledger.file(stage.name, unit), text, stage.name, unit))
             return
+        for kind, what in (("chunks", "the chunk"), ("objects", "the file")):
+            for name, (size, checksum) in record[kind].items():
+                self.names.append(name_hash(name))
+                text, n_bytes = _checked_output(store.path(name), size, checksum, is_chunk=kind == "chunks")
+                self.checked.update({kind: n_bytes is not None, "bytes": n_bytes or 0})
+                if text:
+                    found = _problem(store.path(name), f"{what} {text}", stage.name, unit)
+                    (self.absent if text == MISSING else self.damaged).append(found)
+
+
+# --------------------------------------------------------------------------------------------------------- single files
+def _checked_output(path: StoragePath, size: int, checksum: int, *, is_chunk: bool) -> tuple[str, int | None]:
+    """Return how an output differs from its record, empty if it does not, and its size, None for another one."""
+    try:
         if isinstance(path, ObjectPath):
             n_bytes, read, carried = with_retries(path, lambda: _checksums(path, is_chunk=is_chunk))
         else:
             n_bytes, read, carried = _checksums(path, is_chunk=is_chunk)
     except (FileNotFoundError, NotADirectoryError):
-        found.absent.append(found.problem(path, f"{what} is missing"))
-        return
+        return MISSING, None
+    except IsADirectoryError:
+        return "is a directory", None
     except OSError as error:
         if isinstance(path, ObjectPath):  # a store that does not answer is no evidence of damage
             raise
-        found.damaged.append(found.problem(path, f"{what} cannot be read: {error.strerror}"))
-        return
+        return f"cannot be read: {error.strerror}", None
     if n_bytes != size:
-        found.damaged.append(found.problem(path, f"{what} has {n_bytes} bytes, not {size}"))
-        return
-    found.n_bytes += size
-    found.n_chunks += is_chunk
-    found.n_objects += not is_chunk
+        return f"has {n_bytes} bytes, not {size}", None
     if read != (carried if is_chunk else checksum):
-        found.damaged.append(found.problem(path, f"{what} is damaged: its checksum is not that of its bytes"))
-    elif is_chunk and carried != checksum:
-        found.damaged.append(found.problem(path, f"{what} is whole, and not the one that the unit wrote"))
+        return "is damaged: its checksum is not that of its bytes", size
+    return "is whole, and not the one that the unit wrote" if carried != checksum else "", size
 
 
 def _checksums(path: StoragePath, *, is_chunk: bool) -> tuple[int, int, int]:
@@ -528,16 +466,13 @@ def _checksums(path: StoragePath, *, is_chunk: bool) -> tuple[int, int, int]:
     return size, value, int.from_bytes(tail, "little") if is_chunk else value
 
 
-def _metadata_problem(path: StoragePath, planned: ArrayPlan) -> str | None:
-    shape, dtype, chunks = planned
-    try:
-        found = open_zarr(path)
-    except StoreError as error:
-        return f"it is damaged: {error}"
-    clipped = tuple(max(1, min(c, s)) for c, s in zip(chunks, shape, strict=True))
-    if (found.shape, found.dtype, found.chunks) != (shape, np.dtype(dtype), clipped):
-        return f"it describes an array of shape {found.shape}, type {found.dtype} and chunks {found.chunks}"
-    return None
+def _source_problem(stage: Stage) -> dict[str, Any] | None:
+    changed = changed_file(spec_from(stage.parameters["source"]), stage.parameters["state"])
+    if changed is None:
+        return None
+    path = as_path(changed)
+    state = "changed since it was read" if path.exists() else "is gone"
+    return _problem(path, f"the source {state}; a run that is not finished, or damaged, cannot go on with it")
 
 
 def _is_json(line: bytes) -> bool:
@@ -548,7 +483,6 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _is_known(name: str, known: np.ndarray) -> bool:
-    value = np.uint64(name_hash(name))
-    index = int(np.searchsorted(known, value))
-    return index < known.size and known[index] == value
+def _contains(known: np.ndarray, value: int) -> bool:
+    index = int(np.searchsorted(known, np.uint64(value)))
+    return index < known.size and bool(known[index] == value)

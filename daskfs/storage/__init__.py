@@ -32,6 +32,7 @@ from daskfs.storage.clients import (
     access_rows,
     apply_access,
     as_os_errors,
+    client_of,
     configure,
     configured,
     reached_by,
@@ -50,45 +51,20 @@ from daskfs.storage.objects import (
     map_ordered,
 )
 
+# names of the other files that are imported from here
 __all__ = [
     "SCHEMES",
     "Access",
     "AccessRows",
     "Fill",
     "ObjectPath",
-    "StoragePath",
     "Tag",
     "access_rows",
     "apply_access",
-    "as_output_path",
-    "as_path",
-    "at_once",
-    "blocks_ahead",
-    "blocks_of",
     "configure",
     "configured",
-    "errors_of",
-    "files_below",
-    "fill_from",
-    "is_inconclusive",
-    "is_there",
     "is_url",
-    "lies_in",
-    "map_concurrent",
-    "name_below",
-    "open_ranges",
-    "open_whole",
-    "put",
-    "put_first",
     "reached_by",
-    "read_buffer",
-    "refresh",
-    "relative_name",
-    "remove",
-    "remove_file",
-    "sizes",
-    "zarr_store",
-    "zip_archive",
 ]
 
 ASIDE = ".aside-"
@@ -165,6 +141,8 @@ def put_first(where: StoragePath, data: bytes) -> bool:
 @contextmanager
 def _written_beside(where: Path, data: bytes | memoryview, *, synced: bool) -> Iterator[Path]:
     """Yield a temporary file with the data in the same folder."""
+    # obstore's LocalStore renames without fsync, which it has no option for: after a loss of power files may be empty.
+    # It is no faster: a put of 4 KiB takes 0.17 ms, this without fsync 0.20 ms, and a read 0.08 ms instead of 0.04 ms.
     where.parent.mkdir(parents=True, exist_ok=True)
     temporary = where.with_name(f".{where.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
@@ -331,8 +309,11 @@ def blocks_of(where: StoragePath, block_bytes: int) -> Iterator[tuple[int, Itera
     Errors of reads are :class:`OSError` within the block.
     """
     if isinstance(where, ObjectPath):
-        with where.stream(block_bytes) as found:
-            yield found
+        import obstore
+
+        with as_os_errors(where):
+            found = obstore.get(client_of(where.root), where.key)
+            yield int(found.meta["size"]), (memoryview(block) for block in found.stream(min_chunk_size=block_bytes))
         return
     with where.open("rb", buffering=0) as file:
         yield os.fstat(file.fileno()).st_size, iter(lambda: file.read(block_bytes), b"")

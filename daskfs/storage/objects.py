@@ -13,10 +13,10 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import lru_cache, partial, total_ordering
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, TypeVar, overload
@@ -101,7 +101,7 @@ def is_url(name: object) -> bool:
     return isinstance(name, str) and name.startswith(SCHEMES)
 
 
-@total_ordering
+@dataclass(frozen=True, order=True, repr=False, slots=True)
 class ObjectPath:
     """Path of an object, or of a prefix of object names.
 
@@ -113,10 +113,8 @@ class ObjectPath:
         Name within the bucket, without a slash at either end; empty for the bucket.
     """
 
-    __slots__ = ("key", "root")
-
-    def __init__(self, root: str, key: str = "") -> None:
-        self.root, self.key = root, key
+    root: str
+    key: str = ""
 
     @classmethod
     def of(cls, url: str) -> ObjectPath:
@@ -144,18 +142,6 @@ class ObjectPath:
 
     def __repr__(self) -> str:
         return f"ObjectPath({str(self)!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObjectPath) and (self.root, self.key) == (other.root, other.key)
-
-    def __lt__(self, other: ObjectPath) -> bool:
-        return (self.root, self.key) < (other.root, other.key)
-
-    def __hash__(self) -> int:
-        return hash((self.root, self.key))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectPath, (self.root, self.key)
 
     def __truediv__(self, name: str | PurePosixPath) -> ObjectPath:
         added = [part for part in str(name).split("/") if part not in ("", ".")]
@@ -237,10 +223,6 @@ class ObjectPath:
         """Return whether there is an object of this name, or anything below it."""
         return self.is_file() or self.is_dir()
 
-    def is_symlink(self) -> bool:
-        """Return False: object stores have no links."""
-        return False
-
     def _listed(self, at_once: int = LISTED) -> Iterator[Mapping[str, Any]]:
         import obstore
 
@@ -278,12 +260,6 @@ class ObjectPath:
         """Yield the direct children of this name that match a pattern of one part."""
         with suppress(FileNotFoundError):
             yield from (path for path in self.iterdir() if fnmatchcase(path.name, pattern))
-
-    def rglob(self, pattern: str) -> Iterator[ObjectPath]:
-        """Yield the objects below this name whose last part matches a pattern."""
-        for path, _ in self.objects():
-            if fnmatchcase(path.name, pattern):
-                yield path
 
     # ------------------------------------------------------------------------------------------------ reading, writing
     def read_bytes(self) -> bytes:
@@ -326,31 +302,12 @@ class ObjectPath:
             raise EOFError(msg)
         view[:] = found
 
-    @contextmanager
-    def stream(self, block_bytes: int) -> Iterator[tuple[int, Iterator[memoryview]]]:
-        """Request the object once: yield its size and an iterator over its blocks.
-
-        Errors of reads are :class:`OSError` within the block.
-        """
-        import obstore
-
-        with as_os_errors(self):
-            found = obstore.get(client_of(self.root), self.key)
-            yield int(found.meta["size"]), (memoryview(block) for block in found.stream(min_chunk_size=block_bytes))
-
     def zarr_store(self) -> Any:
         """Return the Zarr store of the array or group at this path."""
         from zarr.storage import ObjectStore, StorePath
 
         # a path within the client of the bucket: one client for each array would share no connection
         return StorePath(ObjectStore(client_of(self.root)), self.key)
-
-    def read_end(self, size: int) -> bytes:
-        """Return the last `size` bytes of the object."""
-        import obstore
-
-        options: Any = {"range": {"suffix": size}}
-        return bytes(with_retries(self, lambda: obstore.get(client_of(self.root), self.key, options=options).bytes()))
 
     def read_text(self, encoding: str = "utf-8") -> str:
         """Return the object as text."""
@@ -416,9 +373,6 @@ class ObjectPath:
         del missing_ok
         with suppress(FileNotFoundError):
             with_retries(self, lambda: obstore.delete(client_of(self.root), self.key))
-
-    def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
-        """Do nothing: a folder exists while it has objects."""
 
 
 def _status(meta: Mapping[str, Any]) -> ObjectStatus:

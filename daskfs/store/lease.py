@@ -104,17 +104,16 @@ class Lease:
         while time.monotonic() < deadline:
             self._ended.wait(min(seconds / LOOKS, LOOK_SECONDS))
             try:
-                if self._read()[1] != tag:
-                    raise StoreError(self._refusal(held))
+                is_renewed = self._read()[1] != tag
             except FileNotFoundError:
                 return False
+            if is_renewed:
+                msg = (
+                    f"another daskfs process is running in {self.root} ({held.get('owner')}): wait for it, or choose "
+                    f"another {self._key}."
+                )
+                raise StoreError(msg)
         return True
-
-    def _refusal(self, held: dict[str, Any]) -> str:
-        return (
-            f"another daskfs process is running in {self.root} ({held.get('owner')}): wait for it, or choose another "
-            f"{self._key}."
-        )
 
     def _is_written(self, tag: Tag) -> bool:
         """Write the lock if it still has a tag; return whether it was written."""

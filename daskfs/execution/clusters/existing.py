@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
-from distributed import Client
+from distributed import Client, rpc
 from distributed.security import Security
 
 from daskfs.errors import ClusterError
@@ -58,14 +58,12 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
 
 def _greet(address: str, security: Security | None, patience: float) -> None:
     """Raise ``TimeoutError`` if the address accepts connections and sends nothing: a client would wait forever."""
-    from distributed.comm.core import connect
-
     arguments = security.get_connection_args("client") if security is not None else {}
 
     async def greet() -> None:
-        async with asyncio.timeout(patience):
-            found = await connect(address, timeout=patience, **arguments)
-        found.abort()
+        # the timeouts of Client and rpc are for the connection, not for the answer
+        async with asyncio.timeout(patience), rpc(address, timeout=patience, connection_args=arguments) as scheduler:
+            await scheduler.identity()
 
     outcome: Future[None] = Future()
 

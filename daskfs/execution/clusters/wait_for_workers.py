@@ -63,7 +63,7 @@ def _check_versions(client: Client, pool: Pool) -> None:
 
     async def ask() -> list[tuple[str, Any]]:
         asked = [
-            asyncio.ensure_future(client._run(differences, installed_versions(), workers=[worker], on_error="return"))
+            asyncio.ensure_future(client.run(differences, installed_versions(), workers=[worker], on_error="return"))
             for worker in (*workers, *silent)
         ]
         done, late = await asyncio.wait(asked, timeout=pool.answer_seconds)
