@@ -85,7 +85,7 @@ def _from_table(path: StoragePath, column: str | None, n_samples: int) -> np.nda
     from daskfs.sources.csv_table import CsvTable
 
     table = CsvTable(path)
-    columns = table.layout.columns
+    columns = table.columns
     if column is None:
         if len(columns) > 1:
             msg = f"{path} has columns {shorten_names(columns)}; name one as '{path}:column'."
@@ -94,7 +94,7 @@ def _from_table(path: StoragePath, column: str | None, n_samples: int) -> np.nda
     if column not in columns:
         raise unknown_name(column, "column", columns, str(path))
     values = table.read_text_labels(columns.index(column))
-    blank = table.layout.trailing_blank if len(columns) == 1 else 0
+    blank = table.trailing_blank if len(columns) == 1 else 0
     return _with_trailing_blank(values, blank, n_samples)
 
 
