@@ -13,7 +13,7 @@ from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import check_range
 from daskfs.sources.labeled import LabeledSource
-from daskfs.sources.matrices import Folder, Matrix
+from daskfs.sources.matrices import DenseMatrix, Folder, Matrix
 from daskfs.sources.resolve import LabelRef, resolve_feature_names
 from daskfs.sources.row_names import in_slices
 from daskfs.storage import StoragePath
@@ -116,7 +116,7 @@ class MemberSource(LabeledSource):
         self.reading_bytes = matrix.held_bytes
         named = contents.columns
         n_samples, n_features = matrix.shape
-        place = matrix.place
+        place = matrix.place if isinstance(matrix, DenseMatrix) else None
         self.array_path: StoragePath | None = None if place is None else place.path
         self.chunks: tuple[int, ...] | None = None if place is None else place.chunks
         self.stored_dtype: np.dtype[Any] | None = None if place is None else place.dtype

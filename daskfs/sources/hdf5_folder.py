@@ -11,7 +11,7 @@ from daskfs.storage import StoragePath
 
 
 class Hdf5Folder:
-    """The HDF5 file at `path`, as :class:`daskfs.sources.matrices.Folder`."""
+    """The arrays and groups of the HDF5 file at `path`, named by paths with slashes, empty for the file itself."""
 
     def __init__(self, path: StoragePath) -> None:
         self.path, self.where = path, str(path)

@@ -2,8 +2,8 @@
 
 One conversion by ``pyarrow.csv.open_csv`` to Parquet in TMPDIR, without ranges, is worse for a large file, because one
 process parses all of it before any tile is written. For a CSV file of 207 MB (560,000 x 64 numbers, one thread, two
-busy cores) it took 13 s and 300 MB of memory, and reading the 165 MB of Parquet 3 s more; finding the ranges and parsing
-them took 4 to 6 s and 170 MB, and each of two processes parses only its half.
+busy cores) it took 13 s and 300 MB of memory, and reading the 165 MB of Parquet 3 s more; finding and parsing
+the ranges took 4 to 6 s and 170 MB, and each of two processes parses only its half.
 """
 
 from __future__ import annotations

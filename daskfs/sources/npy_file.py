@@ -71,6 +71,8 @@ class NpyFile:
         As the header states them.
     """
 
+    held_bytes = 0
+
     def __init__(self, location: Location, where: str) -> None:
         self._location = location
         self.where = where

@@ -15,7 +15,6 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import first_line
-from daskfs.sources.matrices import InPlace
 from daskfs.sources.zarr_chunks import METADATA, ends_in_blosc, foreign_store, sampled_chunk_files
 from daskfs.sources.zarr_codecs import check_codecs
 from daskfs.storage import ObjectPath, StoragePath, map_concurrent
@@ -162,7 +161,7 @@ class ZarrMember:
 
 
 class ZarrFolder:
-    """The Zarr group at `path`, as :class:`daskfs.sources.matrices.Folder`; also a single array, with an empty name."""
+    """The arrays and groups in the Zarr group at `path`, named by paths with slashes, empty for the group itself."""
 
     def __init__(self, path: StoragePath) -> None:
         self.path, self.where = path, str(path)
@@ -234,11 +233,6 @@ class ZarrFolder:
             msg = f"{self._below(name)} is not a Zarr array."
             raise InputError(msg)
         return found
-
-
-def in_place(array: object) -> InPlace | None:
-    """Return path, chunks and dtype of a Zarr array, whose chunks may be read as tiles; None for another array."""
-    return InPlace(array.path, array.chunks, array.dtype) if isinstance(array, ZarrMember) else None
 
 
 def attributes_of(path: StoragePath) -> dict[str, Any]:
