@@ -57,8 +57,7 @@ class TableSource(LabeledSource):
         self._columns = first.columns
         own = self._columns
         super().__init__(spec, "column", labels=own, columns=own, row_names=own)
-        beside = (*self._beside.refs, *self._row_names.refs)
-        self._features = resolve_columns(spec, self._columns, self._labels, *beside)
+        self._features = resolve_columns(spec, self._columns, self.refs)
         first.check_features(self._features)
         self._tables, dtypes = self._opened(first, files[1:])
         self._offsets = np.cumsum([0, *(table.n_rows for table in self._tables)])
