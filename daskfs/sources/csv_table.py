@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import first_line
+from daskfs.sources.checks import first_line, shorten_names, unknown_name
 from daskfs.sources.columns import MISSING_CELLS, text_to_labels
 from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, text_blocks
 from daskfs.storage import StoragePath
@@ -161,6 +161,15 @@ class CsvTable:
         self.n_rows, self.row_multiple = layout.ranges.n_rows, layout.ranges.row_multiple
         # Columns of true/false in the ranges read so far; these are not parsed as numbers first.
         self._boolean: set[int] = set()
+
+    def find_column(self, name: str | None) -> int:
+        """Return the index of a column, for None of the only one; else raise :class:`InputError`."""
+        if name is None and len(self.columns) > 1:
+            msg = f"{self.path} has columns {shorten_names(self.columns)}; name one as '{self.path}:column'."
+            raise InputError(msg)
+        if name is not None and name not in self.columns:
+            raise unknown_name(name, "column", self.columns, str(self.path))
+        return 0 if name is None else self.columns.index(name)
 
     def dtypes(self, columns: Sequence[int]) -> set[np.dtype[Any]]:
         """Return the block dtypes of some columns: always float64."""

@@ -11,8 +11,7 @@ import numpy as np
 
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.kernels.labels import Labels
-from daskfs.sources.checks import check_label_column, shorten_names, unknown_name
-from daskfs.sources.paths import split_reference
+from daskfs.sources.checks import check_label_column, shorten_names, split_reference
 from daskfs.storage import StoragePath
 
 TASKS = ("auto", "classification", "regression")
@@ -85,16 +84,8 @@ def _from_table(path: StoragePath, column: str | None, n_samples: int) -> np.nda
     from daskfs.sources.csv_table import CsvTable
 
     table = CsvTable(path)
-    columns = table.columns
-    if column is None:
-        if len(columns) > 1:
-            msg = f"{path} has columns {shorten_names(columns)}; name one as '{path}:column'."
-            raise InputError(msg)
-        column = columns[0]
-    if column not in columns:
-        raise unknown_name(column, "column", columns, str(path))
-    values = table.read_text_labels(columns.index(column))
-    blank = table.trailing_blank if len(columns) == 1 else 0
+    values = table.read_text_labels(table.find_column(column))
+    blank = table.trailing_blank if len(table.columns) == 1 else 0
     return _with_trailing_blank(values, blank, n_samples)
 
 

@@ -12,8 +12,7 @@ from daskfs.errors import InputError
 from daskfs.sources.checks import block_dtype, check_shape, shorten_names
 from daskfs.sources.csc import CscRows
 from daskfs.sources.csr import CSR_PARTS, CsrParts
-from daskfs.sources.hdf5 import Hdf5Array, text_of
-from daskfs.sources.hdf5_folder import Hdf5Folder
+from daskfs.sources.hdf5 import Hdf5Array, Hdf5Folder, text_of
 from daskfs.sources.zarr_array import ZarrFolder, ZarrMember
 
 READ_BYTES = 4 << 20

@@ -9,9 +9,8 @@ import numpy as np
 
 from daskfs.errors import InputError, nearest
 from daskfs.sources.base import BESIDE, SourceSpec
-from daskfs.sources.checks import check_label_column, shorten_names, unknown_name
+from daskfs.sources.checks import check_label_column, shorten_names, split_reference, unknown_name
 from daskfs.sources.labels import read_labels_file
-from daskfs.sources.paths import split_reference
 from daskfs.storage import SCHEMES, StoragePath, is_url
 
 TENX_NAMES = ("features.tsv", "genes.tsv")

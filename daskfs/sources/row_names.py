@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import shorten_names, unknown_name
-from daskfs.sources.paths import split_reference
+from daskfs.sources.checks import shorten_names, split_reference
 from daskfs.sources.resolve import LabelRef
 from daskfs.storage import StoragePath
 
@@ -173,12 +172,7 @@ def _parts_of_table(path: StoragePath, column: str | None) -> Iterator[Any]:
     from daskfs.sources.csv_table import CsvTable
 
     table = CsvTable(path)
-    if column is None and len(table.columns) != 1:
-        msg = f"{path} has columns {shorten_names(table.columns)}; name one as '{path}:column'."
-        raise InputError(msg)
-    if column is not None and column not in table.columns:
-        raise unknown_name(column, "column", table.columns, str(path))
-    number = 0 if column is None else table.columns.index(column)
+    number = table.find_column(column)
     return (arrow_to_names(part, f"{path}:{table.columns[number]}") for part in table.column_parts(number))
 
 

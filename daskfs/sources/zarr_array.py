@@ -15,8 +15,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import first_line
-from daskfs.sources.zarr_chunks import METADATA, ends_in_blosc, foreign_store, sampled_chunk_files
-from daskfs.sources.zarr_codecs import check_codecs
+from daskfs.sources.zarr_chunks import METADATA, check_codecs, ends_in_blosc, foreign_store, sampled_chunk_files
 from daskfs.storage import ObjectPath, StoragePath, map_concurrent
 
 if TYPE_CHECKING:
@@ -263,11 +262,11 @@ def open_array(path: StoragePath) -> zarr.Array[Any]:
     """Open a Zarr array, version 2 or 3, for reading; raise :class:`InputError` if it is missing or cannot be read."""
     import zarr
 
-    check_codecs(path)
     metadata = _array_metadata(path)
     if metadata is None:
         msg = f"{path} is not a Zarr array."
         raise InputError(msg)
+    check_codecs(metadata.document, path)
     version = 3 if metadata.file.name == "zarr.json" else 2
     store = foreign_store(path, has_blosc=ends_in_blosc(metadata.document))
     try:
