@@ -15,7 +15,6 @@ from daskfs.sources.zarr_array import ZarrMember
 
 CSR_PARTS = ("data", "indices", "indptr", "shape")
 
-
 Part = NpyFile | Hdf5Array | ZarrMember
 """An array that is read in ranges along its first axis."""
 

@@ -58,9 +58,12 @@ def scan(path: StoragePath, size: int, mtime_ns: int, delimiter: str | None) -> 
     if size == 0:
         msg = f"{path} is empty."
         raise InputError(msg)
-    begin, stride, n_lines, n_quotes = None, 0, 0, 0
-    end, n_blank, first_blank = 0, 0, None  # end of the last value, newlines after it, number of a blank row
-    position, previous, last_byte = 0, 0, 0  # of the block, of the row that is not at its end, before the block
+    n_quotes = 0
+    position, last_byte = 0, 0  # of the block, and the byte before it
+    end, n_blank = 0, 0  # of the last value, and the number of newlines after it
+    begin, previous = None, 0  # of the first row, and of the row that goes on into the block
+    n_lines, first_blank = 0, None  # rows that have ended, and the first blank one
+    stride = 0  # rows per range
     starts: list[np.ndarray] = []
     for block in text_blocks(path, size, SCAN_BYTES):
         data = np.frombuffer(block, dtype=np.uint8)

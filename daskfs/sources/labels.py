@@ -49,9 +49,10 @@ def read_labels_file(ref: str, n_samples: int, what: str = "labels") -> np.ndarr
         raise InputError(msg)
     path, member = found
     suffix = path.suffix.lower()
-    readers = {".npz": _from_npz, ".csv": _from_table, ".tsv": _from_table}
-    if suffix in readers:
-        values = readers[suffix](path, member, n_samples)
+    if suffix == ".npz":
+        values = _from_npz(path, member)
+    elif suffix in (".csv", ".tsv"):
+        values = _from_table(path, member, n_samples)
     elif member is not None:
         msg = f"{path} has no members, so {ref!r} means nothing."
         raise InputError(msg)
@@ -67,10 +68,9 @@ def read_labels_file(ref: str, n_samples: int, what: str = "labels") -> np.ndarr
     return check_label_column(values, n_samples, ref, what)
 
 
-def _from_npz(path: StoragePath, member: str | None, n_samples: int) -> np.ndarray:
+def _from_npz(path: StoragePath, member: str | None) -> np.ndarray:
     from daskfs.sources.zipped import NpzFile
 
-    del n_samples
     npz = NpzFile(path)
     if member is None:
         member = npz.members[0] if len(npz.members) == 1 else "y"
