@@ -124,7 +124,7 @@ def distance_correlation_matrix(
 
     from daskfs.estimators.opening import is_stored, loaded_if_small, open_input
     from daskfs.plan.inline import find_correlations
-    from daskfs.sources.weights import check_weights
+    from daskfs.sources.sample_columns import check_weights
 
     count, rows = _whole("n_components", n_components), None if n_rows is None else _whole("n_rows", n_rows)
     scaling = checked_scaling(score_scaling, "score_scaling")

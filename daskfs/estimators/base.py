@@ -26,7 +26,7 @@ from daskfs.kernels.order import ranks
 from daskfs.kernels.scaling import Scaling
 from daskfs.plan.inline import score_features
 from daskfs.sources.labels import encode_labels
-from daskfs.sources.weights import check_weights
+from daskfs.sources.sample_columns import check_weights
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.value_checks import check_finite

@@ -28,8 +28,7 @@ from daskfs.kernels.neighbors.rows import METRICS, Metric
 from daskfs.kernels.scaling import CHAIN, Scaling, scaling_text
 from daskfs.redaction import redact_credentials
 from daskfs.sources.csr import CSR_PARTS
-from daskfs.sources.hdf5 import ENDINGS, text_of
-from daskfs.sources.hdf5_folder import Hdf5Folder
+from daskfs.sources.hdf5 import ENDINGS, Hdf5Folder, text_of
 from daskfs.sources.matrices import matrix_part, parts_of, stated_shape
 from daskfs.sources.npy_file import BUFFER_BYTES, NpyFile
 from daskfs.sources.zarr_array import SAMPLED_CHUNKS, ZarrFolder, ZarrMember

@@ -17,7 +17,6 @@ from daskfs.sources.checks import shorten_names, unknown_name
 from daskfs.sources.group_source import Columns, Contents
 from daskfs.sources.hdf5 import text_of
 from daskfs.sources.matrices import DenseMatrix, Folder, Matrix, is_sparse_group, parts_of, sparse_matrix
-from daskfs.sources.zarr_array import in_place
 
 OBS, VAR, RAW_VAR = "obs", "var", "raw/var"
 ENCODING = "encoding-type"
@@ -61,7 +60,7 @@ def anndata_contents(spec: SourceSpec, folder: Folder) -> Contents:
 def _matrix(folder: Folder, name: str) -> tuple[Matrix, tuple[str, ...]]:
     array = folder.array(name)
     if array is not None:
-        return DenseMatrix(array, place=in_place(array)), (name,)
+        return DenseMatrix(array), (name,)
     if is_sparse_group(folder, name):
         return sparse_matrix(folder, name), parts_of(name)
     groups = {"": ("X",), "layers/": folder.members("layers"), "raw/": ("X",), "obsm/": folder.members("obsm")}

@@ -139,5 +139,5 @@ class Source(Protocol):
         ...
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
-        """Return the row names as :meth:`daskfs.sources.row_names.RowNames.read` does, or None if there are none."""
+        """Return the row names as :func:`daskfs.sources.row_names.read_row_names` does, or None if there are none."""
         ...

@@ -1,4 +1,8 @@
-"""Decoding of variables by the CF conventions, as in xarray: missing values, scale and offset."""
+"""Decoding of variables by the CF conventions, as in xarray: missing values, scale and offset.
+
+The package xarray decodes to the same bits at the same speed, and is not used: its import costs each process 0.5 s and
+76 MB and brings pandas, and it reads values through a link of an HDF5 file into another file.
+"""
 
 from __future__ import annotations
 

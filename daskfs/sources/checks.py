@@ -1,4 +1,4 @@
-"""Checks shared by all sources: dtype and shape of X, row ranges, and names given by the user."""
+"""Checks shared by all sources: dtype and shape of X, row ranges, and names and files given by the user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from daskfs.errors import InputError, nearest
 from daskfs.redaction import CREDENTIALS_BELONG, has_credentials
 from daskfs.sources.base import SourceSpec
-from daskfs.storage import SCHEMES, StoragePath, is_url
+from daskfs.storage import SCHEMES, ObjectPath, StoragePath, as_path, is_url
 
 LISTED_NAMES = 20
 
@@ -145,6 +145,27 @@ def refuse_options(
     if spec.exclude and not exclude:
         msg = f"data.exclude names {shorten_names(spec.exclude)}, but {spec.source} is not a table with named columns."
         raise InputError(msg)
+
+
+def split_reference(reference: str) -> tuple[StoragePath, str | None] | None:
+    """Split ``"file.npz:member"`` into path and member; return ``None`` if the file does not exist."""
+    path = as_path(reference)
+    if _is_file(path):
+        return path, None
+    head, colon, member = reference.rpartition(":")
+    if colon and head and not member.startswith("//") and _is_file(as_path(head)):
+        return as_path(head), member
+    return None
+
+
+def _is_file(path: StoragePath) -> bool:
+    """Return whether `path` is a file; False for a local path that is too long."""
+    try:
+        return path.is_file()
+    except OSError:
+        if isinstance(path, ObjectPath):
+            raise
+        return False
 
 
 def file_identity(kind: str, path: StoragePath, **selection: object) -> dict[str, Any]:

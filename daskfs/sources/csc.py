@@ -18,8 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import block_dtype
-from daskfs.sources.csr import Part, canonical, check_parts
+from daskfs.sources.csr import Part, SparseParts, canonical
 from daskfs.storage import fill_from
 
 BUCKET_BYTES = 16 << 20
@@ -30,55 +29,25 @@ BUFFER_BYTES = 32 << 20
 """Maximum bytes of entries, over all buckets, that wait to be written."""
 
 
-class CscRows:
-    """A CSC matrix in three arrays, read in ranges of rows.
-
-    Parameters
-    ----------
-    where
-        Name in messages.
-    shape
-        (n_samples, n_features).
-    data, indices, indptr
-        As in SciPy.
-
-    Attributes
-    ----------
-    shape
-        (n_samples, n_features).
-    dtype
-        Dtype of the blocks.
-    nnz
-        Number of stored values.
-    row_multiple
-        Rows per bucket.
-    """
-
-    is_sparse = True
-    place = None
+class CscRows(SparseParts):
+    """A CSC matrix in three arrays, read in ranges of rows; `row_multiple` is the number of rows per bucket."""
 
     def __init__(self, where: str, shape: tuple[int, int], data: Part, indices: Part, indptr: Part) -> None:
-        self._where, self.shape = where, shape
-        check_parts(data, indices, indptr)
-        self._data, self._indices = data, indices
-        self.dtype = block_dtype(data.dtype, data.where)
-        self.nnz = int(data.shape[0])
+        super().__init__(where, shape, data, indices, indptr)
         if indptr.shape[0] != shape[1] + 1 or indices.shape[0] != self.nnz:
             msg = (
                 f"{where}: indptr has {indptr.shape[0]} values and there are {indices.shape[0]} indices, but "
                 f"{shape[1]} columns and {self.nnz} values need {shape[1] + 1} and as many as values."
             )
             raise InputError(msg)
-        self._indptr = indptr
         rows = np.dtype(np.int32 if shape[0] < 2**31 else np.int64)
         columns = np.dtype(np.int32 if shape[1] < 2**31 else np.int64)
         self._entry = np.dtype([("row", rows), ("column", columns), ("value", self.dtype)])
         n_buckets = min(max(1, -(-self.nnz * self._entry.itemsize // BUCKET_BYTES)), MOST_BUCKETS, shape[0])
         self.row_multiple = -(-shape[0] // n_buckets)
-        held = sum(int(getattr(part, "held_bytes", 0)) for part in (data, indices, indptr))
         # the pass holds entries as read and sorted; a read holds those of a bucket twice, and their order
         passing = BUFFER_BYTES + 8 * ENTRIES_AT_ONCE * self._entry.itemsize
-        self.held_bytes = held + 16 * shape[1] + max(passing, 4 * BUCKET_BYTES)
+        self.held_bytes += 16 * shape[1] + max(passing, 4 * BUCKET_BYTES)
         self._lock = threading.Lock()
         self._ordered: _Buckets | None = None
 

@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import block_dtype
+from daskfs.sources.hdf5 import Hdf5Array
+from daskfs.sources.npy_file import NpyFile
+from daskfs.sources.zarr_array import ZarrMember
 
 CSR_PARTS = ("data", "indices", "indptr", "shape")
 
-
-class Part(Protocol):
-    """An array that is read in ranges along its first axis."""
-
-    @property
-    def where(self) -> str:
-        """Name in messages."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of the array."""
-        ...
-
-    def read(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> np.ndarray:
-        """Return ``array[start:stop]``, converted to `dtype` (by default its own, native)."""
-        ...
+Part = NpyFile | Hdf5Array | ZarrMember
+"""An array that is read in ranges along its first axis."""
 
 
-class CsrParts:
-    """A CSR matrix in three arrays.
+class SparseParts:
+    """A sparse matrix in three arrays, all vectors and the indices integers; else :class:`InputError` is raised.
 
     Parameters
     ----------
@@ -46,7 +29,7 @@ class CsrParts:
     shape
         (n_samples, n_features).
     data, indices, indptr
-        As in SciPy; the indices of a row may be unsorted, and duplicate entries are added.
+        As in SciPy; indices may be unsorted, and duplicate entries are added.
 
     Attributes
     ----------
@@ -56,31 +39,45 @@ class CsrParts:
         Dtype of the blocks.
     nnz
         Number of stored values.
+    row_multiple
+        Cheapest number of rows per read.
+    held_bytes
+        Memory of a read in bytes, independent of its number of rows.
     """
 
     is_sparse = True
-    place = None
     row_multiple = 1
 
     def __init__(self, where: str, shape: tuple[int, int], data: Part, indices: Part, indptr: Part) -> None:
-        self._path, self.shape = where, shape
+        self._where, self.shape = where, shape
         self._data, self._indices, self._indptr = data, indices, indptr
-        check_parts(data, indices, indptr)
+        for part in (indices, indptr):
+            if part.dtype.kind not in "iu":
+                msg = f"{part.where} has dtype {part.dtype}; a sparse matrix needs integers there."
+                raise InputError(msg)
+        for part in (data, indices, indptr):
+            if len(part.shape) != 1:
+                msg = f"{part.where} has shape {part.shape}; the parts of a sparse matrix have one dimension."
+                raise InputError(msg)
         self.dtype = block_dtype(data.dtype, data.where)
         self.nnz = int(data.shape[0])
-        self.held_bytes = sum(int(getattr(part, "held_bytes", 0)) for part in (data, indices, indptr))
-        self._check_lengths()
+        self.held_bytes = sum(part.held_bytes for part in (data, indices, indptr))
 
-    def _check_lengths(self) -> None:
-        n_samples = self.shape[0]
-        if self._indptr.shape[0] != n_samples + 1:
-            msg = f"{self._path}: indptr has {self._indptr.shape[0]} values, but {n_samples} rows need {n_samples + 1}."
+
+class CsrParts(SparseParts):
+    """A CSR matrix in three arrays."""
+
+    def __init__(self, where: str, shape: tuple[int, int], data: Part, indices: Part, indptr: Part) -> None:
+        super().__init__(where, shape, data, indices, indptr)
+        n_samples = shape[0]
+        if indptr.shape[0] != n_samples + 1:
+            msg = f"{where}: indptr has {indptr.shape[0]} values, but {n_samples} rows need {n_samples + 1}."
             raise InputError(msg)
-        ends = [int(self._indptr.read(row, row + 1)[0]) for row in (0, n_samples)]
-        if ends != [0, self.nnz] or self._indices.shape[0] != self.nnz:
+        ends = [int(indptr.read(row, row + 1)[0]) for row in (0, n_samples)]
+        if ends != [0, self.nnz] or indices.shape[0] != self.nnz:
             msg = (
-                f"{self._path}: indptr runs from {ends[0]} to {ends[1]}, but there are "
-                f"{self._indices.shape[0]} indices and {self.nnz} values."
+                f"{where}: indptr runs from {ends[0]} to {ends[1]}, but there are "
+                f"{indices.shape[0]} indices and {self.nnz} values."
             )
             raise InputError(msg)
 
@@ -89,7 +86,7 @@ class CsrParts:
         indptr = self._indptr.read(start, stop + 1, np.dtype(np.int64))
         first, last = int(indptr[0]), int(indptr[-1])
         if np.any(np.diff(indptr) < 0) or first < 0 or last > self.nnz:
-            msg = f"{self._path}: indptr does not increase within rows {start}:{stop}; the file is damaged."
+            msg = f"{self._where}: indptr does not increase within rows {start}:{stop}; the file is damaged."
             raise InputError(msg)
         indices = self._indices.read(first, last)
         indptr -= first
@@ -97,7 +94,7 @@ class CsrParts:
         kind = np.dtype(np.int32 if max(self.shape[1], last - first) < 2**31 else np.int64)
         data = self._data.read(first, last, self.dtype)
         parts: Any = (data, indices.astype(kind, copy=False), indptr.astype(kind, copy=False))
-        return canonical(sp.csr_matrix(parts, shape=(stop - start, self.shape[1])), self._path)
+        return canonical(sp.csr_matrix(parts, shape=(stop - start, self.shape[1])), self._where)
 
     def _check_indices(self, indices: np.ndarray, indptr: np.ndarray, start: int) -> None:
         if indices.size == 0 or (int(indices.min()) >= 0 and int(indices.max()) < self.shape[1]):
@@ -105,22 +102,10 @@ class CsrParts:
         position = int(np.flatnonzero((indices < 0) | (indices >= self.shape[1]))[0])
         row = start + int(np.searchsorted(indptr, position, side="right")) - 1
         msg = (
-            f"{self._path}: row {row} has a value in column {int(indices[position])}, but the matrix has "
+            f"{self._where}: row {row} has a value in column {int(indices[position])}, but the matrix has "
             f"{self.shape[1]} columns."
         )
         raise InputError(msg)
-
-
-def check_parts(data: Part, indices: Part, indptr: Part) -> None:
-    """Raise :class:`InputError` unless all parts of a CSR or CSC matrix are vectors, and the indices integers."""
-    for part in (indices, indptr):
-        if part.dtype.kind not in "iu":
-            msg = f"{part.where} has dtype {part.dtype}; a sparse matrix needs integers there."
-            raise InputError(msg)
-    for part in (data, indices, indptr):
-        if len(part.shape) != 1:
-            msg = f"{part.where} has shape {part.shape}; the parts of a sparse matrix have one dimension."
-            raise InputError(msg)
 
 
 def canonical(matrix: sp.csr_matrix, where: str) -> sp.csr_matrix:

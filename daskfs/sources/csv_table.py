@@ -1,26 +1,143 @@
-"""Columns of a scanned text table, which Arrow parses one byte range at a time."""
+"""Text tables, scanned once for ranges of rows, which Arrow parses one at a time."""
 
 from __future__ import annotations
 
-import dataclasses
+import csv
+import io
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import first_line
+from daskfs.sources.checks import first_line, shorten_names, unknown_name
 from daskfs.sources.columns import MISSING_CELLS, text_to_labels
-from daskfs.sources.csv_scan import CsvScan, scan
-from daskfs.sources.lines import read_range
+from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, text_blocks
 from daskfs.storage import StoragePath
 
+SCAN_BYTES = 4 << 20
+RANGE_BYTES = 8 << 20
+RETURN, QUOTE = ord("\r"), ord('"')
 TRUE_CELLS, FALSE_CELLS = ("true", "True", "TRUE"), ("false", "False", "FALSE")
-
-
 # The header of a .txt table decides between tabs and commas.
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": None}
+
+
+@dataclass(frozen=True, eq=False)
+class CsvScan:
+    """The layout of a text table.
+
+    Attributes
+    ----------
+    columns
+        Names in the header.
+    delimiter
+        Character between cells.
+    trailing_blank
+        Number of blank lines after the last row.
+    ranges
+        Ranges of the rows below the header, without trailing blank lines.
+    """
+
+    columns: tuple[str, ...]
+    delimiter: str
+    trailing_blank: int
+    ranges: LineRanges
+
+
+@lru_cache(maxsize=SCANS_KEPT)
+def scan(path: StoragePath, size: int, mtime_ns: int, delimiter: str | None) -> CsvScan:
+    """Scan the table at `path`; its cells are separated by `delimiter`, or None for a tab if the header has one.
+
+    An empty or malformed file raises :class:`InputError`.
+    """
+    del mtime_ns
+    if size == 0:
+        msg = f"{path} is empty."
+        raise InputError(msg)
+    n_quotes = 0
+    position, last_byte = 0, 0  # of the block, and the byte before it
+    end, n_blank = 0, 0  # of the last value, and the number of newlines after it
+    begin, previous = None, 0  # of the first row, and of the row that goes on into the block
+    n_lines, first_blank = 0, None  # rows that have ended, and the first blank one
+    stride = 0  # rows per range
+    starts: list[np.ndarray] = []
+    for block in text_blocks(path, size, SCAN_BYTES):
+        data = np.frombuffer(block, dtype=np.uint8)
+        newlines = np.flatnonzero(data == NEWLINE)
+        quotes = np.flatnonzero(data == QUOTE)
+        if len(quotes) or n_quotes % 2:  # newlines within quotes end no row
+            newlines = newlines[(np.searchsorted(quotes, newlines) + n_quotes) % 2 == 0]
+            n_quotes += len(quotes)
+        written = len(data) if data[-1] not in (NEWLINE, RETURN) else len(bytes(block).rstrip(b"\r\n"))
+        if written:
+            end, n_blank = position + written, 0
+        n_blank += len(newlines) - int(np.searchsorted(newlines, written))
+        if begin is None and len(newlines):
+            begin = previous = position + int(newlines[0]) + 1
+            newlines = newlines[1:]
+        if len(newlines):
+            nexts = newlines + (position + 1)
+            lengths = np.diff(nexts, prepend=previous)
+            stride = stride or max(1, int(RANGE_BYTES / (int(lengths.sum()) / len(lengths))))
+            before = np.where(newlines > 0, data[newlines - 1], last_byte)
+            blank = np.flatnonzero((lengths == 1) | ((lengths == 2) & (before == RETURN)))
+            if first_blank is None and len(blank):
+                first_blank = n_lines + int(blank[0])
+            n_lines += len(nexts)
+            starts.append(nexts[np.arange(n_lines - len(nexts) + 1, n_lines + 1) % stride == 0])
+            previous = int(nexts[-1])
+        position += len(data)
+        last_byte = int(data[-1])
+    if n_quotes % 2:
+        msg = f'{path} has an odd number of double quotes ("), so a quoted cell never ends.'
+        raise InputError(msg)
+    begin = position if begin is None else begin
+    with path.open("rb", buffering=0) as file:
+        delimiter, columns = _parse_header(file.read(begin), delimiter, path)
+    n_rows = n_lines - n_blank + 1 if end > begin else 0
+    if len(columns) > 1 and first_blank is not None and first_blank < n_rows:
+        msg = f"{path}: row {first_blank} (the first below the header is 0) is a blank line."
+        raise InputError(msg)
+    offsets = np.concatenate(([begin], *starts)).astype(np.int64)
+    offsets = np.append(offsets[offsets < end], max(begin, end))
+    firsts = np.minimum(np.arange(len(offsets)) * max(1, stride), n_rows)
+    # The first newline after the last value ends its row.
+    return CsvScan(columns, delimiter, max(0, n_blank - bool(n_rows)), LineRanges(path, offsets, firsts))
+
+
+def _parse_header(header: bytes, delimiter: str | None, path: StoragePath) -> tuple[str, tuple[str, ...]]:
+    try:
+        text = header.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        msg = f"{path}: the header line is not text in UTF-8 ({error.reason})."
+        raise InputError(msg) from error
+    if delimiter is None:
+        delimiter = "\t" if "\t" in text else ","
+    try:
+        cells = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+    except csv.Error as error:
+        msg = f"{path}: the header line cannot be read: {error}"
+        raise InputError(msg) from error
+    columns = tuple(cell.strip() for cell in cells)
+    if not columns:
+        msg = f"{path} starts with a blank line; the first line must hold the column names."
+        raise InputError(msg)
+    if all(_is_number(name) for name in columns):
+        msg = f"{path}: the first line holds only numbers; a header line with column names is needed."
+        raise InputError(msg)
+    return delimiter, columns
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 class CsvTable:
@@ -30,8 +147,10 @@ class CsvTable:
 
     Attributes
     ----------
-    layout
-        Result of the scan of the file.
+    columns
+        Names of the columns.
+    trailing_blank
+        Number of blank lines after the last row.
     """
 
     kind = "csv"
@@ -39,29 +158,21 @@ class CsvTable:
     def __init__(self, path: StoragePath) -> None:
         self.path = path
         status = path.stat()
-        self.state = (status.st_size, status.st_mtime_ns)
-        self.layout: CsvScan = scan(path, *self.state, DELIMITERS[path.suffix.lower()])
+        layout = scan(path, status.st_size, status.st_mtime_ns, DELIMITERS[path.suffix.lower()])
+        self.columns, self.trailing_blank = layout.columns, layout.trailing_blank
+        self._delimiter, self._ranges = layout.delimiter, layout.ranges
+        self.n_rows, self.row_multiple = layout.ranges.n_rows, layout.ranges.row_multiple
         # Columns of true/false in the ranges read so far; these are not parsed as numbers first.
         self._boolean: set[int] = set()
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return self.layout.columns
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows below the header."""
-        return self.layout.n_rows
-
-    @property
-    def row_multiple(self) -> int:
-        """Number of rows parsed at a time."""
-        return max(1, min(self.layout.stride, self.layout.n_rows))
-
-    def share_columns(self, columns: tuple[str, ...]) -> None:
-        """Share the equal names of another table, so that many tables hold one copy."""
-        self.layout = dataclasses.replace(self.layout, columns=columns)
+    def find_column(self, name: str | None) -> int:
+        """Return the index of a column, for None of the only one; else raise :class:`InputError`."""
+        if name is None and len(self.columns) > 1:
+            msg = f"{self.path} has columns {shorten_names(self.columns)}; name one as '{self.path}:column'."
+            raise InputError(msg)
+        if name is not None and name not in self.columns:
+            raise unknown_name(name, "column", self.columns, str(self.path))
+        return 0 if name is None else self.columns.index(name)
 
     def dtypes(self, columns: Sequence[int]) -> set[np.dtype[Any]]:
         """Return the block dtypes of some columns: always float64."""
@@ -81,7 +192,7 @@ class CsvTable:
     def fill(self, columns: Sequence[int], start: int, out: np.ndarray) -> None:
         """Parse rows from `start` on into `out`, shape (n_rows, len(columns))."""
         stop = start + len(out)
-        for first, last, data in self._ranges(start, stop):
+        for first, last, data in self._ranges.overlapping(start, stop):
             table = self._parse_numbers(columns, first, last, data)
             begin, end = max(start, first), min(stop, last)
             for position, column in enumerate(table):
@@ -98,21 +209,12 @@ class CsvTable:
         """Yield one column as chunked Arrow arrays of text, one for each parsed range."""
         import pyarrow as pa
 
-        for first, last, data in self._ranges(0, self.layout.n_rows):
+        for first, last, data in self._ranges.overlapping(0, self.n_rows):
             yield self._parse([column], {column: pa.string()}, first, last, data).column(0)
 
     def read_text_labels(self, column: int) -> np.ndarray:
         """Return one column, shape (n_rows,), as integers, else as floats, else as text."""
         return text_to_labels(self.read_column(column))
-
-    def _ranges(self, start: int, stop: int) -> Iterator[tuple[int, int, np.ndarray]]:
-        layout = self.layout
-        if start == stop:
-            return
-        for index in range(start // layout.stride, (stop - 1) // layout.stride + 1):
-            data = read_range(self.path, int(layout.starts[index]), int(layout.starts[index + 1]))
-            first = index * layout.stride
-            yield first, min(first + layout.stride, layout.n_rows), data
 
     def _parse_numbers(self, columns: Sequence[int], first: int, last: int, data: np.ndarray) -> list[np.ndarray]:
         import pyarrow as pa
@@ -145,7 +247,7 @@ class CsvTable:
             wrong = ((row, cell) for row, cell in enumerate(trimmed.to_pylist()) if not _is_cell(cell))
             row, value = next(wrong, (0, "?"))
         msg = (
-            f"{self.path}: column {self.layout.columns[column]!r} has text in rows {first}:{last}, such as "
+            f"{self.path}: column {self.columns[column]!r} has text in rows {first}:{last}, such as "
             f"{value[:40]!r} in row {first + row}. Put the column in data.exclude, or encode it as numbers."
         )
         raise InputError(msg)
@@ -155,7 +257,7 @@ class CsvTable:
         import pyarrow.csv
 
         # Arrow finds columns by name, but names in a file may repeat.
-        names = [str(index) for index in range(len(self.layout.columns))]
+        names = [str(index) for index in range(len(self.columns))]
         try:
             table = pyarrow.csv.read_csv(
                 pa.BufferReader(data),
@@ -163,7 +265,7 @@ class CsvTable:
                     column_names=names, use_threads=False, block_size=max(1024, len(data) + 1)
                 ),
                 parse_options=pyarrow.csv.ParseOptions(
-                    delimiter=self.layout.delimiter, newlines_in_values=True, ignore_empty_lines=False
+                    delimiter=self._delimiter, newlines_in_values=True, ignore_empty_lines=False
                 ),
                 convert_options=pyarrow.csv.ConvertOptions(
                     include_columns=[str(column) for column in columns],

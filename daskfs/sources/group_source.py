@@ -13,8 +13,8 @@ from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import check_range
 from daskfs.sources.labeled import LabeledSource
-from daskfs.sources.matrices import Folder, Matrix
-from daskfs.sources.resolve import LabelRef, resolve_feature_names
+from daskfs.sources.matrices import DenseMatrix, Folder, Matrix
+from daskfs.sources.resolve import resolve_feature_names
 from daskfs.sources.row_names import in_slices
 from daskfs.storage import StoragePath
 
@@ -116,7 +116,7 @@ class MemberSource(LabeledSource):
         self.reading_bytes = matrix.held_bytes
         named = contents.columns
         n_samples, n_features = matrix.shape
-        place = matrix.place
+        place = matrix.place if isinstance(matrix, DenseMatrix) else None
         self.array_path: StoragePath | None = None if place is None else place.path
         self.chunks: tuple[int, ...] | None = None if place is None else place.chunks
         self.stored_dtype: np.dtype[Any] | None = None if place is None else place.dtype
@@ -144,9 +144,8 @@ class MemberSource(LabeledSource):
 
     def _arrays_read(self, spec: SourceSpec) -> tuple[str, ...]:
         contents = self._contents
-        named = (self._labels, *self._beside.refs, *self._row_names.refs)
-        refs = [ref for ref in named if isinstance(ref, LabelRef) and ref.inside]
-        found = [*contents.arrays, *(name for ref in refs for name in contents.rows.arrays_of(ref.name))]
+        columns = [ref.name for ref in self.refs if ref.inside]
+        found = [*contents.arrays, *(array for name in columns for array in contents.rows.arrays_of(name))]
         if spec.feature_names is None:
             found += contents.name_arrays
         elif contents.columns is not None and spec.feature_names in contents.columns.names:

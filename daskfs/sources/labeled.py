@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.resolve import resolve_labels
-from daskfs.sources.row_names import RowNames
-from daskfs.sources.sample_columns import SampleColumns
+from daskfs.sources.resolve import LabelRef, resolve_beside, resolve_column
+from daskfs.sources.row_names import read_row_names
+from daskfs.sources.sample_columns import COLUMNS
 
 
 class LabeledSource:
@@ -43,17 +43,22 @@ class LabeledSource:
         default_labels: str | None = None,
         default_row_names: str | None = None,
     ) -> None:
-        self._labels = resolve_labels(spec, labels, kind, default_labels)
-        self._beside = SampleColumns(spec, columns, kind)
-        self._row_names = RowNames(spec, row_names, kind, default_row_names)
+        self._labels = resolve_column(spec, "labels", labels, kind, default_labels)
+        self._beside = resolve_beside(spec, columns, kind)
+        self._row_names = resolve_column(spec, "row_names", row_names, kind, default_row_names)
+
+    @property
+    def refs(self) -> list[LabelRef]:
+        """The references to labels, per-sample columns and row names."""
+        return [ref for ref in (self._labels, *self._beside.values(), self._row_names) if ref is not None]
 
     @property
     def named(self) -> dict[str, Any]:
         """The fields of :class:`SourceInfo` that say what the spec names."""
         return {
             "has_labels": self._labels is not None,
-            "beside": self._beside.names,
-            "has_row_names": bool(self._row_names.refs),
+            "beside": tuple(self._beside),
+            "has_row_names": self._row_names is not None,
         }
 
     def read_labels(self) -> np.ndarray | None:
@@ -62,11 +67,15 @@ class LabeledSource:
 
     def read_beside(self, name: str) -> np.ndarray | None:
         """Return a checked per-sample column, shape (n_samples,), or None if the spec names none."""
-        return self._beside.read(name, self.info.n_samples, self._read_column)
+        ref, n_samples = self._beside.get(name), self.info.n_samples
+        return (
+            None if ref is None else COLUMNS[name].check(ref.read(n_samples, self._read_column), n_samples, ref.origin)
+        )
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:
         """Return the row names as an iterator over arrays of dtype ``S``, or None if there are none."""
-        return self._row_names.read(self.info.n_samples, self._read_names)
+        ref = self._row_names
+        return None if ref is None else read_row_names(ref, self.info.n_samples, self._read_names)
 
     def _read_labels(self, name: str) -> np.ndarray:
         """Return an own column of labels, shape (n_samples,)."""

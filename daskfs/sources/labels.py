@@ -11,8 +11,7 @@ import numpy as np
 
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.kernels.labels import Labels
-from daskfs.sources.checks import check_label_column, shorten_names, unknown_name
-from daskfs.sources.paths import split_reference
+from daskfs.sources.checks import check_label_column, shorten_names, split_reference
 from daskfs.storage import StoragePath
 
 TASKS = ("auto", "classification", "regression")
@@ -50,9 +49,10 @@ def read_labels_file(ref: str, n_samples: int, what: str = "labels") -> np.ndarr
         raise InputError(msg)
     path, member = found
     suffix = path.suffix.lower()
-    readers = {".npz": _from_npz, ".csv": _from_table, ".tsv": _from_table}
-    if suffix in readers:
-        values = readers[suffix](path, member, n_samples)
+    if suffix == ".npz":
+        values = _from_npz(path, member)
+    elif suffix in (".csv", ".tsv"):
+        values = _from_table(path, member, n_samples)
     elif member is not None:
         msg = f"{path} has no members, so {ref!r} means nothing."
         raise InputError(msg)
@@ -68,10 +68,9 @@ def read_labels_file(ref: str, n_samples: int, what: str = "labels") -> np.ndarr
     return check_label_column(values, n_samples, ref, what)
 
 
-def _from_npz(path: StoragePath, member: str | None, n_samples: int) -> np.ndarray:
+def _from_npz(path: StoragePath, member: str | None) -> np.ndarray:
     from daskfs.sources.zipped import NpzFile
 
-    del n_samples
     npz = NpzFile(path)
     if member is None:
         member = npz.members[0] if len(npz.members) == 1 else "y"
@@ -85,16 +84,8 @@ def _from_table(path: StoragePath, column: str | None, n_samples: int) -> np.nda
     from daskfs.sources.csv_table import CsvTable
 
     table = CsvTable(path)
-    columns = table.layout.columns
-    if column is None:
-        if len(columns) > 1:
-            msg = f"{path} has columns {shorten_names(columns)}; name one as '{path}:column'."
-            raise InputError(msg)
-        column = columns[0]
-    if column not in columns:
-        raise unknown_name(column, "column", columns, str(path))
-    values = table.read_text_labels(columns.index(column))
-    blank = table.layout.trailing_blank if len(columns) == 1 else 0
+    values = table.read_text_labels(table.find_column(column))
+    blank = table.trailing_blank if len(table.columns) == 1 else 0
     return _with_trailing_blank(values, blank, n_samples)
 
 

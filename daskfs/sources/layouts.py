@@ -7,7 +7,7 @@ from daskfs.sources.anndata_layout import anndata_contents, is_anndata
 from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import refuse_options
 from daskfs.sources.group_source import MemberSource
-from daskfs.sources.hdf5_folder import Hdf5Folder
+from daskfs.sources.hdf5 import Hdf5Folder
 from daskfs.sources.tenx import find_tenx, tenx_contents
 from daskfs.sources.variables import variable_contents
 from daskfs.sources.zarr_array import ZarrFolder

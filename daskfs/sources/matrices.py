@@ -4,104 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.kernels.blocks import Block
 from daskfs.sources.checks import block_dtype, check_shape, shorten_names
 from daskfs.sources.csc import CscRows
-from daskfs.sources.csr import CSR_PARTS, CsrParts, Part
-from daskfs.sources.hdf5 import text_of
-from daskfs.storage import StoragePath
+from daskfs.sources.csr import CSR_PARTS, CsrParts
+from daskfs.sources.hdf5 import Hdf5Array, Hdf5Folder, text_of
+from daskfs.sources.zarr_array import ZarrFolder, ZarrMember
 
 READ_BYTES = 4 << 20
 """Bytes of rows that are read and converted at a time, unless a chunk is larger."""
 ENCODINGS = {"csr_matrix": "csr", "csc_matrix": "csc", "csr": "csr", "csc": "csc"}
 
 
-class Array(Part, Protocol):
-    """An array in a file or folder that is read in parts."""
-
-    @property
-    def chunks(self) -> tuple[int, ...] | None:
-        """Chunk shape; None for a contiguous array."""
-        ...
-
-    @property
-    def held_bytes(self) -> int:
-        """Memory of a read in bytes in addition to the values: one chunk, stored and decoded."""
-        ...
-
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        """Attributes of the array."""
-        ...
-
-    @property
-    def dimensions(self) -> tuple[str | None, ...]:
-        """Names of the dimensions; None for an unnamed one."""
-        ...
-
-    def __getitem__(self, selection: Any, /) -> np.ndarray: ...
-
-    def fill(self, out: np.ndarray, start: int) -> None:
-        """Read the rows from `start` on into `out`, shape (n_rows, ...), converted to its dtype."""
-        ...
-
-
-@dataclass(frozen=True)
-class InPlace:
-    """A Zarr array whose chunks may be read as tiles."""
-
-    path: StoragePath
-    chunks: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-
-class Matrix(Protocol):
-    """X, read in ranges of rows."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Shape of X, (n_samples, n_features)."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of the blocks."""
-        ...
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether blocks are CSR matrices."""
-        ...
-
-    @property
-    def nnz(self) -> int | None:
-        """Number of values that a sparse matrix stores; None for a dense one."""
-        ...
-
-    @property
-    def row_multiple(self) -> int:
-        """Cheapest number of rows per read."""
-        ...
-
-    @property
-    def held_bytes(self) -> int:
-        """Memory of a read in bytes, independent of its number of rows."""
-        ...
-
-    @property
-    def place(self) -> InPlace | None:
-        """The Zarr array, if its chunks may be read as tiles; else None."""
-        ...
-
-    def read_rows(self, start: int, stop: int) -> Block:
-        """Return rows ``start:stop``, shape (stop - start, n_features), of `dtype`."""
-        ...
+Array = Hdf5Array | ZarrMember
+Folder = Hdf5Folder | ZarrFolder
 
 
 class DenseMatrix:
@@ -117,8 +37,13 @@ class DenseMatrix:
         Converts stored values to those of X.
     dtype
         Dtype of decoded values.
+
+    Attributes
+    ----------
+    shape, dtype, row_multiple, held_bytes
+        As of :class:`daskfs.sources.csr.SparseParts`.
     place
-        The Zarr array, if its chunks may be read as tiles.
+        The Zarr array, if its chunks may be read as tiles; else None.
     """
 
     is_sparse = False
@@ -131,7 +56,6 @@ class DenseMatrix:
         transposed: bool = False,
         decode: Callable[[np.ndarray], np.ndarray] | None = None,
         dtype: np.dtype[Any] | None = None,
-        place: InPlace | None = None,
     ) -> None:
         rows, columns = check_shape(array.shape, array.where)
         if array.dtype.kind == "O":
@@ -140,7 +64,8 @@ class DenseMatrix:
         self._array, self._transposed, self._decode = array, transposed, decode
         self.shape = (columns, rows) if transposed else (rows, columns)
         self.dtype = block_dtype(array.dtype if dtype is None else dtype, array.where)
-        self.place = None if transposed or decode is not None else place
+        is_plain = not transposed and decode is None
+        self.place = array if is_plain and isinstance(array, ZarrMember) else None
         chunks = array.chunks or (1, 1)
         self.row_multiple = max(1, min(chunks[1 if transposed else 0], self.shape[0]))
         self._height = max(1, min(chunks[0], rows))
@@ -172,37 +97,7 @@ class DenseMatrix:
         return [(begin, end) for begin, end in itertools.pairwise(bounds) if begin < end]
 
 
-class Folder(Protocol):
-    """A group of arrays and groups in a file or store. Names are paths with slashes, empty for the group itself."""
-
-    @property
-    def where(self) -> str:
-        """Name in messages."""
-        ...
-
-    def members(self, name: str = "") -> tuple[str, ...]:
-        """Return the sorted names of the direct members of a group; none if `name` is not a group."""
-        ...
-
-    def arrays(self) -> dict[str, int]:
-        """Return the number of dimensions of each array directly in the folder, by sorted name."""
-        ...
-
-    def is_group(self, name: str) -> bool:
-        """Return whether `name` is a group."""
-        ...
-
-    def array(self, name: str) -> Array | None:
-        """Return the array `name`, or None if there is none."""
-        ...
-
-    def attributes(self, name: str) -> Mapping[str, Any]:
-        """Return the attributes of an array or a group."""
-        ...
-
-    def identity(self, arrays: tuple[str, ...], selection: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the state of `arrays` and the selection, JSON-able, for change detection."""
-        ...
+Matrix = DenseMatrix | CsrParts | CscRows
 
 
 def parts_of(name: str) -> tuple[str, ...]:

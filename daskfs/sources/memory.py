@@ -14,7 +14,7 @@ from daskfs.kernels.blocks import Block, is_sparse
 from daskfs.sources.base import SourceInfo
 from daskfs.sources.checks import block_dtype, check_label_column, check_range, check_shape
 from daskfs.sources.csr import canonical
-from daskfs.sources.weights import check_weights
+from daskfs.sources.sample_columns import check_weights
 
 HASHED_ROWS_BYTES = 16 << 20
 

@@ -2,24 +2,88 @@
 
 If the entries of a file are sorted by the rows of X, each band reads only its own range of bytes. Otherwise every band
 reads each range that may hold its rows; for unsorted entries, that is the whole file.
+
+Arrow parses the lines, range by range. SciPy's reader is not used, because that of SciPy 1.17 crashes the process on
+some damaged files.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.checks import check_range, check_shape, file_identity, refuse_options
+from daskfs.sources.checks import check_range, check_shape, file_identity, first_line, refuse_options
 from daskfs.sources.csr import canonical
 from daskfs.sources.labeled import LabeledSource
-from daskfs.sources.lines import read_range
-from daskfs.sources.mtx_scan import parse, scan
+from daskfs.sources.lines import SCANS_KEPT, LineRanges, cut_lines, refuse_other_encodings
 from daskfs.sources.resolve import resolve_feature_names
 from daskfs.storage import StoragePath
+
+SCAN_BYTES = 1 << 20
+HEADER_BYTES = 1 << 20
+BANNER = b"%%MatrixMarket"
+FIELDS = ("real", "double", "integer", "unsigned-integer", "pattern")
+INDICES, VALUES = ("row", "column"), ("value",)
+
+
+@dataclass(frozen=True)
+class MtxHeader:
+    """The header of a file.
+
+    Attributes
+    ----------
+    is_sparse
+        Whether each line is a stored entry ("coordinate"), or a value, column by column ("array").
+    has_values
+        Whether entries have values; if not, all are 1.
+    shape
+        Shape of the matrix in the file.
+    n_entries
+        Number of lines of entries.
+    size
+        Bytes before the entries.
+    """
+
+    is_sparse: bool
+    has_values: bool
+    shape: tuple[int, ...]
+    n_entries: int
+    size: int
+
+
+@lru_cache(maxsize=SCANS_KEPT)
+def scan(path: StoragePath, size: int, mtime_ns: int) -> tuple[MtxHeader, LineRanges, tuple[np.ndarray, np.ndarray]]:
+    """Read the header and parse all lines once.
+
+    Returns the header, the ranges of lines, and the lowest and highest row and column of each range, from 0, int64,
+    shape (n_ranges, 2). A file with another number of entries than its header says raises :class:`InputError`.
+    """
+    del mtime_ns
+    header = _read_header(path)
+    bounds: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
+
+    def count(lines: bytes, first: int) -> int:
+        places = parse(path, header, lines, first, with_values=False)[:2]
+        if places[0].size:
+            for known, found in zip(bounds, places, strict=True):
+                known.append((int(found.min()), int(found.max())))
+        return int(places[0].size)
+
+    ranges = cut_lines(path, size, header.size, SCAN_BYTES, count)
+    if ranges.n_rows != header.n_entries:
+        msg = f"{path} is damaged: it has {ranges.n_rows} entries, and says that it has {header.n_entries}."
+        raise InputError(msg)
+    rows, columns = (np.array(known, dtype=np.int64).reshape(-1, 2) for known in bounds)
+    return header, ranges, (rows, columns)
 
 
 class MtxSource(LabeledSource):
@@ -33,21 +97,20 @@ class MtxSource(LabeledSource):
         refuse_options(spec, transpose=True)
         self._path, self._transposed = path, spec.transpose
         status = path.stat()
-        self._layout = layout = scan(path, status.st_size, status.st_mtime_ns)
-        header = layout.header
+        self._header, self._ranges, bounds = scan(path, status.st_size, status.st_mtime_ns)
+        header = self._header
         super().__init__(spec)
-        self._bounds = layout.columns if spec.transpose else layout.rows
-        shape = (header.n_columns, header.n_rows) if spec.transpose else (header.n_rows, header.n_columns)
+        self._bounds = bounds[1 if spec.transpose else 0]
+        shape = header.shape[::-1] if spec.transpose else header.shape
         n_samples, n_features = check_shape(shape, str(path))
-        is_sparse = header.format == "coordinate"
         self.info = SourceInfo(
             n_samples=n_samples,
             n_features=n_features,
             dtype=np.dtype(np.float64),
-            is_sparse=is_sparse,
+            is_sparse=header.is_sparse,
             feature_names=resolve_feature_names(spec, n_features),
             identity=file_identity("mtx", path, transpose=spec.transpose),
-            nnz=header.n_entries if is_sparse else None,
+            nnz=header.n_entries if header.is_sparse else None,
             **self.named,
         )
 
@@ -55,7 +118,7 @@ class MtxSource(LabeledSource):
         """Return the mean number of times that bands of `band_rows` rows read a byte of the file; 1 if it is sorted."""
         if np.all(self._bounds[1:, 0] >= self._bounds[:-1, 1]):
             return 1.0
-        weights = np.diff(self._layout.starts)
+        weights = np.diff(self._ranges.starts)
         bands = self._bounds // band_rows
         return float(np.sum(weights * (bands[:, 1] - bands[:, 0] + 1)) / max(int(weights.sum()), 1))
 
@@ -76,12 +139,127 @@ class MtxSource(LabeledSource):
 
     def _entries(self, start: int, stop: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield (row - start, column, value) of the entries in rows ``start:stop``, in the order of the file."""
-        layout = self._layout
-        for index in np.flatnonzero((self._bounds[:, 0] < stop) & (self._bounds[:, 1] >= start)):
-            data = read_range(self._path, int(layout.starts[index]), int(layout.starts[index + 1]))
-            rows, columns, values = parse(self._path, layout.header, data.tobytes(), int(layout.entries[index]))
+        ranges = np.flatnonzero((self._bounds[:, 0] < stop) & (self._bounds[:, 1] >= start))
+        for first, _, data in self._ranges.read(ranges):
+            rows, columns, values = parse(self._path, self._header, data.tobytes(), first)
             if self._transposed:
                 rows, columns = columns, rows
             wanted = (rows >= start) & (rows < stop)
             # int32 suffices for the rows of a band, and for the features, whose number in tiles is an int32
             yield (rows[wanted] - start).astype(np.int32), columns[wanted].astype(np.int32), values[wanted]
+
+
+def _read_header(path: StoragePath) -> MtxHeader:
+    """Read the lines before the entries; raise :class:`InputError` for another format or an unsupported matrix."""
+    with path.open("rb") as file:
+        head = file.read(HEADER_BYTES)
+    refuse_other_encodings(head[:4], path)
+    lines = head.splitlines(keepends=True)
+    words = lines[0].split() if lines else []
+    if not words or words[0].lower() != BANNER.lower() or len(words) != 5:
+        msg = f"{path} is no Matrix Market file, whose first line begins with %%MatrixMarket matrix."
+        raise InputError(msg)
+    kind, form, field, symmetry = (word.decode("utf-8", "replace").lower() for word in words[1:])
+    if kind != "matrix" or form not in ("coordinate", "array"):
+        msg = f"{path} holds a {kind} {form}; X must be a matrix, coordinate or array."
+        raise InputError(msg)
+    if field not in FIELDS or (field == "pattern" and form == "array"):
+        msg = f"{path} has {field} values; X must hold real numbers: {', '.join(FIELDS)}."
+        raise InputError(msg)
+    if symmetry != "general":
+        msg = f"{path} is {symmetry}, so that half of the entries stand for all; save it as a general matrix."
+        raise InputError(msg)
+    size = 0
+    for line in lines:
+        size += len(line)
+        if line.strip() and not line.startswith(b"%"):
+            break
+    else:
+        msg = f"{path} has no line with the shape of its matrix."
+        raise InputError(msg)
+    try:
+        shape = tuple(int(word) for word in line.split())
+    except ValueError:
+        shape = ()
+    if len(shape) != (3 if form == "coordinate" else 2) or min(shape) < 0:
+        msg = f"{path}: {line[:80].decode('utf-8', 'replace').strip()!r} is not the shape of a matrix."
+        raise InputError(msg)
+    n_entries = shape[2] if form == "coordinate" else shape[0] * shape[1]
+    return MtxHeader(form == "coordinate", field != "pattern", shape[:2], n_entries, size)
+
+
+def parse(
+    path: StoragePath, header: MtxHeader, data: bytes, first: int, *, with_values: bool = True
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows and columns, from 0, int64, and values, float64, each of shape (n,), of the entries in some lines.
+
+    Parameters
+    ----------
+    path
+        The file, for messages.
+    header
+        Header of the file.
+    data
+        Whole lines of entries.
+    first
+        Number of the first entry in `data`.
+    with_values
+        Whether values are parsed, too; else those of a coordinate file are 1.
+    """
+    if not header.is_sparse:
+        (values,) = _columns(path, data, VALUES, VALUES, first)
+        places, height = np.arange(first, first + len(values)), max(header.shape[0], 1)
+        return places % height, places // height, values
+    names = INDICES + VALUES if header.has_values else INDICES
+    row, column, *given = _columns(path, data, names, names if with_values else INDICES, first)
+    for indices, size in zip((row, column), header.shape, strict=True):
+        if indices.size and (indices.min() < 1 or indices.max() > size):
+            at = int(np.flatnonzero((indices < 1) | (indices > size))[0])
+            msg = (
+                f"{path}: entry {first + at} (the first is 0) is of row {int(row[at])} and column {int(column[at])}, "
+                f"counted from 1, and the matrix has {header.shape[0]} rows and {header.shape[1]} columns."
+            )
+            raise InputError(msg)
+    return row - 1, column - 1, given[0] if given else np.ones(len(row))
+
+
+def _columns(
+    path: StoragePath, data: bytes, names: tuple[str, ...], wanted: tuple[str, ...], first: int
+) -> list[np.ndarray]:
+    """Return the `wanted` columns of some lines, separated by any whitespace."""
+    import pyarrow as pa
+
+    try:
+        table = _table(data, names, wanted)
+    except pa.ArrowInvalid:
+        even = re.sub(rb"[ \t\r]*\n[ \t\r]*", b"\n", re.sub(rb"[ \t\r]+", b" ", data)).strip()
+        try:
+            table = _table(even + b"\n", names, wanted)
+        except pa.ArrowInvalid as error:
+            message = re.sub(r"Row #(\d+): ", "", first_line(error))
+            msg = f"{path} cannot be read from entry {first} (the first is 0) on: {message}"
+            raise InputError(msg) from error
+    return [table.column(name).to_numpy() for name in wanted]
+
+
+def _table(data: bytes, names: tuple[str, ...], wanted: tuple[str, ...]) -> Any:
+    import pyarrow as pa
+    import pyarrow.csv
+
+    types = {name: pa.float64() if name in VALUES else pa.int64() for name in wanted}
+    if not data.strip():
+        return pa.table({name: pa.array([], types[name]) for name in wanted})
+    table = pyarrow.csv.read_csv(
+        pa.BufferReader(data),
+        read_options=pyarrow.csv.ReadOptions(
+            column_names=list(names), use_threads=False, block_size=max(1024, len(data) + 1)
+        ),
+        parse_options=pyarrow.csv.ParseOptions(delimiter=" ", quote_char=False, ignore_empty_lines=True),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types=types, include_columns=list(wanted), null_values=["nan", "NaN", "NAN"]
+        ),
+    )
+    if any(table.column(name).null_count for name in wanted if name in INDICES):
+        msg = "a row or a column that is no number"
+        raise pa.ArrowInvalid(msg)
+    return table

@@ -16,13 +16,6 @@ from daskfs.sources.npy_file import NpyFile, whole_file
 from daskfs.sources.resolve import resolve_feature_names
 from daskfs.storage import StoragePath
 
-PAGE_BYTES = 4096
-
-
-def cheap_rows(array: NpyFile) -> int:
-    """Return the cheapest number of rows per read: 1, or a page of each column in Fortran order."""
-    return max(1, PAGE_BYTES // array.dtype.itemsize) if array.fortran_order else 1
-
 
 class NpySource(LabeledSource):
     """A dense matrix in an ``.npy`` file. Labels and feature names can only come from other files."""
@@ -39,7 +32,7 @@ class NpySource(LabeledSource):
             is_sparse=False,
             feature_names=resolve_feature_names(spec, n_features),
             identity=file_identity("npy", path),
-            row_multiple=cheap_rows(self._array),
+            row_multiple=self._array.row_multiple,
             **self.named,
         )
 

@@ -20,6 +20,7 @@ from daskfs.storage import Fill, StoragePath, open_ranges
 from daskfs.storage.npy_header import read_header
 
 BUFFER_BYTES = 4 << 20
+PAGE_BYTES = 4096
 # NumPy refuses headers of more than 10 000 characters, so a valid one fits into this.
 HEADER_BYTES = 16 << 10
 # Errors that NumPy raises if the text of a header is damaged.
@@ -71,6 +72,10 @@ class NpyFile:
         As the header states them.
     """
 
+    held_bytes = 0
+    is_sparse = False
+    nnz = None
+
     def __init__(self, location: Location, where: str) -> None:
         self._location = location
         self.where = where
@@ -87,6 +92,11 @@ class NpyFile:
                 f"bytes, there are {present}."
             )
             raise InputError(msg)
+
+    @property
+    def row_multiple(self) -> int:
+        """Cheapest number of rows per read: 1, or a page of each column in Fortran order."""
+        return max(1, PAGE_BYTES // self.dtype.itemsize) if self.fortran_order else 1
 
     def read(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> np.ndarray:
         """Return ``array[start:stop]`` in C order, converted to `dtype` (by default the file's, native)."""

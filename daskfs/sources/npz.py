@@ -13,7 +13,6 @@ from daskfs.sources.checks import block_dtype, check_range, check_shape, file_id
 from daskfs.sources.csc import CscRows
 from daskfs.sources.csr import CSR_PARTS, CsrParts
 from daskfs.sources.labeled import LabeledSource
-from daskfs.sources.npy import cheap_rows
 from daskfs.sources.npy_file import NpyFile
 from daskfs.sources.resolve import resolve_feature_names
 from daskfs.sources.row_names import parts_of_array
@@ -38,18 +37,18 @@ class NpzSource(LabeledSource):
         self._matrix, member = self._open_matrix(spec)
         matrix = self._matrix
         n_samples, n_features = check_shape(matrix.shape, f"{path}:{member}")
-        self.reading_bytes = 0 if isinstance(matrix, NpyFile) else matrix.held_bytes
+        self.reading_bytes = matrix.held_bytes
         self.info = SourceInfo(
             n_samples=n_samples,
             n_features=n_features,
             dtype=block_dtype(matrix.dtype, f"{path}:{member}"),
-            is_sparse=not isinstance(matrix, NpyFile),
+            is_sparse=matrix.is_sparse,
             feature_names=resolve_feature_names(
                 spec, n_features, members=self._npz.members, read_member=self._read_column
             ),
             identity=file_identity("npz", path, array=member),
-            nnz=None if isinstance(matrix, NpyFile) else matrix.nnz,
-            row_multiple=cheap_rows(matrix) if isinstance(matrix, NpyFile) else matrix.row_multiple,
+            nnz=matrix.nnz,
+            row_multiple=matrix.row_multiple,
             **self.named,
         )
 

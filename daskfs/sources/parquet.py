@@ -79,10 +79,6 @@ class ParquetTable:
         """Rows of the largest row group."""
         return int(np.diff(self._offsets).max(initial=1))
 
-    def share_columns(self, columns: tuple[str, ...]) -> None:
-        """Share the equal names of another table, so that many tables hold one copy."""
-        self.columns = columns
-
     def dtypes(self, columns: Sequence[int]) -> set[np.dtype[Any]]:
         """Return the block dtypes of some columns; float64 for integers with possible nulls.
 

@@ -9,9 +9,8 @@ import numpy as np
 
 from daskfs.errors import InputError, nearest
 from daskfs.sources.base import BESIDE, SourceSpec
-from daskfs.sources.checks import check_label_column, shorten_names, unknown_name
+from daskfs.sources.checks import check_label_column, shorten_names, split_reference, unknown_name
 from daskfs.sources.labels import read_labels_file
-from daskfs.sources.paths import split_reference
 from daskfs.storage import SCHEMES, StoragePath, is_url
 
 TENX_NAMES = ("features.tsv", "genes.tsv")
@@ -39,41 +38,30 @@ class LabelRef:
         return check_label_column(read_member(self.name), n_samples, self.origin, self.what)
 
 
-def resolve_labels(spec: SourceSpec, own: Sequence[str], kind: str, default: str | None = None) -> LabelRef | None:
-    """Find the labels of `spec` among the source's `own` names, then among files; raise :class:`InputError` if absent.
+def resolve_column(
+    spec: SourceSpec, what: str, own: Sequence[str], kind: str, default: str | None = None
+) -> LabelRef | None:
+    """Find a column that `spec` names among the source's `own` names, then among files.
 
     Parameters
     ----------
     spec
         Description of the data.
+    what
+        Field of `spec` that names it: "labels", "row_names", or a key of :data:`daskfs.sources.base.BESIDE`.
     own
         Columns or members of the source.
     kind
         Noun for one of `own` in messages: ``"column"`` or ``"member"``.
     default
-        The name to use for ``labels=None``; ``None`` for no labels.
+        The name to use if `spec` has none; ``None`` for no column.
+
+    Raises
+    ------
+    InputError
+        If there is no such column or file.
     """
-    return _resolved(spec, spec.labels if spec.labels is not None else default, own, kind, "labels")
-
-
-def resolve_beside(spec: SourceSpec, own: Sequence[str], kind: str) -> dict[str, LabelRef]:
-    """Find per-sample columns of `spec` by key, like :func:`resolve_labels`; only groups and batch may share one."""
-    keys: dict[str, str] = {}
-    for key in ("labels", *BESIDE):
-        name = getattr(spec, key)
-        if name is not None and keys.setdefault(name, key) != key and {keys[name], key} != {"groups", "batch"}:
-            msg = f"data.{keys[name]} and data.{key} both name {name!r}."
-            raise InputError(msg)
-    found = {key: _resolved(spec, getattr(spec, key), own, kind, key) for key in BESIDE}
-    return {key: ref for key, ref in found.items() if ref is not None}
-
-
-def resolve_row_names(spec: SourceSpec, own: Sequence[str], kind: str, default: str | None) -> LabelRef | None:
-    """Find the row names as :func:`resolve_labels` finds labels."""
-    return _resolved(spec, spec.row_names if spec.row_names is not None else default, own, kind, "row_names")
-
-
-def _resolved(spec: SourceSpec, name: str | None, own: Sequence[str], kind: str, what: str) -> LabelRef | None:
+    name = default if (named := getattr(spec, what)) is None else named
     if name is None:
         return None
     if name in own:
@@ -90,15 +78,27 @@ def _resolved(spec: SourceSpec, name: str | None, own: Sequence[str], kind: str,
     raise InputError(msg)
 
 
+def resolve_beside(spec: SourceSpec, own: Sequence[str], kind: str) -> dict[str, LabelRef]:
+    """Find per-sample columns of `spec` by key, like :func:`resolve_column`; only groups and batch may share one."""
+    keys: dict[str, str] = {}
+    for key in ("labels", *BESIDE):
+        name = getattr(spec, key)
+        if name is not None and keys.setdefault(name, key) != key and {keys[name], key} != {"groups", "batch"}:
+            msg = f"data.{keys[name]} and data.{key} both name {name!r}."
+            raise InputError(msg)
+    found = {key: resolve_column(spec, key, own, kind) for key in BESIDE}
+    return {key: ref for key, ref in found.items() if ref is not None}
+
+
 def no_file(name: str) -> str:
     """Return the phrase for messages that file `name` does not exist."""
     hint = f" (URLs begin with {', '.join(SCHEMES)})" if "://" in name and not is_url(name) else ""
     return f"no such file{hint}"
 
 
-def resolve_columns(spec: SourceSpec, columns: Sequence[str], *refs: LabelRef | None) -> list[int]:
+def resolve_columns(spec: SourceSpec, columns: Sequence[str], refs: Sequence[LabelRef]) -> list[int]:
     """Return the indices of the feature columns: all but the excluded ones and those that `refs` name."""
-    taken = {ref.name: ref.what for ref in refs if ref is not None and ref.inside}
+    taken = {ref.name: ref.what for ref in refs if ref.inside}
     for name in taken:
         if name in spec.exclude:
             msg = f"{spec.source}: column {name!r} is both data.{taken[name]} and in data.exclude."

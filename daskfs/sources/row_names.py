@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.base import SourceSpec
-from daskfs.sources.checks import shorten_names, unknown_name
-from daskfs.sources.paths import split_reference
-from daskfs.sources.resolve import LabelRef, resolve_row_names
+from daskfs.sources.checks import shorten_names, split_reference
+from daskfs.sources.resolve import LabelRef
 from daskfs.storage import StoragePath
 
 ROWS_AT_ONCE = 2**15
@@ -24,57 +22,26 @@ PartReader = Callable[[str], Iterator[Any]]
 """Yields the values of a column or member of a source, some rows at a time and in order."""
 
 
-class RowNames:
-    """The row names of one source.
+def read_row_names(ref: LabelRef, n_samples: int, parts_of: PartReader) -> Iterator[np.ndarray]:
+    """Yield row names in UTF-8 and in order, as arrays of dtype ``S`` and shape (32,768,); the last may be shorter.
 
     Parameters
     ----------
-    spec
-        Description of the data.
-    own
-        Columns or members of the source.
-    kind
-        Noun for one of `own` in messages: ``"column"`` or ``"member"``.
-    default
-        The one of `own` to use for ``row_names=None``; None if the source has no row names.
+    ref
+        Reference to the names.
+    n_samples
+        Number of rows of X.
+    parts_of
+        Reads a column or member of the source.
+
+    Raises
+    ------
+    InputError
+        If a name is missing, longer than 512 bytes or not text (names the row), or the number of names is not
+        `n_samples`; only the kind of a file is checked before iteration.
     """
-
-    def __init__(
-        self, spec: SourceSpec, own: Sequence[str] = (), kind: str = "member", default: str | None = None
-    ) -> None:
-        self._ref = resolve_row_names(spec, own, kind, default)
-
-    @property
-    def refs(self) -> tuple[LabelRef, ...]:
-        """The reference to the names; empty if there are none."""
-        return () if self._ref is None else (self._ref,)
-
-    def read(self, n_samples: int, parts_of: PartReader | None = None) -> Iterator[np.ndarray] | None:
-        """Return an iterator over the names in UTF-8 and in order, or None if there are none.
-
-        Its items have dtype ``S`` and shape (32,768,); the last one may be shorter.
-
-        Parameters
-        ----------
-        n_samples
-            Number of rows of X.
-        parts_of
-            Reads a column or member of the source.
-
-        Raises
-        ------
-        InputError
-            During iteration, if a name is missing, longer than 512 bytes or not text (names the row), or the number of
-            names is not `n_samples`.
-        """
-        if self._ref is None:
-            return None
-        if self._ref.inside:
-            assert parts_of is not None
-            parts = parts_of(self._ref.name)
-        else:
-            parts = _parts_of_file(self._ref.name)
-        return _counted(_encoded(parts, self._ref.origin), n_samples, self._ref.origin)
+    parts = parts_of(ref.name) if ref.inside else _parts_of_file(ref.name)
+    return _counted(_encoded(parts, ref.origin), n_samples, ref.origin)
 
 
 def in_slices(n_rows: int, read: Callable[[slice], np.ndarray]) -> Iterator[np.ndarray]:
@@ -205,12 +172,7 @@ def _parts_of_table(path: StoragePath, column: str | None) -> Iterator[Any]:
     from daskfs.sources.csv_table import CsvTable
 
     table = CsvTable(path)
-    if column is None and len(table.columns) != 1:
-        msg = f"{path} has columns {shorten_names(table.columns)}; name one as '{path}:column'."
-        raise InputError(msg)
-    if column is not None and column not in table.columns:
-        raise unknown_name(column, "column", table.columns, str(path))
-    number = 0 if column is None else table.columns.index(column)
+    number = table.find_column(column)
     return (arrow_to_names(part, f"{path}:{table.columns[number]}") for part in table.column_parts(number))
 
 

@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.base import SourceSpec
 from daskfs.sources.checks import check_label_column
-from daskfs.sources.resolve import LabelRef, MemberReader, resolve_beside
-from daskfs.sources.weights import check_weights
 
 MICROSECONDS = 10**6
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -37,51 +34,58 @@ class Column:
     describe: Callable[[np.ndarray], dict[str, Any]]
 
 
-class SampleColumns:
-    """The per-sample columns that the spec of one source names.
+# ------------------------------------------------------------------ weights
+def check_weights(values: Any, n_samples: int, origin: str) -> np.ndarray:
+    """Return sample weights as float64, shape (n_samples,).
 
     Parameters
     ----------
-    spec
-        Description of the data.
-    own
-        Columns or members of the source.
-    kind
-        Noun for one of `own` in messages: ``"column"`` or ``"member"``.
+    values
+        One number per row, or text that spells a number, shape (n_samples,).
+    n_samples, origin
+        As in :class:`Column`.
+
+    Raises
+    ------
+    InputError
+        If a weight is missing, not a number, infinite or negative (names the first such row), all weights are 0, or
+        the square of their sum overflows.
     """
+    raw = check_label_column(values, n_samples, origin, "weights")
+    if raw.dtype.kind in "biuf":
+        weights = raw.astype(np.float64)
+    else:
+        weights = np.fromiter((_weight(value, row, origin) for row, value in enumerate(raw)), np.float64, len(raw))
+    wrong = np.flatnonzero(~(weights >= 0) | np.isinf(weights))
+    if wrong.size:
+        value = weights[wrong[0]]
+        found = "no weight" if np.isnan(value) else f"the weight {value:g}"
+        more = f", and {wrong.size - 1} more rows have none that serves" if wrong.size > 1 else ""
+        msg = (
+            f"{origin} has {found} in row {int(wrong[0])}{more}: weights of rows are finite numbers from 0 up (0 "
+            "leaves a row out)."
+        )
+        raise InputError(msg)
+    if not weights.any():
+        msg = f"{origin} gives every row a weight of zero: no row is left to count."
+        raise InputError(msg)
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
+    if not np.isfinite(total * total):
+        msg = f"{origin} has weights up to {weights.max():.3g}, whose products overflow: divide them all."
+        raise InputError(msg)
+    return weights
 
-    def __init__(self, spec: SourceSpec, own: Sequence[str], kind: str) -> None:
-        self._refs = resolve_beside(spec, own, kind)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The keys in :data:`daskfs.sources.base.BESIDE` that the spec names."""
-        return tuple(self._refs)
-
-    @property
-    def refs(self) -> tuple[LabelRef, ...]:
-        """The references to the columns."""
-        return tuple(self._refs.values())
-
-    def read(self, name: str, n_samples: int, read_member: MemberReader) -> np.ndarray | None:
-        """Return one column, checked, shape (n_samples,), or None if the spec does not name it.
-
-        Parameters
-        ----------
-        name
-            Key of the column.
-        n_samples
-            Number of rows of X.
-        read_member
-            Reads a column or member of the source.
-
-        Raises
-        ------
-        InputError
-            If the column fails its check.
-        """
-        ref = self._refs.get(name)
-        return None if ref is None else COLUMNS[name].check(ref.read(n_samples, read_member), n_samples, ref.origin)
+def _weight(value: Any, row: int, origin: str) -> float:
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    if text is None or (isinstance(text, str) and not text.strip()):
+        return np.nan
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        msg = f"{origin} has {str(text)[:40]!r} in row {row}: weights of rows are numbers."
+        raise InputError(msg) from None
 
 
 def describe_weights(weights: np.ndarray) -> dict[str, Any]:

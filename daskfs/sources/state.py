@@ -9,10 +9,9 @@ from typing import Any
 
 from daskfs.errors import InputError
 from daskfs.sources.base import BESIDE, Source, SourceSpec
-from daskfs.sources.checks import file_identity
+from daskfs.sources.checks import file_identity, split_reference
 from daskfs.sources.multifile import KIND as PARTS
 from daskfs.sources.multifile import find_parts
-from daskfs.sources.paths import split_reference
 from daskfs.storage import as_path, is_url
 
 ZARR = "zarr"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,12 +20,72 @@ from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import check_range, check_shape, file_identity, first_line, refuse_options
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.labels import AUTO
-from daskfs.sources.lines import read_range
+from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, cut_lines
 from daskfs.sources.resolve import resolve_feature_names
-from daskfs.sources.svmlight_scan import scan
 from daskfs.storage import StoragePath
 
 TARGET, GROUPS = "target", "qid"
+SCAN_BYTES = 1 << 20
+MOST_DIGITS = 10
+MOST_FEATURES = 2**31 - 1
+COLON, HASH, ZERO, LETTER_D, SPACE = (ord(character) for character in ":#0d ")
+
+
+@dataclass
+class SvmScan:
+    """The layout of a file.
+
+    Attributes
+    ----------
+    ranges
+        Ranges of lines.
+    lowest, highest
+        The lowest and the highest number of a feature with a value.
+    nnz
+        Number of values.
+    has_groups
+        Whether there are query identifiers.
+    """
+
+    ranges: LineRanges = field(init=False)
+    lowest: int = MOST_FEATURES
+    highest: int = -1
+    nnz: int = 0
+    has_groups: bool = False
+
+    @property
+    def is_one_based(self) -> bool:
+        """Whether features are numbered from 1, because no value has number 0."""
+        return self.lowest > 0
+
+    @property
+    def n_features(self) -> int:
+        """Number of features up to the highest one with a value."""
+        return 0 if self.highest < 0 else self.highest + (0 if self.is_one_based else 1)
+
+
+@lru_cache(maxsize=SCANS_KEPT)
+def scan(path: StoragePath, size: int, mtime_ns: int) -> SvmScan:
+    """Scan the file at `path` in one pass over its bytes."""
+    del mtime_ns
+    found = SvmScan()
+
+    def count(lines: bytes, first: int) -> int:
+        data = np.frombuffer(lines, dtype=np.uint8)
+        ends = np.flatnonzero(data == NEWLINE)
+        if data[-1] != NEWLINE:
+            ends = np.append(ends, len(data))
+        colons = _outside_comments(data, ends)
+        numbers = _numbers_before(data, colons, f"{path}: the line of row {first} or a later one")
+        if numbers.size:
+            found.lowest = min(found.lowest, int(numbers.min()))
+            found.highest = max(found.highest, int(numbers.max()))
+        found.nnz += numbers.size
+        found.has_groups |= bool(np.any(data[np.maximum(colons - 1, 0)] == LETTER_D))
+        return _count_rows(data, ends)
+
+    found.ranges = cut_lines(path, size, 0, SCAN_BYTES, count)
+    return found
 
 
 class SvmlightSource(LabeledSource):
@@ -39,7 +101,7 @@ class SvmlightSource(LabeledSource):
         self._layout = layout = scan(path, status.st_size, status.st_mtime_ns)
         own = (TARGET, GROUPS) if layout.has_groups else (TARGET,)
         super().__init__(spec, "column", labels=own, columns=own)
-        n_samples, n_features = check_shape((int(layout.rows[-1]), layout.n_features), str(path))
+        n_samples, n_features = check_shape((layout.ranges.n_rows, layout.n_features), str(path))
         self.info = SourceInfo(
             n_samples=n_samples,
             n_features=n_features,
@@ -48,7 +110,7 @@ class SvmlightSource(LabeledSource):
             feature_names=resolve_feature_names(spec, n_features),
             identity=file_identity("svmlight", path),
             nnz=layout.nnz,
-            row_multiple=int(np.diff(layout.rows).max(initial=1)),
+            row_multiple=layout.ranges.row_multiple,
             **self.named,
         )
 
@@ -56,8 +118,8 @@ class SvmlightSource(LabeledSource):
         """Return rows ``start:stop`` as a CSR matrix, shape (stop - start, n_features), float64."""
         check_range(start, stop, self.info.n_samples)
         parts = [
-            self._parse(data, first, n_rows)[max(start - first, 0) : stop - first]
-            for first, n_rows, data in self._ranges(start, stop)
+            self._parse(data.tobytes(), first, last - first)[max(start - first, 0) : stop - first]
+            for first, last, data in self._layout.ranges.overlapping(start, stop)
         ]
         if not parts:
             return sp.csr_matrix((0, self.info.n_features), dtype=np.float64)
@@ -78,8 +140,8 @@ class SvmlightSource(LabeledSource):
         """Return targets or groups as integers if all are whole numbers, with None for missing ones, else as floats."""
         read = self._target_of if name == TARGET else self._group_of
         values = np.empty(self.info.n_samples)
-        for first, _, data in self._ranges(0, self.info.n_samples):
-            for row, words in enumerate(_rows_of(data), first):
+        for first, _, data in self._layout.ranges.overlapping(0, self.info.n_samples):
+            for row, words in enumerate(_rows_of(data.tobytes()), first):
                 values[row] = read(words, row)
         is_known = ~np.isnan(values)
         known = values[is_known]
@@ -105,14 +167,6 @@ class SvmlightSource(LabeledSource):
         except ValueError:
             msg = f"{self._path}: row {row} has {_shown(words[1])}; qid is a whole number."
             raise InputError(msg) from None
-
-    # ------------------------------------------------------------------------------------------------------------ rows
-    def _ranges(self, start: int, stop: int) -> Iterator[tuple[int, int, bytes]]:
-        """Yield (first row, number of rows, bytes) of the ranges of lines that overlap rows ``start:stop``."""
-        starts, rows = self._layout.starts, self._layout.rows
-        for index in np.flatnonzero((rows[:-1] < stop) & (rows[1:] > start) & (rows[1:] > rows[:-1])):
-            data = read_range(self._path, int(starts[index]), int(starts[index + 1]))
-            yield int(rows[index]), int(rows[index + 1] - rows[index]), data.tobytes()
 
     def _parse(self, data: bytes, first: int, n_rows: int) -> sp.csr_matrix:
         try:
@@ -159,3 +213,44 @@ def _shown(word: bytes) -> str:
 def _told(error: Exception) -> str:
     text = first_line(error).rstrip(".")
     return f"{text}; a row is 'target feature:value feature:value', with ascending features."
+
+
+def _outside_comments(data: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return the positions of colons outside comments."""
+    colons, hashes = np.flatnonzero(data == COLON), np.flatnonzero(data == HASH)
+    if not hashes.size:
+        return colons
+    first_hash = np.full(len(ends) + 1, len(data), dtype=np.int64)
+    np.minimum.at(first_hash, np.searchsorted(ends, hashes), hashes)
+    return colons[colons < first_hash[np.searchsorted(ends, colons)]]
+
+
+def _numbers_before(data: np.ndarray, places: np.ndarray, where: str) -> np.ndarray:
+    """Return the whole numbers right before the given positions, int64; positions without one are dropped."""
+    values = np.zeros(len(places), dtype=np.int64)
+    left = np.arange(len(places))
+    at, scale, found = places - 1, 1, None
+    for _ in range(MOST_DIGITS + 1):
+        digits = data[np.maximum(at, 0)] - np.uint8(ZERO)  # characters before "0" wrap around
+        going = (digits < 10) & (at >= 0)
+        left, at = left[going], at[going] - 1
+        values[left] += digits[going].astype(np.int64) * scale
+        scale *= 10
+        found = left if found is None else found
+        if not left.size:
+            break
+    values = values[found]
+    if left.size or (values.size and int(values.max()) > MOST_FEATURES):
+        msg = f"{where} has a value of a feature above {MOST_FEATURES}."
+        raise InputError(msg)
+    return values
+
+
+def _count_rows(data: np.ndarray, ends: np.ndarray) -> int:
+    """Return the number of lines that are neither blank nor a comment."""
+    begins = np.concatenate(([0], ends[:-1] + 1))
+    first = data[begins]
+    is_row = (first > SPACE) & (first != HASH)
+    for line in np.flatnonzero((first <= SPACE) & (ends > begins)):
+        is_row[line] = bool(data[begins[line] : ends[line]].tobytes().partition(b"#")[0].strip())
+    return int(np.count_nonzero(is_row))

@@ -13,9 +13,16 @@ from daskfs.kernels.blocks import Block
 from daskfs.sources.base import SourceInfo, SourceSpec
 from daskfs.sources.checks import check_range, refuse_options, shorten_names
 from daskfs.sources.labeled import LabeledSource
-from daskfs.sources.parameters import parse_parameters
 from daskfs.sources.resolve import resolve_feature_names
-from daskfs.sources.synthetic_models import BLOCK_ROWS, LowRank, Mixture, Model, Nonlinear, SparseCounts
+from daskfs.sources.synthetic_models import (
+    BLOCK_ROWS,
+    LowRank,
+    Mixture,
+    Model,
+    Nonlinear,
+    SparseCounts,
+    parse_parameters,
+)
 
 SCHEME = "synthetic:"
 MODELS: dict[str, type[Mixture] | type[LowRank] | type[SparseCounts] | type[Nonlinear]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -25,50 +25,7 @@ OPENED_AT_ONCE = 8
 """Objects whose footers or headers are requested concurrently."""
 
 
-class Table(Protocol):
-    """A file with named columns, read in ranges of rows."""
-
-    kind: str
-    path: StoragePath
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        ...
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        ...
-
-    @property
-    def row_multiple(self) -> int:
-        """Cheapest number of rows per read."""
-        ...
-
-    def share_columns(self, columns: tuple[str, ...]) -> None:
-        """Share the equal names of another table, so that many tables hold one copy."""
-        ...
-
-    def check_features(self, columns: Sequence[int]) -> None:
-        """Raise :class:`InputError` if a column, given by its index, cannot be a feature."""
-        ...
-
-    def dtypes(self, columns: Sequence[int]) -> set[np.dtype[Any]]:
-        """Return the block dtypes of some columns."""
-        ...
-
-    def fill(self, columns: Sequence[int], start: int, out: np.ndarray) -> None:
-        """Read rows from `start` on into `out`, shape (n_rows, len(columns))."""
-        ...
-
-    def read_column(self, column: int) -> Any:
-        """Return one column as a chunked Arrow array."""
-        ...
-
-    def column_parts(self, column: int) -> Iterator[Any]:
-        """Yield one column as Arrow arrays, one for each range of rows."""
-        ...
+Table = CsvTable | ParquetTable
 
 
 def open_table(path: StoragePath) -> Table:
@@ -100,8 +57,7 @@ class TableSource(LabeledSource):
         self._columns = first.columns
         own = self._columns
         super().__init__(spec, "column", labels=own, columns=own, row_names=own)
-        beside = (*self._beside.refs, *self._row_names.refs)
-        self._features = resolve_columns(spec, self._columns, self._labels, *beside)
+        self._features = resolve_columns(spec, self._columns, self.refs)
         first.check_features(self._features)
         self._tables, dtypes = self._opened(first, files[1:])
         self._offsets = np.cumsum([0, *(table.n_rows for table in self._tables)])
@@ -127,7 +83,7 @@ class TableSource(LabeledSource):
         def opened(path: StoragePath) -> tuple[Table, set[np.dtype[Any]]]:
             table = open_table(path)
             _check_columns(table, first)
-            table.share_columns(first.columns)
+            table.columns = first.columns  # of many tables with equal names only one copy is kept
             return table, table.dtypes(self._features)
 
         if isinstance(first.path, ObjectPath):

@@ -12,7 +12,6 @@ from daskfs.sources.cf import decoding_of
 from daskfs.sources.checks import shorten_names, unknown_name
 from daskfs.sources.group_source import Columns, Contents
 from daskfs.sources.matrices import Array, DenseMatrix, Folder, Matrix, is_sparse_group, parts_of, sparse_matrix
-from daskfs.sources.zarr_array import in_place
 
 
 def variable_contents(spec: SourceSpec, folder: Folder) -> Contents:
@@ -39,7 +38,6 @@ def variable_contents(spec: SourceSpec, folder: Folder) -> Contents:
         transposed=transposed,
         decode=decode,
         dtype=None if decode is None else decode.dtype,
-        place=in_place(array),
     )
     along_rows, along = reversed(array.dimensions) if transposed else array.dimensions
     names = variable.names_along(along, matrix.shape[1])

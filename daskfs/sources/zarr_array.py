@@ -15,9 +15,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import first_line
-from daskfs.sources.matrices import InPlace
-from daskfs.sources.zarr_chunks import METADATA, ends_in_blosc, foreign_store, sampled_chunk_files
-from daskfs.sources.zarr_codecs import check_codecs
+from daskfs.sources.zarr_chunks import METADATA, check_codecs, ends_in_blosc, foreign_store, sampled_chunk_files
 from daskfs.storage import ObjectPath, StoragePath, map_concurrent
 
 if TYPE_CHECKING:
@@ -162,7 +160,7 @@ class ZarrMember:
 
 
 class ZarrFolder:
-    """The Zarr group at `path`, as :class:`daskfs.sources.matrices.Folder`; also a single array, with an empty name."""
+    """The arrays and groups in the Zarr group at `path`, named by paths with slashes, empty for the group itself."""
 
     def __init__(self, path: StoragePath) -> None:
         self.path, self.where = path, str(path)
@@ -236,11 +234,6 @@ class ZarrFolder:
         return found
 
 
-def in_place(array: object) -> InPlace | None:
-    """Return path, chunks and dtype of a Zarr array, whose chunks may be read as tiles; None for another array."""
-    return InPlace(array.path, array.chunks, array.dtype) if isinstance(array, ZarrMember) else None
-
-
 def attributes_of(path: StoragePath) -> dict[str, Any]:
     """Return the attributes of the Zarr array or group at `path`, empty if there are none."""
     metadata = read_metadata(path)
@@ -269,11 +262,11 @@ def open_array(path: StoragePath) -> zarr.Array[Any]:
     """Open a Zarr array, version 2 or 3, for reading; raise :class:`InputError` if it is missing or cannot be read."""
     import zarr
 
-    check_codecs(path)
     metadata = _array_metadata(path)
     if metadata is None:
         msg = f"{path} is not a Zarr array."
         raise InputError(msg)
+    check_codecs(metadata.document, path)
     version = 3 if metadata.file.name == "zarr.json" else 2
     store = foreign_store(path, has_blosc=ends_in_blosc(metadata.document))
     try:

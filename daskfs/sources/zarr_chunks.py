@@ -1,8 +1,10 @@
-"""The chunks of a Zarr array written by another program: their files and their integrity."""
+"""The chunks of a Zarr array written by another program: their files, codecs and integrity."""
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     import zarr
 
 BLOSC_HEADER_BYTES = 16
+CODEC_KEYS = ("codecs", "filters", "compressor", "storage_transformers")
+TEXT_CODECS = ("vlen-utf8", "vlen-bytes")
 METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
@@ -36,6 +40,25 @@ def ends_in_blosc(document: dict[str, Any]) -> bool:
         return last in ("blosc", "numcodecs.blosc")
     compressor = document.get("compressor")
     return isinstance(compressor, dict) and compressor.get("id") == "blosc"
+
+
+def check_codecs(document: Mapping[str, Any], array: object) -> None:
+    """Raise :class:`InputError` if an array, by its metadata, holds pickle, also in shards, or objects but text."""
+    if "pickle" in json.dumps([document.get(key) for key in CODEC_KEYS]).lower():
+        msg = f"{array} is encoded with pickle, which is never loaded; write it with another codec."
+        raise InputError(msg)
+    dtype = document.get("dtype")
+    if not isinstance(dtype, str) or "O" not in dtype:
+        return
+    filters = document.get("filters")
+    first = filters[0] if isinstance(filters, list) and filters else None
+    codec = first.get("id") if isinstance(first, dict) else None
+    if codec not in TEXT_CODECS:
+        msg = (
+            f"{array} holds Python objects (dtype object, codec {codec or 'none'}), which are never loaded; write text "
+            "as vlen-utf8, and numbers as numbers."
+        )
+        raise InputError(msg)
 
 
 def check_blosc(header: bytes, size: int, where: object) -> None:

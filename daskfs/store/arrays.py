@@ -23,7 +23,7 @@ import numpy as np
 
 from daskfs.errors import DamagedError, InputError, StoreError
 from daskfs.sources.zarr_array import open_array
-from daskfs.sources.zarr_codecs import check_document
+from daskfs.sources.zarr_chunks import check_codecs
 from daskfs.storage import (
     ObjectPath,
     StoragePath,
@@ -398,7 +398,7 @@ def open_zarr(root: StoragePath, document: bytes | None = None) -> Any:
     missing = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
     try:
         found = json.loads((root / METADATA).read_bytes() if document is None else document)
-        check_document(found, root)
+        check_codecs(found, root)
         return zarr.Array.from_dict(_noting_store(root), found).with_config({"write_empty_chunks": True})
     except InputError as error:
         raise StoreError(str(error).removesuffix(".")) from None

@@ -16,7 +16,7 @@ import scipy.io
 import scipy.sparse as sp
 
 from daskfs.errors import ExitCode
-from daskfs.sources import mtx_scan
+from daskfs.sources import mtx
 
 from .command import basic_job, daskfs, labels, matrix, refused, rows_of, write_job
 
@@ -147,8 +147,8 @@ def plain(folder: Path) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("form", ["sorted", "shuffled"])
 def test_features_by_cells_of_matrix_market(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mtx_scan, "SCAN_BYTES", 2**14)
-    mtx_scan.scan.cache_clear()
+    monkeypatch.setattr(mtx, "SCAN_BYTES", 2**14)
+    mtx.scan.cache_clear()
     X = sp.random(1500, 30, 0.2, format="coo", random_state=0)
     cells = np.argsort(X.row, kind="stable") if form == "sorted" else np.random.default_rng(1).permutation(X.nnz)
     scipy.io.mmwrite(

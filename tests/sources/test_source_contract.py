@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from daskfs.sources import Source, SourceInfo, SourceSpec, csv_scan, mtx_scan, open_source, svmlight_scan
+from daskfs.sources import Source, SourceInfo, SourceSpec, csv_table, mtx, open_source, svmlight
 from daskfs.storage import StoragePath, objects
 
 from .objects import folder_as_bucket
@@ -31,12 +31,12 @@ PARTITIONS = (
 @pytest.fixture(autouse=True)
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     # So that tables of a few hundred bytes come in many ranges and the scan in many blocks.
-    monkeypatch.setattr(csv_scan, "RANGE_BYTES", 150)
-    monkeypatch.setattr(csv_scan, "SCAN_BYTES", 37)
-    monkeypatch.setattr(svmlight_scan, "SCAN_BYTES", 37)
-    monkeypatch.setattr(mtx_scan, "SCAN_BYTES", 101)
+    monkeypatch.setattr(csv_table, "RANGE_BYTES", 150)
+    monkeypatch.setattr(csv_table, "SCAN_BYTES", 37)
+    monkeypatch.setattr(svmlight, "SCAN_BYTES", 37)
+    monkeypatch.setattr(mtx, "SCAN_BYTES", 101)
     monkeypatch.setattr(objects, "PIECE_BYTES", 53)
-    for module in (csv_scan, svmlight_scan, mtx_scan):
+    for module in (csv_table, svmlight, mtx):
         module.scan.cache_clear()
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from daskfs.sources import Source, SourceSpec, csv_scan, mtx_scan, open_source, svmlight_scan
+from daskfs.sources import Source, SourceSpec, csv_table, mtx, open_source, svmlight
 from daskfs.sources.zipped import _unpack
 
 MIB = 1 << 20
@@ -94,8 +94,8 @@ def test_an_evicted_member_stays_readable(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_scan, "RANGE_BYTES", MIB)
-    monkeypatch.setattr(csv_scan, "SCAN_BYTES", MIB)
+    monkeypatch.setattr(csv_table, "RANGE_BYTES", MIB)
+    monkeypatch.setattr(csv_table, "SCAN_BYTES", MIB)
     path = tmp_path / "X.csv"
     line = ",".join(["0.125"] * 20) + "\n"
     path.write_text(",".join(f"c{index}" for index in range(20)) + "\n" + line * 100_000)
@@ -157,7 +157,7 @@ def test_rows_of_a_text_file_of_12_mb(name: str, write: Callable[[Path], None], 
         assert np.all(block.data == 0.125)
 
     open_source(SourceSpec(str(tmp_path / name))).read_rows(0, 1)  # modules are there
-    svmlight_scan.scan.cache_clear()
-    mtx_scan.scan.cache_clear()
+    svmlight.scan.cache_clear()
+    mtx.scan.cache_clear()
     # What a range of 1 MiB takes while it is scanned or parsed; the values alone are 17 MB.
     assert peak_of(read) < 12 * MIB

@@ -14,7 +14,7 @@ import pytest
 import zarr
 
 from daskfs.errors import InputError
-from daskfs.sources import Source, SourceSpec, csv_scan, open_source, row_names
+from daskfs.sources import Source, SourceSpec, csv_table, open_source, row_names
 from daskfs.sources.memory import ArraySource
 from tests.optional import h5py
 from tests.optional import pandas as pd
@@ -31,8 +31,8 @@ OWN["tenx"] = "AAC-{}"
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that names come in many stretches, and tables in many ranges."""
     monkeypatch.setattr(row_names, "ROWS_AT_ONCE", 4)
-    monkeypatch.setattr(csv_scan, "RANGE_BYTES", 150)
-    csv_scan.scan.cache_clear()
+    monkeypatch.setattr(csv_table, "RANGE_BYTES", 150)
+    csv_table.scan.cache_clear()
 
 
 def names_of(source: Source) -> list[str] | None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from daskfs.sources import SourceSpec, csv_scan, open_source
+from daskfs.sources import SourceSpec, csv_table, open_source
 
 
 def read_csv(folder: Path, content: str, **fields: Any) -> np.ndarray:
@@ -46,9 +46,9 @@ NAN = np.nan
 def test_text_tables(
     content: str, values: list[list[float]], size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_scan, "RANGE_BYTES", size)
-    monkeypatch.setattr(csv_scan, "SCAN_BYTES", size)
-    csv_scan.scan.cache_clear()
+    monkeypatch.setattr(csv_table, "RANGE_BYTES", size)
+    monkeypatch.setattr(csv_table, "SCAN_BYTES", size)
+    csv_table.scan.cache_clear()
     np.testing.assert_array_equal(read_csv(tmp_path, content), np.array(values, dtype=float))
 
 
@@ -67,8 +67,8 @@ def test_text_tables(
 )
 def test_label_columns(cells: list[str], expected: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # One row a range: the type of the labels must not depend on the range that a value is in.
-    monkeypatch.setattr(csv_scan, "RANGE_BYTES", 1)
-    csv_scan.scan.cache_clear()
+    monkeypatch.setattr(csv_table, "RANGE_BYTES", 1)
+    csv_table.scan.cache_clear()
     (tmp_path / "X.csv").write_text("a,y\n" + "".join(f"1,{cell}\n" for cell in cells))
     y = open_source(SourceSpec(str(tmp_path / "X.csv"), labels="y")).read_labels()
     assert y is not None
@@ -77,16 +77,16 @@ def test_label_columns(cells: list[str], expected: np.ndarray, tmp_path: Path, m
 
 
 def test_a_table_is_scanned_once(tmp_path: Path) -> None:
-    csv_scan.scan.cache_clear()
+    csv_table.scan.cache_clear()
     (tmp_path / "X.csv").write_text("a,b\n1,2\n")
     for _ in range(3):
         open_source(SourceSpec(str(tmp_path / "X.csv"))).read_rows(0, 1)
-    assert csv_scan.scan.cache_info().misses == 1
+    assert csv_table.scan.cache_info().misses == 1
 
 
 def test_columns_of_true_and_false_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_scan, "RANGE_BYTES", 1)
-    csv_scan.scan.cache_clear()
+    monkeypatch.setattr(csv_table, "RANGE_BYTES", 1)
+    csv_table.scan.cache_clear()
     values = read_csv(tmp_path, "a,b\ntrue,1\nfalse,2\n0.5,3\n")
     np.testing.assert_array_equal(values, [[1, 1], [0, 2], [0.5, 3]])
 

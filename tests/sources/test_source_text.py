@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from sklearn.datasets import load_svmlight_file
 
 from daskfs.errors import InputError
-from daskfs.sources import Source, SourceSpec, mtx, mtx_scan, open_source, svmlight_scan
+from daskfs.sources import Source, SourceSpec, lines, mtx, open_source, svmlight
 from daskfs.sources.lines import read_range
 from daskfs.sources.mtx import MtxSource
 
@@ -34,7 +34,7 @@ def values(source: Source) -> np.ndarray:
 @pytest.fixture(params=[7, 60, 1 << 20])
 def ranges(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges of a line or a few, and of all."""
-    for module in (svmlight_scan, mtx_scan):
+    for module in (svmlight, mtx):
         monkeypatch.setattr(module, "SCAN_BYTES", request.param)
         module.scan.cache_clear()
 
@@ -174,7 +174,7 @@ def test_matrix_market_is_read_as_scipy_does(content: str, transpose: bool, tmp_
 
 
 def test_sorted_entries_are_read_by_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mtx_scan, "SCAN_BYTES", 200)
+    monkeypatch.setattr(mtx, "SCAN_BYTES", 200)
     X = sp.random(400, 30, 0.1, format="coo", random_state=0)
     shuffled = np.random.default_rng(1).permutation(X.nnz)
     for name, order in (("sorted", np.argsort(X.row, kind="stable")), ("shuffled", shuffled)):
@@ -182,11 +182,11 @@ def test_sorted_entries_are_read_by_ranges(tmp_path: Path, monkeypatch: pytest.M
         scipy.io.mmwrite(tmp_path / f"{name}.mtx", entries)
         source = open_source(SourceSpec(str(tmp_path / f"{name}.mtx")))
         assert isinstance(source, MtxSource)
-        with mock.patch.object(mtx, "read_range", side_effect=read_range) as reads:
+        with mock.patch.object(lines, "read_range", side_effect=read_range) as reads:
             block = source.read_rows(100, 120)
         np.testing.assert_array_equal(block.toarray(), X.toarray()[100:120])
         times = source.times_read(20)
-        n_ranges = len(mtx_scan.scan(*_state(tmp_path / f"{name}.mtx")).rows)
+        n_ranges = len(mtx.scan(*_state(tmp_path / f"{name}.mtx"))[1].starts) - 1
         assert (
             (reads.call_count <= 12, times < 1.5) if name == "sorted" else (reads.call_count > n_ranges / 2, times > 10)
         )

@@ -361,7 +361,7 @@ def test_objects_are_read_in_parts(bucket: ObjectPath, tmp_path: Path, monkeypat
     )
     np.savetxt(tmp_path / "X.csv", X, delimiter=",", header=",".join(f"x{i}" for i in range(16)), comments="")
     upload(tmp_path, bucket)
-    monkeypatch.setattr("daskfs.sources.csv_scan.RANGE_BYTES", 2**19)
+    monkeypatch.setattr("daskfs.sources.csv_table.RANGE_BYTES", 2**19)
     asked: list[int] = []
     real: Callable[..., memoryview] = ObjectPath.read_range
 

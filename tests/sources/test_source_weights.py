@@ -11,7 +11,7 @@ import pytest
 from daskfs.errors import InputError
 from daskfs.sources import SourceSpec, open_source
 from daskfs.sources.memory import ArraySource
-from daskfs.sources.weights import check_weights
+from daskfs.sources.sample_columns import check_weights
 
 NAN = np.nan
 
