@@ -10,7 +10,6 @@ from daskfs.report.values import (
     MISSING,
     TIMES,
     as_float,
-    as_mapping,
     format_count,
     format_number,
     format_percent,
@@ -42,13 +41,13 @@ def evaluation_view(evaluation: dict[str, Any]) -> dict[str, Any] | None:
     if not settings:
         return None
     is_simple = bool(evaluation.get("is_simple"))
-    facts = as_mapping(evaluation.get("facts"))
+    facts = evaluation.get("facts") or {}
     return {
         "is_simple": is_simple,
         "facts": _design(facts, settings),
         "settings": [_setting(setting, place, is_simple=is_simple) for place, setting in enumerate(settings, 1)],
         "gap": _gaps(mappings(evaluation.get("gap"))),
-        "cost": [] if is_simple else _cost(as_mapping(evaluation.get("cost"))),
+        "cost": [] if is_simple else _cost(evaluation.get("cost") or {}),
     }
 
 
@@ -65,7 +64,7 @@ def _design(facts: dict[str, Any], settings: list[dict[str, Any]]) -> list[Fact]
     models = [format_text(model) for model in sequence(facts.get("models"))]
     metrics = [
         f"{format_text(name)} ({'higher' if higher else 'lower'} is better)"
-        for name, higher in as_mapping(facts.get("metrics")).items()
+        for name, higher in (facts.get("metrics") or {}).items()
     ]
     used, total = (format_count(facts.get(key)) for key in ("n_rows", "n_rows_total"))
     found = [
