@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any
 
 from daskfs.report.plots import evaluation_curves, interval_curves
-from daskfs.report.table_cells import Cell, Fact
+from daskfs.report.table_cells import Cell, Fact, number_cell
 from daskfs.report.values import (
     MISSING,
     TIMES,
@@ -16,7 +17,6 @@ from daskfs.report.values import (
     format_seconds,
     format_spread,
     format_text,
-    full_number,
     mappings,
     plottable,
     sequence,
@@ -180,14 +180,15 @@ def _panel(panel: dict[str, Any], index: int, prefix: str, *, is_named: bool) ->
 
 def _table(curves: list[dict[str, Any]], *, higher: bool) -> dict[str, Any]:
     """Return a table of mean and standard deviation by method and number of features; column bests are marked."""
-    found: list[dict[float, tuple[Any, Any]]] = []
-    for curve in curves:
-        cells: dict[float, tuple[Any, Any]] = {}
-        means, stds = (sequence(curve.get(key)) for key in ("mean", "std"))
-        for i, n in enumerate(sequence(curve.get("n_selected"))):
-            if (place := as_float(n)) is not None and place == place:
-                cells[place] = tuple(part[i] if i < len(part) else None for part in (means, stds))  # type: ignore[assignment]
-        found.append(cells)
+    keys = ("n_selected", "mean", "std")
+    found = [
+        {
+            place: (mean, std)
+            for n, mean, std in zip_longest(*(sequence(curve.get(key)) for key in keys))
+            if (place := plottable(n)) == place
+        }
+        for curve in curves
+    ]
     columns = sorted({n for cells in found for n in cells})
     best = {}
     for n in columns:
@@ -200,7 +201,7 @@ def _table(curves: list[dict[str, Any]], *, higher: bool) -> dict[str, Any]:
             mean, std = cells.get(n, (None, None))
             below = "" if std is None else f"± {format_spread(mean, std)}"
             is_best = best[n] is not None and plottable(mean) == best[n]
-            row.append(Cell(format_number(mean), full_number(mean), below, best=is_best))
+            row.append(number_cell(mean, below=below, best=is_best))
         rows.append((format_text(curve.get("label")), row))
     return {"columns": [format_count(n) for n in columns], "rows": rows}
 
@@ -253,44 +254,28 @@ def _stability(one: dict[str, Any], index: int, prefix: str) -> dict[str, Any]:
 
 
 def _frequent(one: dict[str, Any]) -> dict[str, Any]:
-    rows = []
-    for row in mappings(one.get("rows")):
-        low, high = (format_number(row.get(key)) for key in ("rank_low", "rank_high"))
-        rows.append(
-            {
-                "name": "" if row.get("name") is None else str(row.get("name")),
-                "frequency": format_percent(row.get("frequency")),
-                "mean_rank": format_number(row.get("mean_rank")),
-                "ranks": f"{low} to {high}",
-            }
-        )
     words = ", ".join([format_text(one.get("method")), *_amounts(one)])
-    return {"name": words, "n_selected": format_count(one.get("n_selected")), "rows": rows}
+    return {"name": words, "n_selected": one.get("n_selected"), "rows": mappings(one.get("rows"))}
 
 
 def _comparison(one: dict[str, Any]) -> dict[str, Any]:
-    rows = []
-    for row in mappings(one.get("rows")):
-        label = format_text(row.get("label"))
-        is_best = row.get("label") == one.get("best")
-        rows.append(
-            (label, [Cell(format_number(row.get("mean")), full_number(row.get("mean")), best=is_best), *_paired(row)])
+    rows = [
+        (
+            format_text(row.get("label")),
+            [number_cell(row.get("mean"), best=row.get("label") == one.get("best")), *_paired(row)],
         )
+        for row in mappings(one.get("rows"))
+    ]
     return {"name": _place(one), "figure": None, "rows": rows}
 
 
 def _paired(row: dict[str, Any]) -> list[Cell]:
     """Return cells of a difference, its interval and its p-value; dashes if there is none."""
-    if row.get("difference", row.get("gap")) is None:
+    difference, low, high = row.get("difference", row.get("gap")), row.get("low"), row.get("high")
+    if difference is None:
         return [Cell(MISSING)] * 3
-    low, high = row.get("low"), row.get("high")
     interval = MISSING if low is None or high is None else f"{format_number(low)} to {format_number(high)}"
-    difference = row.get("difference", row.get("gap"))
-    return [
-        Cell(format_number(difference), full_number(difference)),
-        Cell(interval),
-        Cell(_p_value(row.get("p_value"))),
-    ]
+    return [number_cell(difference), Cell(interval), Cell(_p_value(row.get("p_value")))]
 
 
 def _p_value(value: object) -> str:
@@ -314,12 +299,11 @@ def _gaps(gaps: list[dict[str, Any]]) -> dict[str, Any] | None:
                 with_zero=True,
                 cut_bars=True,
             )
-        rows = []
-        for row in mappings(one.get("rows")):
-            means = [
-                Cell(format_number(row.get(key)), full_number(row.get(key))) for key in ("transductive", "inductive")
-            ]
-            rows.append((format_text(row.get("label")), [*means, *_paired(row)]))
+        settings = ("transductive", "inductive")
+        rows = [
+            (format_text(row.get("label")), [*(number_cell(row.get(key)) for key in settings), *_paired(row)])
+            for row in mappings(one.get("rows"))
+        ]
         items.append({"name": _place(one), "figure": figure, "rows": rows})
     return _folded(items)
 
