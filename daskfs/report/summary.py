@@ -367,7 +367,8 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
     Raise :class:`StoreError` if a part of `manifest` is of another type than daskfs writes.
     """
     stored = {key: manifest.get(key) for key in STORED}
-    Report.read(stored, f"{store.url}/{layout.RUN_JSON}")
+    others = {"evaluation": manifest.get("evaluation"), "batches": {"batches": manifest.get("batches")}}
+    Report.read({**stored, **others}, f"{store.url}/{layout.RUN_JSON}")
     plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
     tiles = open_tiles(plan.tiles_url)
     names = tiles.feature_names()
@@ -376,7 +377,8 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
     filtered = bool(plan.stage("rank").parameters.get("filtered"))
     chosen = {m.label: selectable(store, m, tables[m.label], filtered=filtered) for m in methods}
     recomputed = manifest.get("recomputed", {})
-    evaluation = evaluation_summary(store, plan, (stored["data"] or {}).get("task"), manifest.get("evaluation"))
+    task = tiles.info.task
+    evaluation = evaluation_summary(store, plan, task, manifest.get("evaluation")) if task else None
     return {
         **stored,
         "title": stored["title"] or f"Feature ranking of {tiles.info.source}",

@@ -72,7 +72,10 @@ def test_it_can_be_looked_at(version: str, tmp_path: Path) -> None:
     assert {row["method"] for row in compared["average_ranks"]} == set(JOBS[version]["methods"])
 
 
-@pytest.mark.parametrize(("key", "wrong"), [("stages", {"a": 1}), ("data", 3), ("graphs", [None]), ("versions", "x")])
+@pytest.mark.parametrize(
+    ("key", "wrong"),
+    [("stages", {"a": 1}), ("data", 3), ("graphs", [None]), ("versions", "x"), ("evaluation", 3), ("batches", [7])],
+)
 def test_damaged_facts_are_named(key: str, wrong: object, tmp_path: Path) -> None:
     run = unpacked("0.2.0", tmp_path / "run")
     facts = json.loads((run / "run.json").read_text())
