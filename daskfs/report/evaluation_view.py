@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any
 
+from daskfs.report.model import Evaluation, Setting
 from daskfs.report.plots import evaluation_curves, interval_curves
 from daskfs.report.table_cells import Cell, Fact, number_cell
 from daskfs.report.values import (
@@ -35,19 +36,17 @@ _FOLDS = {
 }
 
 
-def evaluation_view(evaluation: dict[str, Any]) -> dict[str, Any] | None:
+def evaluation_view(evaluation: Evaluation) -> dict[str, Any] | None:
     """Return the template variables of the section; None without evaluation."""
-    settings = mappings(evaluation.get("settings"))
-    if not settings:
+    if not evaluation.settings:
         return None
-    is_simple = bool(evaluation.get("is_simple"))
-    facts = evaluation.get("facts") or {}
+    is_simple = evaluation.is_simple
     return {
         "is_simple": is_simple,
-        "facts": _design(facts, settings),
-        "settings": [_setting(setting, place, is_simple=is_simple) for place, setting in enumerate(settings, 1)],
-        "gap": _gaps(mappings(evaluation.get("gap"))),
-        "cost": [] if is_simple else _cost(evaluation.get("cost") or {}),
+        "facts": _design(evaluation),
+        "settings": [_setting(one, place, is_simple=is_simple) for place, one in enumerate(evaluation.settings, 1)],
+        "gap": _gaps(evaluation.gap),
+        "cost": _cost(evaluation.cost) if evaluation.cost and not is_simple else [],
     }
 
 
@@ -60,7 +59,8 @@ def evaluation_contents(view: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 
 # --------------------------------------------------------------------------------------------------------------- design
-def _design(facts: dict[str, Any], settings: list[dict[str, Any]]) -> list[Fact]:
+def _design(evaluation: Evaluation) -> list[Fact]:
+    facts = evaluation.facts
     models = [format_text(model) for model in sequence(facts.get("models"))]
     metrics = [
         f"{format_text(name)} ({'higher' if higher else 'lower'} is better)"
@@ -86,7 +86,7 @@ def _design(facts: dict[str, Any], settings: list[dict[str, Any]]) -> list[Fact]
         found.append(("Classes", f"{classes}, each drawn {format_count(facts.get('n_subsets'))} times"))
     if as_float(facts.get("n_informative")):
         found.append(("Features known to matter", format_count(facts.get("n_informative"))))
-    names = [format_text(setting.get("setting")) for setting in settings]
+    names = [format_text(setting.setting) for setting in evaluation.settings]
     return [*found, ("Setting", " and ".join(names)), ("Seed", format_text(facts.get("seed")))]
 
 
@@ -125,30 +125,26 @@ def _amounts(panel: dict[str, Any]) -> list[str]:
 
 
 # -------------------------------------------------------------------------------------------------------------- setting
-def _setting(setting: dict[str, Any], place: int, *, is_simple: bool) -> dict[str, Any]:
-    name = str(setting.get("setting"))
+def _setting(setting: Setting, place: int, *, is_simple: bool) -> dict[str, Any]:
     prefix = "evaluation" if is_simple else f"evaluation{place}"
-    panels = mappings(setting.get("panels"))
     view = {
         "anchor": f"evaluation-setting-{place}",
-        "name": format_text(setting.get("setting")).capitalize(),
-        "transductive": name == "transductive",
-        "inductive": name == "inductive",
-        "saw_labels": ", ".join(format_text(label) for label in sequence(setting.get("saw_labels"))),
-        "panels": _folded([_panel(panel, i, prefix, is_named=len(panels) > 1) for i, panel in enumerate(panels, 1)]),
+        "name": format_text(setting.setting).capitalize(),
+        "transductive": setting.setting == "transductive",
+        "inductive": setting.setting == "inductive",
+        "saw_labels": ", ".join(setting.saw_labels),
+        "panels": _folded(
+            [_panel(panel, i, prefix, is_named=len(setting.panels) > 1) for i, panel in enumerate(setting.panels, 1)]
+        ),
     }
     if is_simple:
         return {**view, "sensitivity": None, "stability": None, "frequent": [], "comparisons": None}
     return {
         **view,
-        "sensitivity": _folded(
-            [_sensitivity(one, i, prefix) for i, one in enumerate(mappings(setting.get("sensitivity")), 1)]
-        ),
-        "stability": _folded(
-            [_stability(one, i, prefix) for i, one in enumerate(mappings(setting.get("stability")), 1)]
-        ),
-        "frequent": [_frequent(one) for one in mappings(setting.get("frequent"))],
-        "comparisons": _folded([_comparison(one) for one in mappings(setting.get("comparisons"))]),
+        "sensitivity": _folded([_sensitivity(one, i, prefix) for i, one in enumerate(setting.sensitivity, 1)]),
+        "stability": _folded([_stability(one, i, prefix) for i, one in enumerate(setting.stability, 1)]),
+        "frequent": [_frequent(one) for one in setting.frequent],
+        "comparisons": _folded([_comparison(one) for one in setting.comparisons]),
     }
 
 
@@ -309,8 +305,6 @@ def _gaps(gaps: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _cost(cost: dict[str, Any]) -> list[Fact]:
-    if not cost:
-        return []
     stages = [
         f"{format_text(stage.get('name'))} {format_seconds(stage.get('seconds'))}"
         for stage in mappings(cost.get("stages"))

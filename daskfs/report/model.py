@@ -16,6 +16,7 @@ from daskfs.report.values import as_number
 Number = Annotated[int | float | None, PlainValidator(as_number)]
 Numbers = dict[str, Number]
 Series = dict[str, list[Number]]
+Rows = list[dict[str, Any]]
 
 
 class Block(BaseModel):
@@ -256,7 +257,7 @@ class Redundancy(Block):
     n_candidates: Number = None
     max_per_group: Number = None
     n_keep: Number = None
-    methods: list[dict[str, Any]] = []
+    methods: Rows = []
     rows: list[FeatureRow] = []
 
 
@@ -294,6 +295,28 @@ class Excluded(Block):
     rows: list[FeatureRow] = []
 
 
+class Setting(Block):
+    """Figures and tables of one setting of the evaluation."""
+
+    setting: str = ""
+    saw_labels: list[str] = []
+    panels: Rows = []
+    sensitivity: Rows = []
+    stability: Rows = []
+    frequent: Rows = []
+    comparisons: Rows = []
+
+
+class Evaluation(Block):
+    """Evaluation of the rankings: its design, settings, the gap between them, and its cost."""
+
+    is_simple: bool = False
+    facts: dict[str, Any] = {}
+    settings: list[Setting] = []
+    gap: Rows = []
+    cost: dict[str, Any] = {}
+
+
 class Report(Block):
     """Everything that a report shows."""
 
@@ -307,7 +330,7 @@ class Report(Block):
     agreement: Agreement = Agreement()
     redundancy: Redundancy | None = None
     batches: BatchRanks = BatchRanks()
-    evaluation: dict[str, Any] = {}
+    evaluation: Evaluation = Evaluation()
     graphs: list[Graph] = []
     excluded: Excluded | None = None
     stages: list[Stage] = []

@@ -367,7 +367,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
     Raise :class:`StoreError` if a part of `manifest` is of another type than daskfs writes.
     """
     stored = {key: manifest.get(key) for key in STORED}
-    others = {"evaluation": manifest.get("evaluation"), "batches": {"batches": manifest.get("batches")}}
+    others = {"evaluation": {"cost": manifest.get("evaluation")}, "batches": {"batches": manifest.get("batches")}}
     Report.read({**stored, **others}, f"{store.url}/{layout.RUN_JSON}")
     plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
     tiles = open_tiles(plan.tiles_url)
