@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any
 
+from daskfs.report.model import Evaluation, Setting
 from daskfs.report.plots import evaluation_curves, interval_curves
-from daskfs.report.table_cells import Cell, Fact
+from daskfs.report.table_cells import Cell, Fact, number_cell
 from daskfs.report.values import (
     MISSING,
     TIMES,
     as_float,
-    as_mapping,
     format_count,
     format_number,
     format_percent,
     format_seconds,
     format_spread,
     format_text,
-    full_number,
     mappings,
     plottable,
     sequence,
@@ -36,19 +36,17 @@ _FOLDS = {
 }
 
 
-def evaluation_view(evaluation: dict[str, Any]) -> dict[str, Any] | None:
+def evaluation_view(evaluation: Evaluation) -> dict[str, Any] | None:
     """Return the template variables of the section; None without evaluation."""
-    settings = mappings(evaluation.get("settings"))
-    if not settings:
+    if not evaluation.settings:
         return None
-    is_simple = bool(evaluation.get("is_simple"))
-    facts = as_mapping(evaluation.get("facts"))
+    is_simple = evaluation.is_simple
     return {
         "is_simple": is_simple,
-        "facts": _design(facts, settings),
-        "settings": [_setting(setting, place, is_simple=is_simple) for place, setting in enumerate(settings, 1)],
-        "gap": _gaps(mappings(evaluation.get("gap"))),
-        "cost": [] if is_simple else _cost(as_mapping(evaluation.get("cost"))),
+        "facts": _design(evaluation),
+        "settings": [_setting(one, place, is_simple=is_simple) for place, one in enumerate(evaluation.settings, 1)],
+        "gap": _gaps(evaluation.gap),
+        "cost": _cost(evaluation.cost) if evaluation.cost and not is_simple else [],
     }
 
 
@@ -61,11 +59,12 @@ def evaluation_contents(view: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 
 # --------------------------------------------------------------------------------------------------------------- design
-def _design(facts: dict[str, Any], settings: list[dict[str, Any]]) -> list[Fact]:
+def _design(evaluation: Evaluation) -> list[Fact]:
+    facts = evaluation.facts
     models = [format_text(model) for model in sequence(facts.get("models"))]
     metrics = [
         f"{format_text(name)} ({'higher' if higher else 'lower'} is better)"
-        for name, higher in as_mapping(facts.get("metrics")).items()
+        for name, higher in (facts.get("metrics") or {}).items()
     ]
     used, total = (format_count(facts.get(key)) for key in ("n_rows", "n_rows_total"))
     found = [
@@ -87,7 +86,7 @@ def _design(facts: dict[str, Any], settings: list[dict[str, Any]]) -> list[Fact]
         found.append(("Classes", f"{classes}, each drawn {format_count(facts.get('n_subsets'))} times"))
     if as_float(facts.get("n_informative")):
         found.append(("Features known to matter", format_count(facts.get("n_informative"))))
-    names = [format_text(setting.get("setting")) for setting in settings]
+    names = [format_text(setting.setting) for setting in evaluation.settings]
     return [*found, ("Setting", " and ".join(names)), ("Seed", format_text(facts.get("seed")))]
 
 
@@ -126,30 +125,26 @@ def _amounts(panel: dict[str, Any]) -> list[str]:
 
 
 # -------------------------------------------------------------------------------------------------------------- setting
-def _setting(setting: dict[str, Any], place: int, *, is_simple: bool) -> dict[str, Any]:
-    name = str(setting.get("setting"))
+def _setting(setting: Setting, place: int, *, is_simple: bool) -> dict[str, Any]:
     prefix = "evaluation" if is_simple else f"evaluation{place}"
-    panels = mappings(setting.get("panels"))
     view = {
         "anchor": f"evaluation-setting-{place}",
-        "name": format_text(setting.get("setting")).capitalize(),
-        "transductive": name == "transductive",
-        "inductive": name == "inductive",
-        "saw_labels": ", ".join(format_text(label) for label in sequence(setting.get("saw_labels"))),
-        "panels": _folded([_panel(panel, i, prefix, is_named=len(panels) > 1) for i, panel in enumerate(panels, 1)]),
+        "name": format_text(setting.setting).capitalize(),
+        "transductive": setting.setting == "transductive",
+        "inductive": setting.setting == "inductive",
+        "saw_labels": ", ".join(setting.saw_labels),
+        "panels": _folded(
+            [_panel(panel, i, prefix, is_named=len(setting.panels) > 1) for i, panel in enumerate(setting.panels, 1)]
+        ),
     }
     if is_simple:
         return {**view, "sensitivity": None, "stability": None, "frequent": [], "comparisons": None}
     return {
         **view,
-        "sensitivity": _folded(
-            [_sensitivity(one, i, prefix) for i, one in enumerate(mappings(setting.get("sensitivity")), 1)]
-        ),
-        "stability": _folded(
-            [_stability(one, i, prefix) for i, one in enumerate(mappings(setting.get("stability")), 1)]
-        ),
-        "frequent": [_frequent(one) for one in mappings(setting.get("frequent"))],
-        "comparisons": _folded([_comparison(one) for one in mappings(setting.get("comparisons"))]),
+        "sensitivity": _folded([_sensitivity(one, i, prefix) for i, one in enumerate(setting.sensitivity, 1)]),
+        "stability": _folded([_stability(one, i, prefix) for i, one in enumerate(setting.stability, 1)]),
+        "frequent": [_frequent(one) for one in setting.frequent],
+        "comparisons": _folded([_comparison(one) for one in setting.comparisons]),
     }
 
 
@@ -181,14 +176,15 @@ def _panel(panel: dict[str, Any], index: int, prefix: str, *, is_named: bool) ->
 
 def _table(curves: list[dict[str, Any]], *, higher: bool) -> dict[str, Any]:
     """Return a table of mean and standard deviation by method and number of features; column bests are marked."""
-    found: list[dict[float, tuple[Any, Any]]] = []
-    for curve in curves:
-        cells: dict[float, tuple[Any, Any]] = {}
-        means, stds = (sequence(curve.get(key)) for key in ("mean", "std"))
-        for i, n in enumerate(sequence(curve.get("n_selected"))):
-            if (place := as_float(n)) is not None and place == place:
-                cells[place] = tuple(part[i] if i < len(part) else None for part in (means, stds))  # type: ignore[assignment]
-        found.append(cells)
+    keys = ("n_selected", "mean", "std")
+    found = [
+        {
+            place: (mean, std)
+            for n, mean, std in zip_longest(*(sequence(curve.get(key)) for key in keys))
+            if (place := plottable(n)) == place
+        }
+        for curve in curves
+    ]
     columns = sorted({n for cells in found for n in cells})
     best = {}
     for n in columns:
@@ -201,7 +197,7 @@ def _table(curves: list[dict[str, Any]], *, higher: bool) -> dict[str, Any]:
             mean, std = cells.get(n, (None, None))
             below = "" if std is None else f"± {format_spread(mean, std)}"
             is_best = best[n] is not None and plottable(mean) == best[n]
-            row.append(Cell(format_number(mean), full_number(mean), below, best=is_best))
+            row.append(number_cell(mean, below=below, best=is_best))
         rows.append((format_text(curve.get("label")), row))
     return {"columns": [format_count(n) for n in columns], "rows": rows}
 
@@ -254,44 +250,28 @@ def _stability(one: dict[str, Any], index: int, prefix: str) -> dict[str, Any]:
 
 
 def _frequent(one: dict[str, Any]) -> dict[str, Any]:
-    rows = []
-    for row in mappings(one.get("rows")):
-        low, high = (format_number(row.get(key)) for key in ("rank_low", "rank_high"))
-        rows.append(
-            {
-                "name": "" if row.get("name") is None else str(row.get("name")),
-                "frequency": format_percent(row.get("frequency")),
-                "mean_rank": format_number(row.get("mean_rank")),
-                "ranks": f"{low} to {high}",
-            }
-        )
     words = ", ".join([format_text(one.get("method")), *_amounts(one)])
-    return {"name": words, "n_selected": format_count(one.get("n_selected")), "rows": rows}
+    return {"name": words, "n_selected": one.get("n_selected"), "rows": mappings(one.get("rows"))}
 
 
 def _comparison(one: dict[str, Any]) -> dict[str, Any]:
-    rows = []
-    for row in mappings(one.get("rows")):
-        label = format_text(row.get("label"))
-        is_best = row.get("label") == one.get("best")
-        rows.append(
-            (label, [Cell(format_number(row.get("mean")), full_number(row.get("mean")), best=is_best), *_paired(row)])
+    rows = [
+        (
+            format_text(row.get("label")),
+            [number_cell(row.get("mean"), best=row.get("label") == one.get("best")), *_paired(row)],
         )
+        for row in mappings(one.get("rows"))
+    ]
     return {"name": _place(one), "figure": None, "rows": rows}
 
 
 def _paired(row: dict[str, Any]) -> list[Cell]:
     """Return cells of a difference, its interval and its p-value; dashes if there is none."""
-    if row.get("difference", row.get("gap")) is None:
+    difference, low, high = row.get("difference", row.get("gap")), row.get("low"), row.get("high")
+    if difference is None:
         return [Cell(MISSING)] * 3
-    low, high = row.get("low"), row.get("high")
     interval = MISSING if low is None or high is None else f"{format_number(low)} to {format_number(high)}"
-    difference = row.get("difference", row.get("gap"))
-    return [
-        Cell(format_number(difference), full_number(difference)),
-        Cell(interval),
-        Cell(_p_value(row.get("p_value"))),
-    ]
+    return [number_cell(difference), Cell(interval), Cell(_p_value(row.get("p_value")))]
 
 
 def _p_value(value: object) -> str:
@@ -315,19 +295,16 @@ def _gaps(gaps: list[dict[str, Any]]) -> dict[str, Any] | None:
                 with_zero=True,
                 cut_bars=True,
             )
-        rows = []
-        for row in mappings(one.get("rows")):
-            means = [
-                Cell(format_number(row.get(key)), full_number(row.get(key))) for key in ("transductive", "inductive")
-            ]
-            rows.append((format_text(row.get("label")), [*means, *_paired(row)]))
+        settings = ("transductive", "inductive")
+        rows = [
+            (format_text(row.get("label")), [*(number_cell(row.get(key)) for key in settings), *_paired(row)])
+            for row in mappings(one.get("rows"))
+        ]
         items.append({"name": _place(one), "figure": figure, "rows": rows})
     return _folded(items)
 
 
 def _cost(cost: dict[str, Any]) -> list[Fact]:
-    if not cost:
-        return []
     stages = [
         f"{format_text(stage.get('name'))} {format_seconds(stage.get('seconds'))}"
         for stage in mappings(cost.get("stages"))

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from daskfs.report.comparison_view import comparison_page
+from daskfs.report import values
+from daskfs.report.comparison_view import comparison_page, format_p
+from daskfs.report.evaluation_view import amount_in_words
+from daskfs.report.model import Report
 from daskfs.report.plots import THEME
-from daskfs.report.values import as_mapping, plain
+from daskfs.report.table_cells import heat_cell, number_cell
 from daskfs.report.view import page
 
 if TYPE_CHECKING:
@@ -24,15 +27,20 @@ def render_report(summary: Mapping[str, Any]) -> str:
     Parameters
     ----------
     summary
-        JSON-able description of the run. Every part may be missing or ``None``; the page then says so or
-        leaves the section out. Numbers may be NaN or infinite. All text is escaped.
+        Parts of a :class:`Report`. Every part may be missing or ``None``; the page then says so or leaves the
+        section out. Numbers may be NaN or infinite. All text is escaped.
 
     Returns
     -------
     str
         The page. The same summary gives the same text.
+
+    Raises
+    ------
+    StoreError
+        If a part is of another type.
     """
-    view = page(as_mapping(plain(summary)))
+    view = page(Report.read(values.plain(summary), "the summary"))
     return _environment().get_template(_TEMPLATE).render(**view, theme=THEME)
 
 
@@ -44,7 +52,7 @@ def render_comparison(summary: Mapping[str, Any]) -> str:
     summary
         Result of :func:`daskfs.runs.comparison.compare`.
     """
-    view = comparison_page(as_mapping(plain(summary)))
+    view = comparison_page(values.plain(summary))
     return _environment().get_template(_COMPARISON).render(**view, theme=THEME)
 
 
@@ -61,6 +69,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    formats = ("number", "count", "percent", "bytes", "seconds", "text")
+    environment.filters |= {name: getattr(values, f"format_{name}") for name in formats}
+    environment.filters |= {"cell": number_cell, "heat": heat_cell, "p": format_p, "amount": amount_in_words}
     # Only for figures of daskfs.report.plots, whose text is already escaped.
     environment.filters["figure"] = Markup
     return environment

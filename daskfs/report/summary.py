@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -30,6 +30,7 @@ from daskfs.ranking.redundancy import FILTER_STAGE
 from daskfs.ranking.tables import method_scores
 from daskfs.report.batches import batch_summary, batch_warnings
 from daskfs.report.evaluation_summary import evaluation_cost, evaluation_summary, evaluation_warnings
+from daskfs.report.model import Report
 from daskfs.report.view import BETTER_SEARCH, LOW_RECALL
 from daskfs.sources.base import BESIDE
 from daskfs.sources.labels import classes_note
@@ -47,6 +48,8 @@ CURVE_POINTS = 1500
 TOP = 30
 EXCLUDED = 200
 DROPPED = 50
+STORED = ("title", "created", "command", "seconds", "data", "graphs", "stages", "job", "versions")
+"""Keys of ``run.json`` that the report shows as they are."""
 
 
 def versions() -> dict[str, str]:
@@ -106,12 +109,12 @@ def run_facts(
         "versions": versions(),
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "data": _data(open_tiles(tiles.url)),
-        "methods": [stage_method for stage_method in plan.stage("score").parameters["methods"]],
+        "methods": list(plan.stage("score").parameters["methods"]),
         "stages": stages,
         "graphs": graphs,
-        "trade_offs": trade_offs(store, plan),
-        "solutions": solutions(store, plan),
-        "eliminations": eliminations(store, plan),
+        "trade_offs": _by_label(store, plan, stored_curve),
+        "solutions": _by_label(store, plan, stored_solution),
+        "eliminations": _by_label(store, plan, stored_elimination),
         "evaluation": evaluation_cost(plan, stages, times),
         "batches": list(batches),
         "warnings": list(plan.facts.get("notes", ()))
@@ -158,7 +161,7 @@ def _data(tiles: Tiles) -> dict[str, Any]:
 
 
 def _graphs(store: Store, plan: Plan) -> list[dict[str, Any]]:
-    methods = methods_from(plan.stage("score").parameters["methods"])
+    methods = _methods_of(plan)
     found = []
     for stage in plan.stages:
         if not stage.is_of(EDGES_SUMMARY_STAGE):
@@ -258,6 +261,15 @@ def _weightings(store: Store, plan: Plan, methods: list[Method], name: str, k: i
         }
 
 
+def _methods_of(plan: Plan) -> list[Method]:
+    return methods_from(plan.stage("score").parameters["methods"])
+
+
+def _by_label(store: Store, plan: Plan, stored: Callable[[Store, Method], Any]) -> dict[str, Any]:
+    """Return what is stored for each method, by its label; methods without it are left out."""
+    return {method.label: found for method in _methods_of(plan) if (found := stored(store, method)) is not None}
+
+
 def graph_warnings(graphs: list[dict[str, Any]]) -> list[str]:
     """Return a warning for each problem of a run's graphs, with a remedy."""
     found = []
@@ -298,52 +310,34 @@ def _dominance_warnings(plan: Plan) -> list[str]:
     return dominance_warnings(open_tiles(plan.tiles_url), searched, "transform: {graph: zscore}")
 
 
-def trade_offs(store: Store, plan: Plan) -> dict[str, Any]:
-    """Return the trade-off curves, by method label."""
-    methods = methods_from(plan.stage("score").parameters["methods"])
-    return {method.label: curve for method in methods if (curve := stored_curve(store, method)) is not None}
-
-
-def solutions(store: Store, plan: Plan) -> dict[str, Any]:
-    """Return facts on the solutions of regressions, by method label."""
-    methods = methods_from(plan.stage("score").parameters["methods"])
-    return {method.label: found for method in methods if (found := stored_solution(store, method)) is not None}
-
-
-def eliminations(store: Store, plan: Plan) -> dict[str, Any]:
-    """Return facts on the eliminations of features, by method label."""
-    methods = methods_from(plan.stage("score").parameters["methods"])
-    return {method.label: found for method in methods if (found := stored_elimination(store, method)) is not None}
-
-
 def _method_warnings(store: Store, plan: Plan) -> list[str]:
     found = _label_warnings(store, plan) + _solution_warnings(store, plan) + _elimination_warnings(store, plan)
     return found + _filter_warnings(store, plan)
 
 
 def _elimination_warnings(store: Store, plan: Plan) -> list[str]:
-    methods = {m.label: m for m in methods_from(plan.stage("score").parameters["methods"])}
+    methods = {m.label: m for m in _methods_of(plan)}
     return [
         message
-        for label, found in eliminations(store, plan).items()
+        for label, found in _by_label(store, plan, stored_elimination).items()
         for message in elimination_warnings(methods[label], found)
     ]
 
 
 def _solution_warnings(store: Store, plan: Plan) -> list[str]:
     """Return a warning for each method that stopped before convergence."""
-    methods = {m.label: m for m in methods_from(plan.stage("score").parameters["methods"])}
+    methods = {m.label: m for m in _methods_of(plan)}
     return [
         f"method {label}: the objective and the weights had not settled when it stopped after {found['n_iter']} "
         f"{'round' if found['n_iter'] == 1 else 'rounds'}; "
         f"raise max_iter ({methods[label].parameters.model_dump()['max_iter']}), tol or gamma"
-        for label, found in solutions(store, plan).items()
+        for label, found in _by_label(store, plan, stored_solution).items()
         if not found["converged"]
     ]
 
 
 def _label_warnings(store: Store, plan: Plan) -> list[str]:
-    context, methods = Context(store), methods_from(plan.stage("score").parameters["methods"])
+    context, methods = Context(store), _methods_of(plan)
     labels, weights = context.labels(), context.weights()
     info = context.tiles.info
     note = classes_note(info.classes, info.facts.get("unlabeled"))
@@ -368,27 +362,31 @@ def write_report(store: Store, manifest: Mapping[str, Any]) -> StoragePath:
 
 
 def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the summary that :func:`daskfs.report.render.render_report` renders."""
+    """Return the summary that :func:`daskfs.report.render.render_report` renders.
+
+    Raise :class:`StoreError` if a part of `manifest` is of another type than daskfs writes.
+    """
+    stored = {key: manifest.get(key) for key in STORED}
+    others = {"evaluation": {"cost": manifest.get("evaluation")}, "batches": {"batches": manifest.get("batches")}}
+    Report.read({**stored, **others}, f"{store.url}/{layout.RUN_JSON}")
     plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
     tiles = open_tiles(plan.tiles_url)
     names = tiles.feature_names()
-    methods = methods_from(plan.stage("score").parameters["methods"])
+    methods = _methods_of(plan)
     tables = {method.label: method_scores(store, method) for method in methods}
     filtered = bool(plan.stage("rank").parameters.get("filtered"))
     chosen = {m.label: selectable(store, m, tables[m.label], filtered=filtered) for m in methods}
     recomputed = manifest.get("recomputed", {})
-    evaluation = evaluation_summary(store, plan, manifest["data"]["task"], manifest.get("evaluation"))
+    task = tiles.info.task
+    evaluation = evaluation_summary(store, plan, task, manifest.get("evaluation")) if task else None
     return {
-        "title": manifest.get("title") or f"Feature ranking of {manifest['data']['source']}",
+        **stored,
+        "title": stored["title"] or f"Feature ranking of {tiles.info.source}",
         "version": __version__,
-        "created": manifest["created"],
-        "command": manifest.get("command"),
-        "seconds": manifest.get("seconds"),
-        "data": manifest["data"],
         "methods": [
             {
                 **_method(m, tables[m.label], names),
-                "parameters": _parameters(m, (eliminated := stored_elimination(store, m) or {}).get("route")),
+                "parameters": _parameters(m, ((eliminated := stored_elimination(store, m)) or {}).get("route")),
                 "trade_off": stored_curve(store, m),
                 "solution": stored_solution(store, m),
                 "elimination": eliminated,
@@ -396,15 +394,12 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
             }
             for m in methods
         ],
-        "agreement": _agreement(methods, chosen, int(manifest["n_selected"])),
+        "agreement": _agreement(methods, chosen, int(plan.facts["n_selected"])),
         "redundancy": _redundancy(store, plan, methods, tables, chosen, names),
         "batches": batch_summary(store, plan, manifest.get("batches", ()), tables, names),
         "evaluation": evaluation,
-        "graphs": manifest["graphs"],
         "excluded": _excluded(methods, tables, names, tiles),
-        "stages": [{**s, "recomputed": recomputed.get(s["name"], 0)} for s in manifest["stages"]],
-        "job": manifest["job"],
-        "versions": manifest["versions"],
+        "stages": [{**s, "recomputed": recomputed.get(s["name"], 0)} for s in stored["stages"] or ()],
         "warnings": [
             *(f"{note}." for note in plan.facts.get("notes", ())),
             *(evaluation["warnings"] if evaluation else []),

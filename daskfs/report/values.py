@@ -1,4 +1,4 @@
-"""Formatting of the untyped values of a summary, which may be NaN, infinite or ``None``."""
+"""Formatting of numbers, which may be NaN, infinite or ``None``, sizes, times and texts."""
 
 from __future__ import annotations
 
@@ -46,11 +46,6 @@ def _base_number(value: object) -> int | float:
     return float(value) if isinstance(value, float) else int(value)  # type: ignore[call-overload]
 
 
-def as_mapping(value: object) -> dict[str, Any]:
-    """Return the value if it is a dict, else an empty dict."""
-    return value if isinstance(value, dict) else {}
-
-
 def sequence(value: object) -> list[Any]:
     """Return the value if it is a list, else an empty list."""
     return value if isinstance(value, list) else []
@@ -71,6 +66,11 @@ def as_float(value: object) -> float | None:
         return math.inf if isinstance(value, int) and value > 0 else -math.inf
     except (TypeError, ValueError):
         return None
+
+
+def as_number(value: object) -> int | float | None:
+    """Return an integer as it is, another number as a float, and anything else as None; NumPy scalars are numbers."""
+    return value if type(value) is int else as_float(value)
 
 
 def plottable(value: object) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tarfile
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -69,6 +70,17 @@ def test_it_can_be_looked_at(version: str, tmp_path: Path) -> None:
     assert daskfs("export", run, tmp_path / "ranking.parquet").code == 0
     compared = daskfs("compare", run, other, "--output", tmp_path / "both", "--json").json
     assert {row["method"] for row in compared["average_ranks"]} == set(JOBS[version]["methods"])
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong"),
+    [("stages", {"a": 1}), ("data", 3), ("graphs", [None]), ("versions", "x"), ("evaluation", 3), ("batches", [7])],
+)
+def test_damaged_facts_are_named(key: str, wrong: object, tmp_path: Path) -> None:
+    run = unpacked("0.2.0", tmp_path / "run")
+    facts = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**facts, key: wrong}))
+    refused(daskfs("report", run), 3, f"{run}/run.json is damaged: {key}", "Restore it from a copy")
 
 
 @pytest.mark.parametrize("version", JOBS)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from daskfs.errors import StoreError
 from daskfs.report.render import render_report
 from daskfs.report.values import MISSING, TIMES
 from tests.conftest import FIGURES
@@ -159,7 +160,6 @@ def test_nothing_is_changed(summary: dict[str, Any]) -> None:
             "evaluation": {"settings": [{"panels": [{"curves": [{}]}]}]},
         },
         {
-            "methods": [None],
             "graphs": [{"weightings": [{}]}],
             "excluded": {"rows": [{}]},
             "data": {"classes": {}},
@@ -168,13 +168,29 @@ def test_nothing_is_changed(summary: dict[str, Any]) -> None:
             "agreement": {"labels": ["a", "b"], "jaccard": [[1.0]]},
             "evaluation": {"settings": [{}], "gap": [{}], "cost": {"stages": [{}]}},
         },
-        {"methods": "no list", "data": 3, "job": [], "warnings": None, "versions": 0, "stages": {"a": 1}},
     ],
 )
 def test_minimal_summaries(minimal: dict[str, Any]) -> None:
     page = assert_sound(render_report(minimal))
     assert "None" not in page.text
     assert "Undefined" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("damaged", "where"),
+    [
+        ({"methods": [None]}, "methods.0"),
+        ({"methods": "no list"}, "methods"),
+        ({"data": 3}, "data"),
+        ({"job": []}, "job"),
+        ({"versions": 0}, "versions"),
+        ({"stages": {"a": 1}}, "stages"),
+        ({"graphs": [{"weightings": [{"used_by": 3}]}]}, "graphs.0.weightings.0.used_by"),
+    ],
+)
+def test_a_part_of_another_type_is_named(damaged: dict[str, Any], where: str) -> None:
+    with pytest.raises(StoreError, match=f"the summary is damaged: {where}: Input should be"):
+        render_report(damaged)
 
 
 def test_absent_parts_are_said() -> None:

@@ -1,0 +1,339 @@
+"""Facts of a run as the report shows them, of a checked type: a part that is missing or null has its default.
+
+Runs of earlier versions have fewer keys or other ones; unknown keys are ignored. Numbers may be NaN, infinite or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, model_validator
+
+from daskfs.errors import StoreError
+from daskfs.report.values import as_number
+
+Number = Annotated[int | float | None, PlainValidator(as_number)]
+Numbers = dict[str, Number]
+Series = dict[str, list[Number]]
+Rows = list[dict[str, Any]]
+
+
+class Block(BaseModel):
+    """Facts of one kind."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, coerce_numbers_to_str=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, facts: object) -> object:
+        return {key: fact for key, fact in facts.items() if fact is not None} if isinstance(facts, Mapping) else facts
+
+    @classmethod
+    def read(cls, facts: Mapping[str, Any], origin: str) -> Self:
+        """Return the block of facts from `origin`; :class:`StoreError` names the first one that is of another type."""
+        try:
+            return cls.model_validate(facts)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(key) for key in first["loc"])
+            where += f": {first['msg']}. Restore it from a copy, or run the job with --overwrite."
+            msg = f"{origin} is damaged: {where}"
+            raise StoreError(msg) from error
+
+
+class Missing(Block):
+    """Missing values: their number, and the columns with the most."""
+
+    total: Number = None
+    n_columns: Number = None
+    policy: str = ""
+    columns: list[tuple[str, Number]] = []
+
+
+class Data(Block):
+    """Data and labels."""
+
+    source: str | None = None
+    n_samples: Number = None
+    n_features: Number = None
+    task: str | None = None
+    n_labeled: Number = None
+    weights: Numbers = {}
+    groups: Numbers = {}
+    times: dict[str, Any] = {}
+    batch: dict[str, Any] = {}
+    classes: Numbers = {}
+    target: Numbers = {}
+    sparse: bool | None = None
+    density: Number = None
+    dtype: str | None = None
+    tile_shape: list[Number] = []
+    bytes: Number = None
+    n_constant: Number = None
+    n_duplicate: Number = None
+    missing: Missing | None = None
+
+
+class Stage(Block):
+    """Work, time, traffic and peak memory of a stage."""
+
+    name: str | None = None
+    units: Number = None
+    rounds: Number = None
+    recomputed: Number = None
+    seconds: Number = None
+    bytes_read: Number = None
+    bytes_written: Number = None
+    peak_bytes: Number = None
+    planned_peak_bytes: Number = None
+
+
+class Weighting(Block):
+    """Edge weights of a graph."""
+
+    kind: str | None = None
+    t: Number = None
+    t_rule: str | None = None
+    self_loops: bool | None = None
+    labeled_factor: Number = None
+    n_underflow: Number = None
+    n_isolated: Number = None
+    used_by: list[str] = []
+
+
+class Graph(Block):
+    """A neighbor graph and its search."""
+
+    name: str = ""
+    metric: str | None = None
+    scaling: str = "none"
+    n_neighbors: Number = None
+    engine: str | None = None
+    source: str = ""
+    nearest_by: str = ""
+    n_candidates: Number = None
+    n_open: Number = None
+    n_short: Number = None
+    list_length: Number = None
+    recall: Numbers = {}
+    groups: Numbers = {}
+    n_nodes: Number = None
+    n_edges: Number = None
+    n_components: Number = None
+    largest_component: Number = None
+    n_isolated: Number = None
+    max_degree: Number = None
+    mean_degree: Number = None
+    length_histogram: Series = {}
+    degree_histogram: Series = {}
+    weight_histogram: Series = {}
+    weightings: list[Weighting] = []
+
+
+class FeatureRow(Block):
+    """A feature in a table: one with a rank, also within batches, or one that is dropped or excluded and why."""
+
+    rank: Number = None
+    feature: Number = None
+    name: str = ""
+    values: list[Number] = []
+    score: Number = None
+    ranks: list[Number] = []
+    label: str | None = None
+    reason: str | None = None
+    note: str | None = None
+    methods: list[str] = []
+
+
+class TradeOff(Block):
+    """Trade-offs that were tried, and the chosen one."""
+
+    chosen: Number = None
+    n_rows: Number = None
+    n_features: Number = None
+    trade_off: list[Number] = []
+    cut_value: list[Number] = []
+    kernel_cut_value: list[Number] = []
+    n_components: list[Number] = []
+    largest_component: list[Number] = []
+    n_distinct: list[Number] = []
+
+
+class Correlation(Block):
+    """Distance correlations of a regression, and their errors."""
+
+    correlation: str = ""
+    n_rows: Number = None
+    n_components: Number = None
+    error_bound: Number = None
+    sampling_error: Number = None
+
+
+class Solution(Block):
+    """Solution of a regression, and of the one that it starts from."""
+
+    solver: str = ""
+    n_iter: Number = None
+    n_rounds: Number = None
+    converged: bool = False
+    n_active: Number = None
+    kkt_active: Number = None
+    kkt_inactive: Number = None
+    free_objective: list[Number] = []
+    objective: list[Number] = []
+    eta: Number = None
+    eta_used: Number = None
+    halvings: Number = None
+    correlation: Correlation | None = None
+
+
+class Round(Block):
+    """A round of an elimination."""
+
+    n_left: Number = None
+    n_support: Number = None
+    bound_share: Number = None
+    gap: Number = None
+    radius: str | None = None
+
+
+class Elimination(Block):
+    """Elimination of features."""
+
+    route: str = ""
+    n_landmarks: Number = None
+    n_rows: Number = None
+    rounds: list[Round] = []
+
+
+class Image(Block):
+    """Scores and first features as images."""
+
+    shape: list[Number] = []
+    sizes: list[Number] = []
+    by_rank: bool = False
+    scores: list[list[Number]] = []
+    selected: list[list[Number]] = []
+
+
+class Method(Block):
+    """The ranking of a method."""
+
+    label: str = ""
+    method: str = ""
+    parameters: dict[str, Any] = {}
+    direction: str = ""
+    citation: str = ""
+    n_ranked: Number = None
+    n_excluded: Number = None
+    curve: Series = {}
+    columns: list[str] = []
+    top: list[FeatureRow] = []
+    trade_off: TradeOff | None = None
+    solution: Solution | None = None
+    elimination: Elimination | None = None
+    image: Image | None = None
+
+
+class Agreement(Block):
+    """Jaccard indices of the first features of each two methods."""
+
+    labels: list[str] = []
+    top_k: Number = None
+    jaccard: list[list[Number]] = []
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether there are methods to compare."""
+        return len(self.labels) > 1 and bool(self.jaccard)
+
+
+class Redundancy(Block):
+    """Filter of redundant features."""
+
+    measure: str = ""
+    threshold: Number = None
+    n_candidates: Number = None
+    max_per_group: Number = None
+    n_keep: Number = None
+    methods: Rows = []
+    rows: list[FeatureRow] = []
+
+
+class Batch(Block):
+    """Rows and labels of a batch."""
+
+    name: str | None = None
+    n_rows: Number = None
+    n_labeled: Number = None
+    classes: Numbers = {}
+    seconds: Number = None
+
+
+class BatchMethod(Block):
+    """Agreement of the rankings of a method within batches."""
+
+    label: str | None = None
+    batches: list[str] = []
+    concordance: Number = None
+    correlations: list[list[Number]] = []
+    top: list[FeatureRow] = []
+
+
+class BatchRanks(Block):
+    """Batches, and the rankings within them."""
+
+    batches: list[Batch] = []
+    methods: list[BatchMethod] = []
+
+
+class Excluded(Block):
+    """Features without a rank."""
+
+    total: Number = None
+    rows: list[FeatureRow] = []
+
+
+class Setting(Block):
+    """Figures and tables of one setting of the evaluation."""
+
+    setting: str = ""
+    saw_labels: list[str] = []
+    panels: Rows = []
+    sensitivity: Rows = []
+    stability: Rows = []
+    frequent: Rows = []
+    comparisons: Rows = []
+
+
+class Evaluation(Block):
+    """Evaluation of the rankings: its design, settings, the gap between them, and its cost."""
+
+    is_simple: bool = False
+    facts: dict[str, Any] = {}
+    settings: list[Setting] = []
+    gap: Rows = []
+    cost: dict[str, Any] = {}
+
+
+class Report(Block):
+    """Everything that a report shows."""
+
+    title: str = ""
+    version: str = ""
+    created: str | None = None
+    command: str = ""
+    seconds: Number = None
+    data: Data | None = None
+    methods: list[Method] = []
+    agreement: Agreement = Agreement()
+    redundancy: Redundancy | None = None
+    batches: BatchRanks = BatchRanks()
+    evaluation: Evaluation = Evaluation()
+    graphs: list[Graph] = []
+    excluded: Excluded | None = None
+    stages: list[Stage] = []
+    job: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+    warnings: list[str] = []
