@@ -28,7 +28,7 @@ from tempfile import TemporaryDirectory
 from coverage import CoverageData
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("kernels", "graph", "store", "tiles", "stages", "plan", "evaluation")
+FOLDERS = ("kernels", "graph", "store", "tiles", "stages", "plan", "evaluation", "criteria")
 INVERTED = {
     ast.Lt: ">=",
     ast.LtE: ">",
@@ -111,7 +111,7 @@ def _below(node: ast.AST) -> Iterator[ast.AST]:
 
 def drawn(n_places: int, seed: int) -> list[Mutation]:
     """Return places of the program, as many of each kind as of the others."""
-    files = sorted(str(path.relative_to(ROOT)) for name in FOLDERS for path in (ROOT / "daskfs" / name).glob("*.py"))
+    files = sorted(str(path.relative_to(ROOT)) for name in FOLDERS for path in (ROOT / "daskfs" / name).rglob("*.py"))
     kinds: dict[str, list[Mutation]] = {}
     for mutation in (mutation for file in files for mutation in mutations_of(file)):
         kinds.setdefault(mutation.kind, []).append(mutation)

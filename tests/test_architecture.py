@@ -157,7 +157,7 @@ def test_only_the_layout_spells_names_in_a_store() -> None:
 
 
 def test_kernels_know_nothing_of_dask_or_zarr() -> None:
-    for path in (PACKAGE / "kernels").glob("*.py"):
+    for path in (PACKAGE / "kernels").rglob("*.py"):
         for node in ast.walk(tree_of(path)):
             modules = (
                 [a.name for a in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", None) or ""]
