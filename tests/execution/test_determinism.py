@@ -248,9 +248,15 @@ def plain(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Plain:
 
 
 # ------------------------------------------------------------------------------------------------- the same to the bit
-@pytest.mark.parametrize("way", WAYS)
+CUT = [
+    *((*job, way) for job in (QUICK, ("dense", "classification")) for way in WAYS),
+    *((form, task, way) for form in FORMS[1:] for task, way in zip(TASKS, WAYS, strict=True)),
+]
+"""Each form of data and each task in both ways; workers run every job cut both ways at once."""
+
+
 @pytest.mark.parametrize(
-    ("form", "task"), [pytest.param(*job, marks=pytest.mark.long if job != QUICK else ()) for job in JOBS]
+    ("form", "task", "way"), [pytest.param(*job, marks=pytest.mark.long if job[:2] != QUICK else ()) for job in CUT]
 )
 def test_tiles_slabs_threads_and_orders(
     data: Path, plain: Plain, tmp_path: Path, form: str, task: Task, way: str
