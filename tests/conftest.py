@@ -117,7 +117,7 @@ FIGURES: dict[bytes | str, str] = {}
 @pytest.fixture(scope="module", autouse=True)
 def figures_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
     """Remember the figures of reports, as Matplotlib takes a third of a small run: by all that they show in tests that
-    are marked figures, and elsewhere one of each kind, which stands for the others.
+    are marked figures, and elsewhere one of each kind and names, whatever its values.
     """
     from daskfs.report import comparison_view, evaluation_view, method_view, plots, view
 
@@ -134,8 +134,8 @@ def _shown(*drawn: Any) -> bytes:
     return pickle.dumps(drawn)
 
 
-def _kind(name: str, *_: Any) -> str:
-    return name
+def _kind(name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> str:
+    return " ".join([name, *(value for value in (*arguments, *named.values()) if isinstance(value, str))])
 
 
 def _remembered(draw: Callable[..., str | None], key: Callable[..., bytes | str]) -> Callable[..., str | None]:
