@@ -106,7 +106,9 @@ def scan(path: StoragePath, size: int, mtime_ns: int, delimiter: str | None) -> 
     offsets = np.append(offsets[offsets < end], max(begin, end))
     firsts = np.minimum(np.arange(len(offsets)) * max(1, stride), n_rows)
     # The first newline after the last value ends its row.
-    return CsvScan(columns, delimiter, max(0, n_blank - bool(n_rows)), LineRanges(path, offsets, firsts))
+    return CsvScan(
+        columns, delimiter, max(0, n_blank - bool(n_rows)), LineRanges(path, offsets[:-1], offsets[1:], firsts)
+    )
 
 
 def _parse_header(header: bytes, delimiter: str | None, path: StoragePath) -> tuple[str, tuple[str, ...]]:

@@ -33,14 +33,15 @@ class LineRanges:
     ----------
     path
         The file.
-    starts
-        Offsets of the ranges, and the end of the last one, int64.
+    starts, ends
+        Offsets of the first byte of each range, and behind its last one, int64.
     firsts
         Number of the first row of each range, and the number of rows, int64.
     """
 
     path: StoragePath
     starts: np.ndarray
+    ends: np.ndarray
     firsts: np.ndarray
 
     @property
@@ -60,7 +61,7 @@ class LineRanges:
     def read(self, ranges: Iterable[int]) -> Iterator[tuple[int, int, np.ndarray]]:
         """Yield (first row, end row, bytes) of the ranges of the given numbers; bytes are uint8."""
         for number in ranges:
-            data = read_range(self.path, int(self.starts[number]), int(self.starts[number + 1]))
+            data = read_range(self.path, int(self.starts[number]), int(self.ends[number]))
             yield int(self.firsts[number]), int(self.firsts[number + 1]), data
 
 
@@ -70,14 +71,15 @@ def cut_lines(
     """Cut a file from offset `start` on into ranges of about `block_bytes`; a line is at most 256 MiB.
 
     ``count(lines, first)`` returns the number of rows in some lines, whose first row has number `first`; lines without
-    rows join the next range.
+    rows, such as a long comment, are in no range.
     """
-    starts, firsts = [start], [0]
+    starts, ends, firsts = [], [], [0]
     for end, lines in _whole_lines(path, size, start, block_bytes):
         if n_rows := count(lines, firsts[-1]):
-            starts.append(end)
+            starts.append(end - len(lines))
+            ends.append(end)
             firsts.append(firsts[-1] + n_rows)
-    return LineRanges(path, np.array(starts), np.array(firsts))
+    return LineRanges(path, np.array(starts, np.int64), np.array(ends, np.int64), np.array(firsts))
 
 
 def _whole_lines(path: StoragePath, size: int, start: int, block_bytes: int) -> Iterator[tuple[int, bytes]]:

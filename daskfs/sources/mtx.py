@@ -118,7 +118,7 @@ class MtxSource(LabeledSource):
         """Return the mean number of times that bands of `band_rows` rows read a byte of the file; 1 if it is sorted."""
         if np.all(self._bounds[1:, 0] >= self._bounds[:-1, 1]):
             return 1.0
-        weights = np.diff(self._ranges.starts)
+        weights = self._ranges.ends - self._ranges.starts
         bands = self._bounds // band_rows
         return float(np.sum(weights * (bands[:, 1] - bands[:, 0] + 1)) / max(int(weights.sum()), 1))
 
