@@ -11,6 +11,7 @@ from daskfs.criteria.registry import Method
 from daskfs.criteria.slab import methods_from
 from daskfs.kernels.aggregate import rank_agreement
 from daskfs.ranking.batches import batch_ranks
+from daskfs.report.model import Batch, BatchRun
 from daskfs.stages.stage import Plan
 from daskfs.store.store import Store
 
@@ -19,35 +20,31 @@ SHOWN = 25
 """Batches whose ranks are shown; the tables hold all."""
 
 
-def batch_warnings(batches: Sequence[Mapping[str, Any]]) -> list[str]:
+def batch_warnings(batches: Sequence[BatchRun]) -> list[str]:
     """Return the warnings of the batches' runs, and one for each batch that a method leaves out."""
     found = []
     for batch in batches:
-        name = batch["name"]
-        for label, why in batch["left_out"].items():
-            found.append(f"batch {name} is left out for method {label}: {str(why).removesuffix('.')}")
-        found += [f"batch {name}: {text}" for text in batch.get("warnings", ())]
+        for label, why in batch.left_out.items():
+            found.append(f"batch {batch.name} is left out for method {label}: {why.removesuffix('.')}")
+        found += [f"batch {batch.name}: {text}" for text in batch.warnings]
     return found
 
 
 def batch_summary(
-    store: Store, plan: Plan, batches: Sequence[Mapping[str, Any]], tables: Mapping[str, np.ndarray], names: list[str]
+    store: Store, plan: Plan, batches: Sequence[Batch], tables: Mapping[str, np.ndarray], names: list[str]
 ) -> dict[str, Any] | None:
     """Return a JSON-able summary; None for a run without batches.
 
     `tables` holds each method's fields by label: float64, shape (n_fields, n_features), score first.
     """
-    if not batches:
+    planned = plan.stage("score").parameters.get("batches")
+    if not batches or planned is None:
         return None
     methods = methods_from(plan.stage("score").parameters["methods"])
-    planned = plan.stage("score").parameters["batches"]
     return {
-        "batches": [{key: batch.get(key) for key in BATCH_KEYS} for batch in batches],
+        "batches": [batch.model_dump(include=set(Batch.model_fields)) for batch in batches],
         "methods": [_method(store, planned, method, tables[method.label], names) for method in methods],
     }
-
-
-BATCH_KEYS = ("name", "n_rows", "n_labeled", "classes", "seconds")
 
 
 def _method(

@@ -11,9 +11,10 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, model_validator
 
 from daskfs.errors import StoreError
-from daskfs.report.values import as_number
+from daskfs.report.values import as_number, format_text
 
 Number = Annotated[int | float | None, PlainValidator(as_number)]
+Text = Annotated[str, PlainValidator(format_text)]
 Numbers = dict[str, Number]
 Series = dict[str, list[Number]]
 Rows = list[dict[str, Any]]
@@ -317,23 +318,45 @@ class Evaluation(Block):
     cost: dict[str, Any] = {}
 
 
-class Report(Block):
-    """Everything that a report shows."""
+class Shown(Block):
+    """Facts of ``run.json`` that the report shows as they are."""
 
     title: str = ""
-    version: str = ""
     created: str | None = None
     command: str = ""
     seconds: Number = None
     data: Data | None = None
+    graphs: list[Graph] = []
+    stages: list[Stage] = []
+    job: dict[str, Any] = {}
+    versions: dict[str, Text] = {}
+
+
+class BatchRun(Batch):
+    """A batch, the methods that leave it out and why, and the warnings of its run."""
+
+    name: str
+    left_out: dict[str, str] = {}
+    warnings: list[str] = []
+
+
+class Manifest(Shown):
+    """Facts of ``run.json`` that the report is made of."""
+
+    evaluation: dict[str, Any] = {}
+    batches: list[BatchRun] = []
+    recomputed: dict[str, int] = {}
+    damages: list[str] = []
+
+
+class Report(Shown):
+    """Everything that a report shows."""
+
+    version: str = ""
     methods: list[Method] = []
     agreement: Agreement = Agreement()
     redundancy: Redundancy | None = None
     batches: BatchRanks = BatchRanks()
     evaluation: Evaluation = Evaluation()
-    graphs: list[Graph] = []
     excluded: Excluded | None = None
-    stages: list[Stage] = []
-    job: dict[str, Any] = {}
-    versions: dict[str, str] = {}
     warnings: list[str] = []

@@ -84,7 +84,7 @@ _ID = re.compile(r"""(?<= id=")|(?<= href="#)|(?<=url\(#)""")
 _LABEL_LENGTH = 26
 _TICK_LENGTH = 14
 
-# Matplotlib's rcParams and the filters of warnings are process-wide; both are restored after each figure.
+# Matplotlib's rcParams are process-wide, and restored after each figure.
 _lock = threading.Lock()
 
 
@@ -92,13 +92,15 @@ _lock = threading.Lock()
 def _drawing() -> Iterator[None]:
     import matplotlib as mpl
 
-    with _lock, mpl.rc_context(), warnings.catch_warnings():
+    with _lock, mpl.rc_context():
         # A user's matplotlibrc must not change the bytes of a report.
         mpl.rcdefaults()
         for group, settings in _SETTINGS.items():
             mpl.rc(group, **settings)
-        # Matplotlib's font only measures the text; a browser shows it in fonts of its own.
-        warnings.filterwarnings("ignore", "Glyph .* missing from|Matplotlib currently does not support")
+        # Matplotlib's font only measures the text; a browser shows it in fonts of its own. The filter is for warnings
+        # of this module and stays: to restore filters would undo those that another thread has set meanwhile.
+        unmeasured = "Glyph .* missing from|Matplotlib currently does not support"
+        warnings.filterwarnings("ignore", unmeasured, module=re.escape(__name__))
         yield
 
 
@@ -442,7 +444,7 @@ def _spaced(axes: Axes, values: Array) -> list[float]:
     places = axes.transData.transform(np.column_stack([values, np.zeros_like(values)]))[:, 0]
     kept: list[int] = []
     for i in reversed(range(values.size)):
-        if not kept or places[kept[-1]] - places[i] >= 34:
+        if not kept or places[kept[-1]] - places[i] >= max(34, 8 * len(f"{values[kept[-1]]:.7g}") + 6):
             kept.append(i)
     return [float(values[i]) for i in reversed(kept)]
 

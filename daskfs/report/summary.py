@@ -30,7 +30,7 @@ from daskfs.ranking.redundancy import FILTER_STAGE
 from daskfs.ranking.tables import method_scores
 from daskfs.report.batches import batch_summary, batch_warnings
 from daskfs.report.evaluation_summary import evaluation_cost, evaluation_summary, evaluation_warnings
-from daskfs.report.model import Report
+from daskfs.report.model import BatchRun, Manifest, Shown
 from daskfs.report.view import BETTER_SEARCH, LOW_RECALL
 from daskfs.sources.base import BESIDE
 from daskfs.sources.labels import classes_note
@@ -48,8 +48,6 @@ CURVE_POINTS = 1500
 TOP = 30
 EXCLUDED = 200
 DROPPED = 50
-STORED = ("title", "created", "command", "seconds", "data", "graphs", "stages", "job", "versions")
-"""Keys of ``run.json`` that the report shows as they are."""
 
 
 def versions() -> dict[str, str]:
@@ -121,7 +119,7 @@ def run_facts(
         + graph_warnings(graphs)
         + _dominance_warnings(plan)
         + _method_warnings(store, plan)
-        + batch_warnings(batches)
+        + batch_warnings([BatchRun.model_validate(batch) for batch in batches])
         + evaluation_warnings(store, plan),
         "n_selected": plan.facts["n_selected"],
         "planned_peak_bytes": max(s.get("planned_peak_bytes", 0) for s in [*stages, *batches]),
@@ -366,9 +364,8 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
 
     Raise :class:`StoreError` if a part of `manifest` is of another type than daskfs writes.
     """
-    stored = {key: manifest.get(key) for key in STORED}
-    others = {"evaluation": {"cost": manifest.get("evaluation")}, "batches": {"batches": manifest.get("batches")}}
-    Report.read({**stored, **others}, f"{store.url}/{layout.RUN_JSON}")
+    facts = Manifest.read(manifest, f"{store.url}/{layout.RUN_JSON}")
+    stored = {key: manifest.get(key) for key in Shown.model_fields}
     plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
     tiles = open_tiles(plan.tiles_url)
     names = tiles.feature_names()
@@ -376,7 +373,6 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
     tables = {method.label: method_scores(store, method) for method in methods}
     filtered = bool(plan.stage("rank").parameters.get("filtered"))
     chosen = {m.label: selectable(store, m, tables[m.label], filtered=filtered) for m in methods}
-    recomputed = manifest.get("recomputed", {})
     task = tiles.info.task
     evaluation = evaluation_summary(store, plan, task, manifest.get("evaluation")) if task else None
     return {
@@ -396,17 +392,17 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "agreement": _agreement(methods, chosen, int(plan.facts["n_selected"])),
         "redundancy": _redundancy(store, plan, methods, tables, chosen, names),
-        "batches": batch_summary(store, plan, manifest.get("batches", ()), tables, names),
+        "batches": batch_summary(store, plan, facts.batches, tables, names),
         "evaluation": evaluation,
         "excluded": _excluded(methods, tables, names, tiles),
-        "stages": [{**s, "recomputed": recomputed.get(s["name"], 0)} for s in stored["stages"] or ()],
+        "stages": [{**s, "recomputed": facts.recomputed.get(s.get("name"), 0)} for s in stored["stages"] or ()],
         "warnings": [
             *(f"{note}." for note in plan.facts.get("notes", ())),
             *(evaluation["warnings"] if evaluation else []),
             *_dominance_warnings(plan),
             *_method_warnings(store, plan),
-            *batch_warnings(manifest.get("batches", ())),
-            *(f"{damage}." for damage in manifest.get("damages", ())),
+            *batch_warnings(facts.batches),
+            *(f"{damage}." for damage in facts.damages),
         ],
     }
 

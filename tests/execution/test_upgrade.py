@@ -74,13 +74,31 @@ def test_it_can_be_looked_at(version: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "wrong"),
-    [("stages", {"a": 1}), ("data", 3), ("graphs", [None]), ("versions", "x"), ("evaluation", 3), ("batches", [7])],
+    [
+        ("stages", {"a": 1}),
+        ("data", 3),
+        ("graphs", [None]),
+        ("versions", "x"),
+        ("evaluation", 3),
+        ("batches", [7]),
+        ("batches", [{}]),
+        ("recomputed", 3),
+        ("damages", 3),
+    ],
 )
 def test_damaged_facts_are_named(key: str, wrong: object, tmp_path: Path) -> None:
     run = unpacked("0.2.0", tmp_path / "run")
     facts = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**facts, key: wrong}))
     refused(daskfs("report", run), 3, f"{run}/run.json is damaged: {key}", "Restore it from a copy")
+
+
+def test_facts_that_are_null_have_defaults(tmp_path: Path) -> None:
+    run = unpacked("0.2.0", tmp_path / "run")
+    facts = json.loads((run / "run.json").read_text())
+    missing = {"stages": [{}], "batches": None, "damages": None, "recomputed": None, "versions": {"dask": None}}
+    (run / "run.json").write_text(json.dumps({**facts, **missing}))
+    assert daskfs("report", run).code == 0
 
 
 @pytest.mark.parametrize("version", JOBS)

@@ -201,13 +201,13 @@ def named(folder: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def tls_cluster(folder: Path) -> Iterator[str]:
+def tls_cluster(folder: Path, n_workers: int = 1) -> Iterator[str]:
     """Write a certificate and its key; yield the address of a cluster that uses them."""
     write_certificate(folder)
     with dask.config.set(named(folder)):
         security = Security(require_encryption=True)
     with LocalCluster(
-        n_workers=1,
+        n_workers=n_workers,
         threads_per_worker=1,
         host="127.0.0.1",
         memory_limit="1GiB",
@@ -229,6 +229,14 @@ def test_a_cluster_that_is_joined_over_tls(tmp_path: Path) -> None:
     ranking = (tmp_path / "run" / "ranking.csv").read_bytes()
     assert daskfs("run", write_job(tmp_path, basic_job(tmp_path)), "-q", "--overwrite").code == 0
     assert (tmp_path / "run" / "ranking.csv").read_bytes() == ranking
+
+
+def test_a_scheduler_with_another_certificate(tmp_path: Path) -> None:
+    (own := tmp_path / "own").mkdir()
+    write_certificate(own)
+    with tls_cluster(tmp_path, n_workers=0) as address, dask.config.set(named(own)):
+        job = write_job(tmp_path, basic_job(tmp_path, cluster={"address": address, "wait_seconds": 20}))
+        refused(daskfs("run", job, "-q"), CLUSTER, f"cannot reach the Dask scheduler at {address}", "TLS certificate")
 
 
 @pytest.mark.parametrize("name", ["ca-file", "client.cert", "client.key"])

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from distributed import Client, rpc
+from distributed.comm import CommClosedError
 from distributed.security import Security
 
 from daskfs.errors import ClusterError
@@ -70,6 +71,8 @@ def _greet(address: str, security: Security | None, patience: float) -> None:
     def run() -> None:
         try:
             outcome.set_result(asyncio.run(greet()))
+        except CommClosedError as error:  # rpc says that the call failed, and its cause why
+            outcome.set_exception(error.__cause__ or error)
         except (OSError, ValueError) as error:
             outcome.set_exception(error)
 
