@@ -96,7 +96,13 @@ def test_damaged_facts_are_named(key: str, wrong: object, tmp_path: Path) -> Non
 def test_facts_that_are_null_have_defaults(tmp_path: Path) -> None:
     run = unpacked("0.2.0", tmp_path / "run")
     facts = json.loads((run / "run.json").read_text())
-    missing = {"stages": [{}], "batches": None, "damages": None, "recomputed": None, "versions": {"dask": None}}
+    missing: dict[str, object] = {
+        "stages": [{}],
+        "batches": None,
+        "damages": None,
+        "recomputed": None,
+        "versions": {"dask": None},
+    }
     (run / "run.json").write_text(json.dumps({**facts, **missing}))
     assert daskfs("report", run).code == 0
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from distributed import Client, rpc
-from distributed.comm import CommClosedError
+from distributed.comm.core import CommClosedError
 from distributed.security import Security
 
 from daskfs.errors import ClusterError
