@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -72,6 +74,32 @@ def test_a_run_that_cannot_begin_ends_the_job_with_its_exit_code(site: Site, tmp
     assert site.end_of(job)["ExitCode"] == "3:0", log(site, job)
     assert re.search("^daskfs: .*nowhere.npy", log(site, job), re.MULTILINE)
     assert site.show(job)["Restarts"] == "0"
+
+
+LATE = """#!{python}
+import json, os, re, socket, sys, time
+if "worker" in sys.argv and os.environ["SLURM_PROCID"] == "1":
+    file = sys.argv[sys.argv.index("--scheduler-file") + 1]
+    while not os.path.exists(file):
+        time.sleep(0.05)
+    host, port = re.fullmatch("tcp://(.+):(.+)", json.load(open(file))["address"]).groups()
+    while socket.socket().connect_ex((host, int(port))) == 0:
+        time.sleep(0.05)
+os.execv({dask!r}, [{dask!r}, *sys.argv[1:]])
+"""
+"""A ``dask`` that starts the second worker when the scheduler has gone."""
+
+
+def test_a_worker_that_comes_too_late_holds_no_allocation(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    shim = tmp_path / "bin" / "dask"
+    shim.write_text(LATE.format(python=sys.executable, dask=str(Path(sys.executable).with_name("dask"))))
+    shim.chmod(0o755)
+    overrides = ("--set", f"output.path={tmp_path / 'run'}", "--set", "data.source=nowhere.npy")
+    words = (*SMALL, SCRIPTS / "job.sbatch", SCRIPTS / "job.yaml", *overrides)
+    path = f"{tmp_path / 'bin'}{os.pathsep}{environment()['PATH']}"
+    job = site.submit(*words, **{**environment(), "PATH": path})
+    assert site.end_of(job)["ExitCode"] == "3:0", log(site, job)
 
 
 def test_the_line_for_scrontab_and_the_end_of_a_canceled_run(site: Site, tmp_path: Path, halts: Halts) -> None:
