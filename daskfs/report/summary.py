@@ -264,7 +264,7 @@ def _methods_of(plan: Plan) -> list[Method]:
 
 
 def _by_label(store: Store, plan: Plan, stored: Callable[[Store, Method], Any]) -> dict[str, Any]:
-    """Return what is stored for each method, by its label; methods without it are left out."""
+    """Return the stored facts of each method by its label, without methods that have none."""
     return {method.label: found for method in _methods_of(plan) if (found := stored(store, method)) is not None}
 
 

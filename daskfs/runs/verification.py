@@ -429,7 +429,7 @@ class _Unit:
 
 # --------------------------------------------------------------------------------------------------------- single files
 def _checked_output(path: StoragePath, size: int, checksum: int, *, is_chunk: bool) -> tuple[str, int | None]:
-    """Return how an output differs from its record, empty if it does not, and its size, None for another one."""
+    """Return the difference of an output from its record, empty if none, and its size, None for another one."""
     try:
         if isinstance(path, ObjectPath):
             n_bytes, read, carried = with_retries(path, lambda: _checksums(path, is_chunk=is_chunk))
