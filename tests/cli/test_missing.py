@@ -122,7 +122,13 @@ EVERYTHING: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("write", "blocks"), [(npy, {"methods": METHODS}), (csr, EVERYTHING), (in_place, EVERYTHING), (csv, {})]
+    ("write", "blocks"),
+    [
+        (npy, {"methods": METHODS}),
+        pytest.param(csr, EVERYTHING, marks=pytest.mark.long),
+        (in_place, EVERYTHING),
+        (csv, {}),
+    ],
 )
 def test_ranking_of_the_filled_data(
     tmp_path: Path, write: Writer, blocks: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -235,10 +241,10 @@ def scores_of(folder: Path) -> dict[str, dict[str, float]]:
     return found
 
 
-Z_SCORES = pytest.param({"graph": "zscore", "score": "zscore"}, marks=pytest.mark.long)
+TRANSFORMS = [{"graph": "zscore", "score": "zscore"}, EVERYTHING["transform"]]
 
 
-@pytest.mark.parametrize("transform", [{}, EVERYTHING["transform"], Z_SCORES])
+@pytest.mark.parametrize("transform", [{}, *(pytest.param(one, marks=pytest.mark.long) for one in TRANSFORMS)])
 def test_pairwise_scores_of_every_source(
     tmp_path: Path, transform: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,7 +109,11 @@ DESIGNS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "design"), [*(("dense", design) for design in DESIGNS), ("sparse", "draws of labels in both settings")]
+    ("kind", "design"),
+    [
+        *(("dense", design) for design in DESIGNS),
+        pytest.param("sparse", "draws of labels in both settings", marks=pytest.mark.long),
+    ],
 )
 def test_values_are_those_of_a_job(tmp_path: Path, kind: str, design: str) -> None:
     X, y = data()

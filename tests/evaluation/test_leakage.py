@@ -306,7 +306,9 @@ def fitted_order(method: dict[str, Any], X: Any, y: np.ndarray, weights: np.ndar
     return order[~fitted._is_excluded[order]]
 
 
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "CSR"])
+@pytest.mark.parametrize(
+    "sparse", [pytest.param(False, id="dense"), pytest.param(True, marks=pytest.mark.long, id="CSR")]
+)
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_a_selection_is_what_an_estimator_finds(tmp_path: Path, task: str, sparse: bool) -> None:
     """Of the same rows, labels and weights, in the same order: of any method, in both settings."""

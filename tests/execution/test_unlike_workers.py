@@ -86,7 +86,11 @@ def start(cluster: Cluster, folder: Path, text: str = "", memory: str = "1GiB") 
     ("text", "told"),
     [
         (ANOTHER_VERSION, rf"worker at tcp://.* has daskfs 9\.9\.9 \(the driver: {__version__}\): install the same"),
-        (WITHOUT_CHECKS, rf"the workers cannot run units of daskfs {__version__}: .*unexpected keyword argument"),
+        pytest.param(
+            WITHOUT_CHECKS,
+            rf"the workers cannot run units of daskfs {__version__}: .*unexpected keyword argument",
+            marks=pytest.mark.long,
+        ),
         (WITHOUT_A_RECORD, r"left no record in .*: do the workers share it\?"),
     ],
     ids=["version", "signature", "record"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.connection import connect
 from daskfs.job.job import make_cluster
 from tests.cli.command import basic_job, daskfs, refused, write_job
-from tests.execution.runs import command, run_here, wait_for_units
+from tests.execution.runs import command, run_here, wait_for_end, wait_for_units, worker_processes
 from tests.execution.runs import write_job as write_run
 
 pytestmark = pytest.mark.cluster
@@ -70,10 +71,14 @@ def look_at(pid: int) -> Seen:
 
 @dataclass(frozen=True)
 class Run:
-    """A run on the default cluster, which has TLS, and what was seen of it."""
+    """A run on the default cluster, which has TLS and a fork server, and what was seen of it."""
 
     folder: Path
     seen: Seen
+    driver: int
+    server_parent: int
+    server_threads: frozenset[str]
+    server_and_workers: list[psutil.Process]
     told: str
 
 
@@ -86,9 +91,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     ) as process:
         wait_for_units(process, "ingest", 1)
         seen = look_at(process.pid)
+        workers = worker_processes(process)
+        (number,) = {worker.ppid() for worker in workers}
+        server = psutil.Process(number)
+        parent = server.ppid()
+        threads = frozenset(path.read_text().strip() for path in Path(f"/proc/{number}/task").glob("*/comm"))
+        server.send_signal(signal.SIGTERM)
+        server.send_signal(signal.SIGINT)
         told = "".join(process.communicate(timeout=200))
     assert process.returncode == 0, told
-    return Run(folder, seen, told)
+    return Run(folder, seen, process.pid, parent, threads, [server, *workers], told)
 
 
 @pytest.mark.long
@@ -101,6 +113,16 @@ def test_all_sockets_are_on_the_loopback(run: Run) -> None:
 def test_a_run_over_tls_ranks_as_any_other(run: Run, tmp_path: Path) -> None:
     run_here(write_run(tmp_path, SOURCE, methods=METHODS, evaluate=None))
     assert (run.folder / "run" / "ranking.csv").read_bytes() == (tmp_path / "run" / "ranking.csv").read_bytes()
+
+
+def test_workers_come_from_one_process_that_ends_with_the_driver(run: Run) -> None:
+    """The process has no threads of Python or of numerical libraries, whose locks forks would find held, and leaves
+    SIGTERM to the driver, as workers do.
+    """
+    assert len(run.server_and_workers) == 3
+    assert run.server_parent == run.driver
+    assert len(run.server_threads - {"jemalloc_bg_thd"}) == 1  # PyArrow's allocator takes care of forks
+    wait_for_end(run.server_and_workers)
 
 
 def test_secrets_of_the_environment_stay_there(run: Run) -> None:

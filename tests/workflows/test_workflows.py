@@ -166,6 +166,7 @@ def test_machines_select_as_well_as_fisher(tmp_path: Path) -> None:
     assert min(accuracy.values()) > accuracy["FisherScore"] - 0.02 > 0.9
 
 
+@pytest.mark.long
 def test_sselect_experiment_in_small_form(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
