@@ -117,7 +117,7 @@ FIGURES: dict[bytes | str, str] = {}
 @pytest.fixture(scope="module", autouse=True)
 def figures_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
     """Remember the figures of reports, as Matplotlib takes a third of a small run: by all that they show in tests that
-    are marked figures, and elsewhere one of each kind and names, whatever its values.
+    are marked figures, and elsewhere one of each kind and names, whatever its values and place.
     """
     from daskfs.report import comparison_view, evaluation_view, method_view, plots, view
 
@@ -135,7 +135,8 @@ def _shown(*drawn: Any) -> bytes:
 
 
 def _kind(name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> str:
-    return " ".join([name, *(value for value in (*arguments, *named.values()) if isinstance(value, str))])
+    words = [*arguments, *(value for key, value in named.items() if key != "prefix")]
+    return " ".join([name, *(word for word in words if isinstance(word, str))])
 
 
 def _remembered(draw: Callable[..., str | None], key: Callable[..., bytes | str]) -> Callable[..., str | None]:

@@ -18,7 +18,7 @@ from scipy import stats
 from daskfs.ranking.images import ON
 from tests.cli.command import basic_job, daskfs, refused, rows_of, write_job
 
-pytestmark = [pytest.mark.cluster, pytest.mark.figures]
+pytestmark = pytest.mark.cluster
 
 METHODS: list[Any] = [
     "LaplacianScore",
