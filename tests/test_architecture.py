@@ -12,6 +12,7 @@ import pytest
 
 from daskfs.errors import StoreError
 from daskfs.stages.kind import all_kinds, kind_of
+from daskfs.store import layout
 from tests.cases import each
 
 PACKAGE = Path(__file__).parents[1] / "daskfs"
@@ -136,18 +137,7 @@ def test_what_a_plan_refers_to_is_not_imported_first() -> None:
 
 def test_only_the_layout_spells_names_in_a_store() -> None:
     names = ("ranking.csv", "run.json", "report.html", "plan.json", "tiles.json")
-    folders = (
-        "bands/",
-        "knn/",
-        "edges/",
-        "weights/",
-        "given/",
-        "unfinished/",
-        "scores/",
-        "distances/",
-        "evaluation/",
-        "records/",
-    )
+    folders = tuple(f"{name}/" for name in layout.FOLDERS)
     for path in PACKAGE.rglob("*.py"):
         if path.name == "layout.py":
             continue

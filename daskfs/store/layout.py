@@ -170,34 +170,19 @@ RESULTS = (
 )
 """Tables of a run, for users and other programs; not every run has all."""
 
+FOLDERS = dict.fromkeys(
+    value.split("/")[0]
+    for name, value in [*globals().items()]
+    if name.isupper() and isinstance(value, str) and "/" in value
+)
+"""Folders of stores, from the names above."""
+
 RUN_NAMES = (
     TILES_DIR,
-    "transforms",
-    "spill",
-    "knn",
-    "given",
-    "edges",
-    "weights",
-    "unfinished",
-    "scores",
-    "rescaled",
-    "svm",
-    "solutions",
-    "trade_offs",
-    BATCHES_DIR,
-    "batch_ranks",
-    "candidates",
-    "comoments",
-    "binned",
-    "distances",
-    "feature_correlations",
-    "filtered",
-    "evaluation",
-    RECORDS_DIR,
+    *(name for name in FOLDERS if name not in ("bands", "sample")),  # these are of tile stores
     PLAN_JSON,
     EVENTS,
     *RESULTS,
-    SCORE_IMAGES,
     REPORT_HTML,
     RUN_JSON,
 )

@@ -17,6 +17,7 @@ import zarr
 import daskfs as package
 from daskfs.errors import StoreError
 from daskfs.storage import ASIDE
+from daskfs.store import layout
 from daskfs.store.records import decode, encode, lines_of
 from tests.cli.command import daskfs, refused
 from tests.execution.damage import (
@@ -71,6 +72,7 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
 
 def test_a_whole_run_is_clean(folder: Path) -> None:
     before = snapshot(folder)
+    assert {path.name for path in folder.iterdir()} <= {*layout.RUN_NAMES, *layout.OWNERSHIP}
     result = package.verify_run(folder, threads=3)
     assert (result["problems"], result["left_over"], result["notes"], result["not_done"]) == ([], [], [], 0)
     assert result["status"] == "done"
