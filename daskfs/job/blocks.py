@@ -21,6 +21,7 @@ from daskfs.criteria.scaling_field import ScalingChoice
 from daskfs.execution.clusters.blocks import KubernetesBlock, SlurmBlock
 from daskfs.graph.spec import Engine
 from daskfs.job.redundancy import RedundancyBlock
+from daskfs.sources import SUPPORTED
 from daskfs.storage import as_output_path
 
 # dask.utils.parse_bytes takes "GiB" as 1 GiB, "1e9", "-5MB" and "1_0" (10), and raises OverflowError for "1e400"
@@ -45,14 +46,7 @@ Missing = Literal["refuse", "mean", "pairwise"]
 class DataBlock(Block):
     """Location of the data: each path is a file path, or the URL of an object (``s3://``, ``gs://``, ``az://``)."""
 
-    source: str = Field(
-        min_length=1,
-        description=(
-            "A path, or an s3://, gs:// or az:// URL: a table (.csv, .tsv, .parquet, a directory or pattern of them), "
-            ".npy, .npz, .svm, .mtx, .h5ad, .h5, .hdf5, .nc, Zarr (plain, AnnData, xarray), tiles; or sklearn:NAME or "
-            "synthetic:..."
-        ),
-    )
+    source: str = Field(min_length=1, description=f"Where X is: {SUPPORTED}.")
     array: str | None = Field(
         None,
         description=(

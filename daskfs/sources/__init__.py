@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
+
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import Block
 from daskfs.sources import hdf5
@@ -12,13 +15,21 @@ from daskfs.storage import StoragePath, as_path
 
 __all__ = ["Block", "Source", "SourceInfo", "SourceSpec", "open_source"]
 
-SUPPORTED = (
-    "sklearn:NAME, synthetic:KIND?PARAMETERS, .npy, .npz, .csv, .tsv, .txt, .parquet, .pq, .svm, .svmlight, .libsvm, "
-    ".mtx, .h5ad, .h5, .hdf5, .nc, a directory or a pattern (data/*.parquet) of parts of a table, or the directory of "
-    "a Zarr array or group; on this machine, or at an s3://, gs:// or az:// URL"
-)
+READERS = {
+    ".npy": "npy:NpySource",
+    ".npz": "npz:NpzSource",
+    **dict.fromkeys(TABLE_ENDINGS, "tables:TableSource"),
+    **dict.fromkeys((".svm", ".svmlight", ".libsvm"), "svmlight:SvmlightSource"),
+    ".mtx": "mtx:MtxSource",
+    **dict.fromkeys(hdf5.ENDINGS, "layouts:open_hdf5"),
+}
+"""Module and name of the reader for each ending of a file; a reader is imported when it is first used."""
 
-SVMLIGHT_ENDINGS = (".svm", ".svmlight", ".libsvm")
+SUPPORTED = (
+    f"sklearn:NAME, synthetic:KIND?PARAMETERS, {', '.join(READERS)}, a directory or a pattern (data/*.parquet) of "
+    "parts of a table, or the directory of tiles or of a Zarr array or group; on this machine, or at an s3://, gs:// "
+    "or az:// URL"
+)
 
 
 def open_source(spec: SourceSpec) -> Source:
@@ -76,32 +87,12 @@ def _open_path(spec: SourceSpec, path: StoragePath) -> Source:
 
 
 def _open_file(spec: SourceSpec, path: StoragePath, suffix: str) -> Source:
-    if suffix == ".npy":
-        from daskfs.sources.npy import NpySource
-
-        return NpySource(spec, path)
-    if suffix == ".npz":
-        from daskfs.sources.npz import NpzSource
-
-        return NpzSource(spec, path)
-    if suffix in TABLE_ENDINGS:
-        from daskfs.sources.tables import TableSource
-
-        return TableSource(spec, path)
-    if suffix in hdf5.ENDINGS:
-        from daskfs.sources.layouts import open_hdf5
-
-        return open_hdf5(spec, path)
-    if suffix in SVMLIGHT_ENDINGS:
-        from daskfs.sources.svmlight import SvmlightSource
-
-        return SvmlightSource(spec, path)
-    if suffix == ".mtx":
-        from daskfs.sources.mtx import MtxSource
-
-        return MtxSource(spec, path)
-    msg = f"{path} has the unknown ending {suffix!r}. Supported: {SUPPORTED}."
-    raise InputError(msg)
+    if suffix not in READERS:
+        msg = f"{path} has the unknown ending {suffix!r}. Supported: {SUPPORTED}."
+        raise InputError(msg)
+    module, _, name = READERS[suffix].partition(":")
+    reader: Callable[[SourceSpec, StoragePath], Source] = getattr(import_module(f"daskfs.sources.{module}"), name)
+    return reader(spec, path)
 
 
 def _open_directory(spec: SourceSpec, path: StoragePath) -> Source:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from daskfs.sources import Source, SourceInfo, SourceSpec, csv_table, mtx, open_source, svmlight
+from daskfs.sources import READERS, Source, SourceInfo, SourceSpec, csv_table, mtx, open_source, svmlight
 from daskfs.storage import StoragePath, objects
 
 from .objects import folder_as_bucket
@@ -57,6 +57,14 @@ def written(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 def roots(written: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> list[StoragePath]:
     """Where it is opened: as files and as objects."""
     return [written[0], folder_as_bucket(written[0], monkeypatch)]
+
+
+def test_every_reader_is_here(tmp_path: Path) -> None:
+    names = []
+    for name, kind in KINDS.items():
+        (folder := tmp_path / name).mkdir()
+        names.append(kind.write(folder, matrix(), labels()))
+    assert set(READERS.values()) <= {READERS.get(Path(name).suffix) for name in names}
 
 
 def read_in_parts(source: Source, bounds: list[int]) -> np.ndarray:
