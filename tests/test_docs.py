@@ -7,6 +7,7 @@ import inspect
 import re
 from pathlib import Path
 
+from daskfs.criteria.registry import criteria
 from daskfs.stages.kind import all_kinds
 from daskfs.store import layout
 from tests.test_architecture import LAYERS, PACKAGE
@@ -76,6 +77,11 @@ def test_tables_are_whole() -> None:
     assert len(stages()) == len(list(all_kinds()))
     assert all(all(row) for _, rows in TABLES.values() for row in rows())
     assert len(arrays()) == len(re.findall(r"^[A-Z_]+ = .*# \(|^    \".*# \(", inspect.getsource(layout), re.M))
+
+
+def test_readme_has_a_row_for_each_criterion() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ", (PACKAGE.parent / "README.md").read_text(), re.M)
+    assert set(criteria()) <= set(rows)
 
 
 def test_files_that_documents_name_exist() -> None:
