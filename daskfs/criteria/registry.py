@@ -1,4 +1,4 @@
-"""Registry of criteria. A new one needs its own file, its test, and an entry in ``Criterion.families``."""
+"""Registry of criteria; ``CONTRIBUTING.md`` lists what a new one needs."""
 
 from __future__ import annotations
 

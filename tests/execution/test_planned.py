@@ -105,7 +105,7 @@ def test_plans_are_as_they_were(tmp_path: Path, size: str) -> None:
     known = json.loads(PLANNED.read_text())
     for name, job in jobs():
         if name.startswith(size):
-            assert planned(job, tmp_path) == known[name], name
+            assert planned(job, tmp_path) == known[name], f"{name}; see the top of this file"
     assert known.keys() == {name for name, _ in jobs()}
 
 
