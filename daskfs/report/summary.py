@@ -30,7 +30,7 @@ from daskfs.ranking.redundancy import FILTER_STAGE
 from daskfs.ranking.tables import method_scores
 from daskfs.report.batches import batch_summary, batch_warnings
 from daskfs.report.evaluation_summary import evaluation_cost, evaluation_summary, evaluation_warnings
-from daskfs.report.model import BatchRun, Manifest, Shown
+from daskfs.report.model import BatchRun, Graph, Manifest, Shown, Weighting
 from daskfs.report.view import BETTER_SEARCH, LOW_RECALL
 from daskfs.sources.base import BESIDE
 from daskfs.sources.labels import classes_note
@@ -116,7 +116,7 @@ def run_facts(
         "evaluation": evaluation_cost(plan, stages, times),
         "batches": list(batches),
         "warnings": list(plan.facts.get("notes", ()))
-        + graph_warnings(graphs)
+        + graph_warnings([Graph.model_validate(graph) for graph in graphs])
         + _dominance_warnings(plan)
         + _method_warnings(store, plan)
         + batch_warnings([BatchRun.model_validate(batch) for batch in batches])
@@ -268,37 +268,35 @@ def _by_label(store: Store, plan: Plan, stored: Callable[[Store, Method], Any]) 
     return {method.label: found for method in _methods_of(plan) if (found := stored(store, method)) is not None}
 
 
-def graph_warnings(graphs: list[dict[str, Any]]) -> list[str]:
+def graph_warnings(graphs: Iterable[Graph]) -> list[str]:
     """Return a warning for each problem of a run's graphs, with a remedy."""
     found = []
     for graph in graphs:
-        name, recall = graph["name"], graph["recall"]
-        if recall is not None and recall["value"] < LOW_RECALL:
-            better = BETTER_SEARCH[graph["engine"]]
+        name, recall = graph.name, graph.recall.get("value")
+        if recall is not None and recall < LOW_RECALL:
             found.append(
-                f"graph {name}: the search found {recall['value']:.1%} of the true neighbors; {better}, "
-                "or set graph.engine to exact. Where that does not help, the rows lie so evenly that no ranking on "
-                "their graph is stable"
+                f"graph {name}: the search found {recall:.1%} of the true neighbors; "
+                f"{BETTER_SEARCH[graph.engine or '']}, or set graph.engine to exact. Where that does not help, the "
+                "rows lie so evenly that no ranking on their graph is stable"
             )
-        if graph["n_isolated"]:
-            remedy = "; raise graph.n_neighbors" if graph["n_neighbors"] and not graph.get("n_short") else ""
-            found.append(f"graph {name}: {graph['n_isolated']} rows have no edge{remedy}")
-        if graph.get("n_short"):
+        if graph.n_isolated:
+            remedy = "; raise graph.n_neighbors" if graph.n_neighbors and not graph.n_short else ""
+            found.append(f"graph {name}: {graph.n_isolated} rows have no edge{remedy}")
+        if graph.n_short:
             found.append(
-                f"graph {name}: {graph['n_short']} rows have fewer than {graph['list_length']} neighbors: too few "
+                f"graph {name}: {graph.n_short} rows have fewer than {graph.list_length} neighbors: too few "
                 "others have a feature in common with them, or were met by the search"
             )
-        if graph.get("n_open"):
+        if graph.n_open:
             found.append(
-                f"graph {name}: {graph['n_open']} labeled rows may have nearer neighbors than the "
-                f"{graph['n_candidates']} candidates in X hold; raise n_neighbors of the method"
+                f"graph {name}: {graph.n_open} labeled rows may have nearer neighbors than the "
+                f"{graph.n_candidates} candidates in X hold; raise n_neighbors of the method"
             )
         found += [
-            f"graph {name}, weights {w['kind']}: {w['n_underflow']} of {graph['n_edges']} weights are 0 and "
-            f"{w['n_isolated']} rows have no edge left; "
-            f"{_weight_remedy(graph, w)}"
-            for w in graph["weightings"]
-            if w["n_underflow"]
+            f"graph {name}, weights {w.kind}: {w.n_underflow} of {graph.n_edges} weights are 0 and "
+            f"{w.n_isolated} rows have no edge left; {_weight_remedy(graph, w)}"
+            for w in graph.weightings
+            if w.n_underflow
         ]
     return found
 
@@ -343,10 +341,10 @@ def _label_warnings(store: Store, plan: Plan) -> list[str]:
     return found if note is None else [note, *found]
 
 
-def _weight_remedy(graph: Mapping[str, Any], weighting: Mapping[str, Any]) -> str:
-    if weighting["kind"] != "heat":
+def _weight_remedy(graph: Graph, weighting: Weighting) -> str:
+    if weighting.kind != "heat":
         return "choose other weights"
-    return "raise t" if graph.get("metric") == "target" else "raise t or scale the data"
+    return "raise t" if graph.metric == "target" else "raise t or scale the data"
 
 
 # ------------------------------------------------------------------------ the report

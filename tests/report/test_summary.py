@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
+from daskfs.report.model import Graph
 from daskfs.report.summary import graph_warnings
 
 pytestmark = pytest.mark.figures
 
 
-def graph(n_alone: int = 0, **weighting: Any) -> dict[str, Any]:
+def graph(n_alone: int = 0, **weighting: Any) -> Graph:
     """Facts of a graph with `n_alone` rows that no list names."""
     weightings = [{"kind": "heat", "n_underflow": 0, "n_isolated": n_alone, **weighting}]
     facts = {"name": "g", "recall": None, "n_neighbors": 5, "n_edges": 50, "n_isolated": n_alone}
-    return {**facts, "weightings": weightings}
+    return Graph.model_validate({**facts, "weightings": weightings})
 
 
 def test_nothing_is_wrong() -> None:
