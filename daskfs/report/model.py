@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, model_validator
 
 from daskfs.errors import StoreError
-from daskfs.report.values import as_number, format_text
+from daskfs.report.values import MISSING, as_number, format_text
 
 Number = Annotated[int | float | None, PlainValidator(as_number)]
 Text = Annotated[str, PlainValidator(format_text)]
@@ -52,6 +52,15 @@ class Missing(Block):
     columns: list[tuple[str, Number]] = []
 
 
+class SampleColumn(Block):
+    """Times of rows, or the names of their batches."""
+
+    n_distinct: Number = None
+    first: str = MISSING
+    last: str = MISSING
+    names: list[str] = []
+
+
 class Data(Block):
     """Data and labels."""
 
@@ -62,8 +71,8 @@ class Data(Block):
     n_labeled: Number = None
     weights: Numbers = {}
     groups: Numbers = {}
-    times: dict[str, Any] = {}
-    batch: dict[str, Any] = {}
+    times: SampleColumn | None = None
+    batch: SampleColumn | None = None
     classes: Numbers = {}
     target: Numbers = {}
     sparse: bool | None = None
@@ -250,6 +259,15 @@ class Agreement(Block):
         return len(self.labels) > 1 and bool(self.jaccard)
 
 
+class Kept(Block):
+    """Numbers of features of a method that the redundancy filter keeps and drops."""
+
+    label: str | None = None
+    n_kept: Number = None
+    n_selected: Number = None
+    n_dropped: Number = None
+
+
 class Redundancy(Block):
     """Filter of redundant features."""
 
@@ -258,7 +276,7 @@ class Redundancy(Block):
     n_candidates: Number = None
     max_per_group: Number = None
     n_keep: Number = None
-    methods: Rows = []
+    methods: list[Kept] = []
     rows: list[FeatureRow] = []
 
 

@@ -142,12 +142,11 @@ def _data(data: Data) -> dict[str, Any]:
     if data.groups:
         count, low, high = (format_count(data.groups.get(key)) for key in ("n_groups", "smallest", "largest"))
         facts.append(("Groups of rows", f"{count}, each of {low} to {high} rows"))
-    if data.times:
-        first, last = data.times.get("first"), data.times.get("last")
-        count = format_count(data.times.get("n_distinct"))
-        facts.append(("Times of rows", f"{count} different ones, {first} to {last}"))
-    if data.batch:
-        facts.append(("Batches of rows", format_count(len(data.batch.get("names", ())))))
+    if data.times is not None:
+        count = format_count(data.times.n_distinct)
+        facts.append(("Times of rows", f"{count} different ones, {data.times.first} to {data.times.last}"))
+    if data.batch is not None:
+        facts.append(("Batches of rows", format_count(len(data.batch.names))))
     if data.target:
         low, high, mean = (format_number(data.target.get(key)) for key in ("min", "max", "mean"))
         facts.append(("Target", f"{low} to {high}, mean {mean}"))
