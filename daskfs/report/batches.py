@@ -11,7 +11,7 @@ from daskfs.criteria.registry import Method
 from daskfs.criteria.slab import methods_from
 from daskfs.kernels.aggregate import rank_agreement
 from daskfs.ranking.batches import batch_ranks
-from daskfs.report.model import Batch, BatchRun
+from daskfs.report.model import Batch, BatchMethod, BatchRanks, BatchRun, FeatureRow
 from daskfs.stages.stage import Plan
 from daskfs.store.store import Store
 
@@ -32,43 +32,41 @@ def batch_warnings(batches: Sequence[BatchRun]) -> list[str]:
 
 def batch_summary(
     store: Store, plan: Plan, batches: Sequence[Batch], tables: Mapping[str, np.ndarray], names: list[str]
-) -> dict[str, Any] | None:
-    """Return a JSON-able summary; None for a run without batches.
+) -> BatchRanks:
+    """Return the batches and the rankings within them; empty for a run without batches.
 
     `tables` holds each method's fields by label: float64, shape (n_fields, n_features), score first.
     """
     planned = plan.stage("score").parameters.get("batches")
     if not batches or planned is None:
-        return None
+        return BatchRanks()
     methods = methods_from(plan.stage("score").parameters["methods"])
-    return {
-        "batches": [batch.model_dump(include=set(Batch.model_fields)) for batch in batches],
-        "methods": [_method(store, planned, method, tables[method.label], names) for method in methods],
-    }
+    found = [_method(store, planned, method, tables[method.label], names) for method in methods]
+    return BatchRanks(batches=list(batches), methods=found)
 
 
 def _method(
     store: Store, planned: Sequence[Mapping[str, Any]], method: Method, table: np.ndarray, names: list[str]
-) -> dict[str, Any]:
+) -> BatchMethod:
     served = [number for number, batch in enumerate(planned) if method.label in batch["methods"]]
     ranks = batch_ranks(store, method)[0][served]
     correlations, concordance = rank_agreement(ranks)
     n_ranked = int(np.count_nonzero(~method.is_excluded(table)))
-    return {
-        "label": method.label,
-        "batches": [planned[number]["name"] for number in served],
-        "concordance": concordance,
-        "correlations": [[_number(value) for value in row] for row in correlations[:SHOWN, :SHOWN]],
-        "top": [
-            {
-                "rank": place,
-                "name": names[feature],
-                "score": float(table[0][feature]),
-                "ranks": [_number(value) for value in ranks[:SHOWN, feature]],
-            }
-            for place, feature in enumerate(method.order(table)[: min(TOP, n_ranked)].tolist(), start=1)
+    return BatchMethod(
+        label=method.label,
+        batches=[planned[number]["name"] for number in served],
+        concordance=concordance,
+        correlations=[[_number(value) for value in row] for row in correlations[:SHOWN, :SHOWN]],
+        top=[
+            FeatureRow(
+                rank=rank,
+                name=names[feature],
+                score=float(table[0][feature]),
+                ranks=[_number(value) for value in ranks[:SHOWN, feature]],
+            )
+            for rank, feature in enumerate(method.order(table)[: min(TOP, n_ranked)].tolist(), start=1)
         ],
-    }
+    )
 
 
 def _number(value: float) -> float | None:

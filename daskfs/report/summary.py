@@ -390,7 +390,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "agreement": _agreement(methods, chosen, int(plan.facts["n_selected"])),
         "redundancy": _redundancy(store, plan, methods, tables, chosen, names),
-        "batches": batch_summary(store, plan, facts.batches, tables, names),
+        "batches": batch_summary(store, plan, facts.batches, tables, names).model_dump(),
         "evaluation": evaluation,
         "excluded": _excluded(methods, tables, names, tiles),
         "stages": [{**s, "recomputed": facts.recomputed.get(s.get("name"), 0)} for s in stored["stages"] or ()],
