@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any
 
-from daskfs.report.model import Evaluation, Setting
-from daskfs.report.plots import evaluation_curves, interval_curves
+from daskfs.report.model import Cost, Curve, Difference, Evaluation, Frequent, Panel, Sensitivity, Setting
+from daskfs.report.plots import interval_curves
 from daskfs.report.table_cells import Cell, Fact, number_cell
 from daskfs.report.values import (
     MISSING,
@@ -18,9 +18,7 @@ from daskfs.report.values import (
     format_seconds,
     format_spread,
     format_text,
-    mappings,
     plottable,
-    sequence,
 )
 
 SHOWN = 6
@@ -45,8 +43,8 @@ def evaluation_view(evaluation: Evaluation) -> dict[str, Any] | None:
         "is_simple": is_simple,
         "facts": _design(evaluation),
         "settings": [_setting(one, place, is_simple=is_simple) for place, one in enumerate(evaluation.settings, 1)],
-        "gap": _gaps(evaluation.gap),
-        "cost": _cost(evaluation.cost) if evaluation.cost and not is_simple else [],
+        "gap": _folded([_gap(one, i) for i, one in enumerate(evaluation.gap, 1)]),
+        "cost": [] if evaluation.cost is None or is_simple else _cost(evaluation.cost),
     }
 
 
@@ -61,44 +59,30 @@ def evaluation_contents(view: dict[str, Any] | None) -> list[tuple[str, str]]:
 # --------------------------------------------------------------------------------------------------------------- design
 def _design(evaluation: Evaluation) -> list[Fact]:
     facts = evaluation.facts
-    models = [format_text(model) for model in sequence(facts.get("models"))]
-    metrics = [
-        f"{format_text(name)} ({'higher' if higher else 'lower'} is better)"
-        for name, higher in (facts.get("metrics") or {}).items()
-    ]
-    used, total = (format_count(facts.get(key)) for key in ("n_rows", "n_rows_total"))
+    metrics = [f"{name} ({'higher' if higher else 'lower'} is better)" for name, higher in facts.metrics.items()]
     found = [
-        ("Model" if len(models) < 2 else "Models", "; ".join(models) or MISSING),
+        ("Model" if len(facts.models) < 2 else "Models", "; ".join(facts.models) or MISSING),
         ("Metric" if len(metrics) < 2 else "Metrics", "; ".join(metrics) or MISSING),
-        (
-            f"Splits {TIMES} repeats",
-            f" {TIMES} ".join(format_count(facts.get(key)) for key in ("n_splits", "n_repeats")),
-        ),
+        (f"Splits {TIMES} repeats", f"{format_count(facts.n_splits)} {TIMES} {format_count(facts.n_repeats)}"),
     ]
-    if facts.get("folds") not in (None, "stratified"):
-        found.append(("Folds", _FOLDS.get(str(facts.get("folds")), MISSING)))
-    found.append(("Rows used", f"{used} of {total}"))
-    if as_float(facts.get("n_unlabeled")):
-        found.append(("Rows without labels", format_count(facts.get("n_unlabeled"))))
-    found += _labels(facts)
-    if sequence(facts.get("n_classes")):
-        classes = ", ".join(format_count(number) for number in sequence(facts.get("n_classes")))
-        found.append(("Classes", f"{classes}, each drawn {format_count(facts.get('n_subsets'))} times"))
-    if as_float(facts.get("n_informative")):
-        found.append(("Features known to matter", format_count(facts.get("n_informative"))))
+    if facts.folds != "stratified":
+        found.append(("Folds", _FOLDS.get(facts.folds, MISSING)))
+    found.append(("Rows used", f"{format_count(facts.n_rows)} of {format_count(facts.n_rows_total)}"))
+    if facts.n_unlabeled:
+        found.append(("Rows without labels", format_count(facts.n_unlabeled)))
+    if facts.labels:
+        words = ", ".join(map(amount_in_words, facts.labels))
+        of = "of all rows" if facts.task == "regression" else "of each class"
+        drawn = f"{words} {of}, each drawn {format_count(facts.n_draws)} times"
+        trained = _TRAINED.get(facts.train_on, MISSING)
+        found += [("Labels that the selection sees", drawn), ("Labels that train models", trained)]
+    if facts.n_classes:
+        classes = ", ".join(map(format_count, facts.n_classes))
+        found.append(("Classes", f"{classes}, each drawn {format_count(facts.n_subsets)} times"))
+    if facts.n_informative:
+        found.append(("Features known to matter", format_count(facts.n_informative)))
     names = [format_text(setting.setting) for setting in evaluation.settings]
-    return [*found, ("Setting", " and ".join(names)), ("Seed", format_text(facts.get("seed")))]
-
-
-def _labels(facts: dict[str, Any]) -> list[Fact]:
-    amounts = sequence(facts.get("labels"))
-    if not amounts:
-        return []
-    of = "of all rows" if facts.get("task") == "regression" else "of each class"
-    words = ", ".join(amount_in_words(amount) for amount in amounts)
-    trained = _TRAINED.get(str(facts.get("train_on")), MISSING)
-    drawn = f"{words} {of}, each drawn {format_count(facts.get('n_draws'))} times"
-    return [("Labels that the selection sees", drawn), ("Labels that train models", trained)]
+    return [*found, ("Setting", " and ".join(names)), ("Seed", facts.seed)]
 
 
 def amount_in_words(amount: object) -> str:
@@ -107,21 +91,15 @@ def amount_in_words(amount: object) -> str:
     return format_percent(number) if number is not None and 0 < number < 1 else format_count(amount)
 
 
-def _place(panel: dict[str, Any]) -> str:
+def _place(panel: Panel) -> str:
     """Name a panel by its model, metric, number of classes and amount of labels."""
-    words = [format_text(panel.get("model"))] if panel.get("model") else []
-    words.append(format_text(panel.get("metric")))
-    text = ", ".join(words)
-    return ", ".join([text, *_amounts(panel)])
+    words = [panel.model] if panel.model else []
+    return ", ".join([*words, format_text(panel.metric), *_amounts(panel)])
 
 
-def _amounts(panel: dict[str, Any]) -> list[str]:
-    words = []
-    if panel.get("n_classes") is not None:
-        words.append(f"{format_count(panel.get('n_classes'))} classes")
-    if panel.get("labels") is not None:
-        words.append(f"labels {amount_in_words(panel.get('labels'))}")
-    return words
+def _amounts(one: Panel | Frequent) -> list[str]:
+    words = [] if one.n_classes is None else [f"{format_count(one.n_classes)} classes"]
+    return words if one.labels is None else [*words, f"labels {amount_in_words(one.labels)}"]
 
 
 # -------------------------------------------------------------------------------------------------------------- setting
@@ -156,164 +134,121 @@ def _folded(items: list[dict[str, Any]]) -> dict[str, Any] | None:
     return {"open": shown[:SHOWN] or items[:1], "more": shown[SHOWN:]}
 
 
-def _panel(panel: dict[str, Any], index: int, prefix: str, *, is_named: bool) -> dict[str, Any]:
-    metric = format_text(panel.get("metric") or "score")
-    higher = bool(panel.get("higher_is_better", True))
-    curves = mappings(panel.get("curves"))
-    figure = None
-    if index <= DRAWN:
-        own = prefix if prefix == "evaluation" else f"{prefix}-{index}"
-        figure = evaluation_curves(curves, prefix=own, metric=metric, higher_is_better=higher)
+def _figure(curves: list[Curve], index: int, **look: Any) -> str | None:
+    """Plot curves, if their figure is among the first of its kind."""
+    return interval_curves(curves, **look) if index <= DRAWN else None
+
+
+def _panel(panel: Panel, index: int, prefix: str, *, is_named: bool) -> dict[str, Any]:
+    metric, better = panel.metric or "score", "higher" if panel.higher_is_better else "lower"
+    own, y_name = prefix if prefix == "evaluation" else f"{prefix}-{index}", f"{metric} ({better} is better)"
     return {
         "name": _place(panel) if is_named else "",
         "metric": metric,
-        "better": "higher" if higher else "lower",
-        "figure": figure,
+        "better": better,
+        "figure": _figure(panel.curves, index, prefix=own, y_name=y_name, what=metric),
         "is_drawn": index <= DRAWN,
-        **_table(curves, higher=higher),
+        **_table(panel.curves, higher=panel.higher_is_better),
     }
 
 
-def _table(curves: list[dict[str, Any]], *, higher: bool) -> dict[str, Any]:
+def _table(curves: list[Curve], *, higher: bool) -> dict[str, Any]:
     """Return a table of mean and standard deviation by method and number of features; column bests are marked."""
-    keys = ("n_selected", "mean", "std")
     found = [
         {
             place: (mean, std)
-            for n, mean, std in zip_longest(*(sequence(curve.get(key)) for key in keys))
+            for n, mean, std in zip_longest(curve.n_selected, curve.mean, curve.std)
             if (place := plottable(n)) == place
         }
         for curve in curves
     ]
     columns = sorted({n for cells in found for n in cells})
-    best = {}
+    rows: list[tuple[str, list[Cell]]] = [(format_text(curve.label), []) for curve in curves]
     for n in columns:
-        known = [value for cells in found if n in cells and (value := plottable(cells[n][0])) == value]
-        best[n] = (max(known) if higher else min(known)) if known else None
-    rows = []
-    for curve, cells in zip(curves, found, strict=True):
-        row = []
-        for n in columns:
-            mean, std = cells.get(n, (None, None))
+        pairs = [cells.get(n, (None, None)) for cells in found]
+        known = [value for mean, _ in pairs if (value := plottable(mean)) == value]
+        best = (max if higher else min)(known, default=None)
+        for (_, row), (mean, std) in zip(rows, pairs, strict=True):
             below = "" if std is None else f"± {format_spread(mean, std)}"
-            is_best = best[n] is not None and plottable(mean) == best[n]
-            row.append(number_cell(mean, below=below, best=is_best))
-        rows.append((format_text(curve.get("label")), row))
+            row.append(number_cell(mean, below=below, best=plottable(mean) == best))
     return {"columns": [format_count(n) for n in columns], "rows": rows}
 
 
 # --------------------------------------------------------------------------------------------------------- sensitivity
-def _sensitivity(one: dict[str, Any], index: int, prefix: str) -> dict[str, Any]:
+def _sensitivity(one: Sensitivity, index: int, prefix: str) -> dict[str, Any]:
     """Plot means over all numbers of features, by amount of labels or a grid parameter."""
-    metric = format_text(one.get("metric") or "score")
-    better = "higher" if one.get("higher_is_better", True) else "lower"
-    ticks = [format_text(tick) for tick in sequence(one.get("ticks"))]
-    places = [plottable(place) for place in sequence(one.get("places"))]
+    metric, better = one.metric or "score", "higher" if one.higher_is_better else "lower"
+    places = [plottable(place) for place in one.places]
     is_log = len(places) > 1 and all(place > 0 for place in places) and max(places) / min(places) >= 10
-    x = places if is_log else list(range(1, len(ticks) + 1))
-    curves = [{**curve, "n_selected": x} for curve in mappings(one.get("curves"))]
-    name = "labels" if one.get("name") == "labels" and not one.get("base") else format_text(one.get("name"))
-    x_name = "labels that the selection sees" if name == "labels" and not one.get("base") else name
-    of = f"{format_text(one.get('base'))}: " if one.get("base") else ""
-    figure = None
-    if index <= DRAWN and ticks:
-        figure = interval_curves(
-            curves,
-            prefix=f"{prefix}-sensitivity{index}",
-            x_name=x_name,
-            y_name=f"{metric} ({better} is better)",
-            what=metric,
-            ticks=None if is_log else ticks,
-            cut_bars=True,
-        )
+    x = places if is_log else range(1, len(one.ticks) + 1)
+    x_name = "labels that the selection sees" if one.name == "labels" and not one.base else format_text(one.name)
+    figure = _figure(
+        [curve.model_copy(update={"n_selected": x}) for curve in one.curves if one.ticks],
+        index,
+        prefix=f"{prefix}-sensitivity{index}",
+        x_name=x_name,
+        y_name=f"{metric} ({better} is better)",
+        what=metric,
+        ticks=None if is_log else one.ticks,
+        cut_bars=True,
+    )
+    of = f"{one.base}: " if one.base else ""
     return {"name": f"{of}{_place(one)} by {x_name}", "figure": figure, "n_rankings": ""}
 
 
-def _stability(one: dict[str, Any], index: int, prefix: str) -> dict[str, Any]:
-    curves = mappings(one.get("curves"))
-    figure = None
-    if index <= DRAWN:
-        figure = interval_curves(
-            curves,
-            prefix=f"{prefix}-stability{index}",
-            x_name="number of selected features",
-            y_name="Kuncheva index (1: always the same features, 0: as by chance)",
-            what="Kuncheva index",
-            with_zero=True,
-        )
-    rankings = [number for curve in curves for n in sequence(curve.get("rankings")) if (number := as_float(n))]
+def _stability(one: Panel, index: int, prefix: str) -> dict[str, Any]:
+    y_name = "Kuncheva index (1: always the same features, 0: as by chance)"
+    look = {"prefix": f"{prefix}-stability{index}", "y_name": y_name, "what": "Kuncheva index", "with_zero": True}
+    n_rankings = max((n for curve in one.curves for n in curve.rankings if n), default=None)
     return {
         "name": ", ".join(_amounts(one)),
-        "figure": figure,
-        "n_rankings": format_count(max(rankings, default=None)),
+        "figure": _figure(one.curves, index, **look),
+        "n_rankings": format_count(n_rankings),
     }
 
 
-def _frequent(one: dict[str, Any]) -> dict[str, Any]:
-    words = ", ".join([format_text(one.get("method")), *_amounts(one)])
-    return {"name": words, "n_selected": one.get("n_selected"), "rows": mappings(one.get("rows"))}
+def _frequent(one: Frequent) -> dict[str, Any]:
+    words = ", ".join([format_text(one.method), *_amounts(one)])
+    return {"name": words, "n_selected": one.n_selected, "rows": one.rows}
 
 
-def _comparison(one: dict[str, Any]) -> dict[str, Any]:
+def _comparison(one: Panel) -> dict[str, Any]:
     rows = [
-        (
-            format_text(row.get("label")),
-            [number_cell(row.get("mean"), best=row.get("label") == one.get("best")), *_paired(row)],
-        )
-        for row in mappings(one.get("rows"))
+        (format_text(row.label), [number_cell(row.mean, best=row.label == one.best), *_paired(row)]) for row in one.rows
     ]
     return {"name": _place(one), "figure": None, "rows": rows}
 
 
-def _paired(row: dict[str, Any]) -> list[Cell]:
+def _paired(row: Difference) -> list[Cell]:
     """Return cells of a difference, its interval and its p-value; dashes if there is none."""
-    difference, low, high = row.get("difference", row.get("gap")), row.get("low"), row.get("high")
-    if difference is None:
+    if row.difference is None:
         return [Cell(MISSING)] * 3
-    interval = MISSING if low is None or high is None else f"{format_number(low)} to {format_number(high)}"
-    return [number_cell(difference), Cell(interval), Cell(_p_value(row.get("p_value")))]
-
-
-def _p_value(value: object) -> str:
-    number = as_float(value)
-    return "< 0.0001" if number is not None and 0 <= number < 1e-4 else format_number(value)
+    has_interval = row.low is not None and row.high is not None
+    interval = f"{format_number(row.low)} to {format_number(row.high)}" if has_interval else MISSING
+    is_tiny = row.p_value is not None and 0 <= row.p_value < 1e-4
+    p_value = "< 0.0001" if is_tiny else format_number(row.p_value)
+    return [number_cell(row.difference), Cell(interval), Cell(p_value)]
 
 
 # ------------------------------------------------------------------------------------------------------- both settings
-def _gaps(gaps: list[dict[str, Any]]) -> dict[str, Any] | None:
-    items = []
-    for index, one in enumerate(gaps, 1):
-        metric = format_text(one.get("metric") or "score")
-        figure = None
-        if index <= DRAWN:
-            figure = interval_curves(
-                mappings(one.get("curves")),
-                prefix=f"gap{index}",
-                x_name="number of selected features",
-                y_name=f"{metric}: inductive minus transductive",
-                what=f"Gap of {metric}",
-                with_zero=True,
-                cut_bars=True,
-            )
-        settings = ("transductive", "inductive")
-        rows = [
-            (format_text(row.get("label")), [*(number_cell(row.get(key)) for key in settings), *_paired(row)])
-            for row in mappings(one.get("rows"))
-        ]
-        items.append({"name": _place(one), "figure": figure, "rows": rows})
-    return _folded(items)
-
-
-def _cost(cost: dict[str, Any]) -> list[Fact]:
-    stages = [
-        f"{format_text(stage.get('name'))} {format_seconds(stage.get('seconds'))}"
-        for stage in mappings(cost.get("stages"))
+def _gap(one: Panel, index: int) -> dict[str, Any]:
+    metric = one.metric or "score"
+    names = {"y_name": f"{metric}: inductive minus transductive", "what": f"Gap of {metric}"}
+    rows = [
+        (format_text(row.label), [number_cell(row.transductive), number_cell(row.inductive), *_paired(row)])
+        for row in one.rows
     ]
+    figure = _figure(one.curves, index, prefix=f"gap{index}", **names, with_zero=True, cut_bars=True)
+    return {"name": _place(one), "figure": figure, "rows": rows}
+
+
+def _cost(cost: Cost) -> list[Fact]:
+    stages = [f"{format_text(stage.name)} {format_seconds(stage.seconds)}" for stage in cost.stages]
     return [
-        ("Rankings", format_count(cost.get("n_selections"))),
-        ("Units of tests", format_count(cost.get("n_tests"))),
+        ("Rankings", format_count(cost.n_selections)),
+        ("Units of tests", format_count(cost.n_tests)),
         ("Time of units", ", ".join(stages) or MISSING),
-        ("Wall time", format_seconds(cost.get("wall_seconds"))),
-        ("Threads", format_count(cost.get("threads"))),
-        ("Waiting and scheduling", format_percent(cost.get("overhead"))),
+        ("Wall time", format_seconds(cost.wall_seconds)),
+        ("Threads", format_count(cost.threads)),
+        ("Waiting and scheduling", format_percent(cost.overhead)),
     ]

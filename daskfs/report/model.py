@@ -17,7 +17,6 @@ Number = Annotated[int | float | None, PlainValidator(as_number)]
 Text = Annotated[str, PlainValidator(format_text)]
 Numbers = dict[str, Number]
 Series = dict[str, list[Number]]
-Rows = list[dict[str, Any]]
 
 
 class Block(BaseModel):
@@ -142,7 +141,7 @@ class Graph(Block):
 
 
 class FeatureRow(Block):
-    """A feature in a table: one with a rank, also within batches, or one that is dropped or excluded and why."""
+    """A feature in a table: with its rank, also within batches, why it is dropped, or how often it is selected."""
 
     rank: Number = None
     feature: Number = None
@@ -154,6 +153,10 @@ class FeatureRow(Block):
     reason: str | None = None
     note: str | None = None
     methods: list[str] = []
+    frequency: Number = None
+    mean_rank: Number = None
+    rank_low: Number = None
+    rank_high: Number = None
 
 
 class TradeOff(Block):
@@ -314,26 +317,116 @@ class Excluded(Block):
     rows: list[FeatureRow] = []
 
 
+class Curve(Block):
+    """Values of a method by number of selected features or by amount of labels or grid value."""
+
+    label: str = ""
+    n_selected: list[Number] = []
+    mean: list[Number] = []
+    std: list[Number] = []
+    low: list[Number] = []
+    high: list[Number] = []
+    rankings: list[Number] = []
+
+
+class Difference(Block):
+    """A method's means, and their paired difference to the best method or between settings."""
+
+    label: str = ""
+    mean: Number = None
+    transductive: Number = None
+    inductive: Number = None
+    difference: Number = None
+    low: Number = None
+    high: Number = None
+    p_value: Number = None
+
+
+class Frequent(Block):
+    """Features that a method selects most often, among some number of classes and with some amount of labels."""
+
+    method: str = ""
+    n_classes: Number = None
+    labels: Number = None
+    n_selected: Number = None
+    rows: list[FeatureRow] = []
+
+
+class Panel(Block):
+    """Curves, and differences of means over all numbers of features, of a model, metric and amount of labels."""
+
+    model: str = ""
+    metric: str = ""
+    higher_is_better: bool = True
+    n_classes: Number = None
+    labels: Number = None
+    curves: list[Curve] = []
+    best: str = ""
+    rows: list[Difference] = []
+
+
+class Sensitivity(Panel):
+    """Means over all numbers of features by amount of labels, or by a grid parameter of the method `base`."""
+
+    name: str = ""
+    base: str = ""
+    ticks: list[Text] = []
+    places: list[Number] = []
+
+
 class Setting(Block):
     """Figures and tables of one setting of the evaluation."""
 
     setting: str = ""
     saw_labels: list[str] = []
-    panels: Rows = []
-    sensitivity: Rows = []
-    stability: Rows = []
-    frequent: Rows = []
-    comparisons: Rows = []
+    panels: list[Panel] = []
+    sensitivity: list[Sensitivity] = []
+    stability: list[Panel] = []
+    frequent: list[Frequent] = []
+    comparisons: list[Panel] = []
+
+
+class EvaluationDesign(Block):
+    """Models, metrics, folds and draws of the evaluation."""
+
+    models: list[Text] = []
+    metrics: dict[Text, bool] = {}
+    n_splits: Number = None
+    n_repeats: Number = None
+    folds: str = "stratified"
+    n_rows: Number = None
+    n_rows_total: Number = None
+    n_unlabeled: Number = None
+    task: str = ""
+    labels: list[Number] = []
+    n_draws: Number = None
+    train_on: str = ""
+    n_classes: list[Number] = []
+    n_subsets: Number = None
+    n_informative: Number = None
+    seed: Text = MISSING
+
+
+class Cost(Block):
+    """Rankings, units and time of the evaluation."""
+
+    n_selections: Number = None
+    n_tests: Number = None
+    stages: list[Stage] = []
+    wall_seconds: Number = None
+    threads: Number = None
+    overhead: Number = None
 
 
 class Evaluation(Block):
     """Evaluation of the rankings: its design, settings, the gap between them, and its cost."""
 
     is_simple: bool = False
-    facts: dict[str, Any] = {}
+    facts: EvaluationDesign = EvaluationDesign()
     settings: list[Setting] = []
-    gap: Rows = []
-    cost: dict[str, Any] = {}
+    gap: list[Panel] = []
+    cost: Cost | None = None
+    warnings: list[str] = []
 
 
 class Shown(Block):
@@ -361,7 +454,7 @@ class BatchRun(Batch):
 class Manifest(Shown):
     """Facts of ``run.json`` that the report is made of."""
 
-    evaluation: dict[str, Any] = {}
+    evaluation: Cost | None = None
     batches: list[BatchRun] = []
     recomputed: dict[str, int] = {}
     damages: list[str] = []

@@ -12,7 +12,7 @@ import re
 import threading
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from itertools import groupby, zip_longest
@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskfs.report.values import clean, mappings, plottable, sequence, shorten
+from daskfs.report.values import clean, plottable, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from daskfs.report.model import Curve, Number
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -105,7 +107,7 @@ def _drawing() -> Iterator[None]:
 
 
 def score_curve(
-    curve: Mapping[str, Any], *, prefix: str, label: str, direction: str | None, log_rank: bool
+    curve: Mapping[str, Sequence[Number]], *, prefix: str, label: str, direction: str | None, log_rank: bool
 ) -> str | None:
     """Plot score by rank for one method.
 
@@ -127,7 +129,7 @@ def score_curve(
     str or None
         The ``<svg>`` element, ``None`` when no point is finite.
     """
-    rank, score = _points(curve, "rank", "score")
+    rank, score = _points(curve.get("rank", ()), curve.get("score", ()))
     if not rank.size:
         return None
     good = {"ascending": " (small is good)", "descending": " (large is good)"}.get(direction or "", "")
@@ -140,7 +142,7 @@ def score_curve(
         return _svg(figure, prefix, f"Score by rank of {label}, from {ends}")
 
 
-def objective_curve(before: object, values: object, *, prefix: str, label: str) -> str | None:
+def objective_curve(before: Sequence[Number], values: Sequence[Number], *, prefix: str, label: str) -> str | None:
     """Plot the objective by round for one method, after that of its initial method.
 
     Parameters
@@ -174,9 +176,9 @@ def objective_curve(before: object, values: object, *, prefix: str, label: str) 
         return _svg(figure, prefix, f"Objective by round of {label}, {ends}")
 
 
-def histogram(data: Mapping[str, Any], *, prefix: str, name: str, x_name: str) -> str | None:
+def histogram(data: Mapping[str, Sequence[Number]], *, prefix: str, name: str, x_name: str) -> str | None:
     """Plot bars for ``edges`` (one more than bars) and ``counts``; ``None`` if these are invalid."""
-    edges, counts = _vector(data.get("edges")), np.nan_to_num(_vector(data.get("counts")))
+    edges, counts = _vector(data.get("edges", ())), np.nan_to_num(_vector(data.get("counts", ())))
     width = np.diff(edges)
     if not counts.size or edges.size != counts.size + 1 or not np.isfinite(edges).all() or (width < 0).any():
         return None
@@ -190,7 +192,7 @@ def histogram(data: Mapping[str, Any], *, prefix: str, name: str, x_name: str) -
         return _svg(figure, prefix, f"{name}: {counts.sum():,.0f} values from {edges[0]:.4g} to {edges[-1]:.4g}")
 
 
-def pixel_image(levels: object, *, description: str, width: int = 360) -> str | None:
+def pixel_image(levels: Sequence[Sequence[Number]], *, description: str, width: int = 360) -> str | None:
     """Draw an image with a square for each pixel.
 
     Parameters
@@ -207,7 +209,7 @@ def pixel_image(levels: object, *, description: str, width: int = 360) -> str | 
     str or None
         The ``<svg>`` element, ``None`` when there is no pixel.
     """
-    rows = [[_pixel_color(plottable(level)) for level in sequence(row)] for row in sequence(levels)]
+    rows = [[_pixel_color(plottable(level)) for level in row] for row in levels]
     n_columns = max((len(row) for row in rows), default=0)
     if not n_columns:
         return None
@@ -236,37 +238,29 @@ def _pixel_color(level: float) -> str:
     return f"#{gray:02x}{gray:02x}{gray:02x}"
 
 
-def evaluation_curves(curves: object, *, prefix: str, metric: str, higher_is_better: bool) -> str | None:
-    """Plot the quality of all methods by number of selected features, with bands of one standard deviation.
-
-    Thin bars span the folds, from `low` to `high`. Curves are shifted sideways so that bars do not overlap.
-    """
-    y_name = f"{metric} ({'higher' if higher_is_better else 'lower'} is better)"
-    return interval_curves(curves, prefix=prefix, x_name="number of selected features", y_name=y_name, what=metric)
-
-
 def interval_curves(
-    curves: object,
+    curves: Sequence[Curve],
     *,
     prefix: str,
-    x_name: str,
     y_name: str,
     what: str,
+    x_name: str = "number of selected features",
     ticks: Sequence[str] | None = None,
     with_zero: bool = False,
     cut_bars: bool = False,
 ) -> str | None:
-    """Plot named curves with a thin bar at each point.
+    """Plot curves with a band of ``std`` around the mean, and a thin bar from ``low`` to ``high`` at each point.
+
+    Curves are shifted sideways so that bars do not overlap.
 
     Parameters
     ----------
     curves
-        Dicts with a label and, by point, ``n_selected`` (the x coordinate, above 0), ``mean``, ``std`` (a band around
-        the mean), ``low`` and ``high`` (the bar).
+        Curves by ``n_selected``, the x coordinate, above 0.
     prefix
         Prefix of every id in the SVG, unique on the page.
-    x_name, y_name, what
-        Names of the axes, and of the values, for readers who cannot see the figure.
+    y_name, what, x_name
+        Names of the y axis, of the values, for readers who cannot see the figure, and of the x axis.
     ticks
         Names of the x coordinates 1, 2, ...; None for numbers.
     with_zero
@@ -280,9 +274,9 @@ def interval_curves(
         The ``<svg>`` element, ``None`` when no point is finite.
     """
     series = [
-        (str(curve.get("label") or "?"), points)
-        for curve in mappings(curves)
-        if (points := _points(curve, "n_selected", "mean", "std", "low", "high")).size
+        (curve.label or "?", points)
+        for curve in curves
+        if (points := _points(curve.n_selected, curve.mean, curve.std, curve.low, curve.high)).size
     ]
     if not series:
         return None
@@ -377,17 +371,17 @@ def spread(places: Sequence[float], *, gap: float, low: float, high: float) -> l
     return [float(place) for place in raised[::-1]]
 
 
-def _vector(values: object) -> Array:
-    return np.array([plottable(value) for value in sequence(values)], dtype=np.float64)
+def _vector(values: Iterable[Number]) -> Array:
+    return np.array([plottable(value) for value in values], dtype=np.float64)
 
 
-def _points(curve: Mapping[str, Any], *keys: str) -> Array:
-    """Read lists as rows of an array (len(keys), n_points), by the first list, ascending.
+def _points(*lists: Iterable[Number]) -> Array:
+    """Read lists as rows of an array (len(lists), n_points), by the first list, ascending.
 
     The first two values of a point are finite and the first is above 0; others are NaN if missing.
     """
-    rows = zip_longest(*(_vector(curve.get(key)) for key in keys), fillvalue=math.nan)
-    points = np.array(list(rows), dtype=np.float64).reshape(-1, len(keys))
+    rows = zip_longest(*map(_vector, lists), fillvalue=math.nan)
+    points = np.array(list(rows), dtype=np.float64).reshape(-1, len(lists))
     points = points[np.isfinite(points[:, :2]).all(axis=1) & (points[:, 0] > 0)]
     return points[np.argsort(points[:, 0], kind="stable")].T
 
@@ -484,7 +478,12 @@ def _element(size: tuple[float, float], scale: float, description: str, body: st
 
 
 def critical_difference_diagram(
-    ranks: object, labels: Sequence[str], *, groups: object, critical_difference: object, prefix: str
+    ranks: Sequence[float],
+    labels: Sequence[str],
+    *,
+    groups: Iterable[Sequence[int]],
+    critical_difference: float | None,
+    prefix: str,
 ) -> str | None:
     """Plot average ranks on a line, with bars that join methods that do not differ.
 
@@ -506,7 +505,7 @@ def critical_difference_diagram(
     str or None
         The ``<svg>`` element; ``None`` for fewer than two methods.
     """
-    places, bars = _vector(ranks), [(int(first), int(last)) for first, last in sequence(groups)]
+    places, bars = _vector(ranks), list(groups)
     if places.size < 2 or not np.isfinite(places).all():
         return None
     n_left, length = -(-places.size // 2), places.size - 1

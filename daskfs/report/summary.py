@@ -30,7 +30,7 @@ from daskfs.ranking.redundancy import FILTER_STAGE
 from daskfs.ranking.tables import method_scores
 from daskfs.report.batches import batch_summary, batch_warnings
 from daskfs.report.evaluation_summary import evaluation_cost, evaluation_summary, evaluation_warnings
-from daskfs.report.model import BatchRun, Graph, Manifest, Shown, Weighting
+from daskfs.report.model import BatchRun, Evaluation, Graph, Manifest, Shown, Weighting
 from daskfs.report.view import BETTER_SEARCH, LOW_RECALL
 from daskfs.sources.base import BESIDE
 from daskfs.sources.labels import classes_note
@@ -372,7 +372,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
     filtered = bool(plan.stage("rank").parameters.get("filtered"))
     chosen = {m.label: selectable(store, m, tables[m.label], filtered=filtered) for m in methods}
     task = tiles.info.task
-    evaluation = evaluation_summary(store, plan, task, manifest.get("evaluation")) if task else None
+    evaluation = evaluation_summary(store, plan, task, facts.evaluation) if task else Evaluation()
     return {
         **stored,
         "title": stored["title"] or f"Feature ranking of {tiles.info.source}",
@@ -391,12 +391,12 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "agreement": _agreement(methods, chosen, int(plan.facts["n_selected"])),
         "redundancy": _redundancy(store, plan, methods, tables, chosen, names),
         "batches": batch_summary(store, plan, facts.batches, tables, names).model_dump(),
-        "evaluation": evaluation,
+        "evaluation": evaluation.model_dump(),
         "excluded": _excluded(methods, tables, names, tiles),
         "stages": [{**s, "recomputed": facts.recomputed.get(s.get("name"), 0)} for s in stored["stages"] or ()],
         "warnings": [
             *(f"{note}." for note in plan.facts.get("notes", ())),
-            *(evaluation["warnings"] if evaluation else []),
+            *evaluation.warnings,
             *_dominance_warnings(plan),
             *_method_warnings(store, plan),
             *batch_warnings(facts.batches),

@@ -46,16 +46,6 @@ def _base_number(value: object) -> int | float:
     return float(value) if isinstance(value, float) else int(value)  # type: ignore[call-overload]
 
 
-def sequence(value: object) -> list[Any]:
-    """Return the value if it is a list, else an empty list."""
-    return value if isinstance(value, list) else []
-
-
-def mappings(value: object) -> list[dict[str, Any]]:
-    """Return the dicts in a list and drop all else."""
-    return [item for item in sequence(value) if isinstance(item, dict)]
-
-
 def as_float(value: object) -> float | None:
     """Convert a value to float, ``None`` if it is not a number. ``"NaN"`` and ``"inf"`` are numbers."""
     if value is None or isinstance(value, bool):

@@ -300,7 +300,9 @@ def evaluation_of_draws(summary: dict[str, Any]) -> dict[str, Any]:
     }
     gap = {
         "higher_is_better": True,
-        "rows": [{"label": label, "transductive": 0.91, "inductive": 0.89, "gap": -0.02, **paired} for label in labels],
+        "rows": [
+            {"label": label, "transductive": 0.91, "inductive": 0.89, "difference": -0.02, **paired} for label in labels
+        ],
         "curves": [
             {**curve, "mean": [mean - 0.9 for mean in curve["mean"]], "low": [-0.2] * 7, "high": [None] * 7}
             for curve in curves

@@ -14,10 +14,11 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
+from daskfs.errors import StoreError
+from daskfs.report.model import Curve, Image, Panel, Solution
 from daskfs.report.plots import (
     THEME,
     critical_difference_diagram,
-    evaluation_curves,
     histogram,
     interval_curves,
     objective_curve,
@@ -38,6 +39,12 @@ def draw_curve(ranks: list[Any], scores: list[Any], *, log_rank: bool = False) -
     return score_curve(
         {"rank": ranks, "score": scores}, prefix="p", label="m", direction="ascending", log_rank=log_rank
     )
+
+
+def draw_curves(facts: list[dict[str, Any]] | None, **more: Any) -> str | None:
+    """Draw curves as a report reads them."""
+    curves = Panel.read({"curves": facts}, "the summary").curves
+    return interval_curves(curves, **{"prefix": "i", "y_name": "y", "what": "accuracy", **more})
 
 
 def labels(svg: str | None) -> list[str]:
@@ -76,8 +83,11 @@ def test_objective_curve_degenerate_ranges(values: list[float]) -> None:
 
 
 def test_objective_curve_without_finite_points() -> None:
-    for values in ([], [math.nan], None, [None], "text"):
-        assert objective_curve(values, values, prefix="p", label="m") is None
+    for values in ([], [math.nan], None, [None]):
+        found = Solution.read({"free_objective": values, "objective": values}, "the summary")
+        assert objective_curve(found.free_objective, found.objective, prefix="p", label="m") is None
+    with pytest.raises(StoreError, match=r"objective: Input should be a valid list"):
+        Solution.read({"objective": "text"}, "the summary")
 
 
 def test_score_curve_without_finite_points() -> None:
@@ -102,9 +112,9 @@ def test_histogram_needs_one_edge_more() -> None:
 
 def test_evaluation_labels_every_curve() -> None:
     curves = full_summary(10)["evaluation"]["settings"][0]["panels"][0]["curves"]
-    svg = evaluation_curves(curves, prefix="e", metric="accuracy", higher_is_better=True)
+    svg = draw_curves(curves, y_name="accuracy (higher is better)")
     assert {curve["label"] for curve in curves} <= set(labels(svg))
-    assert "accuracy (higher is better)" in labels(svg)
+    assert {"accuracy (higher is better)", "number of selected features"} <= set(labels(svg))
 
 
 def test_evaluation_with_ragged_curves() -> None:
@@ -114,11 +124,11 @@ def test_evaluation_with_ragged_curves() -> None:
         {"label": "nothing", "n_selected": [1], "mean": [None]},
         {"label": "x" * 90, "n_selected": [3], "mean": [0.4], "std": [None], "low": [None], "high": ["x"]},
     ]
-    found = labels(evaluation_curves(curves, prefix="e", metric="m", higher_is_better=False))
+    found = labels(draw_curves(curves))
     assert {"no std", "unsorted", "x" * 25 + "…"} <= set(found)
     assert "nothing" not in found
-    assert evaluation_curves([], prefix="e", metric="m", higher_is_better=True) is None
-    assert evaluation_curves(None, prefix="e", metric="m", higher_is_better=True) is None
+    assert draw_curves([]) is None
+    assert draw_curves(None) is None
 
 
 def test_pixel_images_draw_runs_of_equal_levels() -> None:
@@ -133,23 +143,27 @@ def test_pixel_images_draw_runs_of_equal_levels() -> None:
     }
     assert root.get("aria-label") == "a <b>"
     assert (root.get("viewBox"), root.get("width"), root.get("height")) == ("0 0 3 2", "360", "240")
-    for empty in list[Any]([[], [[]], None, "text"]):
-        assert pixel_image(empty, description="") is None
-    assert pixel_image([["x", None, 10**400]], description="") is not None
+    for empty in list[Any]([[], [[]], None]):
+        assert pixel_image(Image.read({"scores": empty}, "the summary").scores, description="") is None
+    with pytest.raises(StoreError, match=r"scores: Input should be a valid list"):
+        Image.read({"scores": "text"}, "the summary")
+    odd = Image.read({"scores": [["x", None, 10**400]]}, "the summary").scores
+    assert pixel_image(odd, description="") is not None
 
 
 def test_labels_that_begin_alike_are_cut_in_the_middle() -> None:
     names = [f"SSelect trade_off=0.5 n_neighbors={k}" for k in (5, 10)]
     curves = [{"label": name, "n_selected": [1], "mean": [0.5]} for name in names]
-    found = labels(evaluation_curves(curves, prefix="e", metric="m", higher_is_better=True))
+    found = labels(draw_curves(curves))
     assert {"SSelect trad…n_neighbors=5", "SSelect trad…_neighbors=10"} <= set(found)
 
 
 def test_interval_curves_name_their_ticks() -> None:
-    curves = [{"label": "a", "n_selected": [1, 2, 3], "mean": [0.5, None, 0.75], "low": [0.4], "high": [0.6, 0.7]}]
+    curve: dict[str, Any] = {"label": "a", "n_selected": [1, 2, 3], "mean": [0.5, None, 0.75]}
+    curve |= {"low": [0.4], "high": [0.6, 0.7]}
 
     def draw(**more: Any) -> str | None:
-        return interval_curves(curves, prefix="i", x_name="trade_off", y_name="y", what="accuracy", **more)
+        return draw_curves([curve], x_name="trade_off", **more)
 
     named = draw(ticks=["0", "$auto$ <b>", "t" * 90])
     assert named is not None
@@ -159,7 +173,7 @@ def test_interval_curves_name_their_ticks() -> None:
     assert {"1", "3"} <= set(labels(draw()))
     assert "0.0" in labels(draw(with_zero=True))
     assert "0.0" not in labels(draw())
-    curves[0]["high"] = [90.0]
+    curve["high"] = [90.0]
     assert max(float(text) for text in labels(draw()) if text.replace(".", "").isdigit()) >= 50
     assert max(float(text) for text in labels(draw(cut_bars=True)) if text.replace(".", "").isdigit()) < 4
     many = labels(draw(ticks=[f"value {i}" for i in range(60)]))
@@ -179,7 +193,7 @@ STRANGE_NAMES = (
 
 def test_names_are_text_in_any_script() -> None:
     for name in STRANGE_NAMES:
-        curves = [{"label": name, "n_selected": [1], "mean": [0.5]}]
+        curves = [Curve(label=name, n_selected=[1], mean=[0.5])]
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             named = interval_curves(curves, prefix="i", x_name=name, y_name=f"y {name}", what=name, ticks=[name])

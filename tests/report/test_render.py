@@ -186,6 +186,8 @@ def test_minimal_summaries(minimal: dict[str, Any]) -> None:
         ({"versions": 0}, "versions"),
         ({"stages": {"a": 1}}, "stages"),
         ({"graphs": [{"weightings": [{"used_by": 3}]}]}, "graphs.0.weightings.0.used_by"),
+        ({"evaluation": {"gap": [{"rows": ["text"]}]}}, "evaluation.gap.0.rows.0"),
+        ({"evaluation": {"settings": [{"panels": [{"curves": 3}]}]}}, "evaluation.settings.0.panels.0.curves"),
     ],
 )
 def test_a_part_of_another_type_is_named(damaged: dict[str, Any], where: str) -> None:
