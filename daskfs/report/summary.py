@@ -363,7 +363,6 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
     Raise :class:`StoreError` if a part of `manifest` is of another type than daskfs writes.
     """
     facts = Manifest.read(manifest, f"{store.url}/{layout.RUN_JSON}")
-    stored = {key: manifest.get(key) for key in Shown.model_fields}
     plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
     tiles = open_tiles(plan.tiles_url)
     names = tiles.feature_names()
@@ -374,8 +373,8 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
     task = tiles.info.task
     evaluation = evaluation_summary(store, plan, task, facts.evaluation) if task else Evaluation()
     return {
-        **stored,
-        "title": stored["title"] or f"Feature ranking of {tiles.info.source}",
+        **facts.model_dump(include={*Shown.model_fields}),
+        "title": facts.title or f"Feature ranking of {tiles.info.source}",
         "version": __version__,
         "methods": [
             {
@@ -393,7 +392,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "batches": batch_summary(store, plan, facts.batches, tables, names).model_dump(),
         "evaluation": evaluation.model_dump(),
         "excluded": _excluded(methods, tables, names, tiles),
-        "stages": [{**s, "recomputed": facts.recomputed.get(s.get("name"), 0)} for s in stored["stages"] or ()],
+        "stages": [{**s.model_dump(), "recomputed": facts.recomputed.get(s.name or "", 0)} for s in facts.stages],
         "warnings": [
             *(f"{note}." for note in plan.facts.get("notes", ())),
             *evaluation.warnings,
