@@ -105,7 +105,8 @@ def _amounts(one: Panel | Frequent) -> list[str]:
 # -------------------------------------------------------------------------------------------------------------- setting
 def _setting(setting: Setting, place: int, *, is_simple: bool) -> dict[str, Any]:
     prefix = "evaluation" if is_simple else f"evaluation{place}"
-    view = {
+    more = Setting() if is_simple else setting
+    return {
         "anchor": f"evaluation-setting-{place}",
         "name": format_text(setting.setting).capitalize(),
         "transductive": setting.setting == "transductive",
@@ -114,24 +115,17 @@ def _setting(setting: Setting, place: int, *, is_simple: bool) -> dict[str, Any]
         "panels": _folded(
             [_panel(panel, i, prefix, is_named=len(setting.panels) > 1) for i, panel in enumerate(setting.panels, 1)]
         ),
-    }
-    if is_simple:
-        return {**view, "sensitivity": None, "stability": None, "frequent": [], "comparisons": None}
-    return {
-        **view,
-        "sensitivity": _folded([_sensitivity(one, i, prefix) for i, one in enumerate(setting.sensitivity, 1)]),
-        "stability": _folded([_stability(one, i, prefix) for i, one in enumerate(setting.stability, 1)]),
-        "frequent": [_frequent(one) for one in setting.frequent],
-        "comparisons": _folded([_comparison(one) for one in setting.comparisons]),
+        "sensitivity": _folded([_sensitivity(one, i, prefix) for i, one in enumerate(more.sensitivity, 1)]),
+        "stability": _folded([_stability(one, i, prefix) for i, one in enumerate(more.stability, 1)]),
+        "frequent": [_frequent(one) for one in more.frequent],
+        "comparisons": _folded([_comparison(one) for one in more.comparisons]),
     }
 
 
 def _folded(items: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Split figures into those shown unfolded and those folded."""
+    """Split figures into those shown unfolded and those folded; None without figures."""
     shown = [item for item in items if item["figure"] is not None or item.get("rows")]
-    if not shown and not items:
-        return None
-    return {"open": shown[:SHOWN] or items[:1], "more": shown[SHOWN:]}
+    return {"open": shown[:SHOWN] or items[:1], "more": shown[SHOWN:]} if items else None
 
 
 def _figure(curves: list[Curve], index: int, **look: Any) -> str | None:
