@@ -25,12 +25,12 @@ from daskfs.plan.chain import Chain, check_missing
 from daskfs.plan.inline import data_of, run_all, score_features
 from daskfs.runs.evaluation import plan_tests, transductive_note
 from daskfs.runs.extent import NO_ALL_FEATURES, Extent, fits_unplanned
-from daskfs.sources.base import BESIDE
+from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.labels import encode_labels
 from daskfs.sources.sample_columns import COLUMNS
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
-from daskfs.store.context import Context, put_beside
+from daskfs.store.context import Context, put_sample_column
 from daskfs.store.value_checks import check_finite
 from daskfs.tiles.plan import TilePlan
 
@@ -183,14 +183,14 @@ def evaluate_selectors(
     given = np.asarray(y)
     found = encode_labels(given, given.shape[0], task)
     columns = {"weights": sample_weight, "groups": groups, "times": times}
-    beside = {name: values for name, values in columns.items() if values is not None}
+    sample_columns = {name: values for name, values in columns.items() if values is not None}
     with open_input(X, found) as (context, stored_names, client):
         n_samples = context.tiles.shape.n_samples
         if found.values.shape[0] != n_samples:
             msg = f"y has {found.values.shape[0]} values, and X has {n_samples} rows."
             raise InputError(msg)
-        for name, values in beside.items():
-            put_beside(context.store, name, COLUMNS[name].check(values, n_samples, _argument(name)))
+        for name, values in sample_columns.items():
+            put_sample_column(context.store, name, COLUMNS[name].check(values, n_samples, _argument(name)))
         names = stored_names if names is None else [str(name) for name in names]
         if names is not None:
             context.tiles.store.write_json(layout.FEATURE_NAMES, list(names))
@@ -219,7 +219,7 @@ def evaluate_selectors(
         for method in methods:
             check_labels(method.criterion, method.label, found, weights)
         check_missing(context.tiles.missing_policy, methods)
-        tiles = _tiles_of(context, found, beside)
+        tiles = _tiles_of(context, found, sample_columns)
         used = used_shape(tiles.shape, block.max_samples, tiles.n_labeled)
         extent = Extent(block.max_samples, baselines and fits_unplanned(used))
         stages = plan_tests(
@@ -301,7 +301,7 @@ def _method(selector: ScoreSelector, label: str, labels: Labels) -> Method:
     return selector._made({**selector._parameters(labels), **({"task": labels.task} if has_task else {})}, label)
 
 
-def _tiles_of(context: Context, labels: Labels, beside: Mapping[str, Any]) -> TilePlan:
+def _tiles_of(context: Context, labels: Labels, sample_columns: Mapping[str, Any]) -> TilePlan:
     info = context.tiles.info
     return TilePlan(
         context.tiles.store.url,
@@ -309,7 +309,7 @@ def _tiles_of(context: Context, labels: Labels, beside: Mapping[str, Any]) -> Ti
         info.fingerprint,
         has_labels=True,
         task=labels.task,
-        **{f"has_{name}": name in beside for name in BESIDE},  # type: ignore[arg-type]
+        **{f"has_{name}": name in sample_columns for name in SAMPLE_COLUMNS},  # type: ignore[arg-type]
         n_classes=len(labels.classes) or None,
         n_labeled=int(labels.is_labeled.sum()),
         missing=context.tiles.missing_policy,

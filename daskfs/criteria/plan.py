@@ -40,10 +40,10 @@ def slab_columns(shape: Shape, memory_limit: int | None, *, scaled: bool, pairwi
     """
     per_column = total(slab_cost(shape, 1, scaled=scaled))
     copied = total(panel_cost(shape, 1, scaled=scaled, pairwise=pairwise))
-    beside = SLAB_SHARE * SLABS_PER_WORKER * slab_budget(memory_limit)
-    beside -= total(rows_cost(shape.n_samples, pairwise=pairwise))
-    beside -= 0 if memory_limit is None else total(compiled_cost(shape, scaled=scaled))
-    fitting = min(slab_budget(memory_limit) // per_column, int(beside) // (per_column + copied))
+    room = SLAB_SHARE * SLABS_PER_WORKER * slab_budget(memory_limit)
+    room -= total(rows_cost(shape.n_samples, pairwise=pairwise))
+    room -= 0 if memory_limit is None else total(compiled_cost(shape, scaled=scaled))
+    fitting = min(slab_budget(memory_limit) // per_column, int(room) // (per_column + copied))
     fitting = max(1, fitting)
     wanted = (
         max(shape.tile_columns, -(-shape.n_features // MIN_PARALLEL))

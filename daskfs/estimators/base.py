@@ -131,7 +131,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             table = score_features(context, [method], labels, given, client)[method.label]
             method.check_ranks_any(table, shape.n_samples)
             _warn_of_isolated_rows(context, method)
-            self._keep_beside(context, method)
+            self._keep_other_results(context, method)
             if self._after is not None:
                 self._after(context, method, client)
         self._keep(method, table)
@@ -192,7 +192,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         except JobError as error:
             raise InputError(str(error)) from None
 
-    def _keep_beside(self, context: Context, method: Method) -> None:
+    def _keep_other_results(self, context: Context, method: Method) -> None:
         """Store results of a method other than its score table as attributes; the base class has none."""
 
     def _keep(self, method: Method, table: np.ndarray) -> None:

@@ -17,7 +17,7 @@ from daskfs.kernels.labels import Labels
 from daskfs.kernels.missing import has_missing
 from daskfs.plan.inline import memory_context
 from daskfs.store import layout
-from daskfs.store.context import Context, put_beside, put_labels
+from daskfs.store.context import Context, put_labels, put_sample_column
 from daskfs.store.store import Store
 
 if TYPE_CHECKING:
@@ -223,5 +223,5 @@ def open_input(
     with stored_context(X, missing) as (context, names, client):
         if labels is not None:
             put_labels(context.store, labels)
-        put_beside(context.store, "weights", weights)
+        put_sample_column(context.store, "weights", weights)
         yield context, names, client

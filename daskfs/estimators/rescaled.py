@@ -115,7 +115,7 @@ class RLSR(ScoreSelector):
         self.n_components = n_components
         self.n_correlation_rows = n_correlation_rows
 
-    def _keep_beside(self, context: Context, method: Method) -> None:
+    def _keep_other_results(self, context: Context, method: Method) -> None:
         self.coef_, self.solution_ = solution_of(context.store, method)
         self.objective_ = self.solution_.pop("objective")
         self.n_iter_, self.converged_ = self.solution_.pop("n_iter"), self.solution_.pop("converged")
@@ -246,6 +246,6 @@ class SSUFS(RLSR):
         self.eta = eta
         self.eta_relative = eta_relative
 
-    def _keep_beside(self, context: Context, method: Method) -> None:
-        super()._keep_beside(context, method)
+    def _keep_other_results(self, context: Context, method: Method) -> None:
+        super()._keep_other_results(context, method)
         self.eta_used_, self.halvings_ = self.solution_.pop("eta_used"), self.solution_.pop("halvings")

@@ -119,7 +119,7 @@ class SSelect(GraphSelector):
             warnings.warn(f"{message}.", UserWarning, stacklevel=4)
         return method, graph
 
-    def _keep_beside(self, context: Context, method: Method) -> None:
+    def _keep_other_results(self, context: Context, method: Method) -> None:
         curve = stored_curve(context.store, method)
         self.trade_off_ = float(self.trade_off) if curve is None else curve["chosen"]
         self.trade_off_curve_ = (
@@ -237,7 +237,7 @@ class SemiSupervisedLaplacianScore(ScoreSelector):
         graph.check_size(n_samples, min(self.n_neighbors, n_samples - 1))
         return self._made({**parameters, "graph_scaling": graph.scaling}), graph
 
-    def _keep_beside(self, context: Context, method: Method) -> None:
+    def _keep_other_results(self, context: Context, method: Method) -> None:
         assert isinstance(method.parameters, SemiSupervisedParameters)
         n_open = open_rows(context.store, method.parameters.mixed_graph.name)
         if n_open:

@@ -213,7 +213,7 @@ class SVMRFE(ScoreSelector):
             graph.check_size(n_samples)
         return self._made(parameters), graph
 
-    def _keep_beside(self, context: Context, method: Method) -> None:
+    def _keep_other_results(self, context: Context, method: Method) -> None:
         found = stored_elimination(context.store, method)
         assert found is not None
         self.route_, self.rounds_ = found["route"], found["rounds"]

@@ -19,7 +19,7 @@ from daskfs.evaluation.models import ModelSpec, Setting, fewest_rows
 from daskfs.kernels.labels import Labels
 from daskfs.ranking.dropped import selectable
 from daskfs.ranking.tables import method_scores
-from daskfs.sources.base import BESIDE
+from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
@@ -246,7 +246,7 @@ class Design:
 
 
 @dataclass(frozen=True)
-class Beside:
+class RowsInUse:
     """Labels and per-sample columns (weights, groups, times, batches) of the rows in use.
 
     Each has shape (n_rows,), or is None.
@@ -259,11 +259,11 @@ class Beside:
     batches: np.ndarray | None = None
 
 
-def beside_rows(store: Store) -> Beside:
+def read_rows_in_use(store: Store) -> RowsInUse:
     """Read the labels and per-sample columns of the rows in use, as stage "design" stored them."""
-    arrays, facts = store.read_arrays(layout.EVALUATION_BESIDE)
+    arrays, facts = store.read_arrays(layout.EVALUATION_SAMPLE_COLUMNS)
     labels = Labels(facts["task"], arrays["labels"], tuple(facts["classes"]))
-    return Beside(labels, arrays.get("weights"), arrays.get("groups"), arrays.get("times"), arrays.get("batch"))
+    return RowsInUse(labels, arrays.get("weights"), arrays.get("groups"), arrays.get("times"), arrays.get("batch"))
 
 
 # ------------------------------------------------------------------------------------------------------ stage "design"
@@ -283,9 +283,9 @@ def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int
     check_rows(labels, rows, parameters)
     warnings: list[str] = []
     kinds = []
-    beside = _put_beside(context, labels, rows)
+    in_use = _put_rows_in_use(context, labels, rows)
     for world in design.worlds:
-        arrays, facts, folds = _drawn_world(beside, world, design, int(parameters["random_state"]))
+        arrays, facts, folds = _drawn_world(in_use, world, design, int(parameters["random_state"]))
         store.write_arrays(layout.EVALUATION_WORLD.format(world.number), arrays, facts)
         warnings += folds.warnings if folds is not None else []
         kinds += [folds.kind] if folds is not None else []
@@ -438,20 +438,20 @@ def _check_neighbors(labels: Labels, rows: np.ndarray, parameters: Mapping[str, 
             raise InputError(msg)
 
 
-def _put_beside(context: Context, labels: Labels, rows: np.ndarray) -> Beside:
-    whole = {name: context.beside(name) for name in BESIDE}
+def _put_rows_in_use(context: Context, labels: Labels, rows: np.ndarray) -> RowsInUse:
+    whole = {name: context.sample_column(name) for name in SAMPLE_COLUMNS}
     arrays = {"labels": labels.values[rows]}
     arrays |= {name: values[rows] for name, values in whole.items() if values is not None}
     facts = {"task": labels.task, "classes": list(labels.classes)}
-    context.store.write_arrays(layout.EVALUATION_BESIDE, arrays, facts)
-    return beside_rows(context.store)
+    context.store.write_arrays(layout.EVALUATION_SAMPLE_COLUMNS, arrays, facts)
+    return read_rows_in_use(context.store)
 
 
 def _drawn_world(
-    beside: Beside, world: ClassSubset, design: Design, seed: int
+    in_use: RowsInUse, world: ClassSubset, design: Design, seed: int
 ) -> tuple[dict[str, np.ndarray], dict[str, Any], Folds | None]:
     """Return the arrays and facts of a world to store, and its folds; rows are indices into the rows in use."""
-    labels = beside.labels
+    labels = in_use.labels
     places = np.arange(labels.values.size)
     classes: list[int] = []
     if world.n_classes is not None:
@@ -466,8 +466,8 @@ def _drawn_world(
     folds = cut_folds(
         labels,
         labeled,
-        groups=beside.groups,
-        times=beside.times,
+        groups=in_use.groups,
+        times=in_use.times,
         n_splits=design.n_splits,
         n_repeats=design.n_repeats,
         random_state=seed,
@@ -518,9 +518,9 @@ def world_cost(n_rows: int, design: Design, copies: int = 1) -> Cost:
     return (Array("places of a world's rows, and of its folds", (copies, design.n_listings, n_rows), "int64"),)
 
 
-def beside_cost(n_rows: int) -> Cost:
-    """Return the memory of a :class:`Beside`."""
-    return (Array("labels of the rows in use, and what else lies beside them", (1 + len(BESIDE), n_rows)),)
+def rows_in_use_cost(n_rows: int) -> Cost:
+    """Return the memory of a :class:`RowsInUse`."""
+    return (Array("labels of the rows in use, and what else lies beside them", (1 + len(SAMPLE_COLUMNS), n_rows)),)
 
 
 def design_cost(n_samples: int, n_features: int, n_rows: int, design: Design, process: Cost) -> Cost:
@@ -535,7 +535,7 @@ def design_cost(n_samples: int, n_features: int, n_rows: int, design: Design, pr
     )
     cutting = (
         Array("rows in use", (n_rows,), "int64"),
-        *beside_cost(n_rows),
+        *rows_in_use_cost(n_rows),
         Array("labeled rows of a world", (n_rows,), "int64"),
         Array("labels of these", (n_rows,)),
         Array("codes, folds and numbers of these while scikit-learn cuts them", (4, n_rows), "int64"),

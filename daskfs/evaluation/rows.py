@@ -13,7 +13,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.evaluation.design import Beside, Design, Selection, beside_cost, beside_rows, draw_labels, world_cost
+from daskfs.evaluation.design import (
+    Design,
+    RowsInUse,
+    Selection,
+    draw_labels,
+    read_rows_in_use,
+    rows_in_use_cost,
+    world_cost,
+)
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
 from daskfs.stages.cost import Array, Cost, Objects
@@ -140,40 +148,40 @@ def seen_by(context: Context, parameters: Mapping[str, Any], selection: Selectio
     training fold, and the unlabeled rows, except those of a tested group and those not earlier than the first tested
     row. Labels are those of its draw, if it has one, among rows of nonzero weight.
     """
-    beside = beside_rows(context.store)
-    labels = beside.labels
+    in_use = read_rows_in_use(context.store)
+    labels = in_use.labels
     world = world_of(context, parameters, selection)
     places = world["places"]
     if selection.fold is not None:
         name = f"{selection.repeat}-{selection.fold}"
         unlabeled = places[~labels.is_labeled[places]]
-        unlabeled = unlabeled[_apart(beside, unlabeled, world[f"test-{name}"])]
+        unlabeled = unlabeled[_apart(in_use, unlabeled, world[f"test-{name}"])]
         places = np.sort(np.concatenate([world[f"train-{name}"], unlabeled]))
     own = dataclasses.replace(labels, values=labels.values[places])
-    weights = None if beside.weights is None else beside.weights[places]
+    weights = None if in_use.weights is None else in_use.weights[places]
     if selection.labels is not None:
         assert selection.draw is not None
         kept = draw_labels(own.counted(weights), selection.labels, selection.draw, int(parameters["random_state"]))
         missing = -1 if own.task == "classification" else np.nan
         own = dataclasses.replace(own, values=np.where(kept, own.values, missing).astype(own.values.dtype))
-    batches = None if beside.batches is None else beside.batches[places]
+    batches = None if in_use.batches is None else in_use.batches[places]
     return VisibleRows(places, own.of_rows(np.arange(own.values.size)), weights, batches)
 
 
-def _apart(beside: Beside, places: np.ndarray, test: np.ndarray) -> np.ndarray:
+def _apart(in_use: RowsInUse, places: np.ndarray, test: np.ndarray) -> np.ndarray:
     """Return the mask of the rows `places` that may be seen while `test` is tested: other groups, and earlier times."""
     apart = np.ones(places.size, dtype=bool)
-    if beside.groups is not None:
-        apart &= ~np.isin(beside.groups[places], beside.groups[test])
-    if beside.times is not None:
-        apart &= beside.times[places] < beside.times[test].min()
+    if in_use.groups is not None:
+        apart &= ~np.isin(in_use.groups[places], in_use.groups[test])
+    if in_use.times is not None:
+        apart &= in_use.times[places] < in_use.times[test].min()
     return apart
 
 
 def seen_cost(n_rows: int, design: Design) -> Cost:
     """Return the memory of a unit's world and of the rows that its selection sees, without X."""
     return (
-        *beside_cost(n_rows),
+        *rows_in_use_cost(n_rows),
         Array("rows that a selection sees", (n_rows,), "int64"),
         Array("their labels", (n_rows,)),
         Array("which rows are labeled, apart from the tested ones, drawn, and of a batch", (4, n_rows), "bool"),

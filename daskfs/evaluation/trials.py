@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.evaluation.design import UNRANKED, Design, EvaluationUnit, beside_rows
+from daskfs.evaluation.design import UNRANKED, Design, EvaluationUnit, read_rows_in_use
 from daskfs.evaluation.metrics import hit_rate
 from daskfs.evaluation.models import ModelSpec, model_cost, uses_folds
 from daskfs.evaluation.predictors import evaluate_constant, evaluate_model, evaluate_whole
@@ -40,7 +40,7 @@ def evaluate_selection(context: Context, parameters: Mapping[str, Any], unit: in
     if order.size < trial.n_selected:
         return {"values": []}
     features = order[: trial.n_selected]
-    labels = beside_rows(context.store).labels
+    labels = read_rows_in_use(context.store).labels
     X, y = _columns(context, parameters, features), labels.values
     values: list[list[Any]] = []
     splits = list(_splits(context, parameters, design, trial, labels.is_labeled))

@@ -92,7 +92,7 @@ def _add_to_group(contents: Contents, target: StoragePath) -> None:
         _check_names(root, contents, target)
     listed = _listed_columns(root, contents)
     _list_columns(root, [name for name in listed if name not in contents.columns])
-    with _folder_beside(target) as folder, quiet_zarr():
+    with _temporary_folder(target) as folder, quiet_zarr():
         group = zarr.create_group(store=str(folder / "group.zarr"), zarr_format=root.metadata.zarr_format)
         _write_columns(group, contents)
         _write_facts(group, contents)
@@ -117,7 +117,7 @@ def _list_columns(root: Any, names: Sequence[str]) -> None:
 
 
 @contextmanager
-def _folder_beside(target: StoragePath) -> Iterator[Path]:
+def _temporary_folder(target: StoragePath) -> Iterator[Path]:
     """Yield a temporary folder on the file system of the group, for moves, or a local one, for uploads."""
     where = None if isinstance(target, ObjectPath) else target.parent
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=where) as folder:

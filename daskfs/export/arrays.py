@@ -133,11 +133,11 @@ def write_parquet(path: Path, contents: Contents, reduced: Reduced | None) -> No
         twice = next(name for place, name in enumerate(names) if name in names[:place])
         msg = f"two selected features are called '{twice}', and a table has one column of a name: use zarr."
         raise InputError(msg)
-    beside = {unused_name(name, names): values for name, values in reduced.row_arrays().items()}
+    row_columns = {unused_name(name, names): values for name, values in reduced.row_arrays().items()}
     called = unused_name(ROW_NAMES, names) if reduced.name_width else None
     schema = pa.schema(
         [(name, pa.from_numpy_dtype(reduced.info.dtype)) for name in names]
-        + [(name, pa.array(values[:1]).type) for name, values in beside.items()]
+        + [(name, pa.array(values[:1]).type) for name, values in row_columns.items()]
         + ([] if called is None else [(called, pa.string())]),
         metadata=metadata,
     )
@@ -148,7 +148,7 @@ def write_parquet(path: Path, contents: Contents, reduced: Reduced | None) -> No
         start = 0
         for block in reduced.blocks():
             for rows in _dense_parts(block, height):
-                part = {name: values[start : start + rows.shape[0]] for name, values in beside.items()}
+                part = {name: values[start : start + rows.shape[0]] for name, values in row_columns.items()}
                 part = dict(zip(names, np.ascontiguousarray(rows.T), strict=True)) | part
                 if called is not None:
                     part[called] = reduced.names_of(slice(start, start + rows.shape[0]))

@@ -16,7 +16,7 @@ from daskfs.export.collect import Contents
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.sources import SourceInfo, SourceSpec
-from daskfs.sources.base import BESIDE
+from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.row_names import ROWS_AT_ONCE
 from daskfs.stages.stage import Stage
 from daskfs.store.row_names import decode_names, row_names_of, stretches_of
@@ -87,9 +87,9 @@ class Reduced:
         """Return the labels of all rows, or None."""
         return self.contents.tiles.labels()
 
-    def beside(self) -> dict[str, np.ndarray]:
+    def sample_columns(self) -> dict[str, np.ndarray]:
         """Return the per-sample columns of the data, each of shape (n_samples,), by their keys in the data block."""
-        found = {name: self._part.read_beside(name) for name in BESIDE}
+        found = {name: self._part.read_sample_column(name) for name in SAMPLE_COLUMNS}
         return {name: values for name, values in found.items() if values is not None}
 
     @property
@@ -120,7 +120,7 @@ class Reduced:
             found["labels"] = labels.values
             if labels.task == "classification":
                 found["labels"] = np.array([*labels.classes, ""])[labels.values]
-        return found | {name: as_numbers(values) for name, values in self.beside().items()}
+        return found | {name: as_numbers(values) for name, values in self.sample_columns().items()}
 
 
 def as_numbers(values: np.ndarray) -> np.ndarray:

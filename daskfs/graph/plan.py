@@ -127,8 +127,8 @@ class _Groups:
     def of(cls, search: Search, available: int | None) -> _Groups:
         """Choose the groups such that units fit `available` bytes in addition to their process."""
         compiled = (DESCENT,) if search.by_descent else ()
-        beside = total((*compiled, *group_cost(search)))
-        room = None if available is None else max(available - beside, MiB)
+        reserved = total((*compiled, *group_cost(search)))
+        room = None if available is None else max(available - reserved, MiB)
         plan = partition_rows(search.shape, search.spec, search.k, room, pairwise=search.pairwise)
         return cls(search, plan, (PROCESS, *compiled))
 

@@ -144,7 +144,7 @@ class DataBlock(Block):
 
     @field_validator("times")
     @classmethod
-    def _no_groups_beside_times(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _no_groups_with_times(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None and info.data.get("groups") is not None:
             msg = "folds go by groups or by times, not by both: name one of them"
             raise ValueError(msg)

@@ -145,8 +145,8 @@ class Chain:
         searched = {name: found for name, found in self.lists.items() if name not in self.known}
         over_rows = {} if self.given is not None else searched
         check_pairwise(data.missing, over_rows)
-        beside = [self._filter_scaling, *([self.correlation.felt] if self.correlation is not None else [])]
-        scalings = asked_scalings(self.methods, over_rows, beside, weighted=data.is_weighted)
+        other_scalings = [self._filter_scaling, *([self.correlation.felt] if self.correlation is not None else [])]
+        scalings = asked_scalings(self.methods, over_rows, other_scalings, weighted=data.is_weighted)
         stages = plan_transforms(shape, scalings)
         if self.given is not None and not self.is_stored:
             longest = longest_given(self.lists, self.given)
@@ -179,13 +179,13 @@ class Chain:
             if name != GIVEN:
                 stages += plan_edges(shape.n_samples, name, k, process, widths[name])
         streaming = [plan_weights(shape.n_samples, w, process, widths.get(w.graph)) for w in weightings]
-        beside = Objects("sums of each row", shape.n_samples, max(method.criterion.row_bytes for method in methods))
+        row_sums = Objects("sums of each row", shape.n_samples, max(method.criterion.row_bytes for method in methods))
         slabs = plan_scores(
             shape,
             [method_to_json(method) for method in methods],
             weightings,
             self.columns,
-            (*process, beside),
+            (*process, row_sums),
             widths,
             scaled=self.is_scaled,
             pairwise=self.data.is_pairwise,

@@ -30,7 +30,7 @@ from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.ranking.tables import method_scores
 from daskfs.stages.stage import Plan, Stage, digest, with_fingerprints
 from daskfs.store import layout
-from daskfs.store.context import Context, put_beside, put_labels
+from daskfs.store.context import Context, put_labels, put_sample_column
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, TileInfo, Tiles
 from daskfs.store.value_checks import check_finite
@@ -75,7 +75,7 @@ def memory_context(
         store.put_array(layout.FILL, fill)
     task, classes = (labels.task, labels.classes) if labels is not None else (None, ())
     put_labels(store, labels)
-    put_beside(store, "weights", weights)
+    put_sample_column(store, "weights", weights)
     info = TileInfo(shape, "memory", "memory", None, task, classes, facts=facts)
     return Context(store, Tiles(store, info, X))
 

@@ -12,7 +12,7 @@ from daskfs.kernels.scaling import Scaling, ends_with, steps_of
 def asked_scalings(
     methods: Sequence[Method],
     lists: Mapping[str, tuple[Lists, int]],
-    beside: Iterable[Scaling | None] = (),
+    other_scalings: Iterable[Scaling | None] = (),
     *,
     weighted: bool = False,
 ) -> tuple[Scaling, ...]:
@@ -27,7 +27,7 @@ def asked_scalings(
         Methods whose columns are rescaled.
     lists
         Neighbor lists to find, by name.
-    beside
+    other_scalings
         Scalings of columns that the redundancy filter or the distance correlations compare.
     weighted
         Whether rows have weights.
@@ -38,7 +38,7 @@ def asked_scalings(
         if isinstance(over_rows, GraphSpec):
             by_rows.add(over_rows.scaling)
     by_rows |= {getattr(method.parameters, "graph_scaling", None) for method in methods if method.finish == "trade-off"}
-    by_columns = {method.parameters.score_scaling for method in methods} | set(beside)
+    by_columns = {method.parameters.score_scaling for method in methods} | set(other_scalings)
     asked = {scaling for scaling in by_rows if ends_with(scaling, "zscore")} | by_columns
     several = {scaling for scaling in asked if scaling and steps_of(scaling).first and steps_of(scaling).last}
     if weighted:

@@ -32,7 +32,7 @@ from daskfs.report.batches import batch_summary, batch_warnings
 from daskfs.report.evaluation_summary import evaluation_cost, evaluation_summary, evaluation_warnings
 from daskfs.report.model import BatchRun, Evaluation, Graph, Manifest, Shown, Weighting
 from daskfs.report.view import BETTER_SEARCH, LOW_RECALL
-from daskfs.sources.base import BESIDE
+from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.labels import classes_note
 from daskfs.stages.stage import Plan, Stage
 from daskfs.storage import StoragePath, as_path
@@ -137,7 +137,7 @@ def _data(tiles: Tiles) -> dict[str, Any]:
         "n_features": shape.n_features,
         "task": tiles.info.task,
         "n_labeled": int(labels.is_labeled.sum()) if labels is not None else 0,
-        **{name: tiles.info.facts.get(name) for name in BESIDE},
+        **{name: tiles.info.facts.get(name) for name in SAMPLE_COLUMNS},
         "classes": None,
         "target": None,
         "sparse": shape.is_sparse,

@@ -255,7 +255,7 @@ def _labels_of(data: DataBlock) -> tuple[Labels | None, np.ndarray | None]:
     source = open_source(spec)
     raw = source.read_labels()
     labels = None if raw is None else encode_labels(raw, source.info.n_samples, data.task, spec.unlabeled)
-    return labels, source.read_beside("weights")
+    return labels, source.read_sample_column("weights")
 
 
 # -------------------------------------------------------------------------------------------------------- all the runs

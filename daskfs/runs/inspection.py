@@ -13,7 +13,7 @@ from daskfs.kernels.statistics.column_hash import N_HASHES, column_hashes, descr
 from daskfs.runs.status import LISTED, describe_counts, describe_tiles
 from daskfs.runs.tiles import is_tile_store, source_spec
 from daskfs.sources import Source, open_source
-from daskfs.sources.base import BESIDE
+from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.labels import classes_note, encode_labels
 from daskfs.sources.sample_columns import COLUMNS
 from daskfs.store.row_names import describe_row_names
@@ -41,13 +41,13 @@ def inspect_data(data: DataBlock) -> dict[str, Any]:
     missing, infinite, constant, first = _scan(source, shape)
     raw = source.read_labels()
     labels = None if raw is None else encode_labels(raw, info.n_samples, data.task, spec.unlabeled)
-    beside = {name: source.read_beside(name) for name in BESIDE}
+    sample_columns = {name: source.read_sample_column(name) for name in SAMPLE_COLUMNS}
     result: dict[str, Any] = {
         "source": data.source,
         **dataclasses.asdict(shape),
         "task": labels.task if labels else None,
         "n_labeled": int(labels.is_labeled.sum()) if labels else 0,
-        **{name: None if values is None else COLUMNS[name].describe(values) for name, values in beside.items()},
+        **{name: None if values is None else COLUMNS[name].describe(values) for name, values in sample_columns.items()},
         "row_names": describe_row_names(source),
         **describe_counts("missing", names, missing),
         **describe_counts("infinite", names, infinite),

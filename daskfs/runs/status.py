@@ -24,7 +24,7 @@ from daskfs.runs.manifest import batch_runs, file_checksum, read_manifest, refus
 from daskfs.runs.plan import plan_run, planner_for_memory
 from daskfs.runs.selection import listed_names
 from daskfs.runs.tiles import plan_tiles
-from daskfs.sources.base import BESIDE
+from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.labels import classes_note
 from daskfs.stages.cost import limit_per_unit
 from daskfs.stages.kind import kind_of
@@ -71,7 +71,7 @@ def describe_tiles(url: str) -> dict[str, Any]:
         "x_in_place": tiles.info.x_path,
         "task": tiles.info.task,
         **counts,
-        **{name: tiles.info.facts.get(name) for name in BESIDE},
+        **{name: tiles.info.facts.get(name) for name in SAMPLE_COLUMNS},
         "row_names": tiles.info.facts.get("row_names"),
         "missing_policy": tiles.missing_policy,
         **describe_counts("missing", names, tiles.n_missing()),

@@ -15,7 +15,7 @@ import numpy as np
 from daskfs.errors import JobError
 from daskfs.job.blocks import DataBlock
 from daskfs.sources import Source, SourceSpec
-from daskfs.sources.base import BESIDE
+from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.checks import is_generated, unreadable
 from daskfs.sources.labels import AUTO
 from daskfs.sources.state import source_state
@@ -54,7 +54,7 @@ def source_spec(data: DataBlock) -> SourceSpec:
         unlabeled=str(data.unlabeled),
         row_names=_absolute(data.row_names),
         only_batch=data.only_batch,
-        **{name: _absolute(getattr(data, name)) for name in BESIDE},
+        **{name: _absolute(getattr(data, name)) for name in SAMPLE_COLUMNS},
     )
 
 
@@ -147,7 +147,7 @@ def plan_source(spec: SourceSpec, task: str, tiles_url: str, memory_limit: int |
     }
     reading = getattr(source, "reading_bytes", 0)
     stages = plan_ingest(shape, parameters, min(info.row_multiple, info.n_samples), reading, write_x=x_path is None)
-    flags: dict[str, Any] = {f"has_{name}": name in info.beside for name in BESIDE}
+    flags: dict[str, Any] = {f"has_{name}": name in info.sample_columns for name in SAMPLE_COLUMNS}
     flags |= {"note": _reading_note(source, spec.source, shape), "missing": spec.missing}
     return TilePlan(tiles_url, shape, fingerprint, info.has_labels, None, x_path is None, stages, **flags)
 
@@ -165,7 +165,7 @@ def _reading_note(source: Source, name: str, shape: Shape) -> str | None:
 
 
 def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
-    keys = ("array", "dims", "labels", "feature_names", "row_names", *BESIDE)
+    keys = ("array", "dims", "labels", "feature_names", "row_names", *SAMPLE_COLUMNS)
     given = [key for key in keys if getattr(data, key) is not None]
     given += [key for key in ("transpose", "exclude") if getattr(data, key)]
     given += ["unlabeled"] if data.unlabeled != AUTO else []
@@ -181,7 +181,7 @@ def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
     if data.task not in ("auto", info.task):
         msg = f"data.task is {data.task}, and {spec.source} was converted with task {info.task}."
         raise JobError(msg)
-    flags: dict[str, Any] = {f"has_{name}": info.facts.get(name) is not None for name in BESIDE}
+    flags: dict[str, Any] = {f"has_{name}": info.facts.get(name) is not None for name in SAMPLE_COLUMNS}
     return TilePlan(
         spec.source,
         info.shape,

@@ -10,7 +10,7 @@ import numpy as np
 
 from daskfs.kernels.blocks import Block
 
-BESIDE = ("weights", "groups", "times", "batch")
+SAMPLE_COLUMNS = ("weights", "groups", "times", "batch")
 """Keys of the per-sample columns in the data block."""
 
 
@@ -100,8 +100,8 @@ class SourceInfo:
         Number of values that a sparse source stores, or an estimate.
     row_multiple
         Cheapest number of rows per read.
-    beside
-        The keys of :data:`BESIDE` that the source has.
+    sample_columns
+        The keys of :data:`SAMPLE_COLUMNS` that the source has.
     """
 
     n_samples: int
@@ -113,7 +113,7 @@ class SourceInfo:
     nnz: int | None = None
     row_multiple: int = 1
     has_labels: bool = field(default=False)
-    beside: tuple[str, ...] = ()
+    sample_columns: tuple[str, ...] = ()
     has_row_names: bool = False
 
 
@@ -134,8 +134,8 @@ class Source(Protocol):
         """Return the labels as stored, shape (n_samples,), or None if there are none."""
         ...
 
-    def read_beside(self, name: str) -> np.ndarray | None:
-        """Return the per-sample column of a key in :data:`BESIDE`, checked, shape (n_samples,), or None."""
+    def read_sample_column(self, name: str) -> np.ndarray | None:
+        """Return the per-sample column of a key in :data:`SAMPLE_COLUMNS`, checked, shape (n_samples,), or None."""
         ...
 
     def read_row_names(self) -> Iterator[np.ndarray] | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.sources.base import SourceInfo, SourceSpec
-from daskfs.sources.resolve import LabelRef, resolve_beside, resolve_column
+from daskfs.sources.resolve import LabelRef, resolve_column, resolve_sample_columns
 from daskfs.sources.row_names import read_row_names
 from daskfs.sources.sample_columns import COLUMNS
 
@@ -44,20 +44,20 @@ class LabeledSource:
         default_row_names: str | None = None,
     ) -> None:
         self._labels = resolve_column(spec, "labels", labels, kind, default_labels)
-        self._beside = resolve_beside(spec, columns, kind)
+        self._sample_columns = resolve_sample_columns(spec, columns, kind)
         self._row_names = resolve_column(spec, "row_names", row_names, kind, default_row_names)
 
     @property
     def refs(self) -> list[LabelRef]:
         """The references to labels, per-sample columns and row names."""
-        return [ref for ref in (self._labels, *self._beside.values(), self._row_names) if ref is not None]
+        return [ref for ref in (self._labels, *self._sample_columns.values(), self._row_names) if ref is not None]
 
     @property
     def named(self) -> dict[str, Any]:
         """The fields of :class:`SourceInfo` that say what the spec names."""
         return {
             "has_labels": self._labels is not None,
-            "beside": tuple(self._beside),
+            "sample_columns": tuple(self._sample_columns),
             "has_row_names": self._row_names is not None,
         }
 
@@ -65,9 +65,9 @@ class LabeledSource:
         """Return the labels as stored, shape (n_samples,), or None if there are none."""
         return None if self._labels is None else self._labels.read(self.info.n_samples, self._read_labels)
 
-    def read_beside(self, name: str) -> np.ndarray | None:
+    def read_sample_column(self, name: str) -> np.ndarray | None:
         """Return a checked per-sample column, shape (n_samples,), or None if the spec names none."""
-        ref, n_samples = self._beside.get(name), self.info.n_samples
+        ref, n_samples = self._sample_columns.get(name), self.info.n_samples
         return (
             None if ref is None else COLUMNS[name].check(ref.read(n_samples, self._read_column), n_samples, ref.origin)
         )

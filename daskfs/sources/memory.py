@@ -63,7 +63,7 @@ class ArraySource:
             },
             nnz=None if isinstance(self._X, np.ndarray) else int(self._X.nnz),
             has_labels=self._y is not None,
-            beside=() if weights is None else ("weights",),
+            sample_columns=() if weights is None else ("weights",),
         )
 
     def read_rows(self, start: int, stop: int) -> Block:
@@ -77,7 +77,7 @@ class ArraySource:
         """Return the labels as stored, shape (n_samples,)."""
         return self._y
 
-    def read_beside(self, name: str) -> np.ndarray | None:
+    def read_sample_column(self, name: str) -> np.ndarray | None:
         """Return the weights, float64, shape (n_samples,), for "weights"; None for other columns."""
         return self._weights if name == "weights" else None
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskfs.errors import InputError, nearest
-from daskfs.sources.base import BESIDE, SourceSpec
+from daskfs.sources.base import SAMPLE_COLUMNS, SourceSpec
 from daskfs.sources.checks import check_label_column, shorten_names, split_reference, unknown_name
 from daskfs.sources.labels import read_labels_file
 from daskfs.storage import SCHEMES, StoragePath, is_url
@@ -48,7 +48,7 @@ def resolve_column(
     spec
         Description of the data.
     what
-        Field of `spec` that names it: "labels", "row_names", or a key of :data:`daskfs.sources.base.BESIDE`.
+        Field of `spec` that names it: "labels", "row_names", or a key of :data:`daskfs.sources.base.SAMPLE_COLUMNS`.
     own
         Columns or members of the source.
     kind
@@ -78,15 +78,15 @@ def resolve_column(
     raise InputError(msg)
 
 
-def resolve_beside(spec: SourceSpec, own: Sequence[str], kind: str) -> dict[str, LabelRef]:
+def resolve_sample_columns(spec: SourceSpec, own: Sequence[str], kind: str) -> dict[str, LabelRef]:
     """Find per-sample columns of `spec` by key, like :func:`resolve_column`; only groups and batch may share one."""
     keys: dict[str, str] = {}
-    for key in ("labels", *BESIDE):
+    for key in ("labels", *SAMPLE_COLUMNS):
         name = getattr(spec, key)
         if name is not None and keys.setdefault(name, key) != key and {keys[name], key} != {"groups", "batch"}:
             msg = f"data.{keys[name]} and data.{key} both name {name!r}."
             raise InputError(msg)
-    found = {key: resolve_column(spec, key, own, kind) for key in BESIDE}
+    found = {key: resolve_column(spec, key, own, kind) for key in SAMPLE_COLUMNS}
     return {key: ref for key, ref in found.items() if ref is not None}
 
 

@@ -232,7 +232,7 @@ def as_checked(name: str, values: np.ndarray, described: Mapping[str, Any]) -> n
     Parameters
     ----------
     name
-        Key of the column in :data:`daskfs.sources.base.BESIDE`.
+        Key of the column in :data:`daskfs.sources.base.SAMPLE_COLUMNS`.
     values
         The stored column, shape (n_samples,).
     described

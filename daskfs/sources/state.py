@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from daskfs.errors import InputError
-from daskfs.sources.base import BESIDE, Source, SourceSpec
+from daskfs.sources.base import SAMPLE_COLUMNS, Source, SourceSpec
 from daskfs.sources.checks import file_identity, split_reference
 from daskfs.sources.multifile import KIND as PARTS
 from daskfs.sources.multifile import find_parts
@@ -65,7 +65,7 @@ def _check(spec: SourceSpec, source: Source, planned: Mapping[str, Any]) -> None
 
 
 def _state(spec: SourceSpec, identity: Mapping[str, Any]) -> dict[str, Any]:
-    names = [getattr(spec, key) for key in ("labels", "feature_names", "row_names", *BESIDE)]
+    names = [getattr(spec, key) for key in ("labels", "feature_names", "row_names", *SAMPLE_COLUMNS)]
     found = {name: _file_state(name) for name in names if name is not None}
     state = {"source": dict(identity), "beside": {name: state for name, state in found.items() if state is not None}}
     return dict(json.loads(json.dumps(state)))

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from daskfs.errors import InputError, nearest
-from daskfs.sources.base import BESIDE, SourceSpec
+from daskfs.sources.base import SAMPLE_COLUMNS, SourceSpec
 from daskfs.sources.cf import decoding_of
 from daskfs.sources.checks import shorten_names, unknown_name
 from daskfs.sources.group_source import Columns, Contents
@@ -55,7 +55,7 @@ class _Variables:
         self._is_array = folder.array("") is not None
         self._members = () if self._is_array else folder.members()
         self._arrays = {} if self._is_array else folder.arrays()
-        named = [getattr(spec, key) for key in ("labels", "feature_names", "row_names", *BESIDE)]
+        named = [getattr(spec, key) for key in ("labels", "feature_names", "row_names", *SAMPLE_COLUMNS)]
         known = (*self._arrays, None)
         deeper = [name for name in named if name not in known and _is_below(name) and folder.array(name) is not None]
         self.columns = (*self._arrays, *deeper)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 METADATA_FILES = ("zarr.json", ".zarray", ".zgroup")
 # A directory keeps its modification time if files deeper down change, so the identity also samples chunk files.
 SAMPLED_CHUNKS = 16
-SAMPLED_BESIDE = 4
+SAMPLED_OTHER_CHUNKS = 4
 """Sampled chunk files of each array other than the values of X."""
 # Errors that Zarr and its codecs raise for invalid metadata or chunks.
 ZARR_ERRORS = (ValueError, TypeError, KeyError, RuntimeError, OSError, EOFError, SystemError, zlib.error)
@@ -207,7 +207,7 @@ class ZarrFolder:
     def identity(self, arrays: tuple[str, ...], selection: Mapping[str, Any]) -> dict[str, Any]:
         """Return the state of `arrays` and the selection, JSON-able, for change detection."""
         # the first array holds X, or the values of a sparse X
-        counts = [SAMPLED_CHUNKS, *[SAMPLED_BESIDE] * (len(arrays) - 1)]
+        counts = [SAMPLED_CHUNKS, *[SAMPLED_OTHER_CHUNKS] * (len(arrays) - 1)]
         members = {name: self.need(name) for name in arrays}
         files = [member.states(count) for member, count in zip(members.values(), counts, strict=True)]
         states = map_concurrent(self.path, _state, [file for some in files for file in some])

@@ -70,27 +70,27 @@ class Context:
 
         These are the weights given for this run, else those of the tiles.
         """
-        return self.beside("weights", rows)
+        return self.sample_column("weights", rows)
 
     def groups(self) -> np.ndarray | None:
         """Return the group number of each row, shape (n_samples,), int64; None if rows have no groups."""
-        return self.beside("groups")
+        return self.sample_column("groups")
 
     def times(self) -> np.ndarray | None:
         """Return the time of each row, shape (n_samples,), float64; None if rows have no times.
 
         Numbers are as given, dates in seconds since 1970-01-01 UTC.
         """
-        return self.beside("times")
+        return self.sample_column("times")
 
     def batches(self) -> np.ndarray | None:
         """Return the batch number of each row, shape (n_samples,), int64; None if all rows are one batch."""
-        return self.beside("batch")
+        return self.sample_column("batch")
 
-    def beside(self, name: str, rows: slice = slice(None)) -> np.ndarray | None:
-        """Return some rows of one of :data:`daskfs.sources.base.BESIDE`, shape (n_rows,); None if there is none."""
-        given = stored_beside(self.store, name, rows)
-        return given if given is not None else beside_of(self.tiles, name, rows)
+    def sample_column(self, name: str, rows: slice = slice(None)) -> np.ndarray | None:
+        """Return some rows of a column in :data:`daskfs.sources.base.SAMPLE_COLUMNS`, shape (n_rows,), or None."""
+        given = stored_sample_column(self.store, name, rows)
+        return given if given is not None else sample_column_of(self.tiles, name, rows)
 
     def counted_labels(self) -> Labels | None:
         """Return the labels of all rows; a row of weight 0 is unlabeled here."""
@@ -135,25 +135,25 @@ def stored_labels(store: Store) -> Labels | None:
     return Labels(found["task"], store.open(layout.LABELS)[...], tuple(found["classes"]))
 
 
-def put_beside(store: Store, name: str, values: np.ndarray | None) -> None:
+def put_sample_column(store: Store, name: str, values: np.ndarray | None) -> None:
     """Store a checked per-sample column, shape (n_samples,), and its summary; do nothing for None."""
     if values is not None:
-        store.put_array(layout.BESIDE.format(name), as_stored(values), (LABEL_CHUNK_ROWS,))
-        store.write_json(layout.BESIDE_JSON.format(name), COLUMNS[name].describe(values))
+        store.put_array(layout.SAMPLE_COLUMN.format(name), as_stored(values), (LABEL_CHUNK_ROWS,))
+        store.write_json(layout.SAMPLE_COLUMN_JSON.format(name), COLUMNS[name].describe(values))
 
 
-def stored_beside(store: Store, name: str, rows: slice = slice(None)) -> np.ndarray | None:
-    """Return some rows of a column that :func:`put_beside` stored, shape (n_rows,); None if there is none."""
-    if store.read_json(layout.BESIDE_JSON.format(name)) is None:
+def stored_sample_column(store: Store, name: str, rows: slice = slice(None)) -> np.ndarray | None:
+    """Return some rows of a column that :func:`put_sample_column` stored, shape (n_rows,); None if there is none."""
+    if store.read_json(layout.SAMPLE_COLUMN_JSON.format(name)) is None:
         return None
-    return store.open(layout.BESIDE.format(name))[rows]
+    return store.open(layout.SAMPLE_COLUMN.format(name))[rows]
 
 
-def beside_of(tiles: Tiles, name: str, rows: slice = slice(None)) -> np.ndarray | None:
+def sample_column_of(tiles: Tiles, name: str, rows: slice = slice(None)) -> np.ndarray | None:
     """Return some rows of a per-sample column of tiles, shape (n_rows,); None if there is none."""
     if tiles.info.facts.get(name) is not None:
-        tiles.store.need_json(layout.BESIDE_JSON.format(name))
-    return stored_beside(tiles.store, name, rows)
+        tiles.store.need_json(layout.SAMPLE_COLUMN_JSON.format(name))
+    return stored_sample_column(tiles.store, name, rows)
 
 
 UnitFunction = Callable[[Context, Mapping[str, Any], int], dict[str, Any] | None]

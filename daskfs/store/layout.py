@@ -11,7 +11,7 @@ FORMAT_VERSION = 5
 TILES_DIR = "tiles"
 TILES_JSON = "tiles.json"
 LABELS_JSON = "labels.json"
-BESIDE_JSON = "sample_{}.json"  # summary of a per-sample column
+SAMPLE_COLUMN_JSON = "sample_{}.json"  # summary of a per-sample column
 FEATURE_NAMES = "feature_names.json"
 ROW_NAMES_JSON = "row_names.json"  # summary of the row names
 PLAN_JSON = "plan.json"
@@ -59,7 +59,7 @@ SPARSE_INDPTR = "bands/{}/indptr"  # (n_features + 1,), int64: where each column
 LABELS = "labels"  # (n_samples,), int32 class codes (-1 unlabeled) or float64 target (NaN unlabeled)
 # Per-sample columns, absent if the data name none: weights, float64, number of rows that each row counts for; groups,
 # int64, group number; times, float64, as given or seconds since 1970-01-01 UTC; batch, int64, batch number.
-BESIDE = "sample_{}"  # (n_samples,)
+SAMPLE_COLUMN = "sample_{}"  # (n_samples,)
 ROW_NAMES = "row_names"  # (n_samples, width), uint8: row names in UTF-8, padded with zeros
 ROW_NORMS = "row_norms"  # (n_samples,), float64: Euclidean norm of each row
 ROW_SUMS = "row_sums"  # (n_samples,), float64: sum of each row
@@ -152,7 +152,7 @@ FILTERED_JSON = "filtered/{}/passed.json"  # why each other one was dropped
 EVALUATION_ROWS = "evaluation/rows"  # (n_rows,), int64: rows in use, ascending
 EVALUATION_FEATURES = "evaluation/features"  # (n_used,), int64: features used by any model, ascending
 EVALUATION_SLAB = "evaluation/columns/{}"  # (n_rows, n_used in the slab), dtype of the data: their values
-EVALUATION_BESIDE = "evaluation/beside.npz"  # labels, weights, groups and times of the rows in use, if any
+EVALUATION_SAMPLE_COLUMNS = "evaluation/beside.npz"  # labels, weights, groups and times of the rows in use, if any
 # A {} is the number of a part of X, a world (all classes, or some), a set of rows, a selection.
 EVALUATION_PART = "evaluation/sample/{}.npz"  # rows in use of one part of X: values, or data, indices and indptr
 EVALUATION_WORLD = "evaluation/worlds/{}.npz"  # rows of a world, as indices into EVALUATION_ROWS, and its folds

@@ -85,7 +85,7 @@ class Scales:
     @cached_property
     def is_weighted(self) -> bool:
         """Whether rows have weights, of the tiles or given for the run."""
-        given = self._tiles.run.read_json(layout.BESIDE_JSON.format("weights"))
+        given = self._tiles.run.read_json(layout.SAMPLE_COLUMN_JSON.format("weights"))
         return given is not None or self._tiles.info.facts.get("weights") is not None
 
     def of_rows(self, scaling: Scaling, rows: slice, *, whole: bool = False) -> RowScale:

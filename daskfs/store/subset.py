@@ -18,7 +18,7 @@ from daskfs.errors import JobError, nearest
 from daskfs.kernels.blocks import Block
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.sources import Source, SourceInfo, SourceSpec, open_source
-from daskfs.sources.base import BESIDE
+from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.checks import check_range
 from daskfs.sources.labels import NONE
 from daskfs.sources.row_names import in_stretches
@@ -26,7 +26,7 @@ from daskfs.sources.sample_columns import as_checked
 from daskfs.sources.state import TILES
 from daskfs.storage import as_path
 from daskfs.store import layout
-from daskfs.store.context import beside_of, open_tiles
+from daskfs.store.context import open_tiles, sample_column_of
 from daskfs.store.row_names import has_row_names, stretches_of
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape, Tiles, read_tile_info
@@ -56,16 +56,18 @@ def part_spec(tiles: Tiles, url: str, **part: Any) -> SourceSpec:
         `columns`, or `only_batch`, whose rows no longer have a batch.
     """
     root = as_path(url)
-    present: dict[str, Any] = {name: str(root / layout.BESIDE.format(name)) for name in _beside(tiles, **part)}
+    present: dict[str, Any] = {
+        name: str(root / layout.SAMPLE_COLUMN.format(name)) for name in _sample_columns(tiles, **part)
+    }
     labels = None if tiles.info.task is None else str(root / layout.LABELS)
     return SourceSpec(url, labels=labels, missing=tiles.missing_policy, unlabeled=NONE, **present, **part)
 
 
-def _beside(tiles: Tiles, columns: str | None = None, only_batch: str | None = None) -> tuple[str, ...]:
+def _sample_columns(tiles: Tiles, columns: str | None = None, only_batch: str | None = None) -> tuple[str, ...]:
     """Return the names of the per-sample columns of a part."""
     del columns
     left_out = () if only_batch is None else ("batch",)
-    return tuple(name for name in BESIDE if tiles.info.facts.get(name) is not None and name not in left_out)
+    return tuple(name for name in SAMPLE_COLUMNS if tiles.info.facts.get(name) is not None and name not in left_out)
 
 
 def is_part(spec: SourceSpec) -> bool:
@@ -88,7 +90,7 @@ def rows_of_batch(tiles: Tiles, name: str) -> np.ndarray:
     if name not in names:
         msg = f"data.only_batch is '{name}', and no batch of {tiles.store.url} has that name.{nearest(name, names)}"
         raise JobError(msg)
-    codes = beside_of(tiles, "batch")
+    codes = sample_column_of(tiles, "batch")
     assert codes is not None
     return np.flatnonzero(codes == names.index(name))
 
@@ -113,7 +115,7 @@ class TilePart:
         shape = tiles.shape
         self._columns = None if spec.columns is None else columns_from_text(spec.columns, shape.n_features)
         self._rows = None if spec.only_batch is None else rows_of_batch(tiles, spec.only_batch)
-        self._beside = _beside(tiles, spec.columns, spec.only_batch)
+        self._sample_columns = _sample_columns(tiles, spec.columns, spec.only_batch)
         self.info = SourceInfo(
             n_samples=shape.n_samples if self._rows is None else self._rows.size,
             n_features=shape.n_features if self._columns is None else self._columns.size,
@@ -124,7 +126,7 @@ class TilePart:
             nnz=self._nnz(),
             row_multiple=shape.tile_rows if self._rows is None else 1,
             has_labels=self.read_labels() is not None,
-            beside=self._beside,
+            sample_columns=self._sample_columns,
             has_row_names=has_row_names(tiles),
         )
         self.reading_bytes = _reading_bytes(shape) + (0 if self._rows is None else 17 * shape.n_samples)
@@ -194,11 +196,11 @@ class TilePart:
             return values if not np.isnan(values).all() else None
         return np.array([*labels.classes, None], dtype=object)[values] if (values >= 0).any() else None
 
-    def read_beside(self, name: str) -> np.ndarray | None:
+    def read_sample_column(self, name: str) -> np.ndarray | None:
         """Return a per-sample column, shape (n_samples,), as checked in its source; None if there is none."""
-        if name not in self._beside:
+        if name not in self._sample_columns:
             return None
-        values = beside_of(self._tiles, name)
+        values = sample_column_of(self._tiles, name)
         assert values is not None
         checked = as_checked(name, values, self._tiles.info.facts[name])
         return checked if self._rows is None else checked[self._rows]

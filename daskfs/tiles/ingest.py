@@ -22,13 +22,13 @@ from daskfs.kernels.scaling import median_sum, row_norms, row_sums
 from daskfs.kernels.statistics.column_hash import N_HASHES, column_hashes, first_equal
 from daskfs.kernels.statistics.moments import Moments, common_count, merge_tree, row_blocks, tree_moments
 from daskfs.sources import Source, SourceSpec
-from daskfs.sources.base import BESIDE
+from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.labels import encode_labels
 from daskfs.sources.state import as_planned
 from daskfs.stages.cost import PROCESS, Array, Cost, Fixed, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
-from daskfs.store.context import Context, put_beside, put_labels
+from daskfs.store.context import Context, put_labels, put_sample_column
 from daskfs.store.row_names import STRETCH_BYTES, put_row_names
 from daskfs.store.store import Store
 from daskfs.store.subset import open_part_or_source
@@ -41,7 +41,7 @@ NAME_BYTES = 400
 """Bytes of a feature name as read from a source, as text, and as JSON."""
 LABEL_BYTES = 60
 """Bytes of a label as read from a source, encoded, and stored."""
-BESIDE_BYTES = {"weights": 60, "groups": 220, "times": 300, "batch": 260}
+SAMPLE_COLUMN_BYTES = {"weights": 60, "groups": 220, "times": 300, "batch": 260}
 """Bytes per row while a per-sample column is read: groups as text shared by a few rows, times as distinct text."""
 ROW_NAMES = Fixed("names of a stretch of rows, as long as they can be", STRETCH_BYTES)
 
@@ -162,8 +162,8 @@ def store_labels(context: Context, parameters: Mapping[str, Any], unit: int) -> 
         unlabeled = parameters["source"]["unlabeled"]
         labels = None if raw is None else encode_labels(raw, shape.n_samples, parameters["task"], unlabeled)
         put_labels(store, labels)
-        for name in BESIDE:
-            put_beside(store, name, source.read_beside(name))
+        for name in SAMPLE_COLUMNS:
+            put_sample_column(store, name, source.read_sample_column(name))
         if source.info.has_row_names:
             put_row_names(store, source, shape.n_samples)
     return {}
@@ -204,7 +204,7 @@ def close_tiles(context: Context, parameters: Mapping[str, Any], unit: int) -> d
             "median_sum": median_sum(store.open(layout.ROW_SUMS)[...]),
             "named": bool(parameters["named"]),
             "row_names": store.need_json(layout.ROW_NAMES_JSON) if parameters["row_names"] else None,
-            **{name: _described(store, parameters, name) for name in BESIDE},
+            **{name: _described(store, parameters, name) for name in SAMPLE_COLUMNS},
             "identity": parameters["state"]["source"],
         },
     )
@@ -241,7 +241,7 @@ def _first_equal(store: Store, shape: Shape, is_constant: np.ndarray) -> np.ndar
 
 def _described(store: Store, parameters: Mapping[str, Any], name: str) -> dict[str, Any] | None:
     is_given = parameters["source"].get(name) is not None
-    return dict(store.need_json(layout.BESIDE_JSON.format(name))) if is_given else None
+    return dict(store.need_json(layout.SAMPLE_COLUMN_JSON.format(name))) if is_given else None
 
 
 def _merged(store: Store, shape: Shape) -> tuple[Moments, np.ndarray]:
@@ -257,13 +257,13 @@ def _merged(store: Store, shape: Shape) -> tuple[Moments, np.ndarray]:
     return merge_tree(parts()), nonzero
 
 
-def labels_cost(shape: Shape, beside: Iterable[str], *, row_names: bool) -> Cost:
-    """Return the memory cost of the "labels" unit; `beside` names the per-sample columns that exist."""
+def labels_cost(shape: Shape, sample_columns: Iterable[str], *, row_names: bool) -> Cost:
+    """Return the memory cost of the "labels" unit; `sample_columns` names the per-sample columns that exist."""
     return (
         PROCESS,
         Objects("names of features", shape.n_features, NAME_BYTES),
         Objects("labels", shape.n_samples, LABEL_BYTES),
-        *(Objects(f"{name} of rows", shape.n_samples, BESIDE_BYTES[name]) for name in beside),
+        *(Objects(f"{name} of rows", shape.n_samples, SAMPLE_COLUMN_BYTES[name]) for name in sample_columns),
         *((ROW_NAMES,) if row_names else ()),
     )
 

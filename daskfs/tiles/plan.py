@@ -9,7 +9,7 @@ from typing import Any
 
 from daskfs.kernels.labels import Task
 from daskfs.kernels.statistics.column_hash import N_HASHES
-from daskfs.sources.base import BESIDE
+from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.stages.cost import WORD
 from daskfs.stages.stage import Stage, stages_from, with_fingerprints
 from daskfs.store import layout
@@ -99,10 +99,10 @@ def plan_ingest(
 
 
 def _plan_labels(shape: Shape, parameters: Mapping[str, Any]) -> Stage:
-    beside = [name for name in BESIDE if parameters["source"].get(name) is not None]
+    sample_columns = [name for name in SAMPLE_COLUMNS if parameters["source"].get(name) is not None]
     names = bool(parameters["row_names"])
-    row = WORD * (1 + len(beside)) + STORED_NAME_BYTES * names
-    cost = LABELS_STAGE.cost(shape, beside, row_names=names)
+    row = WORD * (1 + len(sample_columns)) + STORED_NAME_BYTES * names
+    cost = LABELS_STAGE.cost(shape, sample_columns, row_names=names)
     return Stage.of(LABELS_STAGE, "labels", 1, parameters, cost, bytes_written=row * shape.n_samples)
 
 

@@ -157,8 +157,8 @@ def held_share(run: Path) -> float:
     n_parts = json.loads((run / "plan.json").read_text())["stages"]
     n_parts = next(stage["n_units"] for stage in n_parts if stage["name"].startswith(LOOP[0]))
     read = [event["bytes_read"] for event in passes if event["unit"] // n_parts == passes[-1]["unit"] // n_parts]
-    beside = min(read) * len(read)  # states and labels
-    return 1.0 - (sum(read) - beside) / open_tiles(str(run / "tiles")).shape.x_bytes
+    other_bytes = min(read) * len(read)  # states and labels
+    return 1.0 - (sum(read) - other_bytes) / open_tiles(str(run / "tiles")).shape.x_bytes
 
 
 def job_of(folder: Path, name: str, source: tuple[Path, Path], gamma: float, size: Size, address: str) -> Path:

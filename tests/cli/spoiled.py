@@ -190,7 +190,7 @@ def text(name: str, content: str | bytes, **keys: Any) -> Spoil:
     return spoil
 
 
-def beside(key: str, content: str | bytes | Any, **blocks: Any) -> Spoil:
+def separate_file(key: str, content: str | bytes | Any, **blocks: Any) -> Spoil:
     """Write what a key of the data block names: an array, or text in a file of lines."""
 
     def spoil(folder: Path, job: Job) -> None:

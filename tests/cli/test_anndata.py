@@ -77,11 +77,11 @@ def test_the_same_ranking_as_from_other_files(h5ad: Path, tmp_path: Path) -> Non
     sp.save_npz(tmp_path / "X.npz", X)
     (tmp_path / "y.txt").write_text("\n".join(kind or "" for kind in types) + "\n")
     (tmp_path / "names.txt").write_text("\n".join(f"gene{i}" for i in range(N_GENES)))
-    beside = {"labels": str(tmp_path / "y.txt"), "feature_names": str(tmp_path / "names.txt")}
+    separate = {"labels": str(tmp_path / "y.txt"), "feature_names": str(tmp_path / "names.txt")}
     tables = []
     for number, job in enumerate(
         (
-            job_on(tmp_path, tmp_path / "X.npz", **beside),
+            job_on(tmp_path, tmp_path / "X.npz", **separate),
             job_on(tmp_path, h5ad),
             job_on(tmp_path, h5ad, array="layers/csc"),
         )

@@ -20,7 +20,6 @@ from .spoiled import (
     Job,
     Spoil,
     alter,
-    beside,
     bomb,
     both,
     cluster,
@@ -41,6 +40,7 @@ from .spoiled import (
     parquet,
     run_json,
     scheduler_file,
+    separate_file,
     setting,
     shorten,
     sparse,
@@ -430,48 +430,64 @@ CASES: dict[str, Case] = {
         text("Z.csv", "a,y\n1,2\n", labels="y", weights="y"), INPUT, ("data.labels and data.weights both name 'y'",)
     ),
     # labels
-    "labels as objects": Case(beside("labels", np.array([None] * 30)), INPUT, ("labels.npy", "never unpickled")),
-    "labels as dates": Case(beside("labels", np.zeros(30, "M8[s]")), INPUT, ("labels.npy has dtype datetime64[s]",)),
-    "labels in three dimensions": Case(beside("labels", np.zeros((30, 1, 1))), INPUT, ("(30, 1, 1)",)),
-    "labels that are blank": Case(beside("labels", np.full(30, "")), INPUT, ("labels are empty: no row has a class",)),
-    "labels in UTF-16": Case(beside("labels", "u\nv\n".encode("utf-16")), INPUT, ("labels.txt is not text in UTF-8",)),
-    "label file empty": Case(beside("labels", ""), INPUT, ("labels have 0 values, X has 30 rows",)),
-    "infinite label": Case(beside("labels", np.where(labels() > 0, np.inf, 1.0)), INPUT, ("inf in row 1", "finite")),
+    "labels as objects": Case(separate_file("labels", np.array([None] * 30)), INPUT, ("labels.npy", "never unpickled")),
+    "labels as dates": Case(
+        separate_file("labels", np.zeros(30, "M8[s]")), INPUT, ("labels.npy has dtype datetime64[s]",)
+    ),
+    "labels in three dimensions": Case(separate_file("labels", np.zeros((30, 1, 1))), INPUT, ("(30, 1, 1)",)),
+    "labels that are blank": Case(
+        separate_file("labels", np.full(30, "")), INPUT, ("labels are empty: no row has a class",)
+    ),
+    "labels in UTF-16": Case(
+        separate_file("labels", "u\nv\n".encode("utf-16")), INPUT, ("labels.txt is not text in UTF-8",)
+    ),
+    "label file empty": Case(separate_file("labels", ""), INPUT, ("labels have 0 values, X has 30 rows",)),
+    "infinite label": Case(
+        separate_file("labels", np.where(labels() > 0, np.inf, 1.0)), INPUT, ("inf in row 1", "finite")
+    ),
     "a class with one row": Case(
         target(np.arange(30) > 0, methods=["VarianceScore"], evaluate={"n_splits": 2}),
         INPUT,
         ("evaluate.n_splits = 2", "holds class 'True' only", "label more rows"),
     ),
-    # columns beside X
-    "no weight": Case(beside("weights", np.full(30, np.nan)), INPUT, ("weights.npy has no weight in row 0", "29 more")),
-    "infinite weight": Case(beside("weights", np.r_[1.0, np.inf, np.ones(28)]), INPUT, ("the weight inf in row 1",)),
-    "negative weight": Case(beside("weights", -np.ones(30)), INPUT, ("the weight -1 in row 0",)),
-    "weights of zero": Case(beside("weights", np.zeros(30)), INPUT, ("every row a weight of zero",)),
-    "weights that overflow": Case(beside("weights", np.full(30, 1e308)), INPUT, ("1e+308", "overflow", "divide them")),
-    "weights as text": Case(beside("weights", np.full(30, "heavy")), INPUT, ("'heavy' in row 0", "numbers")),
-    "one weight too few": Case(beside("weights", np.ones(29)), INPUT, ("weights have 29 values, X has 30 rows",)),
-    "no group": Case(beside("groups", np.full(30, np.nan)), INPUT, ("groups.npy has no group in row 0",)),
-    "complex groups": Case(beside("groups", np.ones(30) * 1j), INPUT, ("groups.npy has dtype complex128",)),
+    # per-sample columns
+    "no weight": Case(
+        separate_file("weights", np.full(30, np.nan)), INPUT, ("weights.npy has no weight in row 0", "29 more")
+    ),
+    "infinite weight": Case(
+        separate_file("weights", np.r_[1.0, np.inf, np.ones(28)]), INPUT, ("the weight inf in row 1",)
+    ),
+    "negative weight": Case(separate_file("weights", -np.ones(30)), INPUT, ("the weight -1 in row 0",)),
+    "weights of zero": Case(separate_file("weights", np.zeros(30)), INPUT, ("every row a weight of zero",)),
+    "weights that overflow": Case(
+        separate_file("weights", np.full(30, 1e308)), INPUT, ("1e+308", "overflow", "divide them")
+    ),
+    "weights as text": Case(separate_file("weights", np.full(30, "heavy")), INPUT, ("'heavy' in row 0", "numbers")),
+    "one weight too few": Case(
+        separate_file("weights", np.ones(29)), INPUT, ("weights have 29 values, X has 30 rows",)
+    ),
+    "no group": Case(separate_file("groups", np.full(30, np.nan)), INPUT, ("groups.npy has no group in row 0",)),
+    "complex groups": Case(separate_file("groups", np.ones(30) * 1j), INPUT, ("groups.npy has dtype complex128",)),
     "fewer groups than folds": Case(
-        beside("groups", np.arange(30) % 2, evaluate={"n_splits": 5}),
+        separate_file("groups", np.arange(30) % 2, evaluate={"n_splits": 5}),
         INPUT,
         ("data.groups has 2 groups", "evaluate.n_splits is 5", "lower evaluate.n_splits"),
     ),
-    "no time": Case(beside("times", np.full(30, "NaT", "M8[s]")), INPUT, ("times.npy has no time in row 0",)),
-    "infinite time": Case(beside("times", np.r_[np.inf, np.ones(29)]), INPUT, ("the time inf in row 0",)),
-    "words for times": Case(beside("times", np.full(30, "noon")), INPUT, ("'noon' in row 0", "ISO dates")),
+    "no time": Case(separate_file("times", np.full(30, "NaT", "M8[s]")), INPUT, ("times.npy has no time in row 0",)),
+    "infinite time": Case(separate_file("times", np.r_[np.inf, np.ones(29)]), INPUT, ("the time inf in row 0",)),
+    "words for times": Case(separate_file("times", np.full(30, "noon")), INPUT, ("'noon' in row 0", "ISO dates")),
     "fewer times than folds": Case(
-        beside("times", np.arange(30) % 4, evaluate={"n_splits": 5}),
+        separate_file("times", np.arange(30) % 4, evaluate={"n_splits": 5}),
         INPUT,
         ("data.times has 4 distinct times", "lower evaluate.n_splits"),
     ),
     "groups and times": Case(
-        both(beside("groups", np.arange(30)), beside("times", np.arange(30))),
+        both(separate_file("groups", np.arange(30)), separate_file("times", np.arange(30))),
         USAGE,
         ("key 'data.times'", "groups or by times"),
     ),
     "names in UTF-16": Case(
-        beside("feature_names", "a\nb\nc\nd\n".encode("utf-16")),
+        separate_file("feature_names", "a\nb\nc\nd\n".encode("utf-16")),
         INPUT,
         ("feature_names.txt is not a text file in UTF-8",),
     ),
@@ -630,7 +646,7 @@ CASES: dict[str, Case] = {
     "inspect nothing": Case(nothing, USAGE, ("Missing argument",), ("inspect",)),
     "inspect an unknown task": Case(nothing, USAGE, ("'task'", "'guess'"), ("inspect", "@/X.npy", "--task", "guess")),
     "inspect labels that do not fit": Case(
-        beside("labels", np.zeros(7)),
+        separate_file("labels", np.zeros(7)),
         INPUT,
         ("7 values", "30 rows"),
         ("inspect", "@/X.npy", "--labels", "@/labels.npy"),

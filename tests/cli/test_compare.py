@@ -315,8 +315,8 @@ def test_finished_runs(finished: Path, tmp_path: Path) -> None:
     assert "tested over two data sets" in alone["notes"][0]
     links = [f"{Path('..')}/{name}/report.html" for name in NAMES]
     shutil.copytree(finished / "study", tmp_path / "elsewhere")
-    beside = compare_runs([tmp_path / "elsewhere" / name for name in NAMES], tmp_path / "elsewhere" / "all")
-    assert_sound(Path(beside["page"]).read_text(encoding="utf-8"), links)
+    moved = compare_runs([tmp_path / "elsewhere" / name for name in NAMES], tmp_path / "elsewhere" / "all")
+    assert_sound(Path(moved["page"]).read_text(encoding="utf-8"), links)
 
 
 def test_the_terminal_gives_each_p_as_json_and_the_page_do(tmp_path: Path) -> None:

@@ -345,8 +345,8 @@ def test_pairwise_rankings_of_an_evaluation(tmp_path: Path, write: Writer) -> No
     np.save(tmp_path / "y.npy", codes())
     source = write(tmp_path / "X", holes())
     data = {"source": str(source), "labels": str(tmp_path / "y.npy"), "missing": "pairwise"}
-    for name, beside in (("plain", {}), ("weighted", {"weights": str(tmp_path / "w.npy")})):
-        ran(tmp_path, source, name, **blocks, data={**data, **beside})
+    for name, weights in (("plain", {}), ("weighted", {"weights": str(tmp_path / "w.npy")})):
+        ran(tmp_path, source, name, **blocks, data={**data, **weights})
         rows = rows_of(tmp_path / name / "evaluation.csv")
         assert {row["setting"] for row in rows} == {"transductive", "inductive"}
         assert all(np.isfinite(float(row["value"])) for row in rows)

@@ -48,7 +48,7 @@ def data(seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
 
 
 def tables_of_job(
-    folder: Path, X: Any, y: np.ndarray, methods: list[Any], evaluate: Mapping[str, Any], **beside: Any
+    folder: Path, X: Any, y: np.ndarray, methods: list[Any], evaluate: Mapping[str, Any], **columns: Any
 ) -> dict[str, Any]:
     """Return the tables of a job's evaluation, None for one that it did not write."""
     found: dict[str, Any] = {"labels": "y"}
@@ -57,8 +57,8 @@ def tables_of_job(
         np.save(folder / "y.npy", y)
         found["labels"] = str(folder / "y.npy")
     else:
-        np.savez(folder / "data.npz", X=X, y=y, **beside)
-        found |= {name: name for name in beside}
+        np.savez(folder / "data.npz", X=X, y=y, **columns)
+        found |= {name: name for name in columns}
     run_job(
         make_job(
             {

@@ -187,7 +187,7 @@ def test_lists_are_found_once_for_each_set_of_rows() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- rows in use
-def test_labeled_rows_are_thinned_within_classes_and_as_many_others_come_beside() -> None:
+def test_labeled_rows_are_thinned_within_classes_and_as_many_others_are_added() -> None:
     values = np.repeat([0, 1, 2, -1], [600, 300, 100, 3000])
     labels = classes(np.random.default_rng(0).permutation(values))
     rows, n_labeled = rows_in_use(labels, {"max_samples": 200, "random_state": 0, "ranks_anew": True})

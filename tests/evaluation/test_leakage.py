@@ -104,7 +104,7 @@ class Data:
         return "classification" if self.y.dtype.kind == "i" else "regression"
 
 
-def make_data(task: str, **beside: np.ndarray) -> Data:
+def make_data(task: str, **columns: np.ndarray) -> Data:
     """Return rows whose features all say something of the labels, each less than the one before it."""
     rng = np.random.default_rng(11)
     classes = rng.permutation(np.arange(N) % 3)
@@ -114,7 +114,7 @@ def make_data(task: str, **beside: np.ndarray) -> Data:
     if task == "regression":
         y = X @ np.linspace(1, 0.1, N_FEATURES) + rng.normal(size=N)
     y[rng.permutation(N)[: N // 4]] = -1 if task == "classification" else np.nan
-    return Data(np.round(X * 64) / 64, y, **beside)
+    return Data(np.round(X * 64) / 64, y, **columns)
 
 
 def job_of(data: dict[str, Any], output: Path, methods: list[Any], **evaluate: Any) -> Any:

@@ -75,7 +75,7 @@ MANY_ROWS = "synthetic:mixture?n_samples={}&n_features=6&n_classes=4&n_informati
 WEIGHTED = Case(
     MANY_ROWS.format(2_000_000), ("FisherScore", "KolmogorovSmirnovScore", "InformationGainScore"), EVALUATED
 )
-BESIDE = Case(MANY_ROWS.format(1_000_000), ("VarianceScore",), EVALUATED, of=("labels", "design"))
+MANY_LABELS = Case(MANY_ROWS.format(1_000_000), ("VarianceScore",), EVALUATED, of=("labels", "design"))
 COMPILED = Case(
     "synthetic:mixture?n_samples=280000&n_features=64&n_classes=4&n_informative=8&seed=1",
     ("VarianceScore", "FisherScore"),
@@ -172,7 +172,7 @@ def test_measured_peak_with_weights_of_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["groups", "times", "row_names"])
-def test_measured_peak_with_text_beside_x(tmp_path: Path, key: str) -> None:
+def test_measured_peak_with_text_columns(tmp_path: Path, key: str) -> None:
     """Groups that four rows each share, times of which each is another, and names of rows as long as they can be."""
     n_samples = 1_000_000
     if key == "groups":
@@ -183,8 +183,8 @@ def test_measured_peak_with_text_beside_x(tmp_path: Path, key: str) -> None:
         values = (np.datetime64("2001-01-01T00:00:00.000") + 60_000 * np.arange(n_samples)).astype(str)
     if key != "row_names":
         values = np.random.default_rng(0).permutation(values)
-    (tmp_path / "beside.txt").write_text("\n".join(values) + "\n")
-    measured(tmp_path, BESIDE, data={"source": BESIDE.source, key: str(tmp_path / "beside.txt")})
+    (tmp_path / "column.txt").write_text("\n".join(values) + "\n")
+    measured(tmp_path, MANY_LABELS, data={"source": MANY_LABELS.source, key: str(tmp_path / "column.txt")})
 
 
 def test_measured_peak_of_compiled_passes(tmp_path: Path) -> None:

@@ -476,11 +476,11 @@ def test_tiles_of_a_run_are_not_converted_into(job: Path, folder: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ changing sources
-BESIDE = {"labels": "y.npy", "weights": "w.npy", "groups": "g.csv", "feature_names": "names.txt"}
+SEPARATE_FILES = {"labels": "y.npy", "weights": "w.npy", "groups": "g.csv", "feature_names": "names.txt"}
 
 
 def write_parts(folder: Path, ending: str) -> dict[str, str]:
-    """Write X in a format, and what lies beside it in files of its own; return a data block."""
+    """Write X in a format, and SEPARATE_FILES; return a data block."""
     with np.load(write_data(folder)) as found:
         X, y, w, names = (found[key] for key in ("X", "y", "w", "names"))
     np.save(folder / "y.npy", y)
@@ -503,7 +503,7 @@ def write_parts(folder: Path, ending: str) -> dict[str, str]:
         import zarr
 
         zarr.create_array(store=str(path), shape=X.shape, dtype="f8", chunks=(500, 10))[...] = X
-    return {"source": str(path), **{key: str(folder / name) for key, name in BESIDE.items()}}
+    return {"source": str(path), **{key: str(folder / name) for key, name in SEPARATE_FILES.items()}}
 
 
 def touch(path: Path) -> None:
@@ -539,11 +539,11 @@ CHANGES = {"touched": touch, "shortened": shorten, "deleted": take_away, "replac
 
 @pytest.mark.parametrize("ending", FORMATS)
 def test_a_source_that_changes_between_runs(tmp_path: Path, ending: str) -> None:
-    """X, and each file beside it: refused by name, and nothing of the run is touched."""
+    """X, and each separate file: refused by name, and nothing of the run is touched."""
     data = write_parts(tmp_path, ending)
     mine = storage_job(tmp_path, data=data, methods=["FisherScore"], evaluate=None)
     run_quietly(mine)
-    for key in ("source", *BESIDE):
+    for key in ("source", *SEPARATE_FILES):
         path = Path(data[key])
         status = (path / "zarr.json" if path.is_dir() else path).stat()
         touch(path)
@@ -572,8 +572,8 @@ def test_a_source_that_changes_while_it_is_read(tmp_path: Path, ending: str, cha
         refused(outcome, 3, str(tmp_path))  # the source, or labels of which a shorter table has too few rows
 
 
-@pytest.mark.parametrize("key", BESIDE)
-def test_files_beside_that_change_while_they_are_read(tmp_path: Path, key: str) -> None:
+@pytest.mark.parametrize("key", SEPARATE_FILES)
+def test_separate_files_that_change_while_they_are_read(tmp_path: Path, key: str) -> None:
     """The change comes amid the unit that reads them, which then is not recorded."""
     from daskfs.store.context import put_labels
     from daskfs.tiles import ingest

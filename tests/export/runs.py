@@ -38,7 +38,7 @@ def finished(folder: Path, job: dict[str, Any]) -> None:
 
 
 def dense_run(folder: Path) -> Ranked:
-    """Return a run over a Zarr group of eight bands and two tile columns, with everything that can lie beside X."""
+    """Return a run over a Zarr group of eight bands and two tile columns, with labels, names, weights and groups."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(60, 7)).astype(np.float32)
     labels = np.array(["b", "a", ""])[np.arange(60) % 3]

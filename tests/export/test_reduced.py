@@ -54,8 +54,8 @@ def test_anndata_holds_selected_columns_and_labels(ranked: Ranked, tmp_path: Pat
     labels = found.obs["label"]
     assert labels.astype(object).where(labels.notna(), "").tolist() == ranked.labels.tolist()
     assert found.var[f"selected_{METHOD}"].all()
-    beside = {"label", "weight", "group"} if ranked.names[0] == "ä" else {"label", "time"}
-    assert set(found.obs) == beside
+    obs_names = {"label", "weight", "group"} if ranked.names[0] == "ä" else {"label", "time"}
+    assert set(found.obs) == obs_names
 
 
 def test_zarr_holds_selected_columns(ranked: Ranked, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_anndata(folder: Path, tmp_path: Path, kind: str) -> None:
     assert as_source(out) == NAMES[:3]
 
 
-def test_anndata_with_columns_beside(folder: Path, tmp_path: Path) -> None:
+def test_anndata_with_sample_columns(folder: Path, tmp_path: Path) -> None:
     """Rows, labels and groups stay together; other programs can write the file again."""
     finished(tmp_path, job_on(folder / "cells.h5ad", labels="type", groups="donor"))
     found = anndata.read_h5ad(exported(tmp_path, tmp_path / "x.h5ad"))

@@ -73,7 +73,7 @@ def npy(folder: Path) -> dict[str, str]:
     return {"source": str(folder / "bad.npy")}
 
 
-def npy_beside(key: str) -> Callable[[Path], dict[str, str]]:
+def separate_npy(key: str) -> Callable[[Path], dict[str, str]]:
     def write(folder: Path) -> dict[str, str]:
         np.save(folder / "bad.npy", objects(folder, N_SAMPLES))
         return {key: str(folder / "bad.npy")}
@@ -118,11 +118,11 @@ def inside_shards(folder: Path) -> dict[str, str]:
 VALUES = {"dtype": "<f8", "fill_value": 0.0}
 SOURCES: dict[str, tuple[Callable[[Path], dict[str, str]], str]] = {
     "npy": (npy, "never unpickled"),
-    "labels in npy": (npy_beside("labels"), "never unpickled"),
-    "weights in npy": (npy_beside("weights"), "never unpickled"),
-    "groups in npy": (npy_beside("groups"), "never unpickled"),
-    "times in npy": (npy_beside("times"), "never unpickled"),
-    "names in npy": (npy_beside("feature_names"), "not a text file"),
+    "labels in npy": (separate_npy("labels"), "never unpickled"),
+    "weights in npy": (separate_npy("weights"), "never unpickled"),
+    "groups in npy": (separate_npy("groups"), "never unpickled"),
+    "times in npy": (separate_npy("times"), "never unpickled"),
+    "names in npy": (separate_npy("feature_names"), "not a text file"),
     "npz": (npz("bad", "array", N_SAMPLES, N_FEATURES), "never unpickled"),
     "labels in npz": (npz("bad", "labels", N_SAMPLES), "never unpickled"),
     "groups in npz": (npz("bad", "groups", N_SAMPLES), "never unpickled"),

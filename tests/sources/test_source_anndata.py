@@ -137,9 +137,9 @@ def test_targets_times_and_weights(path: Path) -> None:
     raw = source.read_labels()
     assert raw is not None
     np.testing.assert_array_equal(encode_labels(raw, N_CELLS, "auto").values, annotated().obs["depth"])
-    np.testing.assert_array_equal(source.read_beside("groups"), np.argsort(np.argsort(annotated().obs_names)))
+    np.testing.assert_array_equal(source.read_sample_column("groups"), np.argsort(np.argsort(annotated().obs_names)))
     with pytest.raises(InputError, match=r"depth has no time in row 3"):
-        opened(path, times="depth").read_beside("times")
+        opened(path, times="depth").read_sample_column("times")
 
 
 def test_names_of_a_column(path: Path) -> None:

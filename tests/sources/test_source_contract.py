@@ -118,7 +118,7 @@ def test_info_labels_and_ranges(kind: Kind, written: tuple[Path, str], roots: li
             assert type(caught.value) is ValueError
 
 
-def test_columns_beside_x_may_lie_where_labels_lie(
+def test_sample_columns_may_lie_where_labels_lie(
     kind: Kind, written: tuple[Path, str], roots: list[StoragePath]
 ) -> None:
     dtypes = {"weights": np.float64, "groups": np.int64, "times": np.float64}
@@ -127,15 +127,15 @@ def test_columns_beside_x_may_lie_where_labels_lie(
         values = kind.fields(root)
         values[key] = values.pop("labels")
         source = open_source(SourceSpec(str(root / written[1]), **values))
-        assert source.info.beside == (key,)
-        found = source.read_beside(key)
+        assert source.info.sample_columns == (key,)
+        found = source.read_sample_column(key)
         assert found is not None
         assert found.dtype == dtypes[key]
         expected = np.unique(labels(), return_inverse=True)[1] if key == "groups" else labels()
         np.testing.assert_array_equal(found, expected)
         assert source.info.n_features == N_FEATURES
         for other in dtypes.keys() - {key}:
-            assert source.read_beside(other) is None
+            assert source.read_sample_column(other) is None
 
 
 def test_no_labels_unless_asked_for(kind: Kind, written: tuple[Path, str], roots: list[StoragePath]) -> None:

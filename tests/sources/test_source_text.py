@@ -87,8 +87,8 @@ def test_targets_of_which_0_may_be_unlabeled(tmp_path: Path) -> None:
 def test_query_identifiers_are_groups(tmp_path: Path) -> None:
     content = "1 qid:9 1:1\n2 qid:3 1:1 # qid:4\n3 qid:9 1:1\n"
     source = opened(tmp_path, "X.svmlight", content, groups="qid", weights="target")
-    assert source.read_beside("groups").tolist() == [1, 0, 1]
-    assert source.read_beside("weights").tolist() == [1, 2, 3]
+    assert source.read_sample_column("groups").tolist() == [1, 0, 1]
+    assert source.read_sample_column("weights").tolist() == [1, 2, 3]
 
 
 SVM_OPENED: dict[str, tuple[str | bytes, str]] = {
@@ -138,10 +138,10 @@ def test_svmlight_refused_when_read(case: str, tmp_path: Path) -> None:
         ("1 qid:1.5 1:1\n", "groups", "qid is a whole number"),
     ],
 )
-def test_what_is_beside_svmlight_refused(content: str, field: str, message: str, tmp_path: Path) -> None:
+def test_labels_and_sample_columns_of_svmlight_refused(content: str, field: str, message: str, tmp_path: Path) -> None:
     source = opened(tmp_path, "X.svm", content, **{field: "qid" if field == "groups" else "target"})
     with pytest.raises(InputError, match=message):
-        source.read_labels() if field == "labels" else source.read_beside(field)
+        source.read_labels() if field == "labels" else source.read_sample_column(field)
 
 
 # ------------------------------------------------------------------------------------------------------- Matrix Market

@@ -104,18 +104,18 @@ def test_a_zarr_array_is_used_where_it_lies(bucket: ObjectPath, tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["labels", "weights", "groups", "times"])
 @pytest.mark.parametrize("ending", ["npy", "csv", "txt"])
-def test_files_beside(name: str, ending: str, bucket: ObjectPath, tmp_path: Path) -> None:
+def test_separate_files(name: str, ending: str, bucket: ObjectPath, tmp_path: Path) -> None:
     job = basic_job(tmp_path, methods=["FisherScore"])
     values = np.arange(30) % 3 + 1
     if ending == "npy":
-        np.save(tmp_path / "beside.npy", values)
+        np.save(tmp_path / "separate.npy", values)
     else:
         header = "value\n" if ending == "csv" else ""
-        (tmp_path / f"beside.{ending}").write_text(header + "\n".join(map(str, values)))
+        (tmp_path / f"separate.{ending}").write_text(header + "\n".join(map(str, values)))
     upload(tmp_path, bucket)
     outcomes = []
     for root in (tmp_path, bucket):
-        job["data"][name] = str(root / f"beside.{ending}")
+        job["data"][name] = str(root / f"separate.{ending}")
         outcomes.append(daskfs("inspect", job["data"]["source"], f"--{name}", job["data"][name], "--json").json)
     assert outcomes[0] == outcomes[1]
 
@@ -294,7 +294,9 @@ def test_refused(case: str, server: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("key", ["labels", "feature-names"])
 @pytest.mark.parametrize("url", ["s3://data/none.txt", "https://host/none.txt"])
-def test_no_file_beside(key: str, url: str, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_such_separate_file(
+    key: str, url: str, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reach(monkeypatch, server)
     basic_job(tmp_path)
     hint = ("URLs begin with s3://",) if url.startswith("https") else ()

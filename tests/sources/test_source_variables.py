@@ -60,8 +60,8 @@ def test_dimensions_by_name(form: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(source.read_rows(0, N_SAMPLES), VALUES.T)
     np.testing.assert_array_equal(source.read_rows(3, 5), VALUES.T[3:5])
     assert list(source.read_labels()) == ["rye", "oat", "rye"] * 3  # type: ignore[arg-type]
-    np.testing.assert_array_equal(source.read_beside("groups"), np.arange(N_SAMPLES) % 2)
-    times = source.read_beside("times")
+    np.testing.assert_array_equal(source.read_sample_column("groups"), np.arange(N_SAMPLES) % 2)
+    times = source.read_sample_column("times")
     assert times is not None
     np.testing.assert_array_equal(times - times[0], np.arange(N_SAMPLES))
     source = opened(path, array="reflectance")

@@ -61,10 +61,10 @@ def test_refused(raw: np.ndarray, message: str) -> None:
 
 def test_an_array_in_memory() -> None:
     source = ArraySource(np.eye(3), weights=[1, 2, 0])
-    assert source.info.beside == ("weights",)
-    np.testing.assert_array_equal(source.read_beside("weights"), [1.0, 2.0, 0.0])
-    assert ArraySource(np.eye(3)).info.beside == ()
-    assert ArraySource(np.eye(3)).read_beside("weights") is None
+    assert source.info.sample_columns == ("weights",)
+    np.testing.assert_array_equal(source.read_sample_column("weights"), [1.0, 2.0, 0.0])
+    assert ArraySource(np.eye(3)).info.sample_columns == ()
+    assert ArraySource(np.eye(3)).read_sample_column("weights") is None
 
 
 @pytest.fixture
@@ -79,18 +79,18 @@ class TestColumns:
         source = open_source(SourceSpec(str(table), labels="class", weights="a", exclude=("w",)))
         assert source.info.feature_names == ("v", "v")
         np.testing.assert_array_equal(source.read_rows(0, 3), [[0, 1]] * 3)
-        np.testing.assert_array_equal(source.read_beside("weights"), [1.0, 2.0, 3.0])
+        np.testing.assert_array_equal(source.read_sample_column("weights"), [1.0, 2.0, 3.0])
 
     def test_missing_cell(self, table: Path) -> None:
         source = open_source(SourceSpec(str(table), labels="class", weights="w"))
         assert source.info.feature_names == ("a", "v", "v")
         with pytest.raises(InputError, match=r"X\.csv:w has no weight in row 1"):
-            source.read_beside("weights")
+            source.read_sample_column("weights")
 
     def test_text(self, table: Path) -> None:
         source = open_source(SourceSpec(str(table), weights="class", exclude=("w",)))
         with pytest.raises(InputError, match=r"X\.csv:class has 'x' in row 0"):
-            source.read_beside("weights")
+            source.read_sample_column("weights")
 
     def test_two_columns_of_that_name(self, table: Path) -> None:
         with pytest.raises(InputError, match="more than one column 'v'; weights need a name of their own"):
@@ -98,19 +98,19 @@ class TestColumns:
 
     def test_none_unless_asked_for(self, table: Path) -> None:
         source = open_source(SourceSpec(str(table), labels="class"))
-        assert source.info.beside == ()
-        assert source.read_beside("weights") is None
+        assert source.info.sample_columns == ()
+        assert source.read_sample_column("weights") is None
         assert source.info.n_features == 4
 
 
 class TestFiles:
     @pytest.mark.parametrize("name", ["sklearn:iris", "synthetic:mixture?n_samples=150&n_features=20&n_classes=2"])
-    def test_beside_data_without_columns(self, name: str, tmp_path: Path) -> None:
+    def test_weights_of_data_without_columns(self, name: str, tmp_path: Path) -> None:
         weights = np.linspace(0, 1, 150)
         np.save(tmp_path / "w.npy", weights)
         source = open_source(SourceSpec(name, weights=str(tmp_path / "w.npy")))
-        assert source.info.beside == ("weights",)
-        np.testing.assert_array_equal(source.read_beside("weights"), weights)
+        assert source.info.sample_columns == ("weights",)
+        np.testing.assert_array_equal(source.read_sample_column("weights"), weights)
 
     def test_no_such_file(self) -> None:
         with pytest.raises(
@@ -123,11 +123,11 @@ class TestFiles:
         (tmp_path / "w.txt").write_text("1\n\n2\n")
         source = open_source(SourceSpec(str(tmp_path / "X.npy"), weights=str(tmp_path / "w.txt")))
         with pytest.raises(InputError, match=r"w\.txt has no weight in row 1"):
-            source.read_beside("weights")
+            source.read_sample_column("weights")
 
     def test_an_ending_that_is_not_read(self, tmp_path: Path) -> None:
         np.save(tmp_path / "X.npy", np.eye(3))
         (tmp_path / "w.json").write_text("[1, 2, 3]")
         source = open_source(SourceSpec(str(tmp_path / "X.npy"), weights=str(tmp_path / "w.json")))
         with pytest.raises(InputError, match=r"w\.json cannot be read as weights; use \.npy"):
-            source.read_beside("weights")
+            source.read_sample_column("weights")

@@ -62,8 +62,8 @@ def choose_trade_off(context: Context, parameters: Mapping[str, Any], unit: int)
     context.store.put_array(
         layout.SCORES.format(method.label), table, (table.shape[0], int(parameters["slab_columns"]))
     )
-    beside = {"n_rows": int(rows.size), "n_features": count, "n_neighbors": own.n_neighbors}
-    curve = _curve(cuts) | {"chosen": chosen, **beside}
+    sizes = {"n_rows": int(rows.size), "n_features": count, "n_neighbors": own.n_neighbors}
+    curve = _curve(cuts) | {"chosen": chosen, **sizes}
     context.store.write_json(layout.TRADE_OFFS.format(method.label), curve)
     return {"trade_off": chosen}
 

@@ -210,8 +210,8 @@ def test_the_plan_counts_their_bytes(tmp_path: Path, key: str) -> None:
     job = basic_job(tmp_path)
     plain = daskfs("plan", write_job(tmp_path, job), "--json").json
     job["data"] = from_npy(tmp_path, key)
-    beside = daskfs("plan", write_job(tmp_path, job), "--json").json
-    first, second = (next(s for s in p["stages"] if s["stage"] == "labels") for p in (plain, beside))
+    with_column = daskfs("plan", write_job(tmp_path, job), "--json").json
+    first, second = (next(s for s in p["stages"] if s["stage"] == "labels") for p in (plain, with_column))
     assert [s["bytes_written"] for s in (first, second)] == [8 * N_SAMPLES, 16 * N_SAMPLES]
     assert second["peak_bytes"] > first["peak_bytes"]
 

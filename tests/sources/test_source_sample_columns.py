@@ -123,19 +123,19 @@ class TestColumns:
     def test_are_no_features(self, table: Path) -> None:
         source = open_source(SourceSpec(str(table), labels="class", groups="who", exclude=("day",)))
         assert source.info.feature_names == ("a", "b")
-        assert source.info.beside == ("groups",)
-        np.testing.assert_array_equal(source.read_beside("groups"), [0, 1, 0])
-        assert source.read_beside("times") is None
-        assert source.read_beside("weights") is None
+        assert source.info.sample_columns == ("groups",)
+        np.testing.assert_array_equal(source.read_sample_column("groups"), [0, 1, 0])
+        assert source.read_sample_column("times") is None
+        assert source.read_sample_column("weights") is None
 
     def test_missing_cell(self, table: Path) -> None:
         source = open_source(SourceSpec(str(table), labels="class", times="day", exclude=("who",)))
         with pytest.raises(InputError, match=r"X\.csv:day has no time in row 2"):
-            source.read_beside("times")
+            source.read_sample_column("times")
 
     def test_all_of_them(self, table: Path) -> None:
         source = open_source(SourceSpec(str(table), labels="class", weights="b", groups="who", times="day"))
-        assert source.info.beside == ("weights", "groups", "times")
+        assert source.info.sample_columns == ("weights", "groups", "times")
         assert source.info.feature_names == ("a",)
 
     @pytest.mark.parametrize("first", ["labels", "weights", "groups"])
@@ -155,13 +155,13 @@ class TestColumns:
         }
         pq.write_table(pa.table(columns), tmp_path / "X.parquet")
         path = str(tmp_path / "X.parquet")
-        by_day = open_source(SourceSpec(path, times="day", exclude=("when",))).read_beside("times")
+        by_day = open_source(SourceSpec(path, times="day", exclude=("when",))).read_sample_column("times")
         np.testing.assert_array_equal(by_day, days)
         source = open_source(SourceSpec(path, times="when", groups="day"))
         np.testing.assert_array_equal(
-            source.read_beside("times"), np.array(["2024-03-01T12", "2024-03-01T11"], "M8[us]")
+            source.read_sample_column("times"), np.array(["2024-03-01T12", "2024-03-01T11"], "M8[us]")
         )
-        np.testing.assert_array_equal(source.read_beside("groups"), [1, 0])
+        np.testing.assert_array_equal(source.read_sample_column("groups"), [1, 0])
         assert source.info.feature_names == ("x",)
         with pytest.raises(
             InputError, match=r"X\.parquet:day has dtype datetime64\[D\]; labels must be numbers or text"
@@ -172,18 +172,18 @@ class TestColumns:
         table = pa.table({"when": pa.array([None, 1], pa.timestamp("us")), "x": [1.0, 2.0]})
         pq.write_table(table, tmp_path / "X.parquet")
         with pytest.raises(InputError, match=r"X\.parquet:when has no time in row 0"):
-            open_source(SourceSpec(str(tmp_path / "X.parquet"), times="when")).read_beside("times")
+            open_source(SourceSpec(str(tmp_path / "X.parquet"), times="when")).read_sample_column("times")
 
     def test_dates_of_npz(self, tmp_path: Path) -> None:
         when = np.array(["2024-03-01T12", "2024-03-01T11"], dtype="M8[h]")
         np.savez(tmp_path / "X.npz", X=np.eye(2), when=when)
         source = open_source(SourceSpec(str(tmp_path / "X.npz"), times="when"))
-        np.testing.assert_array_equal(source.read_beside("times"), when)
+        np.testing.assert_array_equal(source.read_sample_column("times"), when)
 
     @pytest.mark.parametrize("name", ["sklearn:iris", "synthetic:mixture?n_samples=150&n_features=20&n_classes=2"])
-    def test_files_beside_data_without_columns(self, name: str, tmp_path: Path) -> None:
+    def test_separate_files_for_data_without_columns(self, name: str, tmp_path: Path) -> None:
         (tmp_path / "g.txt").write_text("\n".join(f"p{i % 7}" for i in range(150)) + "\n")
         source = open_source(SourceSpec(name, groups=str(tmp_path / "g.txt")))
-        np.testing.assert_array_equal(source.read_beside("groups"), np.arange(150) % 7)
+        np.testing.assert_array_equal(source.read_sample_column("groups"), np.arange(150) % 7)
         with pytest.raises(InputError, match=r"data\.times is 't': there is no such file, and .* has no columns"):
             open_source(SourceSpec(name, times="t"))
