@@ -1,7 +1,7 @@
 """Stage "design": draws of classes, labels and folds, and the numbering of selections and units.
 
-Draws depend only on the seed, the world (:class:`ClassSubset`) and the number of the draw, so methods, numbers of
-features and amounts of labels are compared on the same rows. The numbers follow from the parameters alone.
+Draws depend only on the seed, the class subset and the number of the draw, so methods, numbers of features and
+amounts of labels are compared on the same rows. The numbers follow from the parameters alone.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ FEATURE_BYTES = 200
 # ----------------------------------------------------------------------------------------------------------- numbering
 @dataclass(frozen=True)
 class ClassSubset:
-    """A world: the rows of all classes, or of the `n_classes` classes that draw `subset` chose."""
+    """The rows of all classes, or of the `n_classes` classes that draw number `draw` chose."""
 
     number: int
     n_classes: int | None = None
-    subset: int | None = None
+    draw: int | None = None
 
 
 @dataclass(frozen=True)
 class Selection:
-    """One ranking that is tested: one method, world and draw of labels and, if inductive, one training fold.
+    """One ranking that is tested: one method, class subset and draw of labels and, if inductive, one training fold.
 
     A transductive selection, as in the papers, sees the rows that models are tested on, and possibly some of their
     labels. An inductive one sees only the rows of its training fold and unlabeled rows. Fields that do not apply are
@@ -57,7 +57,7 @@ class Selection:
     number: int
     method: str
     setting: Setting
-    world: ClassSubset
+    class_subset: ClassSubset
     labels: float | int | None = None
     draw: int | None = None
     repeat: int | None = None
@@ -67,7 +67,7 @@ class Selection:
     def rows(self) -> str:
         """Name of the set of rows: selections of the same rows share neighbor lists."""
         inside = "" if self.fold is None else f"-{self.repeat}-{self.fold}"
-        return f"{self.world.number}{inside}"
+        return f"{self.class_subset.number}{inside}"
 
     @property
     def place(self) -> tuple[int, ...]:
@@ -75,7 +75,7 @@ class Selection:
 
         Empty if the selection sees all rows and labels.
         """
-        subset = None if self.world.n_classes is None else self.world.number
+        subset = None if self.class_subset.n_classes is None else self.class_subset.number
         numbers = (subset, self.draw, self.repeat, self.fold)
         return () if set(numbers) == {None} else tuple(0 if number is None else number + 1 for number in numbers)
 
@@ -106,7 +106,7 @@ class Design:
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         p = parameters
         self.methods: list[str] = [method["label"] for method in p["methods"]]
-        self.worlds = [ClassSubset(i, *world) for i, world in enumerate(p["worlds"])]
+        self.class_subsets = [ClassSubset(i, *drawn) for i, drawn in enumerate(p["worlds"])]
         self.amounts: Sequence[float | int | None] = p["labels"] or (None,)
         self.n_draws = int(p["n_draws"]) if p["labels"] else 1
         self.n_repeats, self.n_splits = int(p["n_repeats"]), int(p["n_splits"])
@@ -116,7 +116,7 @@ class Design:
         self.settings = both if p["setting"] == "both" else (p["setting"],)
         self.has_folds = p["train_on"] == "all" or "inductive" in self.settings
         self._lists_of_run = bool(p.get("lists_of_run"))
-        self._draws = (len(self.worlds), self.n_draws, len(self.amounts))
+        self._draws = (len(self.class_subsets), self.n_draws, len(self.amounts))
 
     def _draws_of(self, setting: Setting) -> tuple[int, ...]:
         inside = (self.n_repeats, self.n_splits) if setting == "inductive" else ()
@@ -143,10 +143,10 @@ class Design:
         return self._selection(number, self.methods[method], setting, drawn)
 
     def _selection(self, number: int, method: str, setting: Setting, drawn: Sequence[int]) -> Selection:
-        world, draw, amount, *inside = drawn
+        subset, draw, amount, *inside = drawn
         labels = self.amounts[amount]
         seen = None if labels is None else draw
-        return Selection(number, method, setting, self.worlds[world], labels, seen, *(inside or (None, None)))
+        return Selection(number, method, setting, self.class_subsets[subset], labels, seen, *(inside or (None, None)))
 
     def _repeats_of(self, setting: Setting) -> int:
         """Return the number of units that test one number of features of a selection."""
@@ -182,7 +182,7 @@ class Design:
 
     @property
     def n_listings(self) -> int:
-        """Number of times each row of a world is stored: once among all its rows, and in one part of each fold."""
+        """Number of times each row of a class subset is stored: once among all rows, and in one part of each fold."""
         return 1 + self.n_folds
 
     @property
@@ -237,11 +237,11 @@ class Design:
         """
         folds = [(repeat, fold) for repeat in range(self.n_repeats) for fold in range(self.n_splits)]
         return [
-            Selection(-1, "", setting, world, repeat=repeat, fold=fold)
+            Selection(-1, "", setting, subset, repeat=repeat, fold=fold)
             for setting in self.settings
-            for world in self.worlds
+            for subset in self.class_subsets
             for repeat, fold in (folds if setting == "inductive" else [(None, None)])
-            if not (self._lists_of_run and fold is None and world.n_classes is None)
+            if not (self._lists_of_run and fold is None and subset.n_classes is None)
         ]
 
 
@@ -268,7 +268,7 @@ def read_rows_in_use(store: Store) -> RowsInUse:
 
 # ------------------------------------------------------------------------------------------------------ stage "design"
 def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
-    """Draw the rows in use, the worlds and their folds.
+    """Draw the rows in use, the class subsets and their folds.
 
     If the run's own rankings are tested, also store the features that any model sees. :class:`InputError` without
     labels.
@@ -284,9 +284,9 @@ def design_evaluation(context: Context, parameters: Mapping[str, Any], unit: int
     warnings: list[str] = []
     kinds = []
     in_use = _put_rows_in_use(context, labels, rows)
-    for world in design.worlds:
-        arrays, facts, folds = _drawn_world(in_use, world, design, int(parameters["random_state"]))
-        store.write_arrays(layout.EVALUATION_WORLD.format(world.number), arrays, facts)
+    for subset in design.class_subsets:
+        arrays, facts, folds = _draw_class_subset(in_use, subset, design, int(parameters["random_state"]))
+        store.write_arrays(layout.EVALUATION_CLASS_SUBSET.format(subset.number), arrays, facts)
         warnings += folds.warnings if folds is not None else []
         kinds += [folds.kind] if folds is not None else []
     warnings = list(dict.fromkeys(warnings))
@@ -447,17 +447,17 @@ def _put_rows_in_use(context: Context, labels: Labels, rows: np.ndarray) -> Rows
     return read_rows_in_use(context.store)
 
 
-def _drawn_world(
-    in_use: RowsInUse, world: ClassSubset, design: Design, seed: int
+def _draw_class_subset(
+    in_use: RowsInUse, subset: ClassSubset, design: Design, seed: int
 ) -> tuple[dict[str, np.ndarray], dict[str, Any], Folds | None]:
-    """Return the arrays and facts of a world to store, and its folds; rows are indices into the rows in use."""
+    """Return the arrays and facts of a class subset to store, and its folds; rows are indices into the rows in use."""
     labels = in_use.labels
     places = np.arange(labels.values.size)
     classes: list[int] = []
-    if world.n_classes is not None:
-        generator = np.random.default_rng([seed, world.n_classes, world.subset or 0, 2])
+    if subset.n_classes is not None:
+        generator = np.random.default_rng([seed, subset.n_classes, subset.draw or 0, 2])
         there = np.unique(labels.values[labels.is_labeled])
-        classes = sorted(generator.choice(there, world.n_classes, replace=False).tolist())
+        classes = sorted(generator.choice(there, subset.n_classes, replace=False).tolist())
         places = np.flatnonzero(np.isin(labels.values, classes))
     arrays, facts = {"places": places}, {"classes": [labels.classes[code] for code in classes]}
     if not design.has_folds:
@@ -513,8 +513,8 @@ def draw_labels(labels: Labels, amount: float | int, draw: int, seed: int) -> np
     return kept
 
 
-def world_cost(n_rows: int, design: Design, copies: int = 1) -> Cost:
-    """Return the memory of the row indices of a world and of all its folds."""
+def class_subset_cost(n_rows: int, design: Design, copies: int = 1) -> Cost:
+    """Return the memory of the row indices of a class subset and of all its folds."""
     return (Array("places of a world's rows, and of its folds", (copies, design.n_listings, n_rows), "int64"),)
 
 
@@ -540,7 +540,7 @@ def design_cost(n_samples: int, n_features: int, n_rows: int, design: Design, pr
         Array("labels of these", (n_rows,)),
         Array("codes, folds and numbers of these while scikit-learn cuts them", (4, n_rows), "int64"),
         Array("which rows are labeled, of a world, trained with and tested with", (4, n_rows), "bool"),
-        *world_cost(n_rows, design, 2),
+        *class_subset_cost(n_rows, design, 2),
     )
     return (*process, *drawing, *cutting, Objects("features that models see", n_features, FEATURE_BYTES))
 

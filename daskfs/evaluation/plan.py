@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from daskfs.evaluation.design import DESIGN_STAGE, GATHER_STAGE, Design, world_cost
+from daskfs.evaluation.design import DESIGN_STAGE, GATHER_STAGE, Design, class_subset_cost
 from daskfs.evaluation.models import ModelSpec
 from daskfs.evaluation.rows import SAMPLE_ROWS_STAGE, sample_cost, seen_cost
 from daskfs.evaluation.selection import SAMPLE_LISTS_STAGE, SELECT_STAGE
@@ -66,9 +66,9 @@ def plan_tests_of_run(shape: Shape, parameters: Mapping[str, Any], process: Cost
     rows = min(int(parameters["max_samples"]), shape.n_samples)
     of_methods = min(len(design.methods) * max(design.sizes), shape.n_features)
     n_used = of_methods if design.most_tested < shape.n_features else shape.n_features
-    parameters = {**parameters, "held_bytes": total(world_cost(rows, design))}
+    parameters = {**parameters, "held_bytes": total(class_subset_cost(rows, design))}
     gather = GATHER_STAGE.cost(shape, slab, rows, n_used, process)
-    held = (Array("features that models see, of the rows in use", (rows, n_used)), *world_cost(rows, design, 2))
+    held = (Array("features that models see, of the rows in use", (rows, n_used)), *class_subset_cost(rows, design, 2))
     columns_bytes = rows * n_used * shape.itemsize
     return [
         _plan_design(shape, design, parameters, rows, process),
@@ -81,7 +81,7 @@ def plan_tests_of_run(shape: Shape, parameters: Mapping[str, Any], process: Cost
             bytes_read=shape.x_bytes,
             bytes_written=columns_bytes,
         ),
-        _plan_tests(held, columns_bytes + _world_bytes(design, rows), design, parameters, rows, process),
+        _plan_tests(held, columns_bytes + _class_subset_bytes(design, rows), design, parameters, rows, process),
         _plan_tables(shape, design, parameters, process),
     ]
 
@@ -92,7 +92,7 @@ def plan_new_rankings(
     """Return the stages that rank the rows in use, of shape `used`, once per selection, and test these rankings."""
     design = Design(parameters)
     rows, n_parts = used.n_samples, int(parameters["n_parts"])
-    parameters = {**parameters, "held_bytes": used.x_bytes + total(world_cost(rows, design))}
+    parameters = {**parameters, "held_bytes": used.x_bytes + total(class_subset_cost(rows, design))}
     held = (*sample_cost("rows in use", used), *seen_cost(rows, design))
     order = WORD * shape.n_features
     return [
@@ -107,14 +107,16 @@ def plan_new_rankings(
             bytes_written=2 * used.x_bytes,
         ),
         *_plan_rankings(used, design, parameters, inside),
-        _plan_tests(held, used.x_bytes + 2 * _world_bytes(design, rows) + order, design, parameters, rows, process),
+        _plan_tests(
+            held, used.x_bytes + 2 * _class_subset_bytes(design, rows) + order, design, parameters, rows, process
+        ),
         _plan_tables(shape, design, parameters, process),
     ]
 
 
 def _plan_rankings(used: Shape, design: Design, parameters: Mapping[str, Any], inside: Inside) -> list[Stage]:
     """Return the stages that find the neighbor lists of each set of rows, if any, and make each selection."""
-    each, lists = used.x_bytes + _world_bytes(design, used.n_samples), total(inside.lists)
+    each, lists = used.x_bytes + _class_subset_bytes(design, used.n_samples), total(inside.lists)
     n_sets, n_selections = len(design.sets_of_rows()) if lists else 0, design.n_selections
     searches = Stage.of(
         SAMPLE_LISTS_STAGE,
@@ -159,7 +161,7 @@ def _plan_design(shape: Shape, design: Design, parameters: Mapping[str, Any], ro
     n_methods, of_run = len(design.methods), not parameters["ranks_anew"]
     # labels, and groups or times; of the run's own rankings, tables and orders
     read = WORD * (2 * shape.n_samples + of_run * 3 * n_methods * shape.n_features)
-    written = 5 * WORD * rows + len(design.worlds) * total(world_cost(rows, design))
+    written = 5 * WORD * rows + len(design.class_subsets) * total(class_subset_cost(rows, design))
     written += of_run * 2 * WORD * n_methods * design.kept_depth(shape.n_features)
     cost = DESIGN_STAGE.cost(shape.n_samples, shape.n_features, rows, design, process)
     return Stage.of(DESIGN_STAGE, "design", 1, parameters, cost, bytes_read=read, bytes_written=written)
@@ -173,6 +175,6 @@ def _plan_tables(shape: Shape, design: Design, parameters: Mapping[str, Any], pr
     return Stage.of(EVALUATION_TABLES_STAGE, "evaluation-tables", 1, parameters, cost, bytes_read=read)
 
 
-def _world_bytes(design: Design, rows: int) -> int:
-    """Return the bytes that a unit reads of its world: rows, folds, and per-sample columns of the rows in use."""
-    return total(world_cost(rows, design)) + 6 * WORD * rows
+def _class_subset_bytes(design: Design, rows: int) -> int:
+    """Return the bytes that a unit reads: rows and folds of its class subset, and columns of the rows in use."""
+    return total(class_subset_cost(rows, design)) + 6 * WORD * rows

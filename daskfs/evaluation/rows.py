@@ -17,10 +17,10 @@ from daskfs.evaluation.design import (
     Design,
     RowsInUse,
     Selection,
+    class_subset_cost,
     draw_labels,
     read_rows_in_use,
     rows_in_use_cost,
-    world_cost,
 )
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
@@ -96,9 +96,9 @@ def rows_of_sample(context: Context, parameters: Mapping[str, Any]) -> Matrix:
     return held
 
 
-def world_of(context: Context, parameters: Mapping[str, Any], selection: Selection) -> dict[str, np.ndarray]:
-    """Return the rows and folds of a selection's world by name, as int64 indices into the rows in use; also cached."""
-    name = layout.EVALUATION_WORLD.format(selection.world.number)
+def class_subset_rows(context: Context, parameters: Mapping[str, Any], selection: Selection) -> dict[str, np.ndarray]:
+    """Return the rows and folds of a selection's class subset by name, int64 indices into the rows in use; cached."""
+    name = layout.EVALUATION_CLASS_SUBSET.format(selection.class_subset.number)
     held: dict[str, np.ndarray] = context.holdings.get(
         name,
         int(parameters["held_bytes"]),
@@ -144,19 +144,19 @@ class VisibleRows:
 def seen_by(context: Context, parameters: Mapping[str, Any], selection: Selection) -> VisibleRows:
     """Return the rows and labels that a selection sees.
 
-    In the transductive setting these are all rows of its world. In the inductive setting they are the rows of its
-    training fold, and the unlabeled rows, except those of a tested group and those not earlier than the first tested
-    row. Labels are those of its draw, if it has one, among rows of nonzero weight.
+    In the transductive setting these are all rows of its class subset. In the inductive setting they are the rows of
+    its training fold, and the unlabeled rows, except those of a tested group and those not earlier than the first
+    tested row. Labels are those of its draw, if it has one, among rows of nonzero weight.
     """
     in_use = read_rows_in_use(context.store)
     labels = in_use.labels
-    world = world_of(context, parameters, selection)
-    places = world["places"]
+    subset_rows = class_subset_rows(context, parameters, selection)
+    places = subset_rows["places"]
     if selection.fold is not None:
         name = f"{selection.repeat}-{selection.fold}"
         unlabeled = places[~labels.is_labeled[places]]
-        unlabeled = unlabeled[_apart(in_use, unlabeled, world[f"test-{name}"])]
-        places = np.sort(np.concatenate([world[f"train-{name}"], unlabeled]))
+        unlabeled = unlabeled[_apart(in_use, unlabeled, subset_rows[f"test-{name}"])]
+        places = np.sort(np.concatenate([subset_rows[f"train-{name}"], unlabeled]))
     own = dataclasses.replace(labels, values=labels.values[places])
     weights = None if in_use.weights is None else in_use.weights[places]
     if selection.labels is not None:
@@ -179,11 +179,11 @@ def _apart(in_use: RowsInUse, places: np.ndarray, test: np.ndarray) -> np.ndarra
 
 
 def seen_cost(n_rows: int, design: Design) -> Cost:
-    """Return the memory of a unit's world and of the rows that its selection sees, without X."""
+    """Return the memory of a unit's class subset and of the rows that its selection sees, without X."""
     return (
         *rows_in_use_cost(n_rows),
         Array("rows that a selection sees", (n_rows,), "int64"),
         Array("their labels", (n_rows,)),
         Array("which rows are labeled, apart from the tested ones, drawn, and of a batch", (4, n_rows), "bool"),
-        *world_cost(n_rows, design, 2),
+        *class_subset_cost(n_rows, design, 2),
     )

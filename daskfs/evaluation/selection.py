@@ -103,7 +103,7 @@ def _known_lists(
     if not names:
         return {}
     store = context.store
-    if parameters["lists_of_run"] and selection.fold is None and selection.world.n_classes is None:
+    if parameters["lists_of_run"] and selection.fold is None and selection.class_subset.n_classes is None:
         return {
             name: (store.open(layout.KNN_INDICES.format(name))[...], store.open(layout.KNN_DISTANCES.format(name))[...])
             for name in names

@@ -185,8 +185,8 @@ def _grouped_failures(failed: Sequence[tuple[Selection, str]], design: Design) -
         words = [group.method]
         if len(design.settings) > 1:
             words.append(f"in the {group.setting} setting")
-        if group.world.n_classes is not None:
-            words.append(f"among {group.world.n_classes} classes")
+        if group.class_subset.n_classes is not None:
+            words.append(f"among {group.class_subset.n_classes} classes")
         if group.labels is not None:
             words.append(f"with labels {group.labels}")
         counted = Counter(why)
@@ -200,8 +200,8 @@ def _grouped_failures(failed: Sequence[tuple[Selection, str]], design: Design) -
 
 def _group_of(selection: Selection) -> Selection:
     """Return a selection without its number, draws and fold: the key of its group."""
-    world = replace(selection.world, number=-1, subset=None)
-    return replace(selection, number=-1, world=world, draw=None, repeat=None, fold=None)
+    class_subset = replace(selection.class_subset, number=-1, draw=None)
+    return replace(selection, number=-1, class_subset=class_subset, draw=None, repeat=None, fold=None)
 
 
 # --------------------------------------------------------------------------------------------------- comparable values
@@ -276,7 +276,7 @@ def cubes_of(found: Sequence[Result], design: Design, kind: str | None) -> list[
     groups: dict[tuple[Any, ...], list[Result]] = {}
     for result in found:
         selection = result.selection
-        key = (selection.setting, result.model, result.metric, selection.world.n_classes, selection.labels)
+        key = (selection.setting, result.model, result.metric, selection.class_subset.n_classes, selection.labels)
         groups.setdefault(key, []).append(result)
     models = {key: place for place, key in enumerate(dict.fromkeys((r.model, r.metric) for r in found))}
     settings = design.settings
@@ -286,7 +286,7 @@ def cubes_of(found: Sequence[Result], design: Design, kind: str | None) -> list[
 
 def _cube(key: tuple[Any, ...], found: Sequence[Result], design: Design, kind: str | None) -> Cube:
     def cell(result: Result) -> Cell:
-        return (result.selection.world.subset, result.selection.draw, result.repeat, result.fold)
+        return (result.selection.class_subset.draw, result.selection.draw, result.repeat, result.fold)
 
     cells = {c: place for place, c in enumerate(dict.fromkeys(cell(result) for result in found))}
     methods = {name: place for place, name in enumerate([*design.methods, *(name for name, _ in design.baselines)])}
@@ -425,14 +425,14 @@ def _groups(design: Design) -> list[Group]:
         found.setdefault(_group_of(selection), []).append(selection)
     place: Callable[[Selection], tuple[Any, ...]] = lambda s: (  # noqa: E731
         design.settings.index(s.setting),
-        s.world.n_classes or 0,
+        s.class_subset.n_classes or 0,
         s.labels or 0.0,
         design.methods.index(s.method),
     )
     return [
         Group(
             one.setting,
-            one.world.n_classes,
+            one.class_subset.n_classes,
             None if one.labels is None else float(one.labels),
             one.method,
             tuple(found[one]),
@@ -453,17 +453,17 @@ def _stability(store: Store, group: Group, design: Design, n_features: int) -> I
     Selections of different draws of classes are of different data, so they are compared within each draw, and the mean
     is reported.
     """
-    by_world: dict[int, list[np.ndarray]] = {}
+    by_subset: dict[int, list[np.ndarray]] = {}
     for selection, order in _orders(store, group):
-        by_world.setdefault(selection.world.number, []).append(order)
+        by_subset.setdefault(selection.class_subset.number, []).append(order)
     for size in design.sizes:
-        worlds = [[order for order in orders if order.size >= size] for orders in by_world.values()]
-        worlds = [orders for orders in worlds if len(orders) > 1]
-        if not worlds:
+        subsets = [[order for order in orders if order.size >= size] for orders in by_subset.values()]
+        subsets = [orders for orders in subsets if len(orders) > 1]
+        if not subsets:
             continue
-        kuncheva = [kuncheva_index(orders, size, n_features) for orders in worlds]
-        jaccard = [jaccard_index(orders, size) for orders in worlds]
-        n_rankings = sum(len(orders) for orders in worlds)
+        kuncheva = [kuncheva_index(orders, size, n_features) for orders in subsets]
+        jaccard = [jaccard_index(orders, size) for orders in subsets]
+        n_rankings = sum(len(orders) for orders in subsets)
         yield (*group.own, size, n_rankings, *(_mean_of(indices) for indices in (kuncheva, jaccard)))
 
 
@@ -504,10 +504,11 @@ def _frequencies(store: Store, group: Group, design: Design, names: Sequence[str
 def evaluation_tables_cost(n_features: int, design: Design, n_metrics: int, process: Cost) -> Cost:
     """Return the memory of the unit; the models have `n_metrics` metrics in total."""
     n_methods = len(design.methods)
-    n_groups = len(design.settings) * len({world.n_classes for world in design.worlds}) * len(design.amounts)
+    n_groups = len(design.settings) * len({subset.n_classes for subset in design.class_subsets}) * len(design.amounts)
     n_compared = n_groups * n_metrics * (len(design.sizes) + 3) * n_methods * (n_methods + 1) // 2
     n_told = n_groups * n_methods * sum(min(most_frequent(size), n_features) for size in design.sizes)
-    n_rankings = len(design.worlds) * design.n_draws * max(design.n_folds, 1)  # of one group, in the inductive setting
+    # of one group, in the inductive setting
+    n_rankings = len(design.class_subsets) * design.n_draws * max(design.n_folds, 1)
     return (
         *process,
         TABLES,

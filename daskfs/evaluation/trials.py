@@ -11,7 +11,7 @@ from daskfs.evaluation.design import UNRANKED, Design, EvaluationUnit, read_rows
 from daskfs.evaluation.metrics import hit_rate
 from daskfs.evaluation.models import ModelSpec, model_cost, uses_folds
 from daskfs.evaluation.predictors import evaluate_constant, evaluate_model, evaluate_whole
-from daskfs.evaluation.rows import rows_of_sample, seen_by, world_of
+from daskfs.evaluation.rows import class_subset_rows, rows_of_sample, seen_by
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
 from daskfs.stages.cost import Array, Cost, fullest
@@ -69,14 +69,14 @@ def _splits(
     context: Context, parameters: Mapping[str, Any], design: Design, trial: EvaluationUnit, is_labeled: np.ndarray
 ) -> Iterator[Split]:
     selection = trial.selection
-    world = world_of(context, parameters, selection)
+    subset_rows = class_subset_rows(context, parameters, selection)
     drawn: np.ndarray | None = None
     if parameters["train_on"] == "labeled":
         seen = seen_by(context, parameters, selection)
         drawn = seen.places[seen.labels.is_labeled]
     if not design.has_folds:
         assert drawn is not None
-        others = world["places"][is_labeled[world["places"]]]
+        others = subset_rows["places"][is_labeled[subset_rows["places"]]]
         yield None, None, drawn, np.setdiff1d(others, drawn)
         return
     if selection.fold is not None:
@@ -84,8 +84,8 @@ def _splits(
     else:
         names = [(trial.repeat, fold) for fold in range(design.n_splits)]
     for repeat, fold in names:
-        train = world[f"train-{repeat}-{fold}"]
-        yield repeat, fold, train if drawn is None else drawn, world[f"test-{repeat}-{fold}"]
+        train = subset_rows[f"train-{repeat}-{fold}"]
+        yield repeat, fold, train if drawn is None else drawn, subset_rows[f"test-{repeat}-{fold}"]
 
 
 def _of_whole(
@@ -97,11 +97,11 @@ def _of_whole(
     X: np.ndarray,
     labels: Labels,
 ) -> list[list[Any]]:
-    """Return values of a model that is scored on the rows it is fitted to: all of a world, or the held-out ones."""
+    """Return values of a model scored on the rows it is fitted to: all of a class subset, or the held-out ones."""
     seed, scaling = int(parameters["random_state"]), parameters["scaling"]
     if trial.selection.fold is None:
-        world = world_of(context, parameters, trial.selection)
-        places = world["places"][labels.is_labeled[world["places"]]]
+        subset_rows = class_subset_rows(context, parameters, trial.selection)
+        places = subset_rows["places"][labels.is_labeled[subset_rows["places"]]]
     else:
         ((_, _, _, places),) = splits
     found = evaluate_whole(spec, labels.task, X[places], labels.values[places], scaling, seed)

@@ -147,7 +147,7 @@ def plan_tests(
         "chance": chance[0].label if chance else None,
         "is_asked": not evaluate.is_thinned,
         "models": [spec.to_json() for spec in evaluate.model_specs(tiles.task)],
-        "worlds": _worlds(evaluate, tiles.n_classes),
+        "worlds": _class_subsets(evaluate, tiles.n_classes),
         "informative": _numbers_of(evaluate.informative, names, "evaluate.informative"),
         "ranks_anew": evaluate.ranks_anew,
     }
@@ -251,7 +251,7 @@ def _of_fullest(stages: Sequence[Stage], process: Cost) -> Cost:
     return max(stages, key=lambda stage: stage.peak_bytes).cost
 
 
-def _worlds(evaluate: EvaluateBlock, n_classes: int | None) -> list[list[int | None]]:
+def _class_subsets(evaluate: EvaluateBlock, n_classes: int | None) -> list[list[int | None]]:
     """Return [number of classes, draw index] of each subset of classes; all classes are drawn once."""
     if evaluate.n_classes is None:
         return [[None, None]]

@@ -153,9 +153,9 @@ EVALUATION_ROWS = "evaluation/rows"  # (n_rows,), int64: rows in use, ascending
 EVALUATION_FEATURES = "evaluation/features"  # (n_used,), int64: features used by any model, ascending
 EVALUATION_SLAB = "evaluation/columns/{}"  # (n_rows, n_used in the slab), dtype of the data: their values
 EVALUATION_SAMPLE_COLUMNS = "evaluation/beside.npz"  # labels, weights, groups and times of the rows in use, if any
-# A {} is the number of a part of X, a world (all classes, or some), a set of rows, a selection.
+# A {} is the number of a part of X, a class subset, a set of rows, a selection.
 EVALUATION_PART = "evaluation/sample/{}.npz"  # rows in use of one part of X: values, or data, indices and indptr
-EVALUATION_WORLD = "evaluation/worlds/{}.npz"  # rows of a world, as indices into EVALUATION_ROWS, and its folds
+EVALUATION_CLASS_SUBSET = "evaluation/worlds/{}.npz"  # rows and folds, as indices into EVALUATION_ROWS
 EVALUATION_LISTS = "evaluation/lists/{}.npz"  # (n_rows, k), int64 and float64: neighbor lists of one set of rows
 EVALUATION_ORDER = "evaluation/orders/{}.npz"  # (n_ranked,), int64: first features of one selection, best first
 

@@ -267,10 +267,11 @@ def test_folds_take_the_induced_graph(tmp_path: Path, form: str) -> None:
         )
     )
     store, orders = orders_of(tmp_path)
-    used, world = store.open(layout.EVALUATION_ROWS)[...], store.read_arrays(layout.EVALUATION_WORLD.format(0))[0]
+    used = store.open(layout.EVALUATION_ROWS)[...]
+    subset_rows = store.read_arrays(layout.EVALUATION_CLASS_SUBSET.format(0))[0]
     assert (used.size, len(orders)) == (80, 5)
     for selection, order in orders.items():
-        rows = used[world[f"train-0-{selection.fold}"]]
+        rows = used[subset_rows[f"train-0-{selection.fold}"]]
         if form == "matrix":
             expected = LaplacianScore(graph=weights[rows][:, rows]).fit(X[rows])
         else:

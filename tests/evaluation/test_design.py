@@ -117,12 +117,12 @@ def test_classes_are_drawn_and_their_rows_alone_are_used(tmp_path: Path) -> None
     data = make_data("classification")
     evaluate = {"setting": "both", "n_classes": [2, 3], "n_subsets": 5, "n_splits": 2}
     found = ranked(data.saved(tmp_path), tmp_path / "run", FEW["classification"], **evaluate)
-    worlds = {selection.world for selection in found.orders()}
-    assert sorted((w.n_classes or 0, w.subset or 0) for w in worlds) == [*((2, i) for i in range(5)), (3, 0)]
+    class_subsets = {selection.class_subset for selection in found.orders()}
+    assert sorted((c.n_classes or 0, c.draw or 0) for c in class_subsets) == [*((2, i) for i in range(5)), (3, 0)]
     subsets = set()
-    for world in worlds:
-        arrays, facts = found.store.read_arrays(f"evaluation/worlds/{world.number}.npz")
-        assert len(facts["classes"]) == world.n_classes
+    for class_subset in class_subsets:
+        arrays, facts = found.store.read_arrays(f"evaluation/worlds/{class_subset.number}.npz")
+        assert len(facts["classes"]) == class_subset.n_classes
         codes = [int(name) for name in facts["classes"]]
         rows = np.flatnonzero(np.isin(data.y, codes))
         np.testing.assert_array_equal(np.sort(arrays["places"][data.is_labeled[arrays["places"]]]), rows)
@@ -147,9 +147,9 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 def parameters_of(**keys: Any) -> dict[str, Any]:
     block = {"setting": "transductive", "labels": None, "n_draws": 5, "n_repeats": 1, "n_splits": 3, **keys}
-    worlds: list[Any] = [(c, s) for c in keys.get("n_classes", ()) for s in range(2)] or [(None, None)]
+    class_subsets: list[Any] = [(c, s) for c in keys.get("n_classes", ()) for s in range(2)] or [(None, None)]
     methods = [{"label": label} for label in ("a", "b", "c")]
-    return {"n_selected": [5, 10], "train_on": "all", **block, "worlds": worlds, "methods": methods}
+    return {"n_selected": [5, 10], "train_on": "all", **block, "worlds": class_subsets, "methods": methods}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -157,7 +157,7 @@ def test_every_number_stands_for_something_else(shape: str) -> None:
     design = Design(parameters_of(**SHAPES[shape]))
     selections = [design.selection(number) for number in range(design.n_selections)]
     assert [s.number for s in selections] == list(range(design.n_selections))
-    keys = {(s.setting, s.method, s.world, s.labels, s.draw, s.repeat, s.fold) for s in selections}
+    keys = {(s.setting, s.method, s.class_subset, s.labels, s.draw, s.repeat, s.fold) for s in selections}
     assert len(keys) == design.n_selections
     tests = [design.trial(unit) for unit in range(design.n_tests)]
     assert len({(t.selection.number, t.n_selected, t.repeat) for t in tests}) == design.n_tests
@@ -169,7 +169,7 @@ def test_every_number_stands_for_something_else(shape: str) -> None:
 
 def test_how_many_there_are() -> None:
     both = Design(parameters_of(**SHAPES["everything"]))
-    draws = 4 * 3 * 2 * 3  # worlds, draws, amounts, methods
+    draws = 4 * 3 * 2 * 3  # class subsets, draws, amounts, methods
     assert both.n_selections == draws + draws * 2 * 3
     assert both.n_tests == draws * 2 * 2 + draws * 2 * 3 * 2  # sizes x repeats, and sizes of each fold
     free = Design(parameters_of(**SHAPES["no folds"]))
@@ -201,4 +201,4 @@ def test_labeled_rows_are_thinned_within_classes_and_as_many_others_are_added() 
 
 def test_a_selection_names_its_draw_only_where_labels_are_drawn() -> None:
     first = Design(parameters_of()).selection(0)
-    assert first == Selection(0, "a", "transductive", first.world)
+    assert first == Selection(0, "a", "transductive", first.class_subset)

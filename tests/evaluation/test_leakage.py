@@ -163,12 +163,12 @@ class Ranked:
     def order(self, selection: Selection) -> np.ndarray:
         return self.store.read_arrays(layout.EVALUATION_ORDER.format(selection.number))[0]["order"]
 
-    def world(self) -> dict[str, np.ndarray]:
-        return self.store.read_arrays(layout.EVALUATION_WORLD.format(0))[0]
+    def subset_rows(self) -> dict[str, np.ndarray]:
+        return self.store.read_arrays(layout.EVALUATION_CLASS_SUBSET.format(0))[0]
 
     def parts(self, fold: int) -> tuple[np.ndarray, np.ndarray]:
         """Return training and tested rows of a fold of the first repeat."""
-        return self.world()[f"train-0-{fold}"], self.world()[f"test-0-{fold}"]
+        return self.subset_rows()[f"train-0-{fold}"], self.subset_rows()[f"test-0-{fold}"]
 
 
 def ranked(data: dict[str, Any], output: Path, methods: list[Any], **evaluate: Any) -> Ranked:
@@ -228,7 +228,8 @@ def assert_held_out(before: Ranked, after: Ranked, fold: int, others: Iterable[i
     """Check that the orders of one fold are the same files, and that each method's of some others are not, unless it
     looks at no value.
     """
-    assert {k: v.tolist() for k, v in before.world().items()} == {k: v.tolist() for k, v in after.world().items()}
+    then, now = ({k: v.tolist() for k, v in one.subset_rows().items()} for one in (before, after))
+    assert then == now
     first, second = before.orders(), after.orders()
     of_fold = by_fold(first, fold)
     assert of_fold

@@ -51,9 +51,9 @@ def test_numbers_are_uniform_and_every_part_of_them_is_drawn_alone() -> None:
 
 
 def test_rankings_of_different_rows_are_by_different_seeds() -> None:
-    worlds = [ClassSubset(0), ClassSubset(0, 2, 0), ClassSubset(1, 2, 1)]
-    places = [(world, draw, repeat) for world in worlds for draw in (None, 0, 1) for repeat in (None, 0, 1)]
-    selections = [Selection(0, "m", "inductive", w, None, d, r, r) for w, d, r in places]
+    class_subsets = [ClassSubset(0), ClassSubset(0, 2, 0), ClassSubset(1, 2, 1)]
+    places = [(subset, draw, repeat) for subset in class_subsets for draw in (None, 0, 1) for repeat in (None, 0, 1)]
+    selections = [Selection(0, "m", "inductive", c, None, d, r, r) for c, d, r in places]
     parameters = ChanceParameters(random_state=7)
     seeds = [parameters.redrawn(selection.place).random_state for selection in selections if selection.place]
     assert len(set(seeds)) == len(seeds) == 26
