@@ -167,7 +167,7 @@ def tests_of(reached: CoverageData, mutation: Mutation) -> tuple[list[str], bool
 def found_by(mutation: Mutation, reached: CoverageData, *, is_all: bool) -> tuple[str, str]:
     """Return the change, and the first test that fails with it, an empty name where none does."""
     tests, are_enough = tests_of(reached, mutation)
-    runs = [tests] if tests else []
+    runs = [["-n", "0", *tests]] if tests else []  # further processes take longer to start than these tests to run
     if is_all:
         runs.append(["-m", EVERY_TIER])
     elif not are_enough:

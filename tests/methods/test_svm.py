@@ -15,6 +15,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.svm import SVC
 
 from daskfs import SVMRFE, knn_graph
+from daskfs.criteria.svmrfe.criterion import SVMParameters
 from daskfs.errors import InputError
 from tests.reference import svm as reference
 from tests.reference.svm import Setting, gaussian, graph_laplacian, weston, zscored
@@ -87,6 +88,41 @@ KINDS = [
 
 def name_of(parameters: dict[str, Any]) -> str:
     return "-".join(str(value) if isinstance(value, str) else key for key, value in parameters.items() if value)
+
+
+OTHER_VALUES: dict[str, Any] = {
+    "C": 0.01,
+    "gamma_intrinsic": 0.7,
+    "n_neighbors": 3,
+    "metric": "cosine",
+    "weights": "heat",
+    "t": 0.5,
+    "self_loops": True,
+    "graph_scaling": None,
+    "rebuild_graph": False,
+    "candidates": "exact",
+    "slack": "frozen",
+    "slack_factor": 1.2,
+    "n_landmarks": 17,
+    "ridge": 0.1,
+    "random_state": 5,
+}
+
+
+@pytest.mark.parametrize("laplacian", [False, True])
+@pytest.mark.parametrize(
+    "parameters",
+    [*({**kind, "large_n": "exact"} for kind in KINDS if not kind["laplacian"]), {"large_n": "landmarks"}],
+    ids=name_of,
+)
+def test_idle_parameters_have_no_effect(parameters: dict[str, Any], laplacian: bool) -> None:
+    """`plan` and the report leave them out."""
+    X, y = data(n_unlabeled=12)
+    given = {**parameters, "laplacian": laplacian, "step": 4, "n_singly": 2}
+    expected = SVMRFE(**given).fit(X, y).scores_
+    for name in SVMParameters(**given).idle():
+        found = SVMRFE(**given, **{name: OTHER_VALUES[name]}).fit(X, y).scores_
+        np.testing.assert_array_equal(found, expected, err_msg=name)
 
 
 # ------------------------------------------------------------------------------------------------------- Algorithm 1
