@@ -17,10 +17,11 @@ import difflib
 import os
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,7 +44,7 @@ INVERTED = {
 }
 EVERY_TIER = "not shared_data"
 MOST_TESTS = 200
-"""Of more tests that reach a line so many are drawn, before all run."""
+"""Of more tests that reach a line, those of the fewest branches run before all do."""
 
 
 @dataclass(frozen=True)
@@ -155,18 +156,27 @@ def note_reached(file: Path) -> None:
         shutil.copy(root / ".coverage", file)
 
 
-def tests_of(reached: CoverageData, mutation: Mutation) -> tuple[list[str], bool]:
-    """Return default tests that reach the line of a mutation, and whether no other default test can find it."""
+def tests_of(reached: CoverageData, lengths: dict[str, int], mutation: Mutation) -> tuple[list[str], bool]:
+    """Return default tests that reach the line of a mutation, those of few lines first, and whether no other default
+    test can find it.
+    """
     lines = [reached.contexts_by_lineno(file) for file in reached.measured_files() if file.endswith(mutation.file)]
     contexts = {context for found in lines for context in found.get(mutation.line, [])}
-    tests = sorted({test for context in contexts if (test := context.rpartition("|")[0])})
-    drawn_tests = random.Random(0).sample(tests, min(len(tests), MOST_TESTS))
-    return drawn_tests, 0 < len(tests) <= MOST_TESTS and "" not in contexts
+    tests = sorted((context for context in contexts if "|" in context), key=lambda context: lengths[context])
+    named = list(dict.fromkeys(context.rpartition("|")[0] for context in tests))
+    return named[:MOST_TESTS], 0 < len(named) <= MOST_TESTS and "" not in contexts
 
 
-def found_by(mutation: Mutation, reached: CoverageData, *, is_all: bool) -> tuple[str, str]:
+def lengths_of_tests(file: Path) -> dict[str, int]:
+    """Return how many branches each test takes."""
+    counted = "select context, count(*) from arc join context on context.id = context_id group by context_id"
+    with closing(sqlite3.connect(file)) as notes:
+        return dict(notes.execute(counted).fetchall())
+
+
+def found_by(mutation: Mutation, reached: CoverageData, lengths: dict[str, int], *, is_all: bool) -> tuple[str, str]:
     """Return the change, and the first test that fails with it, an empty name where none does."""
-    tests, are_enough = tests_of(reached, mutation)
+    tests, are_enough = tests_of(reached, lengths, mutation)
     runs = [["-n", "0", *tests]] if tests else []  # further processes take longer to start than these tests to run
     if is_all:
         runs.append(["-m", EVERY_TIER])
@@ -203,9 +213,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             note_reached(file)
         reached = CoverageData(str(file))
         reached.read()
+        lengths = lengths_of_tests(file)
         for number, place in places.items():
             print(f"{number}: {place.file}:{place.line} {place.kind}", flush=True)
-            changed, test = found_by(place, reached, is_all=given.all)
+            changed, test = found_by(place, reached, lengths, is_all=given.all)
             n_found += bool(test)
             print(f"{changed}\n   {test or 'NOT FOUND'}", flush=True)
     print(f"{n_found} of {len(places)} found: {100 * n_found / len(places):.0f} %")

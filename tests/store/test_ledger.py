@@ -263,6 +263,18 @@ def test_a_unit_reads_what_stages_before_it_wrote(tmp_path: Path) -> None:
     assert worker.open("array")[0, 0] == 2.0
 
 
+def test_checksums_are_loaded_once_for_the_units_of_a_stage(tmp_path: Path) -> None:
+    """And each time for None, which stands for all stages that are sealed by then."""
+    driver, inputs = sealed_store(tmp_path)
+    worker = Store(tmp_path, driver.ledger.epoch).ledger
+    assert [worker.enter(inputs), worker.enter(inputs), worker.enter(None), worker.enter(None)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+
+
 def test_a_unit_of_inputs_that_are_gone_is_refused(tmp_path: Path) -> None:
     driver, _ = sealed_store(tmp_path)
     with pytest.raises(StoreError, match="has gone on since this unit was asked for"):
