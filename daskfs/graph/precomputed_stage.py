@@ -110,7 +110,6 @@ def _store_lists(store: Store, lists: NeighborLists, k: int) -> dict[str, Any]:
 
 def _store_matrix(store: Store, matrix: WeightMatrix) -> dict[str, Any]:
     scratch = Store(store.root)  # its writes are not recorded as outputs of the unit
-    scratch.delete(layout.SPILL.format(GIVEN))
     try:
         runs = _SortedRuns(scratch, run_entries(matrix.n_entries))
         diagonal = _sort_entries(matrix, runs)
