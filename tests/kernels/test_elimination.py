@@ -193,6 +193,13 @@ class TestChanges:
             assert found[column] == pytest.approx(self.u @ (without - K) @ self.u, rel=1e-7, abs=1e-12)
             np.testing.assert_allclose(kernel.without(column), without, rtol=1e-7, atol=1e-12)
 
+    def test_no_kernel_value_is_above_1(self) -> None:
+        """Squares kept over many rounds are rounded, and may be less than those of a single feature."""
+        X = self.X[:, :3] * [1e-3, 1e9, 1e-3]
+        squares = (np.subtract.outer(X, X).diagonal(axis1=1, axis2=3) ** 2).sum(axis=-1)
+        kernel = Kernel(gaussian(X, 0.25), X, 0.25, np.arange(30), squares=squares * (1 - 2.0**-50))
+        assert kernel.without(1).max() == 1.0
+
     def test_first_order_is_the_derivative(self) -> None:
         """Of features that take little of a distance the exact change is that to first order."""
         small = 1e-3 * self.X
