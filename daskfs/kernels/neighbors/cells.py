@@ -198,10 +198,7 @@ def train_cells(
     order = np.argsort(home[:, 0], kind="stable")
     sizes = np.bincount(home[:, 0], minlength=len(group_centers))
     parts = [np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1])]
-    found = [
-        cells_of(rows[part] if part.size else group_centers[g : g + 1], n_cells * part.size / len(rows), generator)
-        for g, part in enumerate(parts)
-    ]
+    found = [cells_of(rows[part], n_cells * part.size / len(rows), generator) for part in parts]
     starts = np.concatenate([[0], np.cumsum([len(centers) for centers, _ in found])])
     cell_sizes = np.concatenate([held for _, held in found]) * (sample.n_samples / len(rows))
     centers = np.concatenate([centers for centers, _ in found])

@@ -171,7 +171,6 @@ class ProductNeeded(Exception):  # noqa: N818 - a request to the caller, not an 
     """Request for the product of S and `W` over all rows; the caller computes it and restarts the computation."""
 
     def __init__(self, W: np.ndarray) -> None:
-        super().__init__()
         self.W = W
 
 
