@@ -31,8 +31,8 @@ WRITTEN_BYTES = 2 << 30  # by the default tier, 1.5 GiB at most at a time
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
-# more processes test than there are cores, and threads that wait for each other take as much again; NumPy reads it when
-# it is first imported. Workers of daskfs have one thread as well.
+# as many processes test as there are cores, and threads that wait for each other take as much again; NumPy reads it
+# when it is first imported. Workers of daskfs have one thread as well.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # SciPy reads it when it is first imported; without it scikit-learn skips its array-API check of estimators
@@ -46,8 +46,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return how many processes test: one more than there are cores, as some wait for what they have started."""
-    return min(len(os.sched_getaffinity(0)), 8) + 1
+    """Return how many processes test: as many as there are cores, as each further one imports and compiles again."""
+    return min(len(os.sched_getaffinity(0)), 8)
 
 
 def pytest_configure(config: pytest.Config) -> None:
