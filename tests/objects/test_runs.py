@@ -26,7 +26,7 @@ from daskfs.store.layout import is_seal
 from daskfs.store.lease import LEASE_KEY, hold_lease
 from tests.cli.command import daskfs, refused
 from tests.execution.damage import OUTPUTS, one_of_each_kind, run_quietly, storage_job, verified
-from tests.execution.runs import HERE, command, run, started, wait_for_units, write_job
+from tests.execution.runs import HERE, command, started, wait_for_units, write_job
 from tests.objects.proxy import FAULTS, Proxy, proxy
 from tests.objects.server import KEY, SECRET, reach
 
@@ -150,9 +150,10 @@ def test_the_results_through_an_unreliable_store(
 def test_the_results_of_workers_through_an_unreliable_store(
     local: Path, server: str, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The proxy is in this process: a driver of its own never waits for it with the lock of the interpreter."""
     with proxy(Proxy(server, fault_rate=0.05, seed=2)) as unreliable:
         reach(monkeypatch, unreliable.url)
-        run(local, *at(bucket), "--set", "cluster.workers=2")
+        _told(local, *at(bucket), "--set", "cluster.workers=2")
         reach(monkeypatch, server)
     same_outputs(local, bucket)
     assert unreliable.faults.total() > 20
