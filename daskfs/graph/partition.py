@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from daskfs.graph.nndescent import PROJECTED_KEPT, list_length
 from daskfs.graph.projection import COMPONENT_CHOICES
 from daskfs.graph.spec import GraphSpec
-from daskfs.kernels.neighbors.cell_search import PENDING_PER_ROW, SPARE
+from daskfs.kernels.neighbors.cell_search import SPARE
 from daskfs.kernels.neighbors.cells import BLOCK_ROWS, MAX_PROBES, cell_rows
 from daskfs.kernels.scaling import Scaling
 from daskfs.stages.cost import Array, Cost, total
@@ -194,7 +194,9 @@ def _descent_lists(spec: GraphSpec, k: int, n_members: int) -> Cost:
 def _cell_lists(width: int, n_members: int) -> Cost:
     """Return the memory cost of the candidates of a search by cells, and of the cells that rows probe."""
     return (
-        Array("candidates kept, waiting and in order", (3, n_members, width + PENDING_PER_ROW), "uint64"),
+        Array("candidates", (n_members, width), "int32"),
+        Array("how far they are", (n_members, width)),
+        Array("which of them are measured, cells that rows probe as bits", (n_members, width), "bool"),
         Array("cells that rows look into, stretched and in order", (3, n_members, MAX_PROBES), "int32"),
     )
 

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from daskfs.kernels.neighbors import cell_search
-from daskfs.kernels.neighbors.cell_search import _Best, cell_neighbors, nearest_distinct
+from daskfs.kernels.neighbors.cell_search import cell_neighbors, nearest_distinct
 from daskfs.kernels.neighbors.rows import Metric, metric_distances, metric_rows, squared_distances
 from tests.cases import each
 from tests.kernels.test_neighbors import AWKWARD
@@ -123,14 +123,6 @@ class TestOrdinaryRows:
         assert_sound(X.astype(np.float64), found, cut.meets, metric)
         assert_as_near(found, expected, metric)
 
-    def test_many_merges_change_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Candidates are merged whenever too many wait; here after every few."""
-        X = normal()
-        cut = cut_by_centers(X)
-        expected = search(X, cut, 5)
-        monkeypatch.setattr(cell_search, "PENDING_PER_ROW", 1)
-        assert_exact(search(X, cut, 5), expected)
-
     def test_the_order_of_cells_changes_nothing(self) -> None:
         X = normal()
         cut = cut_by_centers(X)
@@ -189,11 +181,14 @@ class TestAwkwardRows:
             np.testing.assert_array_equal(indices, expected[0])
             np.testing.assert_allclose(distances / scale, expected[1], rtol=1e-12)
 
+    @each("doubtful", [1, cell_search.DOUBTFUL])
     @each("apart", [3.0, 10.0, 30.0, 100.0, 1000.0])
-    def test_products_that_lose_digits(self, apart: float) -> None:
+    def test_products_that_lose_digits(self, apart: float, doubtful: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """Two clusters in one cell: the farther apart, the less a product says of distances inside them. More rows than
-        are wanted lie nearly as far as the last one, and all that may be among the nearest are measured.
+        are wanted lie nearly as far as the last one, and all that may be among the nearest are measured, however few
+        at a time.
         """
+        monkeypatch.setattr(cell_search, "DOUBTFUL", doubtful)
         X = normal(400, 30)
         X[::2] += apart
         cut = cut_by_hand([[0]] * 400)
@@ -290,24 +285,6 @@ class TestWhoMeets:
 
     def test_only_visitors(self) -> None:
         assert self.lists([[0], [0], [1]], visitors=(0, 1, 2)) == [[], [], []]
-
-
-@each("n_members", [40, 2**21])
-@each("unit", [1.0, 2.0**80, 2.0**-80])
-def test_rows_never_reach_less_far_than_their_last_candidate(n_members: int, unit: float) -> None:
-    """However few bits of a squared distance fit the key of an entry beside two row numbers."""
-    generator = np.random.default_rng(0)
-    squares = generator.uniform(1, 2, size=(40, 9)) / unit
-    rows = np.repeat(np.linspace(0, n_members - 1, 40).astype(np.int64), 9)
-    best = _Best(n_members, 4, unit)
-    for part in np.array_split(generator.permutation(squares.size), 3):
-        best.offer(rows[part], part, squares.ravel()[part])
-        best.merge()
-    last = np.sort(squares, axis=1)[:, 3]
-    reach = best.reach[rows[::9]]
-    assert (reach >= last).all()
-    assert (reach <= last * 1.0001).all()
-    assert np.isinf(np.delete(best.reach, rows)).all()
 
 
 class TestSketch:

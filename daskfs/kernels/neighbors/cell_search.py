@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from daskfs.kernels.blocks import Block, is_sparse
-from daskfs.kernels.neighbors.candidate_pairs import PRODUCT_ERROR, close_pairs, nearest_pairs
-from daskfs.kernels.neighbors.distance_bounds import tile_rows
+from daskfs.kernels.blocks import Block
+from daskfs.kernels.neighbors.distance_bounds import tile_bounds, tile_rows
 from daskfs.kernels.neighbors.exact import order_with_ties
 from daskfs.kernels.neighbors.rows import (
     Metric,
@@ -23,8 +20,10 @@ from daskfs.kernels.statistics.moments import row_blocks
 
 SPARE = 6
 """Candidates kept beyond the k nearest, because float32 products order them only approximately."""
-PENDING_PER_ROW = 32
-"""Pending candidates per row before a merge."""
+PRODUCT_ERROR = 1 / 64
+"""Maximum relative error of squared distances taken from products; others are measured."""
+DOUBTFUL = 2**14
+"""Pairs that are measured at a time."""
 MEASURED_ROWS = 4096
 
 
@@ -78,157 +77,127 @@ def cell_neighbors(
 
     n_members = is_home.size
     first = cell[starts[:-1]]
-    home = np.where(is_home, first, -1)
+    home = np.where(is_home, first, -1).astype(np.int64)
     n_cells = int(cell.max()) + 1
     probing = np.repeat(np.arange(n_members), np.diff(starts))
     order = np.argsort(cell, kind="stable")
-    lookers = np.split(probing[order], np.searchsorted(cell[order], np.arange(1, n_cells)))
-    best = _Best(n_members, width or k + SPARE, _length_unit(compared, metric if sketch is None else "euclidean"))
-    for number, members in enumerate(lookers):
+    members_of = np.split(probing[order], np.searchsorted(cell[order], np.arange(1, n_cells)))
+    lists = _Lists(n_members, width or k + SPARE, _bitmap(n_members, n_cells, probing, cell))
+    for number, members in enumerate(members_of):
         base, asked = members[home[members] == number], members[first[members] == number]
         if base.size:
             rows = prepared(base)
-            place = np.minimum(np.searchsorted(base, asked), base.size - 1)
-            own = np.where(base[place] == asked, place, -1)
             queries = rows if asked.size == base.size else prepared(asked, rows)
-            for tile in row_blocks(asked.size, tile_rows(queries, rows)):
-                row, candidate, squares = nearest_pairs(queries.part(tile), own[tile], rows, best.width)
-                best.offer(asked[tile][row], base[candidate], squares)
-    best.merge()
-    looks = _Looks(n_members, n_cells, probing, cell)
-    for number, members in enumerate(lookers):
+            nothing_met = np.full(asked.size, -1)
+            lists.offer(queries, asked, np.ones(asked.size, np.bool_), nothing_met, rows, base, base_takes=False)
+    for number, members in enumerate(members_of):
         is_base = home[members] == number
         base, others = members[is_base], members[~is_base]
-        if not base.size or not others.size:
-            continue
-        rows = prepared(base)
-        queries = prepared(others, rows)
-        for tile in row_blocks(others.size, tile_rows(queries, rows)):
-            asked = others[tile]
+        if base.size and others.size:
+            rows = prepared(base)
             # members whose first cell this is have searched its rows; its rows have searched those at home only
-            reach = np.where(first[asked] == number, -1.0, best.reach[asked])
-            of_asked, of_base = close_pairs(queries.part(tile), reach, rows, best.reach[base], best.width)
-            earlier = (home[asked] >= 0) & (home[asked] < number)
-            for (row, candidate, squares), at_asked, at_base in ((of_asked, 0, 1), (of_base, 1, 0)):
-                pair = row, candidate
-                other, own_row = asked[pair[at_asked]], base[pair[at_base]]
-                # a pair that meets in two cells is taken from the lower-numbered one
-                met = np.flatnonzero(earlier[pair[at_asked]])
-                new = np.ones(row.size, dtype=bool)
-                new[met] = ~looks(own_row[met], home[other[met]])
-                both = other[new], own_row[new]
-                best.offer(both[at_asked], both[at_base], squares[new])
-    best.merge()
-    return best.measured(X, metric, k, are_close=sketch is None)
+            searches = first[others] != number
+            # a pair that meets in two cells is taken from the lower-numbered one
+            met = np.where(home[others] < number, home[others], -1)
+            lists.offer(prepared(others, rows), others, searches, met, rows, base, base_takes=True)
+    return lists.measured(X, metric, k, are_close=sketch is None)
 
 
-def _length_unit(X: Block, metric: Metric) -> float:
-    """Return a power of two that scales squared distances to the upper end of float32's range.
-
-    Without it, those of ordinary rows would vanish next to outliers.
-    """
-    values = X.data if is_sparse(X) else X
-    if metric == "cosine" or values.size == 0:
-        return 1.0
-    largest = max(abs(float(np.fmax.reduce(values, axis=None))), abs(float(np.fmin.reduce(values, axis=None))))
-    if np.isnan(largest):
-        return 1.0
-    exponent = 2 * math.frexp(largest)[1] + int(X.shape[1]).bit_length() + 2  # |a - b|**2 <= 4 n_columns largest**2
-    return 2.0 ** min(126 - exponent, 1000)
+def _bitmap(n_members: int, n_cells: int, member: np.ndarray, cell: np.ndarray) -> np.ndarray:
+    """Return the cells that each member probes as bits, shape (n_members, n_bytes), uint8."""
+    bits = np.zeros((n_members, -(-n_cells // 8)), np.uint8)
+    np.bitwise_or.at(bits, (member, cell >> 3), (1 << (cell & 7)).astype(np.uint8))
+    return bits
 
 
-class _Looks:
-    """Bitmap of the cells that each member probes."""
+class _Lists:
+    """The nearest candidates so far of every member: squared distances and numbers, shape (n_members, width)."""
 
-    def __init__(self, n_members: int, n_cells: int, member: np.ndarray, cell: np.ndarray) -> None:
-        self._bits = np.zeros((n_members, -(-n_cells // 8)), np.uint8)
-        np.bitwise_or.at(self._bits, (member, cell >> 3), (1 << (cell & 7)).astype(np.uint8))
+    def __init__(self, n_members: int, width: int, probes: np.ndarray) -> None:
+        self._squares = np.full((n_members, width), np.inf)
+        self._names = np.full((n_members, width), -1, np.int32)
+        self._probes = probes
 
-    def __call__(self, member: np.ndarray, cell: np.ndarray) -> np.ndarray:
-        return (self._bits[member, cell >> 3] >> (cell & 7).astype(np.uint8)) & 1 == 1
+    def offer(
+        self,
+        asked: Rows,
+        asked_members: np.ndarray,
+        asked_takes: np.ndarray,
+        asked_met: np.ndarray,
+        base: Rows,
+        base_members: np.ndarray,
+        *,
+        base_takes: bool,
+    ) -> None:
+        """Offer all pairs of two sets of rows to those of them that take candidates.
 
+        Parameters
+        ----------
+        asked, base
+            Rows; `asked` prepared ``like`` `base`.
+        asked_members, base_members
+            Their numbers, shapes (n_asked,) and (n_base,), int64.
+        asked_takes, base_takes
+            Whether they take candidates; `asked_takes` has shape (n_asked,), bool.
+        asked_met
+            Cell in which a row has met the members that probe it, shape (n_asked,), int64; -1 for none.
+        """
+        # numba takes half a second to load, which exact searches do without
+        from daskfs.kernels.neighbors.nearest_lists import offer_pairs, offer_products
 
-class _Best:
-    """The nearest candidates so far of every member.
-
-    An entry is one 64-bit key: member, leading bits of the squared distance times `unit`, candidate. Sorting keys sorts
-    entries.
-    """
-
-    def __init__(self, n_members: int, width: int, unit: float) -> None:
-        self.width = width
-        self._unit = unit
-        self.reach = np.full(n_members, np.inf)
-        self._name_bits = np.uint64(max(1, int(n_members - 1).bit_length()))
-        self._length_bits = np.uint64(min(31, 64 - 2 * int(self._name_bits)))
-        self._error = PRODUCT_ERROR + 2.0 ** (8 - int(self._length_bits))  # eight bits are the exponent
-        self._keys = np.empty(0, np.uint64)
-        self._waiting: list[np.ndarray] = []
-        self._n_waiting = 0
-
-    def offer(self, rows: np.ndarray, candidates: np.ndarray, squares: np.ndarray) -> None:
-        """Add candidates of rows, with their squared distances."""
-        lengths = (np.maximum(squares, 0) * self._unit).astype(np.float32).view(np.uint32).astype(np.uint64)
-        keys = rows.astype(np.uint64) << self._length_bits
-        keys |= lengths >> (np.uint64(31) - self._length_bits)
-        keys <<= self._name_bits
-        keys |= candidates.astype(np.uint64)
-        self._waiting.append(keys)
-        self._n_waiting += keys.size
-        if self._n_waiting > PENDING_PER_ROW * self.reach.size:
-            self.merge()
-
-    def merge(self) -> None:
-        """Keep the nearest of the pending and the kept candidates, and lower the reach of rows."""
-        keys = np.concatenate([self._keys, *self._waiting])
-        self._waiting, self._n_waiting = [], 0
-        keys.sort()
-        row, place = self._places(keys)
-        self._keys = keys[place < self.width]
-        last = np.flatnonzero(place == self.width - 1)
-        self.reach[row[last]] = self._lengths(keys[last]) / self._unit
-
-    def _lengths(self, keys: np.ndarray) -> np.ndarray:
-        """Return the smallest number above the length of each key that its bits can represent, in `unit`."""
-        length = (keys >> self._name_bits) & ((np.uint64(1) << self._length_bits) - np.uint64(1))
-        bits = (length + np.uint64(1)) << (np.uint64(31) - self._length_bits)
-        return bits.astype(np.uint32).view(np.float32).astype(np.float64)
-
-    def _places(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        row = (keys >> (self._length_bits + self._name_bits)).astype(np.int64)
-        counts = np.bincount(row, minlength=self.reach.size)
-        return row, np.arange(row.size) - np.repeat(np.cumsum(counts) - counts, counts)
+        doubtful = np.empty((DOUBTFUL + base.n_rows, 2), np.int64)
+        scale = base.scale**2
+        for tile in row_blocks(asked.n_rows, tile_rows(asked, base)):
+            rows, members, takes = asked.part(tile), asked_members[tile], asked_takes[tile]
+            products, half_widths, errors = tile_bounds(rows, base).as_products()
+            start = 0
+            while start < rows.n_rows:
+                start, n_doubtful = offer_products(
+                    products,
+                    half_widths,
+                    start,
+                    members,
+                    base_members,
+                    *errors,
+                    scale,
+                    1 / PRODUCT_ERROR,
+                    takes,
+                    base_takes,
+                    asked_met[tile],
+                    self._probes,
+                    self._squares,
+                    self._names,
+                    doubtful,
+                )
+                i, j = doubtful[:n_doubtful].T
+                squares = measured_squares(rows, i, base, j)
+                offer_pairs(members[i], base_members[j], squares, takes[i], base_takes, self._squares, self._names)
 
     def measured(self, X: Block, metric: Metric, k: int, *, are_close: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return the k nearest by measured distance.
 
-        With `are_close`, offered lengths have a relative error of at most :data:`PRODUCT_ERROR`, and only candidates
+        With `are_close`, offered distances have a relative error of at most :data:`PRODUCT_ERROR`, and only candidates
         that may be among the nearest are measured.
         """
-        n_members = self.reach.size
-        names = np.full((n_members, self.width), -1, dtype=np.int64)
-        row, place = self._places(self._keys)
-        keys = self._keys
+        n_members, width = self._squares.shape
+        is_wanted = self._names >= 0
         if are_close:
-            lengths = np.full((n_members, self.width), np.inf)
-            lengths[row, place] = self._lengths(keys)
             # with a relative error e, a length may be the shorter one if it is up to 1 + 3 e times the other
-            limit = lengths[:, min(k, self.width) - 1] * (1 + 3 * self._error) + np.finfo(np.float32).tiny
-            kept = lengths[row, place] <= limit[row]
-            keys, row, place = keys[kept], row[kept], place[kept]
-        names[row, place] = keys & ((np.uint64(1) << self._name_bits) - np.uint64(1))
+            limits = self._squares[:, [min(k, width) - 1]] * (1 + 3 * PRODUCT_ERROR)
+            is_wanted &= self._squares <= limits
         indices = np.full((n_members, k), -1, dtype=np.int64)
         distances = np.full((n_members, k), np.inf)
         rows = metric_rows(X, metric)
         for block in row_blocks(n_members, MEASURED_ROWS):
-            found = names[block]
+            found = np.where(is_wanted[block], self._names[block], -1).astype(np.int64)
             query, column = np.nonzero(found >= 0)
             squares = np.full(found.shape, np.inf)
             squares[query, column] = measured_squares(rows, query + block.start, rows, found[query, column])
             order = order_with_ties(squares, found)[:, :k]
             squares = np.take_along_axis(squares, order, axis=1)
-            distances[block] = metric_distances(squares, metric)
-            indices[block] = np.where(np.isfinite(squares), np.take_along_axis(found, order, axis=1), -1)
+            n_found = order.shape[1]
+            distances[block, :n_found] = metric_distances(squares, metric)
+            indices[block, :n_found] = np.where(np.isfinite(squares), np.take_along_axis(found, order, axis=1), -1)
         return indices, distances
 
 

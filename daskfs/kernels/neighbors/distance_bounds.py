@@ -13,7 +13,7 @@ where either row misses one are subtracted from all columns.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,27 +34,6 @@ PART_ELEMENTS = 2**19
 PART_ROWS = (64, 4096)
 TIED = 1 + 2.0**-39
 """Squared distances that are larger by this factor are no longer tied."""
-
-
-class Bounds(Protocol):
-    """Bounds on the squared distances of queries and base rows, in the unit of the operand."""
-
-    def nearest(self, own: np.ndarray, k: int) -> np.ndarray:
-        """Return a mask of base rows that may be among the k nearest others, shape (n_queries, n_base), bool.
-
-        `own` is the index of each query in the base, -1 if it is not there, shape (n_queries,); its own entry is
-        overwritten.
-        """
-
-    def within(self, reach: np.ndarray, base_reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return masks of the pairs that may be within the reach of the query, and of the base row.
-
-        Reaches are squared distances, shapes (n_queries,) and (n_base,), float64; masks have shape (n_queries, n_base),
-        bool.
-        """
-
-    def squares(self, query: Any, candidate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the squared distances of some pairs and their maximum errors, shape (n_pairs,), float64."""
 
 
 def tile_rows(queries: Rows, base: Rows) -> int:
@@ -95,7 +74,7 @@ def tile_buffer(queries: Rows, base: Rows, n_queries: int) -> np.ndarray:
     return np.empty((layers, n_queries, base.n_rows), np.float32)
 
 
-def narrow_bounds(queries: Rows, base: Rows, buffer: np.ndarray) -> Bounds:
+def narrow_bounds(queries: Rows, base: Rows, buffer: np.ndarray) -> Products | IncompleteProducts:
     """Return bounds from products in float32, which are held in a buffer of :func:`tile_buffer`."""
     out = buffer[:, : queries.n_rows]
     if queries.has_missing or base.has_missing:
@@ -110,7 +89,7 @@ def wide_rows(queries: Rows, base: Rows) -> int:
     return max(1, TILE_BYTES // (8 * layers * max(base.n_rows, 1)))
 
 
-def wide_bounds(queries: Rows, base: Rows) -> Bounds:
+def wide_bounds(queries: Rows, base: Rows) -> Products | IncompleteProducts:
     """Return bounds from products in float64."""
     if queries.has_missing or base.has_missing:
         if is_sparse(base.values):
@@ -118,6 +97,13 @@ def wide_bounds(queries: Rows, base: Rows) -> Bounds:
         return _dense_incomplete(queries, base, np.empty((2, queries.n_rows, base.n_rows)))
     products, squares = _wide_products(queries, base)
     return Products(products, squares, base.squares, _precision(products.dtype, int(base.values.shape[1])))
+
+
+def tile_bounds(queries: Rows, base: Rows) -> Products | IncompleteProducts:
+    """Return bounds of at most :func:`tile_rows` queries, from products in float32 where it serves."""
+    if float32_serves(queries, base):
+        return narrow_bounds(queries, base, tile_buffer(queries, base, queries.n_rows))
+    return wide_bounds(queries, base)
 
 
 @dataclass(frozen=True)
@@ -147,18 +133,15 @@ class Products:
         mask[own_rows, own[own_rows]] = False
         return mask
 
-    def within(self, reach: np.ndarray, base_reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return masks of the pairs that may be within the reach of either row."""
-        products, p = self.products, self.p
-        return (
-            products <= _limit(reach, self.query_squares, p, products.dtype)[:, None],
-            products <= _limit(base_reach, self.base_squares, p, products.dtype)[None, :],
-        )
-
     def squares(self, query: Any, candidate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the squared distances of some pairs and their maximum errors."""
         squares = self.products.ravel().take(query * self.products.shape[1] + candidate).astype(np.float64)
         return squares, self.p * (self.query_squares[query] + self.base_squares[candidate])
+
+    def as_products(self) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
+        """Return products, no half widths, and the terms of queries and base rows in the error of a product."""
+        errors = self.p * self.query_squares, self.p * self.base_squares
+        return self.products, np.empty((0, 0), self.products.dtype), errors
 
 
 @dataclass(frozen=True)
@@ -177,10 +160,6 @@ class IncompleteProducts:
         self.lower[own_rows, own[own_rows]] = self.upper[own_rows, own[own_rows]] = np.inf
         return self._below(_kth_smallest(self.upper, k) * TIED)[:, None] >= self.lower
 
-    def within(self, reach: np.ndarray, base_reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return masks of the pairs that may be within the reach of either row."""
-        return self._below(reach)[:, None] >= self.lower, self._below(base_reach)[None, :] >= self.lower
-
     def _below(self, reach: np.ndarray) -> np.ndarray:
         """Return the reach in the dtype of the bounds, rounded up but finite: it includes no infinite distance."""
         most = np.finfo(self.lower.dtype).max
@@ -191,6 +170,12 @@ class IncompleteProducts:
         lower, upper = (values[query, candidate].astype(np.float64) for values in (self.lower, self.upper))
         error = (upper - lower) / 2
         return np.where(np.isfinite(error), lower + error, 0.0), error
+
+    def as_products(self) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
+        """Return lower bounds, half the widths of the bounds, and no further errors of queries and base rows."""
+        with np.errstate(invalid="ignore"):  # rows that share no column are infinitely far apart
+            half_widths = (self.upper - self.lower) / 2
+        return self.lower, half_widths, (np.zeros(len(self.lower)), np.zeros(self.lower.shape[1]))
 
 
 def _own_rows(own: np.ndarray, n_base: int) -> np.ndarray:

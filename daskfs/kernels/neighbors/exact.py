@@ -16,7 +16,8 @@ from __future__ import annotations
 import numpy as np
 
 from daskfs.kernels.neighbors.distance_bounds import (
-    Bounds,
+    IncompleteProducts,
+    Products,
     float32_serves,
     narrow_bounds,
     tile_buffer,
@@ -155,7 +156,7 @@ def _wide_part(queries: Rows, base: Rows, own: np.ndarray, k: int) -> np.ndarray
     return mask
 
 
-def _thinned(bounds: Bounds, queries: Rows, row: int, base: Rows, found: np.ndarray, k: int) -> np.ndarray:
+def _thinned(bounds: Products | IncompleteProducts, queries: Rows, row: int, base: Rows, found: np.ndarray, k: int) -> np.ndarray:
     """Reduce candidates to those surely nearer than the k-th and the lowest-numbered of those tied with it.
 
     If the bounds are too loose to show a tie, the candidates are measured.

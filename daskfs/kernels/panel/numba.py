@@ -12,28 +12,19 @@ without that, a processor waits for most of them if neighbors are scattered over
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
 from numba.core import types
 from numba.extending import intrinsic
 
+from daskfs.kernels.compiled import compiled
 from daskfs.kernels.panel.numpy import EDGE_BLOCK, EdgeSums, no_edge_sums
 
 AHEAD = 16
 """Edges between the prefetch of a row and its use: enough for memory to answer, few enough to stay in a near cache."""
 CACHE_LINE = 64
-
-
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile at the first call, and cache the machine code for other processes if a cache directory is writable."""
-    try:
-        return njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # neither the package's directory nor the user's can be written to
-        return njit(nogil=True)(function)
 
 
 def _prefetched(typing_context: Any, values: Any, index: Any) -> Any:
@@ -55,7 +46,7 @@ def _prefetched(typing_context: Any, values: Any, index: Any) -> Any:
 _prefetch: Any = intrinsic(_prefetched)
 
 
-@_compiled
+@compiled
 def _add(totals: np.ndarray, weights: np.ndarray, at: int, n: int, values: np.ndarray, first: int) -> None:
     """Add `n` rows of values, at most four, with the weights from index `at` on."""
     for w in range(totals.shape[0]):
@@ -70,13 +61,13 @@ def _add(totals: np.ndarray, weights: np.ndarray, at: int, n: int, values: np.nd
                     totals[w, j] += weights[w, at + i] * np.float64(values[first + i, j])
 
 
-@_compiled
+@compiled
 def _weighted_sums(F: np.ndarray, weights: np.ndarray, sums: np.ndarray) -> None:
     for r in range(0, F.shape[0], 4):
         _add(sums, weights, r, min(4, F.shape[0] - r), F, r)
 
 
-@_compiled
+@compiled
 def _deviation_sums(
     F: np.ndarray, center: np.ndarray, weights: np.ndarray, sums: np.ndarray, squares: np.ndarray
 ) -> None:
@@ -93,7 +84,7 @@ def _deviation_sums(
         _add(squares, weights, r, n, square, 0)
 
 
-@_compiled
+@compiled
 def _extremes(F: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
     n_rows, width = F.shape
     whole = n_rows - n_rows % 8
@@ -110,7 +101,7 @@ def _extremes(F: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
             low[j], high[j] = min(low[j], F[r, j]), max(high[j], F[r, j])
 
 
-@_compiled
+@compiled
 def _ask(flat: np.ndarray, width: int, target: np.ndarray, first: int) -> None:
     """Prefetch the rows at the far ends of four edges."""
     line = max(1, CACHE_LINE // flat.itemsize)
@@ -119,7 +110,7 @@ def _ask(flat: np.ndarray, width: int, target: np.ndarray, first: int) -> None:
             _prefetch(flat, j)
 
 
-@_compiled
+@compiled
 def _edge_sums(
     F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray, block: int, sums: np.ndarray
 ) -> None:
@@ -141,7 +132,7 @@ def _edge_sums(
         sums += partial
 
 
-@_compiled
+@compiled
 def _observed_edge_sums(  # noqa: PLR0913 - compiled functions take arrays
     F: np.ndarray,
     center: np.ndarray,

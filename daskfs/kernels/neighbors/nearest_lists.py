@@ -1,0 +1,159 @@
+"""Compiled passes that keep the nearest candidates of rows.
+
+Notes
+-----
+Candidates of a row are ordered by squared distance, then number, and the nearest ones are kept: the lists depend on
+the pairs that were offered, not on their order. A pair must be offered once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from daskfs.kernels.compiled import compiled
+
+STEP = 32
+"""Products that are compared with the reach of both rows by vector instructions, before any pair is looked at."""
+SLACK = 1 + 2.0**-10
+"""Factor that covers the rounding of a reach, and of the products of rows within it."""
+
+
+@compiled
+def _insert(squares: np.ndarray, names: np.ndarray, row: int, square: float, name: int) -> bool:
+    """Insert a candidate into the list of a row, from which the last one falls out."""
+    place = squares.shape[1] - 1
+    if square > squares[row, place] or (square == squares[row, place] and name > names[row, place]):
+        return False
+    while place > 0 and (
+        square < squares[row, place - 1] or (square == squares[row, place - 1] and name < names[row, place - 1])
+    ):
+        squares[row, place], names[row, place] = squares[row, place - 1], names[row, place - 1]
+        place -= 1
+    squares[row, place], names[row, place] = square, name
+    return True
+
+
+@compiled
+def _limit(reach: float, scale: float, error: float, most: float) -> float:
+    """Return an upper bound on the product of a row with any row within its reach."""
+    return min(reach * scale * SLACK + 3 * error, most)
+
+
+@compiled
+def _is_settled(squares: np.ndarray, names: np.ndarray, row: int, name: int) -> bool:
+    """Return whether a list holds as many rows at no distance as it can, of lower numbers."""
+    return squares[row, -1] <= 0 and name > names[row, -1]
+
+
+@compiled
+def offer_products(
+    products: np.ndarray,
+    half_widths: np.ndarray,
+    first: int,
+    a: np.ndarray,
+    b: np.ndarray,
+    a_error: np.ndarray,
+    b_error: np.ndarray,
+    scale: float,
+    doubt: float,
+    a_takes: np.ndarray,
+    b_takes: bool,
+    a_met: np.ndarray,
+    probes: np.ndarray,
+    squares: np.ndarray,
+    names: np.ndarray,
+    doubtful: np.ndarray,
+) -> tuple[int, int]:
+    """Offer pairs of rows to the lists of both by their products, and note those whose distance is in doubt.
+
+    Parameters
+    ----------
+    products
+        Squared distances times `scale`, or lower bounds on them, shape (n_a, n_b), float32 or float64.
+    half_widths
+        Half the distance from lower to upper bounds, same shape; shape (0, 0) where `products` are no bounds.
+    first
+        First row of `products`; rows before it have been offered.
+    a, b
+        Numbers of the rows, shapes (n_a,) and (n_b,), int64.
+    a_error, b_error
+        Terms of the maximum error of a product, shapes (n_a,) and (n_b,), float64.
+    doubt
+        A pair is in doubt if its product is at most this many times its error.
+    a_takes, b_takes
+        Whether a row of `a`, shape (n_a,), bool, and those of `b` take candidates.
+    a_met
+        Cell in which a row of `a` has met the rows that probe it, shape (n_a,), int64; -1 for none.
+    probes
+        Bitmap of the cells that each row probes, shape (n_rows, n_bytes), uint8.
+    squares, names
+        Lists, shape (n_rows, width), float64 and int32.
+    doubtful
+        Room for pairs in doubt, by their places in `a` and `b`: shape (n, 2), int64, n >= n_b.
+
+    Returns
+    -------
+    int, int
+        First row that was not offered, for lack of room for pairs in doubt, and the number of these pairs.
+    """
+    n_a, n_b = products.shape
+    last, most = squares.shape[1] - 1, np.finfo(products.dtype).max
+    limits = np.full(n_b + 1, -most, products.dtype)  # that of the row of `a` is the last one
+    if b_takes:
+        for j in range(n_b):
+            limits[j] = _limit(squares[b[j], last], scale, b_error[j], most)
+    n_doubtful = 0
+    for i in range(first, n_a):
+        if doubtful.shape[0] - n_doubtful < n_b:
+            return i, n_doubtful
+        row, takes = a[i], a_takes[i]
+        limits[n_b] = _limit(squares[row, last], scale, a_error[i], most) if takes else -most
+        for start in range(0, n_b, STEP):
+            limit, of_b = limits[n_b], limits[start : min(start + STEP, n_b)]
+            part, is_any_near = products[i, start : start + of_b.shape[0]], np.uint32(0)
+            for place in range(of_b.shape[0]):  # without a branch: by vector instructions
+                is_any_near |= np.uint32((part[place] <= limit) | (part[place] <= of_b[place]))
+            if not is_any_near:
+                continue
+            for j in range(start, start + of_b.shape[0]):
+                near_a, near_b, other = products[i, j] <= limits[n_b], products[i, j] <= limits[j], b[j]
+                if not (near_a or near_b) or other == row:
+                    continue
+                met = a_met[i]
+                if met >= 0 and probes[other, met >> 3] >> (met & 7) & 1:
+                    continue
+                error = a_error[i] + b_error[j]
+                square = np.float64(products[i, j])
+                if half_widths.shape[0]:
+                    error += half_widths[i, j]
+                    square += half_widths[i, j]
+                if not square > doubt * error:
+                    if (near_a and not _is_settled(squares, names, row, other)) or (
+                        near_b and not _is_settled(squares, names, other, row)
+                    ):
+                        doubtful[n_doubtful, 0], doubtful[n_doubtful, 1] = i, j
+                        n_doubtful += 1
+                    continue
+                if near_a and _insert(squares, names, row, square / scale, other):
+                    limits[n_b] = _limit(squares[row, last], scale, a_error[i], most)
+                if near_b and _insert(squares, names, other, square / scale, row):
+                    limits[j] = _limit(squares[other, last], scale, b_error[j], most)
+    return n_a, n_doubtful
+
+
+@compiled
+def offer_pairs(
+    a: np.ndarray,
+    b: np.ndarray,
+    lengths: np.ndarray,
+    a_takes: np.ndarray,
+    b_takes: bool,
+    squares: np.ndarray,
+    names: np.ndarray,
+) -> None:
+    """Offer pairs of rows at known squared distances, shape (n_pairs,), float64, to the lists of both."""
+    for pair in range(a.shape[0]):
+        if a_takes[pair]:
+            _insert(squares, names, a[pair], lengths[pair], b[pair])
+        if b_takes:
+            _insert(squares, names, b[pair], lengths[pair], a[pair])
