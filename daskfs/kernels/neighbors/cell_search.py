@@ -170,7 +170,7 @@ class _Lists:
                     doubtful,
                 )
                 i, j = doubtful[:n_doubtful].T
-                squares = measured_squares(rows, i, base, j)
+                squares = measured_squares(rows, i, base, j, compiles=True)
                 offer_pairs(members[i], base_members[j], squares, takes[i], base_takes, self._squares, self._names)
 
     def measured(self, X: Block, metric: Metric, k: int, *, are_close: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -192,7 +192,8 @@ class _Lists:
             found = np.where(is_wanted[block], self._names[block], -1).astype(np.int64)
             query, column = np.nonzero(found >= 0)
             squares = np.full(found.shape, np.inf)
-            squares[query, column] = measured_squares(rows, query + block.start, rows, found[query, column])
+            nearest = found[query, column]
+            squares[query, column] = measured_squares(rows, query + block.start, rows, nearest, compiles=True)
             order = order_with_ties(squares, found)[:, :k]
             squares = np.take_along_axis(squares, order, axis=1)
             n_found = order.shape[1]

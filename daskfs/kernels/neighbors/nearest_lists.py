@@ -8,6 +8,8 @@ the pairs that were offered, not on their order. A pair must be offered once.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from daskfs.kernels.compiled import compiled
@@ -157,3 +159,14 @@ def offer_pairs(
             _insert(squares, names, a[pair], lengths[pair], b[pair])
         if b_takes:
             _insert(squares, names, b[pair], lengths[pair], a[pair])
+
+
+@partial(compiled, fastmath={"reassoc", "nsz"})  # as NumPy does, vector instructions add in an order of their own
+def pair_squares(a: np.ndarray, a_index: np.ndarray, b: np.ndarray, b_index: np.ndarray, squares: np.ndarray) -> None:
+    """Compute the squared distances of pairs of dense rows, shape (n_pairs,), float64, from their differences."""
+    for pair in range(a_index.shape[0]):
+        tail, head, total = a[a_index[pair]], b[b_index[pair]], 0.0
+        for j in range(tail.shape[0]):
+            difference = np.float64(tail[j]) - np.float64(head[j])
+            total += difference * difference
+        squares[pair] = total

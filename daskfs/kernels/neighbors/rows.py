@@ -200,11 +200,13 @@ def operand_of(
     return operand, operand[:, -2].astype(np.float64)
 
 
-def squared_distances(a: Rows, a_index: np.ndarray, b: Rows, b_index: np.ndarray) -> np.ndarray:
+def squared_distances(
+    a: Rows, a_index: np.ndarray, b: Rows, b_index: np.ndarray, *, compiles: bool = False
+) -> np.ndarray:
     """Return the squared Euclidean distances of pairs ``a[a_index]``, ``b[b_index]``, shape (n_pairs,), float64.
 
     They are computed from differences of the metric's rows; under cosine half of it is 1 - cos. Infinite for rows that
-    share no column.
+    share no column. With `compiles`, complete dense rows are compared by a compiled loop.
     """
     result = np.empty(a_index.shape[0])
     may_miss = a.has_missing or b.has_missing
@@ -216,6 +218,11 @@ def squared_distances(a: Rows, a_index: np.ndarray, b: Rows, b_index: np.ndarray
             result[pairs] = np.asarray(difference.multiply(difference).sum(axis=1)).ravel()
             if n_missing is not None:
                 _extrapolate(result[pairs], n_missing, difference.shape[1])
+    elif compiles and not may_miss:
+        # numba takes half a second to load, which exact searches do without
+        from daskfs.kernels.neighbors.nearest_lists import pair_squares
+
+        pair_squares(a.values, a_index, b.values, b_index, result)
     else:
         n_columns = a.values.shape[1]
         per_block = max(1, min(PAIR_ELEMENTS // max(n_columns, 1), a_index.shape[0]))
@@ -255,9 +262,11 @@ def _extrapolate(sums: np.ndarray, n_missing: np.ndarray, n_columns: int) -> Non
     sums[n_shared == 0] = np.inf
 
 
-def measured_squares(a: Rows, a_index: np.ndarray, b: Rows, b_index: np.ndarray) -> np.ndarray:
+def measured_squares(
+    a: Rows, a_index: np.ndarray, b: Rows, b_index: np.ndarray, *, compiles: bool = False
+) -> np.ndarray:
     """Return :func:`squared_distances`, with exactly 0 for unit rows that point the same way."""
-    squares = squared_distances(a, a_index, b, b_index)
+    squares = squared_distances(a, a_index, b, b_index, compiles=compiles)
     if b.metric == "cosine":
         squares[squares < UNIT_ROW_NOISE] = 0.0
     return squares
