@@ -218,7 +218,7 @@ def squared_distances(
             result[pairs] = np.asarray(difference.multiply(difference).sum(axis=1)).ravel()
             if n_missing is not None:
                 _extrapolate(result[pairs], n_missing, difference.shape[1])
-    elif compiles and not may_miss:
+    elif compiles and not may_miss and np.float16 not in (a.values.dtype, b.values.dtype):
         # numba takes half a second to load, which exact searches do without
         from daskfs.kernels.neighbors.nearest_lists import pair_squares
 
