@@ -10,6 +10,7 @@ calibrated on a sample, by the distances of pairs of neighbors.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -52,7 +53,8 @@ LARGE_CELL = 4096
 MAX_SPLITS = 4
 SAMPLED_PER_PART = 32
 PIECE_ROWS = 512
-INDEX_BITS = np.uint64(32)
+SLACK = 1 + 2.0**-10
+"""Factor on squared limits that covers their rounding; distances are compared with the limits again."""
 BLOCK_ROWS = 1024
 """Rows of one matrix product. Blocks begin at multiples of it, so that a row's cells do not depend on the caller."""
 
@@ -190,13 +192,13 @@ def train_cells(
     trained = training_rows(len(sample.rows), sample.n_samples)
     rows = sample.rows[trained]
     group_centers, offsets = _balanced(rows, n_groups, generator)
-    home, _ = _nearest(rows, group_centers, offsets, 1)
-    kept = np.bincount(home[:, 0], minlength=len(group_centers)) * len(group_centers) >= LEAST_SHARE * len(rows)
+    home, _ = _nearest(rows, group_centers, offsets)
+    kept = np.bincount(home, minlength=len(group_centers)) * len(group_centers) >= LEAST_SHARE * len(rows)
     if not kept.all():  # a few outliers are too little work for a task, and find too few neighbors alone
         group_centers, offsets = group_centers[kept], offsets[kept] - offsets[kept].min()
-        home, _ = _nearest(rows, group_centers, offsets, 1)
-    order = np.argsort(home[:, 0], kind="stable")
-    sizes = np.bincount(home[:, 0], minlength=len(group_centers))
+        home, _ = _nearest(rows, group_centers, offsets)
+    order = np.argsort(home, kind="stable")
+    sizes = np.bincount(home, minlength=len(group_centers))
     parts = [np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1])]
     found = [cells_of(rows[part], n_cells * part.size / len(rows), generator) for part in parts]
     starts = np.concatenate([[0], np.cumsum([len(centers) for centers, _ in found])])
@@ -215,12 +217,12 @@ def _balanced(rows: np.ndarray, n_groups: int, generator: np.random.Generator) -
     if n_groups == 1:
         return rows.mean(axis=0, dtype=np.float64).astype(np.float32)[None], offsets
     for step in range(GROUP_ROUNDS):
-        home, squares = _nearest(rows, centers, offsets, 1)
-        sizes = np.bincount(home[:, 0], minlength=n_groups)
+        home, squares = _nearest(rows, centers, offsets)
+        sizes = np.bincount(home, minlength=n_groups)
         if step < CENTER_ROUNDS and (step < CELL_ROUNDS or step % 5 == 0):
-            centers = _means(rows, home[:, 0], sizes, centers)
+            centers = _means(rows, home, sizes, centers)
         if step >= CELL_ROUNDS:
-            unit = float(np.median(squares[:, 0] - offsets[home[:, 0]]))
+            unit = float(np.median(squares - offsets[home]))
             excess = np.clip(sizes * n_groups / len(rows) - 1, -1, 1)
             offsets = (offsets + 0.15 * 0.97**step * unit * excess).astype(np.float32)
     return centers, offsets - offsets.min()
@@ -234,10 +236,10 @@ def cells_of(rows: np.ndarray, wanted: float, generator: np.random.Generator) ->
     centers = _first_centers(rows, max(1, round(wanted)), generator)
     nothing = np.zeros(len(centers), np.float32)
     for _ in range(CELL_ROUNDS):
-        home, _ = _nearest(rows, centers, nothing, 1)
-        centers = _means(rows, home[:, 0], np.bincount(home[:, 0], minlength=len(centers)), centers)
-    home, _ = _nearest(rows, centers, nothing, 1)
-    return centers, np.bincount(home[:, 0], minlength=len(centers)).astype(np.float64)
+        home, _ = _nearest(rows, centers, nothing)
+        centers = _means(rows, home, np.bincount(home, minlength=len(centers)), centers)
+    home, _ = _nearest(rows, centers, nothing)
+    return centers, np.bincount(home, minlength=len(centers)).astype(np.float64)
 
 
 def _first_centers(rows: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
@@ -380,10 +382,11 @@ def _cell_ratios(
     nearest, own = np.empty(len(rows)), np.empty(len(rows), np.int64)
     for group in range(cells.n_groups):
         here = np.flatnonzero(home == group)
-        if here.size:
-            index, squares = _nearest_cells(rows[here], cells, group, 1, trained[here])
-            nearest[here] = np.sqrt(np.maximum(squares[:, 0], 0))
-            own[here] = index[:, 0] + cells.cell_starts[group]
+        for block in row_blocks(here.size, BLOCK_ROWS):
+            some = here[block]
+            squares = _cell_squares(rows[some], cells, group, trained[some])
+            nearest[some] = np.sqrt(squares.min(axis=1))
+            own[some] = squares.argmin(axis=1) + cells.cell_starts[group]
     ways = []
     for i, j in ((a, b), (b, a)):
         difference = rows[i]
@@ -415,39 +418,39 @@ def _squares(rows: np.ndarray, centers: np.ndarray, offsets: np.ndarray) -> np.n
     return products
 
 
-def _nearest(rows: np.ndarray, centers: np.ndarray, offsets: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the `count` nearest centers of each row, nearest first, and the squared distances plus offsets.
-
-    Shapes (n_rows, count), int32 and float32.
-    """
-    count = min(count, len(centers))
-    indices, values = np.empty((len(rows), count), np.int32), np.empty((len(rows), count), np.float32)
+def _nearest(rows: np.ndarray, centers: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the nearest center of each row, shape (n_rows,), int32, and the squared distance plus offset, float32."""
+    index, values = np.empty(len(rows), np.int32), np.empty(len(rows), np.float32)
     for block in row_blocks(len(rows), BLOCK_ROWS):
         squares = _squares(rows[block], centers, offsets)
-        if count <= 2:
-            own = np.arange(len(squares))
-            for place in range(count):
-                best = squares.argmin(axis=1)
-                indices[block, place], values[block, place] = best, squares[own, best]
-                squares[own, best] = np.inf
-            continue
-        # one 64-bit key, distance and index, sorts several times as fast as an argsort
-        keys = np.maximum(squares, 0).view(np.uint32).astype(np.uint64)
-        keys <<= INDEX_BITS
-        keys |= np.arange(len(centers), dtype=np.uint64)
-        if count < len(centers):
-            keys.partition(count - 1, axis=1)
-        keys = keys[:, :count].copy()
-        keys.sort(axis=1)
-        indices[block] = keys & np.uint64(0xFFFFFFFF)
-        values[block] = (keys >> INDEX_BITS).astype(np.uint32).view(np.float32)
+        index[block] = squares.argmin(axis=1)
+        values[block] = squares[np.arange(len(squares)), index[block]]
+    return index, values
+
+
+def _nearest_within(
+    squares: np.ndarray, limits: np.ndarray, count: int, sizes: np.ndarray | None = None, least: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return at most `count` nearest centers of each row, and their squared distances.
+
+    Arguments and results are those of :func:`~daskfs.kernels.neighbors.nearest_lists.nearest_centers`.
+    """
+    # numba takes half a second to load, which exact searches do without
+    from daskfs.kernels.neighbors.nearest_lists import nearest_centers
+
+    shape = len(squares), min(count, squares.shape[1])
+    indices, values = np.empty(shape, np.int32), np.empty(shape, np.float32)
+    sizes = np.zeros(squares.shape[1]) if sizes is None else sizes
+    with np.errstate(over="ignore"):
+        limits = limits.astype(np.float32)
+    nearest_centers(squares, limits, sizes, least, indices, values)
     return indices, values
 
 
-def _nearest_cells(
-    rows: np.ndarray, cells: Cells, group: int, count: int, trained: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return :func:`_nearest` for the cells of one group, with leave-one-out distances for training rows.
+def _cell_squares(rows: np.ndarray, cells: Cells, group: int, trained: np.ndarray) -> np.ndarray:
+    """Return squared distances to the cells of a group, leave-one-out for training rows.
+
+    The shape is (n_rows, n_cells), float32.
 
     Notes
     -----
@@ -456,19 +459,14 @@ def _nearest_cells(
     probe their own cell only, and never meet each other.
     """
     centers = cells.centers_of(group)
-    corrected = trained & (cells.trained_share > 0) & (len(centers) > 1)
-    index, squares = _nearest(
-        rows, centers, np.zeros(len(centers), np.float32), max(count, 2) if corrected.any() else count
-    )
-    some = np.flatnonzero(corrected)
-    if some.size:
-        sampled = np.rint(cells.cell_sizes[cells.cell_starts[group] + index[some, 0]] * cells.trained_share)
+    squares = _squares(rows, centers, np.zeros(len(centers), np.float32))
+    if cells.trained_share > 0 and len(centers) > 1:
+        some = np.flatnonzero(trained)
+        own = squares[some].argmin(axis=1)
+        sampled = np.rint(cells.cell_sizes[cells.cell_starts[group] + own] * cells.trained_share)
         factor = sampled / np.maximum(sampled - 1, 1)
-        squares[some, 0] = np.where(sampled > 1, squares[some, 0] * factor**2, np.inf)
-        order = np.argsort(squares[some], axis=1, kind="stable")
-        index[some] = np.take_along_axis(index[some], order, axis=1)
-        squares[some] = np.take_along_axis(squares[some], order, axis=1)
-    return index[:, :count], squares[:, :count]
+        squares[some, own] = np.where(sampled > 1, squares[some, own] * factor**2, np.inf)
+    return np.maximum(squares, 0, out=squares)
 
 
 def assign_rows(rows: np.ndarray, cells: Cells, trained: np.ndarray | None = None) -> Members:
@@ -503,30 +501,37 @@ def joined_members(parts: Sequence[Members]) -> Members:
 
 
 def _assign_block(rows: np.ndarray, first: int, cells: Cells, trained: np.ndarray) -> Members:
-    near, squares = _nearest(rows, cells.group_centers, cells.group_offsets, MAX_GROUPS)
-    roots = np.sqrt(np.maximum(squares, 0))
+    squares = np.maximum(_squares(rows, cells.group_centers, cells.group_offsets), 0)
+    limits = squares.min(axis=1) * (SLACK * max(1.0, cells.group_reach) ** 2)
+    near, squares = _nearest_within(squares, limits, MAX_GROUPS)
+    roots = np.sqrt(squares)
     visits = roots <= roots[:, :1] * np.float32(cells.group_reach)
     visits[:, 0] = True
     row, place = np.nonzero(visits)
-    group = near[row, place]
+    group, is_own = near[row, place], place == 0
+    nearest = np.empty(len(rows), np.float32)
     index = np.full((row.size, MAX_PROBES), -1, np.int32)
     distance = np.full((row.size, MAX_PROBES), np.inf, np.float32)
     before = np.zeros((row.size, MAX_PROBES))
-    for g in np.unique(group):
-        here = np.flatnonzero(group == g)
-        own = (place[here] == 0) & trained[row[here]]
-        found, values = _nearest_cells(rows[row[here]], cells, int(g), MAX_PROBES, own)
-        index[here, : found.shape[1]], distance[here, : found.shape[1]] = found, np.sqrt(np.maximum(values, 0))
-        sizes = cells.cell_sizes[cells.cell_starts[g] + found[:, :-1]]
-        before[here, 1 : found.shape[1]] = np.cumsum(sizes, axis=1)
-    nearest = distance[place == 0, 0]
+    for is_first, g in itertools.product((True, False), np.unique(group)):
+        here = np.flatnonzero((group == g) & (is_own == is_first))
+        if not here.size:
+            continue
+        squares = _cell_squares(rows[row[here]], cells, int(g), trained[row[here]] & is_first)
+        if is_first:
+            nearest[row[here]] = np.sqrt(squares.min(axis=1, initial=np.inf))
+        limits = (nearest[row[here]].astype(np.float64) * cells.cell_reach) ** 2 * SLACK
+        sizes = cells.cell_sizes[cells.cell_starts[g] : cells.cell_starts[g + 1]]
+        found, values = _nearest_within(squares, limits, MAX_PROBES, sizes, cells.least_rows * is_first)
+        index[here, : found.shape[1]], distance[here, : found.shape[1]] = found, np.sqrt(values)
+        before[here, 1 : found.shape[1]] = np.cumsum(sizes[found[:, :-1]], axis=1)
     wanted = distance <= nearest[row][:, None] * np.float32(cells.cell_reach)
-    wanted |= (place == 0)[:, None] & (before < cells.least_rows)
+    wanted |= is_own[:, None] & (before < cells.least_rows)
     wanted &= index >= 0
     count = wanted.sum(axis=1)
     kept = count > 0
     starts = np.concatenate([[0], np.cumsum(count[kept])])
-    return Members(row[kept] + first, group[kept], (place == 0)[kept], starts, index[wanted])
+    return Members(row[kept] + first, group[kept], is_own[kept], starts, index[wanted])
 
 
 # ----------------------------------------------------------------------------- large cells

@@ -1,4 +1,4 @@
-"""Compiled passes that keep the nearest candidates of rows.
+"""Compiled passes that keep the nearest candidates of rows, and the nearest centers.
 
 Notes
 -----
@@ -141,6 +141,61 @@ def offer_products(
                 if near_b and _insert(squares, names, other, square / scale, row):
                     limits[j] = _limit(squares[other, last], scale, b_error[j], most)
     return n_a, n_doubtful
+
+
+@compiled
+def nearest_centers(
+    squares: np.ndarray,
+    limits: np.ndarray,
+    sizes: np.ndarray,
+    least: float,
+    indices: np.ndarray,
+    values: np.ndarray,
+) -> None:
+    """Find the nearest centers of rows within a limit, nearest first, ties by number.
+
+    Parameters
+    ----------
+    squares
+        Squared distances, shape (n_rows, n_centers), float32, finite.
+    limits
+        Maximum squared distance of each row, shape (n_rows,), float32.
+    sizes, least
+        A row whose centers hold fewer than `least` rows gets the nearest centers without a limit; `sizes` has shape
+        (n_centers,), float64.
+    indices, values
+        Where to write the centers and their squared distances, shape (n_rows, count), int32 and float32; padded with
+        -1 and inf.
+    """
+    n_centers, count = squares.shape[1], indices.shape[1]
+    for i in range(squares.shape[0]):
+        limit, n_found, held = limits[i], 0, -1.0
+        while held < least:
+            n_found, held = 0, 0.0
+            for start in range(0, n_centers, STEP):
+                part, is_any_near = squares[i, start : min(start + STEP, n_centers)], np.uint32(0)
+                for place in range(part.shape[0]):  # without a branch: by vector instructions
+                    is_any_near |= np.uint32(part[place] <= limit)
+                if not is_any_near:
+                    continue
+                for j in range(start, start + part.shape[0]):
+                    square = squares[i, j]
+                    if not square <= limit or (n_found == count and square == values[i, count - 1]):
+                        continue
+                    n_found = min(n_found + 1, count)
+                    place = n_found - 1
+                    while place > 0 and square < values[i, place - 1]:
+                        values[i, place], indices[i, place] = values[i, place - 1], indices[i, place - 1]
+                        place -= 1
+                    values[i, place], indices[i, place] = square, j
+                    if n_found == count:
+                        limit = values[i, count - 1]
+            for place in range(n_found):
+                held += sizes[indices[i, place]]
+            if n_found == min(count, n_centers):
+                break
+            limit = np.float32(np.inf)
+        values[i, n_found:], indices[i, n_found:] = np.inf, -1
 
 
 @compiled
