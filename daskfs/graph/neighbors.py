@@ -78,15 +78,15 @@ def is_exact_after_all(store: Store, name: str) -> bool:
     return bool(store.need_json(layout.CELLS_SUMMARY.format(name)).get("is_exact"))
 
 
-def store_queries(context: Context, spec: GraphSpec, sample: np.ndarray | sp.csr_matrix) -> None:
+def store_queries(context: Context, spec: GraphSpec, sample: np.ndarray | sp.csr_matrix, n_cells: int) -> None:
     """Choose and store at most 500 sampled rows, in graph space, as queries for the recall.
 
-    They were not used to train the cells, like most rows, unless such rows are too few. `sample` is (n_sampled,
-    n_features), dense or CSR.
+    They were not used to train the `n_cells` cells, like most rows, unless such rows are too few. `sample` is
+    (n_sampled, n_features), dense or CSR.
     """
     numbers = sample_rows(context.tiles.shape)
     generator = np.random.default_rng([spec.random_state, numbers.size])
-    pool = np.flatnonzero(~training_rows(numbers.size, context.tiles.shape.n_samples))
+    pool = np.flatnonzero(~training_rows(numbers.size, context.tiles.shape.n_samples, n_cells))
     if pool.size < RECALL_ROWS:
         pool = np.arange(numbers.size)
     chosen = np.sort(generator.choice(pool, size=min(RECALL_ROWS, pool.size), replace=False))

@@ -100,7 +100,7 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
     spec, k, plan = _settings(parameters)
     store, n_samples, tiles = context.store, context.tiles.shape.n_samples, compared_tiles(context.tiles)
     sample = tiles.sample(spec.scaling)
-    store_queries(context, spec, sample)
+    store_queries(context, spec, sample, plan.n_cells)
     with one_thread():
         space = fitted_space(
             sample, spec.metric, spec.projection, n_samples, k, search_width(spec, k), spec.random_state
@@ -183,7 +183,7 @@ def assign_bands(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     numbers = store.open(layout.KNN_QUERY_ROWS.format(spec.name))[...]
     nearest = np.full((numbers.size, k), np.inf)
     sampled = sample_rows(tiles.shape)
-    shown = sampled[training_rows(sampled.size, tiles.shape.n_samples)]
+    shown = sampled[training_rows(sampled.size, tiles.shape.n_samples, plan.n_cells)]
     blocks, parts = [], []
     with one_thread():
         for band in bands:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 
 from daskfs.kernels.blocks import is_sparse
@@ -25,8 +26,10 @@ DIRECTION_BYTES = 2**27
 """Maximum bytes of the float32 directions: with more features, fewer directions are kept."""
 FORCED_FEATURES = 4096
 """Above this number of features dense rows are always projected: products of all columns cost more than they gain."""
+GRAM_FEATURES = 1024
+"""Maximum number of features of dense rows whose directions are eigenvectors of a Gram matrix."""
 FITTING_ROWS = 2**13
-JUDGING_ROWS = 2**15
+JUDGING_ROWS = 2**13
 ASKED_ROWS = 300
 ENOUGH = 0.995
 """Share of the nearest neighbors that the chosen components must keep among the candidates."""
@@ -207,7 +210,11 @@ def _principal_directions(rows: Any, count: int, random_state: int) -> np.ndarra
     from sklearn.utils.extmath import randomized_svd
 
     with one_thread():  # SciPy loads its own BLAS, which an earlier limit does not cover
-        _, _, directions = randomized_svd(rows, count, n_iter=4, random_state=random_state)
+        if rows.shape[1] <= GRAM_FEATURES and not is_sparse(rows):
+            gram, n_features = rows.T @ rows, rows.shape[1]
+            directions = scipy.linalg.eigh(gram, subset_by_index=(n_features - count, n_features - 1))[1][:, ::-1].T
+        else:
+            _, _, directions = randomized_svd(rows, count, n_iter=4, random_state=random_state)
     return np.ascontiguousarray(directions.T, dtype=np.float32)
 
 

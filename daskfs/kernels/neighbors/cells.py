@@ -38,7 +38,9 @@ LEAST_SHARE = 0.1
 """Groups with less than this share of the mean size are dropped."""
 LEAST_ROWS = 4.0
 """Minimum number of rows that a row meets, per neighbor."""
-CALIBRATION_ROWS = 1000
+TRAINED_PER_CELL = 64
+"""Rows per cell that k-means is trained on, at most: more hardly move the centers."""
+CALIBRATION_ROWS = 500
 HELD_OUT = 4
 """One in this many rows of a sample is held out from training."""
 CALIBRATION_RANKS = 5
@@ -150,15 +152,18 @@ class Sample:
 
 
 # ------------------------------------------------------------------------------- training
-def training_rows(n_sampled: int, n_samples: int) -> np.ndarray:
+def training_rows(n_sampled: int, n_samples: int, n_cells: int) -> np.ndarray:
     """Return a mask of the sampled rows that cells are trained on, shape (n_sampled,), bool.
 
-    Centers fit their training rows. So if the sample is less than half of all rows, reaches are calibrated on held-out
-    rows.
+    Centers fit their training rows. So if the sample is less than half of all rows, or more than `n_cells` cells need,
+    reaches are calibrated on held-out rows.
     """
     trained = np.ones(n_sampled, dtype=bool)
     if 2 * n_sampled < n_samples:
         trained[HELD_OUT - 1 :: HELD_OUT] = False
+    n_trained, enough = np.count_nonzero(trained), TRAINED_PER_CELL * n_cells
+    if n_trained > enough:
+        trained[trained] = np.diff(np.arange(n_trained + 1) * enough // n_trained) > 0
     return trained
 
 
@@ -189,7 +194,7 @@ def train_cells(
         Maximum mean number of cells that a row probes.
     """
     generator = np.random.default_rng([seed, n_groups, n_cells])
-    trained = training_rows(len(sample.rows), sample.n_samples)
+    trained = training_rows(len(sample.rows), sample.n_samples, n_cells)
     rows = sample.rows[trained]
     group_centers, offsets = _balanced(rows, n_groups, generator)
     home, _ = _nearest(rows, group_centers, offsets)
@@ -582,7 +587,7 @@ def split_large(
             most = MAX_MEAN_PROBES * min(1.0, cell_rows(n_neighbors) * wanted / own.size)
             cells = train_cells(Sample(rows[shown], own.size), 1, wanted, n_neighbors, (1 + recall) / 2, seed, most)
             trained = np.zeros(len(rows), dtype=bool)
-            trained[shown[training_rows(shown.size, own.size)]] = True
+            trained[shown[training_rows(shown.size, own.size, wanted)]] = True
             found, new, order = _parts(assign_rows(rows, cells, trained), own, by_order=depth == MAX_SPLITS - 1)
             parts.append((member[pairs][found], new + n_cells, rank[pairs][found] + order / (MAX_PROBES + 1)))
             n_cells += int(new.max()) + 1
