@@ -25,7 +25,7 @@ PROJECTED_WIDTHS = (2, 8)
 of 5000 columns, 128 components and 5, 20 and 50 % missing, 2 candidates lead to a recall of 99, 95 and 50 %; for 20 and
 50 % missing, 4 lead to 98 and 60 %, 8 to 99 and 76 %."""
 SAMPLED_PER_CELL = 8
-GROUP_ROWS = 5000
+GROUP_ROWS = 50_000
 LEAST_GROUPS = 8
 GROUP_BYTES = 2**28
 MANY_GROUPS = 32

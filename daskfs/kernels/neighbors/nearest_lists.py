@@ -21,17 +21,17 @@ SLACK = 1 + 2.0**-10
 
 
 @compiled
-def _insert(squares: np.ndarray, names: np.ndarray, row: int, square: float, name: int) -> bool:
-    """Insert a candidate into the list of a row, from which the last one falls out."""
-    place = squares.shape[1] - 1
-    if square > squares[row, place] or (square == squares[row, place] and name > names[row, place]):
+def _insert(squares: np.ndarray, names: np.ndarray, square: float, name: int) -> bool:
+    """Insert a candidate into the list of a row, shape (width,), from which the last one falls out."""
+    place = squares.shape[0] - 1
+    if square > squares[place] or (square == squares[place] and name > names[place]):
         return False
-    while place > 0 and (
-        square < squares[row, place - 1] or (square == squares[row, place - 1] and name < names[row, place - 1])
-    ):
-        squares[row, place], names[row, place] = squares[row, place - 1], names[row, place - 1]
+    while place > 0 and square <= squares[place - 1]:
+        if square == squares[place - 1] and name > names[place - 1]:
+            break
+        squares[place], names[place] = squares[place - 1], names[place - 1]
         place -= 1
-    squares[row, place], names[row, place] = square, name
+    squares[place], names[place] = square, name
     return True
 
 
@@ -104,7 +104,7 @@ def offer_products(
     if b_takes:
         for j in range(n_b):
             limits[j] = _limit(squares[b[j], last], scale, b_error[j], most)
-    n_doubtful = 0
+    near, n_doubtful = np.empty(STEP, np.uint32), 0
     for i in range(first, n_a):
         if doubtful.shape[0] - n_doubtful < n_b:
             return i, n_doubtful
@@ -117,7 +117,11 @@ def offer_products(
                 is_any_near |= np.uint32((part[place] <= limit) | (part[place] <= of_b[place]))
             if not is_any_near:
                 continue
-            for j in range(start, start + of_b.shape[0]):
+            n_near = 0
+            for place in range(of_b.shape[0]):  # without a branch, which would be guessed wrong
+                near[n_near] = start + place
+                n_near += np.uint32((part[place] <= limit) | (part[place] <= of_b[place]))
+            for j in near[:n_near]:
                 near_a, near_b, other = products[i, j] <= limits[n_b], products[i, j] <= limits[j], b[j]
                 if not (near_a or near_b) or other == row:
                     continue
@@ -136,9 +140,9 @@ def offer_products(
                         doubtful[n_doubtful, 0], doubtful[n_doubtful, 1] = i, j
                         n_doubtful += 1
                     continue
-                if near_a and _insert(squares, names, row, square / scale, other):
+                if near_a and _insert(squares[row], names[row], square / scale, other):
                     limits[n_b] = _limit(squares[row, last], scale, a_error[i], most)
-                if near_b and _insert(squares, names, other, square / scale, row):
+                if near_b and _insert(squares[other], names[other], square / scale, row):
                     limits[j] = _limit(squares[other, last], scale, b_error[j], most)
     return n_a, n_doubtful
 
@@ -211,9 +215,9 @@ def offer_pairs(
     """Offer pairs of rows at known squared distances, shape (n_pairs,), float64, to the lists of both."""
     for pair in range(a.shape[0]):
         if a_takes[pair]:
-            _insert(squares, names, a[pair], lengths[pair], b[pair])
+            _insert(squares[a[pair]], names[a[pair]], lengths[pair], b[pair])
         if b_takes:
-            _insert(squares, names, b[pair], lengths[pair], a[pair])
+            _insert(squares[b[pair]], names[b[pair]], lengths[pair], a[pair])
 
 
 @partial(compiled, fastmath={"reassoc", "nsz"})  # as NumPy does, vector instructions add in an order of their own
