@@ -18,19 +18,19 @@ Notes
 A plan fixes the stages before anything is read, so sizes choose the stages, and the sample only what some of them do.
 
 Costs are fits to CPU seconds of one core, for 2,000 to 100,000 rows and 8 to 20,000 columns, 8 to 300 values per sparse
-row, and 5 to 30 neighbors. Those of exact search are within a third of the measurements; cells take a third less for
-well separated clusters, and up to half as much again for twelve latent dimensions. Measured seconds (and recall) in one
+row, and 5 to 30 neighbors. Those of exact search are within a third of the measurements; cells take half of theirs for
+well separated clusters, and four fifths for twelve latent dimensions. Measured seconds (and recall) in one
 run with one thread, k = 10, against one precompiled NNDescent:
 
 ==========================  =====  ==========  ===========
 data                        exact  auto        NNDescent
 ==========================  =====  ==========  ===========
-100 clusters, 100,000 x 64  28.2   2.5 (.986)  5.4 (.991)
-12 latent, 100,000 x 64     27.7   5.5 (.981)  3.4 (.993)
-curves, 60,000 x 200        21.3   2.4 (.995)  1.4 (1.00)
-12 latent, 25,000 x 512      8.0   4.1 (.993)  1.2 (.990)
-uniform, 60,000 x 64        10.0   10.1 (1)    7.8 (.922)
-uniform, 20,000 x 200        2.3   2.4 (1)     2.7 (.841)
+100 clusters, 100,000 x 64  32.8   2.6 (.979)  5.5 (.991)
+12 latent, 100,000 x 64     32.6   3.6 (.988)  5.1 (.993)
+curves, 60,000 x 200        26.6   1.9 (.994)  1.5 (1.00)
+12 latent, 25,000 x 512      8.5   1.8 (.996)  2.0 (.990)
+uniform, 60,000 x 64        11.7   11.6 (1)    9.0 (.922)
+uniform, 20,000 x 200        2.6   2.4 (1)     3.4 (.841)
 ==========================  =====  ==========  ===========
 """
 

@@ -248,13 +248,13 @@ def partition_rows(
     n_groups = int(min(n_groups, max(1, sampled // 64)))
     n_cells = 0 if spec.engine == "pynndescent" else n // cell_rows(k)
     n_cells = int(np.clip(n_cells, n_groups, max(n_groups, sampled // SAMPLED_PER_CELL)))
-    max_members = max(16 * k, int(LARGEST_GROUP * n / n_groups))
+    max_members = max(16 * k, min(n, int(LARGEST_GROUP * n / n_groups)))
     if available is not None:
         max_members = max(16 * k, min(max_members, available // held))
     bands = max(1, min(shape.n_bands // ASSIGN_UNITS, ASSIGN_BYTES * shape.n_bands // max(shape.x_bytes, 1)))
     rows = min(n, bands * shape.tile_rows)
     row_bytes = max(1, shape.x_bytes // max(n, 1))
-    chunk = int(np.clip(2 * rows // (4 * n_groups), 16, max(16, CHUNK_BYTES // row_bytes)))
+    chunk = int(np.clip(2 * rows // (4 * max(n_groups, LEAST_GROUPS)), 16, max(16, CHUNK_BYTES // row_bytes)))
     return Partitioning(n_groups, n_cells, bands, chunk, max_members, _blocks_per_merge(n, k, available))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from daskfs.graph import partition
 from daskfs.graph.plan import plan_graph
 from daskfs.graph.spec import GraphSpec
 from daskfs.stages.kind import name_of
@@ -58,8 +59,10 @@ SEARCHES = {
 
 
 @pytest.mark.parametrize("shape", SEARCHES)
-def test_measured_peak_of_searches(tmp_path: Path, shape: str) -> None:
-    """In one process, which holds what it has compiled."""
+def test_measured_peak_of_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
+    """In one process, which holds what it has compiled; few rows go to several groups, as many do."""
+    monkeypatch.setattr(partition, "GROUP_ROWS", 5000)
+    monkeypatch.setattr(partition, "GROUP_BYTES", 2**27)
     stages = measured(tmp_path, SEARCHES[shape])
     units = {stage["name"].partition("-")[0]: stage["units"] for stage in stages}
     assert units["build"] >= 2

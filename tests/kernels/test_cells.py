@@ -329,7 +329,7 @@ class TestCalibration:
         cells = trained(rows, 2, 24, 10, 0.95, share=3)
         sampled = np.arange(0, 6000, 3)
         shown = np.zeros(6000, dtype=bool)
-        shown[sampled[training_rows(sampled.size, 6000)]] = True
+        shown[sampled[training_rows(sampled.size, 6000, 24)]] = True
         of_shown = share_that_meets(rows, cells, 10, trained=shown, among=np.flatnonzero(shown))
         assert of_shown >= 0.93
         assert abs(of_shown - share_that_meets(rows, cells, 10, trained=shown, among=np.flatnonzero(~shown))) < 0.02

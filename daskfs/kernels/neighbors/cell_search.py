@@ -20,8 +20,6 @@ from daskfs.kernels.statistics.moments import row_blocks
 
 SPARE = 6
 """Candidates kept beyond the k nearest, because float32 products order them only approximately."""
-PRODUCT_ERROR = 1 / 64
-"""Maximum relative error of squared distances taken from products; others are measured."""
 DOUBTFUL = 2**14
 """Pairs that are measured at a time."""
 MEASURED_ROWS = 4096
@@ -111,12 +109,15 @@ def _bitmap(n_members: int, n_cells: int, member: np.ndarray, cell: np.ndarray) 
 
 
 class _Lists:
-    """The nearest candidates so far of every member: squared distances and numbers, shape (n_members, width)."""
+    """The nearest candidates so far of every member."""
 
     def __init__(self, n_members: int, width: int, probes: np.ndarray) -> None:
-        self._squares = np.full((n_members, width), np.inf)
-        self._names = np.full((n_members, width), -1, np.int32)
-        self._probes = probes
+        # numba takes half a second to load, which exact searches do without
+        from daskfs.kernels.neighbors import nearest_lists
+
+        self._passes = nearest_lists
+        squares, names = np.full((n_members, width), np.inf), np.full((n_members, width), -1, np.int32)
+        self._lists = nearest_lists.Lists(squares, names, probes)
 
     def offer(
         self,
@@ -142,54 +143,40 @@ class _Lists:
         asked_met
             Cell in which a row has met the members that probe it, shape (n_asked,), int64; -1 for none.
         """
-        # numba takes half a second to load, which exact searches do without
-        from daskfs.kernels.neighbors.nearest_lists import offer_pairs, offer_products
-
+        Bounds, Side = self._passes.Bounds, self._passes.Side
         doubtful = np.empty((DOUBTFUL + base.n_rows, 2), np.int64)
-        scale = base.scale**2
+        takes, met = np.full(base.n_rows, base_takes), np.full(base.n_rows, -1)
         for tile in row_blocks(asked.n_rows, tile_rows(asked, base)):
-            rows, members, takes = asked.part(tile), asked_members[tile], asked_takes[tile]
+            rows = asked.part(tile)
             products, half_widths, errors = tile_bounds(rows, base).as_products()
+            bounds = Bounds(products, half_widths, base.scale**2)
+            a = Side(asked_members[tile], errors[0], asked_takes[tile], asked_met[tile])
+            b = Side(base_members, errors[1], takes, met)
             start = 0
             while start < rows.n_rows:
-                start, n_doubtful = offer_products(
-                    products,
-                    half_widths,
-                    start,
-                    members,
-                    base_members,
-                    *errors,
-                    scale,
-                    1 / PRODUCT_ERROR,
-                    takes,
-                    base_takes,
-                    asked_met[tile],
-                    self._probes,
-                    self._squares,
-                    self._names,
-                    doubtful,
-                )
+                start, n_doubtful = self._passes.offer_products(bounds, start, a, b, self._lists, doubtful)
                 i, j = doubtful[:n_doubtful].T
                 squares = measured_squares(rows, i, base, j, compiles=True)
-                offer_pairs(members[i], base_members[j], squares, takes[i], base_takes, self._squares, self._names)
+                self._passes.offer_pairs(a.members[i], b.members[j], squares, a.takes[i], b.takes[j], self._lists)
 
     def measured(self, X: Block, metric: Metric, k: int, *, are_close: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return the k nearest by measured distance.
 
-        With `are_close`, offered distances have a relative error of at most :data:`PRODUCT_ERROR`, and only candidates
+        With `are_close`, offered distances have a relative error of at most ``PRODUCT_ERROR``, and only candidates
         that may be among the nearest are measured.
         """
-        n_members, width = self._squares.shape
-        is_wanted = self._names >= 0
+        names, offered = self._lists.names, self._lists.squares
+        n_members, width = offered.shape
+        is_wanted = names >= 0
         if are_close:
             # with a relative error e, a length may be the shorter one if it is up to 1 + 3 e times the other
-            limits = self._squares[:, [min(k, width) - 1]] * (1 + 3 * PRODUCT_ERROR)
-            is_wanted &= self._squares <= limits
+            limits = offered[:, [min(k, width) - 1]] * (1 + 3 * self._passes.PRODUCT_ERROR)
+            is_wanted &= offered <= limits
         indices = np.full((n_members, k), -1, dtype=np.int64)
         distances = np.full((n_members, k), np.inf)
         rows = metric_rows(X, metric)
         for block in row_blocks(n_members, MEASURED_ROWS):
-            found = np.where(is_wanted[block], self._names[block], -1).astype(np.int64)
+            found = np.where(is_wanted[block], names[block], -1).astype(np.int64)
             query, column = np.nonzero(found >= 0)
             squares = np.full(found.shape, np.inf)
             nearest = found[query, column]

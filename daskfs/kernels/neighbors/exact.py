@@ -156,7 +156,9 @@ def _wide_part(queries: Rows, base: Rows, own: np.ndarray, k: int) -> np.ndarray
     return mask
 
 
-def _thinned(bounds: Products | IncompleteProducts, queries: Rows, row: int, base: Rows, found: np.ndarray, k: int) -> np.ndarray:
+def _thinned(
+    bounds: Products | IncompleteProducts, queries: Rows, row: int, base: Rows, found: np.ndarray, k: int
+) -> np.ndarray:
     """Reduce candidates to those surely nearer than the k-th and the lowest-numbered of those tied with it.
 
     If the bounds are too loose to show a tie, the candidates are measured.

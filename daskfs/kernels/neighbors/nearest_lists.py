@@ -9,6 +9,7 @@ the pairs that were offered, not on their order. A pair must be offered once.
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from daskfs.kernels.compiled import compiled
 
 STEP = 32
 """Products that are compared with the reach of both rows by vector instructions, before any pair is looked at."""
+PRODUCT_ERROR = 1 / 64
+"""Maximum relative error of squared distances taken from products; others are measured."""
 SLACK = 1 + 2.0**-10
 """Factor that covers the rounding of a reach, and of the products of rows within it."""
 
@@ -42,54 +45,94 @@ def _limit(reach: float, scale: float, error: float, most: float) -> float:
 
 
 @compiled
-def _is_settled(squares: np.ndarray, names: np.ndarray, row: int, name: int) -> bool:
+def _is_settled(squares: np.ndarray, names: np.ndarray, name: int) -> bool:
     """Return whether a list holds as many rows at no distance as it can, of lower numbers."""
-    return squares[row, -1] <= 0 and name > names[row, -1]
+    return squares[-1] <= 0 and name > names[-1]
+
+
+class Bounds(NamedTuple):
+    """Squared distances of rows a and b.
+
+    `products` are squared distances times `scale`, or lower bounds on them, shape (n_a, n_b), float32 or float64.
+    `half_widths` is half the distance from lower to upper bounds, of the same shape and dtype; (0, 0) where `products`
+    are no bounds.
+    """
+
+    products: np.ndarray
+    half_widths: np.ndarray
+    scale: float
+
+
+class Side(NamedTuple):
+    """Rows of one side of the pairs, each array of shape (n_rows,).
+
+    `members` are their numbers, int64; `errors` their terms of the maximum error of a product, float64; `takes` says
+    whether they take candidates, bool. `met` is a cell in which a row has met the rows that probe it, int64; -1 for
+    none.
+    """
+
+    members: np.ndarray
+    errors: np.ndarray
+    takes: np.ndarray
+    met: np.ndarray
+
+
+class Lists(NamedTuple):
+    """Nearest candidates of all members: `squares` and `names`, shape (n_members, width), float64 and int32.
+
+    `probes` are the cells that each member probes as bits, shape (n_members, n_bytes), uint8.
+    """
+
+    squares: np.ndarray
+    names: np.ndarray
+    probes: np.ndarray
 
 
 @compiled
-def offer_products(
-    products: np.ndarray,
-    half_widths: np.ndarray,
-    first: int,
-    a: np.ndarray,
-    b: np.ndarray,
-    a_error: np.ndarray,
-    b_error: np.ndarray,
-    scale: float,
-    doubt: float,
-    a_takes: np.ndarray,
-    b_takes: bool,
-    a_met: np.ndarray,
-    probes: np.ndarray,
-    squares: np.ndarray,
-    names: np.ndarray,
-    doubtful: np.ndarray,
-) -> tuple[int, int]:
+def _limits(side: Side, lists: Lists, scale: float, most: float) -> np.ndarray:
+    """Return the largest product of each row with a candidate that its list may take; -most if it takes none."""
+    limits = np.full(side.members.shape[0], -most)
+    for i in range(limits.shape[0]):
+        if side.takes[i]:
+            limits[i] = _limit(lists.squares[side.members[i], -1], scale, side.errors[i], most)
+    return limits
+
+
+@compiled
+def _near(row: np.ndarray, limit: float, limits: np.ndarray, near: np.ndarray) -> int:
+    """Find the products of a row within `limit` or, entry by entry, within `limits`; return how many there are.
+
+    `near` takes their places.
+    """
+    is_any_near, n_near = np.uint32(0), 0
+    for place in range(row.shape[0]):  # without a branch: by vector instructions
+        is_any_near |= np.uint32((row[place] <= limit) | (row[place] <= limits[place]))
+    if is_any_near:
+        for place in range(row.shape[0]):  # without a branch, which would be guessed wrong
+            near[n_near] = place
+            n_near += int((row[place] <= limit) | (row[place] <= limits[place]))
+    return n_near
+
+
+@compiled
+def _have_met(lists: Lists, met: int, other: int) -> bool:
+    return met >= 0 and bool(lists.probes[other, met >> 3] >> (met & 7) & 1)
+
+
+@compiled
+def offer_products(bounds: Bounds, first: int, a: Side, b: Side, lists: Lists, doubtful: np.ndarray) -> tuple[int, int]:
     """Offer pairs of rows to the lists of both by their products, and note those whose distance is in doubt.
 
     Parameters
     ----------
-    products
-        Squared distances times `scale`, or lower bounds on them, shape (n_a, n_b), float32 or float64.
-    half_widths
-        Half the distance from lower to upper bounds, same shape; shape (0, 0) where `products` are no bounds.
+    bounds
+        Squared distances of the pairs.
     first
-        First row of `products`; rows before it have been offered.
+        First row of `a`; rows before it have been offered.
     a, b
-        Numbers of the rows, shapes (n_a,) and (n_b,), int64.
-    a_error, b_error
-        Terms of the maximum error of a product, shapes (n_a,) and (n_b,), float64.
-    doubt
-        A pair is in doubt if its product is at most this many times its error.
-    a_takes, b_takes
-        Whether a row of `a`, shape (n_a,), bool, and those of `b` take candidates.
-    a_met
-        Cell in which a row of `a` has met the rows that probe it, shape (n_a,), int64; -1 for none.
-    probes
-        Bitmap of the cells that each row probes, shape (n_rows, n_bytes), uint8.
-    squares, names
-        Lists, shape (n_rows, width), float64 and int32.
+        The rows.
+    lists
+        The lists.
     doubtful
         Room for pairs in doubt, by their places in `a` and `b`: shape (n, 2), int64, n >= n_b.
 
@@ -98,52 +141,37 @@ def offer_products(
     int, int
         First row that was not offered, for lack of room for pairs in doubt, and the number of these pairs.
     """
-    n_a, n_b = products.shape
-    last, most = squares.shape[1] - 1, np.finfo(products.dtype).max
-    limits = np.full(n_b + 1, -most, products.dtype)  # that of the row of `a` is the last one
-    if b_takes:
-        for j in range(n_b):
-            limits[j] = _limit(squares[b[j], last], scale, b_error[j], most)
-    near, n_doubtful = np.empty(STEP, np.uint32), 0
+    products, scale = bounds.products, bounds.scale
+    (n_a, n_b), most = products.shape, np.finfo(products.dtype).max
+    of_a = _limits(a, lists, scale, most).astype(products.dtype)
+    of_b = _limits(b, lists, scale, most).astype(products.dtype)
+    near, n_doubtful = np.empty(STEP, np.int64), 0
     for i in range(first, n_a):
         if doubtful.shape[0] - n_doubtful < n_b:
             return i, n_doubtful
-        row, takes = a[i], a_takes[i]
-        limits[n_b] = _limit(squares[row, last], scale, a_error[i], most) if takes else -most
+        row = a.members[i]
         for start in range(0, n_b, STEP):
-            limit, of_b = limits[n_b], limits[start : min(start + STEP, n_b)]
-            part, is_any_near = products[i, start : start + of_b.shape[0]], np.uint32(0)
-            for place in range(of_b.shape[0]):  # without a branch: by vector instructions
-                is_any_near |= np.uint32((part[place] <= limit) | (part[place] <= of_b[place]))
-            if not is_any_near:
-                continue
-            n_near = 0
-            for place in range(of_b.shape[0]):  # without a branch, which would be guessed wrong
-                near[n_near] = start + place
-                n_near += np.uint32((part[place] <= limit) | (part[place] <= of_b[place]))
-            for j in near[:n_near]:
-                near_a, near_b, other = products[i, j] <= limits[n_b], products[i, j] <= limits[j], b[j]
-                if not (near_a or near_b) or other == row:
+            stop = min(start + STEP, n_b)
+            for place in near[: _near(products[i, start:stop], of_a[i], of_b[start:stop], near)]:
+                j, other = start + place, b.members[start + place]
+                if other == row or _have_met(lists, a.met[i], other):
                     continue
-                met = a_met[i]
-                if met >= 0 and probes[other, met >> 3] >> (met & 7) & 1:
-                    continue
-                error = a_error[i] + b_error[j]
-                square = np.float64(products[i, j])
-                if half_widths.shape[0]:
-                    error += half_widths[i, j]
-                    square += half_widths[i, j]
-                if not square > doubt * error:
-                    if (near_a and not _is_settled(squares, names, row, other)) or (
-                        near_b and not _is_settled(squares, names, other, row)
+                near_a, near_b = products[i, j] <= of_a[i], products[i, j] <= of_b[j]
+                error, square = a.errors[i] + b.errors[j], np.float64(products[i, j])
+                if bounds.half_widths.shape[0]:
+                    error += bounds.half_widths[i, j]
+                    square += bounds.half_widths[i, j]
+                if not square * PRODUCT_ERROR > error:
+                    if (near_a and not _is_settled(lists.squares[row], lists.names[row], other)) or (
+                        near_b and not _is_settled(lists.squares[other], lists.names[other], row)
                     ):
-                        doubtful[n_doubtful, 0], doubtful[n_doubtful, 1] = i, j
+                        doubtful[n_doubtful] = i, j
                         n_doubtful += 1
                     continue
-                if near_a and _insert(squares[row], names[row], square / scale, other):
-                    limits[n_b] = _limit(squares[row, last], scale, a_error[i], most)
-                if near_b and _insert(squares[other], names[other], square / scale, row):
-                    limits[j] = _limit(squares[other, last], scale, b_error[j], most)
+                if near_a and _insert(lists.squares[row], lists.names[row], square / scale, other):
+                    of_a[i] = _limit(lists.squares[row, -1], scale, a.errors[i], most)
+                if near_b and _insert(lists.squares[other], lists.names[other], square / scale, row):
+                    of_b[j] = _limit(lists.squares[other, -1], scale, b.errors[j], most)
     return n_a, n_doubtful
 
 
@@ -204,20 +232,17 @@ def nearest_centers(
 
 @compiled
 def offer_pairs(
-    a: np.ndarray,
-    b: np.ndarray,
-    lengths: np.ndarray,
-    a_takes: np.ndarray,
-    b_takes: bool,
-    squares: np.ndarray,
-    names: np.ndarray,
+    a: np.ndarray, b: np.ndarray, squares: np.ndarray, a_takes: np.ndarray, b_takes: np.ndarray, lists: Lists
 ) -> None:
-    """Offer pairs of rows at known squared distances, shape (n_pairs,), float64, to the lists of both."""
+    """Offer pairs of members a and b at known squared distances to the lists of those that take them.
+
+    Shapes (n_pairs,); the squares are float64.
+    """
     for pair in range(a.shape[0]):
         if a_takes[pair]:
-            _insert(squares[a[pair]], names[a[pair]], lengths[pair], b[pair])
-        if b_takes:
-            _insert(squares[b[pair]], names[b[pair]], lengths[pair], a[pair])
+            _insert(lists.squares[a[pair]], lists.names[a[pair]], squares[pair], b[pair])
+        if b_takes[pair]:
+            _insert(lists.squares[b[pair]], lists.names[b[pair]], squares[pair], a[pair])
 
 
 @partial(compiled, fastmath={"reassoc", "nsz"})  # as NumPy does, vector instructions add in an order of their own
