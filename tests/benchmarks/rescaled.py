@@ -1,12 +1,13 @@
 """Benchmark of RLSR and SSUFS. Everything that is compared runs side by side in one call; read the ratios.
 
-    OMP_NUM_THREADS=1 python -m tests.benchmarks.rescaled [--tables scale wide overhead] [--small] [--folder FOLDER]
+    OMP_NUM_THREADS=1 python -m tests.benchmarks.rescaled [--tables TABLE ...] [--small] [--folder FOLDER]
 
 Tables: ``scale`` (a job on a million rows in Zarr, 1 % of them labeled, by two workers of 2 GB: a round as a multiple
 of one pass of reading X by the same workers), ``wide`` (the solver by rows of X against the one by its Gram matrix, for
-fewer rows than features: one system, and all that finds the weights) and ``overhead`` (`fit` on small data beside a
-method that takes one pass). ``--small`` is all of it in seconds. Files of X are dropped from the page cache before a
-pass that is called cold.
+fewer rows than features: one system, and all that finds the weights), ``text`` (CSR counts of words, all rows labeled:
+seconds of the solutions, and of the processor for the whole fit) and ``overhead`` (`fit` on small data beside a method
+that takes one pass). ``--small`` is all of it in seconds. Files of X are dropped from the page cache before a pass that
+is called cold.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import zarr
 from distributed import Client
 from sklearn.datasets import load_digits
@@ -52,6 +54,7 @@ LABELED = 0.01
 WORKERS = 2
 MEMORY_LIMIT = 2 * 10**9
 LOOP = ("rescaled-rows", "rescaled-solve")
+TABLES = ["scale", "wide", "text", "overhead"]
 INFORMATIVE = 40
 COPIED = 20
 
@@ -64,11 +67,12 @@ class Size:
     columns: int = 500
     rounds: int = 20
     wide: tuple[int, int] = (2000, 5000)
+    text: tuple[tuple[int, int], ...] = ((1993, 4862), (2000, 10_000))
     gammas: tuple[float, ...] = (1e-3, 1e-2, 3e-2, 1e-1)
     repeats: int = 5
 
 
-SMALL = Size(rows=40_000, columns=40, rounds=4, wide=(60, 200), gammas=(1e-2,), repeats=1)
+SMALL = Size(rows=40_000, columns=40, rounds=4, wide=(60, 200), text=((60, 300),), gammas=(1e-2,), repeats=1)
 
 
 # ------------------------------------------------------------------------------------ data
@@ -247,11 +251,14 @@ def wide_table(size: Size) -> Iterator[dict[str, Any]]:
 def stage_seconds(context: Context, solver: str) -> dict[str, float]:
     """Return the seconds of the stages of one solver, all rounds together."""
     names = [f"rescaled-{stage}-zscore-{solver}" for stage in ("comoments", "scale", "rows", "solve")]
-    records = {
-        name: [context.store.ledger.record(name, i) for i in range(context.store.ledger.n_recorded(name))]
-        for name in names
-    }
-    return {name: sum(record["seconds"] for record in some if record) for name, some in records.items()}
+    return {name: seconds_of(context, name) for name in names}
+
+
+def seconds_of(context: Context, stage: str) -> float:
+    """Return the seconds of all units of a stage."""
+    ledger = context.store.ledger
+    records = [ledger.record(stage, unit) for unit in range(ledger.n_recorded(stage))]
+    return float(sum(record["seconds"] for record in records if record))
 
 
 def system_table(size: Size) -> Iterator[dict[str, Any]]:
@@ -284,6 +291,44 @@ def system_table(size: Size) -> Iterator[dict[str, Any]]:
         }
 
 
+def text_rows(n_samples: int, n_words: int) -> tuple[sp.csr_matrix, np.ndarray]:
+    """Return counts of words, CSR float32 with 1 % non-zeros, and the two classes of the rows.
+
+    Words are as frequent as in a language, and three in ten differ between classes.
+    """
+    generator = np.random.default_rng(0)
+    y = generator.integers(0, 2, n_samples)
+    frequency = 1.0 / (np.arange(n_words) + 10.0)
+    tilt = generator.normal(size=n_words) * (generator.random(n_words) < 0.3)
+    length = generator.lognormal(np.log(0.016 * n_words), 0.7, n_samples).astype(int) + 5
+    shares = [frequency * np.exp(side * tilt / 2.0) for side in (-1, 1)]
+    found = [generator.multinomial(count, shares[k] / shares[k].sum()) for count, k in zip(length, y, strict=True)]
+    return sp.csr_matrix(sp.vstack([sp.csr_matrix(row.astype(np.float32)) for row in found])), y
+
+
+def text_table(size: Size, methods: list[str]) -> Iterator[dict[str, Any]]:
+    """Fit text of several sizes, all of it labeled."""
+    for n_samples, n_features in size.text:
+        X, y = text_rows(n_samples, n_features)
+        labels = Labels("classification", y, ("0", "1"))
+        for name in methods:
+            method, context = make_method(name, {}), memory_context(X, labels)
+            started = time.process_time()
+            score_features(context, [method], labels)
+            seconds = time.process_time() - started
+            facts = solution_of(context.store, method)[1]
+            key = "zscore-woodbury" + ("-dragged" if name == "DSSFS" else "")
+            yield {
+                "words": n_features,
+                "method": name,
+                "cpu": seconds,
+                "solve": seconds_of(context, f"rescaled-solve-{key}"),
+                "rounds": facts["n_iter"],
+                "active": facts["n_active"],
+                "kkt": facts["kkt_active"],
+            }
+
+
 def overhead_table(repeats: int) -> Iterator[dict[str, Any]]:
     """Fit small data, in milliseconds of the processor."""
     made = Classes(30)
@@ -307,9 +352,7 @@ def overhead_table(repeats: int) -> Iterator[dict[str, Any]]:
 def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument(
-        "--tables", nargs="+", choices=["scale", "wide", "overhead"], default=["scale", "wide", "overhead"]
-    )
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES)
     parser.add_argument("--methods", nargs="+", choices=["RLSR", "SSUFS", "DSSFS"], default=["RLSR", "SSUFS"])
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--folder", type=Path, help="Where the 2 GB of X go, to be deleted at the end.")
@@ -325,6 +368,8 @@ def main(arguments: list[str] | None = None) -> None:
         shape = f"{size.wide[0]} x {size.wide[1]}, in memory"
         show(f"one update of all weights, {shape}", list(system_table(size)))
         show(f"RLSR, {shape}", list(wide_table(size)))
+    if "text" in options.tables:
+        show("text, all rows labeled; seconds", list(text_table(size, options.methods)))
     if "overhead" in options.tables:
         show("fit of small data", list(overhead_table(size.repeats)))
 

@@ -20,7 +20,6 @@ from daskfs.kernels.regression.rescaled import (
     reweight,
     shrink,
     shrunk,
-    ssufs_step,
     start_at,
 )
 from tests.cases import each
@@ -125,7 +124,8 @@ class TestPull:
             for step in (
                 lambda at: shrink(gram, at, P, gamma, 2 * eta * L @ norms(at.W) ** 2),
                 lambda at: reweight(gram, at, P, gamma, 2 * eta * L @ norms(at.W) ** 2),
-                lambda at: ssufs_step(gram, at, P, gamma, lambda V: 2 * eta * L @ V),
+                lambda at: advance(gram, at, P, gamma, 0.0, lambda V: 2 * eta * L @ V),
+                lambda at: newton(gram, at, P, gamma, 2 * eta * L @ norms(at.W) ** 2),
             ):
                 before = value(at)
                 if before < -1e9:  # beyond the basin of the start nothing bounds it

@@ -32,14 +32,12 @@ from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.regression.grams import Gram, MatrixGram, ProductNeeded, ReplayedGram, RowsGram
 from daskfs.kernels.regression.rescaled import (
     Certificate,
-    Iterate,
     advance,
     carried_on,
     certificate,
     join_offset,
     norms,
     objective,
-    ssufs_step,
     start_at,
 )
 from daskfs.kernels.scaling import without_zscore
@@ -189,7 +187,7 @@ class _Solution:
         """Return S by the rows of X, centered and scaled, each times the root of its weight."""
         tiles, weights = self._context.tiles, self._context.weights()
         mean, scale, _ = self._context.store.open(layout.RESCALED_SCALE.format(self._stage["key"]))[...]
-        rows = np.empty((tiles.shape.n_samples, tiles.shape.n_features))
+        rows = np.empty((tiles.shape.n_samples, tiles.shape.n_features), order="F")
         height = block_rows(tiles.shape)
         for place, values in tiles.aligned_rows(
             slice(0, rows.shape[0]), height, without_zscore(self._parameters.score_scaling)
@@ -235,10 +233,8 @@ class _Solution:
         """Take steps until the weights meet the round's tolerance."""
         state, gamma = self._state, self._parameters.gamma
         while state.goal > 0.0 and not self._is_close():
-            if state.phase == "free":
-                state.at = advance(self._gram(), state.at, state.cross, gamma, state.goal)
-            else:
-                state.at = ssufs_step(self._gram(), state.at, state.cross, gamma, self._pull)
+            pull_of = self._pull if state.phase == "pulled" else None
+            state.at = advance(self._gram(), state.at, state.cross, gamma, state.goal, pull_of)
             state.n_steps += 1
             state.products.clear()
             if state.phase == "pulled" and self._is_lost():
@@ -264,7 +260,8 @@ class _Solution:
         state.wanted = "targets"
         if state.carried is not None and state.best is not None and value > state.history[-1]:
             assert state.best_offset is not None
-            state.at, state.offset = replace(state.best, curvature=state.at.curvature), state.best_offset
+            best = replace(state.best, curvature=state.at.curvature, working=state.at.working)
+            state.at, state.offset = best, state.best_offset
             state.carried, state.momentum = None, 1.0
         else:  # without extrapolation only rounding can have raised it
             self._note(value)
@@ -285,7 +282,8 @@ class _Solution:
         state.best, state.best_offset = state.at, state.target_mean
         state.offset, state.carried = state.target_mean, None
         if carried is not at:
-            state.at, state.offset = Iterate(carried.W[:-1], carried.SW[:-1], at.curvature), carried.W[-1]
+            state.offset = carried.W[-1]
+            state.at = replace(state.at, W=carried.W[:-1], SW=carried.SW[:-1])
             state.carried = state.at.W
 
     def _change(self, value: float) -> float:
@@ -377,7 +375,7 @@ def kept_cost(shape: Shape, solver: str) -> Cost:
     if solver == "woodbury":
         return (
             Array("rows of X, centered and scaled, and of the features that are not zero", (2, n, d)),
-            Array("S among few features", (min(n, d), min(n, d))),
+            Array("S among a working set", (min(n, d), min(n, d))),
         )
     return ()
 
@@ -386,11 +384,11 @@ def system_cost(shape: Shape, solver: str) -> Cost:
     """List the additional memory of the systems of a solution."""
     n, d = shape.n_samples, shape.n_features
     if solver == "cholesky":
-        return (Array("a system, its factor, and S among the features of a working set", (3, d, d)),)
+        return (Array("two systems and a factor, or also S among a working set and its active features", (3, d, d)),)
     if solver == "woodbury":
         return (
-            Array("rows of X by the scale of a system, and of a working set", (2, n, d)),
-            Array("a system of rows or of features, its factor, and S of a working set", (3, min(n, d), min(n, d))),
+            Array("rows of X by the scales of two systems, and of a working set", (3, n, d)),
+            Array("two systems, a factor, and S among active features", (4, min(n, d), min(n, d))),
         )
     return ()
 

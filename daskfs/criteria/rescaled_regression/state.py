@@ -127,6 +127,8 @@ def save_state(context: Context, key: str, number: int, label: str, state: State
     """Write the state of a method after a round."""
     arrays = {name: getattr(state, name) for name in ("cross", "target_mean", "labeled", "residual", "offset")}
     arrays |= {"W": state.at.W, "SW": state.at.SW}
+    if state.at.working is not None:
+        arrays |= {"working": state.at.working}
     scalars = {name: getattr(state, name) for name in SCALARS} | {"curvature": state.at.curvature}
     if state.base is not None:
         at, cross, mean, spread = state.base
@@ -148,7 +150,7 @@ def save_state(context: Context, key: str, number: int, label: str, state: State
 def load_state(context: Context, key: str, number: int, label: str, *, with_products: bool = True) -> State:
     """Return the state of a method after a round; `products` are left empty for a pass, which needs none."""
     array, raw = context.store.read_arrays(layout.RESCALED_STATE.format(key, number, label))
-    at = Iterate(array["W"], array["SW"], raw.pop("curvature"))
+    at = Iterate(array["W"], array["SW"], raw.pop("curvature"), array.get("working"))
     base = None
     if "base_spread" in raw:
         first = Iterate(array["base_W"], array["base_SW"], raw.pop("base_curvature"))
@@ -186,6 +188,7 @@ def state_cost(n_features: int, n_columns: int, n_methods: int = 1) -> Cost:
         Array("W and S W of the round before", (n_methods, 2, *size)),
         Array("W as carried on, and what a product is asked for", (n_methods, 2, *size)),
         Array("W scaled, a gradient, a step, its product and what it leads to", (n_methods, 5, *size)),
+        Array("working set", (n_methods, n_features), "int64"),
     )
 
 
@@ -207,7 +210,7 @@ def most_products(method: Method, solver: str) -> int:
     if solver != "cg":
         return 0
     is_pulled = isinstance(method.parameters, UncorrelatedParameters)
-    return (SYSTEM_ITERATIONS if is_pulled else NEWTON_ITERATIONS) + OTHER_PRODUCTS
+    return NEWTON_ITERATIONS + (SYSTEM_ITERATIONS if is_pulled else 0) + OTHER_PRODUCTS
 
 
 def cheaper_solver(parameters: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ import scipy.linalg as la
 
 Solver = Callable[[np.ndarray], np.ndarray]
 FEW = 2
-"""Minimum ratio of features (or rows) to the chosen features for which S among these saves anything."""
+"""Minimum ratio of features to the chosen ones for which a copy of S among these saves anything."""
 
 
 class PartOfGram(Protocol):
@@ -104,11 +104,12 @@ class RowsGram:
     ----------
     rows
         A = H^(1/2) X, shape (n_rows, n_features), float64: centered columns, each row times the root of its weight.
+        Copied unless its columns are contiguous.
     """
 
     def __init__(self, rows: np.ndarray) -> None:
-        self._rows = rows
-        self.diagonal = np.einsum("ij,ij->j", rows, rows)
+        self._columns = np.ascontiguousarray(rows.T)  # some of them are read at a time
+        self.diagonal = np.einsum("ji,ji->j", self._columns, self._columns)
         self._part: tuple[np.ndarray, PartOfGram] | None = None
         self._product: tuple[np.ndarray, np.ndarray] | None = None
         self._few: tuple[np.ndarray, MatrixGram] | None = None
@@ -121,18 +122,19 @@ class RowsGram:
         found = self._product
         if found is None or not np.array_equal(found[0], W):
             active = np.flatnonzero(W.any(axis=1))
-            inner = self._rows @ W if 2 * active.size > W.shape[0] else self._rows[:, active] @ W[active]
-            found = self._product = W.copy(), np.asarray(self._rows.T @ inner)
+            few = 2 * active.size <= W.shape[0]
+            inner = W[active].T @ self._columns[active] if few else W.T @ self._columns
+            found = self._product = W.copy(), np.asarray(self._columns @ inner.T)
         return found[1]
 
     def within(self, features: np.ndarray) -> Gram | None:
-        """Return S among some features if they are few enough, else None; the last result is cached."""
-        if FEW * features.size > min(self._rows.shape):
+        """Return S among some features if they are no more than rows, else None; the last result is cached."""
+        if features.size > min(self._columns.shape):
             return None
         found = self._few
         if found is None or not np.array_equal(found[0], features):
-            part = self._rows[:, features]
-            found = self._few = features, MatrixGram(part.T @ part)
+            part = self._columns[features]
+            found = self._few = features, MatrixGram(part @ part.T)
         return found[1]
 
     def among(self, features: np.ndarray) -> PartOfGram:
@@ -140,9 +142,9 @@ class RowsGram:
         found = self._part  # several threads may share this
         if found is None or not np.array_equal(found[0], features):
             found = self._part = None  # freed before the next copy
-            part = self._rows if features.size == self._rows.shape[1] else self._rows[:, features]
-            few = features.size <= part.shape[0]
-            found = features, _MatrixPart(part.T @ part) if few else _RowsPart(part)
+            part = self._columns if features.size == self.diagonal.size else self._columns[features]
+            few = features.size <= part.shape[1]
+            found = features, _MatrixPart(part @ part.T) if few else _RowsPart(part.T)
             self._part = found
         return found[1]
 

@@ -9,11 +9,12 @@ their best offsets b, is
 
 which is convex. Iterating on Theta alone (Chen et al. 2017, Algorithm 1) approaches zero rows slowly and never reaches
 them. A step here is a few proximal gradient steps, which find the zero rows, and a Newton step on the others, by
-conjugate gradients preconditioned with the system of an update of W for fixed Theta. S only enters products and systems
-among active rows, so the steps serve every form of it (regression/grams.py).
+conjugate gradients preconditioned with systems in S. S only enters products and systems among active rows, so the steps
+serve every form of it (regression/grams.py).
 
 SSUFS adds -eta V'LV, V_j = ||w_j||^2, with L the Laplacian of correlations. Its tangent at the current V bounds it from
-above, so with the pull g = 2 eta LV the same proximal steps apply, followed by the update of W for fixed Theta and g.
+above, so with the pull g = 2 eta LV the same steps apply. Where a Newton step finds no descent under the pull, the
+update of W for fixed Theta and g is taken.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from daskfs.kernels.regression.grams import Gram, Solver
+from daskfs.kernels.regression.grams import Gram, PartOfGram, Solver
 
 N_SHRINKS = 3
 """Proximal steps before each Newton step."""
@@ -32,6 +33,11 @@ WORKING_STEPS = 10
 WORKING_LEAST = 50
 NEWTON_ITERATIONS = 30
 NEWTON_RESIDUAL = 1e-2
+ASIDE = 0.5
+"""Maximum mean square of the directions of rows across their common line that has a system of its own."""
+ONE_LINE = 1e-20
+LEAST_SHARE = 1e-4
+"""Minimum share of the penalty in a system, which keeps it positive definite."""
 SYSTEM_ITERATIONS = 200
 SYSTEM_RESIDUAL = 1e-10
 KAPPA = 0.9
@@ -43,11 +49,15 @@ SHORTEST = 1e-9
 
 @dataclass(frozen=True)
 class Iterate:
-    """W and S W, each (n_features, n_columns), float64, and the curvature used by the last proximal step."""
+    """W and S W, each (n_features, n_columns), float64, and the curvature used by the last proximal step.
+
+    `working` is the working set of the last step, ascending, int64; None for none yet.
+    """
 
     W: np.ndarray
     SW: np.ndarray
     curvature: float
+    working: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -84,9 +94,11 @@ def start_at(diagonal: np.ndarray, n_columns: int) -> Iterate:
     return Iterate(zeros, zeros.copy(), float(diagonal.max(initial=0.0)) or 1.0)
 
 
-def objective(at: Iterate, cross: np.ndarray, gamma: float) -> float:
-    """Return tr W'SW - 2 tr W'P + gamma T^2, with P, shape (n_features, n_columns), as `cross`."""
-    return float(np.sum(at.W * (at.SW - 2.0 * cross)) + gamma * norms(at.W).sum() ** 2)
+def objective(at: Iterate, cross: np.ndarray, gamma: float, pull: np.ndarray | None = None) -> float:
+    """Return tr W'SW - 2 tr W'P + gamma T^2 - g'V. Arguments as in :func:`certificate`."""
+    norm = norms(at.W)
+    gained = 0.0 if pull is None else float(pull @ norm**2)
+    return float(np.sum(at.W * (at.SW - 2.0 * cross)) + gamma * norm.sum() ** 2) - gained
 
 
 def certificate(at: Iterate, cross: np.ndarray, gamma: float, pull: np.ndarray | None = None) -> Certificate:
@@ -158,7 +170,7 @@ def shrink(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull: np.nd
         curvature = max(2.0 * curvature, bent / square)
     if not square > 0.0:
         return at
-    return Iterate(W, at.SW + moved, max(1.2 * bent / square, curvature / 1.5))
+    return replace(at, W=W, SW=at.SW + moved, curvature=max(1.2 * bent / square, curvature / 1.5))
 
 
 def conjugate_gradients(
@@ -194,29 +206,32 @@ def conjugate_gradients(
     return found
 
 
-def newton(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float) -> Iterate:
+def newton(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull: np.ndarray | None = None) -> Iterate:
     """Take one Newton step on the non-zero rows; the objective does not increase. Arguments as in :func:`certificate`.
 
     With u_j = w_j / ||w_j|| and D_j = gamma T / ||w_j||, the Hessian of half the objective maps V to
-    S V + D (V - u u'V) + gamma u sum_k u_k'v_k. Rows that the step would turn by more than a right angle become zero.
+    S V + D (V - u u'V) - g V + gamma u sum_k u_k'v_k. Rows that the step would turn by more than a right angle become
+    zero.
     """
     norm = norms(at.W)
     active = np.flatnonzero(norm > 0)
     if active.size == 0:
         return at
     W, total = at.W[active], float(norm.sum())
-    unit, penalty = W / norm[active, None], gamma * total / norm[active]
-    gradient = at.SW[active] - cross[active] + gamma * total * unit
+    pulled = 0.0 if pull is None else pull[active, None]
+    unit, penalty = W / norm[active, None], (gamma * total / norm[active])[:, None]
+    gradient = at.SW[active] - cross[active] + gamma * total * unit - pulled * W
     part = gram.among(active)
 
     def hessian(V: np.ndarray) -> np.ndarray:
         along = np.einsum("jk,jk->j", unit, V)
-        return part.product(V) + penalty[:, None] * (V - unit * along[:, None]) + (gamma * along.sum()) * unit
+        product = part.product(V) + penalty * (V - unit * along[:, None]) + (gamma * along.sum()) * unit
+        return product - pulled * V
 
-    solver = part.solver(np.sqrt(norm[active] / (gamma * total)))
+    solver = _preconditioner(part, unit, penalty, pulled)
     direction = conjugate_gradients(hessian, -gradient, solver, NEWTON_RESIDUAL, NEWTON_ITERATIONS)
     promised = 2.0 * float(np.sum(gradient * direction))
-    before, length = objective(at, cross, gamma), 1.0
+    before, length = objective(at, cross, gamma, pull), 1.0
     while length >= SHORTEST and promised < 0.0:
         moved = length * direction
         turned = np.einsum("jk,jk->j", W, W + moved) <= 0.0
@@ -224,38 +239,119 @@ def newton(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float) -> Iterate:
         step = np.zeros_like(at.W)
         step[active] = moved
         new = replace(at, W=at.W + step, SW=at.SW + gram.product(step))
-        if objective(new, cross, gamma) <= before + SUFFICIENT * length * promised:
+        if objective(new, cross, gamma, pull) <= before + SUFFICIENT * length * promised:
             return new
         length /= 2.0
     return at
 
 
-def advance(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, tolerance: float = 0.0) -> Iterate:
-    """Take one step of RLSR's weights; the objective does not increase. Arguments as in :func:`certificate`.
+def _preconditioner(part: PartOfGram, unit: np.ndarray, penalty: np.ndarray, pulled: np.ndarray | float) -> Solver:
+    """Return a solver that approximates the inverse of the Hessian of :func:`newton`.
+
+    A row is penalized across its direction only. Where most rows share one direction, as of two classes, whose weights
+    are opposite, the weights along and across it have systems of their own.
+    """
+
+    def solver(share: np.ndarray | float) -> Solver:
+        added = np.maximum(share * penalty - pulled, LEAST_SHARE * penalty)
+        return part.solver(1.0 / np.sqrt(added[:, 0]))
+
+    n_columns = unit.shape[1]
+    axis = np.linalg.eigh(unit.T @ unit)[1][:, -1:]
+    aside = np.maximum(1.0 - (unit @ axis) ** 2, 0.0)
+    if float(aside.mean()) > ASIDE:
+        return solver(1.0 - 1.0 / n_columns)
+    along = solver(aside)
+    if not float(aside.mean()) > ONE_LINE:
+        return along
+    across = solver(1.0 - aside / (n_columns - 1))
+
+    def solved(right: np.ndarray) -> np.ndarray:
+        main = right @ axis
+        return along(main) @ axis.T + across(right - main @ axis.T)
+
+    return solved
+
+
+def advance(
+    gram: Gram,
+    at: Iterate,
+    cross: np.ndarray,
+    gamma: float,
+    tolerance: float = 0.0,
+    pull_of: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> Iterate:
+    """Take one step of the weights; the objective does not increase.
 
     It is a few proximal steps and a Newton step. If S among a working set is available, they are repeated there until
-    the conditions of a minimum hold to the tolerance; one product of S then updates the others.
+    the conditions of a minimum hold to the tolerance; one product of S then updates the others. The set grows from a
+    few features, and stays the same as long as the largest violation of the conditions is inside.
+
+    Parameters
+    ----------
+    gram, at, cross, gamma
+        As in :func:`certificate`.
+    tolerance
+        Of :meth:`Certificate.holds`.
+    pull_of
+        Returns SSUFS's g for V, both of shape (n_features,), float64; None for RLSR.
     """
-    if not at.W.any():
-        at = shrink(gram, at, cross, gamma)
-    working = working_set(at, cross)
+    working = at.working
+    pull = None if pull_of is None else pull_of(norms(at.W) ** 2)
+    if working is None or not _covers(working, at, cross, gamma, pull):
+        working = working_set(at, cross)
     some = gram.within(working) if working.size else None
     if some is None:
-        return _stepped(gram, at, cross, gamma)
+        return _stepped(gram, at, cross, gamma, pull_of)
+    within = None if pull_of is None else _within(pull_of, working, len(cross))
     inner, part = Iterate(at.W[working], at.SW[working], at.curvature), cross[working]
     for _ in range(WORKING_STEPS):
-        inner = _stepped(some, inner, part, gamma)
-        if certificate(inner, part, gamma).holds(tolerance):
+        inner = _stepped(some, inner, part, gamma, within)
+        pull = None if within is None else within(norms(inner.W) ** 2)
+        # worse than zeros: SSUFS may have left its basin, which the caller detects
+        if certificate(inner, part, gamma, pull).holds(tolerance) or not objective(inner, part, gamma) <= 0.0:
             break
     W = np.zeros_like(at.W)
     W[working] = inner.W
-    return Iterate(W, gram.product(W), inner.curvature)
+    return Iterate(W, gram.product(W), inner.curvature, working)
 
 
-def _stepped(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float) -> Iterate:
-    for _ in range(N_SHRINKS):
-        at = shrink(gram, at, cross, gamma)
-    return newton(gram, at, cross, gamma)
+def _within(
+    pull_of: Callable[[np.ndarray], np.ndarray], working: np.ndarray, n_features: int
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the pull among a working set, with zeros elsewhere."""
+
+    def pull(V: np.ndarray) -> np.ndarray:
+        whole = np.zeros(n_features)
+        whole[working] = V
+        return pull_of(whole)[working]
+
+    return pull
+
+
+def _covers(working: np.ndarray, at: Iterate, cross: np.ndarray, gamma: float, pull: np.ndarray | None) -> bool:
+    """Return whether the features outside a working set are zero, and violate no condition more than those inside."""
+    outside = np.ones(len(cross), bool)
+    outside[working] = False
+    if at.W[outside].any():
+        return False
+    inner = Iterate(at.W[working], at.SW[working], at.curvature)
+    inside = certificate(inner, cross[working], gamma, None if pull is None else pull[working])
+    threshold = gamma * float(norms(inner.W).sum()) * (1.0 + max(inside.worst, 0.0))
+    return float(norms((cross - at.SW)[outside]).max(initial=0.0)) <= threshold
+
+
+def _stepped(
+    gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull_of: Callable[[np.ndarray], np.ndarray] | None
+) -> Iterate:
+    if pull_of is None:
+        for _ in range(N_SHRINKS):
+            at = shrink(gram, at, cross, gamma)
+        return newton(gram, at, cross, gamma)
+    at = shrink(gram, at, cross, gamma, pull_of(norms(at.W) ** 2))
+    pull = pull_of(norms(at.W) ** 2)
+    moved = newton(gram, at, cross, gamma, pull)
+    return reweight(gram, at, cross, gamma, pull) if moved is at else moved
 
 
 def working_set(at: Iterate, cross: np.ndarray) -> np.ndarray:
@@ -297,22 +393,6 @@ def reweight(gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull: np.
         SYSTEM_ITERATIONS,
     )
     return replace(at, W=at.W + step, SW=at.SW + gram.product(step))
-
-
-def ssufs_step(
-    gram: Gram, at: Iterate, cross: np.ndarray, gamma: float, pull_of: Callable[[np.ndarray], np.ndarray]
-) -> Iterate:
-    """Take one step of SSUFS's weights: a proximal step, and the update for fixed Theta.
-
-    Parameters
-    ----------
-    gram, at, cross, gamma
-        As in :func:`shrink`.
-    pull_of
-        Returns g for V, both of shape (n_features,), float64.
-    """
-    at = shrink(gram, at, cross, gamma, pull_of(norms(at.W) ** 2))
-    return reweight(gram, at, cross, gamma, pull_of(norms(at.W) ** 2))
 
 
 def join_offset(at: Iterate, offset: np.ndarray, total: float) -> Iterate:
