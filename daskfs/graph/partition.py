@@ -248,7 +248,7 @@ def partition_rows(
     n_groups = int(min(n_groups, max(1, sampled // 64)))
     n_cells = 0 if spec.engine == "pynndescent" else n // cell_rows(k)
     n_cells = int(np.clip(n_cells, n_groups, max(n_groups, sampled // SAMPLED_PER_CELL)))
-    max_members = max(16 * k, min(n, int(LARGEST_GROUP * n / n_groups)))
+    max_members = max(16 * k, int(LARGEST_GROUP * n / n_groups))
     if available is not None:
         max_members = max(16 * k, min(max_members, available // held))
     bands = max(1, min(shape.n_bands // ASSIGN_UNITS, ASSIGN_BYTES * shape.n_bands // max(shape.x_bytes, 1)))
