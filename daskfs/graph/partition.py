@@ -196,7 +196,7 @@ def _cell_lists(width: int, n_members: int) -> Cost:
     return (
         Array("candidates", (n_members, width), "int32"),
         Array("how far they are", (n_members, width)),
-        Array("which of them are measured, cells that rows probe as bits", (n_members, width), "bool"),
+        Array("which of them are measured", (n_members, width), "bool"),
         Array("cells that rows look into, stretched and in order", (3, n_members, MAX_PROBES), "int32"),
     )
 

@@ -120,9 +120,9 @@ def _descent(X: np.ndarray, k: int, rows: np.ndarray, farthest: np.ndarray, reca
     """Return the shortest lists with which NNDescent reaches a recall, the recall, and CPU seconds."""
     from pynndescent import NNDescent
 
-    NNDescent(X[:2000], n_neighbors=5)  # compiles what such rows need
+    NNDescent(X[:2000], n_neighbors=5, n_jobs=1)  # compiles what such rows need
     for length in DESCENT_LENGTHS:
-        spent, index = cpu(lambda length=length: NNDescent(X, n_neighbors=length + 1, random_state=0))
+        spent, index = cpu(lambda length=length: NNDescent(X, n_neighbors=length + 1, random_state=0, n_jobs=1))
         near = index.neighbor_graph[0][rows][:, 1:]
         near_distances = np.sqrt(((X[rows][:, None].astype(np.float64) - X[near]) ** 2).sum(axis=2))
         reached = recall_of(np.sort(near_distances, axis=1)[:, :k], farthest)

@@ -80,7 +80,7 @@ def cell_neighbors(
     probing = np.repeat(np.arange(n_members), np.diff(starts))
     order = np.argsort(cell, kind="stable")
     members_of = np.split(probing[order], np.searchsorted(cell[order], np.arange(1, n_cells)))
-    lists = _Lists(n_members, width or k + SPARE, _bitmap(n_members, n_cells, probing, cell))
+    lists = _Lists(n_members, width or k + SPARE, starts, cell)
     for number, members in enumerate(members_of):
         base, asked = members[home[members] == number], members[first[members] == number]
         if base.size:
@@ -101,23 +101,17 @@ def cell_neighbors(
     return lists.measured(X, metric, k, are_close=sketch is None)
 
 
-def _bitmap(n_members: int, n_cells: int, member: np.ndarray, cell: np.ndarray) -> np.ndarray:
-    """Return the cells that each member probes as bits, shape (n_members, n_bytes), uint8."""
-    bits = np.zeros((n_members, -(-n_cells // 8)), np.uint8)
-    np.bitwise_or.at(bits, (member, cell >> 3), (1 << (cell & 7)).astype(np.uint8))
-    return bits
-
-
 class _Lists:
     """The nearest candidates so far of every member."""
 
-    def __init__(self, n_members: int, width: int, probes: np.ndarray) -> None:
+    def __init__(self, n_members: int, width: int, starts: np.ndarray, cell: np.ndarray) -> None:
         # numba takes half a second to load, which exact searches do without
         from daskfs.kernels.neighbors import nearest_lists
 
         self._passes = nearest_lists
         squares, names = np.full((n_members, width), np.inf), np.full((n_members, width), -1, np.int32)
-        self._lists = nearest_lists.Lists(squares, names, probes)
+        probes = np.asarray(starts, np.int64), np.asarray(cell, np.int32)
+        self._lists = nearest_lists.Lists(squares, names, *probes)
 
     def offer(
         self,

@@ -38,8 +38,8 @@ LEAST_SHARE = 0.1
 """Groups with less than this share of the mean size are dropped."""
 LEAST_ROWS = 4.0
 """Minimum number of rows that a row meets, per neighbor."""
-TRAINED_PER_CELL = 64
-"""Rows per cell that k-means is trained on, at most: more hardly move the centers."""
+TRAINED_PER_CELL, TRAINED_ROWS = 64, 4096
+"""Most rows that k-means is trained on, per cell and for few cells in all: more hardly move the centers."""
 CALIBRATION_ROWS = 500
 HELD_OUT = 4
 """One in this many rows of a sample is held out from training."""
@@ -161,7 +161,7 @@ def training_rows(n_sampled: int, n_samples: int, n_cells: int) -> np.ndarray:
     trained = np.ones(n_sampled, dtype=bool)
     if 2 * n_sampled < n_samples:
         trained[HELD_OUT - 1 :: HELD_OUT] = False
-    n_trained, enough = np.count_nonzero(trained), TRAINED_PER_CELL * n_cells
+    n_trained, enough = np.count_nonzero(trained), max(TRAINED_PER_CELL * n_cells, TRAINED_ROWS)
     if n_trained > enough:
         trained[trained] = np.diff(np.arange(n_trained + 1) * enough // n_trained) > 0
     return trained

@@ -80,12 +80,13 @@ class Side(NamedTuple):
 class Lists(NamedTuple):
     """Nearest candidates of all members: `squares` and `names`, shape (n_members, width), float64 and int32.
 
-    `probes` are the cells that each member probes as bits, shape (n_members, n_bytes), uint8.
+    Member i probes ``cell[starts[i]:starts[i + 1]]``, int64 and int32.
     """
 
     squares: np.ndarray
     names: np.ndarray
-    probes: np.ndarray
+    starts: np.ndarray
+    cell: np.ndarray
 
 
 @compiled
@@ -116,7 +117,11 @@ def _near(row: np.ndarray, limit: float, limits: np.ndarray, near: np.ndarray) -
 
 @compiled
 def _have_met(lists: Lists, met: int, other: int) -> bool:
-    return met >= 0 and bool(lists.probes[other, met >> 3] >> (met & 7) & 1)
+    """Return whether a member probes the cell `met`; False for -1."""
+    for place in range(lists.starts[other], lists.starts[other + 1]):  # noqa: SIM110 - numba compiles no any()
+        if lists.cell[place] == met:
+            return True
+    return False
 
 
 @compiled
@@ -189,7 +194,7 @@ def nearest_centers(
     Parameters
     ----------
     squares
-        Squared distances, shape (n_rows, n_centers), float32, finite.
+        Squared distances, shape (n_rows, n_centers), float32, without NaN.
     limits
         Maximum squared distance of each row, shape (n_rows,), float32.
     sizes, least
