@@ -14,7 +14,7 @@ from daskfs.graph.partition import block_rows, index_dtype
 from daskfs.graph.spec import Weighting
 from daskfs.kernels.panel.backend import compiles
 from daskfs.kernels.scaling import row_statistics
-from daskfs.stages.cost import COMPILED, WORD, Cost, total
+from daskfs.stages.cost import COMPILED, WORD, Cost, grown, total
 from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape, sample_rows
 from daskfs.tiles.shapes import (
@@ -105,7 +105,7 @@ def plan_scores(
     cost = SCORE_STAGE.cost(
         shape,
         columns,
-        (*process, *compiled_cost(shape, scaled=scaled)),
+        grown(process, *compiled_cost(shape, scaled=scaled)),
         stream_cost(shape.n_samples, weightings, max(graphs.values(), default=0)),
         len(methods),
         scaled=scaled,

@@ -44,9 +44,12 @@ from daskfs.graph.partition import SAMPLED_PER_CELL, member_bytes, projected_col
 from daskfs.graph.projection import directions
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.neighbors.cells import cell_rows
+from daskfs.stages.cost import COMPILED, DESCENT, Cost
 from daskfs.store.tiles import Shape, sample_rows
 
 SEARCHES: tuple[Literal["exact", "cells", "pynndescent"], ...] = ("exact", "cells", "pynndescent")
+COMPILED_SEARCHES: dict[str, Cost] = {"exact": (), "cells": (COMPILED,), "pynndescent": (DESCENT,)}
+"""Memory that the compiled code of each engine keeps in a process."""
 LEAST_PROJECTED = 192
 LEAST_PROJECTED_VALUES = 32
 """Values per sparse row from which projection pays: each takes the time of several dense columns."""

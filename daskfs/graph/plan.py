@@ -14,7 +14,7 @@ from daskfs.graph.edges import (
     listed_edges,
     own_lists,
 )
-from daskfs.graph.engine import may_be_exact, resolve_engine
+from daskfs.graph.engine import COMPILED_SEARCHES, may_be_exact, resolve_engine
 from daskfs.graph.mixed import MIXED_STAGE
 from daskfs.graph.neighbors import NEIGHBORS_STAGE, RECALL_STAGE
 from daskfs.graph.partition import (
@@ -31,7 +31,7 @@ from daskfs.graph.spec import TARGET_NAMES, GraphSpec, Lists, TargetGraph, Weigh
 from daskfs.graph.streaming_median import MEDIAN_PASSES
 from daskfs.graph.target import TARGETS_STAGE, blocks_per_unit
 from daskfs.kernels.neighbors.cells import MAX_PROBES
-from daskfs.stages.cost import DESCENT, HALF_WORD, PROCESS, WORD, Cost, MiB, available_bytes, fullest, total
+from daskfs.stages.cost import HALF_WORD, PROCESS, WORD, Cost, MiB, available_bytes, fullest, total
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
@@ -63,7 +63,7 @@ def plan_graph(
         n_asked = groups.plan.largest_merge(shape.n_samples)
         exact = NEIGHBORS_STAGE.cost(shape, spec, k, n_asked, (), pairwise=pairwise)
         if available is None or total(exact) <= available:
-            return groups.stages_or_exact((PROCESS, *exact))
+            return groups.stages_or_exact((*groups.process, *exact))
     return groups.stages()
 
 
@@ -126,7 +126,7 @@ class _Groups:
     @classmethod
     def of(cls, search: Search, available: int | None) -> _Groups:
         """Choose the groups such that units fit `available` bytes in addition to their process."""
-        compiled = (DESCENT,) if search.by_descent else ()
+        compiled = COMPILED_SEARCHES[search.spec.engine]
         reserved = total((*compiled, *group_cost(search)))
         room = None if available is None else max(available - reserved, MiB)
         plan = partition_rows(search.shape, search.spec, search.k, room, pairwise=search.pairwise)

@@ -26,10 +26,10 @@ from daskfs.graph.spec import Lists, Weighting
 from daskfs.kernels.distance_correlation.spec import CorrelationSpec
 from daskfs.kernels.scaling import without_zscore
 from daskfs.plan.given import plan_given, plan_streams
-from daskfs.plan.lists import check_pairwise, descent_cost, longest_given, plan_all_lists
+from daskfs.plan.lists import check_pairwise, longest_given, plan_all_lists, searches_cost
 from daskfs.plan.transforms import asked_scalings
 from daskfs.ranking.plan import plan_combination, plan_redundancy
-from daskfs.stages.cost import DESCENT, PROCESS, WORD, Cost, Objects
+from daskfs.stages.cost import PROCESS, WORD, Cost, Objects, grown
 from daskfs.stages.kind import kind_of
 from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape
@@ -112,15 +112,15 @@ class Chain:
     @cached_property
     def process(self) -> Cost:
         """Memory of a process after a neighbor search."""
-        if self.given is not None or DESCENT in self.base or not self.base:
+        if self.given is not None:
             return self.base
         data = self.data
-        return (*self.base, *descent_cost(self.lists, data.shape, self.memory_limit, pairwise=data.is_pairwise))
+        return grown(self.base, *searches_cost(self.lists, data.shape, self.memory_limit, pairwise=data.is_pairwise))
 
     @cached_property
     def scored_process(self) -> Cost:
         """Memory of a process after a neighbor search and scoring."""
-        return (*self.process, *compiled_cost(self.data.shape, scaled=self.is_scaled))
+        return grown(self.process, *compiled_cost(self.data.shape, scaled=self.is_scaled))
 
     @property
     def is_scaled(self) -> bool:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from daskfs.criteria.registry import Method
 from daskfs.errors import InputError, JobError
-from daskfs.graph.engine import resolve_engine
+from daskfs.graph.engine import COMPILED_SEARCHES, resolve_engine
 from daskfs.graph.plan import plan_lists
 from daskfs.graph.precomputed import Graph, NeighborLists
 from daskfs.graph.spec import GraphSpec, Lists, MixedGraph
 from daskfs.kernels.scaling import ends_with
-from daskfs.stages.cost import DESCENT, Cost, available_bytes
+from daskfs.stages.cost import Cost, available_bytes, fullest
 from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape
 
@@ -74,17 +74,17 @@ def longest_given(lists: Mapping[str, tuple[Lists, int]], given: Graph) -> int:
     return lists[given.name][1] if isinstance(given, NeighborLists) else 0
 
 
-def descent_cost(
+def searches_cost(
     lists: Mapping[str, tuple[Lists, int]], shape: Shape, memory_limit: int | None, *, pairwise: bool = False
 ) -> Cost:
-    """Return the memory that compiled NN-descent keeps in a process, if any of the lists over X uses it."""
+    """Return the memory that the compiled searches of the lists over X keep in a process."""
     available = available_bytes(memory_limit)
     engines = {
         resolve_engine(spec, shape, available, k=k, pairwise=pairwise).engine
         for spec, k in lists.values()
         if isinstance(spec, GraphSpec)
     }
-    return (DESCENT,) if "pynndescent" in engines else ()
+    return fullest(*(COMPILED_SEARCHES[engine] for engine in engines)) if engines else ()
 
 
 def check_neighbors(k: int, n_samples: int) -> None:

@@ -18,7 +18,7 @@ from daskfs.job.blocks import GraphBlock
 from daskfs.job.evaluation import EvaluateBlock
 from daskfs.job.job import Job
 from daskfs.plan.chain import Chain, Data
-from daskfs.plan.lists import descent_cost, needed_lists
+from daskfs.plan.lists import needed_lists, searches_cost
 from daskfs.ranking.batches import within_batch
 from daskfs.runs.extent import Extent, describe_extent, extents, is_affordable
 from daskfs.stages.cost import PROCESS, USABLE, Cost, Objects, fullest
@@ -213,7 +213,7 @@ def _inside(
     n_labeled = None if tiles.n_labeled is None else min(tiles.n_labeled, used.n_samples)
     data = Data(used, tiles.missing, tiles.has_weights, tiles.n_classes, n_labeled)
     search_chain = Chain(data, lists=over_rows, given=given, is_stored=True, memory_limit=memory_limit)
-    process = (PROCESS, *descent_cost(lists, used, memory_limit, pairwise=tiles.is_pairwise))
+    process = (PROCESS, *searches_cost(lists, used, memory_limit, pairwise=tiles.is_pairwise))
     rankings: list[Stage] = []
     for method in methods:
         kept = thinned_columns(used, joint_features) if method.criterion.is_joint else used

@@ -74,7 +74,12 @@ PROCESS = Fixed(
 )
 PROCESS_BYTES = PROCESS.nbytes
 DESCENT = Fixed("numba and the compiled NN-descent", 480 * MiB)
-COMPILED = Fixed("numba and the compiled passes over panels", 112 * MiB)
+COMPILED = Fixed("numba and the compiled passes", 112 * MiB)
+
+
+def grown(process: Cost, *permanent: Held) -> Cost:
+    """Return the memory of a process that also holds `permanent`, each item once; nothing grows from nothing."""
+    return (*process, *(held for held in permanent if held not in process)) if process else process
 
 
 def held_from(raw: Mapping[str, Any]) -> Held:

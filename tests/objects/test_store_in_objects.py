@@ -13,6 +13,7 @@ import pytest
 
 from daskfs import load_job, run_job, storage
 from daskfs.errors import DamagedError, WriteError
+from daskfs.graph import partition
 from daskfs.storage import ObjectPath, as_path, clients
 from daskfs.store import log
 from daskfs.store.arrays import counted_bytes
@@ -152,6 +153,7 @@ def test_an_approximate_search_reads_what_many_units_wrote_at_once(
         return read(path)
 
     monkeypatch.setattr(ObjectPath, "read_buffer", meet)
+    monkeypatch.setattr(partition, "GROUP_ROWS", 5000)
     source = "synthetic:mixture?n_samples=20000&n_features=16&seed=0"
     blocks = {"graph": {"engine": "cells"}, "methods": ["LaplacianScore"], "evaluate": None, "cluster": {"workers": 0}}
     run_job(load_job(write_job(tmp_path, source, **blocks, output={"path": bucket})))
