@@ -15,7 +15,7 @@ from daskfs.criteria.distance_correlation.plan import plan_correlation
 from daskfs.criteria.plan import compiled_cost, plan_finish, plan_scores, slab_columns
 from daskfs.criteria.registry import Method
 from daskfs.criteria.rescaled_regression.plan import plan_rescaled
-from daskfs.criteria.row_partitions import weights_cost
+from daskfs.criteria.row_blocks import weights_cost
 from daskfs.criteria.slab import graph_needs, method_to_json
 from daskfs.criteria.svmrfe.plan import plan_svm
 from daskfs.errors import JobError

@@ -35,7 +35,6 @@ from daskfs import RLSR, LaplacianScore
 from daskfs.criteria.registry import make_method
 from daskfs.criteria.rescaled_regression.passes import solution_of
 from daskfs.criteria.rescaled_regression.state import row_parts
-from daskfs.criteria.row_partitions import block_rows
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.connection import connect
 from daskfs.job.job import load_job
@@ -45,6 +44,7 @@ from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.plan.inline import memory_context, score_features
 from daskfs.runs.pipeline import run_job
 from daskfs.store.context import Context, open_tiles
+from daskfs.tiles.row_partitions import block_rows
 from daskfs.tiles.shapes import plan_shape
 from tests.benchmarks.main_job import MiB, show
 from tests.execution.runs import write_job

@@ -35,14 +35,7 @@ from daskfs.criteria.rescaled_regression.state import (
     row_parts,
     state_cost,
 )
-from daskfs.criteria.row_partitions import (
-    RowBlock,
-    block_rows,
-    center_and_scale,
-    labels_cost,
-    read_blocks,
-    reading_cost,
-)
+from daskfs.criteria.row_blocks import RowBlock, center_and_scale, labels_cost, read_blocks
 from daskfs.criteria.rrpc.correlations import comoment_rows, stored_comoments
 from daskfs.criteria.slab import methods_from, slab_table
 from daskfs.kernels.greedy import pick_apart
@@ -56,6 +49,7 @@ from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape
+from daskfs.tiles.row_partitions import block_rows, reading_cost
 
 PURPOSE = "rescaled"
 

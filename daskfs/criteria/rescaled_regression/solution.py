@@ -26,7 +26,7 @@ from daskfs.criteria.rescaled_regression.state import (
     save_state,
     state_cost,
 )
-from daskfs.criteria.row_partitions import block_rows, labels_cost
+from daskfs.criteria.row_blocks import labels_cost
 from daskfs.criteria.slab import methods_from
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.regression.grams import Gram, MatrixGram, ProductNeeded, ReplayedGram, RowsGram
@@ -47,6 +47,7 @@ from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
+from daskfs.tiles.row_partitions import block_rows
 
 N_STEPS = 30
 """Maximum steps of the weights in a round; ten times as many in one that may be the last."""

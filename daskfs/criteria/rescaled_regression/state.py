@@ -10,12 +10,12 @@ import numpy as np
 
 from daskfs.criteria.registry import Method
 from daskfs.criteria.rescaled_regression.criterion import UncorrelatedParameters
-from daskfs.criteria.row_partitions import RowPartitions, cut_parts
 from daskfs.kernels.regression.rescaled import NEWTON_ITERATIONS, SYSTEM_ITERATIONS, Iterate
 from daskfs.stages.cost import Array, Cost, total
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
+from daskfs.tiles.row_partitions import RowPartitions, cut_parts
 
 FIRST = "first"
 """Name of the sums of round 0, which all methods share."""

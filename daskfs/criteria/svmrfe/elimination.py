@@ -15,14 +15,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.row_partitions import (
-    RowPartitions,
-    block_rows,
-    center_and_scale,
-    cut_parts,
-    read_blocks,
-    reading_cost,
-)
+from daskfs.criteria.row_blocks import center_and_scale, read_blocks
 from daskfs.criteria.slab import methods_from
 from daskfs.criteria.svmrfe.criterion import SVMParameters
 from daskfs.kernels.blocks import is_sparse
@@ -34,6 +27,7 @@ from daskfs.store import layout
 from daskfs.store.context import LABEL_CHUNK_ROWS, Context
 from daskfs.store.store import Store
 from daskfs.store.tiles import Shape
+from daskfs.tiles.row_partitions import RowPartitions, block_rows, cut_parts, reading_cost
 
 ROW_STRETCHES = 1024
 TIED = 1e-12

@@ -13,14 +13,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.row_partitions import (
-    RowPartitions,
-    block_rows,
-    center_and_scale,
-    cut_parts,
-    read_blocks,
-    reading_cost,
-)
+from daskfs.criteria.row_blocks import center_and_scale, read_blocks
 from daskfs.criteria.slab import methods_from
 from daskfs.criteria.svmrfe.criterion import SVMParameters
 from daskfs.criteria.svmrfe.elimination import (
@@ -43,6 +36,7 @@ from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.tiles import Shape
+from daskfs.tiles.row_partitions import RowPartitions, block_rows, cut_parts, reading_cost
 
 STRETCHES = (16, 128)
 STRETCH_VALUES = 2**22

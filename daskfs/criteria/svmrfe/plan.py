@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from daskfs.criteria.registry import Method
-from daskfs.criteria.row_partitions import RowPartitions, room_between_rounds
+from daskfs.criteria.row_blocks import room_between_rounds
 from daskfs.criteria.slab import method_to_json
 from daskfs.criteria.svmrfe.criterion import EXACT_GRAPH_ROWS, EXACT_ROWS, Route, SVMParameters
 from daskfs.criteria.svmrfe.elimination import (
@@ -42,6 +42,7 @@ from daskfs.stages.stage import PLANNED_CLASSES, Stage
 from daskfs.store import layout
 from daskfs.store.context import LABEL_CHUNK_ROWS
 from daskfs.store.tiles import Shape
+from daskfs.tiles.row_partitions import RowPartitions
 from daskfs.tiles.shapes import chunk_bytes
 
 DEFAULT_BYTES = 4 * 2**30
