@@ -94,7 +94,7 @@ def knn_graph(
 
     columns: Any = projection
     columns = int(columns) if isinstance(columns, np.integer) else columns
-    scaling = checked_scaling(graph_scaling, "graph_scaling")
+    scaling = checked_scaling(graph_scaling, "graph_scaling", of_graph=True)
     spec = GraphSpec(metric, scaling, engine, recall, columns, random_state)
     _check_options(spec, n_neighbors, missing)
     names = None if is_query(X) else getattr(X, "columns", None)

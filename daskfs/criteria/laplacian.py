@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import BaseModel, Field, PositiveInt, model_validator
 
 from daskfs.criteria.registry import Criterion, Parameters
-from daskfs.criteria.scaling_field import ScalingChoice
+from daskfs.criteria.scaling_field import GraphScalingChoice
 from daskfs.criteria.statistics import GraphForms, NeedGraphForms, Statistics
 from daskfs.graph.spec import GraphSpec, Lists, Weighting
 from daskfs.kernels.neighbors.rows import Metric
@@ -36,7 +36,7 @@ class NeighborParameters(Parameters):
 
     n_neighbors: PositiveInt = 5
     metric: Metric = "euclidean"
-    graph_scaling: ScalingChoice = None
+    graph_scaling: GraphScalingChoice = None
     graph: Literal["neighbors", "given", "none"] = Field(default="neighbors", exclude=True)
 
     @property

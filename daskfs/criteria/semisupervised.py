@@ -10,7 +10,7 @@ from pydantic import PositiveInt
 
 from daskfs.criteria.laplacian import FiniteWidth, quotient
 from daskfs.criteria.registry import Criterion, Parameters, PositiveNumber
-from daskfs.criteria.scaling_field import ScalingChoice
+from daskfs.criteria.scaling_field import GraphScalingChoice
 from daskfs.criteria.statistics import GraphForms, NeedGraphForms, Statistics
 from daskfs.criteria.supervised import target_weighting
 from daskfs.graph.spec import GraphSpec, Lists, MixedGraph, TargetGraph, Weighting
@@ -25,7 +25,7 @@ class SemiSupervisedParameters(Parameters):
     label_weight: PositiveNumber = 5.0
     neighbors: Literal["d", "x"] = "d"
     standardize_y: bool = True
-    graph_scaling: ScalingChoice = "zscore"
+    graph_scaling: GraphScalingChoice = "zscore"
 
     @property
     def mixed_graph(self) -> MixedGraph:

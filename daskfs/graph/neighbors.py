@@ -12,7 +12,6 @@ from daskfs.graph.partition import (
     Partitioning,
     SearchUnit,
     block_rows,
-    compared_tiles,
     graph_dtype,
     index_dtype,
     largest_block,
@@ -20,6 +19,7 @@ from daskfs.graph.partition import (
     search_units,
     sparse_values,
 )
+from daskfs.graph.rows import searched_shape, searched_tiles
 from daskfs.graph.sizes import RECALL_ROWS, Search, conversion_cost, incomplete_cost, pairs_cost, products_cost
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
@@ -49,8 +49,8 @@ def create_lists(context: Context, parameters: Mapping[str, Any]) -> None:
 
 def create_recall(context: Context, parameters: Mapping[str, Any]) -> None:
     """Create the array of exact distances from the queries of the recall, shape (n_units, n_queries, k), float64."""
-    name, k = GraphSpec(**parameters["graph"]).name, int(parameters["k"])
-    shape = context.tiles.shape
+    spec, k = GraphSpec(**parameters["graph"]), int(parameters["k"])
+    name, shape = spec.name, searched_shape(context.tiles.shape, spec)
     n_units = Partitioning(**parameters["partitioning"]).assign_units(shape)
     n_queries = min(RECALL_ROWS, sample_rows(shape).size)
     context.store.create(layout.KNN_RECALL.format(name), (n_units, n_queries, k), np.float64, (1, n_queries, k))
@@ -64,7 +64,7 @@ def find_neighbors(context: Context, parameters: Mapping[str, Any], unit: int) -
 
 def store_exact_lists(context: Context, spec: GraphSpec, k: int, search: SearchUnit) -> dict[str, Any]:
     """Find and store the exact neighbors of ``search.queries``, whole blocks of rows, among all rows."""
-    base = prepare_rows(read_members(compared_tiles(context.tiles), search.members, spec.scaling), spec.metric)
+    base = prepare_rows(read_members(searched_tiles(context, spec), search.members, spec.read_scaling), spec.metric)
     numbers = np.arange(search.queries.start, search.queries.stop)
     indices, distances = exact_neighbors(base.part(search.queries), numbers, base, 0, k)
     store = context.store
@@ -84,7 +84,7 @@ def store_queries(context: Context, spec: GraphSpec, sample: np.ndarray | sp.csr
     They were not used to train the `n_cells` cells, like most rows, unless such rows are too few. `sample` is
     (n_sampled, n_features), dense or CSR.
     """
-    numbers = sample_rows(context.tiles.shape)
+    numbers = sample_rows(searched_shape(context.tiles.shape, spec))
     generator = np.random.default_rng([spec.random_state, numbers.size])
     pool = np.flatnonzero(~training_rows(numbers.size, context.tiles.shape.n_samples, n_cells))
     if pool.size < RECALL_ROWS:
@@ -165,7 +165,7 @@ def neighbors_cost(
 
 def _prepared_rows(shape: Shape, spec: GraphSpec) -> Cost:
     """Return the memory cost of all rows in graph space, unit rows under cosine, and the operand of the products."""
-    dtype = str(graph_dtype(np.dtype(shape.dtype), spec.scaling))
+    dtype = str(graph_dtype(np.dtype(shape.dtype), spec.read_scaling))
     n_unit, lengths = int(spec.metric == "cosine"), Array("squared lengths, and those above 0", (2, shape.n_samples))
     if shape.is_sparse:
         nnz = shape.nnz or 0

@@ -166,8 +166,8 @@ def _member_rows(shape: Shape, spec: GraphSpec, n_members: int) -> Cost:
     """Return the memory cost of rows, unit rows under cosine, and copies for NN-descent on all columns."""
     whole = spec.engine == "pynndescent" and not spec.projection
     copies = (2 if spec.metric == "cosine" else 1) * (2 if whole else 1)
-    dtype = str(graph_dtype(np.dtype(shape.dtype), spec.scaling))
-    stored = () if spec.scaling is None else (shape.dtype,)
+    dtype = str(graph_dtype(np.dtype(shape.dtype), spec.read_scaling))
+    stored = () if spec.read_scaling is None else (shape.dtype,)
     name, before = "rows of a group", "these before they are rescaled"
     if not shape.is_sparse:
         rows = (copies, n_members, shape.n_features)
@@ -290,11 +290,6 @@ def index_dtype(n_samples: int) -> np.dtype[np.generic]:
 def graph_dtype(stored: np.dtype[np.generic], scaling: Scaling | None) -> np.dtype[np.generic]:
     """Return the dtype of rows in graph space: as stored, float64 once rescaled so that ties survive the rescaling."""
     return stored if scaling is None else np.dtype(np.float64)
-
-
-def compared_tiles(tiles: Tiles) -> Tiles:
-    """Return the tiles for distances: with NaN for missing values that are not filled."""
-    return tiles.unfilled() if tiles.is_pairwise else tiles
 
 
 def read_members(tiles: Tiles, members: slice, scaling: Scaling | None) -> np.ndarray | sp.csr_matrix:

@@ -41,7 +41,6 @@ from daskfs.graph.partition import (
     Partitioning,
     SearchUnit,
     block_rows,
-    compared_tiles,
     found_lists,
     graph_dtype,
     index_dtype,
@@ -54,6 +53,7 @@ from daskfs.graph.partition import (
     step_rows,
 )
 from daskfs.graph.projection import ASKED_ROWS, FITTING_ROWS, JUDGING_ROWS, Space, fitted_space
+from daskfs.graph.rows import searched_tiles
 from daskfs.graph.sizes import Search, centers_cost, conversion_cost, group_cost, incomplete_cost, products_cost
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
@@ -98,8 +98,8 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
     """Cut space into groups and cells on the sample, and store the recall queries."""
     del unit
     spec, k, plan = _settings(parameters)
-    store, n_samples, tiles = context.store, context.tiles.shape.n_samples, compared_tiles(context.tiles)
-    sample = tiles.sample(spec.scaling)
+    store, n_samples, tiles = context.store, context.tiles.shape.n_samples, searched_tiles(context, spec)
+    sample = tiles.sample(spec.read_scaling)
     store_queries(context, spec, sample, plan.n_cells)
     with one_thread():
         space = fitted_space(
@@ -173,7 +173,7 @@ def _stored_cells(context: Context, spec: GraphSpec) -> Cells:
 def assign_bands(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
     """Assign the rows of the unit's bands to groups, spill them, and compare them with the recall queries."""
     spec, k, plan = _settings(parameters)
-    tiles, store = compared_tiles(context.tiles), context.store
+    tiles, store = searched_tiles(context, spec), context.store
     if is_exact_after_all(store, spec.name):
         return {}
     space, cells = _stored_space(context, spec), _stored_cells(context, spec)
@@ -190,7 +190,7 @@ def assign_bands(context: Context, parameters: Mapping[str, Any], unit: int) -> 
             block = tiles.read_rows(band)
             blocks.append(block)
             for step in row_blocks(band.stop - band.start, step_rows(tiles.shape)):
-                rows = tiles.rescaled(block[step], spec.scaling)
+                rows = tiles.rescaled(block[step], spec.read_scaling)
                 first = band.start + step.start
                 trained = np.zeros(step.stop - step.start, dtype=bool)
                 trained[shown[slice(*np.searchsorted(shown, [first, first + trained.size]))] - first] = True
@@ -254,7 +254,7 @@ def _spill(
 def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
     """Search one group, in parts if it is too large to be held at once."""
     spec, k, plan = _settings(parameters)
-    store, tiles = context.store, compared_tiles(context.tiles)
+    store, tiles = context.store, searched_tiles(context, spec)
     if is_exact_after_all(store, spec.name):
         return {"engine": "exact"}
     runs, width = _Runs(store, tiles, spec, plan, unit), search_width(spec, k, pairwise=tiles.is_pairwise)
@@ -263,8 +263,8 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
         rows, is_home, starts, cell = runs.members(wanted)
         if not rows.size:
             continue
-        X = tiles.rescaled(runs.values(wanted), spec.scaling)
-        X = X if is_sparse(X) else np.ascontiguousarray(X, graph_dtype(np.dtype(tiles.shape.dtype), spec.scaling))
+        X = tiles.rescaled(runs.values(wanted), spec.read_scaling)
+        X = X if is_sparse(X) else np.ascontiguousarray(X, graph_dtype(np.dtype(tiles.shape.dtype), spec.read_scaling))
         with one_thread():
             space = _stored_space(context, spec)
             sketch = space.sketch(X) if is_sketched(space, spec) else None
@@ -562,7 +562,7 @@ def _shifted(search: Search, n_rows: int) -> Cost:
 
 def _sample(search: Search) -> Cost:
     n, spec = search.n_sampled, search.spec
-    is_remade = spec.scaling is not None or spec.metric == "cosine"
+    is_remade = spec.read_scaling is not None or spec.metric == "cosine"
     return (
         Objects("rows of the sample", n, search.row_bytes),
         *((Objects("these rescaled, and their unit rows", 2 * n, search.compared_row_bytes),) if is_remade else ()),

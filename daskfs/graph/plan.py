@@ -26,6 +26,7 @@ from daskfs.graph.partition import (
     search_units,
 )
 from daskfs.graph.partitioned_search import ASSIGN_STAGE, BUILD_STAGE, CELLS_STAGE, MERGE_STAGE
+from daskfs.graph.rows import searched_shape
 from daskfs.graph.sizes import Search, group_cost
 from daskfs.graph.spec import TARGET_NAMES, GraphSpec, Lists, TargetGraph, Weighting
 from daskfs.graph.streaming_median import MEDIAN_PASSES
@@ -36,6 +37,7 @@ from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
 from daskfs.store.tiles import Shape
+from daskfs.tiles.shapes import chunk_bytes
 
 EDGES_BYTES = 256 * MiB
 """Bytes of the lists of an "edges" unit's rows, and their marks."""
@@ -50,9 +52,10 @@ def plan_graph(
 ) -> list[Stage]:
     """Return the stages that find neighbor lists over X and, for an approximate search, estimate their recall.
 
-    `pairwise` means that values may be missing, and distances are over the columns that both rows have.
+    `shape` is that of X. `pairwise` means that values may be missing, and distances are over the columns that both rows
+    have. Principal components are found before, by :func:`~daskfs.graph.principal_components.plan_components`.
     """
-    available = available_bytes(memory_limit)
+    available, shape = available_bytes(memory_limit), searched_shape(shape, spec)
     asked, spec = spec, resolve_engine(spec, shape, available, k=k, pairwise=pairwise)
     if spec.engine == "exact":
         return [_exact_search(shape, spec, k, pairwise=pairwise)]
@@ -76,7 +79,7 @@ def _exact_search(shape: Shape, spec: GraphSpec, k: int, *, pairwise: bool) -> S
         n_units,
         {"graph": asdict(spec), "k": k},
         NEIGHBORS_STAGE.cost(shape, spec, k, largest_block(n), (PROCESS,), pairwise=pairwise),
-        bytes_read=n_units * shape.x_bytes,
+        bytes_read=n_units * chunk_bytes(shape),
         bytes_written=n * k * _entry_bytes(n),
     )
 

@@ -25,7 +25,7 @@ from daskfs.graph.precomputed import (
 )
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.neighbors.rows import METRICS, Metric
-from daskfs.kernels.scaling import CHAIN, Scaling, scaling_text
+from daskfs.kernels.scaling import GRAPH_CHAIN, Scaling, scaling_text
 from daskfs.redaction import redact_credentials
 from daskfs.sources.csr import CSR_PARTS
 from daskfs.sources.hdf5 import ENDINGS, Hdf5Folder, text_of
@@ -152,7 +152,7 @@ def _metric_of(path: StoragePath, attributes: Mapping[str, Any]) -> tuple[Metric
     if _named(f"{metric}-{scaling}" if scaling else str(metric)) is None:
         msg = (
             f"{path} has the attributes '{METRIC_ATTRIBUTE}' {metric!r} and '{SCALING_ATTRIBUTE}' {scaling!r}: the "
-            f"first is one of {', '.join(METRICS)}, the second null or a chain of {CHAIN}."
+            f"first is one of {', '.join(METRICS)}, the second null or a chain of {GRAPH_CHAIN}."
         )
         raise InputError(msg)
     return metric, scaling
@@ -173,7 +173,7 @@ def _named(name: str) -> tuple[Metric, Scaling | None] | None:
     if metric not in METRICS:
         return None
     try:
-        found = scaling_text(scaling) if dash else None
+        found = scaling_text(scaling, of_graph=True) if dash else None
     except ValueError:
         return None
     return (metric, found) if GraphSpec(metric, found).name == name else None

@@ -94,7 +94,7 @@ class Search:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of rows in graph space."""
-        return graph_dtype(np.dtype(self.shape.dtype), self.spec.scaling)
+        return graph_dtype(np.dtype(self.shape.dtype), self.spec.read_scaling)
 
     @property
     def row_bytes(self) -> int:

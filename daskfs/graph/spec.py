@@ -8,7 +8,7 @@ from typing import Literal
 
 from daskfs.kernels.neighbors.rows import Metric
 from daskfs.kernels.neighbors.weights import WeightKind
-from daskfs.kernels.scaling import Scaling
+from daskfs.kernels.scaling import Scaling, components_of
 
 Engine = Literal["auto", "exact", "cells", "pynndescent"]
 ENGINES: tuple[Engine, ...] = ("auto", "exact", "cells", "pynndescent")
@@ -34,6 +34,16 @@ class GraphSpec:
     def name(self) -> str:
         """Name of the group in the store; distinct for distinct specs of one job."""
         return self.metric if self.scaling is None else f"{self.metric}-{self.scaling}"
+
+    @property
+    def n_components(self) -> int | None:
+        """Maximum number of principal components in which rows are compared; None for the columns of X."""
+        return components_of(self.scaling)
+
+    @property
+    def read_scaling(self) -> Scaling | None:
+        """Scaling of the rows that the search reads; None for principal components, which are of scaled rows."""
+        return self.scaling if self.n_components is None else None
 
 
 @dataclass(frozen=True)

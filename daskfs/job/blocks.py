@@ -17,7 +17,7 @@ from pydantic import (
 
 from daskfs.criteria.block import Block
 from daskfs.criteria.laplacian import GraphChoice
-from daskfs.criteria.scaling_field import ScalingChoice
+from daskfs.criteria.scaling_field import GraphScalingChoice, ScalingChoice
 from daskfs.execution.clusters.blocks import KubernetesBlock, SlurmBlock
 from daskfs.graph.spec import Engine
 from daskfs.job.redundancy import RedundancyBlock
@@ -156,10 +156,10 @@ class TransformBlock(Block):
 
     total scales each row to a sum equal to the median of the nonzero row sums, total=10000 to that sum; log1p takes
     log(1 + x); then unit divides rows by their norm, or zscore standardizes columns, of the values after the other
-    steps.
+    steps. For the graph, pca=50 may come last: rows are compared in their first 50 principal components.
     """
 
-    graph: ScalingChoice = None
+    graph: GraphScalingChoice = None
     score: ScalingChoice = None
 
 

@@ -3,6 +3,9 @@
 The order of steps is fixed: "total", "log1p", then "unit" or "zscore". So a chain is identified by its steps and has
 one spelling, such as "total+log1p+zscore", "total=10000+log1p" or "zscore". Specs, names in a store and estimators
 carry that text.
+
+For a graph, a last step "pca=N" takes the first N principal components of the rescaled rows. It is not done block by
+block: :func:`chain_of` gives the steps before it, and :func:`components_of` its N.
 """
 
 from __future__ import annotations
@@ -25,7 +28,11 @@ Scaling: TypeAlias = str
 SCALINGS: tuple[Scaling, ...] = ("zscore", "unit", "log1p", "total")
 """Chains of one step."""
 CHAIN = "'total' or 'total=NUMBER', 'log1p', and 'unit' or 'zscore', joined by +"
+GRAPH_CHAIN = "'total' or 'total=NUMBER', 'log1p', 'unit' or 'zscore', and 'pca=NUMBER', joined by +"
+"""Steps of a scaling of rows for a graph."""
+PCA = "pca"
 TARGETS = (1e-100, 1e100)
+MOST_COMPONENTS = 1000
 _PLUS = re.compile(r"\+(?=\s*[a-zA-Z])")
 
 
@@ -65,42 +72,66 @@ def _number(value: Any) -> str:
     return text.replace("e+", "e")
 
 
-def scaling_text(value: str | Sequence[str]) -> Scaling:
+def scaling_text(value: str | Sequence[str], *, of_graph: bool = False) -> Scaling:
     """Return the spelling of a chain that is given as a text or a list of steps.
 
-    Raises :class:`ValueError` for unknown, repeated or misordered steps, and for a row sum out of range.
+    `of_graph` allows a last step "pca=N". Raises :class:`ValueError` for unknown, repeated or misordered steps, and for
+    a row sum or a number of components out of range.
     """
+    steps = GRAPH_CHAIN if of_graph else CHAIN
     parts = _PLUS.split(value) if isinstance(value, str) else [str(part) for part in value]
     found: dict[str, Any] = {}
     names = []
     for part in (part.strip() for part in parts):
         name, equals, number = (piece.strip() for piece in part.partition("="))
-        if name not in SCALINGS or (equals and name != "total"):
-            msg = f"unknown step '{part}' of a scaling.{nearest(name, SCALINGS)} Steps, in this order: {CHAIN}"
+        if name == PCA and not of_graph:
+            msg = f"step '{part}' is for the graph only: features are scored in their own columns. Steps: {steps}"
+            raise ValueError(msg)
+        if name not in (*SCALINGS, PCA) or (equals and name not in ("total", PCA)):
+            msg = f"unknown step '{part}' of a scaling.{nearest(name, SCALINGS)} Steps, in this order: {steps}"
             raise ValueError(msg)
         names.append(name)
-        found[name] = _target(number) if equals else "median"
-    order = [name for name in ("total", "log1p", "unit", "zscore") if name in found]
+        found[name] = _n_components(part, number) if name == PCA else _target(number) if equals else "median"
+    order = [name for name in ("total", "log1p", "unit", "zscore", PCA) if name in found]
     if names != order or {"unit", "zscore"} <= found.keys():
-        msg = f"a scaling has its steps in this order, each at most once: {CHAIN}"
+        msg = f"a scaling has its steps in this order, each at most once: {steps}"
         raise ValueError(msg)
-    return Steps(found.get("total"), "log1p" in found, _last(found)).text
+    chain = Steps(found.get("total"), "log1p" in found, _last(found)).text
+    return "+".join(filter(None, (chain, f"{PCA}={found[PCA]}" if PCA in found else "")))
+
+
+def _n_components(part: str, number: str) -> int:
+    if not (number.isdecimal() and 1 <= int(number) <= MOST_COMPONENTS):
+        msg = f"step '{part}' needs the number of principal components, 1 to {MOST_COMPONENTS}, such as pca=50"
+        raise ValueError(msg)
+    return int(number)
+
+
+def components_of(scaling: Scaling | None) -> int | None:
+    """Return the number of principal components that a chain ends with; None if it does not end so."""
+    _, step, number = (scaling or "").rpartition(f"{PCA}=")
+    return int(number) if step else None
+
+
+def chain_of(scaling: Scaling | None) -> Scaling | None:
+    """Return the chain without its step "pca=N"; None if no step remains."""
+    return None if scaling is None else scaling.partition(f"{PCA}=")[0].removesuffix("+") or None
 
 
 def _last(names: Container[str]) -> Literal["unit", "zscore"] | None:
     return "unit" if "unit" in names else "zscore" if "zscore" in names else None
 
 
-def checked_scaling(value: Any, name: str) -> Scaling | None:
+def checked_scaling(value: Any, name: str, *, of_graph: bool = False) -> Scaling | None:
     """Validate the argument `name` of a caller, and return the spelling of the chain, or None for no scaling.
 
-    Raises :class:`ValueError` that names the argument.
+    `of_graph` is that of :func:`scaling_text`. Raises :class:`ValueError` that names the argument.
     """
     if value is not None and not isinstance(value, str | list | tuple):
-        msg = f"{name} must be None, or a text of steps: {CHAIN}; got {value!r}."
+        msg = f"{name} must be None, or a text of steps: {GRAPH_CHAIN if of_graph else CHAIN}; got {value!r}."
         raise ValueError(msg)
     try:
-        return scaling_text(value) if value else None
+        return scaling_text(value, of_graph=of_graph) if value else None
     except ValueError as error:
         msg = f"{name} {value!r}: {error}."
         raise ValueError(msg) from None

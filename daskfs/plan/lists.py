@@ -10,6 +10,8 @@ from daskfs.errors import InputError, JobError
 from daskfs.graph.engine import COMPILED_SEARCHES, resolve_engine
 from daskfs.graph.plan import plan_lists
 from daskfs.graph.precomputed import Graph, NeighborLists
+from daskfs.graph.principal_components import plan_components
+from daskfs.graph.rows import searched_shape
 from daskfs.graph.spec import GraphSpec, Lists, MixedGraph
 from daskfs.kernels.scaling import ends_with
 from daskfs.stages.cost import Cost, available_bytes, fullest
@@ -50,12 +52,16 @@ def plan_all_lists(
     """
     stages: list[Stage] = []
     widths = {name: k for name, (_, k) in lists.items()}
+    projected: set[str | None] = set()
     for wanted, k in lists.values():
         if isinstance(wanted, GraphSpec):
             if given is not None:
                 continue
             check_neighbors(k or 1, shape.n_samples)
             check_sparse(wanted, is_sparse=shape.is_sparse)
+            if wanted.n_components is not None and wanted.scaling not in projected:
+                stages += plan_components(shape, wanted)
+                projected.add(wanted.scaling)
         stages += plan_lists(shape, wanted, k, memory_limit, widths, pairwise=pairwise)
     return stages
 
@@ -80,7 +86,7 @@ def searches_cost(
     """Return the memory that the compiled searches of the lists over X keep in a process."""
     available = available_bytes(memory_limit)
     engines = {
-        resolve_engine(spec, shape, available, k=k, pairwise=pairwise).engine
+        resolve_engine(spec, searched_shape(shape, spec), available, k=k, pairwise=pairwise).engine
         for spec, k in lists.values()
         if isinstance(spec, GraphSpec)
     }
@@ -96,7 +102,7 @@ def check_neighbors(k: int, n_samples: int) -> None:
 
 def check_sparse(spec: GraphSpec, *, is_sparse: bool) -> None:
     """Raise :class:`InputError` for cosine distances of z-scored sparse rows: centering would make them dense."""
-    if is_sparse and spec.metric == "cosine" and ends_with(spec.scaling, "zscore"):
+    if is_sparse and spec.metric == "cosine" and ends_with(spec.read_scaling, "zscore"):
         msg = f"metric 'cosine' with scaling '{spec.scaling}' needs dense X: sparse rows cannot be centered."
         raise InputError(msg)
 
@@ -123,6 +129,12 @@ def check_pairwise(policy: str, lists: Mapping[str, tuple[Lists, int]]) -> None:
                 "graph.metric is cosine, and under data.missing: pairwise distances are Euclidean, over the features "
                 "that both rows have: set graph.metric: euclidean, with transform.graph: unit where the lengths of "
                 f"rows should not count, {remedy}."
+            )
+            raise JobError(msg)
+        if spec.n_components is not None:
+            msg = (
+                f"transform.graph is {spec.scaling}, and principal components need every value, of which "
+                "data.missing: pairwise leaves some missing: set data.missing: mean, or leave 'pca' out."
             )
             raise JobError(msg)
         if spec.engine == "pynndescent":

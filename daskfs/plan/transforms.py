@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from daskfs.criteria.registry import Method
 from daskfs.graph.spec import GraphSpec, Lists, MixedGraph
-from daskfs.kernels.scaling import Scaling, ends_with, steps_of
+from daskfs.kernels.scaling import Scaling, chain_of, components_of, ends_with, steps_of
 
 
 def asked_scalings(
@@ -18,8 +18,8 @@ def asked_scalings(
 ) -> tuple[Scaling, ...]:
     """Return the scalings whose statistics need a pass of their own, sorted by name.
 
-    "zscore" needs moments after another step, or if rows have weights. "unit" needs norms after another step, for
-    scores only, which read some columns of all rows; the graph reads whole rows and computes their norms from them.
+    "zscore" and "pca" need moments after another step, or if rows have weights. "unit" needs norms after another step,
+    for scores only, which read some columns of all rows; the graph reads whole rows and computes their norms from them.
 
     Parameters
     ----------
@@ -38,9 +38,17 @@ def asked_scalings(
         if isinstance(over_rows, GraphSpec):
             by_rows.add(over_rows.scaling)
     by_rows |= {getattr(method.parameters, "graph_scaling", None) for method in methods if method.finish == "trade-off"}
+    components = {scaling for scaling in by_rows if scaling and components_of(scaling) is not None}
+    by_rows = {chain_of(scaling) for scaling in by_rows}
     by_columns = {method.parameters.score_scaling for method in methods} | set(other_scalings)
     asked = {scaling for scaling in by_rows if ends_with(scaling, "zscore")} | by_columns
     several = {scaling for scaling in asked if scaling and steps_of(scaling).first and steps_of(scaling).last}
     if weighted:
         several |= {"zscore"} & asked
+    # principal components are of centered rows, whose means z-scores have, and tiles without weights
+    several |= {
+        scaling
+        for scaling in components
+        if not ends_with(chain_of(scaling), "zscore") and (weighted or chain_of(scaling) is not None)
+    }
     return tuple(sorted(several))

@@ -127,6 +127,7 @@ class Graph(Block):
     list_length: Number = None
     recall: Numbers = {}
     groups: Numbers = {}
+    explained_variance_ratio: list[Number] = []
     n_nodes: Number = None
     n_edges: Number = None
     n_components: Number = None

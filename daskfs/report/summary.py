@@ -24,6 +24,7 @@ from daskfs.graph.neighbors import NEIGHBORS_STAGE, is_exact_after_all
 from daskfs.graph.partitioned_search import BUILD_STAGE
 from daskfs.graph.spec import GraphSpec
 from daskfs.graph.target import TARGETS_STAGE
+from daskfs.kernels.scaling import components_of
 from daskfs.ranking.dropped import dropped_features, selectable
 from daskfs.ranking.images import SCORE_IMAGES_STAGE, for_report, score_levels, selected_levels
 from daskfs.ranking.redundancy import FILTER_STAGE
@@ -202,6 +203,7 @@ def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
     is_exact = search.is_of(BUILD_STAGE) and is_exact_after_all(store, name)
     return {
         **{key: search.parameters["graph"][key] for key in ("metric", "scaling")},
+        "explained_variance_ratio": _explained(store, search),
         "engine": "exact" if is_exact else search.parameters["graph"]["engine"],
         "source": search.parameters.get("path"),
         "groups": None if is_exact else _groups(store, search, name),
@@ -209,6 +211,15 @@ def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
         "n_short": _short_lists(store, plan, name),
         "list_length": search.parameters["k"] if search.name != "graph-given" else None,
     }
+
+
+def _explained(store: Store, search: Stage) -> list[float] | None:
+    """Return the share of the variance that each principal component of the rows has, None for rows as they are."""
+    scaling = search.parameters["graph"]["scaling"]
+    if components_of(scaling) is None or search.name == "graph-given":
+        return None
+    found: list[float] = store.need_json(layout.PCA_SUMMARY.format(scaling))["explained_variance_ratio"]
+    return found
 
 
 def _short_lists(store: Store, plan: Plan, name: str) -> int:

@@ -78,6 +78,15 @@ TRANSFORM_PARTIALS = "transforms/{}/partials"  # (n_bands, 5, n_features), float
 # before "zscore", rows of TRANSFORM_ROWS
 TRANSFORM_COLUMNS = "transforms/{}/columns"  # (2, n_features), float64: mean and variance of all rows after these steps
 
+# The first {} is a scaling that ends with "pca".
+PCA_SUMS = "pca/{}/sums/{}/{}"  # (n_features, width), float64: products of one stretch of rows in one pass
+PCA_SUMS_OF = "pca/{}/sums/{}"
+PCA_BLOCKS = "pca/{}/blocks/{}"  # (n_features, width), float64: orthonormal columns that a pass multiplies
+PCA_IMAGES = "pca/{}/images/{}"  # (n_features, width), float64: their products with the covariance matrix
+PCA_LOADINGS = "pca/{}/loadings"  # (n_features, n_components), float64
+PCA_ROWS = "pca/{}/rows"  # (n_samples, n_components), float32: rows in their principal components
+PCA_SAMPLE = "pca/{}/sample/{}"  # the sampled rows of one band of these
+
 KNN_INDICES = (
     "knn/{}/indices"  # (n_samples, k), int32, or int64 from 2**31 rows on: neighbors, nearest first; -1 = missing
 )
@@ -195,6 +204,7 @@ TRANSFORM_ROWS = ("count", "mean", "m2", "minimum", "maximum")
 COLUMN_ROWS = ("mean", "variance", "minimum", "maximum", "nonzero")
 
 GRAPH_SUMMARY = "edges/{}-{}/summary.json"
+PCA_SUMMARY = "pca/{}/summary.json"
 CELLS_SUMMARY = "knn/{}/cells.json"
 LISTS_SUMMARY = "spill/{}/lists/{}.json"
 SPILL = "spill/{}"

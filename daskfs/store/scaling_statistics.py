@@ -15,7 +15,19 @@ import scipy.sparse as sp
 
 from daskfs.errors import InputError
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.scaling import ColumnScale, RowScale, Scaling, Steps, median_sum, row_factors, row_sums, steps_of
+from daskfs.kernels.scaling import (
+    ColumnScale,
+    RowScale,
+    Scaling,
+    Steps,
+    chain_of,
+    ends_with,
+    inverse_or_zero,
+    median_sum,
+    row_factors,
+    row_sums,
+    steps_of,
+)
 from daskfs.store import layout
 from daskfs.store.store import Store
 
@@ -81,6 +93,24 @@ class Scales:
         else:
             mean, variance = self._tiles.run.open(layout.TRANSFORM_COLUMNS.format(scaling))[...]
         return ColumnScale(mean, np.sqrt(variance))
+
+    def of_components(self, scaling: Scaling) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return what centers and standardizes rows for a scaling that ends with "pca".
+
+        These are the mean of each column after the steps before "zscore", the factor by which "zscore" multiplies it (1
+        without that step), shape (n_features,) each, float64, and the sum of the variances of the columns so scaled.
+        """
+        chain = chain_of(scaling)
+        if ends_with(chain, "zscore"):
+            columns = self.of_columns(str(chain))
+            assert columns is not None
+            return columns.mean, inverse_or_zero(columns.std), float(np.count_nonzero(columns.std))
+        if chain is None and not self.is_weighted:
+            moments = self._tiles.column_moments()
+            mean, variance = moments["mean"], moments["variance"]
+        else:
+            mean, variance = self._tiles.run.open(layout.TRANSFORM_COLUMNS.format(scaling))[...]
+        return mean, np.ones_like(mean), float(variance.sum())
 
     @cached_property
     def is_weighted(self) -> bool:

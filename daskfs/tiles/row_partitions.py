@@ -58,14 +58,17 @@ def block_rows(shape: Shape) -> int:
     return rows_per_block(shape.n_features, -(-(shape.nnz or 0) // max(shape.n_samples, 1)))
 
 
-def reading_cost(shape: Shape, part_rows: int) -> Cost:
-    """List the rows that a pass holds while it reads units of `part_rows` rows."""
-    together = min(part_rows, 2 * shape.tile_rows)
-    return _sparse_cost(shape, together) if shape.is_sparse else _dense_cost(shape, together)
+def reading_cost(shape: Shape, part_rows: int, height: int | None = None) -> Cost:
+    """List the rows that a pass holds while it reads units of `part_rows` rows.
+
+    `height` is the number of rows that are multiplied together, by default :func:`block_rows`.
+    """
+    together, rows = min(part_rows, 2 * shape.tile_rows), height or block_rows(shape)
+    return _sparse_cost(shape, together, rows) if shape.is_sparse else _dense_cost(shape, together, rows)
 
 
-def _dense_cost(shape: Shape, together: int) -> Cost:
-    rows, d = block_rows(shape), shape.n_features
+def _dense_cost(shape: Shape, together: int, rows: int) -> Cost:
+    d = shape.n_features
     return (
         Array("rows of a part, or of two bands", (together, d), shape.dtype),
         Objects("a tile as stored, decoded, and its rows that count", 3, tile_bytes(shape)),
@@ -74,9 +77,9 @@ def _dense_cost(shape: Shape, together: int) -> Cost:
     )
 
 
-def _sparse_cost(shape: Shape, together: int) -> Cost:
+def _sparse_cost(shape: Shape, together: int, rows: int) -> Cost:
     """List the same for CSR, planned with the mean number of values per row."""
-    rows, per_row = block_rows(shape), -(-(shape.nnz or 0) // shape.n_samples)
+    per_row = -(-(shape.nnz or 0) // shape.n_samples)
     return (
         Objects("a band as stored and decoded", 2, band_bytes(shape)),
         Array("values of the rows of a part, or of two bands", (together, per_row), shape.dtype),

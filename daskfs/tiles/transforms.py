@@ -1,8 +1,8 @@
 """Stages "transform" and "transform-columns": statistics for the last step of scalings.
 
 One pass over the tiles serves all scalings of a job. A unit reads one band, applies all steps but the last by blocks of
-rows, and computes row norms for "unit" and (weighted) column moments for "zscore". Rescaled values are not written.
-The bits of moments do not depend on the bands.
+rows, and computes row norms for "unit" and (weighted) column moments for "zscore" and "pca". Rescaled values are not
+written. The bits of moments do not depend on the bands.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.scaling import Scaling, ends_with, row_norms, scale_rows, steps_of
+from daskfs.kernels.scaling import Scaling, chain_of, components_of, ends_with, row_norms, scale_rows, steps_of
 from daskfs.kernels.statistics.moments import Moments, cell_rows, common_count, merge_tree, row_blocks, tree_moments
 from daskfs.stages.cost import PROCESS, WORD, Array, Cost, Objects
 from daskfs.stages.kind import StageKind
@@ -37,11 +37,21 @@ CELLS_AT_ONCE = 16
 """Cells of the tree of moments whose rows are rescaled together: 16 MiB if dense."""
 
 
+def has_moments(scaling: Scaling) -> bool:
+    """Return whether the last step needs means and variances of columns: "zscore" or "pca", not "unit"."""
+    return components_of(scaling) is not None or ends_with(scaling, "zscore")
+
+
+def _steps_before(scaling: Scaling) -> Scaling | None:
+    """Return the steps of whose values the statistics are."""
+    return steps_of(scaling).first if components_of(scaling) is None else chain_of(scaling)
+
+
 def create_transforms(context: Context, parameters: Mapping[str, Any]) -> None:
     """Create the arrays that all bands write to."""
     shape = context.tiles.shape
     for scaling in parameters["scalings"]:
-        if ends_with(scaling, "unit"):
+        if not has_moments(scaling):
             name = layout.TRANSFORM_NORMS.format(scaling)
             context.store.create(name, (shape.n_samples,), np.float64, (shape.tile_rows,))
         else:
@@ -58,11 +68,11 @@ def take_statistics(context: Context, parameters: Mapping[str, Any], unit: int) 
     block = tiles.as_counted().read_rows(band)
     by_steps: dict[Scaling | None, list[Scaling]] = {}
     for scaling in parameters["scalings"]:
-        by_steps.setdefault(steps_of(scaling).first, []).append(scaling)
+        by_steps.setdefault(_steps_before(scaling), []).append(scaling)
     for first, scalings in by_steps.items():
         norms, moments = _of_rows(tiles, block, weights, first, scalings)
         for scaling in scalings:
-            if ends_with(scaling, "unit"):
+            if not has_moments(scaling):
                 store.open(layout.TRANSFORM_NORMS.format(scaling))[band] = norms
             else:
                 assert moments is not None
@@ -78,10 +88,10 @@ def _of_rows(
     first: Scaling | None,
     scalings: Sequence[Scaling],
 ) -> tuple[np.ndarray, Moments | None]:
-    """Return row norms after the first steps, shape (n_rows,), and column moments if a scaling needs them."""
+    """Return row norms after the steps `first`, shape (n_rows,), and column moments if a scaling needs them."""
     norms = np.empty(block.shape[0])
-    for_unit = any(ends_with(scaling, "unit") for scaling in scalings)
-    for_zscore = any(ends_with(scaling, "zscore") for scaling in scalings)
+    for_moments = any(map(has_moments, scalings))
+    for_unit = not all(map(has_moments, scalings))
 
     def parts() -> Iterator[Moments]:
         for rows in row_blocks(block.shape[0], CELLS_AT_ONCE * cell_rows(block.shape[1], sparse=is_sparse(block))):
@@ -90,10 +100,10 @@ def _of_rows(
                 values = scale_rows(values, first, None, tiles.scales.of_block(first, values))
             if for_unit:
                 norms[rows] = row_norms(values)
-            if for_zscore:
+            if for_moments:
                 yield tree_moments(values, None if weights is None else weights[rows])
 
-    if for_zscore:
+    if for_moments:
         return norms, merge_tree(parts())
     for _ in parts():
         raise AssertionError
@@ -105,7 +115,7 @@ def merge_statistics(context: Context, parameters: Mapping[str, Any], unit: int)
     del unit
     store, shape = context.store, context.tiles.shape
     for scaling in parameters["scalings"]:
-        if ends_with(scaling, "zscore"):
+        if has_moments(scaling):
             partials = store.open(layout.TRANSFORM_PARTIALS.format(scaling))
             bands = (partials[index : index + 1][0] for index in range(shape.n_bands))
             found = merge_tree(Moments(common_count(band[0]), *band[1:]) for band in bands)
@@ -155,7 +165,7 @@ def plan_transforms(shape: Shape, scalings: Sequence[Scaling]) -> list[Stage]:
     if not scalings:
         return []
     parameters = {"scalings": list(scalings)}
-    n_moments = sum(ends_with(scaling, "zscore") for scaling in scalings)
+    n_moments = sum(map(has_moments, scalings))
     norms = WORD * shape.n_samples * (len(scalings) - n_moments)
     moments = WORD * shape.n_bands * len(layout.TRANSFORM_ROWS) * shape.n_features * n_moments
     stages = [

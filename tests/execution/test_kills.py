@@ -124,6 +124,7 @@ def batched_job(data: Path, folder: Path, **blocks: Any) -> Path:
             "task": "classification",
             "batch": str(data / "batch.npy"),
         },
+        "transform": {"graph": "zscore+pca=6"},
         "methods": ["LaplacianScore", "FisherScore"],
         "select": {"n_features": 4},
         "evaluate": {"setting": "transductive", "n_selected": [3], "n_splits": 2, "max_samples": 200},

@@ -66,6 +66,16 @@ PREPARED = {
     for name, source in SHAPES.items()
     if name in ("short", "sparse")
 }
+PROJECTED = {
+    name: Case(
+        SHAPES[name],
+        ({"name": "LaplacianScore", "graph_scaling": "log1p+zscore+pca=20" if name == "sparse" else "pca=20"},),
+        of=("pca", "neighbors"),
+        bytes_too=True,
+    )
+    for name in ("tall", "wide", "sparse")
+}
+"""Principal components from one pass, from few rows, and from several passes."""
 BY_COLUMNS: tuple[Any, ...] = (
     "FisherScore",
     "KolmogorovSmirnovScore",
@@ -107,7 +117,7 @@ def batched_case(folder: Path, n_features: int, n_batches: int) -> Case:
 
 def test_every_kind_of_stage_is_measured(tmp_path: Path) -> None:
     """By one of the cases here, of loops, of searches or of evaluations."""
-    tables: tuple[Any, ...] = (SCORES, SELECTIONS, PREPARED, SEARCHES, LOOPS, ELIMINATIONS, EVALUATIONS)
+    tables: tuple[Any, ...] = (SCORES, SELECTIONS, PREPARED, PROJECTED, SEARCHES, LOOPS, ELIMINATIONS, EVALUATIONS)
     cases = [case for table in tables for case in table.values()]
     cases += [given_case(tmp_path, 200), dataclasses.replace(batched_case(tmp_path, 10, 2), of=("",))]
     found = {stage.kind_name for case in cases for stage in case.planned()}
@@ -130,6 +140,12 @@ def test_measured_peak_and_bytes_of_batches(tmp_path: Path) -> None:
 def test_measured_peak_and_bytes_of_transforms_and_means(tmp_path: Path, shape: str) -> None:
     names = {stage["name"] for stage in measured(tmp_path, PREPARED[shape])}
     assert {"fill", "facts", "transform", "transform-columns"} <= names
+
+
+@pytest.mark.parametrize("shape", PROJECTED)
+def test_measured_peak_and_bytes_of_principal_components(tmp_path: Path, shape: str) -> None:
+    names = {stage["name"].partition("-log1p")[0] for stage in measured(tmp_path, PROJECTED[shape])}
+    assert shape != "sparse" or {"pca-basis-0", "pca-images-4", "pca-basis-5", "pca-rows"} <= names
 
 
 @pytest.mark.parametrize(

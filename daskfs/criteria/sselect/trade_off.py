@@ -18,7 +18,7 @@ from daskfs.criteria.slab import methods_from
 from daskfs.criteria.sselect.criterion import SSelectParameters, mix_terms
 from daskfs.kernels.neighbors.distance_bounds import TILE_BYTES
 from daskfs.kernels.order import rank_order
-from daskfs.kernels.scaling import ends_with, inverse_or_zero, row_norms
+from daskfs.kernels.scaling import chain_of, ends_with, inverse_or_zero, row_norms
 from daskfs.kernels.statistics.normalized_cut import CUT_ROWS, Cut, cut_features, cut_of, lowest_cut
 from daskfs.kernels.threads import one_thread
 from daskfs.stages.cost import Array, Cost, Fixed
@@ -49,7 +49,7 @@ def choose_trade_off(context: Context, parameters: Mapping[str, Any], unit: int)
     count = cut_features(own.n_cut_features, int(np.count_nonzero(~np.isnan(graph_term))))
     orders = [rank_order(mix_terms(graph_term, label_term, t), "ascending")[:count] for t in GRID]
     used = np.unique(np.concatenate(orders))
-    rows, block = context.tiles.sampled_columns(used, CUT_ROWS, own.graph_scaling)
+    rows, block = context.tiles.sampled_columns(used, CUT_ROWS, chain_of(own.graph_scaling))
     weights = context.weights()
     cuts = _cuts(block, used, orders, own, None if weights is None else weights[rows])
     values = np.array([cut.value for cut in cuts])

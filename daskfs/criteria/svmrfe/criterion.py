@@ -13,7 +13,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from daskfs.criteria.centered import centered_criterion
 from daskfs.criteria.laplacian import FiniteWidth, GraphParameters
 from daskfs.criteria.registry import PositiveNumber
-from daskfs.criteria.scaling_field import ScalingChoice
+from daskfs.criteria.scaling_field import GraphScalingChoice, ScalingChoice
 from daskfs.graph.spec import Lists, Weighting
 from daskfs.kernels.neighbors.weights import WeightKind
 from daskfs.kernels.svm.elimination import Candidates, CriterionName, Rule, SlackReading
@@ -46,7 +46,7 @@ class SVMParameters(GraphParameters):
     n_neighbors: PositiveInt = 6
     weights: WeightKind = "binary"
     t: FiniteWidth | Literal["mean", "median"] = "mean"
-    graph_scaling: ScalingChoice = "zscore"
+    graph_scaling: GraphScalingChoice = "zscore"
     rebuild_graph: bool = True
     large_n: LargeN = "auto"
     n_landmarks: PositiveInt = 200
