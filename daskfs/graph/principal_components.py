@@ -136,7 +136,7 @@ def add_images(context: Context, parameters: Mapping[str, Any], unit: int) -> No
     parts = found.parts(shape)
     mean, factor, _ = context.tiles.scales.of_components(found.scaling)
     rows = CenteredRows(mean, factor)
-    height = rows_per_block(shape.n_features) if found.is_whole(shape) else _rows_at_once(shape)
+    height = min(rows_per_block(shape.n_features) if found.is_whole(shape) else _rows_at_once(shape), parts.height)
     with one_thread():
         products = None
         if not found.is_whole(shape):
@@ -232,7 +232,7 @@ def project_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     projected = searched_shape(shape, GraphSpec(scaling=found.scaling))
     mean, factor, _ = context.tiles.scales.of_components(found.scaling)
     centered, sampled = CenteredRows(mean, factor), sample_rows(projected)
-    rows, height = found.parts(shape).rows(unit), _rows_at_once(shape)
+    rows, height = found.parts(shape).rows(unit), min(_rows_at_once(shape), SMALLEST_STRETCH)
     result, stored = np.empty((SMALLEST_STRETCH, found.n_components), np.float32), store.open(_rows_name(found))
     with one_thread():
         products = centered.products(store.open(layout.PCA_LOADINGS.format(found.scaling))[...])

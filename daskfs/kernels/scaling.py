@@ -88,7 +88,8 @@ def scaling_text(value: str | Sequence[str], *, of_graph: bool = False) -> Scali
             msg = f"step '{part}' is for the graph only: features are scored in their own columns. Steps: {steps}"
             raise ValueError(msg)
         if name not in (*SCALINGS, PCA) or (equals and name not in ("total", PCA)):
-            msg = f"unknown step '{part}' of a scaling.{nearest(name, SCALINGS)} Steps, in this order: {steps}"
+            known = (*SCALINGS, PCA) if of_graph else SCALINGS
+            msg = f"unknown step '{part}' of a scaling.{nearest(name, known)} Steps, in this order: {steps}"
             raise ValueError(msg)
         names.append(name)
         found[name] = _n_components(part, number) if name == PCA else _target(number) if equals else "median"

@@ -58,6 +58,7 @@ MARKS: dict[str, Any] = {**ELIMINATED, "name": "SVMRFE", "large_n": "landmarks",
 MORE: dict[Task, list[dict[str, Any]]] = {
     "classification": [
         {"name": "LaplacianScore", "label": "unit rows", "score_scaling": "unit"},
+        {"name": "LaplacianScore", "label": "components", "graph_scaling": "zscore+pca=5"},
         {"name": "FisherScore", "label": "zscore", "score_scaling": "zscore"},
         {"name": "SSelect", "label": "auto", "trade_off": "auto", "n_cut_features": 20},
         {**ROUNDS, "name": "RLSR", "label": "woodbury", "solver": "woodbury"},
@@ -76,7 +77,9 @@ def methods(task: Task, form: str) -> list[dict[str, Any]]:
     """Return every method of the registry that serves a task and data, and what else some of them may do."""
     every = [{"name": name, **SETTINGS.get(name, {})} for name, row in criteria().items() if task in row.tasks]
     every += MORE[task]
-    return [method for method in every if form != "incomplete" or not criteria()[method["name"]].is_joint]
+    if form != "incomplete":
+        return every
+    return [m for m in every if not criteria()[m["name"]].is_joint and "pca" not in m.get("graph_scaling", "")]
 
 
 def matrix(form: str) -> np.ndarray:
