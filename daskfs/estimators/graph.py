@@ -102,7 +102,8 @@ class LaplacianScore(GraphSelector):
     graph_scaling, score_scaling
         Scaling of X on the fly, for the graph and for the scored values: None, "zscore" (columns), "unit" (rows),
         "log1p", "total" (every row sum becomes the median of the row sums), "total=10000", or a chain of these in the
-        order total, log1p, and unit or zscore, such as "total+log1p+zscore".
+        order total, log1p, and unit or zscore, such as "total+log1p+zscore". For the graph, "pca=50" may come last, as
+        for :func:`daskfs.knn_graph`.
 
     References
     ----------
