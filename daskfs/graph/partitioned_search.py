@@ -78,6 +78,7 @@ from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.threads import one_thread
 from daskfs.stages.cost import Array, Cost, Objects, fullest
 from daskfs.stages.kind import StageKind
+from daskfs.stages.stage import Stage
 from daskfs.storage import map_concurrent
 from daskfs.store import layout
 from daskfs.store.context import Context
@@ -86,6 +87,8 @@ from daskfs.store.tiles import Tiles, sample_rows
 
 CANDIDATES_PER_NEIGHBOR = 64
 """Maximum number of rows of a step whose distance to a recall query is computed, per neighbor."""
+LOW_RECALL = 0.9
+"""Recall of a search below which a remedy is suggested."""
 CELL_ARRAYS = ("group_centers", "group_offsets", "cell_centers", "cell_sizes", "cell_starts")
 
 
@@ -143,6 +146,25 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
     }
     store.write_json(layout.CELLS_SUMMARY.format(spec.name), summary)
     return summary
+
+
+def expected_misses(context: Context, stage: Stage) -> str | None:
+    """Return a warning if the sample says that an "assign" stage begins a search that finds few neighbors, else None.
+
+    None also for other stages, and for rows compared in what both have, which principal components cannot replace.
+    """
+    if not stage.is_of(ASSIGN_STAGE) or context.tiles.is_pairwise:
+        return None
+    spec = GraphSpec(**stage.parameters["graph"])
+    cells = context.store.need_json(layout.CELLS_SUMMARY.format(spec.name))
+    if cells["is_exact"] or cells["expected_recall"] >= LOW_RECALL * spec.recall:
+        return None
+    less = "fewer" if spec.n_components is not None else "the first"
+    return (
+        f"graph {spec.name}: of a sample, the search by cells finds {cells['expected_recall']:.0%} of the neighbors: "
+        f"most distances are nearly equal, as where most columns are noise. Compare rows in {less} principal "
+        "components, as by transform: {graph: zscore+pca=50} (graph_scaling='zscore+pca=50'), or leave columns out"
+    )
 
 
 def is_sketched(space: Space, spec: GraphSpec) -> bool:

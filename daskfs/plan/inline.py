@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ import scipy.sparse as sp
 
 from daskfs.criteria.distance_correlation.matrix import FeatureCorrelations, stored_feature_correlations
 from daskfs.criteria.registry import Method, check_labels
+from daskfs.graph.partitioned_search import expected_misses
 from daskfs.graph.precomputed import Graph
 from daskfs.graph.precomputed_stage import store_graph
 from daskfs.graph.spec import GraphSpec
@@ -230,4 +233,10 @@ def run_all(context: Context, stages: Sequence[Stage], client: Client | None) ->
         context.store.write_json(layout.PLAN_JSON, plan.to_json())
     # arrays of an earlier call in the same store are kept
     create_arrays(context, [stage for stage in stages if pending_units(context, stage, stages)])
-    run_stages(context, stages, Pool(client), identity, ignore_unit)
+    run_stages(context, stages, Pool(client), identity, ignore_unit, partial(_warn_of_misses, context))
+
+
+def _warn_of_misses(context: Context, stage: Stage, n_pending: int) -> None:
+    del n_pending
+    if (warning := expected_misses(context, stage)) is not None:
+        warnings.warn(f"{warning}.", UserWarning, stacklevel=2)

@@ -21,7 +21,7 @@ from daskfs.graph.dominance import dominance_warnings
 from daskfs.graph.edges import EDGES_SUMMARY_STAGE, GIVEN, WEIGHTS_STAGE
 from daskfs.graph.mixed import mixed_graph
 from daskfs.graph.neighbors import NEIGHBORS_STAGE, is_exact_after_all
-from daskfs.graph.partitioned_search import BUILD_STAGE
+from daskfs.graph.partitioned_search import BUILD_STAGE, LOW_RECALL
 from daskfs.graph.spec import GraphSpec
 from daskfs.graph.target import TARGETS_STAGE
 from daskfs.kernels.scaling import components_of
@@ -32,7 +32,7 @@ from daskfs.ranking.tables import method_scores
 from daskfs.report.batches import batch_summary, batch_warnings
 from daskfs.report.evaluation_summary import evaluation_cost, evaluation_summary, evaluation_warnings
 from daskfs.report.model import BatchRun, Evaluation, Graph, Manifest, Shown, Weighting
-from daskfs.report.view import BETTER_SEARCH, LOW_RECALL
+from daskfs.report.view import BETTER_SEARCH
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.labels import classes_note
 from daskfs.stages.stage import Plan, Stage

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
+from daskfs.graph.partitioned_search import LOW_RECALL
 from daskfs.report.batches import SHOWN
 from daskfs.report.evaluation_view import evaluation_contents, evaluation_view
 from daskfs.report.method_view import elimination_view, solution_view, trade_off_view
@@ -27,10 +28,8 @@ from daskfs.report.values import (
     positive,
 )
 
-LOW_RECALL = 0.9
-"""Recall of the neighbor search below which the report suggests a remedy."""
 BETTER_SEARCH = {
-    "cells": "raise graph.recall, or reduce the features first",
+    "cells": "raise graph.recall, or compare rows in principal components (transform: {graph: zscore+pca=50})",
     "pynndescent": "raise graph.n_neighbors",
 }
 """Remedy for a low recall, by engine."""

@@ -20,7 +20,7 @@ from daskfs.execution.pool import Pool, pool_of
 from daskfs.execution.progress import OfSeveral, Progress, Silent
 from daskfs.execution.signals import check_stopped, stoppable
 from daskfs.execution.submission import Report, pending_units, run_stages
-from daskfs.graph.partitioned_search import BUILD_STAGE
+from daskfs.graph.partitioned_search import BUILD_STAGE, expected_misses
 from daskfs.job.blocks import DataBlock
 from daskfs.job.job import Job
 from daskfs.job.storage import with_storage_access
@@ -456,6 +456,8 @@ class Runner:
         def begin(stage: Stage, n_pending: int) -> None:
             remove_lost(context, stage, stages, self.tell or (lambda message, _: self.progress.message(message)))
             self.progress.start_stage(stage, n_pending)
+            if (warning := expected_misses(context, stage)) is not None:
+                self.progress.message(f"warning: {warning}.")
 
         run_stages(context, stages, self.pool, identity, self._count, begin)
 

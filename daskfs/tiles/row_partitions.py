@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from daskfs.kernels.regression.centered import rows_per_block
-from daskfs.stages.cost import Array, Cost, Objects, total
+from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.store.tiles import Shape
 from daskfs.tiles.shapes import band_bytes, tile_bytes
 
@@ -87,8 +87,3 @@ def _sparse_cost(shape: Shape, together: int, rows: int) -> Cost:
         Array("values of a block that lies in two bands, scaled, and centered", (3, rows, per_row)),
         Array("columns of the values of these blocks", (3, rows, per_row), "int32"),
     )
-
-
-def reading_bytes(shape: Shape, part_rows: int) -> int:
-    """Return the bytes of :func:`reading_cost`."""
-    return total(reading_cost(shape, part_rows))

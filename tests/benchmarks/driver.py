@@ -12,7 +12,8 @@ import argparse
 import logging
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -49,6 +50,20 @@ KIND = StageKind(TRIVIAL, "daskfs.criteria.slab", do_nothing, tuple)
 def know_trivial() -> None:
     """Let a worker find the trivial kind of stage."""
     slab.TRIVIAL_STAGE = KIND  # type: ignore[attr-defined]
+
+
+@contextmanager
+def prepared() -> Iterator[None]:
+    """Know the trivial kind of stage, without warnings of what has no TLS, which is the point here."""
+    logger = logging.getLogger("daskfs")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    know_trivial()
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        del slab.TRIVIAL_STAGE  # type: ignore[attr-defined]
 
 
 def timed_units(n_units: int, *, tls: bool) -> dict[str, float]:
@@ -111,6 +126,16 @@ def compared(measure: Callable[..., dict[str, float]], repeats: int, *arguments:
     ]
 
 
+def measure(given: argparse.Namespace) -> None:
+    began = time.perf_counter()
+    Security.temporary()
+    print(f"a certificate takes {time.perf_counter() - began:.3f} s, with the import of cryptography")
+    rows = compared(timed_units, given.repeats, given.units)
+    if given.job_repeats:
+        rows += compared(timed_job, given.job_repeats, given.rows, given.columns)
+    show("with TLS and without", rows)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--units", type=int, default=1000)
@@ -119,15 +144,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--columns", type=int, default=34)
     parser.add_argument("--job-repeats", type=int, default=3)
     given = parser.parse_args(arguments)
-    logging.getLogger("daskfs").setLevel(logging.ERROR)  # it warns of what has no TLS, which is the point here
-    know_trivial()
-    began = time.perf_counter()
-    Security.temporary()
-    print(f"a certificate takes {time.perf_counter() - began:.3f} s, with the import of cryptography")
-    rows = compared(timed_units, given.repeats, given.units)
-    if given.job_repeats:
-        rows += compared(timed_job, given.job_repeats, given.rows, given.columns)
-    show("with TLS and without", rows)
+    with prepared():
+        measure(given)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from sklearn.svm import SVC, SVR
 from threadpoolctl import threadpool_info
 
 from daskfs.errors import InputError, JobError
-from daskfs.evaluation import metrics
+from daskfs.evaluation import metrics, predictors
 from daskfs.evaluation.metrics import cut_value, matched_accuracy, nearest_neighbor_error
 from daskfs.evaluation.models import (
     ModelSpec,
@@ -249,6 +249,7 @@ def test_models_run_in_one_thread_and_hold_few_distances(monkeypatch: pytest.Mon
         return max(library["num_threads"] for library in threadpool_info())
 
     monkeypatch.setattr(metrics, "nearest_neighbor_error", seen)
+    predictors._libraries.cache_clear()  # other tests load libraries that models do not use, such as numba's
     found = evaluate_whole(make_model("1nn-loo", {}), "classification", X, CLASSES, "zscore", 0)
     assert found == {"error": 1}
 

@@ -125,6 +125,15 @@ def test_recall_of_cells_of_sparse_rows() -> None:
     assert measured_recall(X, graph) > 0.75
 
 
+def test_ties_of_more_rows_than_are_measured() -> None:
+    """Equal rows that lack the same values are neighbors in the order of their numbers."""
+    X = np.tile([[1.0, np.nan, 3.0], [2.0, 5.0, np.nan]], (1500, 1))
+    indices = knn_graph(X, 3, missing="pairwise", engine="exact").indices
+    for row in (0, 1, 10, 2999):
+        equal = np.arange(row % 2, 3000, 2)
+        np.testing.assert_array_equal(indices[row], equal[equal != row][:3])
+
+
 def test_a_sample_without_what_other_rows_lack() -> None:
     """Of sparse rows, of which only one lacks a value, and no cell was cut by it."""
     X = sp.random(1500, 40, 0.2, format="csr", random_state=0).toarray()

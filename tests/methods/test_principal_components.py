@@ -18,7 +18,7 @@ from daskfs import LaplacianScore, SSelect, knn_graph, load_job, run_job
 from daskfs.criteria.registry import make_method
 from daskfs.errors import JobError
 from daskfs.estimators.opening import stored_context
-from daskfs.graph import principal_components, rows
+from daskfs.graph import partitioned_search, principal_components, rows
 from daskfs.graph.spec import GraphSpec
 from daskfs.plan.inline import find_lists, memory_context, score_features
 from daskfs.plan.transforms import asked_scalings
@@ -26,7 +26,8 @@ from daskfs.store import layout
 from daskfs.store.context import put_sample_column
 from daskfs.tiles import row_partitions
 from tests.cases import each
-from tests.execution.runs import write_job
+from tests.cli.command import daskfs
+from tests.execution.runs import HERE, write_job
 from tests.methods.test_transforms import counts, transformed
 from tests.reference.graph import knn_lists
 
@@ -176,3 +177,15 @@ def test_missing_values_are_filled_before() -> None:
     assert knn_graph(X, 3, graph_scaling="pca=2", missing="mean").indices.shape == (90, 3)
     with pytest.raises(JobError, match=r"data\.missing: mean"):
         knn_graph(X, 3, graph_scaling="pca=2", missing="pairwise")
+
+
+def test_a_search_that_finds_little_says_so_before_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the terminal, with the remedy; `tests/graph/test_grouped.py` has rows of which it is true."""
+    monkeypatch.setattr(partitioned_search, "LOW_RECALL", 2.0)
+    source = "synthetic:mixture?n_samples=900&n_features=20&n_classes=2&n_informative=4&seed=0"
+    blocks: dict[str, Any] = {"graph": {"engine": "cells"}, "methods": ["LaplacianScore"], "evaluate": None}
+    ran = daskfs("run", write_job(tmp_path, source, **blocks), *HERE)
+    assert ran.code == 0, ran.err
+    parts = "stage cells-euclidean", "of a sample, the search by cells finds", "pca=50", "stage build-euclidean"
+    places = [ran.err.index(part) for part in parts]
+    assert places == sorted(places), ran.err
