@@ -6,8 +6,8 @@ next block of these products, and the components from all of them. "pca-rows" pr
 Notes
 -----
 Of few columns a single pass takes C itself. Few rows need no pass: a "pca-basis" unit holds them. Else a block Krylov
-subspace is built in :data:`N_PASSES` passes. On 100,000 rows of 2,000 noisy columns of rank 30 the neighbors in its
-components agree with those of exact ones in 97 %; a power iteration of as many passes reaches 60 to 70 %.
+subspace is built in :data:`N_PASSES` passes. For 10,000 rows of 2,000 columns, 30 dimensions and noise, the neighbors
+in 20 components are those of exact ones, and 95 % of them in 50, of which 20 are noise.
 
 Components are of rows as they count: weights are numbers of equal rows.
 """

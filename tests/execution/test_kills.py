@@ -38,6 +38,7 @@ pytestmark = pytest.mark.cluster
 N_SAMPLES, N_FEATURES = 3000, 16
 RANKED: list[Any] = [
     "LaplacianScore",
+    {"name": "LaplacianScore", "label": "components", "graph_scaling": "zscore+pca=6"},
     {"name": "SSelect", "label": "auto", "trade_off": "auto", "n_cut_features": 3},
     {"name": "RRPC", "n_candidates": 8},
     {"name": "RLSR", "gamma": 2000, "max_iter": 3},
@@ -124,7 +125,6 @@ def batched_job(data: Path, folder: Path, **blocks: Any) -> Path:
             "task": "classification",
             "batch": str(data / "batch.npy"),
         },
-        "transform": {"graph": "zscore+pca=6"},
         "methods": ["LaplacianScore", "FisherScore"],
         "select": {"n_features": 4},
         "evaluate": {"setting": "transductive", "n_selected": [3], "n_splits": 2, "max_samples": 200},
@@ -197,7 +197,7 @@ def left_over(folder: Path) -> list[str]:
         p
         for name in ("spill", "rescaled", "svm", "comoments", "binned", "distances")
         for p in (folder / name).rglob("*")
-    ]
+    ] + list(folder.glob("pca/*/sums/*"))
     return [str(path.relative_to(folder)) for path in (*hidden, *partial, *served) if path.is_file()]
 
 
