@@ -66,7 +66,7 @@ def plan_graph(
         n_asked = groups.plan.largest_merge(shape.n_samples)
         exact = NEIGHBORS_STAGE.cost(shape, spec, k, n_asked, (), pairwise=pairwise)
         if available is None or total(exact) <= available:
-            return groups.stages_or_exact((*groups.process, *exact))
+            return groups.stages_or_exact((PROCESS, *exact))
     return groups.stages()
 
 
@@ -129,7 +129,8 @@ class _Groups:
     @classmethod
     def of(cls, search: Search, available: int | None) -> _Groups:
         """Choose the groups such that units fit `available` bytes in addition to their process."""
-        compiled = COMPILED_SEARCHES[search.spec.engine]
+        # a process that has only searched has room for the passes over cells in what the bare one is planned with
+        compiled = COMPILED_SEARCHES[search.spec.engine] if search.by_descent else ()
         reserved = total((*compiled, *group_cost(search)))
         room = None if available is None else max(available - reserved, MiB)
         plan = partition_rows(search.shape, search.spec, search.k, room, pairwise=search.pairwise)
