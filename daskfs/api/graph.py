@@ -42,8 +42,8 @@ def knn_graph(
         median of the row sums), "total=10000", or a chain such as "total+log1p+zscore", in this order. At its end,
         "pca=50" takes the first 50 principal components of the rescaled rows, or as many as there are rows or features,
         if these are fewer; distances are those of the components in float32. Components are exact for up to 1,024
-        features, or 2,048 rows; else they are found in five passes by a block Krylov method (Musco and Musco, 2015,
-        Algorithm 2). A component that rows do not have, as of constant features, is 0.
+        features, or 2,048 rows of at most 2**25 values in all; else they are found in five passes by a block Krylov
+        method (Musco and Musco, 2015, Algorithm 2). A component that rows do not have, as of constant features, is 0.
     engine
         "exact"; "cells" (compare rows within near k-means cells); "pynndescent" (NN-descent within each group of rows);
         or "auto". "auto" is exact where that is expected to take at most one second of one core, or at most twice as

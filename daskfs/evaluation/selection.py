@@ -179,7 +179,9 @@ def _score(
 ) -> np.ndarray:
     """Score the rows of a context, store the table in it, and return the table."""
     limit = parameters["memory_limit"]
-    return score_features(own, [method], labels, given, known=known, memory_limit=limit)[method.label]
+    # the search over all rows has been warned of
+    table = score_features(own, [method], labels, given, known=known, memory_limit=limit, warns=False)
+    return table[method.label]
 
 
 def _combined_table(
@@ -217,7 +219,7 @@ def _searched(own: Context, lists: Mapping[str, tuple[Lists, int]], parameters: 
     if not lists:
         return {}
     chain = Chain(data_of(own), lists=lists, memory_limit=parameters["memory_limit"], base=())
-    run_all(own, chain.stages(), None)
+    run_all(own, chain.stages(), None, warns=False)
     indices, distances = layout.KNN_INDICES, layout.KNN_DISTANCES
     return {
         name: (own.store.open(indices.format(name))[...], own.store.open(distances.format(name))[...]) for name in lists

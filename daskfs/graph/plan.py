@@ -14,7 +14,7 @@ from daskfs.graph.edges import (
     listed_edges,
     own_lists,
 )
-from daskfs.graph.engine import COMPILED_SEARCHES, may_be_exact, resolve_engine
+from daskfs.graph.engine import may_be_exact, resolve_engine
 from daskfs.graph.mixed import MIXED_STAGE
 from daskfs.graph.neighbors import NEIGHBORS_STAGE, RECALL_STAGE
 from daskfs.graph.partition import (
@@ -32,7 +32,7 @@ from daskfs.graph.spec import TARGET_NAMES, GraphSpec, Lists, TargetGraph, Weigh
 from daskfs.graph.streaming_median import MEDIAN_PASSES
 from daskfs.graph.target import TARGETS_STAGE, blocks_per_unit
 from daskfs.kernels.neighbors.cells import MAX_PROBES
-from daskfs.stages.cost import HALF_WORD, PROCESS, WORD, Cost, MiB, available_bytes, fullest, total
+from daskfs.stages.cost import DESCENT, HALF_WORD, PROCESS, WORD, Cost, MiB, available_bytes, fullest, total
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
@@ -130,7 +130,7 @@ class _Groups:
     def of(cls, search: Search, available: int | None) -> _Groups:
         """Choose the groups such that units fit `available` bytes in addition to their process."""
         # a process that has only searched has room for the passes over cells in what the bare one is planned with
-        compiled = COMPILED_SEARCHES[search.spec.engine] if search.by_descent else ()
+        compiled = (DESCENT,) if search.by_descent else ()
         reserved = total((*compiled, *group_cost(search)))
         room = None if available is None else max(available - reserved, MiB)
         plan = partition_rows(search.shape, search.spec, search.k, room, pairwise=search.pairwise)

@@ -48,7 +48,9 @@ N_PASSES = 5
 OVERSAMPLED = 10
 """Columns of a block in addition to the components."""
 FEW_COLUMNS = 1024
+"""Columns of which one pass takes the whole covariance matrix."""
 FEW_ROWS, FEW_VALUES = 2048, 2**25
+"""Rows, and values of them all, that one unit holds at once in float64."""
 BLOCK_VALUES = 2**21
 """Values of the sparse rows that are multiplied together: each block also costs a sum of the size of the result."""
 SUMS_BYTES, N_STRETCHES = 2**30, (16, 256)
@@ -56,7 +58,7 @@ SUMS_BYTES, N_STRETCHES = 2**30, (16, 256)
 
 @dataclass(frozen=True)
 class Decomposition:
-    """How the principal components of rows are found.
+    """Route by which principal components are found, and its sizes.
 
     Attributes
     ----------
@@ -157,7 +159,7 @@ def add_images(context: Context, parameters: Mapping[str, Any], unit: int) -> No
 
 
 # ---------------------------------------------------------------------------------- basis
-def extend_basis(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
+def extend_basis(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
     """Add up the products of a pass, and store the next block of columns, or at last the components."""
     del unit
     found, number, store = _decomposition(parameters), int(parameters["pass"]), context.store
@@ -170,7 +172,7 @@ def extend_basis(context: Context, parameters: Mapping[str, Any], unit: int) -> 
                 store.put_array(layout.PCA_IMAGES.format(found.scaling, number - 1), image)
                 block = next_block(image, _stored(store, layout.PCA_BLOCKS, found, number))
             store.put_array(layout.PCA_BLOCKS.format(found.scaling, number), block)
-            return {}
+            return
         if image is None:
             loadings, values = leading_of_rows(_all_rows(context, found), found.n_components)
         elif found.is_whole(shape):
@@ -186,7 +188,6 @@ def extend_basis(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     shares = values / (count * variance) if variance > 0 else np.zeros_like(values)
     summary = {"n_components": found.n_components, "explained_variance_ratio": shares.tolist()}
     store.write_json(layout.PCA_SUMMARY.format(found.scaling), summary)
-    return {"n_components": found.n_components, "explained": float(shares.sum())}
 
 
 def _stored(store: Store, name: str, found: Decomposition, count: int) -> list[np.ndarray]:

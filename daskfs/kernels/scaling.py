@@ -4,6 +4,8 @@ The order of steps is fixed: "total", "log1p", then "unit" or "zscore". So a cha
 one spelling, such as "total+log1p+zscore", "total=10000+log1p" or "zscore". Specs, names in a store and estimators
 carry that text.
 
+Notes
+-----
 For a graph, a last step "pca=N" takes the first N principal components of the rescaled rows. It is not done block by
 block: :func:`chain_of` gives the steps before it, and :func:`components_of` its N.
 """

@@ -118,6 +118,7 @@ def score_features(
     *,
     known: Mapping[str, tuple[np.ndarray, np.ndarray]] = MappingProxyType({}),
     memory_limit: int | None = None,
+    warns: bool = True,
 ) -> dict[str, np.ndarray]:
     """Return the fields of each method over all features, shape (n_fields, n_features), float64, by label.
 
@@ -138,6 +139,8 @@ def score_features(
         (n_samples, k), at least as long as needed.
     memory_limit
         Memory of the process, bytes; None if not planned.
+    warns
+        Whether to warn before a search that a sample says will find few neighbors.
     """
     for method in methods:
         check_labels(method.criterion, method.label, labels, context.weights())
@@ -162,7 +165,7 @@ def score_features(
         context.store.put_array(layout.KNN_DISTANCES.format(name), distances)
     if given is not None:
         store_graph(context.store, given, n_samples, longest_given(lists, given))
-    run_all(context, stages, client)
+    run_all(context, stages, client, warns=warns)
     return {m.label: context.store.open(layout.SCORES.format(m.label))[...] for m in methods}
 
 
@@ -219,8 +222,8 @@ def find_lists(
     return indices, distances, recall["value"] if recall else None
 
 
-def run_all(context: Context, stages: Sequence[Stage], client: Client | None) -> None:
-    """Run all units of some stages, on a cluster or in this process."""
+def run_all(context: Context, stages: Sequence[Stage], client: Client | None, *, warns: bool = True) -> None:
+    """Run all units of some stages, on a cluster or in this process; `warns` is that of :func:`score_features`."""
     from daskfs.execution.pool import Pool
     from daskfs.execution.submission import ignore_unit, pending_units, run_stages
     from daskfs.stages.units import create_arrays
@@ -233,7 +236,9 @@ def run_all(context: Context, stages: Sequence[Stage], client: Client | None) ->
         context.store.write_json(layout.PLAN_JSON, plan.to_json())
     # arrays of an earlier call in the same store are kept
     create_arrays(context, [stage for stage in stages if pending_units(context, stage, stages)])
-    run_stages(context, stages, Pool(client), identity, ignore_unit, partial(_warn_of_misses, context))
+    run_stages(
+        context, stages, Pool(client), identity, ignore_unit, partial(_warn_of_misses, context) if warns else None
+    )
 
 
 def _warn_of_misses(context: Context, stage: Stage, n_pending: int) -> None:

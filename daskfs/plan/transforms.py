@@ -45,7 +45,7 @@ def asked_scalings(
     several = {scaling for scaling in asked if scaling and steps_of(scaling).first and steps_of(scaling).last}
     if weighted:
         several |= {"zscore"} & asked
-    # principal components are of centered rows, whose means z-scores have, and tiles without weights
+    # principal components need the means of columns, which "zscore" has, and tiles have if rows have no weights
     several |= {
         scaling
         for scaling in components

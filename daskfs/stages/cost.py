@@ -78,7 +78,10 @@ COMPILED = Fixed("numba and the compiled passes", 112 * MiB)
 
 
 def grown(process: Cost, *permanent: Held) -> Cost:
-    """Return the memory of a process that also holds `permanent`, each item once; nothing grows from nothing."""
+    """Return the memory of a process that also holds `permanent`, each item once.
+
+    An empty process, of which no memory is planned, stays empty.
+    """
     return (*process, *(held for held in permanent if held not in process)) if process else process
 
 

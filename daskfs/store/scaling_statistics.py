@@ -95,10 +95,10 @@ class Scales:
         return ColumnScale(mean, np.sqrt(variance))
 
     def of_components(self, scaling: Scaling) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return what centers and standardizes rows for a scaling that ends with "pca".
+        """Return means, factors and the total variance of columns for a scaling that ends with "pca".
 
-        These are the mean of each column after the steps before "zscore", the factor by which "zscore" multiplies it (1
-        without that step), shape (n_features,) each, float64, and the sum of the variances of the columns so scaled.
+        Means are of the values after the steps before "zscore", factors those of "zscore" (1 without that step), shape
+        (n_features,) each, float64. The total is the sum of the variances of the columns so scaled.
         """
         chain = chain_of(scaling)
         if ends_with(chain, "zscore"):
