@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from daskfs.criteria.registry import Method, check_labels, criterion_named
+from daskfs.criteria.registry import Method, check_labels, criterion_named, of_representation
 from daskfs.errors import InputError
-from daskfs.estimators.base import ScoreSelector
+from daskfs.estimators.base import ScoreSelector, stored_representation
 from daskfs.estimators.opening import is_query, is_stored, loaded_if_small, open_input
 from daskfs.evaluation.design import check_rows, sample_rows
 from daskfs.evaluation.plan import used_shape
@@ -77,6 +77,7 @@ def evaluate_selectors(
     y: Any,
     *,
     sample_weight: Any = None,
+    use_rep: Any = None,
     groups: Any = None,
     times: Any = None,
     task: Literal["auto", "classification", "regression"] = "auto",
@@ -113,6 +114,9 @@ def evaluate_selectors(
         alone are two classes.
     sample_weight
         Row weights in the selection, shape (n_samples,); a row of weight 2 counts as two rows. None for 1.
+    use_rep
+        Another representation of the rows, shape (n_samples, n_columns), in which selectors on a neighbor graph compare
+        them, as in ``fit``. Selections within training folds compare those rows of it. None for rows of X.
     groups
         Group of each row, shape (n_samples,): no fold trains and tests on rows of one group.
     times
@@ -215,6 +219,9 @@ def evaluate_selectors(
             }
         )
         methods = [_method(selector, label, found) for label, selector in _labeled(selectors).items()]
+        rep = None
+        if use_rep is not None:
+            rep, methods = stored_representation(context, use_rep), [of_representation(method) for method in methods]
         weights = context.weights()
         for method in methods:
             check_labels(method.criterion, method.label, found, weights)
@@ -225,7 +232,7 @@ def evaluate_selectors(
         stages = plan_tests(
             block,
             tiles,
-            Chain(data_of(context), methods, base=()),
+            Chain(data_of(context), methods, rep=rep, base=()),
             (),
             known,
             GraphBlock(),
@@ -234,7 +241,7 @@ def evaluate_selectors(
         )
         check_rows(found, sample_rows(found, block.max_samples, block.random_state), stages[0].parameters)
         if not block.ranks_anew:
-            tables = score_features(context, methods, found, None, client)
+            tables = score_features(context, methods, found, rep, client)
             for method in methods:
                 method.check_ranks_any(tables[method.label], n_samples)
         run_all(context, stages, client)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, Self
@@ -242,6 +242,18 @@ def make_method(name: str, parameters: Mapping[str, Any], label: str | None = No
     except ValidationError as error:
         raise JobError(_first_problem(error, criterion)) from None
     return Method(label or name, criterion, checked)
+
+
+def of_representation(method: Method) -> Method:
+    """Return a method whose neighbors are rows of a representation, compared as they are, in one graph for all rounds.
+
+    Methods that search no neighbors are unchanged.
+    """
+    settled: dict[str, Any] = {"graph_scaling": None, "rebuild_graph": False}
+    if getattr(method.parameters, "laplacian", False):
+        settled["large_n"] = "exact"  # landmarks have a graph of their own
+    own = {key: value for key, value in settled.items() if key in type(method.parameters).model_fields}
+    return replace(method, parameters=method.parameters.model_copy(update=own))
 
 
 def _first_problem(error: ValidationError, criterion: Criterion) -> str:

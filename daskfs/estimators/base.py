@@ -10,16 +10,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils import column_or_1d
+from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from daskfs.criteria.registry import Method, criterion_named, make_method
+from daskfs.criteria.registry import Method, criterion_named, make_method, of_representation
 from daskfs.criteria.slab import graph_needs
 from daskfs.errors import InputError, JobError
 from daskfs.estimators.opening import is_dask_frame, is_stored, loaded_if_small, open_input
 from daskfs.graph.dominance import dominance_warnings
 from daskfs.graph.precomputed import Graph
+from daskfs.graph.representation import Representation, check_size, put_representation, representation_of
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.order import ranks
@@ -98,6 +99,10 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         UserWarning
             If a few columns make up nearly all of the squared distance of an unscaled graph, or rows have no edge.
         """
+        return self._fit(X, y, sample_weight)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, use_rep: Any = None) -> Self:
+        """Fit to X, or, for the neighbors, to a representation of its rows, shape (n_samples, n_columns)."""
         check_n_features_to_select(self.n_features_to_select)
         self._made(self._parameters(None))
         columns = list(X.columns) if is_dask_frame(X) else None
@@ -126,8 +131,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
                     self.feature_names_in_ = np.array(names, dtype=object)
                 elif hasattr(self, "feature_names_in_"):  # of an earlier fit
                     del self.feature_names_in_
-            method, given = self._method(shape.n_samples, labels)
-            _warn_of_dominant_columns(context, method, given, getattr(self, "feature_names_in_", None))
+            method, given = self._method_and_graph(context, labels, use_rep)
             table = score_features(context, [method], labels, given, client)[method.label]
             method.check_ranks_any(table, shape.n_samples)
             _warn_of_isolated_rows(context, method)
@@ -136,6 +140,20 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
                 self._after(context, method, client)
         self._keep(method, table)
         return self
+
+    def _method_and_graph(
+        self, context: Context, labels: Labels | None, use_rep: Any
+    ) -> tuple[Method, Graph | Representation | None]:
+        """Return the method, and its graph or the representation that its graph is of; None to search in X."""
+        method, given = self._method(context.tiles.shape.n_samples, labels)
+        if use_rep is None:
+            if given is None:
+                _warn_of_dominant_columns(context, method, getattr(self, "feature_names_in_", None))
+            return method, given
+        if given is not None:
+            msg = "use_rep says how to make a graph, and graph is one already: leave one of them out."
+            raise InputError(msg)
+        return of_representation(method), stored_representation(context, use_rep)
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
         if not self._needs_labels:
@@ -252,13 +270,27 @@ def check_n_features_to_select(wanted: Any) -> None:
         raise InputError(msg)
 
 
-def _warn_of_dominant_columns(
-    context: Context, method: Method, given: Graph | None, names: Sequence[str] | None
-) -> None:
-    lists = {} if given is not None else method.parameters.lists(context.tiles.shape.n_samples)
+def stored_representation(context: Context, use_rep: Any) -> Representation:
+    """Check a representation of the rows of X, shape (n_samples, n_columns), store it, and return its description.
+
+    Raises :class:`InputError` for another number of rows, sparse rows, or values that are not finite.
+    """
+    if is_sparse(use_rep):
+        msg = "use_rep is sparse, and rows are compared in a few dense columns: pass principal components."
+        raise InputError(msg)
+    values = check_array(use_rep, dtype="numeric", ensure_all_finite=False, input_name="use_rep")
+    check_finite(values, 0, None, "use_rep")
+    found, shape = representation_of(values, "use_rep"), context.tiles.shape
+    check_size(found, shape.n_samples)
+    put_representation(context.store, shape, values)
+    return found
+
+
+def _warn_of_dominant_columns(context: Context, method: Method, names: Sequence[str] | None) -> None:
+    lists = method.parameters.lists(context.tiles.shape.n_samples)
     searched = [wanted for wanted, _ in lists.values()]
     for text in dominance_warnings(context.tiles, searched, "graph_scaling='zscore'", names):
-        warnings.warn(f"{text}.", UserWarning, stacklevel=3)
+        warnings.warn(f"{text}.", UserWarning, stacklevel=5)
 
 
 def _warn_of_isolated_rows(context: Context, method: Method) -> None:
@@ -273,4 +305,4 @@ def _warn_of_isolated_rows(context: Context, method: Method) -> None:
                 f"{summary['n_isolated']} of {rows} have no edge of non-zero weight and take no part in the "
                 f"score.{remedy}"
             )
-            warnings.warn(msg, UserWarning, stacklevel=3)
+            warnings.warn(msg, UserWarning, stacklevel=4)

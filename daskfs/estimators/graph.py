@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,7 +22,36 @@ from daskfs.kernels.scaling import Scaling
 from daskfs.plan.lists import check_neighbors
 
 
-class NeighborSelector(ScoreSelector):
+class SearchingSelector(ScoreSelector):
+    """Base class of selectors that search the neighbors of rows."""
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, use_rep: Any = None) -> Self:
+        """Score and rank the features.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in :meth:`ScoreSelector.fit`.
+        use_rep
+            Another representation of the rows, such as principal components, shape (n_samples, n_columns), dense and
+            finite: rows are neighbors by these columns, compared as they are, whatever `graph_scaling` says; features
+            are scored on X. Where metadata routing is enabled, ``set_fit_request(use_rep=True)`` has pipelines and
+            searches slice it with the rows. None to compare rows of X.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            As in :meth:`ScoreSelector.fit`, and for a `use_rep` of another number of rows, sparse or not finite, or
+            beside a precomputed `graph`.
+        """
+        return self._fit(X, y, sample_weight, use_rep)
+
+
+class NeighborSelector(SearchingSelector):
     """Base class of selectors on neighbor lists of X or on a precomputed graph."""
 
     n_neighbors: int

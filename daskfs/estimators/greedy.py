@@ -174,13 +174,14 @@ class RedundancyFilter(ScoreSelector):
         self.groups = groups
         self.max_per_group = max_per_group
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, use_rep: Any = None) -> Self:
         """Fit the selector and filter its ranking.
 
         Parameters
         ----------
-        X, y, sample_weight
-            As in ``fit`` of the selector, shapes (n_samples, n_features), (n_samples,) and (n_samples,).
+        X, y, sample_weight, use_rep
+            As in ``fit`` of the selector, shapes (n_samples, n_features), (n_samples,), (n_samples,) and
+            (n_samples, n_columns); `use_rep` only of a selector that takes it.
 
         Returns
         -------
@@ -211,7 +212,7 @@ class RedundancyFilter(ScoreSelector):
 
         inner._after = walk
         try:
-            inner.fit(X, y, sample_weight)
+            inner.fit(X, y, sample_weight, **({} if use_rep is None else {"use_rep": use_rep}))
         finally:
             del inner._after
         self.estimator_ = inner

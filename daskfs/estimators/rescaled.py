@@ -124,7 +124,7 @@ class RLSR(ScoreSelector):
                 f"{self._criterion} stopped after max_iter={self.max_iter} rounds, or where its steps no longer moved "
                 "the weights, before the objective and the weights had settled: raise max_iter, tol or gamma."
             )
-            warnings.warn(msg, ConvergenceWarning, stacklevel=3)
+            warnings.warn(msg, ConvergenceWarning, stacklevel=4)
 
 
 class DSSFS(RLSR):

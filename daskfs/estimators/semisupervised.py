@@ -11,8 +11,7 @@ from daskfs.criteria.registry import Method, label_warnings
 from daskfs.criteria.semisupervised import SemiSupervisedParameters
 from daskfs.criteria.sselect.trade_off import stored_curve
 from daskfs.errors import InputError
-from daskfs.estimators.base import ScoreSelector
-from daskfs.estimators.graph import GraphSelector, NeighborSelector, given_graph
+from daskfs.estimators.graph import GraphSelector, NeighborSelector, SearchingSelector, given_graph
 from daskfs.graph.mixed import open_rows
 from daskfs.graph.precomputed import Graph, NeighborLists
 from daskfs.graph.spec import WidthRule
@@ -116,7 +115,7 @@ class SSelect(GraphSelector):
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         method, graph = super()._method(n_samples, labels)
         for message in label_warnings(method, labels):
-            warnings.warn(f"{message}.", UserWarning, stacklevel=4)
+            warnings.warn(f"{message}.", UserWarning, stacklevel=5)
         return method, graph
 
     def _keep_other_results(self, context: Context, method: Method) -> None:
@@ -129,7 +128,7 @@ class SSelect(GraphSelector):
         )
 
 
-class SemiSupervisedLaplacianScore(ScoreSelector):
+class SemiSupervisedLaplacianScore(SearchingSelector):
     """Semi-Supervised Laplacian Score (SSLS) for a numeric target; small is good.
 
     The Laplacian Score ``f'Lf / f~'D f~`` on a mixed graph of all rows, in [0, 2], times the
@@ -245,7 +244,7 @@ class SemiSupervisedLaplacianScore(ScoreSelector):
                 f"{n_open} labeled rows may have nearer neighbors by d than were found: unlabeled rows beyond the "
                 "candidates in X. Raise n_neighbors, or pass a graph with longer lists."
             )
-            warnings.warn(msg, UserWarning, stacklevel=3)
+            warnings.warn(msg, UserWarning, stacklevel=4)
 
 
 class LSDF(NeighborSelector):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from daskfs.criteria.registry import Method
 from daskfs.criteria.svmrfe.criterion import LargeN
 from daskfs.criteria.svmrfe.elimination import elimination_warnings, stored_elimination
 from daskfs.errors import InputError
-from daskfs.estimators.base import ScoreSelector
-from daskfs.estimators.graph import given_graph
+from daskfs.estimators.graph import SearchingSelector, given_graph
 from daskfs.graph.precomputed import Graph, NeighborLists
 from daskfs.graph.spec import WidthRule
 from daskfs.kernels.labels import Labels
@@ -21,7 +20,7 @@ from daskfs.kernels.svm.elimination import Candidates, CriterionName, SlackReadi
 from daskfs.store.context import Context
 
 
-class SVMRFE(ScoreSelector):
+class SVMRFE(SearchingSelector):
     """Backward elimination by SVMs with a Gaussian kernel; features eliminated late are good.
 
     Each round trains an SVM, which minimizes ``||w||^2 / 2 + C sum xi``, with the remaining features, computes the
@@ -193,6 +192,12 @@ class SVMRFE(ScoreSelector):
         self.ridge = ridge
         self.random_state = random_state
 
+    def _fit(self, X: Any, y: Any, sample_weight: Any, use_rep: Any = None) -> Self:
+        if use_rep is not None and not self.laplacian:
+            msg = "use_rep needs laplacian=True."
+            raise InputError(msg)
+        return super()._fit(X, y, sample_weight, use_rep)
+
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         parameters = dict(self._parameters(labels))
         graph = given_graph(self.graph)
@@ -219,4 +224,4 @@ class SVMRFE(ScoreSelector):
         self.route_, self.rounds_ = found["route"], found["rounds"]
         self.n_rounds_ = len(self.rounds_)
         for message in elimination_warnings(method, found):
-            warnings.warn(message, UserWarning, stacklevel=3)
+            warnings.warn(message, UserWarning, stacklevel=4)

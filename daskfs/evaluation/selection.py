@@ -21,6 +21,8 @@ from daskfs.evaluation.design import Design, Selection, put_order
 from daskfs.evaluation.rows import Matrix, VisibleRows, rows_of_sample, sample_cost, seen_by, seen_cost
 from daskfs.graph.induced import induced_lists, induced_matrix
 from daskfs.graph.precomputed import WeightMatrix
+from daskfs.graph.representation import put_representation
+from daskfs.graph.rows import read_own_rows
 from daskfs.graph.spec import GraphSpec, Lists
 from daskfs.kernels.aggregate import combine_ranks
 from daskfs.kernels.labels import Labels
@@ -51,14 +53,15 @@ def lists_over_rows(methods: list[Method], n_rows: int, parameters: Mapping[str,
 def find_lists_of_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> dict[str, Any]:
     """Find the neighbor lists of one set of rows for all methods, at most n_rows - 1 neighbors long.
 
-    Of a precomputed graph, store the subgraph that the rows induce.
+    Of a precomputed graph, store the subgraph that the rows induce; of a representation, compare the same rows.
     """
     one = Design(parameters).sets_of_rows()[unit]
     seen = seen_by(context, parameters, one)
     places, policy = seen.places, context.tiles.missing_policy
     given, arrays = parameters["given"], dict[str, np.ndarray]()
+    own_rows = GraphSpec(**parameters["search"]).own_rows
     wanted = lists_over_rows(methods_from(parameters["methods"]), places.size, parameters)
-    if given is not None:
+    if given is not None or own_rows is not None:
         rows = context.store.open(layout.EVALUATION_ROWS)[...][places]
     if given == "matrix":
         matrix = induced_matrix(context.store, rows)
@@ -68,6 +71,8 @@ def find_lists_of_rows(context: Context, parameters: Mapping[str, Any], unit: in
             lists = {name: induced_lists(context.store, name, rows) for name in wanted}
         else:
             own = memory_context(rows_of_sample(context, parameters)[places], None, seen.weights, policy)
+            if own_rows is not None:
+                put_representation(own.store, own.tiles.shape, read_own_rows(context.store, own_rows, rows))
             lengths = {name: (spec, min(k, places.size - 1)) for name, (spec, k) in wanted.items()}
             lists = _searched(own, lengths, parameters)
         for name, (indices, distances) in lists.items():

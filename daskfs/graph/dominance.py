@@ -24,7 +24,7 @@ def dominance_warnings(
 ) -> list[str]:
     """Return a warning for each neighbor search that a few columns dominate.
 
-    Only Euclidean lists over unscaled X are checked: the mean squared distance of two rows is twice the sum of the
+    Only Euclidean lists over X as it is are checked: the mean squared distance of two rows is twice the sum of the
     column variances, which tiles store. For other scalings and for cosine the variances are unknown.
 
     Parameters
@@ -40,7 +40,7 @@ def dominance_warnings(
     """
     found = []
     for spec in lists:
-        if not isinstance(spec, GraphSpec) or spec.metric != "euclidean" or spec.scaling is not None:
+        if not isinstance(spec, GraphSpec) or spec.metric != "euclidean" or spec.scaling or spec.own_rows:
             continue
         variance = tiles.column_moments()["variance"]
         columns, share = dominant_columns(variance)

@@ -64,7 +64,9 @@ def mix_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
     store, shape = context.store, context.tiles.shape
     target = counted_target(context)
     by_target = sorted_targets(target, context.weights(), standardize=lists.standardize)
-    merge = _Merge(lists, k, target, by_target, shape.n_features)
+    # principal components are of all columns; a representation has its own
+    n_columns = lists.base.rep_columns or shape.n_features
+    merge = _Merge(lists, k, target, by_target, n_columns)
     candidates = [store.open(name.format(lists.base.name)) for name in (layout.KNN_INDICES, layout.KNN_DISTANCES)]
     n_open = 0
     for rows in unit_blocks(shape.n_samples, int(parameters["blocks_per_unit"]), unit):
@@ -88,12 +90,10 @@ def merged_rows(k: int, width: int) -> int:
 class _Merge:
     """Merge of candidates in X with the nearest rows by target."""
 
-    def __init__(
-        self, lists: MixedGraph, k: int, target: np.ndarray, by_target: SortedTargets, n_features: int
-    ) -> None:
+    def __init__(self, lists: MixedGraph, k: int, target: np.ndarray, by_target: SortedTargets, n_columns: int) -> None:
         self._lists, self._k, self._target, self._by_target = lists, k, target, by_target
         self._n_unlabeled = target.size - by_target.values.size
-        self._per_feature = np.sqrt(n_features)
+        self._per_feature = np.sqrt(n_columns)
 
     def __call__(
         self, rows: slice, indices: np.ndarray, distances: np.ndarray

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.graph.rows import searched_shape
+from daskfs.graph.rows import create_own_rows, put_own_rows, searched_shape
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.principal_components import (
@@ -218,36 +218,30 @@ def _all_rows(context: Context, found: Decomposition) -> np.ndarray:
 # ----------------------------------------------------------------------------------- rows
 def create_rows(context: Context, parameters: Mapping[str, Any]) -> None:
     """Create the array of the projected rows."""
-    found, shape = _decomposition(parameters), context.tiles.shape
-    chunks = min(shape.n_samples, SMALLEST_STRETCH), found.n_components
-    context.store.create(_rows_name(found), (shape.n_samples, found.n_components), np.float32, chunks)
+    found = _decomposition(parameters)
+    create_own_rows(context.store, found.scaling, _projected_shape(context.tiles.shape, found))
 
 
-def _rows_name(found: Decomposition) -> str:
-    return layout.PCA_ROWS.format(found.scaling)
+def _projected_shape(shape: Shape, found: Decomposition) -> Shape:
+    return searched_shape(shape, GraphSpec(scaling=found.scaling))
 
 
 def project_rows(context: Context, parameters: Mapping[str, Any], unit: int) -> None:
     """Project the rows of one unit onto the components, and store them and those of the sample."""
     found, store, shape = _decomposition(parameters), context.store, context.tiles.shape
-    projected = searched_shape(shape, GraphSpec(scaling=found.scaling))
+    projected = _projected_shape(shape, found)
     mean, factor, _ = context.tiles.scales.of_components(found.scaling)
-    centered, sampled = CenteredRows(mean, factor), sample_rows(projected)
+    centered = CenteredRows(mean, factor)
     rows, height = found.parts(shape).rows(unit), min(_rows_at_once(shape), SMALLEST_STRETCH)
-    result, stored = np.empty((SMALLEST_STRETCH, found.n_components), np.float32), store.open(_rows_name(found))
+    result = np.empty((SMALLEST_STRETCH, found.n_components), np.float32)
     with one_thread():
         products = centered.products(store.open(layout.PCA_LOADINGS.format(found.scaling))[...])
         for part, values, _ in _blocks(context, found.scaling, rows, height):
             centered.take(values)
-            band = part.start // SMALLEST_STRETCH
-            first = band * SMALLEST_STRETCH
+            first = part.start // SMALLEST_STRETCH * SMALLEST_STRETCH
             result[part.start - first : part.stop - first] = products()
-            if part.stop % SMALLEST_STRETCH and part.stop != shape.n_samples:
-                continue
-            stored[first : part.stop] = result[: part.stop - first]
-            chosen = sampled[slice(*np.searchsorted(sampled, [first, part.stop]))] - first
-            if chosen.size:
-                store.put_array(layout.PCA_SAMPLE.format(found.scaling, band), result[chosen])
+            if part.stop % SMALLEST_STRETCH == 0 or part.stop == shape.n_samples:
+                put_own_rows(store, found.scaling, projected, first, result[: part.stop - first])
 
 
 # ----------------------------------------------------------------------------------- costs
@@ -288,7 +282,7 @@ def rows_cost(shape: Shape, found: Decomposition) -> Cost:
         *_passing_cost(shape, found),
         Array("components, and as scaled", (3, shape.n_features, found.n_components)),
         Array("rows as projected, and as stored", (4, SMALLEST_STRETCH, found.n_components), "float32"),
-        Objects("the sampled rows", sample_rows(searched_shape(shape, GraphSpec(scaling=found.scaling))).size, WORD),
+        Objects("the sampled rows", sample_rows(_projected_shape(shape, found)).size, WORD),
     )
 
 

@@ -1,27 +1,31 @@
-"""Rows that a neighbor search compares: those of X, or their principal components."""
+"""Rows that a neighbor search compares: those of X, their principal components, or another representation of them."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from daskfs.graph.spec import GraphSpec
+from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.store import layout
 from daskfs.store.arrays import Array
 from daskfs.store.context import Context
-from daskfs.store.tiles import Shape, Tiles
+from daskfs.store.store import Store
+from daskfs.store.tiles import Shape, Tiles, sample_rows
 from daskfs.tiles.row_partitions import SMALLEST_STRETCH
 
 
 def searched_shape(shape: Shape, spec: GraphSpec) -> Shape:
     """Return the shape of the rows that a search compares, for X of the given shape."""
-    wanted = spec.n_components
-    if wanted is None:
+    if spec.rep_columns is not None:
+        width, dtype = spec.rep_columns, spec.rep_dtype
+    elif spec.n_components is not None:
+        width, dtype = min(spec.n_components, shape.n_samples, shape.n_features), "float32"
+    else:
         return shape
-    width = min(wanted, shape.n_samples, shape.n_features)
     return Shape(
         shape.n_samples,
         width,
-        "float32",
+        dtype,
         is_sparse=False,
         nnz=None,
         tile_rows=min(shape.n_samples, SMALLEST_STRETCH),  # bands begin where passes over the rows cut these
@@ -32,25 +36,53 @@ def searched_shape(shape: Shape, spec: GraphSpec) -> Shape:
 def searched_tiles(context: Context, spec: GraphSpec) -> Tiles:
     """Return the tiles of the rows that a search compares, with NaN for missing values that are not filled."""
     tiles = context.tiles
-    if spec.n_components is not None:
-        return ProjectedTiles(tiles, spec)
+    if spec.own_rows is not None:
+        return OwnRows(tiles, spec)
     return tiles.unfilled() if tiles.is_pairwise else tiles
 
 
-class ProjectedTiles(Tiles):
-    """Rows of X in their principal components, from the run store of `tiles`."""
+class OwnRows(Tiles):
+    """Rows that are compared instead of those of `tiles`, from the run store."""
 
     def __init__(self, tiles: Tiles, spec: GraphSpec) -> None:
         super().__init__(tiles.run, tiles.info)
         self.shape = searched_shape(tiles.shape, spec)
-        self._name = spec.scaling
+        self._name = spec.own_rows
 
     @property
     def _is_incomplete(self) -> bool:
         return False
 
     def _dense(self) -> Array:
-        return self.store.open(layout.PCA_ROWS.format(self._name))
+        return self.store.open(layout.OWN_ROWS.format(self._name))
 
     def _sampled_band(self, index: int) -> np.ndarray:
-        return self.store.open(layout.PCA_SAMPLE.format(self._name, index))[...]
+        return self.store.open(layout.OWN_SAMPLE.format(self._name, index))[...]
+
+
+def read_own_rows(store: Store, name: str, rows: np.ndarray) -> np.ndarray:
+    """Return some of the stored rows, by ascending numbers, shape (n_rows, n_columns); one band is read at a time."""
+    array = store.open(layout.OWN_ROWS.format(name))
+    found = np.empty((rows.size, array.shape[1]), array.dtype)
+    for band in row_blocks(array.shape[0], SMALLEST_STRETCH):
+        part = slice(*np.searchsorted(rows, [band.start, band.stop]))
+        if part.start < part.stop:
+            found[part] = array[band][rows[part] - band.start]
+    return found
+
+
+def create_own_rows(store: Store, name: str, shape: Shape) -> None:
+    """Create the array of the rows of a shape that :func:`searched_shape` returned."""
+    chunks = (shape.tile_rows, shape.n_features)
+    store.create(layout.OWN_ROWS.format(name), (shape.n_samples, shape.n_features), shape.dtype, chunks)
+
+
+def put_own_rows(store: Store, name: str, shape: Shape, start: int, rows: np.ndarray) -> None:
+    """Store rows from number `start`, whole bands, shape (n_rows, n_columns), and those of them in the sample."""
+    array, sampled = store.open(layout.OWN_ROWS.format(name)), sample_rows(shape)
+    for part in row_blocks(len(rows), shape.tile_rows):
+        band = slice(start + part.start, start + part.stop)
+        array[band] = rows[part]
+        chosen = sampled[slice(*np.searchsorted(sampled, [band.start, band.stop]))] - band.start
+        if chosen.size:
+            store.put_array(layout.OWN_SAMPLE.format(name, band.start // shape.tile_rows), rows[part][chosen])

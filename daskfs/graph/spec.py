@@ -20,7 +20,8 @@ class GraphSpec:
     """Specification of neighbor lists over X, without their length.
 
     Lists are sorted, so one build with the largest k of a job serves every smaller k. `recall` is the target of an
-    approximate search; `projection` the number of columns in which it finds candidates, None for all.
+    approximate search; `projection` the number of columns in which it finds candidates, None for all. `rep_columns` and
+    `rep_dtype` are those of another representation of the rows, which is compared instead of X; None for X.
     """
 
     metric: Metric = "euclidean"
@@ -29,6 +30,8 @@ class GraphSpec:
     recall: float = 0.98
     projection: int | Literal["auto"] | None = "auto"
     random_state: int = 0
+    rep_columns: int | None = None
+    rep_dtype: str = "float32"
 
     @property
     def name(self) -> str:
@@ -39,6 +42,13 @@ class GraphSpec:
     def n_components(self) -> int | None:
         """Maximum number of principal components in which rows are compared; None for the columns of X."""
         return components_of(self.scaling)
+
+    @property
+    def own_rows(self) -> str | None:
+        """Name of the stored rows that are compared instead of rows of X; None for those."""
+        if self.rep_columns is not None:
+            return "representation"
+        return self.scaling if self.n_components is not None else None
 
     @property
     def read_scaling(self) -> Scaling | None:

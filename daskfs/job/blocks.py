@@ -181,6 +181,21 @@ class GraphBlock(GraphChoice, Block):
             "in an .npz file or in AnnData's layout (FILE.zarr/obsp/NAME, FILE.h5ad:obsp/NAME); a path, or a URL."
         ),
     )
+    use_rep: str | None = Field(
+        None,
+        description=(
+            "Another representation of the same rows, in which they are compared as it gives them: a member of "
+            "data.source (obsm/X_pca), or any other source of as many rows, by its path, FILE:MEMBER, or URL. Scores "
+            "remain those of X. Where both name their rows, the names must agree."
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _one_graph(self) -> GraphBlock:
+        if self.precomputed is not None and self.use_rep is not None:
+            msg = "graph.precomputed is a graph already, and graph.use_rep says how to make one: leave one out"
+            raise ValueError(msg)
+        return self
 
 
 class SelectBlock(Block):

@@ -13,7 +13,7 @@ from pydantic import (
 
 from daskfs.criteria.block import Block
 from daskfs.criteria.laplacian import NeighborParameters
-from daskfs.criteria.registry import FILLED_IN, Method, criterion_named, make_method
+from daskfs.criteria.registry import FILLED_IN, Method, criterion_named, make_method, of_representation
 from daskfs.errors import JobError
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.graph.spec import GraphSpec
@@ -103,9 +103,21 @@ class Job(Block):
             if self.graph.precomputed is not None:  # a precomputed graph is used, not rebuilt
                 defaults["rebuild_graph"] = False
             given = {key: value for key, value in defaults.items() if key in fields}
-            methods.append(make_method(entry.name, {**given, **entry.parameters}, entry.label))
+            method = make_method(entry.name, {**given, **entry.parameters}, entry.label)
+            if self.graph.use_rep is not None:
+                self._check_unscaled(entry)
+                method = of_representation(method)
+            methods.append(method)
         check_names([method.label for method in methods], "method", LABEL_BYTES, "it names directories")
         return methods
+
+    def _check_unscaled(self, entry: MethodBlock) -> None:
+        key = f"method {entry.name} has graph_scaling"
+        scalings = {key: entry.parameters.get("graph_scaling"), "transform.graph is": self.transform.graph}
+        for text, scaling in scalings.items():
+            if scaling is not None:
+                msg = f"{text} {scaling}, and graph.use_rep is compared as it is given: leave one of them out."
+                raise JobError(msg)
 
     def access(self) -> dict[str, Access]:
         """Return the access settings of buckets for :func:`daskfs.storage.reached_by`."""

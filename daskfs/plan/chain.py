@@ -22,6 +22,7 @@ from daskfs.errors import JobError
 from daskfs.graph.edges import GIVEN
 from daskfs.graph.plan import plan_edges, plan_weights
 from daskfs.graph.precomputed import Graph
+from daskfs.graph.representation import Representation, plan_representation
 from daskfs.graph.spec import Lists, Weighting
 from daskfs.kernels.distance_correlation.spec import CorrelationSpec
 from daskfs.kernels.scaling import without_zscore
@@ -80,8 +81,10 @@ class Chain:
         Names of the lists that are in the store already.
     given
         Precomputed graph, which replaces the lists over X.
+    rep
+        Representation of the rows in which `lists` compare them; None for X.
     is_stored
-        Whether `given` is in the store already.
+        Whether `given`, or `rep`, is in the store already.
     batches
         Batches of rows that were ranked separately; the rankings of the `filtered` methods are combined from them.
     redundancy
@@ -101,6 +104,7 @@ class Chain:
     lists: Mapping[str, tuple[Lists, int]] = dataclasses.field(default_factory=dict)
     known: Collection[str] = ()
     given: Graph | None = None
+    rep: Representation | None = None
     is_stored: bool = False
     batches: Sequence[Mapping[str, Any]] | None = None
     redundancy: Mapping[str, Any] | None = None
@@ -151,6 +155,8 @@ class Chain:
         if self.given is not None and not self.is_stored:
             longest = longest_given(self.lists, self.given)
             stages.append(plan_given(self.given, shape.n_samples, longest, self.process))
+        if self.rep is not None and not self.is_stored:
+            stages.append(plan_representation(shape, self.rep))
         stages += plan_all_lists(shape, searched, self.memory_limit, self.given, pairwise=data.is_pairwise)
         if self.methods:
             stages += self._scoring()

@@ -16,6 +16,7 @@ from daskfs.criteria.registry import Method, check_labels
 from daskfs.graph.partitioned_search import expected_misses
 from daskfs.graph.precomputed import Graph
 from daskfs.graph.precomputed_stage import store_graph
+from daskfs.graph.representation import Representation
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.distance_correlation.spec import CorrelationSpec
@@ -113,7 +114,7 @@ def score_features(
     context: Context,
     methods: Sequence[Method],
     labels: Labels | None,
-    given: Graph | None = None,
+    given: Graph | Representation | None = None,
     client: Client | None = None,
     *,
     known: Mapping[str, tuple[np.ndarray, np.ndarray]] = MappingProxyType({}),
@@ -131,7 +132,8 @@ def score_features(
     labels
         Labels, checked against the needs of the methods.
     given
-        Precomputed graph.
+        Precomputed graph; or the representation, held by the store, in which rows are compared. None to compare rows of
+        X.
     client
         Dask client that runs the units; needs a store on disk.
     known
@@ -145,16 +147,18 @@ def score_features(
     for method in methods:
         check_labels(method.criterion, method.label, labels, context.weights())
     n_samples = context.tiles.shape.n_samples
-    lists = needed_lists(methods, n_samples)
-    if given is not None:
-        lists = limited_lists(lists, given)
+    graph, rep = (None, given) if isinstance(given, Representation) else (given, None)
+    lists = needed_lists(methods, n_samples) if rep is None else needed_lists(methods, n_samples, rep.completed)
+    if graph is not None:
+        lists = limited_lists(lists, graph)
     check_missing(context.tiles.missing_policy, methods)
     chain = Chain(
         data_of(context, labels),
         methods,
         lists,
         frozenset(known),
-        given,
+        graph,
+        rep,
         is_stored=True,
         memory_limit=memory_limit,
         base=(),
@@ -163,8 +167,8 @@ def score_features(
     for name, (indices, distances) in known.items():
         context.store.put_array(layout.KNN_INDICES.format(name), indices)
         context.store.put_array(layout.KNN_DISTANCES.format(name), distances)
-    if given is not None:
-        store_graph(context.store, given, n_samples, longest_given(lists, given))
+    if graph is not None:
+        store_graph(context.store, graph, n_samples, longest_given(lists, graph))
     run_all(context, stages, client, warns=warns)
     return {m.label: context.store.open(layout.SCORES.format(m.label))[...] for m in methods}
 

@@ -22,6 +22,7 @@ from daskfs.graph.edges import EDGES_SUMMARY_STAGE, GIVEN, WEIGHTS_STAGE
 from daskfs.graph.mixed import mixed_graph
 from daskfs.graph.neighbors import NEIGHBORS_STAGE, is_exact_after_all
 from daskfs.graph.partitioned_search import BUILD_STAGE, LOW_RECALL
+from daskfs.graph.representation import REPRESENTATION_STAGE
 from daskfs.graph.spec import GraphSpec
 from daskfs.graph.target import TARGETS_STAGE
 from daskfs.kernels.scaling import components_of
@@ -205,12 +206,21 @@ def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
         **{key: search.parameters["graph"][key] for key in ("metric", "scaling")},
         "explained_variance_ratio": _explained(store, search),
         "engine": "exact" if is_exact else search.parameters["graph"]["engine"],
-        "source": search.parameters.get("path"),
+        "source": search.parameters.get("path") or _representation(plan, search),
         "groups": None if is_exact else _groups(store, search, name),
         "recall": None if is_exact else store.read_json(layout.RECALL_SUMMARY.format(name)),
         "n_short": _short_lists(store, plan, name),
         "list_length": search.parameters["k"] if search.name != "graph-given" else None,
     }
+
+
+def _representation(plan: Plan, search: Stage) -> str | None:
+    """Return the representation of the rows that a search compares, None for rows of X or their components."""
+    columns = search.parameters["graph"].get("rep_columns")
+    if columns is None:
+        return None
+    copied = next(stage for stage in plan.stages if stage.is_of(REPRESENTATION_STAGE))
+    return f"{copied.parameters['where'].removeprefix('graph.use_rep ')}, {columns} columns"
 
 
 def _explained(store: Store, search: Stage) -> list[float] | None:

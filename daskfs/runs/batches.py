@@ -53,10 +53,11 @@ class Batch:
 
 def check_batches(job: Job) -> None:
     """Raise :class:`JobError` for keys that cannot be combined with batches."""
-    if job.graph.precomputed is not None:
+    whole = next((key for key in ("precomputed", "use_rep") if getattr(job.graph, key) is not None), None)
+    if whole is not None:
         msg = (
-            "graph.precomputed is a graph of all rows, and batches have one each, of their own rows: leave out "
-            "graph.precomputed or data.batch."
+            f"graph.{whole} is of all rows, and batches have a graph each, of their own rows: leave out graph.{whole} "
+            "or data.batch."
         )
         raise JobError(msg)
 

@@ -21,7 +21,7 @@ from daskfs.plan.chain import Chain, Data
 from daskfs.plan.lists import needed_lists, searches_cost
 from daskfs.ranking.batches import within_batch
 from daskfs.runs.extent import Extent, describe_extent, extents, is_affordable
-from daskfs.stages.cost import PROCESS, USABLE, Cost, Objects, fullest
+from daskfs.stages.cost import PROCESS, USABLE, Array, Cost, Objects, fullest
 from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape
 from daskfs.tiles.plan import TilePlan
@@ -113,8 +113,8 @@ def plan_tests(
     tiles
         The data, with labels.
     chain
-        The chain of the rankings, for its methods, redundancy filter, precomputed graph, columns of a slab and memory
-        limit.
+        The chain of the rankings, for its methods, redundancy filter, precomputed graph or representation, columns of a
+        slab and memory limit.
     process
         Memory of a process before a unit starts.
     names
@@ -158,8 +158,11 @@ def plan_tests(
     used = used_shape(shape, extent.max_samples, tiles.n_labeled)
     inside_limit = None if memory_limit is None else max(memory_limit - int(3 * used.x_bytes / USABLE), 1)
     bands = -(-shape.n_bands // MAX_PARTS)
+    search = {key: getattr(graph, key) for key in SEARCH}
+    if chain.rep is not None:
+        search |= {"rep_columns": chain.rep.n_columns, "rep_dtype": chain.rep.dtype}
     parameters |= {
-        "search": (search := {key: getattr(graph, key) for key in SEARCH}),
+        "search": search,
         "filter": wanted,
         "given": None if given is None else "lists" if isinstance(given, NeighborLists) else "matrix",
         "joint_features": extent.joint_features,
@@ -232,6 +235,8 @@ def _inside(
     # with pairwise missing values: copies of X in which no value is missing, of sparse X also by column
     filled = sample_cost("rows where nothing is missing", used, 3 if used.is_sparse else 1) if tiles.is_pairwise else ()
     searching, scoring = ((*_of_fullest(found, process), *filled) for found in (search_chain.stages(), rankings))
+    if (columns := search.get("rep_columns")) is not None:
+        searching = (*searching, Array("representation of the rows, as read and stored", (2, used.n_samples, columns)))
     held = lists_cost(over_rows, used.n_samples)
     if isinstance(given, WeightMatrix):  # factor 2: rows differ in their number of edges
         entries = int(given.n_entries * min(1.0, 2 * used.n_samples / tiles.shape.n_samples))

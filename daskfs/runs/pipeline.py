@@ -26,6 +26,7 @@ from daskfs.job.job import Job
 from daskfs.job.storage import with_storage_access
 from daskfs.redaction import redact_credentials
 from daskfs.runs.batches import batch_jobs, batch_url, find_batches
+from daskfs.runs.graph_inputs import precomputed_path
 from daskfs.runs.manifest import (
     Lock,
     clear,
@@ -36,7 +37,6 @@ from daskfs.runs.manifest import (
     refuse_scored,
 )
 from daskfs.runs.plan import plan_run, planner_for_memory
-from daskfs.runs.precomputed_graph import precomputed_path
 from daskfs.runs.repair import (
     Tell,
     damage_warning,
@@ -279,7 +279,7 @@ class _Run:
     def _check_graph(self, planned: Plan) -> None:
         stored = (self.store.read_json(layout.PLAN_JSON) or {}).get("facts", {}).get("given")
         if stored is not None and stored != planned.facts["given"]:
-            self._supersede(self.job.graph.precomputed)
+            self._supersede(self.job.graph.precomputed or self.job.graph.use_rep)
 
     def _supersede(self, path: str | None) -> None:
         """Supersede the existing run because the file `path` changed; :class:`StoreError` if it has scores."""
@@ -538,6 +538,7 @@ def check_apart(job: Job, store: Store) -> None:
     """
     paths = (
         ("graph.precomputed", precomputed_path(job), store.path("")),
+        ("graph.use_rep", None if job.graph.use_rep is None else as_path(job.graph.use_rep), store.path("")),
         ("data.source", as_path(job.data.source), store.path(layout.TILES_DIR)),
     )
     for key, path, folder in paths:

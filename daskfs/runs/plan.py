@@ -23,7 +23,7 @@ from daskfs.ranking.images import SCORE_IMAGES_STAGE
 from daskfs.ranking.tables import RANK_STAGE
 from daskfs.runs.batches import check_batches
 from daskfs.runs.evaluation import plan_evaluation
-from daskfs.runs.precomputed_graph import precomputed_graph
+from daskfs.runs.graph_inputs import precomputed_graph, representation
 from daskfs.runs.selection import selected_count, wanted_filter
 from daskfs.runs.tiles import plan_tiles
 from daskfs.stages.cost import WORD, Cost, limit_per_unit
@@ -71,7 +71,12 @@ def plan_run(
     given = precomputed_graph(job, methods)
     if isinstance(given, WeightMatrix):
         methods = job.make_methods(task, on_matrix=True)
-    lists = needed_lists(methods, shape.n_samples, job.completed)
+    rep = representation(job, methods)
+    lists = needed_lists(
+        methods,
+        shape.n_samples,
+        lambda spec: job.completed(spec) if rep is None else rep.completed(job.completed(spec)),
+    )
     wanted = wanted_filter(job, names)
     check_missing(tiles.missing, methods, *(["select.redundancy"] if wanted and wanted["measure"] else []))
     if given is not None:
@@ -84,7 +89,7 @@ def plan_run(
         # the runs of the batches searched these lists in the same processes: count their memory
         chain = Chain(data, (), lists, lists.keys(), None, batches=batches)
     else:
-        chain = Chain(data, methods, lists, (), given)
+        chain = Chain(data, methods, lists, (), given, rep)
     chain = dataclasses.replace(chain, redundancy=wanted, filtered=methods, memory_limit=memory_limit)
     stages = chain.stages()
     process, n_selected = chain.scored_process, selected_count(job, shape.n_features)
@@ -100,7 +105,7 @@ def plan_run(
     settled = with_fingerprints(stages, start)
     facts: dict[str, Any] = {"n_selected": n_selected, "shape": dataclasses.asdict(shape), "grids": job.grids()}
     facts["notes"] = notes
-    facts["given"] = None if given is None else dict(given.identity)
+    facts["given"] = next((dict(found.identity) for found in (given, rep) if found is not None), None)
     facts["job"] = digest(start, job.identity(), facts["given"])
     identity = digest(facts["job"], [stage.fingerprint for stage in settled])
     return Plan(tiles.url, settled, identity, facts=facts, tiles_fingerprint=tiles.fingerprint)

@@ -20,6 +20,7 @@ from daskfs.execution.progress import Progress, Silent
 from daskfs.execution.submission import inputs_of, pending_units, recorded_units
 from daskfs.graph.precomputed_files import open_graph
 from daskfs.graph.precomputed_stage import GIVEN_STAGE, check_identity
+from daskfs.graph.representation import REPRESENTATION_STAGE
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.scaling import row_norms
 from daskfs.kernels.statistics.moments import tree_moments
@@ -248,6 +249,10 @@ class _Check:
         return None
 
     def _given(self, plan: Plan) -> None:
+        for stage in (stage for stage in plan.stages if stage.is_of(REPRESENTATION_STAGE)):
+            spec = spec_from(stage.parameters["source"])
+            if (path := changed_file(spec, stage.parameters["state"])) is not None:
+                self._fail(as_path(path), "graph.use_rep is not what was read: it changed")
         for stage in (stage for stage in plan.stages if stage.is_of(GIVEN_STAGE)):
             path = stage.parameters["path"]
             try:

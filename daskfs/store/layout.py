@@ -84,8 +84,10 @@ PCA_SUMS_OF = "pca/{}/sums/{}"
 PCA_BLOCKS = "pca/{}/blocks/{}"  # (n_features, width), float64: orthonormal columns that a pass multiplies
 PCA_IMAGES = "pca/{}/images/{}"  # (n_features, width), float64: their products with the covariance matrix
 PCA_LOADINGS = "pca/{}/loadings"  # (n_features, n_components), float64
-PCA_ROWS = "pca/{}/rows"  # (n_samples, n_components), float32: rows in their principal components
-PCA_SAMPLE = "pca/{}/sample/{}"  # the sampled rows of one band of these
+
+# The first {} is such a scaling, for rows in their principal components, or "representation".
+OWN_ROWS = "graph-rows/{}/rows"  # (n_samples, n_columns): rows that a search compares instead of those of X
+OWN_SAMPLE = "graph-rows/{}/sample/{}"  # the sampled rows of one band of these
 
 KNN_INDICES = (
     "knn/{}/indices"  # (n_samples, k), int32, or int64 from 2**31 rows on: neighbors, nearest first; -1 = missing

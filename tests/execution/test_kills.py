@@ -65,6 +65,7 @@ def make_data(folder: Path, seed: int = 0) -> None:
     incomplete = np.where(rng.random(X.shape) < 0.02, np.nan, np.exp(X)).astype(X.dtype)
     for name, values in (("X.zarr", X), ("incomplete.zarr", incomplete)):
         zarr.create_array(folder / name, shape=X.shape, dtype=X.dtype, chunks=(N_SAMPLES // 3, 8))[...] = values
+    np.save(folder / "rep.npy", X[:, :4] @ rng.normal(size=(4, 3)))
     np.save(folder / "batch.npy", np.arange(N_SAMPLES) % 2)
     np.save(folder / "classes.npy", np.where(rng.random(N_SAMPLES) < 0.1, classes, -1))
     np.save(folder / "target.npy", np.where(rng.random(N_SAMPLES) < 0.2, X[:, 0] + X[:, 1], np.nan))
@@ -133,7 +134,25 @@ def batched_job(data: Path, folder: Path, **blocks: Any) -> Path:
     return write_job(folder, "replaced", **{**job, **blocks})
 
 
-JOBS: dict[str, Callable[..., Path]] = {"ranked": ranked_job, "target": target_job, "batched": batched_job}
+def compared_job(data: Path, folder: Path, **blocks: Any) -> Path:
+    """A job whose graph is of another representation of the rows."""
+    job = {
+        "data": {"source": str(data / "X.zarr"), "labels": str(data / "classes.npy"), "task": "classification"},
+        "methods": ["LaplacianScore"],
+        "graph": {"use_rep": str(data / "rep.npy")},
+        "select": {"n_features": 4},
+        "evaluate": {"n_selected": [3], "n_splits": 2, "max_samples": 200},
+        "cluster": {"workers": N_WORKERS, "memory_limit": "2GiB"},
+    }
+    return write_job(folder, "replaced", **{**job, **blocks})
+
+
+JOBS: dict[str, Callable[..., Path]] = {
+    "ranked": ranked_job,
+    "target": target_job,
+    "batched": batched_job,
+    "compared": compared_job,
+}
 
 
 class Undisturbed:

@@ -105,6 +105,14 @@ def given_case(folder: Path, n_samples: int) -> Case:
     )
 
 
+def represented_case(folder: Path, n_samples: int) -> Case:
+    """Return a job on a graph of another representation of the rows."""
+    np.save(folder / "rep.npy", np.random.default_rng(0).normal(size=(n_samples, 40)))
+    methods = [{"name": "LaplacianScore", "n_neighbors": 5}]
+    blocks = {"graph": {"use_rep": str(folder / "rep.npy"), "engine": "cells"}}
+    return Case(MANY_ROWS.format(n_samples), methods, blocks, of=("representation", "cells"), bytes_too=True)
+
+
 def batched_case(folder: Path, n_features: int, n_batches: int) -> Case:
     """Return a job on data with batches. Combining their rankings takes less than the worker keeps of the batches'
     runs, which wrote tables with Arrow, so it is not held to its plan here.
@@ -119,7 +127,8 @@ def test_every_kind_of_stage_is_measured(tmp_path: Path) -> None:
     """By one of the cases here, of loops, of searches or of evaluations."""
     tables: tuple[Any, ...] = (SCORES, SELECTIONS, PREPARED, PROJECTED, SEARCHES, LOOPS, ELIMINATIONS, EVALUATIONS)
     cases = [case for table in tables for case in table.values()]
-    cases += [given_case(tmp_path, 200), dataclasses.replace(batched_case(tmp_path, 10, 2), of=("",))]
+    cases += [given_case(tmp_path, 200), represented_case(tmp_path, 3000)]
+    cases += [dataclasses.replace(batched_case(tmp_path, 10, 2), of=("",))]
     found = {stage.kind_name for case in cases for stage in case.planned()}
     assert found == {kind.name for kind in all_kinds()}
 
@@ -140,6 +149,10 @@ def test_measured_peak_and_bytes_of_batches(tmp_path: Path) -> None:
 def test_measured_peak_and_bytes_of_transforms_and_means(tmp_path: Path, shape: str) -> None:
     names = {stage["name"] for stage in measured(tmp_path, PREPARED[shape])}
     assert {"fill", "facts", "transform", "transform-columns"} <= names
+
+
+def test_measured_peak_and_bytes_of_a_representation(tmp_path: Path) -> None:
+    measured(tmp_path, represented_case(tmp_path, 600_000))
 
 
 @pytest.mark.parametrize("shape", PROJECTED)

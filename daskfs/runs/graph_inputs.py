@@ -1,0 +1,62 @@
+"""What a job gives for its graph: a precomputed one, or a representation of the rows."""
+
+from __future__ import annotations
+
+from daskfs.criteria.registry import Method
+from daskfs.errors import InputError
+from daskfs.graph.precomputed import Graph
+from daskfs.graph.precomputed_files import open_graph
+from daskfs.graph.representation import Representation, open_representation
+from daskfs.job.job import Job
+from daskfs.runs.tiles import is_tile_store, source_spec
+from daskfs.sources import SourceSpec
+from daskfs.sources.checks import split_reference
+from daskfs.storage import StoragePath, as_path, is_url
+
+
+def precomputed_path(job: Job) -> StoragePath | None:
+    """Return the absolute path of the job's precomputed graph, for the workers; None without one."""
+    path = job.graph.precomputed
+    return None if path is None else as_path(path)
+
+
+def precomputed_graph(job: Job, methods: list[Method]) -> Graph | None:
+    """Open the job's precomputed graph; return None if it has none or no method uses a graph."""
+    path = precomputed_path(job)
+    return open_graph(path) if path is not None and _uses_graph(methods) else None
+
+
+def representation(job: Job, methods: list[Method]) -> Representation | None:
+    """Describe the job's representation of the rows; return None if it has none or no method uses a graph.
+
+    It is a file, a member of a file (``FILE:MEMBER``), a URL, or a member of the job's source.
+
+    Raises
+    ------
+    InputError
+        If there is no such file or member, or its rows are sparse.
+    """
+    wanted = job.graph.use_rep
+    if wanted is None or not _uses_graph(methods):
+        return None
+    where = f"graph.use_rep {wanted}"
+    if (found := split_reference(wanted)) is not None:
+        return open_representation(SourceSpec(str(found[0]), found[1]), where)
+    if is_url(wanted) or as_path(wanted).exists():
+        return open_representation(SourceSpec(str(as_path(wanted))), where)
+    spec = source_spec(job.data)
+    if is_tile_store(spec):
+        msg = (
+            f"{where}: there is no such file, and tiles, as {spec.source}, keep no other members of their source: give "
+            "the path of a file, or FILE:MEMBER."
+        )
+        raise InputError(msg)
+    try:
+        return open_representation(SourceSpec(spec.source, wanted), where)
+    except InputError as error:
+        msg = f"{where}: there is no such file, and no such member of data.source: {error}"
+        raise InputError(msg) from error
+
+
+def _uses_graph(methods: list[Method]) -> bool:
+    return any(method.criterion.uses_graph for method in methods)
