@@ -138,9 +138,9 @@ def distance_correlation_matrix(
         # a stored X is not open yet: _check_size compares the numbers of rows
         n_samples = np.size(sample_weight) if is_stored(X) else X.shape[0]
         weights = check_weights(sample_weight, n_samples, "sample_weight")
-    with open_input(X, None, weights) as (context, _, client):
+    with open_input(X, None, weights) as (context, _, pool):
         _check_size(spec, context.tiles.shape.n_samples, context.tiles.shape.n_features, weights)
-        found = find_correlations(context, spec, client)
+        found = find_correlations(context, spec, pool)
         matrix, facts = found.matrix(), dict(found.facts)
     if not squared:
         np.sqrt(matrix, out=matrix)

@@ -188,7 +188,7 @@ def evaluate_selectors(
     found = encode_labels(given, given.shape[0], task)
     columns = {"weights": sample_weight, "groups": groups, "times": times}
     sample_columns = {name: values for name, values in columns.items() if values is not None}
-    with open_input(X, found) as (context, stored_names, client):
+    with open_input(X, found) as (context, stored_names, pool):
         n_samples = context.tiles.shape.n_samples
         if found.values.shape[0] != n_samples:
             msg = f"y has {found.values.shape[0]} values, and X has {n_samples} rows."
@@ -241,10 +241,10 @@ def evaluate_selectors(
         )
         check_rows(found, sample_rows(found, block.max_samples, block.random_state), stages[0].parameters)
         if not block.ranks_anew:
-            tables = score_features(context, methods, found, rep, client)
+            tables = score_features(context, methods, found, rep, pool)
             for method in methods:
                 method.check_ranks_any(tables[method.label], n_samples)
-        run_all(context, stages, client)
+        run_all(context, stages, pool)
         notes = [f"{note}." for note in (transductive_note(block, methods),) if note]
         if extent.all_features != baselines:
             notes.append(f"evaluation: it {NO_ALL_FEATURES}, which takes more than 4 GiB.")

@@ -25,6 +25,7 @@ def knn_graph(
     projection: int | Literal["auto"] | None = "auto",
     random_state: int = 0,
     missing: Literal["refuse", "mean", "pairwise"] = "refuse",
+    n_jobs: int | None = -1,
 ) -> KNNGraph:
     """Find the nearest neighbors of every row.
 
@@ -63,6 +64,9 @@ def knn_graph(
         compared in the features that both have, as scikit-learn's ``nan_euclidean_distances`` does; rows without a
         common feature are not neighbors, so lists may be short. Scaling uses the values that are present. "pairwise"
         needs metric "euclidean" and refuses "pynndescent".
+    n_jobs
+        Number of threads, of a search without a Dask client; None for 1, -1 for all cores that the process may use.
+        The graph does not depend on it.
 
     Returns
     -------
@@ -105,11 +109,11 @@ def knn_graph(
     X = loaded_if_small(X)
     if not is_stored(X):
         X = check_array(X, accept_sparse="csr", dtype="numeric", order="C", ensure_all_finite=False)
-    with open_input(X, None, missing=missing) as (context, stored_names, client):
+    with open_input(X, None, missing=missing, n_jobs=n_jobs) as (context, stored_names, pool):
         check_neighbors(n_neighbors, context.tiles.shape.n_samples)
         for text in dominance_warnings(context.tiles, [spec], "graph_scaling='zscore'", stored_names or names):
             warnings.warn(f"{text}.", UserWarning, stacklevel=2)
-        indices, distances, found = find_lists(context, spec, n_neighbors, client)
+        indices, distances, found = find_lists(context, spec, n_neighbors, pool)
     return KNNGraph(indices, distances, metric, scaling, found)
 
 

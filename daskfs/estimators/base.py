@@ -117,7 +117,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         if sample_weight is not None:
             # a stored X is not open yet: the number of rows is compared below
             weights = check_weights(sample_weight, np.size(sample_weight) if stored else X.shape[0], "sample_weight")
-        with open_input(X, labels, weights) as (context, names, client):
+        with open_input(X, labels, weights, n_jobs=getattr(self, "n_jobs", None)) as (context, names, pool):
             shape = context.tiles.shape
             for name, values in (("y", None if labels is None else labels.values), ("sample_weight", weights)):
                 if values is not None and values.shape[0] != shape.n_samples:
@@ -132,12 +132,12 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
                 elif hasattr(self, "feature_names_in_"):  # of an earlier fit
                     del self.feature_names_in_
             method, given = self._method_and_graph(context, labels, use_rep)
-            table = score_features(context, [method], labels, given, client)[method.label]
+            table = score_features(context, [method], labels, given, pool)[method.label]
             method.check_ranks_any(table, shape.n_samples)
             _warn_of_isolated_rows(context, method)
             self._keep_other_results(context, method)
             if self._after is not None:
-                self._after(context, method, client)
+                self._after(context, method, pool)
         self._keep(method, table)
         return self
 

@@ -86,6 +86,7 @@ class GraphSelector(NeighborSelector):
         graph: Any = None,
         graph_scaling: Scaling | None = None,
         score_scaling: Scaling | None = None,
+        n_jobs: int | None = -1,
     ) -> None:
         super().__init__(n_features_to_select, score_scaling=score_scaling)
         self.n_neighbors = n_neighbors
@@ -95,6 +96,7 @@ class GraphSelector(NeighborSelector):
         self.self_loops = self_loops
         self.graph = graph
         self.graph_scaling = graph_scaling
+        self.n_jobs = n_jobs
 
 
 class LaplacianScore(GraphSelector):
@@ -133,6 +135,9 @@ class LaplacianScore(GraphSelector):
         "log1p", "total" (every row sum becomes the median of the row sums), "total=10000", or a chain of these in the
         order total, log1p, and unit or zscore, such as "total+log1p+zscore". For the graph, "pca=50" may come last, as
         for :func:`daskfs.knn_graph`.
+    n_jobs
+        Number of threads, without a Dask client; None for 1, -1 for all cores that the process may use. Results do not
+        depend on it.
 
     References
     ----------

@@ -204,11 +204,11 @@ class RedundancyFilter(ScoreSelector):
         kept: np.ndarray = np.empty(0, dtype=np.int64)
         dropped: list[tuple[int, str]] = []
 
-        def walk(context: Context, method: Method, client: Any) -> None:
+        def walk(context: Context, method: Method, pool: Any) -> None:
             nonlocal kept, dropped
             names = getattr(inner, "feature_names_in_", [f"x{i}" for i in range(context.tiles.shape.n_features)])
             names = [str(name) for name in names]
-            kept, dropped = filter_features(context, method, self._wanted(block, names), names, client)
+            kept, dropped = filter_features(context, method, self._wanted(block, names), names, pool)
 
         inner._after = walk
         try:

@@ -23,6 +23,8 @@ from daskfs.store.store import Store
 if TYPE_CHECKING:
     from distributed import Client
 
+    from daskfs.execution.pool import Pool
+
 
 LISTED_COLUMNS = 5
 """Maximum number of columns that a message names."""
@@ -40,6 +42,15 @@ def current_client() -> Client | None:
         return get_client()
     except ValueError:
         return None
+
+
+def pool_of_threads(n_jobs: int | None, client: Client | None = None) -> Pool:
+    """Return the pool of a client's workers, or without a client of `n_jobs` threads of this process."""
+    from joblib import effective_n_jobs
+
+    from daskfs.execution.pool import Pool
+
+    return Pool(client, threads=effective_n_jobs(n_jobs))
 
 
 def is_stored(X: Any) -> bool:
@@ -108,15 +119,18 @@ def _is_numeric(frame: Any, number: int, dtype: Any) -> bool:
 
 
 @contextmanager
-def stored_context(X: Any, missing: str = "refuse") -> Iterator[tuple[Context, tuple[str, ...] | None, Client | None]]:
-    """Yield a context for an X that is not in memory, its feature names, and the Dask client to use.
+def stored_context(
+    X: Any, missing: str = "refuse", n_jobs: int | None = None
+) -> Iterator[tuple[Context, tuple[str, ...] | None, Pool]]:
+    """Yield a context for an X that is not in memory, its feature names, and the pool that runs units.
+
+    The pool is of the workers of a current Dask client, else of `n_jobs` threads.
 
     Tiles and results are in a temporary directory (Dask's ``temporary-directory``, which workers must share), deleted
     at the end. A Zarr array is used in place if its chunks are usable as tiles.
     """
     import dask
 
-    from daskfs.execution.pool import Pool
     from daskfs.execution.progress import Silent
     from daskfs.execution.submission import ignore_unit
     from daskfs.job.job import make_data
@@ -124,16 +138,16 @@ def stored_context(X: Any, missing: str = "refuse") -> Iterator[tuple[Context, t
     from daskfs.runs.tiles import plan_tiles
     from daskfs.store.context import open_tiles
 
-    client = current_client()
+    pool = pool_of_threads(n_jobs, current_client())
     with tempfile.TemporaryDirectory(prefix="daskfs-", dir=dask.config.get("temporary-directory", None)) as scratch:
         source, member = _as_path(X, Path(scratch))
         data = make_data({"source": source, "array": member, "missing": missing})
         tiles_plan = plan_tiles(data, f"{scratch}/{layout.TILES_DIR}", None)
         if tiles_plan.stages:
-            fill_tiles(tiles_plan, Runner(Pool(client), Silent(), ignore_unit))
+            fill_tiles(tiles_plan, Runner(pool, Silent(), ignore_unit))
         tiles = open_tiles(tiles_plan.url)
         names = tiles.store.read_json(layout.FEATURE_NAMES, list)
-        yield Context(Store(Path(scratch) / "run"), tiles), tuple(names) if names else None, client
+        yield Context(Store(Path(scratch) / "run"), tiles), tuple(names) if names else None, pool
 
 
 def _as_path(X: Any, scratch: Path) -> tuple[str, str | None]:
@@ -201,9 +215,13 @@ def loaded_if_small(X: Any) -> Any:
 
 @contextmanager
 def open_input(
-    X: Any, labels: Labels | None, weights: np.ndarray | None = None, missing: str = "refuse"
-) -> Iterator[tuple[Context, tuple[str, ...] | None, Client | None]]:
-    """Yield a context for X, its feature names if it has any, and the Dask client to use.
+    X: Any,
+    labels: Labels | None,
+    weights: np.ndarray | None = None,
+    missing: str = "refuse",
+    n_jobs: int | None = None,
+) -> Iterator[tuple[Context, tuple[str, ...] | None, Pool]]:
+    """Yield a context for X, its feature names if it has any, and the pool that runs units.
 
     Parameters
     ----------
@@ -215,13 +233,15 @@ def open_input(
         Row weights, validated, shape (n_samples,), float64; None for 1.
     missing
         Treatment of NaN, as in :func:`memory_context`. Existing tiles keep their own policy if this is "refuse".
+    n_jobs
+        Number of threads without a Dask client, with scikit-learn's meaning.
     """
     if not is_stored(X):
         X = X.copy() if missing == "mean" and has_missing(X) else X
-        yield memory_context(X, labels, weights, missing), None, None
+        yield memory_context(X, labels, weights, missing), None, pool_of_threads(n_jobs)
         return
-    with stored_context(X, missing) as (context, names, client):
+    with stored_context(X, missing, n_jobs) as (context, names, pool):
         if labels is not None:
             put_labels(context.store, labels)
         put_sample_column(context.store, "weights", weights)
-        yield context, names, client
+        yield context, names, pool

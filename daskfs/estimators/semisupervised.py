@@ -42,7 +42,7 @@ class SSelect(GraphSelector):
         of images: inspect `trade_off_curve_`.
     n_cut_features
         Number of best features whose cut "auto" evaluates; None for half of them, at most 50.
-    n_neighbors, metric, weights, t, self_loops, graph, graph_scaling, score_scaling
+    n_neighbors, metric, weights, t, self_loops, graph, graph_scaling, score_scaling, n_jobs
         As :class:`LaplacianScore`; the paper uses 10 neighbors.
 
     Attributes
@@ -97,6 +97,7 @@ class SSelect(GraphSelector):
         graph: Any = None,
         graph_scaling: Scaling | None = None,
         score_scaling: Scaling | None = None,
+        n_jobs: int | None = -1,
     ) -> None:
         super().__init__(
             n_features_to_select,
@@ -108,6 +109,7 @@ class SSelect(GraphSelector):
             graph=graph,
             graph_scaling=graph_scaling,
             score_scaling=score_scaling,
+            n_jobs=n_jobs,
         )
         self.trade_off = trade_off
         self.n_cut_features = n_cut_features
@@ -163,6 +165,8 @@ class SemiSupervisedLaplacianScore(SearchingSelector):
     score_scaling
         Rescaling of X on the fly before it is scored: None, "zscore", "unit", "log1p", "total" or a chain of these, as
         :class:`LaplacianScore` takes it.
+    n_jobs
+        Number of threads, as :class:`LaplacianScore`.
 
     Attributes
     ----------
@@ -212,6 +216,7 @@ class SemiSupervisedLaplacianScore(SearchingSelector):
         graph_scaling: Scaling | None = "zscore",
         graph: Any = None,
         score_scaling: Scaling | None = None,
+        n_jobs: int | None = -1,
     ) -> None:
         super().__init__(n_features_to_select, score_scaling=score_scaling)
         self.n_neighbors = n_neighbors
@@ -222,6 +227,7 @@ class SemiSupervisedLaplacianScore(SearchingSelector):
         self.standardize_y = standardize_y
         self.graph_scaling = graph_scaling
         self.graph = graph
+        self.n_jobs = n_jobs
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         parameters = dict(self._parameters(labels))
@@ -267,7 +273,7 @@ class LSDF(NeighborSelector):
     graph
         Precomputed graph, as :class:`LaplacianScore`; weights of a matrix are used unchanged. None to search the
         neighbors.
-    graph_scaling, score_scaling
+    graph_scaling, score_scaling, n_jobs
         As :class:`LaplacianScore`, for the neighbors and for the scored values.
 
     Attributes
@@ -312,6 +318,7 @@ class LSDF(NeighborSelector):
         graph: Any = None,
         graph_scaling: Scaling | None = None,
         score_scaling: Scaling | None = None,
+        n_jobs: int | None = -1,
     ) -> None:
         super().__init__(n_features_to_select, score_scaling=score_scaling)
         self.n_neighbors = n_neighbors
@@ -319,6 +326,7 @@ class LSDF(NeighborSelector):
         self.metric = metric
         self.graph = graph
         self.graph_scaling = graph_scaling
+        self.n_jobs = n_jobs
 
     def _method(self, n_samples: int, labels: Labels | None) -> tuple[Method, Graph | None]:
         if labels is not None and labels.is_labeled.all():

@@ -87,6 +87,8 @@ class SVMRFE(SearchingSelector):
     score_scaling
         "zscore", "unit" (rows), "log1p", "total", a chain such as "total+log1p+zscore", or None. The kernel uses scaled
         features: without z-scores, those of large variance dominate.
+    n_jobs
+        Number of threads, as :class:`LaplacianScore`.
 
     Attributes
     ----------
@@ -166,6 +168,7 @@ class SVMRFE(SearchingSelector):
         ridge: float = 1e-3,
         random_state: int = 0,
         score_scaling: Scaling | None = "zscore",
+        n_jobs: int | None = -1,
     ) -> None:
         super().__init__(n_features_to_select, score_scaling=score_scaling)
         self.criterion = criterion
@@ -191,6 +194,7 @@ class SVMRFE(SearchingSelector):
         self.n_landmarks = n_landmarks
         self.ridge = ridge
         self.random_state = random_state
+        self.n_jobs = n_jobs
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, use_rep: Any = None) -> Self:
         if use_rep is not None and not self.laplacian:

@@ -6,6 +6,8 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from daskfs.errors import ClusterError, DaskfsError, PassingError, UnitError
@@ -13,6 +15,7 @@ from daskfs.execution.in_flight import PER_THREAD, Flight
 from daskfs.execution.pool import Pool, lost_scheduler
 from daskfs.execution.retries import Retries
 from daskfs.execution.signals import check_stopped
+from daskfs.kernels.threads import one_thread
 from daskfs.stages.requirements import cannot_serve
 from daskfs.stages.stage import Stage
 from daskfs.stages.units import MEASURED, failure_message, is_within_unit, run_unit
@@ -262,14 +265,13 @@ def _tried(
     context: Context, stage: Stage, units: Sequence[int], threads: int, inputs: str | None
 ) -> Iterable[tuple[int, Tried]]:
     """Run some units and yield facts or error of each; with several threads, errors come last."""
-    if threads == 1:
+    threads = min(threads, len(units))
+    if threads <= 1:
         return ((unit, _try(context, stage, unit, inputs)) for unit in units)
-    from dask.base import compute
-    from dask.delayed import delayed
-
-    tasks = [delayed(_try, pure=False)(context, stage, unit, inputs) for unit in units]
-    found = zip(units, compute(*tasks, scheduler="threads", num_workers=threads), strict=True)
-    return sorted(found, key=lambda pair: isinstance(pair[1], DaskfsError))
+    # units limit BLAS to one thread, and restore what they found: around all of them, that is one thread again
+    with one_thread(), ThreadPoolExecutor(threads) as pool:
+        found = zip(units, pool.map(partial(_try, context, stage, inputs=inputs), units), strict=True)
+        return sorted(found, key=lambda pair: isinstance(pair[1], DaskfsError))
 
 
 def _try(context: Context, stage: Stage, unit: int, inputs: str | None) -> Tried:

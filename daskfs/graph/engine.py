@@ -17,10 +17,10 @@ Notes
 
 A plan fixes the stages before anything is read, so sizes choose the stages, and the sample only what some of them do.
 
-Costs are fits to CPU seconds of one core, for 2,000 to 100,000 rows and 8 to 20,000 columns, 8 to 300 values per sparse
-row, and 5 to 30 neighbors. Those of exact search are within a third of the measurements; cells take half of theirs for
-well separated clusters, and four fifths for twelve latent dimensions. Measured seconds (and recall) in one
-run with one thread, k = 10, against one precompiled NNDescent:
+Costs are fits to CPU seconds of one core, for 10,000 to 100,000 rows and 16 to 512 columns, 60 to 300 values per sparse
+row, and 5 to 20 neighbors. Those of exact search are within a quarter of the measurements, and those of cells, for the
+number of comparisons that the sample shows (400 to 7,000 per row), within 15 %, of sparse rows a quarter. Measured
+seconds (and recall) in one run with one thread, k = 10, against one precompiled NNDescent:
 
 ==========================  =====  ==========  ===========
 data                        exact  auto        NNDescent
@@ -63,6 +63,8 @@ SPARSE_VALUE = 20
 """Number of dense columns that take as long as one value of a sparse row."""
 TYPICAL_NEIGHBORS = 10
 """Number of neighbors for which the costs of approximate searches were measured."""
+TYPICAL_MET = 2500
+"""Number of rows with which a search by cells typically compares a row, for so many neighbors."""
 
 
 def resolve_engine(
@@ -106,7 +108,9 @@ def may_be_exact(spec: GraphSpec, shape: Shape, k: int) -> bool:
     return spec.engine == "auto" and exact_seconds(shape, k) <= AFFORDABLE
 
 
-def cells_do_not_pay(spec: GraphSpec, shape: Shape, k: int, compared: int | None, expected: float) -> bool:
+def cells_do_not_pay(
+    spec: GraphSpec, shape: Shape, k: int, *, compared: int | None, n_met: float, expected: float
+) -> bool:
     """Return whether an exact search should replace the cells, judged by the sample.
 
     Parameters
@@ -115,44 +119,45 @@ def cells_do_not_pay(spec: GraphSpec, shape: Shape, k: int, compared: int | None
         Search by cells for which :func:`may_be_exact` is true.
     compared
         Number of columns in which rows are compared; None for all.
+    n_met
+        Mean number of rows with which a row is compared.
     expected
         Expected recall of the cells.
     """
     too_few = 1 - expected > MISSES * (1 - spec.recall)
-    seconds = cells_seconds(shape, replace(spec, projection=compared), k)
+    seconds = cells_seconds(shape, replace(spec, projection=compared), k, n_met)
     return too_few or exact_seconds(shape, k) <= 2 * seconds
 
 
 def exact_seconds(shape: Shape, k: int) -> float:
     """Return the expected CPU seconds of an exact search: products of all pairs of rows, and distances of some."""
     n, columns = shape.n_samples, _columns(shape)
-    return n * n * (1.5e-9 + 2e-11 * columns) + n * k * 2.5e-9 * columns
+    return n * n * (1.1e-9 + 1.65e-11 * columns) + n * k * 2.5e-9 * columns
 
 
-def cells_seconds(shape: Shape, spec: GraphSpec, k: int) -> float:
-    """Return the expected CPU seconds of a search by cells.
+def cells_seconds(shape: Shape, spec: GraphSpec, k: int, n_met: float | None = None) -> float:
+    """Return the expected CPU seconds of a search by cells, without those of its sample.
 
-    A row is compared with about 4000 others for 10 neighbors, and with more if the sample is too small to cut cells of
-    the intended size.
+    A row is compared with `n_met` others. None for a typical number, which is larger where the sample is too small to
+    cut cells of the intended size.
     """
-    n = shape.n_samples
-    columns = projected_columns(spec) or _columns(shape)
-    typical = cell_rows(TYPICAL_NEIGHBORS)
-    crowd = max(cell_rows(k) / typical, SAMPLED_PER_CELL * n / typical / sample_rows(shape).size)
-    return n * (15e-6 + 3e-7 * columns * crowd) + _projected_seconds(shape, spec, k)
+    n, width = shape.n_samples, search_width(spec, k)
+    if n_met is None:
+        typical = cell_rows(TYPICAL_NEIGHBORS)
+        crowd = max(cell_rows(k) / typical, SAMPLED_PER_CELL * n / typical / sample_rows(shape).size)
+        n_met = TYPICAL_MET * crowd
+    column = 4e-10 if shape.is_sparse and spec.projection is None else 5.5e-11
+    comparing = n_met * (4e-9 + column * (projected_columns(spec) or _columns(shape)))
+    measuring = width * (1.2e-9 if shape.is_sparse else 5e-10)
+    return n * (5e-6 + comparing + _columns(shape) * (2e-8 + measuring))
 
 
 def _descent_seconds(shape: Shape, spec: GraphSpec, k: int) -> float:
     columns = projected_columns(spec) or _columns(shape) / (2 if shape.is_sparse else 1)
     share = list_length(k) / list_length(TYPICAL_NEIGHBORS)
-    return 28.0 + 2 * shape.n_samples * share * (35e-6 + 1.3e-7 * columns) + _projected_seconds(shape, spec, k)
-
-
-def _projected_seconds(shape: Shape, spec: GraphSpec, k: int) -> float:
-    """Return the seconds to find directions, project rows onto them, and compute distances of candidates."""
-    if spec.projection is None:
-        return 0.0
-    return shape.n_samples * _columns(shape) * (4e-8 + 2.5e-9 * search_width(spec, k))
+    searching = 2 * share * (35e-6 + 1.3e-7 * columns)
+    projecting = 0.0 if spec.projection is None else _columns(shape) * (4e-8 + 2.5e-9 * search_width(spec, k))
+    return 28.0 + shape.n_samples * (searching + projecting)
 
 
 def _columns(shape: Shape) -> float:

@@ -57,7 +57,7 @@ from daskfs.graph.rows import searched_tiles
 from daskfs.graph.sizes import Search, centers_cost, conversion_cost, group_cost, incomplete_cost, products_cost
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.blocks import is_sparse
-from daskfs.kernels.neighbors.cell_search import cell_neighbors, nearest_distinct
+from daskfs.kernels.neighbors.cell_search import cell_neighbors, fill_short_lists, nearest_distinct
 from daskfs.kernels.neighbors.cells import (
     CALIBRATION_RANKS,
     CALIBRATION_ROWS,
@@ -126,6 +126,7 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
             store.put_array(layout.KNN_CELLS.format(spec.name, name), part)
     share = n_samples / len(judged)
     largest = np.bincount(members.group, minlength=cells.n_groups).max() * share
+    n_met = members.cell.size / len(judged) * n_samples / len(cells.cell_centers)
     summary = {
         "n_groups": cells.n_groups,
         "n_cells": len(cells.cell_centers),
@@ -142,7 +143,8 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
         "cells_per_row": members.cell.size / len(judged),
         "largest_group": round(float(largest)),
         "expected_recall": expected,
-        "is_exact": bool(parameters.get("may_be_exact")) and cells_do_not_pay(spec, tiles.shape, k, compared, expected),
+        "is_exact": bool(parameters.get("may_be_exact"))
+        and cells_do_not_pay(spec, tiles.shape, k, compared=compared, n_met=n_met, expected=expected),
     }
     store.write_json(layout.CELLS_SUMMARY.format(spec.name), summary)
     return summary
@@ -303,6 +305,8 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
                     spec.random_state,
                 )
                 indices, distances = cell_neighbors(X, spec.metric, is_home, starts, cell, k, sketch, width)
+                if not tiles.is_pairwise:
+                    fill_short_lists(X, spec.metric, is_home, indices, distances)
         _put_lists(context, parameters, f"{unit}-{n_parts}", rows, indices, distances)
         n_parts += 1
     store.write_json(layout.LISTS_SUMMARY.format(spec.name, unit), {"n_parts": n_parts})

@@ -40,7 +40,10 @@ from daskfs.store.tiles import Shape, TileInfo, Tiles
 from daskfs.store.value_checks import check_finite
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from daskfs.execution.pool import Pool
+
+BAND_ROWS = 2**15
+"""Rows of a band of dense X in memory: units of a stage that reads all rows take some of these."""
 
 
 def memory_context(
@@ -71,9 +74,8 @@ def memory_context(
     check_finite(X, 0, None, "X", may_miss=fill is not None)
     n_samples, n_features = X.shape
     sparse = is_sparse(X)
-    shape = Shape(
-        n_samples, n_features, X.dtype.name, sparse, int(X.nnz) if is_sparse(X) else None, n_samples, n_features
-    )
+    nnz, rows = (int(X.nnz), n_samples) if is_sparse(X) else (None, min(n_samples, BAND_ROWS))
+    shape = Shape(n_samples, n_features, X.dtype.name, sparse, nnz, rows, n_features)
     store = _LazyMoments(X)
     if fill is not None:
         store.put_array(layout.FILL, fill)
@@ -115,7 +117,7 @@ def score_features(
     methods: Sequence[Method],
     labels: Labels | None,
     given: Graph | Representation | None = None,
-    client: Client | None = None,
+    pool: Pool | None = None,
     *,
     known: Mapping[str, tuple[np.ndarray, np.ndarray]] = MappingProxyType({}),
     memory_limit: int | None = None,
@@ -134,8 +136,8 @@ def score_features(
     given
         Precomputed graph; or the representation, held by the store, in which rows are compared. None to compare rows of
         X.
-    client
-        Dask client that runs the units; needs a store on disk.
+    pool
+        Workers or threads that run the units; workers need a store on disk. None for this thread.
     known
         Neighbor lists over X found already, by name: indices (integers) and distances (float64), each of shape
         (n_samples, k), at least as long as needed.
@@ -169,18 +171,18 @@ def score_features(
         context.store.put_array(layout.KNN_DISTANCES.format(name), distances)
     if graph is not None:
         store_graph(context.store, graph, n_samples, longest_given(lists, graph))
-    run_all(context, stages, client, warns=warns)
+    run_all(context, stages, pool, warns=warns)
     return {m.label: context.store.open(layout.SCORES.format(m.label))[...] for m in methods}
 
 
 def filter_features(
-    context: Context, method: Method, wanted: Mapping[str, Any], names: Sequence[str], client: Client | None = None
+    context: Context, method: Method, wanted: Mapping[str, Any], names: Sequence[str], pool: Pool | None = None
 ) -> tuple[np.ndarray, list[tuple[int, str]]]:
     """Filter redundant features from the ranking of a method that :func:`score_features` scored in the same context.
 
     Parameters
     ----------
-    context, client
+    context, pool
         As for :func:`score_features`.
     method
         The method.
@@ -196,28 +198,28 @@ def filter_features(
     """
     check_missing(context.tiles.missing_policy, [], *(["a filter of redundant features"] if wanted["measure"] else []))
     chain = Chain(data_of(context), redundancy=wanted, filtered=[method], base=())
-    run_all(context, chain.stages(), client)
+    run_all(context, chain.stages(), pool)
     table = method_scores(context.store, method)
     kept = selectable(context.store, method, table, filtered=True)
     return kept, dropped_features(context.store, method, table, names)
 
 
-def find_correlations(context: Context, spec: CorrelationSpec, client: Client | None = None) -> FeatureCorrelations:
+def find_correlations(context: Context, spec: CorrelationSpec, pool: Pool | None = None) -> FeatureCorrelations:
     """Return the distance correlations of all features with each other."""
     check_missing(context.tiles.missing_policy, [], "distance correlation")
-    run_all(context, Chain(data_of(context), correlation=spec, base=()).stages(), client)
+    run_all(context, Chain(data_of(context), correlation=spec, base=()).stages(), pool)
     return stored_feature_correlations(context, spec)
 
 
 def find_lists(
-    context: Context, spec: GraphSpec, k: int, client: Client | None = None
+    context: Context, spec: GraphSpec, k: int, pool: Pool | None = None
 ) -> tuple[np.ndarray, np.ndarray, float | None]:
     """Return neighbor lists and the estimated recall, None for an exact search.
 
     The lists are indices (int64) and distances (float64), each of shape (n_samples, k).
     """
     store = context.store
-    run_all(context, Chain(data_of(context), lists={spec.name: (spec, k)}, base=()).stages(), client)
+    run_all(context, Chain(data_of(context), lists={spec.name: (spec, k)}, base=()).stages(), pool)
     recall = store.read_json(layout.RECALL_SUMMARY.format(spec.name))
     indices, distances = (
         store.open(layout.KNN_INDICES.format(spec.name))[...].astype(np.int64),
@@ -226,8 +228,8 @@ def find_lists(
     return indices, distances, recall["value"] if recall else None
 
 
-def run_all(context: Context, stages: Sequence[Stage], client: Client | None, *, warns: bool = True) -> None:
-    """Run all units of some stages, on a cluster or in this process; `warns` is that of :func:`score_features`."""
+def run_all(context: Context, stages: Sequence[Stage], pool: Pool | None, *, warns: bool = True) -> None:
+    """Run all units of some stages; `pool` and `warns` are those of :func:`score_features`."""
     from daskfs.execution.pool import Pool
     from daskfs.execution.submission import ignore_unit, pending_units, run_stages
     from daskfs.stages.units import create_arrays
@@ -241,7 +243,7 @@ def run_all(context: Context, stages: Sequence[Stage], client: Client | None, *,
     # arrays of an earlier call in the same store are kept
     create_arrays(context, [stage for stage in stages if pending_units(context, stage, stages)])
     run_stages(
-        context, stages, Pool(client), identity, ignore_unit, partial(_warn_of_misses, context) if warns else None
+        context, stages, pool or Pool(), identity, ignore_unit, partial(_warn_of_misses, context) if warns else None
     )
 
 

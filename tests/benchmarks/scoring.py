@@ -32,6 +32,7 @@ from daskfs.criteria.registry import Method, make_method
 from daskfs.criteria.slab import graph_needs, method_to_json, slab_range
 from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.connection import connect
+from daskfs.execution.pool import Pool
 from daskfs.graph.plan import plan_edges, plan_weights
 from daskfs.graph.precomputed import NeighborLists
 from daskfs.graph.precomputed_stage import store_graph
@@ -173,7 +174,7 @@ def compare(client: Client, context: Context, memory_limit: int, lists: Neighbor
     """Time the score stage of eight criteria against reading, in turn, and return the least of each."""
     tiles = Path(context.tiles.store.url)
     _, stages, methods = prepare(tiles, Path(context.store.url), EIGHT, lists, memory_limit)
-    run_all(context, stages, client)
+    run_all(context, stages, Pool(client))
     score, n_units = stages[-1], stages[-1].n_units
     columns = int(score.parameters["slab_columns"])
     sides: dict[str, tuple[Callable[..., Any], list[Any]]] = {

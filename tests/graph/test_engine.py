@@ -36,7 +36,7 @@ def small_data_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # ------------------------------------------------------------------------------- sizes
 def test_rows_of_more_than_a_second_are_searched_by_cells() -> None:
-    X = np.random.default_rng(0).normal(size=(25_000, 3)) @ np.random.default_rng(1).normal(size=(3, 8))
+    X = np.random.default_rng(0).normal(size=(40_000, 3)) @ np.random.default_rng(1).normal(size=(3, 8))
     graph = knn_graph(X.astype(np.float32), 5)
     assert graph.recall is not None
     assert graph.recall > 0.97
@@ -94,11 +94,14 @@ def test_a_run_says_so(tmp_path: Path) -> None:
 
 def test_what_the_sample_says_is_weighed_against_sizes() -> None:
     shape, spec = plan_shape(20_000, 1000, "float32", None, GiB), GraphSpec(engine="cells", recall=0.98)
-    assert not cells_do_not_pay(spec, shape, 10, compared=64, expected=0.97)
-    assert cells_do_not_pay(spec, shape, 10, compared=64, expected=0.95)
-    assert cells_do_not_pay(
-        spec, shape, 10, compared=None, expected=0.99
-    )  # all columns take as long as an exact search
+
+    def is_exact(compared: int | None, n_met: float, expected: float) -> bool:
+        return cells_do_not_pay(spec, shape, 10, compared=compared, n_met=n_met, expected=expected)
+
+    assert not is_exact(64, 2500, 0.97)
+    assert is_exact(64, 2500, 0.95)
+    assert is_exact(None, 10_000, 0.99)  # half of the rows in all columns take as long as an exact search
+    assert not is_exact(None, 500, 0.99)
 
 
 @each(

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from daskfs import KNNGraph, knn_graph
 from daskfs.estimators.opening import stored_context
+from daskfs.execution.pool import Pool
 from daskfs.graph import partition
 from daskfs.graph.partition import Partitioning
 from daskfs.graph.plan import plan_graph
@@ -238,7 +239,7 @@ def found_by(
             "merge": plan.merge_units(shape.n_samples),
         }.get(stage.kind_name, 1)
         stages.append(dataclasses.replace(stage, n_units=units, parameters={**stage.parameters, "partitioning": raw}))
-    run_all(context, stages, client)
+    run_all(context, stages, Pool(client))
     return lists_of(context, spec.name)
 
 

@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from daskfs import KNNGraph, knn_graph
 from daskfs.estimators.opening import stored_context
+from daskfs.execution.pool import Pool
 from daskfs.graph import partition
 from daskfs.graph.engine import resolve_engine
 from daskfs.graph.plan import plan_edges, plan_graph, plan_lists, plan_weights
@@ -279,7 +280,7 @@ def test_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = find_lists(memory_context(X, None, None, "pairwise"), spec, 6)
     for workers in (1, 3):
         with local_client(workers) as client, stored(tmp_path / str(workers), X, (4096, 6)) as context:
-            assert_same(find_lists(context, spec, 6, client), expected)
+            assert_same(find_lists(context, spec, 6, Pool(client)), expected)
 
 
 @pytest.mark.parametrize("neighbors", ["d", "x"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,8 +15,13 @@ from sklearn.datasets import load_iris
 from sklearn.neighbors import kneighbors_graph
 
 from daskfs import KNNGraph, LaplacianScore, knn_graph
+from daskfs.execution import submission
+from daskfs.graph import partition
+from daskfs.graph.partitioned_search import BUILD_STAGE
 from daskfs.kernels.neighbors.rows import Metric
 from daskfs.kernels.scaling import Scaling
+from daskfs.plan import inline
+from daskfs.stages.units import run_unit
 from tests.cases import each
 from tests.reference.graph import binary, heat, heat_t, knn_lists, union_adjacency
 from tests.reference.scores import laplacian_score
@@ -50,6 +57,31 @@ class TestKnnGraph:
         np.testing.assert_array_equal(graph.indices, indices)
         np.testing.assert_allclose(graph.distances, distances, rtol=1e-11, atol=1e-15)
         assert (graph.metric, graph.graph_scaling, graph.recall, graph.n_neighbors) == (metric, scaling, None, 6)
+
+    @each("n_jobs", [None, 2, -1])
+    def test_threads_change_no_bit(self, n_jobs: int | None) -> None:
+        """Of a search in groups, whose units run at once."""
+        values = np.random.default_rng(0).normal(size=(2000, 12)) + np.arange(2000)[:, None] % 4
+        with mock.patch.multiple(partition, GROUP_ROWS=500), mock.patch.multiple(inline, BAND_ROWS=256):
+            expected = knn_graph(values, 6, engine="cells", n_jobs=1)
+            graph = knn_graph(values, 6, engine="cells", n_jobs=n_jobs)
+            scores = [LaplacianScore(n_neighbors=6, n_jobs=n).fit(values).scores_.tobytes() for n in (1, n_jobs)]
+        np.testing.assert_array_equal(graph.indices, expected.indices)
+        assert graph.distances.tobytes() == expected.distances.tobytes()
+        assert scores[0] == scores[1]
+
+    def test_units_run_in_as_many_threads_as_asked_for(self) -> None:
+        """Both of two searches of a group wait until the other one has begun."""
+        both, values = threading.Barrier(2, timeout=60), np.random.default_rng(0).normal(size=(1000, 4))
+
+        def waiting(context: Any, stage: Any, *rest: Any) -> Any:
+            if stage.is_of(BUILD_STAGE):
+                assert stage.n_units == 2
+                both.wait()
+            return run_unit(context, stage, *rest)
+
+        with mock.patch.multiple(partition, GROUP_ROWS=500), mock.patch.object(submission, "run_unit", waiting):
+            knn_graph(values, 3, engine="cells", n_jobs=2)
 
     def test_sparse_rows_cannot_be_centered_for_cosines(self) -> None:
         """Dividing without subtracting the mean leaves differences of rows, but not angles, as they are."""

@@ -129,7 +129,7 @@ class TestResolved:
         def engine(n: int, m: int, nnz: int | None = None) -> str:
             return resolve_engine(GraphSpec(), plan_shape(n, m, "float32", nnz, GiB)).engine
 
-        assert engine(200, 10) == engine(20_000, 64) == engine(10_000, 500) == engine(3000, 10**5) == "exact"
+        assert engine(200, 10) == engine(20_000, 64) == engine(9000, 500) == engine(2000, 10**5) == "exact"
         assert engine(20_000, 617) == engine(52_397, 280) == engine(10**6, 30) == engine(10**6, 500) == "cells"
         assert engine(10**5, 10**5, 10**7) == engine(10**6, 30_000, 3 * 10**8) == "cells"
         assert engine(10**5, 2 * 10**6, 10**7) == "pynndescent"  # directions of so many features fit no process

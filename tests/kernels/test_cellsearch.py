@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from daskfs.kernels.neighbors import cell_search
-from daskfs.kernels.neighbors.cell_search import cell_neighbors, nearest_distinct
+from daskfs.kernels.neighbors.cell_search import cell_neighbors, fill_short_lists, nearest_distinct
 from daskfs.kernels.neighbors.rows import Metric, metric_distances, metric_rows, squared_distances
 from tests.cases import each
 from tests.kernels.test_neighbors import AWKWARD
@@ -95,6 +95,26 @@ def assert_exact(found: Lists, expected: Lists) -> None:
 
 def normal(n: int = N, d: int = 6, seed: int = 0) -> FloatArray:
     return np.random.default_rng(seed).normal(size=(n, d))
+
+
+class TestShortLists:
+    @each("sparse", [False, True])
+    @each("metric", ["euclidean", "cosine"])
+    @each("k", [4, 300])
+    def test_only_they_are_searched_again(self, k: int, metric: Metric, sparse: bool) -> None:
+        """Of 260 rows six are alone in their cells, and one of these is a visitor."""
+        X = normal()
+        alone = [3, 50, 51, 130, 200, 259]
+        cut = cut_by_hand([[1 + alone.index(row)] if row in alone else [0] for row in range(N)], (50,))
+        matrix = sp.csr_matrix(X) if sparse else X
+        found = search(matrix, cut, k, metric)
+        before = found[0].copy()
+        fill_short_lists(matrix, metric, cut.is_home, *found)
+        everyone = lists_among(X, k, ~np.eye(N, dtype=bool), metric)
+        short = (before[:, min(k, N - 1) - 1] < 0) & cut.is_home
+        assert set(alone) - {50} <= set(np.flatnonzero(short).tolist())
+        assert_exact((found[0][short], found[1][short]), (everyone[0][short], everyone[1][short]))
+        np.testing.assert_array_equal(found[0][~short], before[~short])
 
 
 class TestOrdinaryRows:

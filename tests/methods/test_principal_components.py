@@ -98,9 +98,9 @@ def test_tiles_do_not_change_a_bit(
         for path, chunk in zip(paths, ((1024, 23), (4096, 60)), strict=True):
             zarr.create_array(store=str(path), shape=X.shape, dtype=X.dtype, chunks=chunk)[...] = X
     for path in paths:
-        with stored_context(path) as (context, _, client):
+        with stored_context(path) as (context, _, pool):
             put_sample_column(context.store, "weights", weights)
-            found = score_features(context, [method], labels, None, client)
+            found = score_features(context, [method], labels, None, pool)
         assert found[method.label].tobytes() == expected[method.label].tobytes(), path
 
 

@@ -58,7 +58,7 @@ class TestEveryRow:
         assert {key: own[key] for key in row.parameters.public_fields()} == {
             key: row.parameters.model_fields[key].default for key in row.parameters.public_fields()
         }
-        assert own.keys() - set(row.parameters.public_fields()) <= {"n_features_to_select", "graph", "task"}
+        assert own.keys() - set(row.parameters.public_fields()) <= {"n_features_to_select", "graph", "task", "n_jobs"}
         described = re.search(r"Parameters\n-+\n(.*?)\n\n\S", inspect.cleandoc(str(type(estimator).__doc__)), re.S)
         assert described
         assert set(re.findall(r"\w+", "\n".join(re.findall(r"(?m)^(\S.*)$", described[1])))) == own.keys()

@@ -165,9 +165,9 @@ def test_tiles_do_not_change_a_bit(tmp_path: Path, sparse: bool, weighted: bool)
         for path, chunk in zip(paths, ((1024, 5), (4096, 12)), strict=True):
             zarr.create_array(store=str(path), shape=X.shape, dtype=X.dtype, chunks=chunk)[...] = X
     for path in paths:
-        with stored_context(path) as (context, _, client):
+        with stored_context(path) as (context, _, pool):
             put_sample_column(context.store, "weights", weights)
-            found = score_features(context, methods, labels, None, client)
+            found = score_features(context, methods, labels, None, pool)
         for label, table in expected.items():
             assert found[label].tobytes() == table.tobytes(), (path, label)
 

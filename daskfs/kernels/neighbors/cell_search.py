@@ -6,7 +6,7 @@ import numpy as np
 
 from daskfs.kernels.blocks import Block
 from daskfs.kernels.neighbors.distance_bounds import tile_bounds, tile_rows
-from daskfs.kernels.neighbors.exact import order_with_ties
+from daskfs.kernels.neighbors.exact import exact_neighbors, order_with_ties
 from daskfs.kernels.neighbors.rows import (
     Metric,
     Rows,
@@ -99,6 +99,30 @@ def cell_neighbors(
             met = np.where(home[others] < number, home[others], -1)
             lists.offer(prepared(others, rows), others, searches, met, rows, base, base_takes=True)
     return lists.measured(X, metric, k, are_close=sketch is None)
+
+
+def fill_short_lists(X: Block, metric: Metric, is_home: np.ndarray, indices: np.ndarray, distances: np.ndarray) -> None:
+    """Search all members exactly for rows at home whose lists are short, in place.
+
+    A cell around a few rows of the sample may hold hardly any others, and rows that probe no other cell meet too few.
+
+    Parameters
+    ----------
+    X, metric, is_home
+        As for :func:`cell_neighbors`, without missing values.
+    indices, distances
+        Its result.
+    """
+    k = indices.shape[1]
+    short = np.flatnonzero(is_home & (indices[:, min(k, is_home.size - 1) - 1] < 0))
+    if not short.size:
+        return
+    names, squares = np.full((short.size, k), -1), np.full((short.size, k), np.inf)
+    for block in row_blocks(is_home.size, MEASURED_ROWS):
+        base = prepare_rows(X[block], metric)
+        found = exact_neighbors(prepare_rows(X[short], metric, base), short, base, block.start, k)
+        names, squares = nearest_distinct(np.hstack([names, found[0]]), np.hstack([squares, found[1]]), k)
+    indices[short], distances[short] = names, squares
 
 
 class _Lists:

@@ -242,13 +242,27 @@ def _sparse_products(queries: sp.csr_matrix, base: sp.csr_matrix) -> np.ndarray:
     """Return the inner products of sparse rows, shape (n_queries, n_base), float64, C order.
 
     A product of two sparse matrices takes a step per column that two rows share; it is used if these are few. Otherwise
-    the queries are made dense, for a much shorter step per entry of the base.
+    the queries are made dense, for a much shorter step per entry of the base. Of very many columns only those that the
+    side with fewer values has are looked at.
     """
+    if base.shape[1] > min(base.nnz, queries.nnz):
+        indices = np.sort((base if base.nnz < queries.nnz else queries).indices)
+        columns = indices[np.diff(indices, prepend=-1) > 0]
+        base, queries = _of_columns(base, columns), _of_columns(queries, columns)
     in_base, in_queries = (np.bincount(rows.indices, minlength=rows.shape[1]) for rows in (base, queries))
     shared = float(in_base @ in_queries.astype(np.float64))
     if SHARED_STEPS * shared < float(base.nnz) * queries.shape[0]:
         return np.ascontiguousarray((base @ queries.T.tocsr()).toarray().T)
     return np.ascontiguousarray((base @ queries.toarray().T).T)
+
+
+def _of_columns(rows: sp.csr_matrix, columns: np.ndarray) -> sp.csr_matrix:
+    """Return some columns of sparse rows, by ascending numbers."""
+    place = np.searchsorted(columns, rows.indices)
+    kept = np.flatnonzero(place < columns.size)
+    kept = kept[columns[place[kept]] == rows.indices[kept]]
+    starts = np.searchsorted(kept, rows.indptr)
+    return sp.csr_matrix((rows.data[kept], place[kept], starts), shape=(rows.shape[0], columns.size))
 
 
 def _wide_operand(rows: Rows) -> np.ndarray:
