@@ -84,17 +84,18 @@ def _edge_totals(
     """
     edges = [replace(weighting, self_loops=False) for weighting in weightings]
     found: dict[Weighting, list[np.ndarray | EdgeSums]] = {}
+    sparse = [passes.compressed(p) if center is None else None for p, center in zip(panels, centers, strict=True)]
     for graph, k in dict.fromkeys((w.graph, w.n_neighbors) for w in weightings):
         wanted = {e: w for e, w in zip(edges, weightings, strict=True) if (w.graph, w.n_neighbors) == (graph, k)}
         shapes = [(len(wanted), panel.shape[1]) for panel in panels]
         sums = [np.zeros(s) if c is None else no_edge_sums(*s) for s, c in zip(shapes, centers, strict=True)]
         for source, target, weights in weighted_blocks(context, graph, k, list(wanted.values())):
-            for total, panel, center in zip(sums, panels, centers, strict=True):
+            for total, panel, center, own in zip(sums, panels, centers, sparse, strict=True):
                 if isinstance(total, EdgeSums):
                     assert center is not None
                     total.add(passes.observed_edge_sums(panel, center, source, target, weights))
                 else:
-                    total += passes.edge_sums(panel, source, target, weights)
+                    total += passes.edge_sums(panel, source, target, weights, own)
         found.update({e: [_of_weighting(total, row) for total in sums] for row, e in enumerate(wanted)})
     return [found[e] for e in edges]
 

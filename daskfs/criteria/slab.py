@@ -184,7 +184,9 @@ def method_to_json(method: Method) -> dict[str, Any]:
 def slab_cost(shape: Shape, columns: int, *, scaled: bool) -> Cost:
     """List the columns that a unit holds, as stored, and rescaled if `scaled`."""
     stored = Array("slab", (shape.n_samples, columns), shape.dtype)
-    return (stored, Array("slab, rescaled", (shape.n_samples, columns))) if scaled else (stored,)
+    size = np.dtype(np.float64).itemsize if scaled else shape.itemsize
+    sparse = Objects("values that are not 0, of sparse panels", shape.n_samples, -(-columns * (4 + size) // 16))
+    return (stored, sparse, Array("slab, rescaled", (shape.n_samples, columns))) if scaled else (stored, sparse)
 
 
 def panel_cost(shape: Shape, width: int, *, scaled: bool, pairwise: bool) -> Cost:

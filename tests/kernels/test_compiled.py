@@ -51,6 +51,41 @@ def test_the_same_bits(dtype: DTypeLike, n_rows: int, width: int, n_weightings: 
     )
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+@settings(max_examples=25, deadline=None)
+@given(
+    n_rows=st.integers(1, 70),
+    width=st.one_of(st.integers(1, 64), st.just(64)),
+    n_weightings=st.integers(1, 3),
+    n_edges=st.one_of(st.integers(0, 40), st.integers(1000, 2500)),
+    share=st.sampled_from([0.0, 0.01, 0.06]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_the_same_bits_of_edges_that_visit_what_is_not_0(
+    dtype: DTypeLike, n_rows: int, width: int, n_weightings: int, n_edges: int, share: float, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    F = panel(rng, n_rows, width, dtype)
+    F[rng.permuted(np.arange(F.size) >= int(share * F.size)).reshape(F.shape)] = 0
+    if np.dtype(dtype).kind == "f":
+        F = F * np.where(rng.random(F.shape) < 0.5, -1, 1).astype(dtype)  # there is a 0 of either sign
+    sparse = compiled.compressed(F)
+    assert sparse is not None
+    source, target = rng.integers(0, n_rows, (2, n_edges))
+    weights = rng.exponential(size=(n_weightings, n_edges))
+    found = compiled.edge_sums(F, source, target, weights, sparse)
+    np.testing.assert_array_equal(found, plain.edge_sums(F, source, target, weights))
+
+
+def test_panels_of_many_values_are_not_compressed() -> None:
+    F = np.zeros((32, 64), np.float32)
+    F.flat[: F.size // 16] = 1
+    assert compiled.compressed(F) is not None
+    F.flat[F.size // 16] = 1
+    assert compiled.compressed(F) is None
+    assert plain.compressed(np.zeros_like(F)) is None
+
+
 @pytest.mark.parametrize("dtype", [pytest.param(np.float32, marks=pytest.mark.long), np.float64])
 @settings(max_examples=25, deadline=None)
 @given(

@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from daskfs.kernels.panel import numpy as plain
-from daskfs.kernels.panel.numpy import EdgeSums
+from daskfs.kernels.panel.numpy import EdgeSums, SparsePanel
 
 COMPILED_VALUES = 2**24
 """Values of X from which on compiling pays: below, NumPy takes less time than loading numba."""
@@ -29,7 +29,18 @@ class Passes(Protocol):
         """Return the smallest and the largest value of each column, each of shape (width,), float64."""
         ...
 
-    def edge_sums(self, F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    def compressed(self, F: np.ndarray) -> SparsePanel | None:
+        """Return the values that are not 0, if edges should visit them alone; else None."""
+        ...
+
+    def edge_sums(
+        self,
+        F: np.ndarray,
+        source: np.ndarray,
+        target: np.ndarray,
+        weights: np.ndarray,
+        sparse: SparsePanel | None = None,
+    ) -> np.ndarray:
         """Return the sums over edges of ``w * (f[source] - f[target])**2``, (n_weightings, width), float64."""
         ...
 

@@ -20,7 +20,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from daskfs.kernels.compiled import compiled
-from daskfs.kernels.panel.numpy import EDGE_BLOCK, EdgeSums, no_edge_sums
+from daskfs.kernels.panel.numpy import EDGE_BLOCK, SPARSE_SHARE, EdgeSums, SparsePanel, no_edge_sums
 
 AHEAD = 16
 """Edges between the prefetch of a row and its use: enough for memory to answer, few enough to stay in a near cache."""
@@ -43,7 +43,19 @@ def _prefetched(typing_context: Any, values: Any, index: Any) -> Any:
     return types.void(values, index), generate
 
 
+def _trailing_zeros(typing_context: Any, bits: Any) -> Any:
+    """Return the number of zeros below the lowest bit that is set."""
+    del typing_context, bits
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), generate
+
+
 _prefetch: Any = intrinsic(_prefetched)
+_lowest: Any = intrinsic(_trailing_zeros)
 
 
 @compiled
@@ -133,6 +145,74 @@ def _edge_sums(
 
 
 @compiled
+def _mark(F: np.ndarray, rows: np.ndarray) -> int:
+    """Set one bit for each value of a row that is not 0, and the number of bits before it; return that of all rows."""
+    total = 0
+    for r in range(F.shape[0]):
+        bits = np.uint64(0)
+        rows[r, 1] = total
+        for j in range(F.shape[1]):
+            if F[r, j] != 0:
+                bits |= np.uint64(1) << np.uint64(j)
+                total += 1
+        rows[r, 0] = bits
+    return total
+
+
+@compiled
+def _gather(F: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
+    """Put the marked values of all rows one after the other."""
+    for r in range(F.shape[0]):
+        left, at = rows[r, 0], np.int64(rows[r, 1])
+        while left != 0:
+            values[at] = F[r, np.int64(_lowest(left))]
+            left &= left - np.uint64(1)
+            at += 1
+
+
+@compiled
+def _sparse_edge_sums(
+    rows: np.ndarray,
+    values: np.ndarray,
+    source: np.ndarray,
+    target: np.ndarray,
+    weights: np.ndarray,
+    block: int,
+    sums: np.ndarray,
+) -> None:
+    """Add what :func:`_edge_sums` adds, without the columns that are 0 at both ends: 0 changes no sum."""
+    n_edges, one, flat = source.shape[0], np.uint64(1), rows.reshape(-1)
+    partial = np.empty_like(sums)
+    for start in range(0, n_edges, block):
+        stop = min(start + block, n_edges)
+        partial[:] = 0.0
+        for e in range(start, stop):
+            if e + 2 * AHEAD < n_edges:
+                _prefetch(flat, 2 * target[e + 2 * AHEAD])
+                coming = np.int64(rows[target[e + AHEAD], 1])
+                if coming < values.shape[0]:
+                    _prefetch(values, coming)
+            tail, head = source[e], target[e]
+            tails, heads = rows[tail, 0], rows[head, 0]
+            t, h, left = np.int64(rows[tail, 1]), np.int64(rows[head, 1]), tails | heads
+            while left != 0:
+                rest = left & (left - one)
+                bit = left ^ rest
+                a, b = 0.0, 0.0
+                if tails & bit:
+                    a = np.float64(values[t])
+                    t += 1
+                if heads & bit:
+                    b = np.float64(values[h])
+                    h += 1
+                j, x = np.int64(_lowest(left)), a - b
+                for w in range(weights.shape[0]):
+                    partial[w, j] += weights[w, e] * (x * x)
+                left = rest
+        sums += partial
+
+
+@compiled
 def _observed_edge_sums(  # noqa: PLR0913 - compiled functions take arrays
     F: np.ndarray,
     center: np.ndarray,
@@ -210,10 +290,31 @@ def extremes(F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return low.astype(np.float64), high.astype(np.float64)
 
 
-def edge_sums(F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Run :func:`daskfs.kernels.panel.numpy.edge_sums` compiled."""
+def compressed(F: np.ndarray) -> SparsePanel | None:
+    """Return the values of a panel that are not 0, by which edges visit them alone; None if they are many.
+
+    Panels have at most 64 columns.
+    """
+    F = _ordered(F)
+    rows = np.empty((F.shape[0], 2), np.uint64)
+    count = _mark(F, rows)
+    if count > SPARSE_SHARE * F.size:
+        return None
+    values = np.empty(count, F.dtype)
+    _gather(F, rows, values)
+    return SparsePanel(rows, values)
+
+
+def edge_sums(
+    F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray, sparse: SparsePanel | None = None
+) -> np.ndarray:
+    """Run :func:`daskfs.kernels.panel.numpy.edge_sums` compiled; `sparse` is :func:`compressed` of F."""
     sums = np.zeros((weights.shape[0], F.shape[1]))
-    _edge_sums(_ordered(F), _ordered(source, np.int64), _ordered(target, np.int64), _ordered(weights), EDGE_BLOCK, sums)
+    edges = _ordered(source, np.int64), _ordered(target, np.int64), _ordered(weights)
+    if sparse is None:
+        _edge_sums(_ordered(F), *edges, EDGE_BLOCK, sums)
+    else:
+        _sparse_edge_sums(sparse.rows, sparse.values, *edges, EDGE_BLOCK, sums)
     return sums
 
 

@@ -11,6 +11,24 @@ from dataclasses import dataclass
 import numpy as np
 
 EDGE_BLOCK = 1024
+SPARSE_SHARE = 1 / 16
+"""Maximum share of values that are not 0 where edges visit these values only."""
+
+
+@dataclass(frozen=True)
+class SparsePanel:
+    """Values of a panel of at most 64 columns that are not 0, row by row.
+
+    Attributes
+    ----------
+    rows
+        Shape (n_rows, 2), uint64: a bit for each column with such a value, and the number of values before the row.
+    values
+        Shape (n_values,), dtype of the panel.
+    """
+
+    rows: np.ndarray
+    values: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -122,7 +140,15 @@ def extremes(F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return F.min(axis=0).astype(np.float64), F.max(axis=0).astype(np.float64)
 
 
-def edge_sums(F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def compressed(F: np.ndarray) -> SparsePanel | None:
+    """Return None: these passes visit every value."""
+    del F
+    return None
+
+
+def edge_sums(
+    F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np.ndarray, sparse: SparsePanel | None = None
+) -> np.ndarray:
     """Return, for each weighting and column, the sum over edges of ``w * (f[source] - f[target])**2``.
 
     With every undirected edge given once this is f'Lf, the numerator of He, Cai and Niyogi (2005), Eq. 1. Computed from
@@ -137,6 +163,8 @@ def edge_sums(F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np
         Rows joined by each edge, shape (n_edges,), integer.
     weights
         Shape (n_weightings, n_edges), float64.
+    sparse
+        Result of :func:`compressed` for F.
 
     Returns
     -------
@@ -150,6 +178,7 @@ def edge_sums(F: np.ndarray, source: np.ndarray, target: np.ndarray, weights: np
     One gathered difference serves all weightings, so a further weighting costs one multiply-add per edge and column,
     not another gather.
     """
+    del sparse
     sums = np.zeros((weights.shape[0], F.shape[1]))
     tails = np.empty((EDGE_BLOCK, F.shape[1]), F.dtype)
     heads = np.empty_like(tails)
