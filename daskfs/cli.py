@@ -48,7 +48,7 @@ Run = Annotated[str, typer.Argument(metavar="RUN")]
 MemoryLimit = Annotated[str | None, typer.Option(help="Of one worker, e.g. 2GiB.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="One line for every unit.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Lines for units, graphs and stages.")]
 
 
 def _emit(result: Any, lines: Callable[[Any], list[str]], *, as_json: bool) -> None:
@@ -98,12 +98,28 @@ def run(
     with closing(_progress(quiet=quiet, verbose=verbose)) as progress:
         result = run_job(loaded, progress, overwrite=overwrite, command=_command())
     _warn(result["warnings"])
-    _emit(result, _run_lines, as_json=as_json)
+    _emit(result, _all_run_lines if verbose else _run_lines, as_json=as_json)
 
 
 def _run_lines(result: dict[str, Any]) -> list[str]:
-    data = result["data"]
-    lines = [f"{data['source']}: {data['n_samples']} rows x {data['n_features']} features, {data['n_labeled']} labeled"]
+    """Return the verdict, the first features of each method, and where the rest is."""
+    from daskfs.report.terminal import best_lines, verdict_lines
+
+    data, done = result["data"], sum(result["recomputed"].values())
+    labeled = "" if data["task"] is None else f", {data['n_labeled']} labeled"
+    return [
+        *verdict_lines(result.get("verdict"), data["n_features"]),
+        *best_lines(result.get("best") or ()),
+        f"{data['source']}: {data['n_samples']} rows x {data['n_features']} features{labeled}; "
+        + (f"{done} units ran, {result['seconds']:.1f} s in all" if done else "nothing to do"),
+        f"ranking: {result['ranking']}",
+        f"report:  {result['report']}",
+    ]
+
+
+def _all_run_lines(result: dict[str, Any]) -> list[str]:
+    """Return the same after graphs and stages."""
+    lines = []
     for graph in result["graphs"]:
         recall = graph["recall"]
         quality = "exact, " if graph["engine"] == "exact" else ""
@@ -120,9 +136,7 @@ def _run_lines(result: dict[str, Any]) -> list[str]:
         f"{sum(s[f'planned_bytes_{what}'] for s in result['stages']) / MiB:.0f} MiB"
         for what in ("read", "written")
     ]
-    done = sum(result["recomputed"].values())
-    lines.append(f"{done} units ran; {result['seconds']:.1f} s in all" if done else "nothing to do")
-    return [*lines, f"ranking: {result['ranking']}", f"report:  {result['report']}"]
+    return [*lines, *_run_lines(result)]
 
 
 def _in_rounds(rounds: int | None) -> str:

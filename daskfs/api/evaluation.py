@@ -17,6 +17,7 @@ from daskfs.evaluation.plan import used_shape
 from daskfs.evaluation.summaries import evaluation_tables, failure_warnings
 from daskfs.evaluation.tables import Table
 from daskfs.evaluation.trials import EVALUATE_STAGE
+from daskfs.evaluation.verdict import evaluation_verdict
 from daskfs.job.blocks import GraphBlock
 from daskfs.job.job import LABEL_BYTES, make_evaluation
 from daskfs.job.methods import check_names
@@ -60,6 +61,9 @@ class Evaluation:
         How often each feature was selected, its mean rank, and the interval that holds 90 % of its ranks.
     warnings
         Warnings, such as rankings that failed and folds that are not stratified.
+    verdict
+        The best selector and number of features, with a value corrected for having chosen them, as
+        :func:`daskfs.evaluation.verdict.evaluation_verdict` returns it; None without values.
     """
 
     values: Any
@@ -69,6 +73,7 @@ class Evaluation:
     stability: Any
     selection_frequency: Any
     warnings: tuple[str, ...]
+    verdict: dict[str, Any] | None
 
 
 def evaluate_selectors(
@@ -329,4 +334,6 @@ def _collected(context: Context, stages: Sequence[Stage], notes: Sequence[str]) 
     warnings = (*notes, *design["warnings"], *failure_warnings(context.store, parameters))
     tables: dict[str, Table] = {table.name: table for table in evaluation_tables(context, parameters)}
     arrays = [tables[name].arrow() for name in layout.EVALUATION_TABLES]
-    return Evaluation(*arrays, warnings)  # type: ignore[call-arg]
+    stability = tables["stability"].arrow().to_pylist()
+    found = evaluation_verdict(context.store, parameters, stability, context.tiles.shape.n_features)
+    return Evaluation(*arrays, warnings, found)  # type: ignore[call-arg]

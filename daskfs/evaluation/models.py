@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from inspect import Parameter, signature
+from math import inf
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
@@ -326,6 +327,17 @@ def higher_is_better(metric: str) -> bool:
     All scorers of scikit-learn are larger for better; those of errors are negated ("neg_...").
     """
     return metric not in LOWER_IS_BETTER
+
+
+def range_of(metric: str) -> tuple[float, float]:
+    """Return the least and the greatest possible value of a metric."""
+    if metric in ("rmse", "cut", "mutual_info_score", "positive_likelihood_ratio"):
+        return 0.0, inf
+    if metric == "max_error" or metric.startswith("neg_"):
+        return -inf, 0.0
+    if metric in ("matthews_corrcoef", "adjusted_rand_score", "adjusted_mutual_info_score"):
+        return -1.0, 1.0
+    return (-inf, 1.0) if metric in ("r2", "explained_variance") or metric.startswith("d2_") else (0.0, 1.0)
 
 
 # --------------------------------------------------------------------------------- properties of a checked model

@@ -255,7 +255,7 @@ class Cube:
         """Yield each number of features with its values, shape (n_methods, n_cells), float64; last, None with means."""
         for place, size in enumerate(self.sizes):
             yield size, self.values[:, place]
-        yield None, _means(self.values, axis=1)
+        yield None, means_without_nan(self.values, axis=1)
 
 
 def _numbered(keys: Sequence[Any]) -> np.ndarray:
@@ -263,8 +263,8 @@ def _numbered(keys: Sequence[Any]) -> np.ndarray:
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
 
-def _means(values: np.ndarray, axis: int) -> np.ndarray:
-    """Return means without NaN values; NaN if all are NaN."""
+def means_without_nan(values: np.ndarray, axis: int) -> np.ndarray:
+    """Return means over an axis without NaN values; NaN if all are NaN."""
     known = ~np.isnan(values)
     count = known.sum(axis=axis)
     total = np.where(known, values, 0.0).sum(axis=axis)
@@ -393,7 +393,9 @@ def _by_replicate(cube: Cube) -> Cube:
     """Return a cube with the mean value of each replicate."""
     numbers = cube.replicates
     firsts = [int(np.argmax(numbers == number)) for number in range(numbers.max() + 1)]
-    values = np.stack([_means(cube.values[:, :, numbers == number], axis=2) for number in range(len(firsts))], axis=2)
+    values = np.stack(
+        [means_without_nan(cube.values[:, :, numbers == number], axis=2) for number in range(len(firsts))], axis=2
+    )
     cells = tuple((cube.cells[first][0], cube.cells[first][1], None, None) for first in firsts)
     return replace(cube, cells=cells, values=values, test_share=0.0)
 

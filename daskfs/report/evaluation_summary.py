@@ -14,6 +14,7 @@ from daskfs.evaluation.tables import read_table
 from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.kernels.labels import Task
 from daskfs.report.model import Cost, Curve, Evaluation, EvaluationDesign, Frequent, Panel, Sensitivity, Setting
+from daskfs.report.terminal import BASELINES
 from daskfs.stages.stage import Plan, Stage
 from daskfs.store import layout
 from daskfs.store.store import Store
@@ -142,9 +143,6 @@ def _curves(rows: Sequence[Row], methods: Sequence[str], **columns: str) -> list
 
 
 # ----------------------------------------------------------------------------------------- values by number of features
-_BASELINES = {"AllFeatures": "all features", "MajorityClass": "majority class", "MedianTarget": "median target"}
-
-
 def _put_ranges(store: Store, means: Sequence[Row]) -> None:
     """Add the lowest and the highest of the values of each mean, None without a table of the values."""
     ranges: dict[tuple[Any, ...], Row] = {}
@@ -165,7 +163,7 @@ def _panel(rows: Sequence[Row], design: Design) -> Panel:
     for name, size in design.baselines:  # each has one value for all numbers of selected features
         for row in (row for row in rows if row["method"] == name and row["n_selected"] == size):
             parts = {part: [row[part]] * len(design.sizes) for part in ("mean", "std")}
-            curves.append(Curve(label=_BASELINES[name], n_selected=design.sizes, **parts))
+            curves.append(Curve(label=BASELINES[name], n_selected=design.sizes, **parts))
     return Panel.model_validate({**rows[0], "curves": curves})
 
 

@@ -430,6 +430,26 @@ class Evaluation(Block):
     warnings: list[str] = []
 
 
+class Verdict(Block):
+    """The best method and number of features, and what stands beside them."""
+
+    method: str = ""
+    n_selected: int = 0
+    metric: str = ""
+    setting: str = ""
+    score: Number = None
+    low: Number = None
+    high: Number = None
+    is_corrected: bool = False
+    n_compared: int = 0
+    all_features: Number = None
+    random_order: Number = None
+    no_feature: Number = None
+    no_feature_name: str = ""
+    agreement: Number = None
+    beaten: list[str] = []
+
+
 class Shown(Block):
     """Facts of ``run.json`` that the report shows as they are."""
 
@@ -437,6 +457,7 @@ class Shown(Block):
     created: str | None = None
     command: str = ""
     seconds: Number = None
+    verdict: Verdict | None = None
     data: Data | None = None
     graphs: list[Graph] = []
     stages: list[Stage] = []

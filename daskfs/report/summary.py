@@ -16,6 +16,8 @@ from daskfs.criteria.rescaled_regression.passes import stored_solution
 from daskfs.criteria.slab import graph_needs, methods_from
 from daskfs.criteria.sselect.trade_off import stored_curve
 from daskfs.criteria.svmrfe.elimination import elimination_warnings, stored_elimination
+from daskfs.evaluation.tables import read_table
+from daskfs.evaluation.verdict import evaluation_verdict
 from daskfs.execution.submission import recorded_units
 from daskfs.graph.dominance import dominance_warnings
 from daskfs.graph.edges import EDGES_SUMMARY_STAGE, GIVEN, WEIGHTS_STAGE
@@ -31,8 +33,10 @@ from daskfs.ranking.images import SCORE_IMAGES_STAGE, for_report, score_levels, 
 from daskfs.ranking.redundancy import FILTER_STAGE
 from daskfs.ranking.tables import method_scores
 from daskfs.report.batches import batch_summary, batch_warnings
-from daskfs.report.evaluation_summary import evaluation_cost, evaluation_summary, evaluation_warnings
+from daskfs.report.evaluation_summary import evaluate_stage, evaluation_cost, evaluation_summary, evaluation_warnings
 from daskfs.report.model import BatchRun, Evaluation, Graph, Manifest, Shown, Weighting
+from daskfs.report.terminal import BEST
+from daskfs.report.trust import trust_warnings
 from daskfs.report.view import BETTER_SEARCH
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.labels import classes_note
@@ -105,6 +109,7 @@ def run_facts(
     stages = [stage_facts(Context(Store(as_path(tiles.url))), stage) for stage in tiles.stages]
     stages += [stage_facts(Context(store), stage) for stage in plan.stages]
     graphs = _graphs(store, plan)
+    names, verdict, best = open_tiles(tiles.url).feature_names(), _verdict(store, plan), best_features(store, plan)
     return {
         "versions": versions(),
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -115,6 +120,8 @@ def run_facts(
         "trade_offs": _by_label(store, plan, stored_curve),
         "solutions": _by_label(store, plan, stored_solution),
         "eliminations": _by_label(store, plan, stored_elimination),
+        "verdict": verdict,
+        "best": [{"method": label, "features": [names[feature] for feature in own]} for label, own in best.items()],
         "evaluation": evaluation_cost(plan, stages, times),
         "batches": list(batches),
         "warnings": list(plan.facts.get("notes", ()))
@@ -122,12 +129,36 @@ def run_facts(
         + _dominance_warnings(plan)
         + _method_warnings(store, plan)
         + batch_warnings([BatchRun.model_validate(batch) for batch in batches])
-        + evaluation_warnings(store, plan),
+        + evaluation_warnings(store, plan)
+        + _trust_warnings(store, plan, names, verdict),
         "n_selected": plan.facts["n_selected"],
         "planned_peak_bytes": max(s.get("planned_peak_bytes", 0) for s in [*stages, *batches]),
         "peak_bytes": max(s.get("peak_bytes", 0) for s in [*stages, *batches]),
         "ranking": str(store.path(layout.RANKING_CSV)),
         "report": str(store.path(layout.REPORT_HTML)),
+    }
+
+
+def _verdict(store: Store, plan: Plan) -> dict[str, Any] | None:
+    """Return the verdict of the evaluation, None without one."""
+    stage = evaluate_stage(plan)
+    if stage is None:
+        return None
+    n_features = int(plan.facts["shape"]["n_features"])
+    return evaluation_verdict(store, stage.parameters, read_table(store, "stability"), n_features)
+
+
+def _trust_warnings(store: Store, plan: Plan, names: Sequence[str], verdict: Mapping[str, Any] | None) -> list[str]:
+    filtered = _filter_stage(plan) is not None
+    return trust_warnings(Context(store), best_features(store, plan), names, verdict, filtered=filtered)
+
+
+def best_features(store: Store, plan: Plan) -> dict[str, list[int]]:
+    """Return the first features of each method, of those that may be selected, by its label."""
+    filtered = bool(plan.stage("rank").parameters.get("filtered"))
+    return {
+        method.label: selectable(store, method, method_scores(store, method), filtered=filtered)[:BEST].tolist()
+        for method in _methods_of(plan)
     }
 
 
@@ -420,6 +451,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
             *_dominance_warnings(plan),
             *_method_warnings(store, plan),
             *batch_warnings(facts.batches),
+            *_trust_warnings(store, plan, names, None if facts.verdict is None else facts.verdict.model_dump()),
             *(f"{damage}." for damage in facts.damages),
         ],
     }

@@ -13,6 +13,7 @@ from daskfs.report.method_view import elimination_view, solution_view, trade_off
 from daskfs.report.model import Data, Graph, Image, Method, Missing, Number, Redundancy, Report, Stage, Weighting
 from daskfs.report.plots import histogram, pixel_image, score_curve
 from daskfs.report.table_cells import Cell, Fact, number_cell
+from daskfs.report.terminal import BEST, comparison_sentence, verdict_sentence
 from daskfs.report.values import (
     MISSING,
     TIMES,
@@ -47,6 +48,8 @@ def page(report: Report) -> dict[str, Any]:
         "title": report.title or "Feature ranking",
         "version": report.version,
         "created": format_time(report.created),
+        "verdict": _verdict(report),
+        "best": _best(report),
         "tiles": _tiles(report),
         "data": None if report.data is None else _data(report.data),
         "methods": _methods(report),
@@ -79,6 +82,23 @@ def _contents(view: dict[str, Any]) -> list[tuple[str, str, list[tuple[str, str]
     ]
     children = {"ranking": methods, "evaluation": evaluation_contents(view["evaluation"])}
     return [(key, name, children.get(key, [])) for key, name, shown in sections if shown]
+
+
+def _verdict(report: Report) -> dict[str, str] | None:
+    """Return the verdict in sentences without final full stops, None without one."""
+    if report.verdict is None or report.data is None or report.data.n_features is None:
+        return None
+    found = report.verdict.model_dump()
+    return {
+        "sentence": verdict_sentence(found, int(report.data.n_features)),
+        "beside": comparison_sentence(found).capitalize(),
+    }
+
+
+def _best(report: Report) -> list[tuple[str | None, ...]]:
+    """Return the names of the first features, a row for each rank with a column for each method."""
+    columns = [[row.name for row in method.top[:BEST]] for method in report.methods]
+    return list(zip_longest(*columns))
 
 
 def _tiles(report: Report) -> list[tuple[str, str, str]]:

@@ -18,7 +18,7 @@ from tests.optional import anndata, h5py
 from tests.optional import pandas as pd
 from tests.optional import xarray as xr
 
-from .command import N_FEATURES, N_SAMPLES, basic_job, daskfs, labels, matrix, rows_of, write_job
+from .command import N_FEATURES, N_SAMPLES, basic_job, daskfs, labels, matrix, rows_of, told, write_job
 
 pytestmark = pytest.mark.cluster
 
@@ -141,7 +141,7 @@ def rank(folder: Path, write: Callable[[Path], Data]) -> Path:
     job = basic_job(folder, methods=METHODS, evaluate=evaluate)
     job["data"] = write(folder)
     outcome = daskfs("run", write_job(folder, job), "-q")
-    assert (outcome.code, outcome.err) == (0, "")
+    assert (outcome.code, told(outcome)) == (0, "")
     return folder / "run"
 
 

@@ -176,7 +176,7 @@ def test_a_graph_that_no_method_uses_is_not_opened(tmp_path: Path) -> None:
 def test_a_given_graph_is_not_called_exact(tmp_path: Path, form: str, name: str) -> None:
     path = saved(tmp_path) if form == "lists" else npz(tmp_path)
     job = basic_job(tmp_path, methods=["LaplacianScore"], graph={"precomputed": str(path)})
-    outcome = daskfs("run", write_job(tmp_path, job), "-q")
+    outcome = daskfs("run", write_job(tmp_path, job), "-q", "-v")
     assert (outcome.code, outcome.err) == (0, "")
     graphs = [line for line in outcome.out.splitlines() if line.startswith("graph")]
     assert graphs[0].startswith(f"graph {name}: given, ")

@@ -16,7 +16,7 @@ from daskfs import RRPC, FisherScore, RedundancyFilter, VarianceScore
 from tests.execution import runs
 from tests.optional import pandas as pd
 
-from .command import Outcome, daskfs, refused, rows_of, write_job
+from .command import Outcome, daskfs, refused, rows_of, told, write_job
 
 pytestmark = pytest.mark.cluster
 
@@ -64,7 +64,7 @@ def job(source: Path, redundancy: dict[str, Any] | None, **blocks: Any) -> dict[
 
 def ran(source: Path, redundancy: dict[str, Any] | None, **blocks: Any) -> Path:
     outcome = daskfs("run", write_job(source.parent, job(source, redundancy, **blocks)), "-q")
-    assert (outcome.code, outcome.err) == (0, "")
+    assert (outcome.code, told(outcome)) == (0, "")
     return source.parent / "run"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from daskfs import LaplacianScore, SSelect
 
-from .command import Outcome, daskfs, refused, rows_of, write_job
+from .command import Outcome, daskfs, refused, rows_of, told, write_job
 
 pytestmark = pytest.mark.cluster
 
@@ -54,7 +54,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sselect")
     save_data(folder)
     outcome = daskfs("run", write_job(folder, job_on(folder)), "-q")
-    assert (outcome.code, outcome.err) == (0, "")
+    assert (outcome.code, told(outcome)) == (0, "")
     return folder
 
 

@@ -253,7 +253,7 @@ def test_status_of_a_stopped_run_and_the_same_command_goes_on(tmp_path: Path) ->
 
 
 def test_run_in_words_tells_rounds(tmp_path: Path) -> None:
-    outcome = daskfs("run", write(tmp_path, classes(), methods=[METHODS[3]]), "-q")
+    outcome = daskfs("run", write(tmp_path, classes(), methods=[METHODS[3]]), "-q", "-v")
     assert (outcome.code, outcome.err) == (0, "")
     assert "stage svm-judge: 9 units in 3 rounds, " in outcome.out
     again = daskfs("run", tmp_path / "job.yaml", "-q")

@@ -15,7 +15,19 @@ from daskfs.criteria.registry import criteria
 from daskfs.errors import RunStoppedError
 from daskfs.evaluation import trials
 
-from .command import N_FEATURES, N_SAMPLES, basic_job, daskfs, labels, matrix, refused, rows_of, write_job
+from .command import (
+    N_FEATURES,
+    N_SAMPLES,
+    basic_job,
+    but_trust,
+    daskfs,
+    labels,
+    matrix,
+    refused,
+    rows_of,
+    told,
+    write_job,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -58,23 +70,45 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 # ---------------------------------------------------------------------------------- run
-def test_run_says_where_ranking_and_report_are(done: Path) -> None:
+def test_run_ends_with_a_verdict_and_the_first_features(done: Path) -> None:
     lines = (done / "stdout.txt").read_text(encoding="utf-8").splitlines()
-    assert lines[0] == f"{done / 'X.npy'}: {N_SAMPLES} rows x {N_FEATURES} features, {N_SAMPLES} labeled"
-    assert lines[1].startswith("graph euclidean, k = 5: exact, exact, ")
+    run = json.loads((done / "run" / "run.json").read_text())
+    verdict, best = run["verdict"], {one["method"]: one["features"] for one in run["best"]}
+    assert lines[0] == (
+        f"{verdict['method']} with {verdict['n_selected']} of {N_FEATURES} features: balanced accuracy "
+        f"{verdict['score']:.3f} [{verdict['low']:.3f}, {verdict['high']:.3f}] on held-out rows, best of 8 compared"
+    )
+    assert lines[1].startswith("two folds select ")  # baselines are left out
+    assert lines[2].split() == METHODS == list(best)
+    ranked = rows_of(done / "run" / "ranking.csv")
+    for method, names in best.items():
+        own = [row for row in ranked if row["method"] == method and not row["note"]]  # the constant one is excluded
+        assert names == [row["name"] for row in sorted(own, key=lambda row: int(row["rank"]))]
+    assert lines[3].split() == ["1", *(names[0] for names in best.values())]
+    about = f"{done / 'X.npy'}: {N_SAMPLES} rows x {N_FEATURES} features, {N_SAMPLES} labeled; "
+    assert lines[-3].startswith(about)
+    assert " units ran, " in lines[-3]
+    assert lines[-2:] == [f"ranking: {done / 'run' / 'ranking.csv'}", f"report:  {done / 'run' / 'report.html'}"]
+    assert all(Path(line.split()[1]).is_file() for line in lines[-2:])
+    page = (done / "run" / "report.html").read_text()
+    assert f"{lines[0]}." in page
+    assert page.index(lines[0]) < page.index(METHODS[1])
+
+
+def test_graphs_and_stages_are_told_where_asked_for(done: Path) -> None:
+    lines = daskfs("run", done / "job.yaml", "-q", "-v").out.splitlines()
+    assert lines[0].startswith("graph euclidean, k = 5: exact, exact, ")
     assert [line.split()[1].split("-")[0].rstrip(":") for line in lines if line.startswith("stage ")][
         : len(STAGES)
     ] == STAGES
-    assert lines[-2:] == [f"ranking: {done / 'run' / 'ranking.csv'}", f"report:  {done / 'run' / 'report.html'}"]
-    assert " units ran; " in lines[-3]
-    assert all(Path(line.split()[1]).is_file() for line in lines[-2:])
+    assert lines[-1].startswith("report: ")
 
 
 def test_second_run_has_nothing_to_do(done: Path) -> None:
     before = contents(done / "run")
     again = daskfs("run", done / "job.yaml")
     assert again.code == 0
-    assert "nothing to do" in again.out.splitlines()
+    assert "; nothing to do" in again.out
     assert again.err.count("\n") == 1
     assert "nothing to do: every unit is recorded" in again.err
     assert contents(done / "run") == before
@@ -102,12 +136,13 @@ def test_run_warns_of_weights_that_underflow(tmp_path: Path) -> None:
     (weighting,) = graph["weightings"]
     assert weighting["n_underflow"] >= 2
     assert weighting["n_isolated"] >= 1
-    assert outcome.err == (
-        f"daskfs: warning: graph euclidean, k = 2, weights heat: {weighting['n_underflow']} of {graph['n_edges']} "
-        f"weights are 0 and {weighting['n_isolated']} rows have no edge left; raise t or scale the data.\n"
+    (text,) = but_trust(outcome.json["warnings"])
+    assert text == (
+        f"graph euclidean, k = 2, weights heat: {weighting['n_underflow']} of {graph['n_edges']} weights are 0 and "
+        f"{weighting['n_isolated']} rows have no edge left; raise t or scale the data"
     )
-    assert outcome.json["warnings"] == [outcome.err.removeprefix("daskfs: warning: ").removesuffix(".\n")]
-    again = daskfs("run", tmp_path / "job.yaml", "-q")
+    assert told(outcome) == f"daskfs: warning: {text}.\n"
+    again = daskfs("run", tmp_path / "job.yaml", "-q", "-v")
     assert f"{graph['n_components']} components" in again.out
 
 

@@ -303,8 +303,8 @@ def test_empty_names_are_worded() -> None:
     summary = full_summary(1, 2)
     summary["methods"][0]["top"][0]["name"] = ""
     summary["methods"][0]["top"][1]["name"] = None
-    # Once in the header, twice in the table.
-    assert render_report(summary).count("(no name)") == 3
+    # Twice among the first features, twice in the table.
+    assert render_report(summary).count("(no name)") == 4
 
 
 def test_low_recall_warns() -> None:
@@ -591,7 +591,7 @@ def test_a_simple_evaluation_has_one_figure_and_no_more() -> None:
         "Cost of the evaluation",
     ):
         assert text not in page.text
-    assert page.named("details") == []
+    assert len(page.named("details")) == 2  # stages and job
 
 
 @pytest.fixture(scope="module")

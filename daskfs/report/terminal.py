@@ -1,0 +1,94 @@
+"""Lines of a finished run on the terminal: the verdict, and the first features of each method side by side."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+BEST = 10
+"""Features of each method that are listed first."""
+BASELINES = {"AllFeatures": "all features", "MajorityClass": "majority class", "MedianTarget": "median target"}
+"""Baselines of an evaluation in words."""
+GAP = "  "
+LONGEST_NAME = 24
+"""Characters of a name that are shown in a column."""
+
+
+def verdict_lines(verdict: Mapping[str, Any] | None, n_features: int) -> list[str]:
+    """Return the verdict as sentences, nothing without one."""
+    if verdict is None:
+        return []
+    return [sentence for sentence in (verdict_sentence(verdict, n_features), comparison_sentence(verdict)) if sentence]
+
+
+def verdict_sentence(verdict: Mapping[str, Any], n_features: int) -> str:
+    """Return what is best, how good it is, and of how many choices."""
+    interval = "" if verdict["low"] is None or verdict["high"] is None else f" [{_ends(verdict)}]"
+    rows = "on held-out rows" if verdict["setting"] == "inductive" else "on rows that the selection saw"
+    chosen = "" if verdict["n_compared"] == 1 else f", best of {verdict['n_compared']} compared"
+    if chosen and not verdict["is_corrected"]:
+        chosen += ", and too good by that choice"
+    return (
+        f"{verdict['method']} with {verdict['n_selected']:,} of {n_features:,} features: "
+        f"{metric_name(verdict['metric'])} {_value(verdict['score'])}{interval} {rows}{chosen}"
+    )
+
+
+def comparison_sentence(verdict: Mapping[str, Any]) -> str:
+    """Return the values of the baselines, and the agreement of the folds; empty without any."""
+    names = {
+        "all_features": "all features",
+        "random_order": "random order",
+        "no_feature": BASELINES.get(verdict["no_feature_name"], ""),
+    }
+    parts = [f"{name} {_value(verdict[key])}" for key, name in names.items() if verdict[key] is not None]
+    found = [f"beside it: {', '.join(parts)}"] if parts else []
+    if verdict["agreement"] is not None:
+        found.append(f"two folds select {verdict['agreement']:.0%} of the same features")
+    return "; ".join(found)
+
+
+def metric_name(metric: str) -> str:
+    """Return the words of a metric's name."""
+    return metric.upper() if metric in ("rmse", "nmi") else metric.replace("_", " ")
+
+
+def _ends(verdict: Mapping[str, Any]) -> str:
+    return f"{_value(verdict['low'])}, {_value(verdict['high'])}"
+
+
+def _value(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.3g}" if abs(value) >= 1 else f"{value:.3f}"
+
+
+def best_lines(best: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a table of the first features of each method, as many methods as the terminal is wide.
+
+    `best` has the name of each method, and of its first features: "method" and "features".
+    """
+    if not best:
+        return []
+    columns = [[_cut(name) for name in (one["method"], *one["features"])] for one in best]
+    widths = [max(map(len, column)) for column in columns]
+    room, shown = shutil.get_terminal_size().columns - 2, 0
+    for width in widths:
+        room -= width + len(GAP)
+        if room < 0 and shown:
+            break
+        shown += 1
+    rows = list(zip_longest(*columns[:shown], fillvalue=""))
+    lines = [f"{GAP}  {_row(rows[0], widths)}"]
+    lines += [f"{rank:>2}{GAP}{_row(row, widths)}" for rank, row in enumerate(rows[1:], start=1)]
+    left_out = len(columns) - shown
+    more = f"and {left_out} more methods in ranking.csv" if left_out > 1 else "and 1 more method in ranking.csv"
+    return [*lines, more] if left_out else lines
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return GAP.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=False)).rstrip()
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"

@@ -1,0 +1,123 @@
+"""Warnings about what limits the trust in a ranking: copies, leaks, methods no better than chance, and few rows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskfs.kernels.labels import Labels
+from daskfs.store.context import Context
+
+ROWS = 2000
+"""Sampled rows on which first features are compared."""
+LEAST_ROWS = 50
+"""Labeled rows from which on a feature that separates them is no accident."""
+COPY, TARGET = 0.95, 0.9999
+"""Absolute correlations from which on a feature is a copy of another, or of the target."""
+FEW = 10
+"""Labeled rows below which a class says little."""
+
+
+def trust_warnings(
+    context: Context,
+    best: Mapping[str, Sequence[int]],
+    names: Sequence[str],
+    verdict: Mapping[str, Any] | None,
+    *,
+    filtered: bool,
+) -> list[str]:
+    """Return warnings without final full stops, each with what to do.
+
+    Parameters
+    ----------
+    context
+        The run, with its labels.
+    best
+        The first features of each method, by its label.
+    names
+        Names of all features.
+    verdict
+        Verdict of the evaluation, None without one.
+    filtered
+        Whether redundant features are dropped already.
+    """
+    found = _beaten(verdict)
+    used = np.unique(np.concatenate([np.empty(0, np.int64), *map(np.asarray, best.values())]).astype(np.int64))
+    labels = context.labels()
+    if used.size:
+        rows, X = context.tiles.sampled_columns(used, ROWS, None)
+        if not filtered:
+            found += _copies(X, used, best)
+        if labels is not None:
+            seen = labels.of_rows(rows)
+            first = list(dict.fromkeys(int(features[0]) for features in best.values() if len(features)))
+            what = {feature: _leak(X[:, np.searchsorted(used, feature)], seen) for feature in first}
+            found += [
+                f"feature '{names[feature]}' alone {does}: leave it out (data.exclude) unless it is known before labels"
+                for feature, does in what.items()
+                if does
+            ]
+    return found + _few_rows(labels)
+
+
+def _beaten(verdict: Mapping[str, Any] | None) -> list[str]:
+    if not verdict or not verdict["beaten"]:
+        return []
+    return [
+        f"verdict: a random order of the features does as well as {', '.join(verdict['beaten'])} on these data: do not "
+        "select by it, or filter what is redundant (select.redundancy)"
+    ]
+
+
+def _copies(X: np.ndarray, used: np.ndarray, best: Mapping[str, Sequence[int]]) -> list[str]:
+    """Return a warning about each method of whose first features some are copies of better ones."""
+    known = ~np.isnan(X)
+    count = np.maximum(known.sum(axis=0), 1)
+    Z = np.where(known, X - np.where(known, X, 0.0).sum(axis=0) / count, 0.0)
+    lengths = np.linalg.norm(Z, axis=0)
+    Z /= np.where(lengths > 0, lengths, 1)
+    found = {}
+    for label, features in best.items():
+        own = np.searchsorted(used, np.asarray(features, np.int64))
+        alike = np.abs(Z[:, own].T @ Z[:, own]) >= COPY
+        count = int(np.triu(alike, k=1).any(axis=0).sum())
+        if count:
+            found[label] = f"{count} of {own.size} of {label}"
+    if not found:
+        return []
+    return [
+        f"first features are copies of better ones, correlated by {COPY} and more ({', '.join(found.values())}): set "
+        f"select: {{redundancy: {{threshold: {COPY}}}}} to skip them"
+    ]
+
+
+def _leak(values: np.ndarray, labels: Labels) -> str:
+    """Return what one feature does that no honest one should, empty if nothing."""
+    known = labels.is_labeled & np.isfinite(values)
+    x, y = values[known].astype(np.float64), labels.values[known]
+    if x.size < LEAST_ROWS:
+        return ""
+    if labels.task == "regression":
+        moved = x - x.mean(), y - y.mean()
+        product = np.linalg.norm(moved[0]) * np.linalg.norm(moved[1])
+        return "repeats the target" if product > 0 and abs(moved[0] @ moved[1]) >= TARGET * product else ""
+    ranges = sorted((x[y == code].min(), x[y == code].max()) for code in np.unique(y))
+    apart = all(high < low for (_, high), (low, _) in itertools.pairwise(ranges))
+    return "separates the classes" if apart and len(ranges) > 1 else ""
+
+
+def _few_rows(labels: Labels | None) -> list[str]:
+    if labels is None or labels.task != "classification":
+        return []
+    counts = np.bincount(labels.values[labels.is_labeled], minlength=len(labels.classes))
+    few = [f"'{name}' {count}" for name, count in zip(labels.classes, counts.tolist(), strict=True) if 0 < count < FEW]
+    if not few:
+        return []
+    more = "" if len(few) <= FEW else f" and {len(few) - FEW} more"
+    return [
+        f"labeled rows are few of some classes ({', '.join(few[:FEW])}{more}): their part of a score by classes is "
+        "uncertain; label more, or merge classes"
+    ]

@@ -1,0 +1,102 @@
+"""Warnings about what limits the trust in a ranking, from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.cases import each
+from tests.cli.command import daskfs, write_job
+
+FloatArray = NDArray[np.float64]
+N = 120
+
+
+def warnings_of(folder: Path, X: FloatArray, y: NDArray[Any], methods: list[str], **blocks: Any) -> list[str]:
+    """Run a job on values and labels, and return its warnings."""
+    np.save(folder / "X.npy", X)
+    np.save(folder / "y.npy", y)
+    job = {
+        "data": {"source": str(folder / "X.npy"), "labels": str(folder / "y.npy")},
+        "methods": methods,
+        "evaluate": None,
+        "cluster": {"workers": 0},
+        "output": {"path": str(folder / "run")},
+        **blocks,
+    }
+    outcome = daskfs("run", write_job(folder, job), "-q", "--json")
+    assert outcome.code == 0, outcome.err
+    found: list[str] = outcome.json["warnings"]
+    assert outcome.err == "".join(f"daskfs: warning: {text}.\n" for text in found)
+    page = (folder / "run" / "report.html").read_text()
+    assert all(text.split("'")[0] in page for text in found)
+    return found
+
+
+def noise(n_features: int = 12) -> FloatArray:
+    return np.random.default_rng(0).normal(size=(N, n_features))
+
+
+def classes(n_classes: int = 3) -> NDArray[np.int64]:
+    return np.arange(N) % n_classes
+
+
+def test_honest_data_give_no_warning(tmp_path: Path) -> None:
+    X = noise()
+    X[:, 0] += classes()
+    assert warnings_of(tmp_path, X, classes(), ["FisherScore", "VarianceScore"]) == []
+
+
+@pytest.mark.parametrize("is_filtered", [False, True])
+def test_copies_among_the_first_features(tmp_path: Path, is_filtered: bool) -> None:
+    X = noise()
+    X[:, :5] = X[:, :1] * [1, -2, 3, 4, 5] + 0.01 * X[:, :5] + [0, 0, 9, 9, 9]
+    select = {"select": {"redundancy": {"threshold": 0.95}}} if is_filtered else {}
+    found = warnings_of(tmp_path, X, classes(), ["VarianceScore", "FisherScore"], **select)
+    copies = [text for text in found if "copies of better ones" in text]
+    if is_filtered:
+        assert not copies
+    else:
+        assert "4 of 10 of VarianceScore" in copies[0]
+        assert "select: {redundancy: {threshold: 0.95}}" in copies[0]
+
+
+@each("n_classes", [2, 3])
+def test_a_feature_that_tells_the_classes(tmp_path_factory: pytest.TempPathFactory, n_classes: int) -> None:
+    X, y = noise(), classes(n_classes)
+    X[:, 3] = 10 - 2 * y + 0.1 * X[:, 3]
+    (found,) = warnings_of(tmp_path_factory.mktemp("leak"), X, y, ["FisherScore"])
+    assert found.startswith("feature 'x3' alone separates the classes: leave it out (data.exclude)")
+
+
+def test_a_feature_that_repeats_the_target(tmp_path: Path) -> None:
+    X = noise()
+    (found,) = warnings_of(tmp_path, X, 3 - 2 * X[:, 5], ["PearsonScore"])
+    assert found.startswith("feature 'x5' alone repeats the target")
+
+
+def test_few_rows_separate_by_accident(tmp_path: Path) -> None:
+    """Of 20 rows and many features one does; nothing is said of it."""
+    X = np.random.default_rng(0).normal(size=(20, 3000))
+    X[:, 7] = np.arange(20) % 2 + 0.1 * X[:, 7]
+    assert warnings_of(tmp_path, X, np.arange(20) % 2, ["FisherScore"]) == []
+
+
+def test_classes_of_few_rows(tmp_path: Path) -> None:
+    y = np.where(np.arange(N) < 4, "rare", np.where(np.arange(N) % 2, "a", "b"))
+    (found,) = warnings_of(tmp_path, noise(), y, ["VarianceScore"])
+    assert "('rare' 4)" in found
+
+
+def test_methods_no_better_than_chance(tmp_path: Path) -> None:
+    """The columns of the largest variances tell nothing; with all features every order is as good."""
+    X = noise(20)
+    y = (X[:, 10:].sum(axis=1) > 0).astype(int)
+    X[:, :10] *= 100
+    evaluate = {"n_selected": [5, 20], "n_splits": 3}
+    (found,) = warnings_of(tmp_path, X, y, ["VarianceScore", "FisherScore"], evaluate=evaluate)
+    assert found.startswith("verdict: a random order of the features does as well as VarianceScore on these data")
