@@ -20,6 +20,7 @@ import typer
 from daskfs.errors import DaskfsError, ExitCode, JobError
 from daskfs.execution.signals import end_process_when_stopped
 from daskfs.redaction import redact_credentials, strip_control_characters
+from daskfs.version import __version__
 
 EPILOG = (
     "Exit codes: 0 done, 1 failed, 2 usage or job file, 3 bad input or store, 4 cluster, 75 interrupted but resumable."
@@ -33,10 +34,8 @@ _UsageError: Any = typer.BadParameter.__base__
 """Base class of typer's errors for invalid arguments; newer versions do not export it."""
 
 app = typer.Typer(
-    help="Feature ranking on Dask for data that does not fit one machine.",
     epilog=EPILOG,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -49,6 +48,22 @@ MemoryLimit = Annotated[str | None, typer.Option(help="Of one worker, e.g. 2GiB.
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Lines for units, graphs and stages.")]
+
+
+def _show_version(wanted: bool) -> None:  # noqa: FBT001 - called by typer
+    if wanted:
+        sys.stdout.write(f"daskfs {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Feature ranking on Dask for data that does not fit one machine."""
+    del version  # printed by its callback
 
 
 def _emit(result: Any, lines: Callable[[Any], list[str]], *, as_json: bool) -> None:

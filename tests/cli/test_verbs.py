@@ -14,6 +14,7 @@ import pytest
 from daskfs.criteria.registry import criteria
 from daskfs.errors import RunStoppedError
 from daskfs.evaluation import trials
+from daskfs.version import __version__
 
 from .command import (
     N_FEATURES,
@@ -93,6 +94,13 @@ def test_run_ends_with_a_verdict_and_the_first_features(done: Path) -> None:
     page = (done / "run" / "report.html").read_text()
     assert f"{lines[0]}." in page
     assert page.index(lines[0]) < page.index(METHODS[1])
+
+
+def test_version_and_completion() -> None:
+    assert daskfs("--version").out == f"daskfs {__version__}\n"
+    shown = daskfs("--help").out
+    assert "--show-completion" in shown
+    assert "Feature ranking on Dask" in shown
 
 
 def test_graphs_and_stages_are_told_where_asked_for(done: Path) -> None:
