@@ -121,7 +121,13 @@ class DataBlock(Block):
         default=False,
         description="Take the columns of a Matrix Market file for the rows of X: files of features x cells.",
     )
-    exclude: tuple[str, ...] = Field((), description="Table columns that are no features and that no key here names.")
+    exclude: tuple[str, ...] = Field(
+        (),
+        description=(
+            "Table columns that are no features and that no key here names: by name, by pattern (meta_*), or with "
+            "non-numeric all that hold no numbers."
+        ),
+    )
     task: Literal["auto", "classification", "regression"] = "auto"
     missing: Missing = Field(
         "refuse",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import PurePath
@@ -46,6 +47,21 @@ def check_shape(shape: Sequence[int], where: str) -> tuple[int, int]:
         msg = f"{where} has shape {shape}: there is nothing in it."
         raise InputError(msg)
     return shape[0], shape[1]
+
+
+def not_numbers(where: str, columns: Sequence[tuple[str, str]]) -> InputError:
+    """Return the error for columns of a table that are no features: each with its name and what it holds."""
+    if len(columns) == 1:
+        ((name, holds),) = columns
+        return InputError(f"{where}: column {name!r} {holds}. Put the column in data.exclude, or encode it as numbers.")
+    listed = "; ".join(f"{name!r} {holds}" for name, holds in columns[:LISTED_NAMES])
+    more = f"; and {len(columns) - LISTED_NAMES} more" if len(columns) > LISTED_NAMES else ""
+    names = json.dumps([name for name, _ in columns[:LISTED_NAMES]], ensure_ascii=False)
+    wanted = '["non-numeric"]' if more else f'{names}, or to ["non-numeric"]'
+    return InputError(
+        f"{where}: {len(columns)} columns hold no numbers: {listed}{more}. Set data.exclude to {wanted}, or encode "
+        "them as numbers."
+    )
 
 
 def check_range(start: int, stop: int, n_samples: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import first_line, shorten_names, unknown_name
+from daskfs.sources.checks import first_line, not_numbers, shorten_names, unknown_name
 from daskfs.sources.columns import MISSING_CELLS, text_to_labels
 from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, text_blocks
 from daskfs.storage import StoragePath
@@ -191,6 +191,16 @@ class CsvTable:
             )
             raise InputError(msg)
 
+    def non_numeric(self, columns: Sequence[int]) -> list[tuple[int, str]]:
+        """Return the columns that hold no numbers in the first range of rows, each with what it holds."""
+        import pyarrow as pa
+
+        for first, last, data in self._ranges.overlapping(0, min(1, self.n_rows)):
+            text = self._parse(columns, dict.fromkeys(columns, pa.string()), first, last, data)
+            found = [(column, self._as_numbers(text.column(place), column)) for place, column in enumerate(columns)]
+            return [(column, _holds(value, first, last)) for column, value in found if isinstance(value, tuple)]
+        return []
+
     def fill(self, columns: Sequence[int], start: int, out: np.ndarray) -> None:
         """Parse rows from `start` on into `out`, shape (n_rows, len(columns))."""
         stop = start + len(out)
@@ -227,12 +237,19 @@ class CsvTable:
         except _CellError:
             # Some cell is not a number: read the range as text to find columns of true/false.
             text = self._parse(columns, dict.fromkeys(columns, pa.string()), first, last, data)
-            return [
-                self._to_numbers(text.column(position), column, first, last) for position, column in enumerate(columns)
+            found = [self._as_numbers(text.column(position), column) for position, column in enumerate(columns)]
+            wrong = [
+                (self.columns[column], _holds(value, first, last))
+                for column, value in zip(columns, found, strict=True)
+                if isinstance(value, tuple)
             ]
+            if wrong:
+                raise not_numbers(str(self.path), wrong) from None
+            return [value for value in found if not isinstance(value, tuple)]
         return [np.asarray(column.cast(pa.float64()).to_numpy()) for column in table.columns]
 
-    def _to_numbers(self, cells: Any, column: int, first: int, last: int) -> np.ndarray:
+    def _as_numbers(self, cells: Any, column: int) -> np.ndarray | tuple[int, str]:
+        """Return the values of cells of text, or place and text of the first that is no number."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -247,12 +264,7 @@ class CsvTable:
             return np.asarray(trimmed.cast(pa.float64()).to_numpy())
         except pa.ArrowInvalid:
             wrong = ((row, cell) for row, cell in enumerate(trimmed.to_pylist()) if not _is_cell(cell))
-            row, value = next(wrong, (0, "?"))
-        msg = (
-            f"{self.path}: column {self.columns[column]!r} has text in rows {first}:{last}, such as "
-            f"{value[:40]!r} in row {first + row}. Put the column in data.exclude, or encode it as numbers."
-        )
-        raise InputError(msg)
+            return next(wrong, (0, "?"))
 
     def _parse(self, columns: Sequence[int], types: dict[int, Any], first: int, last: int, data: np.ndarray) -> Any:
         import pyarrow as pa
@@ -303,6 +315,11 @@ class CsvTable:
 
 class _CellError(Exception):
     """A cell could not be converted to the requested type."""
+
+
+def _holds(wrong: tuple[int, str], first: int, last: int) -> str:
+    row, text = wrong
+    return f"has text in rows {first}:{last}, such as {text[:40]!r} in row {first + row}"
 
 
 def _is_cell(cell: str | None) -> bool:

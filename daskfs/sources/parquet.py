@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.errors import InputError
-from daskfs.sources.checks import block_dtype, first_line
+from daskfs.sources.checks import block_dtype, first_line, not_numbers
 from daskfs.storage import ObjectPath, StoragePath
 
 FOOTERS_KEPT = 4
@@ -85,9 +85,25 @@ class ParquetTable:
         A column that is not numeric raises :class:`InputError`.
         """
         with self._open() as file:
+            if wrong := self.non_numeric(columns):
+                raise not_numbers(str(self.path), [(self.columns[index], holds) for index, holds in wrong])
             found = {self._column_dtype(file.schema_arrow.field(index)) for index in columns}
             if any(dtype.kind in "iu" for dtype in found) and self._may_have_nulls(file, columns):
                 found.add(np.dtype(np.float64))
+        return found
+
+    def non_numeric(self, columns: Sequence[int]) -> list[tuple[int, str]]:
+        """Return the columns whose type is not numeric, each with what it holds."""
+        import pyarrow as pa
+
+        found = []
+        with self._open() as file:
+            for index in columns:
+                kind = file.schema_arrow.field(index).type
+                is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+                of = pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating
+                if not any(one(kind) for one in of):
+                    found.append((index, "holds text" if is_text else f"holds type {kind}"))
         return found
 
     def check_features(self, columns: Sequence[int]) -> None:
@@ -168,13 +184,7 @@ class ParquetTable:
         kind = field.type
         if pa.types.is_null(kind):
             return np.dtype(np.float64)
-        if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            return block_dtype(np.dtype(kind.to_pandas_dtype()), f"{self.path}:{field.name}")
-        what = "text" if pa.types.is_string(kind) or pa.types.is_large_string(kind) else f"type {kind}"
-        msg = (
-            f"{self.path}: column {field.name!r} holds {what}. Put the column in data.exclude, or encode it as numbers."
-        )
-        raise InputError(msg)
+        return block_dtype(np.dtype(kind.to_pandas_dtype()), f"{self.path}:{field.name}")
 
     def _may_have_nulls(self, file: Any, columns: Sequence[int]) -> bool:
         schema, metadata = file.schema_arrow, file.metadata

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from daskfs.sources.checks import check_label_column, shorten_names, split_refer
 from daskfs.sources.labels import read_labels_file
 from daskfs.storage import SCHEMES, StoragePath, is_url
 
+NON_NUMERIC = "non-numeric"
+"""Entry of data.exclude that stands for all columns of a table that hold no numbers."""
 TENX_NAMES = ("features.tsv", "genes.tsv")
 MemberReader = Callable[[str], np.ndarray]
 
@@ -103,19 +106,27 @@ def resolve_columns(spec: SourceSpec, columns: Sequence[str], refs: Sequence[Lab
         if name in spec.exclude:
             msg = f"{spec.source}: column {name!r} is both data.{taken[name]} and in data.exclude."
             raise InputError(msg)
-    unknown = [name for name in spec.exclude if name not in columns]
+    excluded = {entry: _excluded(entry, columns) for entry in spec.exclude}
+    unknown = [entry for entry, names in excluded.items() if not names and entry != NON_NUMERIC]
     if unknown:
         msg = (
             f"data.exclude names {shorten_names(unknown)}, which {spec.source} does not have; "
             f"its columns are {shorten_names(columns)}.{nearest(unknown[0], tuple(columns))}"
         )
         raise InputError(msg)
-    left_out = {*spec.exclude, *taken}
+    left_out = {*taken, *(name for names in excluded.values() for name in names)}
     features = [index for index, name in enumerate(columns) if name not in left_out]
     if not features:
         msg = f"{spec.source} has no feature column left besides the excluded ones and those that data names."
         raise InputError(msg)
     return features
+
+
+def _excluded(entry: str, columns: Sequence[str]) -> list[str]:
+    """Return the columns that an entry of data.exclude names: itself, or those that fit it as a pattern."""
+    if entry in columns:
+        return [entry]
+    return fnmatch.filter(columns, entry) if any(sign in entry for sign in "*?") else []
 
 
 def resolve_feature_names(

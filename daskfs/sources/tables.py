@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,11 +18,13 @@ from daskfs.sources.csv_table import CsvTable
 from daskfs.sources.labeled import LabeledSource
 from daskfs.sources.multifile import FileParts
 from daskfs.sources.parquet import ParquetTable
-from daskfs.sources.resolve import resolve_columns, resolve_feature_names
+from daskfs.sources.resolve import NON_NUMERIC, resolve_columns, resolve_feature_names
 from daskfs.storage import ObjectPath, StoragePath
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 OPENED_AT_ONCE = 8
+INDEX_NAMES = {0: "", -1: "__index_level_0__"}
+"""Names that pandas gives to a row index without one, and their place: the first in CSV, the last in Parquet."""
 """Objects whose footers or headers are requested concurrently."""
 
 
@@ -43,6 +46,7 @@ class TableSource(LabeledSource):
     ----------
     spec
         Description of the data.
+        An index that pandas wrote is no feature: it is the row names, unless the spec names others.
     path
         The file, the directory of parts, or their pattern.
     parts
@@ -56,8 +60,15 @@ class TableSource(LabeledSource):
         first = open_table(files[0])
         self._columns = first.columns
         own = self._columns
-        super().__init__(spec, "column", labels=own, columns=own, row_names=own)
+        index = next((own[place] for place, name in INDEX_NAMES.items() if own[place] == name), None)
+        index = None if index in spec.exclude else index
+        super().__init__(spec, "column", labels=own, columns=own, row_names=own, default_row_names=index)
+        if index is not None and spec.row_names not in (None, index):
+            spec = dataclasses.replace(spec, exclude=(*spec.exclude, index))
         self._features = resolve_columns(spec, self._columns, self.refs)
+        if NON_NUMERIC in spec.exclude and NON_NUMERIC not in own:
+            other = {number for number, _ in first.non_numeric(self._features)}
+            self._features = [number for number in self._features if number not in other]
         first.check_features(self._features)
         self._tables, dtypes = self._opened(first, files[1:])
         self._offsets = np.cumsum([0, *(table.n_rows for table in self._tables)])

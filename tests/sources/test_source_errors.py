@@ -114,7 +114,7 @@ WHEN_OPENED: dict[str, tuple[Make, tuple[str, ...]]] = {
     "csv header only": (text("X.csv", "a,b\n\n"), ("X.csv", "no rows")),
     "csv header of numbers": (text("X.csv", "1,2.5\n3,4\n"), ("X.csv", "header line with column names")),
     "csv starts blank": (text("X.csv", "\na,b\n3,4\n"), ("X.csv", "starts with a blank line")),
-    "csv unnamed column": (text("X.csv", ",a\n0,4\n"), ("X.csv", "column 0 has no name", "row index")),
+    "csv unnamed column": (text("X.csv", "a,\n0,4\n"), ("X.csv", "column 1 has no name", "row index")),
     "csv utf-16": (text("X.csv", CSV.encode("utf-16")), ("X.csv", "UTF-16")),
     "csv header not utf-8": (text("X.csv", "ä,b\n1,2\n".encode("latin-1")), ("X.csv", "UTF-8")),
     "csv open quote": (text("X.csv", 'a,b\n1,"2\n3,4\n'), ("X.csv", "odd number of double quotes")),

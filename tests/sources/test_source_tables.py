@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from daskfs.errors import InputError
 from daskfs.sources import SourceSpec, csv_table, open_source
 
 
@@ -23,6 +24,65 @@ def read_csv(folder: Path, content: str, **fields: Any) -> np.ndarray:
 
 
 NAN = np.nan
+MIXED = {
+    "id": ["r1", "r2", "r3"],
+    "a": [1.5, 2.0, 4.0],
+    "flag": [True, False, True],
+    "city": ["Rome", "Oslo", "Rome"],
+    "when": ["2024-01-01", "2024-01-02", "2024-01-03"],
+    "meta_1": [1.0, 2.0, 3.0],
+}
+
+
+def mixed_table(folder: Path, form: str) -> Path:
+    """Write a table as pandas does, with an index that has no name, and return its path."""
+    path = folder / f"mixed.{form}"
+    if form == "csv":
+        lines = [",".join(["", *MIXED])]
+        lines += [",".join(map(str, (f"row{n}", *row))) for n, row in enumerate(zip(*MIXED.values(), strict=True))]
+        path.write_text("\n".join(lines) + "\n")
+    else:
+        days = np.array(MIXED["when"], dtype="datetime64[s]")
+        pq.write_table(pa.table({**MIXED, "when": days, "__index_level_0__": ["row0", "row1", "row2"]}), path)
+    return path
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+class TestMixedTables:
+    def test_all_columns_without_numbers_are_named_at_once(self, tmp_path: Path, form: str) -> None:
+        with pytest.raises(InputError, match="3 columns hold no numbers") as caught:
+            open_source(SourceSpec(str(mixed_table(tmp_path, form)))).read_rows(0, 3)  # of text, the cells decide
+        message = str(caught.value)
+        assert all(repr(name) in message for name in ("id", "city", "when"))
+        assert 'data.exclude to ["id", "city", "when"], or to ["non-numeric"]' in message
+
+    @pytest.mark.parametrize(
+        ("exclude", "kept"),
+        [
+            (("non-numeric",), ("a", "flag", "meta_1")),
+            (("non-numeric", "meta_*"), ("a", "flag")),
+            (("?d", "c*", "when", "a"), ("flag", "meta_1")),
+        ],
+    )
+    def test_what_is_left_out(self, tmp_path: Path, form: str, exclude: tuple[str, ...], kept: tuple[str, ...]) -> None:
+        source = open_source(SourceSpec(str(mixed_table(tmp_path, form)), exclude=exclude))
+        assert source.info.feature_names == kept
+        expected = np.column_stack([np.array(MIXED[name], dtype=float) for name in kept])
+        np.testing.assert_array_equal(source.read_rows(0, 3), expected)
+
+    def test_the_index_of_pandas_is_the_row_names(self, tmp_path: Path, form: str) -> None:
+        for given, expected in ((None, [b"row0", b"row1", b"row2"]), ("id", [b"r1", b"r2", b"r3"])):
+            spec = SourceSpec(str(mixed_table(tmp_path, form)), row_names=given, exclude=("non-numeric",))
+            source = open_source(spec)
+            assert source.info.feature_names == ("a", "flag", "meta_1")
+            parts = source.read_row_names()
+            assert parts is not None
+            assert np.concatenate(list(parts)).tolist() == expected
+
+    def test_patterns_and_names_that_fit_nothing(self, tmp_path: Path, form: str) -> None:
+        for entry in ("x_*", "nonnumeric"):
+            with pytest.raises(InputError, match=r"data\.exclude names"):
+                open_source(SourceSpec(str(mixed_table(tmp_path, form)), exclude=(entry,)))
 
 
 @pytest.mark.parametrize(
