@@ -103,15 +103,19 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a job: start it, resume it, or report that nothing is left to do."""
-    from daskfs.execution.connection import prepare
     from daskfs.job.job import load_job
 
-    loaded = load_job(job, overrides or [])
-    prepare(loaded.settings)
+    _run(load_job(job, overrides or []), overwrite=overwrite, quiet=quiet, verbose=verbose, as_json=as_json)
+
+
+def _run(job: Any, *, overwrite: bool, quiet: bool, verbose: bool, as_json: bool) -> None:
+    from daskfs.execution.connection import prepare
+
+    prepare(job.settings)
     from daskfs.runs.pipeline import run_job
 
     with closing(_progress(quiet=quiet, verbose=verbose)) as progress:
-        result = run_job(loaded, progress, overwrite=overwrite, command=_command())
+        result = run_job(job, progress, overwrite=overwrite, command=_command())
     _warn(result["warnings"])
     _emit(result, _all_run_lines if verbose else _run_lines, as_json=as_json)
 
@@ -506,6 +510,53 @@ def convert(
         recomputed = convert_source(block, target, cluster, progress, warnings)
     _warn(warnings)
     _emit({**describe_tiles(target), "recomputed": recomputed}, _description_lines, as_json=as_json)
+
+
+Methods = Annotated[
+    str | None, typer.Option(metavar="NAME,...", help="Criteria; by default some that the labels allow.")
+]
+
+
+@app.command(epilog=EPILOG)
+def rank(
+    source: Source,
+    labels: Labels = None,
+    methods: Methods = None,
+    n_features: Annotated[int | None, typer.Option(help="How many features are selected; by default half.")] = None,
+    redundancy: Annotated[
+        float | None, typer.Option(help="Pass over features that are correlated with a better one above this.")
+    ] = None,
+    output: Annotated[str | None, typer.Option(help="Directory of the run; by default runs/NAME.")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Delete another job's run in the directory first.")
+    ] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+) -> None:
+    """Rank the features of a source without a job file, by methods for its labels; 'init' prints the job."""
+    from daskfs.job.job import make_job
+
+    proposal = _proposal(source, labels, methods, n_features, redundancy, output)
+    if proposal.left_out:
+        _warn([f"these columns hold no numbers, and are left out: {', '.join(proposal.left_out)}"])
+    _run(make_job(proposal.job), overwrite=overwrite, quiet=quiet, verbose=verbose, as_json=as_json)
+
+
+@app.command(epilog=EPILOG)
+def init(source: Source, labels: Labels = None, methods: Methods = None) -> None:
+    """Print a commented job for a source, to edit and run."""
+    from daskfs.runs.proposal import commented
+
+    sys.stdout.write(commented(_proposal(source, labels, methods)))
+
+
+def _proposal(source: str, labels: str | None, methods: str | None, *selection: Any) -> Any:
+    from daskfs.runs.proposal import propose_job
+
+    names = [name.strip() for name in (methods or "").split(",") if name.strip()]
+    keys = dict(zip(("n_features", "redundancy", "output"), selection, strict=False))
+    return propose_job(source, labels=labels, methods=names, **keys)
 
 
 @app.command(epilog=EPILOG)

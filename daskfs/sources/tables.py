@@ -51,6 +51,11 @@ class TableSource(LabeledSource):
         The file, the directory of parts, or their pattern.
     parts
         The files, with the same columns in the same order, some maybe without rows; None for the one at `path`.
+
+    Attributes
+    ----------
+    left_out
+        Columns that "non-numeric" leaves out.
     """
 
     def __init__(self, spec: SourceSpec, path: StoragePath, parts: FileParts | None = None) -> None:
@@ -66,9 +71,14 @@ class TableSource(LabeledSource):
         if index is not None and spec.row_names not in (None, index):
             spec = dataclasses.replace(spec, exclude=(*spec.exclude, index))
         self._features = resolve_columns(spec, self._columns, self.refs)
+        self.left_out: tuple[str, ...] = ()
         if NON_NUMERIC in spec.exclude and NON_NUMERIC not in own:
-            other = {number for number, _ in first.non_numeric(self._features)}
+            other = [number for number, _ in first.non_numeric(self._features)]
             self._features = [number for number in self._features if number not in other]
+            self.left_out = tuple(own[number] for number in other)
+            if not self._features:
+                msg = f"{path} has no feature column left: no column holds numbers but those that data names."
+                raise InputError(msg)
         first.check_features(self._features)
         self._tables, dtypes = self._opened(first, files[1:])
         self._offsets = np.cumsum([0, *(table.n_rows for table in self._tables)])

@@ -1,0 +1,140 @@
+"""Job proposed for a source, for those who have no job file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+import yaml
+
+from daskfs.job.job import make_data
+from daskfs.runs.tiles import is_tile_store, source_spec
+from daskfs.sources import open_source
+from daskfs.sources.checks import is_generated
+from daskfs.sources.labels import encode_labels
+from daskfs.sources.multifile import TABLE_ENDINGS, find_parts, is_pattern
+from daskfs.sources.resolve import NON_NUMERIC
+from daskfs.sources.tables import TableSource
+from daskfs.storage import as_path
+from daskfs.store.context import open_tiles
+
+METHODS: dict[str | None, tuple[str, ...]] = {
+    None: ("LaplacianScore", "VarianceScore"),
+    "classification": ("FisherScore", "InformationGainScore", "LaplacianScore", "SSelect", "VarianceScore"),
+    "regression": ("PearsonScore", "SupervisedLaplacianScore", "LaplacianScore", "VarianceScore"),
+}
+"""Methods that are proposed for each task of the labels: of each kind one that takes little time."""
+SMALL_VALUES = 2**24
+"""Values of X up to which a run in one process takes less time than starting workers."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A job as nested dictionaries, and the columns of a table that it leaves out, as they hold no numbers."""
+
+    job: dict[str, Any]
+    left_out: tuple[str, ...]
+
+
+def propose_job(
+    source: str,
+    *,
+    labels: str | None = None,
+    methods: Sequence[str] = (),
+    n_features: int | None = None,
+    redundancy: float | None = None,
+    output: str | None = None,
+) -> Proposal:
+    """Propose a job for a source.
+
+    Parameters
+    ----------
+    source, labels
+        As ``data.source`` and ``data.labels``. Columns of a table that hold no numbers are left out.
+    methods
+        Names of methods; by default some that the labels allow.
+    n_features
+        Number of selected features; None for half of them.
+    redundancy
+        Correlation above which a feature is passed over for a better one; None for no filter.
+    output
+        Directory of the run; by default below ``runs``, by the name of the source.
+
+    Raises
+    ------
+    InputError
+        For a source or labels that cannot be read.
+    """
+    data: dict[str, Any] = {"source": source, **({} if labels is None else {"labels": labels})}
+    left_out: tuple[str, ...] = ()
+    transform = {}
+    spec = source_spec(make_data(data))
+    if is_tile_store(spec):
+        info = open_tiles(spec.source).info
+        n_values, task = info.shape.nnz or info.shape.n_samples * info.shape.n_features, info.task
+    else:
+        if _is_table(source):
+            data["exclude"] = [NON_NUMERIC]
+        opened = open_source(source_spec(make_data(data)))
+        if isinstance(opened, TableSource):  # whose columns are in units of their own
+            left_out, transform = opened.left_out, {"transform": {"graph": "zscore"}}
+        if "exclude" in data and not left_out:
+            del data["exclude"]
+        raw, about = opened.read_labels(), opened.info
+        task = None if raw is None else encode_labels(raw, about.n_samples, "auto", spec.unlabeled).task
+        n_values = about.nnz or about.n_samples * about.n_features
+    select = {} if n_features is None else {"n_features": n_features}
+    job: dict[str, Any] = {
+        "data": data,
+        "methods": list(methods or METHODS[task]),
+        **transform,
+        **({"select": select} if select else {}),
+        "cluster": {"workers": 0 if n_values <= SMALL_VALUES else len(os.sched_getaffinity(0))},
+        "output": {"path": output or f"runs/{_stem(source)}"},
+    }
+    if redundancy is not None:
+        job.setdefault("select", {})["redundancy"] = {"threshold": redundancy}
+    return Proposal(job, left_out)
+
+
+def _is_table(source: str) -> bool:
+    if is_generated(source):
+        return False
+    path = as_path(source)
+    if path.suffix.lower() in TABLE_ENDINGS:
+        return True
+    return (path.is_dir() or is_pattern(path)) and find_parts(path) is not None
+
+
+def _stem(source: str) -> str:
+    name = PurePath(source.partition("?")[0].rpartition(":")[2]).stem
+    return "".join(sign if sign.isalnum() or sign in "-_." else "-" for sign in name).strip("-.") or "run"
+
+
+COMMENTS = {
+    "data": "where X and the labels are; exclude: columns of a table, by name, by pattern, or all that hold no numbers",
+    "methods": "criteria, with parameters as {name: LaplacianScore, n_neighbors: 10}; 'daskfs methods' lists them",
+    "select": "n_features: how many; redundancy: {threshold: 0.95} passes over copies of better features",
+    "transform": "graph: zscore compares rows in standardized columns; score: zscore scores them",
+    "evaluate": "models on the first features, in folds; null leaves it out",
+    "cluster": "workers: 0 runs in one process; memory_limit: 4GiB is of one worker",
+    "output": "directory of the run; the same command resumes it",
+}
+"""What each block of a commented job is for."""
+
+
+def commented(proposal: Proposal) -> str:
+    """Return a proposed job as YAML, with a comment above each block, and those that it does not need as comments."""
+    lines = ["# Job for 'daskfs run'; 'daskfs schema' describes every key."]
+    if proposal.left_out:
+        lines.append(f"# These columns hold no numbers: {', '.join(proposal.left_out)}.")
+    for key, text in COMMENTS.items():
+        lines.append(f"\n# {text}")
+        if key in proposal.job:
+            lines.append(yaml.safe_dump({key: proposal.job[key]}, allow_unicode=True, sort_keys=False).rstrip())
+        else:
+            lines.append(f"# {key}:")
+    return "\n".join(lines) + "\n"
