@@ -24,7 +24,7 @@ def verdict_lines(verdict: Mapping[str, Any] | None, n_features: int) -> list[st
 
 
 def verdict_sentence(verdict: Mapping[str, Any], n_features: int) -> str:
-    """Return what is best, how good it is, and of how many choices."""
+    """Return the best method and size, its score, and the number of choices."""
     interval = "" if verdict["low"] is None or verdict["high"] is None else f" [{_ends(verdict)}]"
     rows = "on held-out rows" if verdict["setting"] == "inductive" else "on rows that the selection saw"
     chosen = "" if verdict["n_compared"] == 1 else f", best of {verdict['n_compared']} compared"

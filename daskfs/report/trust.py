@@ -95,7 +95,7 @@ def _copies(X: np.ndarray, used: np.ndarray, best: Mapping[str, Sequence[int]]) 
 
 
 def _leak(values: np.ndarray, labels: Labels) -> str:
-    """Return what one feature does that no honest one should, empty if nothing."""
+    """Describe how one feature gives the label away; empty if it does not."""
     known = labels.is_labeled & np.isfinite(values)
     x, y = values[known].astype(np.float64), labels.values[known]
     if x.size < LEAST_ROWS:

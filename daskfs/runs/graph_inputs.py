@@ -1,4 +1,4 @@
-"""What a job gives for its graph: a precomputed one, or a representation of the rows."""
+"""Inputs of a job's graph: a precomputed one, or a representation of the rows."""
 
 from __future__ import annotations
 
