@@ -48,7 +48,7 @@ def evaluation_verdict(
     -------
     dict or None
         As :func:`verdict_of` returns it, and ``agreement``: the mean share of the selected features that two folds have
-        in common; None for a single ranking.
+        in common; None for a single ranking, and where all features are selected.
     """
     design = Design(parameters)
     cubes = cubes_of(results(store, parameters), design, store.need_json(layout.EVALUATION_DESIGN)["folds"])
@@ -58,9 +58,11 @@ def evaluation_verdict(
         return None
     keys = ("method", "n_selected", "setting", "n_classes", "labels")
     own = next((row for row in stability if all(row[key] == found[key] for key in keys)), None)
-    share = found["n_selected"] / n_features
+    if own is None or own["kuncheva"] is None:
+        return {**found, "agreement": None}
     # an index of 1 is of the same features, and of 0 of as many in common as random selections have
-    return {**found, "agreement": own and own["kuncheva"] and own["kuncheva"] * (1 - share) + share}
+    share = found["n_selected"] / n_features
+    return {**found, "agreement": own["kuncheva"] * (1 - share) + share}
 
 
 def verdict_of(cubes: Sequence[Cube], design: Design, random_orders: Sequence[str]) -> dict[str, Any] | None:

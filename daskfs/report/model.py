@@ -244,6 +244,7 @@ class Method(Block):
     curve: Series = {}
     columns: list[str] = []
     top: list[FeatureRow] = []
+    best: list[str] = []
     trade_off: TradeOff | None = None
     solution: Solution | None = None
     elimination: Elimination | None = None
@@ -447,7 +448,6 @@ class Verdict(Block):
     no_feature: Number = None
     no_feature_name: str = ""
     agreement: Number = None
-    beaten: list[str] = []
 
 
 class Shown(Block):
@@ -479,6 +479,7 @@ class Manifest(Shown):
     evaluation: Cost | None = None
     batches: list[BatchRun] = []
     recomputed: dict[str, int] = {}
+    trust: list[str] = []
     damages: list[str] = []
 
 

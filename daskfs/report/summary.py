@@ -110,6 +110,7 @@ def run_facts(
     stages += [stage_facts(Context(store), stage) for stage in plan.stages]
     graphs = _graphs(store, plan)
     names, verdict, best = open_tiles(tiles.url).feature_names(), _verdict(store, plan), best_features(store, plan)
+    trust = trust_warnings(Context(store), best, names, verdict, filtered=_filter_stage(plan) is not None)
     return {
         "versions": versions(),
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -130,7 +131,8 @@ def run_facts(
         + _method_warnings(store, plan)
         + batch_warnings([BatchRun.model_validate(batch) for batch in batches])
         + evaluation_warnings(store, plan)
-        + _trust_warnings(store, plan, names, verdict),
+        + trust,
+        "trust": trust,
         "n_selected": plan.facts["n_selected"],
         "planned_peak_bytes": max(s.get("planned_peak_bytes", 0) for s in [*stages, *batches]),
         "peak_bytes": max(s.get("peak_bytes", 0) for s in [*stages, *batches]),
@@ -146,11 +148,6 @@ def _verdict(store: Store, plan: Plan) -> dict[str, Any] | None:
         return None
     n_features = int(plan.facts["shape"]["n_features"])
     return evaluation_verdict(store, stage.parameters, read_table(store, "stability"), n_features)
-
-
-def _trust_warnings(store: Store, plan: Plan, names: Sequence[str], verdict: Mapping[str, Any] | None) -> list[str]:
-    filtered = _filter_stage(plan) is not None
-    return trust_warnings(Context(store), best_features(store, plan), names, verdict, filtered=filtered)
 
 
 def best_features(store: Store, plan: Plan) -> dict[str, list[int]]:
@@ -436,6 +433,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
                 "solution": stored_solution(store, m),
                 "elimination": eliminated,
                 "image": _image(plan, m, tables[m.label], chosen[m.label]),
+                "best": [names[feature] for feature in chosen[m.label][:BEST]],
             }
             for m in methods
         ],
@@ -451,7 +449,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
             *_dominance_warnings(plan),
             *_method_warnings(store, plan),
             *batch_warnings(facts.batches),
-            *_trust_warnings(store, plan, names, None if facts.verdict is None else facts.verdict.model_dump()),
+            *(f"{text}." for text in facts.trust),
             *(f"{damage}." for damage in facts.damages),
         ],
     }

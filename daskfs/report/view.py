@@ -97,7 +97,7 @@ def _verdict(report: Report) -> dict[str, str] | None:
 
 def _best(report: Report) -> list[tuple[str | None, ...]]:
     """Return the names of the first features, a row for each rank with a column for each method."""
-    columns = [[row.name for row in method.top[:BEST]] for method in report.methods]
+    columns = [method.best or [row.name for row in method.top[:BEST]] for method in report.methods]
     return list(zip_longest(*columns))
 
 

@@ -86,8 +86,10 @@ def propose_job(
         raw, about = opened.read_labels(), opened.info
         task = None if raw is None else encode_labels(raw, about.n_samples, "auto", spec.unlabeled).task
         n_values = about.nnz or about.n_samples * about.n_features
-    select = {} if n_features is None else {"n_features": n_features}
-    job: dict[str, Any] = {
+    select: dict[str, Any] = {} if n_features is None else {"n_features": n_features}
+    if redundancy is not None:
+        select["redundancy"] = {"threshold": redundancy}
+    job = {
         "data": data,
         "methods": list(methods or METHODS[task]),
         **transform,
@@ -95,8 +97,6 @@ def propose_job(
         "cluster": {"workers": 0 if n_values <= SMALL_VALUES else len(os.sched_getaffinity(0))},
         "output": {"path": output or f"runs/{_stem(source)}"},
     }
-    if redundancy is not None:
-        job.setdefault("select", {})["redundancy"] = {"threshold": redundancy}
     return Proposal(job, left_out)
 
 

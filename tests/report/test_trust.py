@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +60,14 @@ def test_copies_among_the_first_features(tmp_path: Path, is_filtered: bool) -> N
     X[:, :5] = X[:, :1] * [1, -2, 3, 4, 5] + 0.01 * X[:, :5] + [0, 0, 9, 9, 9]
     select = {"select": {"redundancy": {"threshold": 0.95}}} if is_filtered else {}
     found = warnings_of(tmp_path, X, classes(), ["VarianceScore", "FisherScore"], **select)
+    run, page = json.loads((tmp_path / "run" / "run.json").read_text()), (tmp_path / "run" / "report.html").read_text()
+    table = page[page.index("First features of each method") :]
+    rows = re.findall(r"<tr>.*?</tr>", table[: table.index("</table>")], re.DOTALL)
+    shown = [re.findall(r'title="(x\d+)"', row) for row in rows[1:]]  # below the header
+    # of what may be selected, as on the terminal; a filter leaves methods lists of several lengths
+    assert shown == [
+        [name for name in names if name] for names in zip_longest(*(one["features"] for one in run["best"]))
+    ]
     copies = [text for text in found if "copies of better ones" in text]
     if is_filtered:
         assert not copies
