@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
 import yaml
+from dask.system import CPU_COUNT
 
 from daskfs.job.job import make_data
 from daskfs.runs.tiles import is_tile_store, source_spec
@@ -94,7 +94,7 @@ def propose_job(
         "methods": list(methods or METHODS[task]),
         **transform,
         **({"select": select} if select else {}),
-        "cluster": {"workers": 0 if n_values <= SMALL_VALUES else len(os.sched_getaffinity(0))},
+        "cluster": {"workers": 0 if n_values <= SMALL_VALUES else CPU_COUNT},
         "output": {"path": output or f"runs/{_stem(source)}"},
     }
     return Proposal(job, left_out)
