@@ -2,6 +2,7 @@ from .api.correlations import distance_correlation_matrix as distance_correlatio
 from .api.evaluation import evaluate_selectors as evaluate_selectors
 from .api.graph import knn_graph as knn_graph
 from .estimators.chance import RandomOrder as RandomOrder
+from .estimators.consensus import Consensus as Consensus
 from .estimators.filters import FisherScore as FisherScore
 from .estimators.filters import InformationGainScore as InformationGainScore
 from .estimators.filters import KolmogorovSmirnovScore as KolmogorovSmirnovScore

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from daskfs.criteria.consensus import with_consensus
 from daskfs.criteria.registry import Method, check_labels, criterion_named, of_representation
 from daskfs.errors import InputError
 from daskfs.estimators.base import ScoreSelector, stored_representation
@@ -90,6 +91,7 @@ def evaluate_selectors(
     models: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = ("knn",),
     setting: Literal["transductive", "inductive", "both"] = "inductive",
     baselines: bool = True,
+    consensus: bool = False,
     labels: float | Sequence[float] | None = None,
     n_draws: int = 5,
     train_on: Literal["all", "labeled"] = "all",
@@ -141,6 +143,8 @@ def evaluate_selectors(
     baselines
         Whether to evaluate a random order of the features as well (unless a selector is one), all features, and the
         majority class or median target. All features are left out if they would take more than 4 GiB.
+    consensus
+        Whether to evaluate the median of the ranks of all selectors, as "Consensus", made anew within each fold.
     labels
         Numbers of labels that the selection sees: whole numbers of rows per class (in regression, in total), or shares
         of each class; None for all.
@@ -227,6 +231,8 @@ def evaluate_selectors(
         rep = None
         if use_rep is not None:
             rep, methods = stored_representation(context, use_rep), [of_representation(method) for method in methods]
+        if consensus:
+            methods = with_consensus(methods)
         weights = context.weights()
         for method in methods:
             check_labels(method.criterion, method.label, found, weights)

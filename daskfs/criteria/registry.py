@@ -16,6 +16,7 @@ from daskfs.criteria.scaling_field import ScalingChoice
 from daskfs.criteria.statistics import Need, Statistics
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.graph.spec import Lists, Weighting
+from daskfs.kernels.aggregate import shared_ranks
 from daskfs.kernels.labels import Labels, Task
 from daskfs.kernels.order import Direction, rank_order
 
@@ -33,8 +34,8 @@ def _has_a_square(value: float) -> float:
     return value
 
 
-COMBINED_FIELDS = ("score", "mean_rank", "n_batches", "place")
-"""Fields of a method whose rankings within batches are combined; the score is the median rank."""
+COMBINED_FIELDS = ("score", "mean_rank", "n_rankings", "place")
+"""Fields of :func:`daskfs.kernels.aggregate.combine_ranks`; the score is the median rank."""
 PositiveNumber = Annotated[float, Field(gt=0), AfterValidator(_has_a_square)]
 """A positive number whose square and inverse are positive and finite."""
 
@@ -104,6 +105,8 @@ class Criterion:
         Whether features, or rows, are compared with each other, so that each row needs all features.
     pairs_features
         Whether every pair of features is compared, in time quadratic in their number.
+    combines
+        Whether rankings of other methods are combined, instead of X scored.
     """
 
     name: str
@@ -122,6 +125,7 @@ class Criterion:
     one_class_serves: bool = False
     is_joint: bool = False
     pairs_features: bool = False
+    combines: bool = False
     slab_fields: tuple[str, ...] = ()
     tasks: tuple[Task, ...] = ("classification", "regression")
     uses_graph: bool = False
@@ -195,6 +199,10 @@ class Method:
             return table[self.fields.index(by)], "ascending"
         return table[0], self.direction
 
+    def ranks(self, table: np.ndarray) -> np.ndarray:
+        """Return the rank of each feature, shape (n_features,), float64: 1 = best, ties shared, NaN if excluded."""
+        return shared_ranks(*self.ranking_values(table))
+
     def order(self, table: np.ndarray) -> np.ndarray:
         """Return the feature numbers, best first, excluded ones last; shape (n_features,), int64."""
         return rank_order(*self.ranking_values(table))
@@ -226,7 +234,10 @@ def criteria() -> Mapping[str, Criterion]:
 
 
 def criterion_named(name: str) -> Criterion:
-    """Return a criterion by name, or raise :class:`JobError` with the nearest name."""
+    """Return a criterion, or the consensus of several, by name; :class:`JobError` with the nearest name."""
+    consensus: Criterion = import_module("daskfs.criteria.consensus").CONSENSUS
+    if name == consensus.name:
+        return consensus
     table = criteria()
     if name not in table:
         msg = f"unknown method '{name}'.{nearest(name, tuple(table))} Methods: {', '.join(table)}."

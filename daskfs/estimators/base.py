@@ -216,6 +216,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
     def _keep(self, method: Method, table: np.ndarray) -> None:
         self.scores_ = table[0].copy()
         self.ranking_ = ranks(method.order(table))
+        self._shared_ranks = method.ranks(table)
         self._is_excluded = method.is_excluded(table)
         self.score_fields_ = dict(zip(method.fields, table.copy(), strict=True))
 

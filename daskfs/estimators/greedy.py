@@ -225,6 +225,7 @@ class RedundancyFilter(ScoreSelector):
         rest = np.argsort(inner.ranking_, kind="stable")
         self.ranking_, self.n_kept_ = ranks(np.concatenate([kept, rest[~np.isin(rest, kept)]])), int(kept.size)
         self._is_excluded = self.ranking_ > self.n_kept_
+        self._shared_ranks = np.where(self._is_excluded, np.nan, self.ranking_)
         self.reasons_ = np.full(self.n_features_in_, "", dtype=object)
         for feature, reason in dropped:
             self.reasons_[feature] = reason

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from daskfs.criteria.consensus import CONSENSUS
 from daskfs.criteria.slab import methods_from, slab_range
 from daskfs.errors import InputError
 from daskfs.evaluation.folds import Folds, cut_folds
@@ -106,6 +107,8 @@ class Design:
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         p = parameters
         self.methods: list[str] = [method["label"] for method in p["methods"]]
+        combined = [method["name"] == CONSENSUS.name for method in p["methods"]]
+        self._places = {is_combined: np.flatnonzero(np.array(combined) == is_combined) for is_combined in (False, True)}
         self.class_subsets = [ClassSubset(i, *drawn) for i, drawn in enumerate(p["worlds"])]
         self.amounts: Sequence[float | int | None] = p["labels"] or (None,)
         self.n_draws = int(p["n_draws"]) if p["labels"] else 1
@@ -130,6 +133,26 @@ class Design:
     def n_selections(self) -> int:
         """Number of rankings that are tested."""
         return sum(int(np.prod(self._radices(setting))) for setting in self.settings)
+
+    @property
+    def has_consensus(self) -> bool:
+        """Whether some selections combine others."""
+        return self._places[True].size > 0
+
+    def n_made(self, *, combined: bool) -> int:
+        """Return the number of selections that combine others, or that do not."""
+        return self.n_selections // len(self.methods) * self._places[combined].size
+
+    def made(self, unit: int, *, combined: bool) -> int:
+        """Return the number of the selection that a unit of those that combine others, or that do not, makes."""
+        places = self._places[combined]
+        block, place = divmod(unit, places.size)
+        return block * len(self.methods) + int(places[place])
+
+    def beside(self, number: int) -> list[int]:
+        """Return the selections that do not combine others, of the same rows and labels as a selection."""
+        first = number - number % len(self.methods)
+        return [first + int(place) for place in self._places[False]]
 
     def selection(self, number: int) -> Selection:
         """Return the selection of a number."""

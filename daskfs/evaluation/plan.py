@@ -117,7 +117,9 @@ def plan_new_rankings(
 def _plan_rankings(used: Shape, design: Design, parameters: Mapping[str, Any], inside: Inside) -> list[Stage]:
     """Return the stages that find the neighbor lists of each set of rows, if any, and make each selection."""
     each, lists = used.x_bytes + _class_subset_bytes(design, used.n_samples), total(inside.lists)
-    n_sets, n_selections = len(design.sets_of_rows()) if lists else 0, design.n_selections
+    n_sets, n_selections = len(design.sets_of_rows()) if lists else 0, design.n_made(combined=False)
+    n_combined, order = design.n_made(combined=True), WORD * used.n_features
+    n_voting = n_combined and n_selections // n_combined
     searches = Stage.of(
         SAMPLE_LISTS_STAGE,
         "evaluation-lists",
@@ -132,13 +134,29 @@ def _plan_rankings(used: Shape, design: Design, parameters: Mapping[str, Any], i
         SELECT_STAGE,
         "select",
         n_selections,
-        parameters,
+        {**parameters, "combines": False},
         SELECT_STAGE.cost(inside.scoring, inside.lists, used, design),
         bytes_read=n_selections * (each + lists),
-        bytes_written=n_selections * WORD * used.n_features,
+        bytes_written=n_selections * order * (1 + design.has_consensus),
         holds=HOLDER,
     )
-    return [searches, selections] if n_sets else [selections]
+    stages = [searches, selections] if n_sets else [selections]
+    if not n_combined:
+        return stages
+    combined = Stage.of(
+        SELECT_STAGE,
+        "select-consensus",
+        n_combined,
+        {**parameters, "combines": True},
+        (
+            *SELECT_STAGE.cost(inside.scoring, (), used, design),
+            Array("ranks to combine", (4, n_voting, used.n_features)),
+        ),
+        bytes_read=n_combined * (each + n_voting * 2 * order),
+        bytes_written=n_combined * order,
+        holds=HOLDER,
+    )
+    return [*stages, combined]
 
 
 def _plan_tests(

@@ -8,12 +8,13 @@ graph is restricted to each set of rows instead.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from daskfs.criteria.consensus import consensus_table, votes
 from daskfs.criteria.registry import Method, make_method
 from daskfs.criteria.slab import methods_from
 from daskfs.errors import InputError
@@ -29,7 +30,7 @@ from daskfs.kernels.labels import Labels
 from daskfs.plan.chain import Chain
 from daskfs.plan.inline import data_of, filter_features, memory_context, run_all, score_features
 from daskfs.plan.lists import needed_lists
-from daskfs.ranking.batches import check_batch_size, ranks_of, within_batch
+from daskfs.ranking.batches import check_batch_size, within_batch
 from daskfs.ranking.tables import method_scores
 from daskfs.stages.cost import Array, Cost
 from daskfs.stages.kind import StageKind
@@ -122,10 +123,12 @@ def select_features(context: Context, parameters: Mapping[str, Any], unit: int) 
     """Rank the features by one method, on the rows and labels that one selection sees.
 
     If the method raises :class:`InputError` on these rows or labels, its order is empty, and the facts hold the reason.
+    A unit of the stage that `combines` makes the consensus of rankings that the stage before has made.
     """
-    design = Design(parameters)
-    selection = design.selection(unit)
-    method = methods_from(parameters["methods"])[design.methods.index(selection.method)]
+    design, methods = Design(parameters), methods_from(parameters["methods"])
+    number = design.made(unit, combined=parameters["combines"])
+    selection = design.selection(number)
+    method = methods[design.methods.index(selection.method)]
     if selection.place:
         method = dataclasses.replace(method, parameters=method.parameters.redrawn(selection.place))
     seen = seen_by(context, parameters, selection)
@@ -135,27 +138,48 @@ def select_features(context: Context, parameters: Mapping[str, Any], unit: int) 
     deepest = max(design.sizes)
     try:
         features = _thinned_features(X, method, seen, parameters, policy)
+        is_made_whole = method.combined or method.criterion.combines
         own = memory_context(
-            X.copy() if method.combined else X if features is None else X[:, features],
+            X.copy() if is_made_whole else X if features is None else X[:, features],
             seen.labels,
             seen.weights,
             policy,
         )
-        if method.combined:
-            own.store.put_array(
-                layout.SCORES.format(method.label), _combined_table(X, method, seen, parameters, policy)
+        if is_made_whole:
+            table = (
+                _consensus_table(context, methods, design.beside(number))
+                if method.criterion.combines
+                else _combined_table(X, method, seen, parameters, policy)
             )
+            own.store.put_array(layout.SCORES.format(method.label), table)
         else:
             known = _known_lists(context, parameters, method, selection, seen.places.size)
             given = _given_matrix(context, parameters, method, selection)
-            _score(own, method, seen.labels, parameters, known, given)
+            table = _score(own, method, seen.labels, parameters, known, given)
         order = _ranked(own, method, parameters)
         order = order if features is None else features[order]
     except InputError as error:
-        put_order(context, unit, np.empty(0, dtype=np.int64), deepest, n_labeled)
+        put_order(context, number, np.empty(0, dtype=np.int64), deepest, n_labeled)
         return {"failed": str(error)}
-    put_order(context, unit, order, deepest, n_labeled)
+    if design.has_consensus and votes(method):
+        ranks = np.full(X.shape[1], np.nan)
+        ranks[slice(None) if features is None else features] = method.ranks(table)
+        context.store.put_array(layout.EVALUATION_RANKS.format(number), ranks)
+    put_order(context, number, order, deepest, n_labeled)
     return {"failed": None if order.size else f"every feature is excluded ({method.reason})."}
+
+
+def _consensus_table(context: Context, methods: Sequence[Method], selections: Iterable[int]) -> np.ndarray:
+    """Combine the rankings of the selections whose methods vote; :class:`InputError` if all of them failed."""
+    voting = [number for number in selections if votes(methods[number % len(methods)])]
+    made = [
+        number for number in voting if context.store.read_arrays(layout.EVALUATION_ORDER.format(number))[1]["n_ranked"]
+    ]
+    found = [context.store.open(layout.EVALUATION_RANKS.format(number))[...] for number in made]
+    if not found:
+        msg = "no other method has a ranking."
+        raise InputError(msg)
+    return consensus_table(found)
 
 
 def _thinned_features(
@@ -205,7 +229,7 @@ def _combined_table(
         try:
             check_batch_size(rows.size)
             known = _found_lists(own, plain, parameters)
-            ranks.append(ranks_of(method, _score(own, plain, labels, parameters, known, None)))
+            ranks.append(plain.ranks(_score(own, plain, labels, parameters, known, None)))
         except InputError as error:
             problems.append(str(error))
     if not ranks:

@@ -141,10 +141,11 @@ def failures(store: Store, parameters: Mapping[str, Any]) -> list[tuple[Selectio
     if not parameters["ranks_anew"]:
         return []
     design, found = Design(parameters), []
-    for unit in range(design.n_selections):
-        reason = (store.ledger.record("select", unit) or {}).get("facts", {}).get("failed")
-        if reason is not None:
-            found.append((design.selection(unit), str(reason)))
+    for stage, combined in (("select", False), ("select-consensus", True)):
+        for unit in range(design.n_made(combined=combined)):
+            reason = (store.ledger.record(stage, unit) or {}).get("facts", {}).get("failed")
+            if reason is not None:
+                found.append((design.selection(design.made(unit, combined=combined)), str(reason)))
     return found
 
 

@@ -12,6 +12,7 @@ from pydantic import (
 )
 
 from daskfs.criteria.block import Block
+from daskfs.criteria.consensus import with_consensus
 from daskfs.criteria.laplacian import NeighborParameters
 from daskfs.criteria.registry import FILLED_IN, Method, criterion_named, make_method, of_representation
 from daskfs.errors import JobError
@@ -37,6 +38,13 @@ class Job(Block):
     transform: TransformBlock = TransformBlock()
     graph: GraphBlock = GraphBlock()
     methods: tuple[MethodBlock, ...] = Field(min_length=1)
+    consensus: bool = Field(
+        default=False,
+        description=(
+            "Whether to rank by the median of the ranks of all methods, too, under the name Consensus. Methods of one "
+            "ranking count once, and a random order does not."
+        ),
+    )
     select: SelectBlock = SelectBlock()
     evaluate: EvaluateBlock | None = EvaluateBlock()
     cluster: ClusterBlock = ClusterBlock()
@@ -108,6 +116,8 @@ class Job(Block):
                 self._check_unscaled(entry)
                 method = of_representation(method)
             methods.append(method)
+        if self.consensus:
+            methods = with_consensus(methods)
         check_names([method.label for method in methods], "method", LABEL_BYTES, "it names directories")
         return methods
 

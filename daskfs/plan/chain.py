@@ -29,6 +29,7 @@ from daskfs.kernels.scaling import without_zscore
 from daskfs.plan.given import plan_given, plan_streams
 from daskfs.plan.lists import check_pairwise, longest_given, plan_all_lists, searches_cost
 from daskfs.plan.transforms import asked_scalings
+from daskfs.ranking.consensus import plan_consensus
 from daskfs.ranking.plan import plan_combination, plan_redundancy
 from daskfs.stages.cost import PROCESS, WORD, Cost, Objects, grown
 from daskfs.stages.kind import kind_of
@@ -139,6 +140,11 @@ class Chain:
         return slab_columns(data.shape, self.memory_limit, scaled=self.is_scaled, pairwise=data.is_pairwise)
 
     @property
+    def scored(self) -> Sequence[Method]:
+        """The methods that score X: all but a consensus of others."""
+        return [method for method in self.methods if not method.criterion.combines]
+
+    @property
     def all_methods(self) -> Sequence[Method]:
         """The methods that this chain scores, else those that were scored before."""
         return self.methods or self.filtered
@@ -158,11 +164,14 @@ class Chain:
         if self.rep is not None and not self.is_stored:
             stages.append(plan_representation(shape, self.rep))
         stages += plan_all_lists(shape, searched, self.memory_limit, self.given, pairwise=data.is_pairwise)
-        if self.methods:
+        if self.scored:
             stages += self._scoring()
         filtered = [method_to_json(method) for method in self.filtered]
         if self.batches is not None:
-            stages += plan_combination(shape, filtered, self.batches, self.process)
+            batched = [method_to_json(method) for method in self.filtered if method.combined]
+            stages += plan_combination(shape, batched, self.batches, self.process)
+        if self.methods or self.batches is not None:
+            stages += plan_consensus(self.all_methods, shape.n_features, self.scored_process)
         if self.redundancy is not None:
             stages += plan_redundancy(shape, filtered, self.redundancy, self.columns, self.scored_process)
         if self.correlation is not None:
@@ -177,7 +186,7 @@ class Chain:
 
     def _scoring(self) -> list[Stage]:
         """Return the stages from the neighbor lists to the scores of all methods."""
-        shape, methods, process = self.data.shape, self.methods, self.process
+        shape, methods, process = self.data.shape, self.scored, self.process
         weightings = graph_needs(list(methods))
         widths = {name: k for name, (_, k) in self.lists.items()}
         stages: list[Stage] = []
@@ -205,7 +214,7 @@ class Chain:
 
     def _finishes(self) -> list[Stage]:
         """Return the stages of the methods whose scores need more than one slab."""
-        shape, methods, data = self.data.shape, self.methods, self.data
+        shape, methods, data = self.data.shape, self.scored, self.data
         single = [
             stage
             for method in methods

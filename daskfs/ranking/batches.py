@@ -17,7 +17,7 @@ import numpy as np
 from daskfs.criteria.registry import Method
 from daskfs.criteria.slab import methods_from
 from daskfs.errors import InputError
-from daskfs.kernels.aggregate import combine_ranks, shared_ranks
+from daskfs.kernels.aggregate import combine_ranks
 from daskfs.ranking.tables import DEFUSED, FORMULA, PARQUET, method_scores, write_parquet
 from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
@@ -34,16 +34,8 @@ def within_batch(method: Method) -> Method:
 
 
 def combined_method(method: Method) -> Method:
-    """Return the variant of a method whose rankings within batches are combined."""
-    return dataclasses.replace(method, combined=True)
-
-
-def ranks_of(method: Method, table: np.ndarray) -> np.ndarray:
-    """Return the rank of each feature in a batch, shape (n_features,), float64, NaN for an excluded one.
-
-    `table` holds the method's fields, shape (n_fields, n_features).
-    """
-    return shared_ranks(*within_batch(method).ranking_values(table))
+    """Return the variant of a method whose rankings within batches are combined; a consensus is of these."""
+    return method if method.criterion.combines else dataclasses.replace(method, combined=True)
 
 
 def check_batch_size(n_rows: int) -> None:
@@ -61,8 +53,9 @@ def combine_batches(context: Context, parameters: Mapping[str, Any], unit: int) 
     served = [number for number, batch in enumerate(batches) if method.label in batch["methods"]]
     for number in served:
         store = Store(context.store.path(layout.BATCH_RUN.format(batches[number]["number"])))
-        table = method_scores(store, within_batch(method))
-        ranks[number], scores[number] = ranks_of(method, table), table[0]
+        plain = within_batch(method)
+        table = method_scores(store, plain)
+        ranks[number], scores[number] = plain.ranks(table), table[0]
     context.store.put_array(layout.BATCH_RANKS.format(method.label), np.stack([ranks, scores]))
     context.store.put_array(layout.SCORES.format(method.label), combine_ranks(ranks[served]))
     return {"n_batches": len(served)}

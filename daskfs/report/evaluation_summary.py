@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from daskfs.criteria.consensus import seeing_labels
 from daskfs.criteria.slab import methods_from
 from daskfs.evaluation.design import Design
 from daskfs.evaluation.models import ModelSpec, family_of, uses_folds
@@ -91,7 +92,7 @@ def evaluation_summary(store: Store, plan: Plan, task: Task, cost: Cost | None) 
         return Evaluation()
     p, design = stage.parameters, Design(stage.parameters)
     methods, grids = design.methods, plan.facts.get("grids") or {}
-    saw_labels = [method.label for method in methods_from(p["methods"]) if method.criterion.needs_labels]
+    saw_labels = seeing_labels(methods_from(p["methods"]))
     names = ("evaluation_summary", "comparisons", "stability", "selection_frequency")
     tables = [read_table(store, name) for name in names]
     _put_ranges(store, tables[0])

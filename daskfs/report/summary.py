@@ -115,7 +115,7 @@ def run_facts(
         "versions": versions(),
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "data": _data(open_tiles(tiles.url)),
-        "methods": list(plan.stage("score").parameters["methods"]),
+        "methods": list(plan.stage("rank").parameters["methods"]),
         "stages": stages,
         "graphs": graphs,
         "trade_offs": _by_label(store, plan, stored_curve),
@@ -151,11 +151,11 @@ def _verdict(store: Store, plan: Plan) -> dict[str, Any] | None:
 
 
 def best_features(store: Store, plan: Plan) -> dict[str, list[int]]:
-    """Return the first features of each method, of those that may be selected, by its label."""
+    """Return the first features of each method, of those that may be selected, by its label; a consensus is first."""
     filtered = bool(plan.stage("rank").parameters.get("filtered"))
     return {
         method.label: selectable(store, method, method_scores(store, method), filtered=filtered)[:BEST].tolist()
-        for method in _methods_of(plan)
+        for method in sorted(_methods_of(plan), key=lambda method: not method.criterion.combines)
     }
 
 
@@ -309,7 +309,7 @@ def _weightings(store: Store, plan: Plan, methods: list[Method], name: str, k: i
 
 
 def _methods_of(plan: Plan) -> list[Method]:
-    return methods_from(plan.stage("score").parameters["methods"])
+    return methods_from(plan.stage("rank").parameters["methods"])
 
 
 def _by_label(store: Store, plan: Plan, stored: Callable[[Store, Method], Any]) -> dict[str, Any]:

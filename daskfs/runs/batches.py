@@ -13,7 +13,7 @@ from daskfs.errors import InputError, JobError
 from daskfs.graph.spec import GraphSpec
 from daskfs.job.blocks import DataBlock, OutputBlock, SelectBlock
 from daskfs.job.job import Job
-from daskfs.kernels.labels import Labels
+from daskfs.kernels.labels import Labels, Task
 from daskfs.plan.lists import check_neighbors, needed_lists
 from daskfs.ranking.batches import check_batch_size
 from daskfs.storage import as_path
@@ -77,7 +77,7 @@ def find_batches(job: Job, tiles_url: str) -> list[Batch]:
     described, codes = context.tiles.info.facts["batch"], context.batches()
     assert codes is not None
     labels, weights = context.labels(), context.weights()
-    methods = job.make_methods(context.tiles.info.task)
+    methods = _ranking_batches(job, context.tiles.info.task)
     found = []
     for number, name in enumerate(described["names"]):
         rows = np.flatnonzero(codes == number)
@@ -96,6 +96,11 @@ def find_batches(job: Job, tiles_url: str) -> list[Batch]:
             msg = f"no batch serves method {method.label}; batch '{first.name}': {first.left_out[method.label]}"
             raise InputError(msg)
     return found
+
+
+def _ranking_batches(job: Job, task: Task | None) -> list[Method]:
+    """Return the methods that rank each batch: all but a consensus, which combines their rankings over all batches."""
+    return [method for method in job.make_methods(task) if not method.criterion.combines]
 
 
 def _check_serves(job: Job, method: Method, labels: Labels | None, weights: np.ndarray | None, n_rows: int) -> None:
@@ -123,7 +128,7 @@ def batch_jobs(job: Job, run_url: str, tiles_url: str, batches: Sequence[Batch])
     """Return the jobs of the batches that any method ranks, by batch name."""
     task = open_tiles(tiles_url).info.task
     members = [member for block in job.methods for member, _ in block.members()]
-    labels = [method.label for method in job.make_methods(task)]
+    labels = [method.label for method in _ranking_batches(job, task)]
     jobs = {}
     for batch in batches:
         if not batch.methods:
@@ -138,6 +143,7 @@ def batch_jobs(job: Job, run_url: str, tiles_url: str, batches: Sequence[Batch])
             update={
                 "data": DataBlock(source=tiles_url, only_batch=batch.name),
                 "methods": chosen,
+                "consensus": False,
                 "select": SelectBlock(n_features=job.select.n_features),
                 "evaluate": None,
                 "output": OutputBlock(path=batch_url(run_url, batch.number), title=title),

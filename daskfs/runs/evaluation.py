@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from daskfs.criteria.consensus import seeing_labels
 from daskfs.criteria.registry import Method, make_method
 from daskfs.criteria.slab import method_to_json
 from daskfs.errors import InputError, JobError, nearest
@@ -84,7 +85,7 @@ def _fits(stages: Sequence[Stage], memory_limit: int | None) -> bool:
 
 def transductive_note(evaluate: EvaluateBlock, methods: Sequence[Method]) -> str:
     """Return a note on methods that saw labels of test rows; empty if there are none."""
-    saw = [method.label for method in methods if method.criterion.needs_labels]
+    saw = seeing_labels(methods)
     if evaluate.setting == "inductive" or evaluate.train_on == "labeled" or not saw:
         return ""
     return (

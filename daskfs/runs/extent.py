@@ -125,7 +125,7 @@ def ranking_seconds(shape: Shape, methods: Sequence[Method], joint_features: int
     if any(method.criterion.uses_graph for method in methods):
         spec, k = GraphSpec("euclidean"), TYPICAL_NEIGHBORS
         seconds = min(exact_seconds(shape, k), cells_seconds(shape, spec, k))
-    for method in methods:
+    for method in (one for one in methods if not one.criterion.combines):
         seconds += CELL_SECONDS * values
         if method.criterion.is_joint:
             kept = min(d, joint_features or d)

@@ -508,7 +508,7 @@ def fill_tiles(tiles: TilePlan, runner: Runner) -> None:
 
 def check_labels_of(plan: Plan, context: Context) -> None:
     """Raise :class:`InputError` if the labels do not support the plan's methods or its evaluation."""
-    methods = methods_from(plan.stage("score").parameters["methods"])
+    methods = methods_from(plan.stage("rank").parameters["methods"])
     designs = [stage.parameters for stage in plan.stages if stage.is_of(DESIGN_STAGE)]
     if not designs and not any(method.criterion.needs_labels for method in methods):
         return
@@ -523,7 +523,7 @@ def check_labels_of(plan: Plan, context: Context) -> None:
 
 def check_scalings_of(plan: Plan, context: Context) -> None:
     """Raise :class:`InputError` if X cannot be rescaled as the plan's methods require."""
-    methods = methods_from(plan.stage("score").parameters["methods"])
+    methods = methods_from(plan.stage("rank").parameters["methods"])
     for method in methods:
         for key in ("graph_scaling", "score_scaling"):
             scaling = getattr(method.parameters, key, None)

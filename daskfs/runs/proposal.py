@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from dask.system import CPU_COUNT
 
+from daskfs.criteria.consensus import BASELINE
 from daskfs.job.job import make_data
 from daskfs.runs.tiles import is_tile_store, source_spec
 from daskfs.sources import open_source
@@ -89,9 +90,11 @@ def propose_job(
     select: dict[str, Any] = {} if n_features is None else {"n_features": n_features}
     if redundancy is not None:
         select["redundancy"] = {"threshold": redundancy}
+    chosen = list(methods or METHODS[task])
     job = {
         "data": data,
-        "methods": list(methods or METHODS[task]),
+        "methods": chosen,
+        **({"consensus": True} if len({*chosen} - {BASELINE}) > 1 else {}),
         **transform,
         **({"select": select} if select else {}),
         "cluster": {"workers": 0 if n_values <= SMALL_VALUES else CPU_COUNT},
@@ -117,6 +120,7 @@ def _stem(source: str) -> str:
 COMMENTS = {
     "data": "where X and the labels are; exclude: columns of a table, by name, by pattern, or all that hold no numbers",
     "methods": "criteria, with parameters as {name: LaplacianScore, n_neighbors: 10}; 'daskfs methods' lists them",
+    "consensus": "true ranks by the median of the ranks of all methods, too",
     "select": "n_features: how many; redundancy: {threshold: 0.95} passes over copies of better features",
     "transform": "graph: zscore compares rows in standardized columns; score: zscore scores them",
     "evaluate": "models on the first features, in folds; null leaves it out",

@@ -169,6 +169,7 @@ EVALUATION_PART = "evaluation/sample/{}.npz"  # rows in use of one part of X: va
 EVALUATION_CLASS_SUBSET = "evaluation/worlds/{}.npz"  # rows and folds, as indices into EVALUATION_ROWS
 EVALUATION_LISTS = "evaluation/lists/{}.npz"  # (n_rows, k), int64 and float64: neighbor lists of one set of rows
 EVALUATION_ORDER = "evaluation/orders/{}.npz"  # (n_ranked,), int64: first features of one selection, best first
+EVALUATION_RANKS = "evaluation/ranks/{}"  # (n_features,), float64: ranks of one selection, for a consensus
 
 RESULTS = (
     RANKING_CSV,

@@ -135,10 +135,11 @@ def batched_job(data: Path, folder: Path, **blocks: Any) -> Path:
 
 
 def compared_job(data: Path, folder: Path, **blocks: Any) -> Path:
-    """A job whose graph is of another representation of the rows."""
+    """A job whose graph is of another representation of the rows, and a consensus of its methods."""
     job = {
         "data": {"source": str(data / "X.zarr"), "labels": str(data / "classes.npy"), "task": "classification"},
-        "methods": ["LaplacianScore"],
+        "methods": ["LaplacianScore", "VarianceScore"],
+        "consensus": True,
         "graph": {"use_rep": str(data / "rep.npy")},
         "select": {"n_features": 4},
         "evaluate": {"n_selected": [3], "n_splits": 2, "max_samples": 200},

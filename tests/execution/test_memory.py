@@ -120,7 +120,8 @@ def batched_case(folder: Path, n_features: int, n_batches: int) -> Case:
     np.save(folder / "batch.npy", np.arange(20 * n_batches) % n_batches)
     source = f"synthetic:mixture?n_samples={20 * n_batches}&n_features={n_features}&n_classes=2&n_informative=4&seed=1"
     data = {"batch": str(folder / "batch.npy")}
-    return Case(source, ("VarianceScore", "FisherScore"), of=("batch-tables",), bytes_too=True, data=data)
+    methods, blocks = ("VarianceScore", "FisherScore"), {"consensus": True}
+    return Case(source, methods, blocks, of=("batch-tables", "consensus"), bytes_too=True, data=data)
 
 
 def test_every_kind_of_stage_is_measured(tmp_path: Path) -> None:
