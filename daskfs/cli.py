@@ -453,6 +453,13 @@ Batch = Annotated[
 ]
 Transpose = Annotated[bool, typer.Option("--transpose", help="Of a Matrix Market file: its columns are the rows of X.")]
 Exclude = Annotated[list[str] | None, typer.Option(help="Table column that is no feature and that no option names.")]
+Delimiter = Annotated[
+    str | None, typer.Option(metavar="CHARACTER", help="Of a table of text: what is between cells; default: , tab or ;")
+]
+Decimal = Annotated[
+    str | None,
+    typer.Option(metavar="CHARACTER", help="Of a table of text: a decimal point, or comma; default: as seen."),
+]
 Task = Annotated[str, typer.Option(help="auto, classification or regression.")]
 Missing = Annotated[
     str, typer.Option(help="What becomes of missing values: refuse, mean (of their columns) or pairwise.")
@@ -488,6 +495,8 @@ def convert(
     dims: Dims = None,
     transpose: Transpose = False,
     exclude: Exclude = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
     task: Task = "auto",
     missing: Missing = "refuse",
     feature_names: Names = None,
@@ -572,6 +581,8 @@ def inspect(
     dims: Dims = None,
     transpose: Transpose = False,
     exclude: Exclude = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
     task: Task = "auto",
     feature_names: Names = None,
     row_names: RowNames = None,

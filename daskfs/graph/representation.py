@@ -84,7 +84,7 @@ def open_representation(spec: SourceSpec, where: str) -> Representation:
     if info.is_sparse:
         msg = f"{where} is sparse, and rows are compared in a few dense columns: give it principal components."
         raise InputError(msg)
-    raw, state = dataclasses.asdict(spec), source_state(spec, source)
+    raw, state = spec.to_json(), source_state(spec, source)
     return Representation(
         info.n_samples,
         info.n_features,

@@ -117,6 +117,12 @@ class DataBlock(Block):
             "by its number (names.tsv:2); of 10x's features.tsv, the second."
         ),
     )
+    delimiter: str | None = Field(
+        None, min_length=1, max_length=1, description="Of a table of text: what is between cells. None: , tab or ;"
+    )
+    decimal: Literal[".", ","] | None = Field(
+        None, description="Of a table of text: a decimal point, or comma. None: the comma if cells between ; have some."
+    )
     transpose: bool = Field(
         default=False,
         description="Take the columns of a Matrix Market file for the rows of X: files of features x cells.",

@@ -16,7 +16,7 @@ from daskfs.runs.tiles import is_tile_store, source_spec
 from daskfs.sources import open_source
 from daskfs.sources.checks import is_generated
 from daskfs.sources.labels import encode_labels
-from daskfs.sources.multifile import TABLE_ENDINGS, find_parts, is_pattern
+from daskfs.sources.multifile import TABLE_ENDINGS, find_parts, is_pattern, table_ending
 from daskfs.sources.resolve import NON_NUMERIC
 from daskfs.sources.tables import TableSource
 from daskfs.storage import as_path
@@ -107,7 +107,7 @@ def _is_table(source: str) -> bool:
     if is_generated(source):
         return False
     path = as_path(source)
-    if path.suffix.lower() in TABLE_ENDINGS:
+    if table_ending(path) in TABLE_ENDINGS:
         return True
     return (path.is_dir() or is_pattern(path)) and find_parts(path) is not None
 

@@ -34,7 +34,7 @@ from daskfs.version import __version__
 
 WORTH_TELLING = 1.5
 """Minimum number of reads of a file for which the plan gets a note."""
-LABEL_SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt")
+LABEL_SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt", ".gz")
 
 
 def source_spec(data: DataBlock) -> SourceSpec:
@@ -53,6 +53,8 @@ def source_spec(data: DataBlock) -> SourceSpec:
         missing=data.missing,
         unlabeled=str(data.unlabeled),
         row_names=_absolute(data.row_names),
+        delimiter=data.delimiter,
+        decimal=data.decimal,
         only_batch=data.only_batch,
         **{name: _absolute(getattr(data, name)) for name in SAMPLE_COLUMNS},
     )
@@ -131,7 +133,7 @@ def plan_source(spec: SourceSpec, task: str, tiles_url: str, memory_limit: int |
         rows, columns = source.chunks  # type: ignore[attr-defined]
         rows, columns = min(rows, info.n_samples), min(columns, info.n_features)
         shape = dataclasses.replace(shape, tile_rows=rows, tile_columns=columns)
-    raw = dataclasses.asdict(spec)
+    raw = spec.to_json()
     state = source_state(spec, source)
     fingerprint = digest(state, raw, task, layout.FORMAT_VERSION, __version__)
     parameters = {
@@ -165,7 +167,7 @@ def _reading_note(source: Source, name: str, shape: Shape) -> str | None:
 
 
 def _finished_tiles(data: DataBlock, spec: SourceSpec) -> TilePlan:
-    keys = ("array", "dims", "labels", "feature_names", "row_names", *SAMPLE_COLUMNS)
+    keys = ("array", "dims", "labels", "feature_names", "row_names", "delimiter", "decimal", *SAMPLE_COLUMNS)
     given = [key for key in keys if getattr(data, key) is not None]
     given += [key for key in ("transpose", "exclude") if getattr(data, key)]
     given += ["unlabeled"] if data.unlabeled != AUTO else []

@@ -10,7 +10,7 @@ from daskfs.kernels.blocks import Block
 from daskfs.sources import hdf5
 from daskfs.sources.base import Source, SourceInfo, SourceSpec
 from daskfs.sources.checks import check_spec, unreadable
-from daskfs.sources.multifile import COMPRESSED, TABLE_ENDINGS, find_parts, is_pattern
+from daskfs.sources.multifile import COMPRESSED, TABLE_ENDINGS, find_parts, is_pattern, table_ending
 from daskfs.storage import StoragePath, as_path
 
 __all__ = ["Block", "Source", "SourceInfo", "SourceSpec", "open_source"]
@@ -79,7 +79,7 @@ def _open_path(spec: SourceSpec, path: StoragePath) -> Source:
     if not is_file:
         msg = f"{path} is neither a file nor a directory; a pipe or a device is read once, data many times."
         raise InputError(msg)
-    suffix = path.suffix.lower()
+    suffix = table_ending(path)
     if suffix in COMPRESSED:
         msg = f"{path} is compressed; decompress it first, because rows in it cannot be reached."
         raise InputError(msg)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -62,6 +62,8 @@ class SourceSpec:
         Treatment of NaN in X: "refuse", "mean" or "pairwise". Sources do not apply it.
     unlabeled
         The label of unlabeled rows, as for :func:`daskfs.sources.labels.encode_labels`.
+    delimiter, decimal
+        Of a table of text: the character between cells, and a decimal point or comma. ``None``: found in the table.
     columns
         For a tile store: the columns that are features, as written by :mod:`daskfs.store.subset`, never by users.
     """
@@ -82,6 +84,13 @@ class SourceSpec:
     transpose: bool = False
     missing: str = "refuse"
     unlabeled: str = "auto"
+    delimiter: str | None = None
+    decimal: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON; those that earlier versions had not are left out unless they are set."""
+        new = [name for name in ("delimiter", "decimal") if getattr(self, name) is None]
+        return {key: value for key, value in asdict(self).items() if key not in new}
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,13 @@ def is_generated(source: str) -> bool:
 
 
 def refuse_options(
-    spec: SourceSpec, *, array: bool = False, exclude: bool = False, dims: bool = False, transpose: bool = False
+    spec: SourceSpec,
+    *,
+    array: bool = False,
+    exclude: bool = False,
+    dims: bool = False,
+    transpose: bool = False,
+    delimiter: bool = False,
 ) -> None:
     """Raise :class:`InputError` if the spec sets an option that its kind of source does not have.
 
@@ -143,8 +149,8 @@ def refuse_options(
     ----------
     spec
         Description of the data.
-    array, exclude, dims, transpose
-        Whether this source has the option.
+    array, exclude, dims, transpose, delimiter
+        Whether this source has the option; `delimiter` also stands for `decimal`.
     """
     if spec.array is not None and not array:
         msg = (
@@ -158,6 +164,10 @@ def refuse_options(
     if spec.transpose and not transpose:
         msg = f"data.transpose is for Matrix Market files (.mtx), and {spec.source} is none: leave it out."
         raise InputError(msg)
+    for key in ("delimiter", "decimal"):
+        if getattr(spec, key) is not None and not delimiter:
+            msg = f"data.{key} is for tables of text (.csv, .tsv, .txt), and {spec.source} is none: leave it out."
+            raise InputError(msg)
     if spec.exclude and not exclude:
         msg = f"data.exclude names {shorten_names(spec.exclude)}, but {spec.source} is not a table with named columns."
         raise InputError(msg)

@@ -15,15 +15,20 @@ import numpy as np
 from daskfs.errors import InputError
 from daskfs.sources.checks import first_line, not_numbers, shorten_names, unknown_name
 from daskfs.sources.columns import MISSING_CELLS, text_to_labels
-from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, text_blocks
+from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, read_range, text_blocks, text_size
+from daskfs.sources.multifile import table_ending
 from daskfs.storage import StoragePath
 
 SCAN_BYTES = 4 << 20
 RANGE_BYTES = 8 << 20
 RETURN, QUOTE = ord("\r"), ord('"')
 TRUE_CELLS, FALSE_CELLS = ("true", "True", "TRUE"), ("false", "False", "FALSE")
-# The header of a .txt table decides between tabs and commas.
-DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": None}
+DELIMITERS = (",", "\t", ";")
+"""Characters between cells; without a choice, the one of these that cuts the header into the most names."""
+DECIMAL_COMMA = r"^(\s*[-+]?[0-9]*),([0-9]+(?:[eE][-+]?[0-9]+)?\s*)$"
+"""A number with a decimal comma, for a regular expression of Arrow or Python."""
+HEAD_BYTES = 1 << 16
+"""Bytes after the header in which decimal commas are looked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +39,8 @@ class CsvScan:
     ----------
     columns
         Names in the header.
-    delimiter
-        Character between cells.
+    delimiter, decimal
+        Character between cells, and between whole numbers and decimals.
     trailing_blank
         Number of blank lines after the last row.
     ranges
@@ -44,17 +49,19 @@ class CsvScan:
 
     columns: tuple[str, ...]
     delimiter: str
+    decimal: str
     trailing_blank: int
     ranges: LineRanges
 
 
 @lru_cache(maxsize=SCANS_KEPT)
-def scan(path: StoragePath, size: int, mtime_ns: int, delimiter: str | None) -> CsvScan:
-    """Scan the table at `path`; its cells are separated by `delimiter`, or None for a tab if the header has one.
+def scan(path: StoragePath, size: int, mtime_ns: int, delimiter: str | None, decimal: str | None) -> CsvScan:
+    """Scan the table at `path`, of the given `delimiter` and `decimal`; None to find out.
 
     An empty or malformed file raises :class:`InputError`.
     """
     del mtime_ns
+    size = text_size(path, size)
     if size == 0:
         msg = f"{path} is empty."
         raise InputError(msg)
@@ -96,8 +103,10 @@ def scan(path: StoragePath, size: int, mtime_ns: int, delimiter: str | None) -> 
         msg = f'{path} has an odd number of double quotes ("), so a quoted cell never ends.'
         raise InputError(msg)
     begin = position if begin is None else begin
-    with path.open("rb", buffering=0) as file:
-        delimiter, columns = _parse_header(file.read(begin), delimiter, path)
+    delimiter, columns = _parse_header(read_range(path, 0, begin).tobytes(), delimiter, path)
+    if decimal is None:  # a comma is no decimal sign where it may end a cell
+        head = read_range(path, begin, min(begin + HEAD_BYTES, position)).tobytes() if delimiter != "," else b""
+        decimal = "," if _has_decimal_commas(head.decode("utf-8", "replace"), delimiter) else "."
     n_rows = n_lines - n_blank + 1 if end > begin else 0
     if len(columns) > 1 and first_blank is not None and first_blank < n_rows:
         msg = f"{path}: row {first_blank} (the first below the header is 0) is a blank line."
@@ -107,8 +116,13 @@ def scan(path: StoragePath, size: int, mtime_ns: int, delimiter: str | None) -> 
     firsts = np.minimum(np.arange(len(offsets)) * max(1, stride), n_rows)
     # The first newline after the last value ends its row.
     return CsvScan(
-        columns, delimiter, max(0, n_blank - bool(n_rows)), LineRanges(path, offsets[:-1], offsets[1:], firsts)
+        columns, delimiter, decimal, max(0, n_blank - bool(n_rows)), LineRanges(path, offsets[:-1], offsets[1:], firsts)
     )
+
+
+def _has_decimal_commas(text: str, delimiter: str) -> bool:
+    cells = (cell.strip('"') for line in text.splitlines() for cell in line.split(delimiter))
+    return any(re.match(DECIMAL_COMMA, cell) for cell in cells)
 
 
 def _parse_header(header: bytes, delimiter: str | None, path: StoragePath) -> tuple[str, tuple[str, ...]]:
@@ -117,10 +131,12 @@ def _parse_header(header: bytes, delimiter: str | None, path: StoragePath) -> tu
     except UnicodeDecodeError as error:
         msg = f"{path}: the header line is not text in UTF-8 ({error.reason})."
         raise InputError(msg) from error
-    if delimiter is None:
-        delimiter = "\t" if "\t" in text else ","
     try:
-        cells = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+        found = {
+            one: next(csv.reader(io.StringIO(text, newline=""), delimiter=one), [])
+            for one in ([delimiter] if delimiter else DELIMITERS)
+        }
+        delimiter, cells = max(found.items(), key=lambda item: len(item[1]))
     except csv.Error as error:
         msg = f"{path}: the header line cannot be read: {error}"
         raise InputError(msg) from error
@@ -143,9 +159,18 @@ def _is_number(text: str) -> bool:
 
 
 class CsvTable:
-    """A ``.csv``, ``.tsv`` or ``.txt`` table with a header line, parsed in ranges of rows.
+    """A ``.csv``, ``.tsv`` or ``.txt`` table with a header line, parsed in ranges of rows; maybe compressed by gzip.
 
     Values are float64, and missing cells NaN.
+
+    Parameters
+    ----------
+    path
+        The file.
+    delimiter
+        Character between cells; None for a tab in a ``.tsv`` file, else what fits the header.
+    decimal
+        Decimal point or comma; None for a comma where cells have some, and none is between cells.
 
     Attributes
     ----------
@@ -157,12 +182,14 @@ class CsvTable:
 
     kind = "csv"
 
-    def __init__(self, path: StoragePath) -> None:
+    def __init__(self, path: StoragePath, delimiter: str | None = None, decimal: str | None = None) -> None:
         self.path = path
         status = path.stat()
-        layout = scan(path, status.st_size, status.st_mtime_ns, DELIMITERS[path.suffix.lower()])
+        if delimiter is None and table_ending(path) == ".tsv":
+            delimiter = "\t"
+        layout = scan(path, status.st_size, status.st_mtime_ns, delimiter, decimal)
         self.columns, self.trailing_blank = layout.columns, layout.trailing_blank
-        self._delimiter, self._ranges = layout.delimiter, layout.ranges
+        self._delimiter, self._decimal, self._ranges = layout.delimiter, layout.decimal, layout.ranges
         self.n_rows, self.row_multiple = layout.ranges.n_rows, layout.ranges.row_multiple
         # Columns of true/false in the ranges read so far; these are not parsed as numbers first.
         self._boolean: set[int] = set()
@@ -286,6 +313,7 @@ class CsvTable:
                     column_types={str(column): kind for column, kind in types.items()},
                     null_values=list(MISSING_CELLS),
                     strings_can_be_null=True,
+                    decimal_point=self._decimal,
                 ),
             )
         except pa.ArrowInvalid as error:
@@ -296,6 +324,8 @@ class CsvTable:
                 "double quotes or carriage returns there."
             )
             raise InputError(msg)
+        if self._decimal == ",":
+            table = pa.table([_with_points(column) for column in table.columns], table.column_names)
         return table
 
     def _explained(self, error: Exception, first: int) -> Exception:
@@ -313,13 +343,22 @@ class CsvTable:
         return InputError(f"{self.path} cannot be read from row {first} on: {message}")
 
 
+def _with_points(column: Any) -> Any:
+    """Return a column whose text has decimal points instead of commas."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.replace_substring_regex(column, DECIMAL_COMMA, r"\1.\2") if column.type == pa.string() else column
+
+
 class _CellError(Exception):
     """A cell could not be converted to the requested type."""
 
 
 def _holds(wrong: tuple[int, str], first: int, last: int) -> str:
     row, text = wrong
-    return f"has text in rows {first}:{last}, such as {text[:40]!r} in row {first + row}"
+    hint = " (set data.decimal to a comma if it is one)" if re.match(DECIMAL_COMMA, text) else ""
+    return f"has text in rows {first}:{last}, such as {text[:40]!r} in row {first + row}{hint}"
 
 
 def _is_cell(cell: str | None) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 from daskfs.errors import InputError, JobError, nearest
 from daskfs.kernels.labels import Labels
 from daskfs.sources.checks import check_label_column, shorten_names, split_reference
+from daskfs.sources.multifile import table_ending
 from daskfs.storage import StoragePath
 
 TASKS = ("auto", "classification", "regression")
@@ -51,7 +52,7 @@ def read_labels_file(ref: str, n_samples: int, what: str = "labels") -> np.ndarr
     suffix = path.suffix.lower()
     if suffix == ".npz":
         values = _from_npz(path, member)
-    elif suffix in (".csv", ".tsv"):
+    elif table_ending(path) in (".csv", ".tsv"):
         values = _from_table(path, member, n_samples)
     elif member is not None:
         msg = f"{path} has no members, so {ref!r} means nothing."

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from daskfs.errors import InputError
+from daskfs.sources.unpacked import GZIP, gunzipped
 from daskfs.storage import StoragePath, blocks_ahead, open_ranges
 
 NEWLINE = ord("\n")
@@ -101,17 +103,27 @@ def _whole_lines(path: StoragePath, size: int, start: int, block_bytes: int) -> 
         yield begun + len(kept), kept
 
 
+def text_size(path: StoragePath, size: int) -> int:
+    """Return the bytes of text in a file of `size` bytes, which may be compressed."""
+    return gunzipped(path).size if path.suffix.lower() == GZIP else size
+
+
 def text_blocks(path: StoragePath, size: int, block_bytes: int) -> Iterator[bytes | memoryview]:
-    """Yield a file block by block, unless its first bytes are those of another encoding."""
-    for number, block in enumerate(blocks_ahead(path, size, block_bytes)):
+    """Yield the `size` bytes of text in a file block by block, unless the first are those of another encoding."""
+    blocks: Iterator[Any]
+    if path.suffix.lower() == GZIP:
+        blocks = (read_range(path, start, min(start + block_bytes, size)).data for start in range(0, size, block_bytes))
+    else:
+        blocks = blocks_ahead(path, size, block_bytes)
+    for number, block in enumerate(blocks):
         if number == 0:
             refuse_other_encodings(bytes(block[:4]), path)
         yield block
 
 
 def read_range(path: StoragePath, begin: int, end: int) -> np.ndarray:
-    """Return bytes ``begin:end`` of a file, uint8; raise :class:`InputError` if it is shorter."""
-    with open_ranges(path) as fill:
+    """Return bytes ``begin:end`` of the text in a file, uint8; raise :class:`InputError` if it is shorter."""
+    with gunzipped(path).reading() if path.suffix.lower() == GZIP else open_ranges(path) as fill:
         data = np.empty(end - begin, np.uint8)
         try:
             fill([(begin, data.data)])

@@ -12,9 +12,11 @@ from typing import Any
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import shorten_names
+from daskfs.sources.unpacked import GZIP
 from daskfs.storage import ObjectPath, StoragePath, as_path
 
-TABLE_ENDINGS = (".parquet", ".pq", ".csv", ".tsv", ".txt")
+TEXT_ENDINGS = (".csv", ".tsv", ".txt")
+TABLE_ENDINGS = (".parquet", ".pq", *TEXT_ENDINGS)
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 KIND = "parts"
 _MAGIC = frozenset("*?[")
@@ -68,7 +70,7 @@ def find_parts(path: StoragePath) -> FileParts | None:
     """
     found = _matching(path) if is_pattern(path) and not path.is_dir() else _in_directory(path)
     files = {file: state for file, state in found if _is_table(file)}
-    endings = sorted({_ALIKE.get(file.suffix.lower(), file.suffix.lower()) for file in files})
+    endings = sorted({_ALIKE.get(ending, ending) for ending in map(table_ending, files)})
     if len(endings) > 1:
         msg = (
             f"{path} stands for {' and '.join(endings)} files: name those that are meant, for example by the pattern "
@@ -78,11 +80,17 @@ def find_parts(path: StoragePath) -> FileParts | None:
     return FileParts(str(path), {file: files[file] for file in sorted(files, key=_natural)}) if files else None
 
 
+def table_ending(file: StoragePath) -> str:
+    """Return the ending that gives the format of a file, in small letters: ``.csv`` for ``.csv.gz``."""
+    ending, before = file.suffix.lower(), PurePath(file.stem).suffix.lower()
+    return before if ending == GZIP and before in TEXT_ENDINGS else ending
+
+
 def _is_table(file: StoragePath) -> bool:
-    if file.suffix.lower() in COMPRESSED and PurePath(file.stem).suffix.lower() in TABLE_ENDINGS:
+    if table_ending(file) in COMPRESSED and PurePath(file.stem).suffix.lower() in TABLE_ENDINGS:
         msg = f"{file} is compressed; decompress it first, because rows in it cannot be reached."
         raise InputError(msg)
-    return file.suffix.lower() in TABLE_ENDINGS
+    return table_ending(file) in TABLE_ENDINGS
 
 
 def _in_directory(folder: StoragePath) -> Iterator[tuple[StoragePath, tuple[int, int]]]:

@@ -31,9 +31,12 @@ INDEX_NAMES = {0: "", -1: "__index_level_0__"}
 Table = CsvTable | ParquetTable
 
 
-def open_table(path: StoragePath) -> Table:
+def open_table(path: StoragePath, spec: SourceSpec) -> Table:
     """Open the table in a file, whose ending gives the format."""
-    return ParquetTable(path) if path.suffix.lower() in PARQUET_ENDINGS else CsvTable(path)
+    if path.suffix.lower() not in PARQUET_ENDINGS:
+        return CsvTable(path, spec.delimiter, spec.decimal)
+    refuse_options(spec, exclude=True)
+    return ParquetTable(path)
 
 
 class TableSource(LabeledSource):
@@ -59,10 +62,10 @@ class TableSource(LabeledSource):
     """
 
     def __init__(self, spec: SourceSpec, path: StoragePath, parts: FileParts | None = None) -> None:
-        refuse_options(spec, exclude=True)
+        refuse_options(spec, exclude=True, delimiter=True)
         self.parts = parts
         files = [path] if parts is None else _with_columns(parts)
-        first = open_table(files[0])
+        first = open_table(files[0], spec)
         self._columns = first.columns
         own = self._columns
         index = next((own[place] for place, name in INDEX_NAMES.items() if own[place] == name), None)
@@ -80,7 +83,7 @@ class TableSource(LabeledSource):
                 msg = f"{path} has no feature column left: no column holds numbers but those that data names."
                 raise InputError(msg)
         first.check_features(self._features)
-        self._tables, dtypes = self._opened(first, files[1:])
+        self._tables, dtypes = self._opened(first, files[1:], spec)
         self._offsets = np.cumsum([0, *(table.n_rows for table in self._tables)])
         if first.kind == "csv" and not self._offsets[-1]:
             msg = f"{path} has a header but no rows."
@@ -98,11 +101,13 @@ class TableSource(LabeledSource):
             **self.named,
         )
 
-    def _opened(self, first: Table, others: Sequence[StoragePath]) -> tuple[list[Table], set[np.dtype[Any]]]:
+    def _opened(
+        self, first: Table, others: Sequence[StoragePath], spec: SourceSpec
+    ) -> tuple[list[Table], set[np.dtype[Any]]]:
         """Return the tables and the dtypes of their feature columns."""
 
         def opened(path: StoragePath) -> tuple[Table, set[np.dtype[Any]]]:
-            table = open_table(path)
+            table = open_table(path, spec)
             _check_columns(table, first)
             table.columns = first.columns  # of many tables with equal names only one copy is kept
             return table, table.dtypes(self._features)

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import struct
-import tempfile
-import threading
-import weakref
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import lru_cache, partial
-from typing import IO, Any
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import first_line, unknown_name
 from daskfs.sources.npy_file import BUFFER_BYTES, HEADER_BYTES, FileRange, Location, NpyFile, parse_header
-from daskfs.storage import Fill, ObjectPath, StoragePath, fill_from, zip_archive
+from daskfs.sources.unpacked import KEPT, Unpacked, unpack, unpacking
+from daskfs.storage import ObjectPath, StoragePath, zip_archive
 
 # The header before a member's name and extra field; its last two numbers are the lengths of these.
 LOCAL_HEADER = struct.Struct("<4s22xHH")
-UNPACKED_MEMBERS = 8
 # NotImplementedError: damaged flags look like features of later zip versions.
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError)
-
-_unpacking = threading.Lock()
 
 
 class NpzFile:
@@ -59,8 +53,7 @@ class NpzFile:
             location = self._stored(entry, where)
         else:
             status = self.path.stat()
-            # Without the lock, each thread of a worker would unpack the member.
-            with _unpacking:
+            with unpacking:
                 location = _unpack(self.path, status.st_size, status.st_mtime_ns, entry.filename)
         return NpyFile(location, where)
 
@@ -111,40 +104,11 @@ class NpzFile:
         return FileRange(self.path, offset, min(entry.file_size, present))
 
 
-class Unpacked:
-    """A member unpacked into an unnamed temporary file, which is deleted with this object."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.offset = 0
-        self.size = 0
-        self._file = file
-        weakref.finalize(self, file.close)
-
-    @contextmanager
-    def reading(self) -> Iterator[Fill]:
-        """Yield the :data:`daskfs.storage.Fill` of the file."""
-        yield partial(fill_from, self._file.fileno())
-
-
-@lru_cache(maxsize=UNPACKED_MEMBERS)
+@lru_cache(maxsize=KEPT)
 def _unpack(path: StoragePath, size: int, mtime_ns: int, filename: str) -> Unpacked:
     # size and mtime_ns are part of the cache key, so that a rewritten file is unpacked again
     del size, mtime_ns
-    file: IO[bytes] = tempfile.TemporaryFile(prefix="daskfs-")  # noqa: SIM115
-    unpacked = Unpacked(file)
-    try:
-        for block in _blocks(path, filename):
-            unpacked.size += file.write(block)
-        file.flush()
-    except OSError as error:
-        if error.filename is not None:
-            raise  # from reading the archive; the temporary file has no name
-        msg = (
-            f"{_where(path, filename)} could not be unpacked into {tempfile.gettempdir()}: {error}. Point TMPDIR to a "
-            "larger disk, or write the file with numpy.savez."
-        )
-        raise InputError(msg) from error
-    return unpacked
+    return unpack(_blocks(path, filename), _where(path, filename), "write the file with numpy.savez")
 
 
 def _blocks(path: StoragePath, filename: str, size: int = BUFFER_BYTES) -> Iterator[bytes]:

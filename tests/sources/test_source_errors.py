@@ -40,7 +40,7 @@ WHEN_OPENED: dict[str, tuple[Make, tuple[str, ...]]] = {
     "missing file": (lambda folder: spec(folder / "gone.npy"), ("gone.npy", "does not exist")),
     "unknown ending": (text("X.mat", "x"), ("X.mat", "'.mat'", ".parquet", "sklearn:NAME", "Zarr")),
     "no ending": (text("X", "x"), ("unknown ending ''", ".npz")),
-    "gzipped csv": (text("X.csv.gz", b"\x1f\x8b"), ("X.csv.gz", "compressed", "decompress it first")),
+    "compressed csv": (text("X.csv.xz", b"\xfd7zXZ"), ("X.csv.xz", "compressed", "decompress it first")),
     "gzipped but called csv": (text("X.csv", b"\x1f\x8b\x08\x00"), ("X.csv", "compressed")),
     "address": (lambda _: SourceSpec("https://host/X.npy"), ("https://host/X.npy", "s3://, gs://, az://")),
     "plain directory": (lambda folder: spec(folder), ("zarr.json", ".zarray")),

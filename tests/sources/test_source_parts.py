@@ -140,7 +140,7 @@ CASES: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "no rows": (lambda d: csv(d, a="a\n", b="a\n"), ("has a header but no rows",)),
     "no rows in Parquet": (lambda d: parquet(d, {"a": pa.array([], pa.int8())}), ("shape (0, 1)",)),
     "two formats": (lambda d: parquet(csv(d, a="a\n1\n"), {"a": [1.0]}), (".csv and .parquet files", "*.csv")),
-    "compressed": (lambda d: (csv(d, a="a\n1\n") / "b.csv.gz").write_text("x"), ("b.csv.gz is compressed",)),
+    "compressed": (lambda d: (csv(d, a="a\n1\n") / "b.csv.xz").write_text("x"), ("b.csv.xz is compressed",)),
     "folders of a column": (hive, ("'year=2024'", "stand for the values of a column", "/*/*")),
     "nothing": (lambda d: (d / "a.json").write_text("{}"), ("zarr.json", ".parquet")),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,11 @@ def read_csv(folder: Path, content: str, **fields: Any) -> np.ndarray:
     rows = [source.read_rows(row, row + 1) for row in range(source.info.n_samples)]
     np.testing.assert_array_equal(np.vstack(rows), whole)
     return whole
+
+
+def write(folder: Path, content: str) -> Path:
+    (folder / "X.csv").write_text(content)
+    return folder / "X.csv"
 
 
 NAN = np.nan
@@ -199,3 +205,55 @@ def test_parquet_labels(labels: pa.Array, expected: np.ndarray, tmp_path: Path) 
     assert y.dtype == expected.dtype
     np.testing.assert_array_equal(y, expected)
     np.testing.assert_array_equal(block, [[1], [2], [3]])
+
+
+EUROPEAN = 'name;class;a;"b;c"\nx;1,5;0,25;1\n"y;z";2,5;;-3,5\nw;1,5;1e1;,5\n'
+VALUES = [[0.25, 1.0], [NAN, -3.5], [10.0, 0.5]]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".txt", ".tsv.gz"])
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_delimiters_and_decimal_commas_with_and_without_compression(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, delimiter: str
+) -> None:
+    """They are found in the table, but for a delimiter that is none of the usual ones, and tabs in a .tsv file."""
+    monkeypatch.setattr(csv_table, "RANGE_BYTES", 16)
+    named = {"delimiter": delimiter} if delimiter == "|" or (ending == ".tsv.gz" and delimiter == ";") else {}
+    content = EUROPEAN.replace(";", delimiter).encode()
+    path = tmp_path / f"X{ending}"
+    path.write_bytes(gzip.compress(content) if ending.endswith(".gz") else content)
+    source = open_source(SourceSpec(str(path), labels="class", row_names="name", **named))
+    assert source.info.feature_names == ("a", f"b{delimiter}c")
+    np.testing.assert_array_equal(np.vstack([source.read_rows(row, row + 1) for row in range(3)]), VALUES)
+    labels, names = source.read_labels(), source.read_row_names()
+    assert labels is not None
+    assert labels.tolist() == [1.5, 2.5, 1.5]
+    assert names is not None
+    assert np.concatenate(list(names)).tolist() == [b"x", f"y{delimiter}z".encode(), b"w"]
+
+
+def test_decimal_commas_that_are_not_meant_or_not_found(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"such as '1,5' in row 0 \(set data.decimal to a comma if it is one\)"):
+        read_csv(tmp_path, "a;b\n1,5;2\n", decimal=".")
+    late = "a;b\n" + "1;2\n" * csv_table.HEAD_BYTES + "1,5;2\n"
+    with pytest.raises(InputError, match="set data.decimal to a comma"):
+        open_source(SourceSpec(str(write(tmp_path, late)))).read_rows(csv_table.HEAD_BYTES, csv_table.HEAD_BYTES + 1)
+    assert open_source(SourceSpec(str(write(tmp_path, late)), decimal=",")).read_rows(65536, 65537)[0, 0] == 1.5
+
+
+def test_a_damaged_file_of_gzip_is_refused_and_a_new_one_read_anew(tmp_path: Path) -> None:
+    path, content = tmp_path / "X.csv.gz", gzip.compress(b"a,b\n1,2\n" * 100)
+    path.write_bytes(content[:-20])
+    with pytest.raises(InputError, match=r"X\.csv\.gz is damaged, or not compressed by gzip"):
+        open_source(SourceSpec(str(path)))
+    path.write_bytes(gzip.compress(b"a,b\n3,4\n"))
+    assert open_source(SourceSpec(str(path))).read_rows(0, 1).tolist() == [[3.0, 4.0]]
+
+
+def test_delimiters_are_of_text(tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", np.ones((2, 2)))
+    pq.write_table(pa.table({"a": [1.0]}), tmp_path / "X.parquet")
+    for name in ("X.npy", "X.parquet"):
+        for option in ({"delimiter": ";"}, {"decimal": ","}):
+            with pytest.raises(InputError, match=f"data.{next(iter(option))} is for tables of text"):
+                open_source(SourceSpec(str(tmp_path / name), **option))

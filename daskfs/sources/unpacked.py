@@ -1,0 +1,83 @@
+"""Compressed data, unpacked once in each process that reads ranges of it."""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+import threading
+import weakref
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from typing import IO
+
+from daskfs.errors import InputError
+from daskfs.sources.checks import first_line
+from daskfs.storage import BUFFER_BYTES, Fill, StoragePath, fill_from
+
+GZIP = ".gz"
+KEPT = 8
+"""Unpacked files of each kind that a process keeps."""
+
+unpacking = threading.Lock()
+"""Held while a file is unpacked: without it, each thread of a worker would do so."""
+
+
+class Unpacked:
+    """An unnamed temporary file, which is deleted with this object."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.offset = 0
+        self.size = 0
+        self._file = file
+        weakref.finalize(self, file.close)
+
+    @contextmanager
+    def reading(self) -> Iterator[Fill]:
+        """Yield the :data:`daskfs.storage.Fill` of the file."""
+        yield partial(fill_from, self._file.fileno())
+
+
+def unpack(blocks: Iterable[bytes], where: str, instead: str) -> Unpacked:
+    """Write blocks of bytes to a temporary file; :class:`InputError` if they do not fit, naming what to do `instead`."""
+    file: IO[bytes] = tempfile.TemporaryFile(prefix="daskfs-")  # noqa: SIM115
+    unpacked = Unpacked(file)
+    try:
+        for block in blocks:
+            unpacked.size += file.write(block)
+        file.flush()
+    except OSError as error:
+        if error.filename is not None:
+            raise  # from reading the archive; the temporary file has no name
+        msg = (
+            f"{where} could not be unpacked into {tempfile.gettempdir()}: {error}. Point TMPDIR to a larger disk, or "
+            f"{instead}."
+        )
+        raise InputError(msg) from error
+    return unpacked
+
+
+def gunzipped(path: StoragePath) -> Unpacked:
+    """Return the content of a file that gzip compressed."""
+    status = path.stat()
+    with unpacking:
+        return _gunzipped(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=KEPT)
+def _gunzipped(path: StoragePath, size: int, mtime_ns: int) -> Unpacked:
+    # size and mtime_ns are part of the cache key, so that a rewritten file is unpacked again
+    del size, mtime_ns
+    return unpack(_gzip_blocks(path), str(path), "decompress it first")
+
+
+def _gzip_blocks(path: StoragePath) -> Iterator[bytes]:
+    """Yield the unpacked bytes; :class:`InputError` if damaged."""
+    try:
+        with path.open("rb") as file, gzip.GzipFile(fileobj=file) as member:
+            while block := member.read(BUFFER_BYTES):
+                yield block
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        msg = f"{path} is damaged, or not compressed by gzip: {first_line(error)}"
+        raise InputError(msg) from error
