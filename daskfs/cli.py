@@ -597,11 +597,40 @@ def inspect(
 
 def _description_lines(result: dict[str, Any]) -> list[str]:
     told = {key: tell(result[key]) for key, tell in _TOLD.items() if result.get(key) is not None}
-    return [
+    tables = {key: result.get(key) or [] for key in ("members", "columns")}
+    lines = [
         f"{key}: {', '.join(map(str, v)) if isinstance(v, list) else v}"
         for key, v in {**result, **told}.items()
-        if v is not None and v != []
+        if v is not None and v != [] and key not in tables
     ]
+    return lines + [line for key, rows in tables.items() if rows for line in _table_lines(key, rows)]
+
+
+SHOWN_COLUMNS = 40
+"""Columns of a source that are listed, before those that look like features are counted only."""
+
+
+def _table_lines(title: str, rows: list[dict[str, Any]]) -> list[str]:
+    """Return dictionaries as lines of a table, without most of many that look like features."""
+    kept = rows
+    if len(rows) > SHOWN_COLUMNS:
+        others = [row for row in rows if row.get("looks_like") != "feature"]
+        kept = [*others, *[row for row in rows if row.get("looks_like") == "feature"]][
+            : max(SHOWN_COLUMNS, len(others))
+        ]
+        kept.sort(key=rows.index)
+    keys = list(dict.fromkeys(key for row in kept for key in row))
+    cells = [keys, *([_cell(row.get(key, "")) for key in keys] for row in kept)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    more = len(rows) - len(kept)
+    return [f"{title}:", *(f"  {line}" for line in lines), *([f"  and {more:,} more"] if more else [])]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return " x ".join(f"{size:,}" for size in value)
+    return "many" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 _TOLD: dict[str, Callable[[Any], str | list[str]]] = {

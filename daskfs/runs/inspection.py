@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from daskfs.errors import InputError
 from daskfs.job.blocks import DataBlock
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.statistics.column_hash import N_HASHES, column_hashes, describe_equal, first_equal
 from daskfs.runs.status import LISTED, describe_counts, describe_tiles
 from daskfs.runs.tiles import is_tile_store, source_spec
-from daskfs.sources import Source, open_source
+from daskfs.sources import Source, SourceSpec, open_source
 from daskfs.sources.base import SAMPLE_COLUMNS
+from daskfs.sources.description import describe_source
 from daskfs.sources.labels import classes_note, encode_labels
 from daskfs.sources.sample_columns import COLUMNS
 from daskfs.store.row_names import describe_row_names
@@ -22,17 +25,41 @@ from daskfs.tiles.shapes import plan_shape
 
 
 def inspect_data(data: DataBlock) -> dict[str, Any]:
-    """Describe a tile store from its metadata, or any other source in one streaming pass.
+    """Describe a tile store from its metadata, or any other source in two streaming passes.
+
+    Columns of a table that hold no numbers are left out of X.
 
     Returns
     -------
     dict
         Shape, dtype, tiles, labels, per-sample columns, row names, `missing` and, for a source, `infinite` (column name
-        to count, the 20 columns with the most), constant and duplicate features.
+        to count, the 20 columns with the most), constant and duplicate features; `columns` and `members` of
+        :class:`daskfs.sources.description.Description`. If there is no X, and `data` names nothing in the source, the
+        reason is in `problem` instead.
+
+    Raises
+    ------
+    InputError
+        For a source that cannot be read, or does not hold what `data` names.
     """
     spec = source_spec(data)
     if is_tile_store(spec):
         return describe_tiles(spec.source)
+    found = describe_source(spec)
+    named = {getattr(spec, key) for key in ("labels", "row_names", *SAMPLE_COLUMNS)}
+    other = [name for name in found.non_numeric if name not in (*named, *spec.exclude)]
+    is_table = bool(found.columns) and not found.members
+    try:
+        described = _describe_rows(data, replace(spec, exclude=(*spec.exclude, *other)) if is_table else spec)
+    except InputError as error:
+        if data != DataBlock(source=data.source) or not (found.columns or found.members):
+            raise
+        described = {"source": data.source, "problem": str(error)}
+    return {**described, "members": found.members, "columns": found.columns}
+
+
+def _describe_rows(data: DataBlock, spec: SourceSpec) -> dict[str, Any]:
+    """Describe X, the labels and the per-sample columns."""
     source = open_source(spec)
     info = source.info
     nnz = info.nnz if info.is_sparse else None

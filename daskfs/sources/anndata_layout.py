@@ -40,7 +40,7 @@ def anndata_contents(spec: SourceSpec, folder: Folder) -> Contents:
     """
     name = "X" if spec.array is None else spec.array
     matrix, arrays = _matrix(folder, name)
-    obs = _Frame(folder, OBS)
+    obs = Frame(folder, OBS)
     if obs.n_rows is not None and obs.n_rows != matrix.shape[0]:
         msg = f"{folder.where}: obs has {obs.n_rows} rows, {name} has {matrix.shape[0]}."
         raise InputError(msg)
@@ -48,7 +48,7 @@ def anndata_contents(spec: SourceSpec, folder: Folder) -> Contents:
     called = obs.index if obs.index in obs.columns else None
     if name not in ("X", "raw/X") and not name.startswith(NAMED_ALONG_VAR):
         return Contents(folder, matrix, arrays, rows, row_names=called)
-    var = _Frame(folder, RAW_VAR if name == "raw/X" else VAR)
+    var = Frame(folder, RAW_VAR if name == "raw/X" else VAR)
     names = var.index_values()
     if len(names) != matrix.shape[1]:
         msg = f"{folder.where}: {var.name} has {len(names)} rows, {name} has {matrix.shape[1]} columns."
@@ -74,7 +74,7 @@ def _is_matrix(folder: Folder, name: str) -> bool:
     return len(array.shape) == 2 if array is not None else is_sparse_group(folder, name)
 
 
-class _Frame:
+class Frame:
     """A table of AnnData, with one member per column.
 
     Attributes

@@ -8,6 +8,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 
+TRUE_CELLS, FALSE_CELLS = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 MISSING_CELLS = ("", "NA", "N/A", "nan", "NaN", "NAN", "null", "NULL")
 
 

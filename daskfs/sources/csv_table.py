@@ -14,7 +14,7 @@ import numpy as np
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import first_line, not_numbers, shorten_names, unknown_name
-from daskfs.sources.columns import MISSING_CELLS, text_to_labels
+from daskfs.sources.columns import FALSE_CELLS, MISSING_CELLS, TRUE_CELLS, text_to_labels
 from daskfs.sources.lines import NEWLINE, SCANS_KEPT, LineRanges, read_range, text_blocks, text_size
 from daskfs.sources.multifile import table_ending
 from daskfs.storage import StoragePath
@@ -22,7 +22,6 @@ from daskfs.storage import StoragePath
 SCAN_BYTES = 4 << 20
 RANGE_BYTES = 8 << 20
 RETURN, QUOTE = ord("\r"), ord('"')
-TRUE_CELLS, FALSE_CELLS = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 DELIMITERS = (",", "\t", ";")
 """Characters between cells; without a choice, the one of these that cuts the header into the most names."""
 DECIMAL_COMMA = r"^(\s*[-+]?[0-9]*),([0-9]+(?:[eE][-+]?[0-9]+)?\s*)$"
@@ -236,6 +235,27 @@ class CsvTable:
             begin, end = max(start, first), min(stop, last)
             for position, column in enumerate(table):
                 out[begin - start : end - start, position] = column[begin - first : end - first]
+
+    def parts(self) -> Iterator[list[Any]]:
+        """Yield all columns as chunked Arrow arrays, range by range: of numbers where all cells are, else of text."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        columns, numbers = range(len(self.columns)), set[int]()
+        for first, last, data in self._ranges.overlapping(0, self.n_rows):
+            types = {column: pa.float64() if column in numbers else pa.string() for column in columns}
+            try:
+                part = self._parse(columns, types, first, last, data).columns
+            except _CellError:
+                numbers.clear()
+                part = self._parse(columns, dict.fromkeys(columns, pa.string()), first, last, data).columns
+            for column in (column for column in columns if part[column].type == pa.string()):
+                try:
+                    part[column] = pc.utf8_trim_whitespace(part[column]).cast(pa.float64())
+                    numbers.add(column)
+                except pa.ArrowInvalid:
+                    continue
+            yield part
 
     def read_column(self, column: int) -> Any:
         """Return one column as a chunked Arrow array of text."""

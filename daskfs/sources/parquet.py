@@ -120,6 +120,12 @@ class ParquetTable:
             for position, column in enumerate(batch):
                 out[begin - start : end - start, position] = self._numbers(column[begin - first : end - first])
 
+    def parts(self) -> Iterator[list[Any]]:
+        """Yield all columns as Arrow arrays, one list for each batch of rows."""
+        rows = max(LEAST_BATCH_ROWS, BATCH_BYTES // (8 * len(self.columns)))
+        for _, columns in self._batches(range(len(self.columns)), 0, self.n_rows, rows):
+            yield columns
+
     def read_column(self, column: int) -> Any:
         """Return one column as a chunked Arrow array."""
         import pyarrow as pa

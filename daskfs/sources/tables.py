@@ -64,7 +64,7 @@ class TableSource(LabeledSource):
     def __init__(self, spec: SourceSpec, path: StoragePath, parts: FileParts | None = None) -> None:
         refuse_options(spec, exclude=True, delimiter=True)
         self.parts = parts
-        files = [path] if parts is None else _with_columns(parts)
+        files = [path] if parts is None else files_of(parts)
         first = open_table(files[0], spec)
         self._columns = first.columns
         own = self._columns
@@ -157,7 +157,7 @@ class TableSource(LabeledSource):
         return text_to_labels(whole) if first.kind == "csv" else arrow_to_labels(whole, f"{first.path}:{name}")
 
 
-def _with_columns(parts: FileParts) -> list[StoragePath]:
+def files_of(parts: FileParts) -> list[StoragePath]:
     """Return the parts without the empty files, which text tables without a header may be."""
     files = [file for file, (size, _) in parts.states.items() if size or file.suffix.lower() in PARQUET_ENDINGS]
     if not files:

@@ -14,9 +14,10 @@ from typing import IO
 
 from daskfs.errors import InputError
 from daskfs.sources.checks import first_line
-from daskfs.storage import BUFFER_BYTES, Fill, StoragePath, fill_from
+from daskfs.storage import Fill, StoragePath, fill_from
 
 GZIP = ".gz"
+BLOCK_BYTES = 4 << 20
 KEPT = 8
 """Unpacked files of each kind that a process keeps."""
 
@@ -40,7 +41,7 @@ class Unpacked:
 
 
 def unpack(blocks: Iterable[bytes], where: str, instead: str) -> Unpacked:
-    """Write blocks of bytes to a temporary file; :class:`InputError` if they do not fit, naming what to do `instead`."""
+    """Write blocks of bytes to a temporary file; :class:`InputError` says what to do `instead` if they do not fit."""
     file: IO[bytes] = tempfile.TemporaryFile(prefix="daskfs-")  # noqa: SIM115
     unpacked = Unpacked(file)
     try:
@@ -76,7 +77,7 @@ def _gzip_blocks(path: StoragePath) -> Iterator[bytes]:
     """Yield the unpacked bytes; :class:`InputError` if damaged."""
     try:
         with path.open("rb") as file, gzip.GzipFile(fileobj=file) as member:
-            while block := member.read(BUFFER_BYTES):
+            while block := member.read(BLOCK_BYTES):
                 yield block
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         msg = f"{path} is damaged, or not compressed by gzip: {first_line(error)}"

@@ -420,7 +420,9 @@ CASES: dict[str, Case] = {
         text("Z.csv", f"a,b\n1,{'9' * 400}\n2,3\n"), INPUT, ("column 1 ('b')", "infinite value in row 0")
     ),
     "csv hexadecimal": Case(text("Z.csv", "a,b\n1,0x10\n"), INPUT, ("column 'b' has text", "'0x10' in row 0")),
-    "csv by semicolons": Case(text("Z.csv", "a;b\n1,5;3\n"), INPUT, ("row 0", "has 2 cells, the header has 1")),
+    "csv by another delimiter": Case(
+        text("Z.csv", "a;b\n1,5;3\n", delimiter=","), INPUT, ("row 0", "has 2 cells, the header has 1")
+    ),
     "csv of dates": Case(text("Z.csv", "a,b\n2020-01-01,1\n"), INPUT, ("column 'a' has text", "'2020-01-01' in row 0")),
     "csv of labels alone": Case(text("Z.csv", "y\n1\n2\n", labels="y"), INPUT, ("no feature column left",)),
     "csv label left out": Case(

@@ -218,7 +218,9 @@ def test_delimiters_and_decimal_commas_with_and_without_compression(
 ) -> None:
     """They are found in the table, but for a delimiter that is none of the usual ones, and tabs in a .tsv file."""
     monkeypatch.setattr(csv_table, "RANGE_BYTES", 16)
-    named = {"delimiter": delimiter} if delimiter == "|" or (ending == ".tsv.gz" and delimiter == ";") else {}
+    named: dict[str, Any] = (
+        {"delimiter": delimiter} if delimiter == "|" or (ending == ".tsv.gz" and delimiter == ";") else {}
+    )
     content = EUROPEAN.replace(";", delimiter).encode()
     path = tmp_path / f"X{ending}"
     path.write_bytes(gzip.compress(content) if ending.endswith(".gz") else content)
@@ -236,7 +238,7 @@ def test_decimal_commas_that_are_not_meant_or_not_found(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"such as '1,5' in row 0 \(set data.decimal to a comma if it is one\)"):
         read_csv(tmp_path, "a;b\n1,5;2\n", decimal=".")
     late = "a;b\n" + "1;2\n" * csv_table.HEAD_BYTES + "1,5;2\n"
-    with pytest.raises(InputError, match="set data.decimal to a comma"):
+    with pytest.raises(InputError, match=r"set data\.decimal to a comma"):
         open_source(SourceSpec(str(write(tmp_path, late)))).read_rows(csv_table.HEAD_BYTES, csv_table.HEAD_BYTES + 1)
     assert open_source(SourceSpec(str(write(tmp_path, late)), decimal=",")).read_rows(65536, 65537)[0, 0] == 1.5
 
@@ -254,6 +256,7 @@ def test_delimiters_are_of_text(tmp_path: Path) -> None:
     np.save(tmp_path / "X.npy", np.ones((2, 2)))
     pq.write_table(pa.table({"a": [1.0]}), tmp_path / "X.parquet")
     for name in ("X.npy", "X.parquet"):
-        for option in ({"delimiter": ";"}, {"decimal": ","}):
+        options: list[dict[str, Any]] = [{"delimiter": ";"}, {"decimal": ","}]
+        for option in options:
             with pytest.raises(InputError, match=f"data.{next(iter(option))} is for tables of text"):
                 open_source(SourceSpec(str(tmp_path / name), **option))

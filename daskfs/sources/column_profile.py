@@ -1,0 +1,157 @@
+"""Profile of a column: its type, missing and distinct values, and what it looks like."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from daskfs.sources.columns import FALSE_CELLS, TRUE_CELLS
+
+LABELS = {"class", "diagnosis", "label", "labels", "outcome", "phenotype", "species", "target", "type", "y"}
+GROUPS = {"batch", "donor", "group", "patient", "plate", "sample", "site", "subject"}
+TIMES = {"date", "time", "timestamp"}
+"""Words in the names of columns that say what they hold."""
+FEW = 50
+"""Distinct values up to which a column of text looks like a label."""
+NUMBERS = ("integer", "number", "boolean")
+INDEX_NAMES = ("", "__index_level_0__")
+"""Names that pandas gives to a row index without one, in CSV and Parquet."""
+
+
+@dataclass
+class ColumnProfile:
+    """What is known of a column after some of its parts.
+
+    Parameters
+    ----------
+    name
+        Name of the column.
+    most
+        Number of distinct values up to which they are counted.
+    """
+
+    name: str
+    most: int
+    n_rows: int = 0
+    n_missing: int = 0
+    is_many: bool = False
+    is_distinct: bool = False
+    kinds: set[str] = field(default_factory=set)
+    values: set[Any] = field(default_factory=set)
+
+    def add(self, cells: Any) -> None:
+        """Add a part of the column, a (chunked) Arrow array."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        kind = cells.type
+        if pa.types.is_dictionary(kind):
+            cells = cells.cast(kind.value_type)
+        if pa.types.is_floating(cells.type):
+            cells = pc.if_else(pc.is_nan(cells), None, cells)
+        self.n_rows += len(cells)
+        self.n_missing += cells.null_count
+        if cells.null_count < len(cells):
+            self.kinds.add(_kind(cells))
+        if not self.is_many and not pa.types.is_nested(kind):
+            self.values.update(pc.unique(cells).to_pylist())
+            self.values.discard(None)
+            self.is_many = len(self.values) > self.most
+            if self.is_many:
+                self.is_distinct = len(self.values) == self.n_rows - self.n_missing
+                self.values.clear()
+
+    @property
+    def kind(self) -> str:
+        """Type of the values: the narrowest that holds those of all parts."""
+        if not self.kinds:
+            return "empty"
+        if len(self.kinds) == 1:
+            return next(iter(self.kinds))
+        return "number" if self.kinds <= {"integer", "number"} else "text"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return name, type, missing and distinct values (None for more than are counted), and what it looks like."""
+        return {
+            "name": self.name,
+            "type": self.kind,
+            "n_missing": self.n_missing,
+            "n_distinct": None if self.is_many else len(self.values),
+            "looks_like": self.looks_like(),
+        }
+
+    def looks_like(self) -> str:
+        """Return a guess: feature, constant, label, group, time, row name, text or empty."""
+        words = {*re.findall("[a-z]+", self.name.lower())}
+        n_distinct, kind = len(self.values), self.kind
+        is_distinct = self.n_rows > 1 and (self.is_distinct if self.is_many else n_distinct == self.n_rows)
+        is_label = bool(words & LABELS) and (kind in NUMBERS or (not self.is_many and n_distinct <= FEW))
+        is_repeated = not is_distinct and n_distinct != 1
+        guesses = {
+            "empty": kind == "empty",
+            "row name": self.name in INDEX_NAMES or (is_distinct and (kind == "text" or self._counts_rows)),
+            "constant": not self.is_many and n_distinct == 1 and not self.n_missing,
+            "time": kind == "date" or (bool(words & TIMES) and kind in NUMBERS),
+            "label": is_label,
+            "group": bool(words & GROUPS) and is_repeated and kind != "number",
+            "label or group": kind not in NUMBERS and not self.is_many and n_distinct <= FEW,
+            "text": kind not in NUMBERS,
+        }
+        return next((name for name, holds in guesses.items() if holds), "feature")
+
+    @property
+    def _counts_rows(self) -> bool:
+        """Whether the values are whole numbers without a gap, each once."""
+        if self.kind != "integer" or self.is_many or not self.values:
+            return False
+        return max(self.values) - min(self.values) == len(self.values) - 1
+
+
+def _kind(cells: Any) -> str:
+    """Return the type of a part that has a value."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = cells.type
+    if pa.types.is_boolean(kind):
+        return "boolean"
+    if pa.types.is_integer(kind):
+        return "integer"
+    if pa.types.is_floating(kind):
+        return "integer" if pc.all(pc.equal(cells, pc.floor(cells))).as_py() else "number"
+    if pa.types.is_temporal(kind):
+        return "date"
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _kind_of_text(cells)
+    return str(kind)
+
+
+def _kind_of_text(cells: Any) -> str:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    trimmed = pc.utf8_trim_whitespace(cells)
+    if pc.all(pc.is_in(trimmed.drop_null(), value_set=pa.array([*TRUE_CELLS, *FALSE_CELLS]))).as_py():
+        return "boolean"
+    try:
+        trimmed.cast(pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        return "text"
+    return "date"
+
+
+def as_cells(values: np.ndarray) -> Any:
+    """Return a vector of a file, shape (n,), as an Arrow array; a missing value is null."""
+    import pyarrow as pa
+
+    if values.dtype.kind == "S":
+        values = np.char.decode(values, "utf-8", "replace")
+    if values.dtype.kind in "OUT":
+        cells = [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values.tolist()]
+        if len({type(cell) for cell in cells if cell is not None}) > 1:
+            cells = [None if cell is None else str(cell) for cell in cells]
+        return pa.array(cells, from_pandas=True)
+    return pa.array(values, from_pandas=True)
