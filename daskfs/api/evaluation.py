@@ -15,17 +15,19 @@ from daskfs.estimators.base import ScoreSelector, stored_representation
 from daskfs.estimators.opening import is_query, is_stored, loaded_if_small, open_input
 from daskfs.evaluation.design import check_rows, sample_rows
 from daskfs.evaluation.plan import used_shape
+from daskfs.evaluation.rows import repeated_rows_warnings
 from daskfs.evaluation.summaries import evaluation_tables, failure_warnings
 from daskfs.evaluation.tables import Table
 from daskfs.evaluation.trials import EVALUATE_STAGE
 from daskfs.evaluation.verdict import evaluation_verdict
 from daskfs.job.blocks import GraphBlock
+from daskfs.job.evaluation import SIZES
 from daskfs.job.job import LABEL_BYTES, make_evaluation
 from daskfs.job.methods import check_names
 from daskfs.kernels.labels import Labels
 from daskfs.plan.chain import Chain, check_missing
 from daskfs.plan.inline import data_of, run_all, score_features
-from daskfs.runs.evaluation import plan_tests, transductive_note
+from daskfs.runs.evaluation import cut_note, plan_tests, transductive_note
 from daskfs.runs.extent import NO_ALL_FEATURES, Extent, fits_unplanned
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.labels import encode_labels
@@ -87,7 +89,7 @@ def evaluate_selectors(
     groups: Any = None,
     times: Any = None,
     task: Literal["auto", "classification", "regression"] = "auto",
-    n_selected: int | Sequence[int] = (5, 10, 20, 50, 100),
+    n_selected: int | Sequence[int] = SIZES,
     models: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = ("knn",),
     setting: Literal["transductive", "inductive", "both"] = "inductive",
     baselines: bool = True,
@@ -256,7 +258,8 @@ def evaluate_selectors(
             for method in methods:
                 method.check_ranks_any(tables[method.label], n_samples)
         run_all(context, stages, pool)
-        notes = [f"{note}." for note in (transductive_note(block, methods),) if note]
+        cut = cut_note(block.n_selected if n_selected != SIZES else (), tiles.shape.n_features)
+        notes = [f"{note}." for note in (transductive_note(block, methods), cut) if note]
         if extent.all_features != baselines:
             notes.append(f"evaluation: it {NO_ALL_FEATURES}, which takes more than 4 GiB.")
         return _collected(context, stages, notes)
@@ -337,7 +340,8 @@ def _tiles_of(context: Context, labels: Labels, sample_columns: Mapping[str, Any
 def _collected(context: Context, stages: Sequence[Stage], notes: Sequence[str]) -> Evaluation:
     parameters = next(stage.parameters for stage in stages if stage.is_of(EVALUATE_STAGE))
     design: dict[str, Any] = context.store.read_json(layout.EVALUATION_DESIGN)
-    warnings = (*notes, *design["warnings"], *failure_warnings(context.store, parameters))
+    repeated = (f"{text}." for text in repeated_rows_warnings(context.store, parameters))
+    warnings = (*notes, *design["warnings"], *failure_warnings(context.store, parameters), *repeated)
     tables: dict[str, Table] = {table.name: table for table in evaluation_tables(context, parameters)}
     arrays = [tables[name].arrow() for name in layout.EVALUATION_TABLES]
     stability = tables["stability"].arrow().to_pylist()

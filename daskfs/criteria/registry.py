@@ -293,7 +293,11 @@ def check_labels(criterion: Criterion, label: str, labels: Labels | None, weight
         msg = f"method {label} needs labels, and the data have none: set data.labels."
         raise InputError(msg)
     if labels.task not in criterion.tasks:
-        msg = f"method {label} is for {' or '.join(criterion.tasks)}, and data.task is {labels.task}."
+        others = ", ".join(name for name, one in criteria().items() if one.needs_labels and labels.task in one.tasks)
+        msg = (
+            f"method {label} is for {' or '.join(criterion.tasks)}, and data.task is {labels.task}: set data.task, if "
+            f"the labels are otherwise, or take a method for {labels.task} ({others})."
+        )
         raise InputError(msg)
     if not labels.is_labeled.any():
         msg = f"method {label} needs labels, and none of the {labels.values.shape[0]} rows has one."

@@ -54,7 +54,7 @@ class Consensus(ScoreSelector):
     >>> X, y = load_iris(return_X_y=True)
     >>> fitted = Consensus([FisherScore(), LaplacianScore(), VarianceScore()]).fit(X, y)
     >>> fitted.scores_.tolist(), fitted.ranking_.tolist()
-    ([3.0, 4.0, 1.0, 2.0], [3, 4, 1, 2])
+    ([2.5, 4.0, 1.0, 2.5], [2, 4, 1, 3])
     """
 
     def __init__(self, estimators: Sequence[ScoreSelector], *, n_features_to_select: float | None = None) -> None:

@@ -107,7 +107,7 @@ class Design:
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         p = parameters
         self.methods: list[str] = [method["label"] for method in p["methods"]]
-        combined = [method["name"] == CONSENSUS.name for method in p["methods"]]
+        combined = [method.get("name") == CONSENSUS.name for method in p["methods"]]
         self._places = {is_combined: np.flatnonzero(np.array(combined) == is_combined) for is_combined in (False, True)}
         self.class_subsets = [ClassSubset(i, *drawn) for i, drawn in enumerate(p["worlds"])]
         self.amounts: Sequence[float | int | None] = p["labels"] or (None,)

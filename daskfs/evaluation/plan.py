@@ -104,7 +104,7 @@ def plan_new_rankings(
             parameters,
             SAMPLE_ROWS_STAGE.cost(shape, used, n_parts, process),
             bytes_read=shape.x_bytes + WORD * rows * n_parts,
-            bytes_written=2 * used.x_bytes,
+            bytes_written=2 * used.x_bytes + WORD * rows,
         ),
         *_plan_rankings(used, design, parameters, inside),
         _plan_tests(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,10 +29,13 @@ from daskfs.stages.cost import Array, Cost, Objects
 from daskfs.stages.kind import StageKind
 from daskfs.store import layout
 from daskfs.store.context import Context
+from daskfs.store.store import Store
 from daskfs.store.tiles import Shape
 from daskfs.tiles.shapes import tile_bytes
 
 Matrix: TypeAlias = np.ndarray | sp.csr_matrix
+LEAST_REPEATED = 0.01
+"""Share of the tested rows from which on copies are warned of."""
 
 
 # -------------------------------------------------------------------------------------------------------- rows in use
@@ -48,7 +52,7 @@ def sample_rows_of_part(context: Context, parameters: Mapping[str, Any], unit: i
     chosen = np.zeros(part.stop - part.start, dtype=bool)
     low, high = np.searchsorted(rows, [part.start, part.stop])
     chosen[rows[low:high] - part.start] = True
-    arrays: dict[str, np.ndarray] = {}
+    arrays, hashes = dict[str, np.ndarray](), np.empty(0, dtype=np.uint64)
     if chosen.any():
         height = context.tiles.shape.tile_rows
         found = context.tiles.unfilled().aligned_rows(part, height, None, chosen)
@@ -57,9 +61,53 @@ def sample_rows_of_part(context: Context, parameters: Mapping[str, Any], unit: i
             block = sp.vstack(blocks, format="csr")
             arrays = {"data": block.data, "indices": block.indices, "indptr": block.indptr}
         else:
-            arrays = {"values": np.concatenate(blocks)}
+            block = np.concatenate(blocks)
+            arrays = {"values": block}
+        hashes = row_hashes(block)
+    context.store.write_arrays(layout.EVALUATION_HASHES.format(unit), {"hashes": hashes})
     context.store.write_arrays(layout.EVALUATION_PART.format(unit), arrays)
     return {"n_rows": int(high - low)}
+
+
+def row_hashes(X: Matrix) -> np.ndarray:
+    """Return a hash of each row, shape (n_rows,), uint64: the same for rows of the same values."""
+
+    def parts(row: int) -> tuple[np.ndarray, ...]:
+        if not is_sparse(X):
+            return (np.ascontiguousarray(X[row]),)
+        own = slice(X.indptr[row], X.indptr[row + 1])
+        return X.indices[own], X.data[own]
+
+    found = np.empty(X.shape[0], dtype=np.uint64)
+    for row in range(found.size):
+        digest = blake2b(digest_size=found.itemsize)
+        for part in parts(row):
+            digest.update(part)
+        found[row] = int.from_bytes(digest.digest(), "little")
+    return found
+
+
+def repeated_rows_warnings(store: Store, parameters: Mapping[str, Any]) -> list[str]:
+    """Warn of rows whose copies are among the rows that models were trained on when they were tested.
+
+    The warning has no final full stop. Rows are compared where they are ranked anew.
+    """
+    design = Design(parameters)
+    if not parameters["ranks_anew"] or not design.has_folds:
+        return []
+    parts = map(layout.EVALUATION_HASHES.format, range(int(parameters["n_parts"])))
+    hashes = np.concatenate([store.read_arrays(part)[0]["hashes"] for part in parts])
+    arrays, _ = store.read_arrays(layout.EVALUATION_CLASS_SUBSET.format(0))
+    count, n_tested = 0, 0
+    for fold in range(design.n_splits):
+        train, test = (hashes[arrays[f"{name}-0-{fold}"]] for name in ("train", "test"))
+        count, n_tested = count + int(np.isin(test, train).sum()), n_tested + test.size
+    if count < LEAST_REPEATED * n_tested:
+        return []
+    return [
+        f"copies of rows: {count:,} of {n_tested:,} tested rows have one among the rows that models were trained on, "
+        "which makes held-out values too good: leave copies out, or keep them in one fold by data.groups"
+    ]
 
 
 def sample_cost(name: str, used: Shape, copies: int = 1) -> Cost:

@@ -19,6 +19,8 @@ from daskfs.job.methods import check_names, is_plain, with_parameters
 from daskfs.kernels.labels import Task
 
 MODEL_LABEL_BYTES = 60
+SIZES = (5, 10, 20, 50, 100)
+"""Numbers of selected features that are evaluated by default."""
 
 
 class ModelBlock(Block):
@@ -47,7 +49,7 @@ class ModelBlock(Block):
 class EvaluateBlock(Block):
     """Cross-validated prediction on the first features of each ranking, and by baselines."""
 
-    n_selected: tuple[PositiveInt, ...] = Field((5, 10, 20, 50, 100), min_length=1)
+    n_selected: tuple[PositiveInt, ...] = Field(SIZES, min_length=1)
     models: tuple[ModelBlock, ...] = Field(
         (ModelBlock(name="knn"),),
         min_length=1,

@@ -16,6 +16,7 @@ from daskfs.criteria.rescaled_regression.passes import stored_solution
 from daskfs.criteria.slab import graph_needs, methods_from
 from daskfs.criteria.sselect.trade_off import stored_curve
 from daskfs.criteria.svmrfe.elimination import elimination_warnings, stored_elimination
+from daskfs.evaluation.rows import repeated_rows_warnings
 from daskfs.evaluation.tables import read_table
 from daskfs.evaluation.verdict import evaluation_verdict
 from daskfs.execution.submission import recorded_units
@@ -111,6 +112,8 @@ def run_facts(
     graphs = _graphs(store, plan)
     names, verdict, best = open_tiles(tiles.url).feature_names(), _verdict(store, plan), best_features(store, plan)
     trust = trust_warnings(Context(store), best, names, verdict, filtered=_filter_stage(plan) is not None)
+    evaluated = evaluate_stage(plan)
+    trust += [] if evaluated is None else repeated_rows_warnings(store, evaluated.parameters)
     return {
         "versions": versions(),
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

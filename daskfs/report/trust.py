@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from daskfs.criteria.registry import criteria
 from daskfs.kernels.labels import Labels
 from daskfs.store.context import Context
 
@@ -18,7 +21,9 @@ LEAST_ROWS = 50
 COPY, TARGET = 0.95, 0.9999
 """Absolute correlations from which on a feature is a copy of another, or of the target."""
 FEW = 10
-"""Labeled rows below which a class says little."""
+"""Labeled rows below which a class says little, and names that are listed."""
+MANY, LONELY = 15, 3
+"""Number of classes from which on whole numbers may be a target, and of rows that each class has if they are none."""
 
 
 def trust_warnings(
@@ -60,7 +65,7 @@ def trust_warnings(
                 for feature, does in what.items()
                 if does
             ]
-    return found + _few_rows(labels)
+    return found + _of_one_name(names) + (_like_a_target(labels) or _few_rows(labels))
 
 
 def _beaten(verdict: Mapping[str, Any] | None) -> list[str]:
@@ -107,6 +112,33 @@ def _leak(values: np.ndarray, labels: Labels) -> str:
     ranges = sorted((x[y == code].min(), x[y == code].max()) for code in np.unique(y))
     apart = all(high < low for (_, high), (low, _) in itertools.pairwise(ranges))
     return "separates the classes" if apart and len(ranges) > 1 else ""
+
+
+def _of_one_name(names: Sequence[str]) -> list[str]:
+    """Return a warning about names that several features have."""
+    repeated = [f"'{name}'" for name, count in Counter(names).items() if count > 1]
+    if not repeated:
+        return []
+    more = "" if len(repeated) <= FEW else f" and {len(repeated) - FEW} more"
+    return [
+        f"several features are named {', '.join(repeated[:FEW])}{more}: tables tell them apart by number (column "
+        "feature); give each a name of its own"
+    ]
+
+
+def _like_a_target(labels: Labels | None) -> list[str]:
+    """Return a warning about classes that look like the values of a target: many whole numbers, some in few rows."""
+    if labels is None or labels.task != "classification" or len(labels.classes) < MANY:
+        return []
+    counts = np.bincount(labels.values[labels.is_labeled], minlength=len(labels.classes))
+    numbers = [name for name in labels.classes if re.fullmatch(r"-?\d+", name)]
+    if len(numbers) < len(labels.classes) or counts.min() >= LONELY:
+        return []
+    methods = ", ".join(name for name, one in criteria().items() if one.needs_labels and "regression" in one.tasks)
+    return [
+        f"labels are {len(numbers)} whole numbers, some in fewer than {LONELY} rows, and taken for classes: if they "
+        f"are amounts, set data.task: regression, with methods for it ({methods})"
+    ]
 
 
 def _few_rows(labels: Labels | None) -> list[str]:

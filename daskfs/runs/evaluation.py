@@ -68,7 +68,8 @@ def plan_evaluation(
         used = used_shape(shape, extent.max_samples, tiles.n_labeled)
         if _fits(stages, memory_limit) and is_affordable(evaluate, extent, shape, used, methods):
             left_out = describe_extent(extent, found[0], n_rows, shape.n_features, methods)
-            return stages, [note for note in (transductive_note(evaluate, methods), left_out) if note]
+            cut = cut_note(evaluate.n_selected if "n_selected" in evaluate.model_fields_set else (), shape.n_features)
+            return stages, [note for note in (transductive_note(evaluate, methods), left_out, cut) if note]
     # if not even a test of the run's own rankings fits, refuse the evaluation
     plain = evaluate.model_copy(update={"setting": "transductive"})
     smallest = Extent(evaluate.max_samples, all_features=False)
@@ -92,6 +93,14 @@ def transductive_note(evaluate: EvaluateBlock, methods: Sequence[Method]) -> str
         f"evaluation: {', '.join(saw)} saw the labels of the rows that models are tested on, so their transductive "
         "values are too good, and do not compare with those of methods that saw none: set evaluate.setting: inductive"
     )
+
+
+def cut_note(sizes: Sequence[int], n_features: int) -> str:
+    """Return a note on the numbers of features that are more than there are; empty if there are none."""
+    left_out = [str(size) for size in sizes if size > n_features]
+    if not left_out:
+        return ""
+    return f"evaluation: n_selected {', '.join(left_out)} left out, as the data have {n_features} features"
 
 
 def plan_tests(

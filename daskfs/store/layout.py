@@ -166,6 +166,7 @@ EVALUATION_SLAB = "evaluation/columns/{}"  # (n_rows, n_used in the slab), dtype
 EVALUATION_SAMPLE_COLUMNS = "evaluation/beside.npz"  # labels, weights, groups and times of the rows in use, if any
 # A {} is the number of a part of X, a class subset, a set of rows, a selection.
 EVALUATION_PART = "evaluation/sample/{}.npz"  # rows in use of one part of X: values, or data, indices and indptr
+EVALUATION_HASHES = "evaluation/hashes/{}.npz"  # (n_rows,), uint64: hashes of the rows in use of one part of X
 EVALUATION_CLASS_SUBSET = "evaluation/worlds/{}.npz"  # rows and folds, as indices into EVALUATION_ROWS
 EVALUATION_LISTS = "evaluation/lists/{}.npz"  # (n_rows, k), int64 and float64: neighbor lists of one set of rows
 EVALUATION_ORDER = "evaluation/orders/{}.npz"  # (n_ranked,), int64: first features of one selection, best first

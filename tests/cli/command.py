@@ -53,7 +53,16 @@ def daskfs(*arguments: object) -> Outcome:
     return Outcome(code, out.getvalue(), err.getvalue())
 
 
-TRUST = ("verdict: ", "first features are copies", "labeled rows are few", "feature '")
+TRUST = (
+    "verdict: ",
+    "first features are copies",
+    "labeled rows are few",
+    "labels are ",
+    "feature '",
+    "several features are named",
+    "copies of rows",
+    "evaluation: n_selected",
+)
 """Beginnings of warnings about data, which tests/report/test_trust.py is about; small data sets give rise to some."""
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from .command import N_FEATURES, N_SAMPLES, basic_job, daskfs, labels, matrix, rows_of, write_job
+from .command import N_FEATURES, N_SAMPLES, basic_job, daskfs, labels, matrix, rows_of, told, write_job
 
 pytestmark = pytest.mark.cluster
 
@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     job = basic_job(folder, methods=METHODS, evaluate=EVALUATE, select={"n_features": 2})
     job["output"]["title"] = "Title & <more>"
     outcome = daskfs("run", write_job(folder, job), "-q")
-    assert (outcome.code, outcome.err) == (0, "")
+    assert (outcome.code, told(outcome)) == (0, "")
     return folder / "run"
 
 
@@ -197,7 +197,7 @@ def run_with_names(folder: Path, names: Sequence[str]) -> Path:
     job = basic_job(folder, data={"source": str(folder / "X.npz"), "labels": "y", "feature_names": "names"})
     np.savez(folder / "X.npz", X=matrix(), y=labels(), names=np.array(names))
     outcome = daskfs("run", write_job(folder, job), "-q")
-    assert (outcome.code, outcome.err) == (0, "")
+    assert (outcome.code, told(outcome)) == (0, "")
     return folder / "run"
 
 

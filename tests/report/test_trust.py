@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from daskfs import VarianceScore, evaluate_selectors
 from tests.cases import each
-from tests.cli.command import daskfs, write_job
+from tests.cli.command import daskfs, refused, write_job
 
 FloatArray = NDArray[np.float64]
 N = 120
@@ -95,6 +97,62 @@ def test_few_rows_separate_by_accident(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(20, 3000))
     X[:, 7] = np.arange(20) % 2 + 0.1 * X[:, 7]
     assert warnings_of(tmp_path, X, np.arange(20) % 2, ["FisherScore"]) == []
+
+
+def test_rows_that_are_there_twice_across_folds(tmp_path: Path) -> None:
+    """Not if a group keeps them together."""
+    X, y = noise(), np.arange(N) % 3
+    X[60:64], y[60:64] = X[:4], y[:4]
+    evaluate = {"n_selected": [3], "n_splits": 60 // 3}
+    found = warnings_of(tmp_path, X, y, ["VarianceScore"], evaluate=evaluate)
+    (twice,) = (text for text in found if "copies of rows" in text)
+    assert twice.startswith("copies of rows: 8 of 120 tested rows have one among the rows that models")
+    selected = evaluate_selectors([VarianceScore()], sp.csr_matrix(X), y, n_selected=3, n_splits=20)
+    assert f"{twice}." in selected.warnings
+    together = np.where((np.arange(N) >= 60) & (np.arange(N) < 64), np.arange(N) - 60, np.arange(N))
+    assert not evaluate_selectors([VarianceScore()], X, y, groups=together, n_selected=3, n_splits=5).warnings
+
+
+def test_numbers_of_features_that_are_more_than_there_are(tmp_path: Path) -> None:
+    evaluate = {"n_selected": [3, 12, 13, 50], "n_splits": 3}
+    found = warnings_of(tmp_path, noise() + classes()[:, None], classes(), ["VarianceScore"], evaluate=evaluate)
+    note = "evaluation: n_selected 13, 50 left out, as the data have 12 features"
+    assert note in found
+    X, y = noise(), classes()
+    assert f"{note}." in evaluate_selectors([VarianceScore()], X, y, n_selected=[3, 13, 50], n_splits=3).warnings
+    assert not evaluate_selectors([VarianceScore()], X, y, n_splits=3).warnings
+
+
+def test_features_of_one_name(tmp_path: Path) -> None:
+    names = [f"g{min(place, 10)}" for place in range(12)]
+    (tmp_path / "names.txt").write_text("\n".join(names))
+    data = {
+        "source": str(tmp_path / "X.npy"),
+        "labels": str(tmp_path / "y.npy"),
+        "feature_names": str(tmp_path / "names.txt"),
+    }
+    (found,) = warnings_of(tmp_path, noise(), classes(), ["VarianceScore"], data=data)
+    assert found.startswith("several features are named 'g10': tables tell them apart by number")
+
+
+def test_classes_that_look_like_a_target(tmp_path: Path) -> None:
+    ages = np.random.default_rng(1).integers(18, 60, size=N)
+    (found,) = warnings_of(tmp_path, noise(), ages, ["FisherScore"])
+    assert "whole numbers, some in fewer than 3 rows" in found
+    assert "data.task: regression" in found
+    assert "PearsonScore" in found
+
+
+def test_a_criterion_of_another_task_names_those_that_would_do(tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", noise())
+    np.save(tmp_path / "y.npy", noise()[:, 0])
+    job = {
+        "data": {"source": str(tmp_path / "X.npy"), "labels": str(tmp_path / "y.npy")},
+        "methods": ["FisherScore"],
+        "output": {"path": str(tmp_path / "run")},
+    }
+    words = ("FisherScore is for classification", "set data.task", "SupervisedLaplacianScore", "PearsonScore")
+    refused(daskfs("run", write_job(tmp_path, job), "-q"), 3, *words)
 
 
 def test_classes_of_few_rows(tmp_path: Path) -> None:
