@@ -104,6 +104,8 @@ class RedundancyFilter(ScoreSelector):
         is not redundant with any.
     threshold
         Largest allowed value of the measure, in (0, 1).
+    demote
+        Whether redundant features may be selected after all that are kept, in the order of their ranks.
     n_candidates
         Number of features of the ranking that are visited, with a measure.
     keep
@@ -127,9 +129,9 @@ class RedundancyFilter(ScoreSelector):
         Shape (n_features,), int64: kept features first, in the order in which they were kept; the others follow in the
         order of the selector.
     reasons_
-        Shape (n_features,), object: why a feature is not selectable, as str; empty for the others.
+        Shape (n_features,), object: why a feature is not selectable, or demoted, as str; empty for the others.
     n_kept_
-        Number of kept features, int.
+        Number of selectable features, int: those that are kept and, with `demote`, the redundant ones after them.
 
     Raises
     ------
@@ -157,6 +159,7 @@ class RedundancyFilter(ScoreSelector):
         *,
         measure: Literal["correlation", "distance_correlation"] | None = "correlation",
         threshold: float = 0.9,
+        demote: bool = False,
         n_candidates: int = 500,
         keep: Sequence[str | int] = (),
         drop: Sequence[str | int] = (),
@@ -168,6 +171,7 @@ class RedundancyFilter(ScoreSelector):
         self.estimator = estimator
         self.measure = measure
         self.threshold = threshold
+        self.demote = demote
         self.n_candidates = n_candidates
         self.keep = keep
         self.drop = drop
@@ -233,7 +237,7 @@ class RedundancyFilter(ScoreSelector):
 
     def _block(self) -> RedundancyBlock:
         """Return the parameters as a job has them, checked but for `keep` and `drop`, which may hold indices."""
-        keys = ("measure", "threshold", "n_candidates", "groups", "max_per_group")
+        keys = ("measure", "threshold", "demote", "n_candidates", "groups", "max_per_group")
         try:
             return check_block(RedundancyBlock, {key: getattr(self, key) for key in keys}, type(self).__name__)
         except JobError as error:
@@ -250,7 +254,9 @@ class RedundancyFilter(ScoreSelector):
                 check_counts(min(int(n_wanted), len(names)), len(choice["keep"]), reach)
         except JobError as error:
             raise InputError(str(error)) from None
-        wanted = {key: getattr(block, key) for key in ("measure", "threshold", "n_candidates", "max_per_group")}
+        wanted = {
+            key: getattr(block, key) for key in ("measure", "threshold", "demote", "n_candidates", "max_per_group")
+        }
         scaling = checked_scaling(getattr(self.estimator, "score_scaling", None), "score_scaling")
         return {**wanted, **choice, "scaling": scaling}
 

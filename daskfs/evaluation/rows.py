@@ -82,7 +82,7 @@ def row_hashes(X: Matrix) -> np.ndarray:
     for row in range(found.size):
         digest = blake2b(digest_size=found.itemsize)
         for part in parts(row):
-            digest.update(part)
+            digest.update(part.tobytes())
         found[row] = int.from_bytes(digest.digest(), "little")
     return found
 

@@ -23,7 +23,7 @@ from daskfs.job.checks import check_block
 from daskfs.job.dask import DaskKeys
 from daskfs.job.evaluation import EvaluateBlock
 from daskfs.job.keys import read_keys
-from daskfs.job.methods import MethodBlock, check_names, with_parameters
+from daskfs.job.methods import EVERY, MethodBlock, check_names, with_every, with_parameters
 from daskfs.job.storage import DESCRIPTION, StorageKeys, access_of
 from daskfs.kernels.labels import Task
 from daskfs.storage import Access
@@ -61,8 +61,9 @@ class Job(Block):
     @field_validator("methods", mode="before")
     @classmethod
     def _short_forms(cls, value: Any) -> Any:
+        value = [value] if value in EVERY else value
         if not isinstance(value, list | tuple):
-            msg = "methods is a list, for example [VarianceScore, {name: LaplacianScore, n_neighbors: 10}]"
+            msg = "methods is a list, for example [VarianceScore, {name: LaplacianScore, n_neighbors: 10}], or all"
             raise ValueError(msg)
         return [with_parameters(entry, tuple(MethodBlock.model_fields)) for entry in value]
 
@@ -75,6 +76,19 @@ class Job(Block):
         """Return the spec of neighbor lists with the search options of the job."""
         g = self.graph
         return GraphSpec(spec.metric, spec.scaling, g.engine, g.recall, g.projection, g.random_state)
+
+    def members(self, task: Task | None) -> list[MethodBlock]:
+        """Return an entry for each method: grids made out, and for "all" every criterion that serves labels of a task.
+
+        `task` is that of the labels; None without any, or if it is not known.
+        """
+
+        def serves(block: MethodBlock) -> bool:
+            criterion = criterion_named(block.name)
+            return not criterion.needs_labels if task is None else task in criterion.tasks
+
+        entries = [block for block, is_for_all in with_every(self.methods) if not is_for_all or serves(block)]
+        return [member for block in entries for member, _ in block.members()]
 
     def make_methods(self, task: Task | None, *, on_matrix: bool = False) -> list[Method]:
         """Return the methods with the job's defaults filled in.
@@ -92,7 +106,7 @@ class Job(Block):
             For an unknown name or parameter, or an invalid label.
         """
         methods = []
-        for entry in (member for block in self.methods for member, _ in block.members()):
+        for entry in self.members(task):
             kind = criterion_named(entry.name).parameters
             fields = kind.model_fields
             for key in FILLED_IN.keys() & entry.parameters.keys() & fields.keys():

@@ -17,9 +17,12 @@ from pydantic import (
 )
 
 from daskfs.criteria.block import Block
+from daskfs.criteria.registry import criteria
 from daskfs.errors import JobError
 
 MAX_MEMBERS = 1000
+EVERY = ("all", "every")
+"""Entries that stand for every criterion that no other entry names."""
 
 
 class MethodBlock(Block):
@@ -72,6 +75,13 @@ class MethodBlock(Block):
             label = " ".join([self.base_label, *(f"{key}={_as_word(value)}" for key, value in chosen.items())])
             found.append((MethodBlock(name=self.name, label=label, parameters={**self.parameters, **chosen}), chosen))
         return found
+
+
+def with_every(blocks: Sequence[MethodBlock]) -> list[tuple[MethodBlock, bool]]:
+    """Replace "all" by every criterion that no other entry names; also return whether it stands for each."""
+    named = {block.name for block in blocks if block.label is None}
+    others = [MethodBlock(name=name) for name in criteria() if name not in named]
+    return [(one, block.name in EVERY) for block in blocks for one in (others if block.name in EVERY else [block])]
 
 
 def with_parameters(entry: Any, own: tuple[str, ...]) -> Any:

@@ -29,6 +29,10 @@ class RedundancyBlock(Block):
         ),
     )
     threshold: float = Field(0.9, gt=0, lt=1, description="A feature above it with a kept one is passed over.")
+    demote: bool = Field(
+        default=False,
+        description="Whether redundant features may be selected after all that were kept, if these are too few.",
+    )
     n_candidates: PositiveInt = Field(500, description="How far down each ranking is looked at, with a measure.")
     keep: tuple[str, ...] = Field((), description="Names that are selected first, in the order of their ranks.")
     drop: tuple[str, ...] = Field((), description="Names that are never selected.")

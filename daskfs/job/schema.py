@@ -12,7 +12,7 @@ def json_schema() -> dict[str, Any]:
     from daskfs.criteria.registry import criteria
 
     schema = Job.model_json_schema()
-    entries: list[dict[str, Any]] = [{"enum": list(criteria())}]
+    entries: list[dict[str, Any]] = [{"enum": [*criteria(), "all"]}]
     for name, criterion in criteria().items():
         parameters = criterion.parameters.model_json_schema()
         own = {key: parameters["properties"][key] for key in criterion.parameters.public_fields()}
@@ -24,7 +24,11 @@ def json_schema() -> dict[str, Any]:
             entries.append(
                 {"type": "object", "properties": properties, "required": ["name"], "additionalProperties": False}
             )
-    schema["properties"]["methods"] = {"type": "array", "minItems": 1, "items": {"anyOf": entries}}
+    listed = {"type": "array", "minItems": 1, "items": {"anyOf": entries}}
+    schema["properties"]["methods"] = {
+        "anyOf": [listed, {"const": "all"}],
+        "description": "Criteria to rank by; all stands for every one that serves the labels and is not named besides.",
+    }
     sizes = schema["$defs"]["EvaluateBlock"]["properties"]["n_selected"]
     schema["$defs"]["EvaluateBlock"]["properties"]["n_selected"] = {
         "anyOf": [sizes, sizes["items"]],

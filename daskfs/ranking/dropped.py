@@ -1,4 +1,4 @@
-"""Features kept by the redundancy filter, and why each other one was dropped."""
+"""Features kept by the redundancy filter, and why each other one was dropped, or demoted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def selectable(store: Store, method: Method, table: np.ndarray, *, filtered: boo
     """Return the features that a method may select, best first, shape (n_selectable,), int64.
 
     `table` holds the method's fields, shape (n_fields, n_features), float64; `filtered` is whether the job has
-    ``select.redundancy``.
+    ``select.redundancy``, which may put redundant features last instead of dropping them.
     """
     if filtered:
         return store.open(layout.FILTERED.format(method.label))[...]
@@ -25,7 +25,7 @@ def selectable(store: Store, method: Method, table: np.ndarray, *, filtered: boo
 
 
 def dropped_features(store: Store, method: Method, table: np.ndarray, names: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the features that a method may not select, with the reason, by rank.
+    """Return the features that a method may not select, or only after all others, with the reason, by rank.
 
     `table` holds the method's fields, shape (n_fields, n_features), float64.
     """

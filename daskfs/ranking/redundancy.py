@@ -170,7 +170,8 @@ def filter_ranking(context: Context, parameters: Mapping[str, Any], unit: int) -
         in_group,
         wanted["max_per_group"],
     )
-    context.store.put_array(layout.FILTERED.format(method.label), features[kept])
+    demoted = [place for place, (why, *_) in passed.items() if why == "redundant" and wanted.get("demote")]
+    context.store.put_array(layout.FILTERED.format(method.label), features[[*kept, *sorted(demoted)]])
     rows = []
     for place, (why, other, value) in passed.items():
         redundant = why == "redundant"

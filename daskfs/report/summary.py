@@ -557,12 +557,13 @@ def _redundancy(
         table = tables[method.label]
         rank = np.argsort(method.order(table)) + 1
         dropped = dropped_features(store, method, table, names)
-        n_kept = int(chosen[method.label].size)
+        passed = {feature for feature, _ in dropped}
+        n_kept = sum(feature not in passed for feature in chosen[method.label].tolist())
         counts.append(
             {
                 "label": method.label,
                 "n_kept": n_kept,
-                "n_selected": min(n_kept, n_selected),
+                "n_selected": min(int(chosen[method.label].size), n_selected),
                 "n_dropped": len(dropped),
             }
         )

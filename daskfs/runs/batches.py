@@ -127,7 +127,7 @@ def batch_url(run_url: str, number: int) -> str:
 def batch_jobs(job: Job, run_url: str, tiles_url: str, batches: Sequence[Batch]) -> dict[str, Job]:
     """Return the jobs of the batches that any method ranks, by batch name."""
     task = open_tiles(tiles_url).info.task
-    members = [member for block in job.methods for member, _ in block.members()]
+    members = job.members(task)
     labels = [method.label for method in _ranking_batches(job, task)]
     jobs = {}
     for batch in batches:

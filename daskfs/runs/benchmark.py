@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from daskfs.criteria.block import Block
-from daskfs.criteria.registry import check_labels, criteria, criterion_named
+from daskfs.criteria.registry import check_labels, criterion_named
 from daskfs.errors import InputError, JobError
 from daskfs.execution.connection import SharedCluster
 from daskfs.execution.progress import OfSeveral, Progress, Silent
@@ -27,7 +27,7 @@ from daskfs.job.checks import check_block
 from daskfs.job.dask import DaskKeys
 from daskfs.job.job import LABEL_BYTES, Job, make_job
 from daskfs.job.keys import read_keys
-from daskfs.job.methods import check_names
+from daskfs.job.methods import EVERY, check_names, with_every
 from daskfs.job.storage import DESCRIPTION, StorageKeys, access_of, with_storage_access
 from daskfs.kernels.labels import Labels
 from daskfs.runs.comparison import CompareBlock, compare, open_evaluated, study_facts
@@ -43,7 +43,6 @@ from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.store import Store
 
-EVERY = ("all", "every")
 OVERRIDES = ("transform", "graph", "methods", "select", "evaluate")
 """Blocks of a job whose keys a data set may override."""
 
@@ -173,7 +172,7 @@ def candidate(study: Study, name: str, where: str = "study") -> Job:
     raw = {
         "data": data,
         **blocks,
-        "methods": _every_method(entry.get("methods", study.methods)),
+        "methods": entry.get("methods", study.methods),
         "evaluate": raw_evaluate(study, name),
         "cluster": study.cluster,
         "dask": study.dask,
@@ -185,18 +184,6 @@ def candidate(study: Study, name: str, where: str = "study") -> Job:
 
 def _title(study: Study, name: str) -> str | None:
     return None if study.output.title is None else f"{study.output.title}: {name}"
-
-
-def _every_method(methods: Any) -> Any:
-    """Replace "all" in a list of methods by every method of the registry that the list does not name."""
-    entries = [methods] if isinstance(methods, str) else methods
-    if not isinstance(entries, list):
-        return entries
-    named = [entry.get("name") if isinstance(entry, Mapping) and not entry.get("label") else entry for entry in entries]
-    found: list[Any] = []
-    for entry in entries:
-        found += [name for name in criteria() if name not in named] if entry in EVERY else [entry]
-    return found
 
 
 def members(study: Study) -> list[Member]:
@@ -221,7 +208,7 @@ def _member(study: Study, name: str) -> Member:
         msg = f"a study compares by evaluation, and the data have no labels: set datasets.{name}.labels."
         raise InputError(msg)
     notes, methods = [], []
-    for entry in job.methods:
+    for entry, _ in with_every(job.methods):
         try:
             check_labels(criterion_named(entry.name), entry.base_label, labels, weights)
             methods.append(entry)

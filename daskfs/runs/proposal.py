@@ -60,7 +60,7 @@ def propose_job(
     n_features
         Number of selected features; None for half of them.
     redundancy
-        Correlation above which a feature is passed over for a better one; None for no filter.
+        Correlation above which a feature is put after all that are not redundant; None for no filter.
     output
         Directory of the run; by default below ``runs``, by the name of the source.
 
@@ -89,7 +89,7 @@ def propose_job(
         n_values = about.nnz or about.n_samples * about.n_features
     select: dict[str, Any] = {} if n_features is None else {"n_features": n_features}
     if redundancy is not None:
-        select["redundancy"] = {"threshold": redundancy}
+        select["redundancy"] = {"threshold": redundancy, "demote": True}
     chosen = list(methods or METHODS[task])
     job = {
         "data": data,

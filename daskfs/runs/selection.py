@@ -61,7 +61,7 @@ def wanted_filter(job: Job, names: Sequence[str] | None) -> dict[str, Any] | Non
     block = job.select.redundancy
     if block is None:
         return None
-    scalars = block.model_dump(include={"measure", "threshold", "n_candidates", "max_per_group"})
+    scalars = block.model_dump(include={"measure", "threshold", "demote", "n_candidates", "max_per_group"})
     known = names if names is not None else block.keep
     drop, groups = (block.drop, block.group_of()) if names is not None else ((), {})
     choice = numbered_choice(known, block.keep, drop, groups, "select.redundancy.")

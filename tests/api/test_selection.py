@@ -57,6 +57,20 @@ def test_walk_as_defined(estimator: Any, measure: Any) -> None:
         assert [i for i in range(13) if fitted.reasons_[i]] == sorted(set(order) - set(kept))
 
 
+@pytest.mark.parametrize("measure", ["correlation", "distance_correlation"])
+def test_demoted_features_follow_those_that_are_kept(measure: Any) -> None:
+    """In the order of the ranking, before what was not compared; reasons stay."""
+    kept = RedundancyFilter(FisherScore(), measure=measure, threshold=0.4, n_candidates=8).fit(X, Y)
+    demoted = RedundancyFilter(FisherScore(), measure=measure, threshold=0.4, n_candidates=8, demote=True)
+    demoted.set_params(n_features_to_select=8).fit(X, Y)
+    order, first = np.argsort(demoted.ranking_).tolist(), np.argsort(kept.ranking_).tolist()[: kept.n_kept_]
+    assert order[: kept.n_kept_] == first
+    ranked = np.argsort(kept.estimator_.ranking_).tolist()
+    assert order == first + [feature for feature in ranked if feature not in first]
+    assert (demoted.n_kept_, demoted.get_support().sum()) == (8, 8)
+    assert demoted.reasons_.tolist() == kept.reasons_.tolist()
+
+
 def test_others_follow_in_the_order_of_the_selector() -> None:
     fitted = RedundancyFilter(FisherScore(), threshold=0.5, n_candidates=6).fit(X, Y)
     order = np.argsort(fitted.estimator_.ranking_).tolist()

@@ -95,6 +95,20 @@ def test_methods_take_the_defaults_of_the_graph_block_and_may_differ() -> None:
     assert default["score_scaling"] == own["score_scaling"] == "zscore"
 
 
+@pytest.mark.parametrize("task", [None, "classification", "regression"])
+def test_all_stands_for_every_criterion_of_the_task_that_is_not_named_besides(task: Any) -> None:
+    serving = [n for n, one in criteria().items() if (task in one.tasks if task else not one.needs_labels)]
+    assert [method.label for method in job_with(methods="all").make_methods(task)] == serving
+    some = job_with(
+        methods=[{"name": "LaplacianScore", "n_neighbors": 7}, "all", {"name": "RandomOrder", "label": "r"}]
+    )
+    found = {method.label: method for method in some.make_methods(task)}
+    assert {*found} == {*serving, "r"}
+    assert found["LaplacianScore"].parameters.n_neighbors == 7  # type: ignore[attr-defined]
+    with pytest.raises(JobError, match="two methods are called 'r'"):
+        job_with(methods=["all", {"name": "RandomOrder", "label": "r"}, {"name": "FisherScore", "label": "r"}])
+
+
 def test_label_defaults_to_the_name() -> None:
     methods = job_with(methods=["VarianceScore", {"name": "VarianceScore", "label": "again (2)"}]).make_methods(None)
     assert [method.label for method in methods] == ["VarianceScore", "again (2)"]
@@ -440,6 +454,8 @@ def test_shipped_workflows_are_jobs_and_fit_the_schema(path: Path) -> None:
         {"cluster": {"memory_limit": "2GiB", "workers": 0}},
         {"methods": ["VarianceScore", {"name": "LaplacianScore", "t": "median", "label": "x"}]},
         {"methods": [{"name": "LaplacianScore", "parameters": {"n_neighbors": 3}}]},
+        {"methods": "all", "consensus": False},
+        {"methods": ["all", {"name": "LaplacianScore", "n_neighbors": 3}]},
     ],
 )
 def test_schema_takes_what_the_loader_takes(blocks: dict[str, Any]) -> None:
@@ -474,7 +490,8 @@ def test_schema_refuses_what_the_loader_refuses(blocks: dict[str, Any]) -> None:
 
 def test_schema_names_every_method_and_every_reference_leads_somewhere() -> None:
     schema = json_schema()
-    names = {entry["properties"]["name"]["const"] for entry in schema["properties"]["methods"]["items"]["anyOf"][1:]}
+    listed = schema["properties"]["methods"]["anyOf"][0]["items"]["anyOf"][1:]
+    names = {entry["properties"]["name"]["const"] for entry in listed}
     assert names == set(criteria())
     assert set(schema["required"]) == {"data", "methods", "output"}
     assert set(references(schema)) <= {f"#/$defs/{name}" for name in schema["$defs"]}
