@@ -109,9 +109,11 @@ def run(
 
 
 def _run(job: Any, *, overwrite: bool, quiet: bool, verbose: bool, as_json: bool) -> None:
+    from daskfs.execution.cluster import AUTO
     from daskfs.execution.connection import prepare
 
-    prepare(job.settings)
+    if job.settings.workers != AUTO:
+        prepare(job.settings)
     from daskfs.runs.pipeline import run_job
 
     with closing(_progress(quiet=quiet, verbose=verbose)) as progress:

@@ -35,6 +35,9 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 # when it is first imported. Workers of daskfs have one thread as well.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# of clusters that tests start themselves, as of those of daskfs: Python's stacks cannot be sampled safely
+os.environ.setdefault("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "false")
+
 # SciPy reads it when it is first imported; without it scikit-learn skips its array-API check of estimators
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
 

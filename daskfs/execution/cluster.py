@@ -25,6 +25,9 @@ DASK_SETTINGS: dict[str, Any] = {
     # after this timeout a cluster ends the nanny, or the job, of a lost worker, even if the worker has come back since
     # and is restarting: Pool.complete replaces workers that have ended
     "distributed.deploy.lost-worker-timeout": "365d",
+    # sampling stacks every 10 ms can stop a process for good: sys._current_frames of Python before 3.13 may collect
+    # garbage while it holds a lock that the collection needs (CPython issue 106883)
+    "distributed.worker.profile.enabled": False,
     # Dask's nannies make glibc return every freed block of 128 KiB and more, and faulting it in again can cost as much
     # as the arithmetic on it; the memory kept here is part of a process's planned size
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**26,
@@ -44,6 +47,10 @@ NOTHING_SERVED: dict[str, Any] = {"distributed.scheduler.http.routes": [], "dist
 """No HTTP routes: schedulers and workers serve HTTP even without a dashboard, with neither TLS nor passwords."""
 
 
+AUTO = "auto"
+"""Number of workers that :func:`daskfs.runs.workers.settled_cluster` chooses."""
+
+
 @dataclass(frozen=True)
 class ClusterSettings:
     """Cluster settings of a job as plain values.
@@ -52,7 +59,7 @@ class ClusterSettings:
     scheduler's choice for an existing one. `dask` holds keys of Dask's configuration.
     """
 
-    workers: int = 2
+    workers: Any = 2  # or AUTO, before they are settled
     threads: int = 1
     memory_limit: int | None = None
     address: str | None = None
@@ -74,7 +81,7 @@ class ClusterSettings:
     @property
     def is_local(self) -> bool:
         """Whether worker processes start on this machine."""
-        return self.workers > 0 and not self.is_joined and self.slurm is None and self.kubernetes is None
+        return self.workers != 0 and not self.is_joined and self.slurm is None and self.kubernetes is None
 
     @property
     def told_to_dask(self) -> dict[str, Any]:

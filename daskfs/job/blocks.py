@@ -220,11 +220,16 @@ class SelectBlock(Block):
 class ClusterBlock(Block):
     """A local cluster by default.
 
-    An address or a scheduler file joins a running cluster, slurm and kubernetes start workers elsewhere. workers: 0
-    runs in this process.
+    An address or a scheduler file joins a running cluster, slurm and kubernetes start workers elsewhere.
     """
 
-    workers: NonNegativeInt = 2
+    workers: NonNegativeInt | Literal["auto"] = Field(
+        "auto",
+        description=(
+            "Worker processes; 0 runs in this process. auto: as many as the machine has cores and memory for; none for "
+            "data that one core ranks in a few seconds."
+        ),
+    )
     threads: PositiveInt = 1
     memory_limit: str | int | None = Field(
         None, description="Of one worker, for example 2GiB. None shares the machine's."

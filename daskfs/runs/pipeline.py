@@ -48,6 +48,7 @@ from daskfs.runs.repair import (
 )
 from daskfs.runs.selection import listed_names
 from daskfs.runs.tiles import n_labeled, plan_tiles
+from daskfs.runs.workers import settled_cluster
 from daskfs.stages.cost import limit_per_unit
 from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Plan, Stage, digest
@@ -129,7 +130,8 @@ def run_job(
     with closing(progress), locking as lock, stoppable():
         manifest, superseded = load_or_create_manifest(store, job, overwrite=overwrite)
         run = _Run(store, job, manifest, progress, command, lock, superseded)
-        return rerun_on_damage(lambda: run.execute(job.settings, connect), store, lock, run.tell)
+        settings = settled_cluster(job)
+        return rerun_on_damage(lambda: run.execute(settings, connect), store, lock, run.tell)
 
 
 class _Run:

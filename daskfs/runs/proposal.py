@@ -8,7 +8,6 @@ from pathlib import PurePath
 from typing import Any
 
 import yaml
-from dask.system import CPU_COUNT
 
 from daskfs.criteria.consensus import BASELINE
 from daskfs.job.job import make_data
@@ -28,8 +27,6 @@ METHODS: dict[str | None, tuple[str, ...]] = {
     "regression": ("PearsonScore", "SupervisedLaplacianScore", "LaplacianScore", "VarianceScore"),
 }
 """Methods that are proposed for each task of the labels: of each kind one that takes little time."""
-SMALL_VALUES = 2**24
-"""Values of X up to which a run in one process takes less time than starting workers."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +71,7 @@ def propose_job(
     transform = {}
     spec = source_spec(make_data(data))
     if is_tile_store(spec):
-        info = open_tiles(spec.source).info
-        n_values, task = info.shape.nnz or info.shape.n_samples * info.shape.n_features, info.task
+        task = open_tiles(spec.source).info.task
     else:
         if _is_table(source):
             data["exclude"] = [NON_NUMERIC]
@@ -84,9 +80,8 @@ def propose_job(
             left_out, transform = opened.left_out, {"transform": {"graph": "zscore"}}
         if "exclude" in data and not left_out:
             del data["exclude"]
-        raw, about = opened.read_labels(), opened.info
-        task = None if raw is None else encode_labels(raw, about.n_samples, "auto", spec.unlabeled).task
-        n_values = about.nnz or about.n_samples * about.n_features
+        raw = opened.read_labels()
+        task = None if raw is None else encode_labels(raw, opened.info.n_samples, "auto", spec.unlabeled).task
     select: dict[str, Any] = {} if n_features is None else {"n_features": n_features}
     if redundancy is not None:
         select["redundancy"] = {"threshold": redundancy, "demote": True}
@@ -97,7 +92,6 @@ def propose_job(
         **({"consensus": True} if len({*chosen} - {BASELINE}) > 1 else {}),
         **transform,
         **({"select": select} if select else {}),
-        "cluster": {"workers": 0 if n_values <= SMALL_VALUES else CPU_COUNT},
         "output": {"path": output or f"runs/{_stem(source)}"},
     }
     return Proposal(job, left_out)
@@ -124,7 +118,7 @@ COMMENTS = {
     "select": "n_features: how many; redundancy: {threshold: 0.95} passes over copies of better features",
     "transform": "graph: zscore compares rows in standardized columns; score: zscore scores them",
     "evaluate": "models on the first features, in folds; null leaves it out",
-    "cluster": "workers: 0 runs in one process; memory_limit: 4GiB is of one worker",
+    "cluster": "workers: 8, memory_limit: 4GiB of each; by default as the data and the machine ask for",
     "output": "directory of the run; the same command resumes it",
 }
 """What each block of a commented job is for."""

@@ -24,6 +24,7 @@ from daskfs.runs.manifest import batch_runs, file_checksum, read_manifest, refus
 from daskfs.runs.plan import plan_run, planner_for_memory
 from daskfs.runs.selection import listed_names
 from daskfs.runs.tiles import plan_tiles
+from daskfs.runs.workers import settled_cluster
 from daskfs.sources.base import SAMPLE_COLUMNS
 from daskfs.sources.labels import classes_note
 from daskfs.stages.cost import limit_per_unit
@@ -87,7 +88,8 @@ def plan_job(job: Job) -> dict[str, Any]:
 
     Units and bytes of a stage in a loop are those of one round. `cost` lists the memory of a unit at its peak.
     """
-    limit, threads = granted_memory(job.settings, None)
+    settings = settled_cluster(job)
+    limit, threads = granted_memory(settings, None)
     store = Store(as_path(job.output.path))
     refuse_foreign(store, layout.RUN_JSON, "daskfs run", "output.path")
     manifest = None if store.read_bytes(layout.RUN_JSON) is None else read_manifest(store)
@@ -103,7 +105,7 @@ def plan_job(job: Job) -> dict[str, Any]:
     plan = Plan.from_json(stored, store.url) if stored else plan_run(job, tiles, task, budget, names)
     planned_at = None if stored else planner_for_memory(job, tiles, task, threads, names, is_cut=is_cut)
     stages = (*tiles.stages, *plan.stages)
-    check_memory(stages, limit, threads, planned_at=planned_at, is_joined=job.settings.is_joined)
+    check_memory(stages, limit, threads, planned_at=planned_at, is_joined=settings.is_joined)
     batches = _planned_batches(job, store, tiles)
     rows = [_plan_row(Context(Store(as_path(tiles.url))), stage, tiles.stages) for stage in tiles.stages]
     rows += [_plan_row(Context(store), stage, plan.stages) for stage in plan.stages]

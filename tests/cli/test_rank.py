@@ -122,15 +122,12 @@ def test_init_prints_the_same_job(tmp_path: Path) -> None:
     assert load_job(tmp_path / "job.yaml") == make_job(expected)
 
 
-def test_tiles_and_large_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles(tmp_path: Path) -> None:
     np.save(tmp_path / "X.npy", values())
     np.save(tmp_path / "y.npy", classes())
     assert daskfs("convert", tmp_path / "X.npy", tmp_path / "t", "--labels", tmp_path / "y.npy", "-q").code == 0
     found = proposal.propose_job(str(tmp_path / "t")).job
     assert found["methods"] == list(proposal.METHODS["classification"])
-    assert found["cluster"] == {"workers": 0}
-    monkeypatch.setattr(proposal, "SMALL_VALUES", 10)
-    assert proposal.propose_job(str(tmp_path / "t")).job["cluster"]["workers"] >= 1
 
 
 def test_sources_and_choices_that_are_refused(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_minimal_job_gets_defaults() -> None:
     assert job.select.n_features is None
     assert job.evaluate is not None
     assert (job.evaluate.n_splits, job.evaluate.n_repeats, job.evaluate.scaling) == (5, 1, "zscore")
-    assert (job.cluster.workers, job.cluster.threads, job.cluster.memory_limit) == (2, 1, None)
+    assert (job.cluster.workers, job.cluster.threads, job.cluster.memory_limit) == ("auto", 1, None)
     assert job.output.title is None
 
 

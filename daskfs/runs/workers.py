@@ -1,0 +1,51 @@
+"""Number of worker processes of a job that leaves it to daskfs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dask.system import CPU_COUNT
+
+from daskfs.execution.cluster import AUTO, ClusterSettings, machine_memory
+from daskfs.job.job import Job
+from daskfs.runs.extent import ranking_seconds
+from daskfs.runs.tiles import plan_tiles
+from daskfs.storage import as_path
+from daskfs.store import layout
+from daskfs.store.tiles import Shape
+
+FEW_SECONDS = 5.0
+"""Estimated seconds of one core up to which a run takes less time in one process than with workers to start."""
+LEAST_MEMORY = 2**30
+"""Memory of a worker, in bytes, that decides how many a machine has room for, if the job sets no limit."""
+ELSEWHERE = 2
+"""Workers that are asked of SLURM or Kubernetes."""
+
+
+def settled_cluster(job: Job) -> ClusterSettings:
+    """Return the cluster settings of a job with a number of workers, opening the source if the job sets none.
+
+    Sizes alone decide, never a clock: the same data and job run in the same way on machines of one size.
+
+    Raises
+    ------
+    InputError
+        For a source that cannot be read.
+    """
+    settings = job.settings
+    if settings.workers != AUTO:
+        return settings
+    if settings.is_joined or settings.slurm is not None or settings.kubernetes is not None:
+        return replace(settings, workers=ELSEWHERE)
+    shape = plan_tiles(job.data, f"{as_path(job.output.path)}/{layout.TILES_DIR}", None).shape
+    if run_seconds(job, shape) <= FEW_SECONDS:
+        return replace(settings, workers=0)
+    fitting = machine_memory() // (settings.memory_limit or LEAST_MEMORY)
+    return replace(settings, workers=max(1, min(CPU_COUNT // settings.threads, fitting)))
+
+
+def run_seconds(job: Job, shape: Shape) -> float:
+    """Estimate from sizes the seconds of one core that a job takes: its rankings, and those of an evaluation."""
+    methods = job.make_methods("classification" if job.data.task == "auto" else job.data.task)
+    again = 0 if job.evaluate is None else job.evaluate.n_splits * job.evaluate.n_repeats
+    return (1 + again) * ranking_seconds(shape, methods)
