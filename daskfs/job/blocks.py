@@ -154,6 +154,14 @@ class DataBlock(Block):
         "C", description="Whether features go along the rows of an image (C), or down its columns (F), as in MATLAB."
     )
 
+    feature_axis: str | None = Field(
+        None,
+        description=(
+            "What the features lie along, such as wavelength (nm): the report draws scores along it, by names that are "
+            "numbers, else by position. Names that are ascending or descending numbers are drawn without it."
+        ),
+    )
+
     @field_validator("times")
     @classmethod
     def _no_groups_with_times(cls, value: str | None, info: ValidationInfo) -> str | None:

@@ -153,8 +153,11 @@ class Job(Block):
         return {str(member.label): (block.base_label, values) for block, member, values in members}
 
     def identity(self) -> dict[str, Any]:
-        """Return the keys that decide the results: all blocks but cluster, dask, storage and output."""
-        found = self.model_dump(mode="json", exclude={"cluster": True, "dask": True, "output": True, "storage": True})
+        """Return the keys that decide the results: no cluster, dask, storage and output, and nothing of the report."""
+        shown = {"data": {"feature_axis"}}
+        found = self.model_dump(
+            mode="json", exclude={"cluster": True, "dask": True, "output": True, "storage": True, **shown}
+        )
         if self.select.redundancy is not None:  # the content of a groups file counts, not its path
             found["select"]["redundancy"]["groups"] = self.select.redundancy.group_of()
         return found

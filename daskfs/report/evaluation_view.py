@@ -21,7 +21,7 @@ from daskfs.report.values import (
     plottable,
 )
 
-SHOWN = 6
+SHOWN = 1
 """Unfolded figures of one kind; the others are folded."""
 DRAWN = 12
 """Figures of one kind that are drawn."""

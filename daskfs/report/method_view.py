@@ -18,6 +18,34 @@ from daskfs.report.values import (
     positive,
 )
 
+COLUMNS = {
+    "mean": "mean over the rows",
+    "minimum": "smallest value",
+    "maximum": "largest value",
+    "between": "how much values differ between classes",
+    "within": "how much values differ within classes, and between neighbors where there is a graph",
+    "correlation": "correlation with the target, or with a class",
+    "class_code": "number of that class",
+    "threshold": "value at which two classes' distributions differ most",
+    "bins_in_use": "intervals of values that hold rows",
+    "numerator": "how much values differ along edges of the graph",
+    "denominator": "how much values differ over all rows, by their degrees",
+    "mixed": "factor by the graph of all rows",
+    "supervised": "factor by the graph of the labeled rows",
+    "graph_term": "how much values differ along edges of the graph",
+    "label_term": "1 minus the normalized mutual information with the labels",
+    "relevance": "correlation with the labels",
+    "redundancy": "mean correlation with the features picked before",
+    "step": "number of the pick",
+    "bound": "of a score of 0: share of what a weight other than 0 takes",
+    "position": "rank",
+    "round": "round of the elimination that dropped the feature",
+    "mean_rank": "mean of the ranks",
+    "n_rankings": "rankings that have the feature",
+    "place": "rank",
+}
+"""What the columns beside the score say, by the name of a criterion's field."""
+
 # ---------------------------------------------------------------------------------------------------------- trade-off
 _TRADE_OFF_COLUMNS = ("trade_off", "cut_value", "kernel_cut_value", "n_components", "largest_component", "n_distinct")
 

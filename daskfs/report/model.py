@@ -249,6 +249,7 @@ class Method(Block):
     solution: Solution | None = None
     elimination: Elimination | None = None
     image: Image | None = None
+    along: Series = {}
 
 
 class Agreement(Block):
@@ -480,6 +481,7 @@ class Manifest(Shown):
     batches: list[BatchRun] = []
     recomputed: dict[str, int] = {}
     trust: list[str] = []
+    feature_axis: str = ""
     damages: list[str] = []
 
 
@@ -487,6 +489,8 @@ class Report(Shown):
     """Everything that a report shows."""
 
     version: str = ""
+    axis: str = ""
+    files: list[str] = []
     methods: list[Method] = []
     agreement: Agreement = Agreement()
     redundancy: Redundancy | None = None

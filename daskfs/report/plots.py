@@ -132,14 +132,50 @@ def score_curve(
     rank, score = _points(curve.get("rank", ()), curve.get("score", ()))
     if not rank.size:
         return None
-    good = {"ascending": " (small is good)", "descending": " (large is good)"}.get(direction or "", "")
     ends = " to ".join(f"{score[i]:.4g} at rank {rank[i]:,.0f}" for i in (0, -1))
     with _drawing():
-        figure, axes = _panel(360, 250, "rank", f"score{good}")
+        figure, axes = _panel(360, 250, "rank", score_name(direction))
         _set_x(axes, rank, log=log_rank)
         axes.set_ylim(*_padded(score, 0.06))
         axes.plot(rank, score, color=SERIES[0][0], marker="o" if rank.size == 1 else "")
         return _svg(figure, prefix, f"Score by rank of {label}, from {ends}")
+
+
+def score_name(direction: str | None) -> str:
+    """Return the name of an axis of scores, with what is good."""
+    return "score" + {"ascending": " (small is good)", "descending": " (large is good)"}.get(direction or "", "")
+
+
+def along_axis(
+    points: Mapping[str, Sequence[Number]], *, prefix: str, label: str, x_name: str, y_name: str
+) -> str | None:
+    """Plot scores along the axis that the features lie on, with the first features as dots.
+
+    Parameters
+    ----------
+    points
+        ``x`` and ``score`` of the features, ``best_x`` and ``best_score`` of the first ones.
+    prefix, label
+        As for :func:`score_curve`.
+    x_name, y_name
+        Names of the axes.
+
+    Returns
+    -------
+    str or None
+        The ``<svg>`` element, ``None`` when no point is finite.
+    """
+    x, y = _vector(points.get("x", ())), _vector(points.get("score", ()))
+    if x.size != y.size or not (np.isfinite(x) & np.isfinite(y)).any():
+        return None
+    best = _points(points.get("best_x", ()), points.get("best_score", ()))
+    with _drawing():
+        figure, axes = _panel(760, 230, x_name, y_name)
+        axes.set_xlim(*_padded(x[np.isfinite(x)], 0.02))
+        axes.set_ylim(*_padded(y[np.isfinite(y)], 0.08))
+        axes.plot(x, y, color=SERIES[0][0])
+        axes.plot(*best, color=SERIES[1][0], linestyle="", marker="o")
+        return _svg(figure, prefix, f"Scores of {label} along {x_name}, the first {best[0].size} features as dots")
 
 
 def objective_curve(before: Sequence[Number], values: Sequence[Number], *, prefix: str, label: str) -> str | None:

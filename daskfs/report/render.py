@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,14 @@ def render_comparison(summary: Mapping[str, Any]) -> str:
     return _environment().get_template(_COMPARISON).render(**view, theme=THEME)
 
 
+def _breakable(name: str) -> Any:
+    """Return a name as HTML in which lines may break between its words only."""
+    from markupsafe import Markup, escape
+
+    words = re.split(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[ _.=-])", name)
+    return Markup("<wbr>").join(map(escape, words))
+
+
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -72,6 +81,7 @@ def _environment() -> Environment:
     formats = ("number", "count", "percent", "bytes", "seconds", "text")
     environment.filters |= {name: getattr(values, f"format_{name}") for name in formats}
     environment.filters |= {"cell": number_cell, "heat": heat_cell, "p": format_p, "amount": amount_in_words}
+    environment.filters["breakable"] = _breakable
     # Only for figures of daskfs.report.plots, whose text is already escaped.
     environment.filters["figure"] = Markup
     return environment

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -40,9 +41,10 @@ from daskfs.report.terminal import BEST
 from daskfs.report.trust import trust_warnings
 from daskfs.report.view import BETTER_SEARCH
 from daskfs.sources.base import SAMPLE_COLUMNS
+from daskfs.sources.checks import is_generated
 from daskfs.sources.labels import classes_note
 from daskfs.stages.stage import Plan, Stage
-from daskfs.storage import StoragePath, as_path
+from daskfs.storage import StoragePath, as_path, is_there
 from daskfs.store import layout
 from daskfs.store.context import Context, open_tiles
 from daskfs.store.store import Store
@@ -158,7 +160,7 @@ def best_features(store: Store, plan: Plan) -> dict[str, list[int]]:
     filtered = bool(plan.stage("rank").parameters.get("filtered"))
     return {
         method.label: selectable(store, method, method_scores(store, method), filtered=filtered)[:BEST].tolist()
-        for method in sorted(_methods_of(plan), key=lambda method: not method.criterion.combines)
+        for method in sorted(_methods_of(plan), key=_is_no_consensus)
     }
 
 
@@ -315,6 +317,11 @@ def _methods_of(plan: Plan) -> list[Method]:
     return methods_from(plan.stage("rank").parameters["methods"])
 
 
+def _is_no_consensus(method: Method) -> bool:
+    """Return the sort key that puts a consensus first."""
+    return not method.criterion.combines
+
+
 def _by_label(store: Store, plan: Plan, stored: Callable[[Store, Method], Any]) -> dict[str, Any]:
     """Return the stored facts of each method by its label, without methods that have none."""
     return {method.label: found for method in _methods_of(plan) if (found := stored(store, method)) is not None}
@@ -418,15 +425,18 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
     plan = Plan.from_json(store.read_json(layout.PLAN_JSON) or {}, store.url)
     tiles = open_tiles(plan.tiles_url)
     names = tiles.feature_names()
-    methods = _methods_of(plan)
+    methods = sorted(_methods_of(plan), key=_is_no_consensus)
     tables = {method.label: method_scores(store, method) for method in methods}
     filtered = bool(plan.stage("rank").parameters.get("filtered"))
     chosen = {m.label: selectable(store, m, tables[m.label], filtered=filtered) for m in methods}
+    axis = feature_axis(names, is_asked=bool(facts.feature_axis))
     task = tiles.info.task
     evaluation = evaluation_summary(store, plan, task, facts.evaluation) if task else Evaluation()
     return {
         **facts.model_dump(include={*Shown.model_fields}),
-        "title": facts.title or f"Feature ranking of {tiles.info.source}",
+        "title": facts.title or f"Feature ranking of {_short_source(tiles.info.source)}",
+        "axis": facts.feature_axis or ("" if axis is None else "feature"),
+        "files": [name for name in layout.RESULTS if name.endswith(".csv") and is_there(store.path(name))],
         "version": __version__,
         "methods": [
             {
@@ -436,6 +446,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
                 "solution": stored_solution(store, m),
                 "elimination": eliminated,
                 "image": _image(plan, m, tables[m.label], chosen[m.label]),
+                "along": {} if axis is None else _along(m, tables[m.label], chosen[m.label], axis),
                 "best": [names[feature] for feature in chosen[m.label][:BEST]],
             }
             for m in methods
@@ -459,7 +470,7 @@ def report_summary(store: Store, manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _method(method: Method, table: np.ndarray, names: list[str]) -> dict[str, Any]:
-    scores = table[0]
+    scores, fields = table[0], method.fields if method.combined else method.criterion.fields
     ranked = _ranked(method, table)
     places = np.unique(np.linspace(0, ranked.size - 1, min(CURVE_POINTS, ranked.size)).astype(int))
     return {
@@ -470,12 +481,50 @@ def _method(method: Method, table: np.ndarray, names: list[str]) -> dict[str, An
         "n_ranked": int(ranked.size),
         "n_excluded": int(scores.size - ranked.size),
         "curve": {"rank": [int(p) + 1 for p in places], "score": [float(s) for s in scores[ranked[places]]]},
-        "columns": list(method.fields),
+        "columns": list(fields),
         "top": [
-            {"rank": rank, "feature": int(f), "name": names[f], "values": [float(v) for v in table[:, f]]}
+            {
+                "rank": rank,
+                "feature": int(f),
+                "name": names[f],
+                "values": [float(v) for v in table[: len(fields), f]],
+            }
             for rank, f in enumerate(ranked[:TOP], start=1)
         ],
     }
+
+
+def feature_axis(names: Sequence[str], *, is_asked: bool = False) -> np.ndarray | None:
+    """Return the place of each feature on an axis, shape (n_features,), float64; None if features lie along none.
+
+    Names that are numbers, all ascending or all descending, are places; if an axis is asked for, else the positions.
+    """
+    try:
+        places = np.array([float(name) for name in names])
+    except ValueError:
+        places = np.empty(0)
+    steps = np.diff(places)
+    if steps.size and np.isfinite(places).all() and ((steps > 0).all() or (steps < 0).all()):
+        return places
+    return np.arange(1.0, len(names) + 1) if is_asked else None
+
+
+def _along(method: Method, table: np.ndarray, chosen: np.ndarray, axis: np.ndarray) -> dict[str, list[float]]:
+    """Return the scores along the axis of the features, and the first features; ranks where scores do not compare."""
+    scores = table[0]
+    if method.ranked_by:
+        scores = np.full(axis.size, np.nan)
+        ranked = _ranked(method, table)
+        scores[ranked] = np.arange(1, ranked.size + 1)
+    places = np.unique(np.linspace(0, axis.size - 1, min(CURVE_POINTS, axis.size)).astype(int))
+    best = chosen[:BEST]
+    parts = {"x": axis[places], "score": scores[places], "best_x": axis[best], "best_score": scores[best]}
+    return {name: values.tolist() for name, values in parts.items()}
+
+
+def _short_source(source: str) -> str:
+    """Return the last part of a path or URL, or the name of generated data."""
+    return source if is_generated(source) else PurePath(source).name or source
 
 
 def _image(plan: Plan, method: Method, table: np.ndarray, chosen: np.ndarray) -> dict[str, Any] | None:

@@ -9,9 +9,9 @@ from typing import Any
 from daskfs.graph.partitioned_search import LOW_RECALL
 from daskfs.report.batches import SHOWN
 from daskfs.report.evaluation_view import evaluation_contents, evaluation_view
-from daskfs.report.method_view import elimination_view, solution_view, trade_off_view
+from daskfs.report.method_view import COLUMNS, elimination_view, solution_view, trade_off_view
 from daskfs.report.model import Data, Graph, Image, Method, Missing, Number, Redundancy, Report, Stage, Weighting
-from daskfs.report.plots import histogram, pixel_image, score_curve
+from daskfs.report.plots import along_axis, histogram, pixel_image, score_curve, score_name
 from daskfs.report.table_cells import Cell, Fact, number_cell
 from daskfs.report.terminal import BEST, comparison_sentence, verdict_sentence
 from daskfs.report.values import (
@@ -35,6 +35,8 @@ BETTER_SEARCH = {
 }
 """Remedy for a low recall, by engine."""
 
+_METHODS_OPEN = 2
+"""Methods up to which all are unfolded; of more, the one of the verdict is."""
 _LOG_RANKS = 200
 _CLASSES_SHOWN = 40
 
@@ -139,7 +141,6 @@ def _storage(data: Data) -> str:
 
 def _data(data: Data) -> dict[str, Any]:
     facts = [
-        ("Source", format_text(data.source)),
         ("Rows", format_count(data.n_samples)),
         ("Features", format_count(data.n_features)),
         ("Constant features", format_count(data.n_constant)),
@@ -192,10 +193,18 @@ _ORDERS = {
 
 def _methods(report: Report) -> list[dict[str, Any]]:
     n_features = None if report.data is None else report.data.n_features
-    return [_method(method, i, n_features) for i, method in enumerate(report.methods, 1)]
+    best = None if report.verdict is None else report.verdict.method
+    first = next((place for place, method in enumerate(report.methods) if method.label == best), 0)
+    return [
+        {
+            **_method(method, place + 1, n_features, report.axis),
+            "is_open": len(report.methods) <= _METHODS_OPEN or place == first,
+        }
+        for place, method in enumerate(report.methods)
+    ]
 
 
-def _method(method: Method, index: int, n_features: Number) -> dict[str, Any]:
+def _method(method: Method, index: int, n_features: Number, axis: str) -> dict[str, Any]:
     label = method.label or method.method or f"method {index}"
     direction = "elimination" if method.elimination else method.direction
     n_ranks = len(method.curve.get("rank", ())) if n_features is None else n_features
@@ -211,6 +220,13 @@ def _method(method: Method, index: int, n_features: Number) -> dict[str, Any]:
         ],
         "figure": score_curve(
             method.curve, prefix=f"score{index}", label=label, direction=direction, log_rank=n_ranks > _LOG_RANKS
+        ),
+        "along": along_axis(
+            method.along,
+            prefix=f"along{index}",
+            label=label,
+            x_name=axis,
+            y_name="rank (small is good)" if direction == "elimination" else score_name(direction),
         ),
         "trade_off": None if method.trade_off is None else trade_off_view(method.trade_off),
         "solution": None if method.solution is None else solution_view(method.solution, index, label),
@@ -238,19 +254,37 @@ def _top(method: Method) -> dict[str, Any]:
     """Return the table of a method's best features; the first column, the score, has the bars."""
     width = max([len(method.columns), *(len(row.values) for row in method.top)])
     columns = method.columns + [f"value {i}" for i in range(len(method.columns) + 1, width + 1)]
+    table = [[value for value, _ in zip_longest(row.values, columns)] for row in method.top]
+    is_whole = [all(map(_is_whole, column)) for column in zip(*table, strict=True)]
+    worst = method.curve.get("score", [])[-1:] if method.direction == "ascending" else []
     rows = []
-    for row, bar in zip(method.top, bars([row.values[0] if row.values else None for row in method.top]), strict=True):
-        padded = [value for value, _ in zip_longest(row.values, columns)]
-        rows.append((row, [number_cell(value, bar=None if i else bar) for i, value in enumerate(padded)]))
-    return {"columns": columns, "rows": rows}
+    for row, values, bar in zip(method.top, table, bars([v[0] if v else None for v in table], *worst), strict=True):
+        shown = [_whole(value) if whole else value for value, whole in zip(values, is_whole, strict=True)]
+        rows.append((row, [number_cell(value, bar=None if i else bar) for i, value in enumerate(shown)]))
+    described = [(name, COLUMNS[name]) for name in columns if name in COLUMNS]
+    return {"columns": columns, "rows": rows, "described": described, "is_from_worst": bool(worst)}
 
 
-def bars(scores: Sequence[Number]) -> list[tuple[str, str] | None]:
+def _is_whole(value: Number) -> bool:
+    number = plottable(value)
+    return number != number or number % 1 == 0
+
+
+def _whole(value: Number) -> Number:
+    """Return a whole number as an integer."""
+    number = plottable(value)
+    return value if number != number else int(number)
+
+
+def bars(scores: Sequence[Number], worst: Number = None) -> list[tuple[str, str] | None]:
     """Return start and length of a bar for each score, in percent of the range of the scores and zero.
 
+    Where small scores are good, bars start at `worst`, the score of the last rank, and the longest is of the best one.
     Scores that are not finite get None.
     """
     values = [plottable(score) for score in scores]
+    if (last := plottable(worst)) == last:
+        values = [max(last - value, 0.0) if value == value else value for value in values]
     finite = [value for value in values if value == value]
     low, high = min([0.0, *finite]), max([0.0, *finite])
     if high <= low:

@@ -232,6 +232,7 @@ def load_or_create_manifest(store: Store, job: Job, *, overwrite: bool) -> tuple
         "status": "running",
         "job": job.identity(),
         "title": job.output.title,
+        "feature_axis": job.data.feature_axis,
     }
     if overwrite:
         store.ledger.begin(fresh=True)

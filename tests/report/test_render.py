@@ -508,13 +508,67 @@ def test_bad_numbers_here_and_there(bad: object) -> None:
 
 def test_nan_scores_have_no_bar() -> None:
     summary = full_summary(1, 4)
-    for row, score in zip(summary["methods"][0]["top"], [float("nan"), float("inf"), None, 2.0], strict=True):
+    for row, score in zip(summary["methods"][0]["top"], [float("nan"), float("inf"), None, 2.5], strict=True):
         row["values"][0] = score
+    summary["methods"][0]["curve"]["score"][-1] = 3.0
     html = render_report(summary)
     table = html[html.index('aria-label="Top features of laplacian"') :].split("</table>")[0]
     assert table.count('class="bar"') == 1
-    for text in ("NaN", "∞", MISSING, "2.000"):
+    for text in ("NaN", "∞", MISSING, "2.500"):
         assert f'<span class="v">{text}</span>' in table
+
+
+def test_bars_are_long_where_scores_are_good() -> None:
+    """Of small ones from the score of the last rank, of large ones from zero."""
+    for number, name in enumerate(("laplacian", "fisher")):
+        summary = full_summary(2, 4)
+        method = summary["methods"][number]
+        method["direction"], method["curve"]["score"][-1] = ("descending", 0.0) if number else ("ascending", 0.8)
+        scores = [8.0, 4.0, 2.0, 0.0] if number else [0.0, 0.2, 0.4, 0.8]
+        for row, score in zip(method["top"], scores, strict=True):
+            row["values"][0] = score
+        method["label"] = name
+        html = render_report(summary)
+        table = html[html.index(f'aria-label="Top features of {name}"') :].split("</table>")[0]
+        lengths = [float(text) for text in re.findall(r'class="bar" style="left:[^;]*;width:([0-9.]+)%', table)]
+        assert lengths == sorted(lengths, reverse=True)
+        assert (lengths[0], lengths[-1]) == (100, 0)
+
+
+def test_whole_numbers_are_shown_as_such_and_columns_explained() -> None:
+    summary = full_summary(1, 3)
+    method = summary["methods"][0]
+    method["columns"] = ["score", "n_rankings", "mean_rank"]
+    for row, values in zip(method["top"], ([1.0, 3.0, 1.0], [1.5, 3.0, 2.5], [2.0, float("nan"), 3.0]), strict=True):
+        row["values"] = values
+    html = render_report(summary)
+    table = html[html.index("Top features of") :].split("</table>")[0]
+    cells = re.findall(r'<span class="v">([^<]*)</span>', table)
+    assert cells == ["1.000", "3", "1.000", "1.500", "3", "2.500", "2.000", "NaN", "3.000"]
+    assert "<b>n_rankings</b>: rankings that have the feature; <b>mean_rank</b>: mean of the ranks." in html
+
+
+def test_headings_break_between_words_and_long_tables_say_that_they_scroll() -> None:
+    summary = full_summary()
+    summary["agreement"]["labels"][0] = "SemiSupervisedLaplacianScore"
+    html = render_report(summary)
+    assert "Semi<wbr>Supervised<wbr>Laplacian<wbr>Score</span>" in html
+    for box in html.split('<div class="scroll')[1:]:
+        kind, rest = box.split('"', 1)
+        rows, after = rest.split("</table>")[0].count("<tr>") - 1, rest.split("</div>", 1)[1][:200]
+        assert "whole" in kind or rows <= 13 or f"{rows} rows; scroll the table" in after
+
+
+def test_the_method_of_the_verdict_is_unfolded() -> None:
+    summary = full_summary()
+    found = [tag for tag in re.findall(r"<details[^>]*>", render_report(summary)) if "method" in tag]
+    assert [" open" in tag for tag in found] == [True, False, False, False]
+    summary["verdict"] = {"method": summary["methods"][2]["label"], "n_selected": 5, "metric": "accuracy", "score": 0.9}
+    found = [tag for tag in re.findall(r"<details[^>]*>", render_report(summary)) if "method" in tag]
+    assert [" open" in tag for tag in found] == [False, False, True, False]
+    assert [tag for tag in re.findall(r"<details[^>]*>", render_report(full_summary(2))) if "method" in tag] == [
+        '<details class="method" open>'
+    ] * 2
 
 
 def test_columns_that_do_not_match() -> None:
@@ -591,7 +645,7 @@ def test_a_simple_evaluation_has_one_figure_and_no_more() -> None:
         "Cost of the evaluation",
     ):
         assert text not in page.text
-    assert len(page.named("details")) == 2  # stages and job
+    assert len(page.named("details")) == 4 + 2  # methods, stages and job
 
 
 @pytest.fixture(scope="module")
@@ -613,7 +667,7 @@ def test_an_evaluation_of_draws_in_both_settings(drawn: str) -> None:
         "Features known to matter4",
         "Settingtransductive and inductive",
         "knn, accuracy, 3 classes, labels 40 %",
-        "2 more, by model, metric and labels",
+        "7 more, by model, metric and labels",
         "SSelect: knn, accuracy, 3 classes by trade_off",
         "knn, accuracy, 3 classes by labels that the selection sees",
         "15 rankings of each method at most.",

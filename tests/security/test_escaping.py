@@ -80,7 +80,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("page", ["comparison.html", "one/report.html"])
 def test_pages_show_names_as_text(run: Path, page: str) -> None:
     html = (run / "study" / page).read_text(encoding="utf-8")
-    links = {f"{name}/report.html" for name in ("one", "two")} if page == "comparison.html" else set()
+    of_runs = {f"{name}/report.html" for name in ("one", "two")}
+    links = of_runs if page == "comparison.html" else {file.name for file in (run / "study" / "one").glob("*.csv")}
     found = assert_sound(html, links)
     assert "<script>alert(1)</script>" in found.text
     assert "\x1b" not in html
