@@ -26,7 +26,7 @@ from daskfs.kernels.labels import Labels
 from daskfs.kernels.order import ranks
 from daskfs.kernels.scaling import Scaling
 from daskfs.plan.inline import score_features
-from daskfs.sources.labels import encode_labels
+from daskfs.sources.labels import encode_labels, is_missing
 from daskfs.sources.sample_columns import check_weights
 from daskfs.store import layout
 from daskfs.store.context import Context
@@ -74,8 +74,8 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             tiles store how to treat them (``daskfs convert --missing``). Under "pairwise" each feature is scored from
             the rows that have it.
         y
-            Labels, shape (n_samples,): class labels with -1 for unlabeled rows, or a float target with NaN for those.
-            Classes -1 and 1 alone are two classes, of which NaN marks unlabeled rows. Ignored by unsupervised criteria.
+            Labels, shape (n_samples,): class labels with -1 for unlabeled rows (or None among text), or a float target
+            with NaN for those. Classes -1 and 1 alone are two classes, of which NaN marks unlabeled rows. Ignored by unsupervised criteria.
         sample_weight
             Row weights, shape (n_samples,), finite and not negative; None for 1. A row of weight 2 counts as two rows
             and one of weight 0 is ignored in moments, z-scores, class counts, distributions and degrees; an edge counts
@@ -158,11 +158,10 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
     def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
         if not self._needs_labels:
             return self._finite(validate_data(self, X, **_AS_ROWS)), None
-        partly = is_sparse(y) or np.asarray(y).dtype.kind != "f"
-        if y is None or partly:
+        if y is None or is_sparse(y) or np.asarray(y).dtype.kind not in "fO":
             X, y = validate_data(self, X, y, **_AS_ROWS)
             return self._finite(X), y
-        # a float y may hold NaN for unlabeled rows, which validate_data refuses
+        # y may hold NaN or None for unlabeled rows, which validate_data refuses
         X = self._finite(validate_data(self, X, **_AS_ROWS))
         y = column_or_1d(y, warn=True)
         if y.shape[0] != X.shape[0]:
@@ -184,8 +183,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             raise InputError(msg)
         task = self._target_task(values)
         if task == "classification":
-            known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
-            check_classification_targets(known)
+            check_classification_targets(values[~is_missing(values)])
         return encode_labels(values, values.shape[0], task)
 
     def _target_task(self, y: np.ndarray) -> str:

@@ -170,6 +170,14 @@ def encode_labels(raw: np.ndarray, n_samples: int, task: str, unlabeled: str = A
     return Labels("classification", values, classes)
 
 
+def is_missing(raw: np.ndarray) -> np.ndarray:
+    """Return the mask of labels that are NaN, None or empty text, shape (n_samples,), bool."""
+    if raw.dtype.kind == "f":
+        return np.asarray(np.isnan(raw))
+    found = map(_is_missing, raw) if raw.dtype.kind == "O" else itertools.repeat(False, raw.size)
+    return np.fromiter(found, dtype=bool, count=raw.size)
+
+
 def classes_note(classes: Sequence[str], unlabeled: str | None) -> str | None:
     """Return a note, without a full stop, if -1 was read as a class by default, else None."""
     if unlabeled not in (None, AUTO) or tuple(classes) != SIGNS:

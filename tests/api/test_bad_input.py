@@ -228,3 +228,11 @@ def test_a_failed_fit_leaves_no_scores() -> None:
     assert not hasattr(selector, "scores_")
     with pytest.raises(ValueError, match="not fitted"):
         selector.transform(X)
+
+
+def test_text_labels_may_be_missing() -> None:
+    X = np.random.default_rng(0).normal(size=(8, 3))
+    y = np.array(["a", "b", None, "a", "b", np.nan, "a", "b"], dtype=object)
+    known = [label in ("a", "b") for label in y]
+    fitted, some = FisherScore().fit(X, y), FisherScore().fit(X[known], y[known].astype(str))
+    np.testing.assert_array_equal(fitted.ranking_, some.ranking_)

@@ -420,6 +420,11 @@ CASES: dict[str, Case] = {
         text("Z.csv", f"a,b\n1,{'9' * 400}\n2,3\n"), INPUT, ("column 1 ('b')", "infinite value in row 0")
     ),
     "csv hexadecimal": Case(text("Z.csv", "a,b\n1,0x10\n"), INPUT, ("column 'b' has text", "'0x10' in row 0")),
+    "csv of several columns without numbers": Case(
+        text("Z.csv", "id,a,city,seen\np1,1,Rome,2024-01-01\np2,2,Oslo,2024-01-02\n"),
+        INPUT,
+        ("3 columns hold no numbers", "'city'", 'Set data.exclude to ["id", "city", "seen"], or to ["non-numeric"]'),
+    ),
     "csv by another delimiter": Case(
         text("Z.csv", "a;b\n1,5;3\n", delimiter=","), INPUT, ("row 0", "has 2 cells, the header has 1")
     ),
