@@ -25,8 +25,8 @@ DASK_SETTINGS: dict[str, Any] = {
     # after this timeout a cluster ends the nanny, or the job, of a lost worker, even if the worker has come back since
     # and is restarting: Pool.complete replaces workers that have ended
     "distributed.deploy.lost-worker-timeout": "365d",
-    # sampling stacks every 10 ms can stop a process for good: sys._current_frames of Python before 3.13 may collect
-    # garbage while it holds a lock that the collection needs (CPython issue 106883)
+    # sampling stacks every 10 ms can stop a worker for good: sys._current_frames of some versions of Python, such as
+    # 3.11.7, collects garbage while it holds a lock that the collection may need (CPython issue 106883)
     "distributed.worker.profile.enabled": False,
     # Dask's nannies make glibc return every freed block of 128 KiB and more, and faulting it in again can cost as much
     # as the arithmetic on it; the memory kept here is part of a process's planned size
