@@ -74,8 +74,9 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             tiles store how to treat them (``daskfs convert --missing``). Under "pairwise" each feature is scored from
             the rows that have it.
         y
-            Labels, shape (n_samples,): class labels with -1 for unlabeled rows (or None among text), or a float target
-            with NaN for those. Classes -1 and 1 alone are two classes, of which NaN marks unlabeled rows. Ignored by unsupervised criteria.
+            Labels, shape (n_samples,): class labels with -1 for unlabeled rows (None among text), or a float target
+            with NaN for those. Classes -1 and 1 alone are two classes, of which NaN marks unlabeled rows. Ignored by
+            unsupervised criteria.
         sample_weight
             Row weights, shape (n_samples,), finite and not negative; None for 1. A row of weight 2 counts as two rows
             and one of weight 0 is ignored in moments, z-scores, class counts, distributions and degrees; an edge counts

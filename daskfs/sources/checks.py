@@ -16,6 +16,7 @@ from daskfs.sources.base import SourceSpec
 from daskfs.storage import SCHEMES, ObjectPath, StoragePath, as_path, is_url
 
 LISTED_NAMES = 20
+ENCODE = "encode categories as numbers (scikit-learn's OneHotEncoder or OrdinalEncoder)"
 
 
 def block_dtype(dtype: np.dtype[Any], where: str) -> np.dtype[Any]:
@@ -53,14 +54,13 @@ def not_numbers(where: str, columns: Sequence[tuple[str, str]]) -> InputError:
     """Return the error for columns of a table that are no features: each with its name and what it holds."""
     if len(columns) == 1:
         ((name, holds),) = columns
-        return InputError(f"{where}: column {name!r} {holds}. Put the column in data.exclude, or encode it as numbers.")
+        return InputError(f"{where}: column {name!r} {holds}. Put the column in data.exclude, or {ENCODE}.")
     listed = "; ".join(f"{name!r} {holds}" for name, holds in columns[:LISTED_NAMES])
     more = f"; and {len(columns) - LISTED_NAMES} more" if len(columns) > LISTED_NAMES else ""
     names = json.dumps([name for name, _ in columns[:LISTED_NAMES]], ensure_ascii=False)
     wanted = '["non-numeric"]' if more else f'{names}, or to ["non-numeric"]'
     return InputError(
-        f"{where}: {len(columns)} columns hold no numbers: {listed}{more}. Set data.exclude to {wanted}, or encode "
-        "them as numbers."
+        f"{where}: {len(columns)} columns hold no numbers: {listed}{more}. Set data.exclude to {wanted}, or {ENCODE}."
     )
 
 

@@ -174,8 +174,9 @@ def is_missing(raw: np.ndarray) -> np.ndarray:
     """Return the mask of labels that are NaN, None or empty text, shape (n_samples,), bool."""
     if raw.dtype.kind == "f":
         return np.asarray(np.isnan(raw))
-    found = map(_is_missing, raw) if raw.dtype.kind == "O" else itertools.repeat(False, raw.size)
-    return np.fromiter(found, dtype=bool, count=raw.size)
+    if raw.dtype.kind != "O":
+        return np.zeros(raw.shape, dtype=bool)
+    return np.fromiter(map(_is_missing, raw), dtype=bool, count=raw.size)
 
 
 def classes_note(classes: Sequence[str], unlabeled: str | None) -> str | None:
