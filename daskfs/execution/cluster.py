@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from daskfs.stages.processors import pinned_environment
 
@@ -47,7 +47,7 @@ NOTHING_SERVED: dict[str, Any] = {"distributed.scheduler.http.routes": [], "dist
 """No HTTP routes: schedulers and workers serve HTTP even without a dashboard, with neither TLS nor passwords."""
 
 
-AUTO = "auto"
+AUTO: Literal["auto"] = "auto"
 """Number of workers that :func:`daskfs.runs.workers.settled_cluster` chooses."""
 
 
@@ -55,11 +55,12 @@ AUTO = "auto"
 class ClusterSettings:
     """Cluster settings of a job as plain values.
 
-    `memory_limit` is in bytes; None divides the machine's memory. `tls` None is TLS for a started cluster, and the
-    scheduler's choice for an existing one. `dask` holds keys of Dask's configuration.
+    `workers` is AUTO until :func:`daskfs.runs.workers.settled_cluster` settles it. `memory_limit` is in bytes; None
+    divides the machine's memory. `tls` None is TLS for a started cluster, and the scheduler's choice for an existing
+    one. `dask` holds keys of Dask's configuration.
     """
 
-    workers: Any = 2  # or AUTO, before they are settled
+    workers: int | Literal["auto"] = 2
     threads: int = 1
     memory_limit: int | None = None
     address: str | None = None
@@ -72,6 +73,12 @@ class ClusterSettings:
     tls: bool | None = None
     cpu_target: str | None = None
     dask: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_workers(self) -> int:
+        """Number of workers, which is settled."""
+        assert self.workers != AUTO
+        return self.workers
 
     @property
     def is_joined(self) -> bool:
@@ -106,7 +113,7 @@ def granted_memory(settings: ClusterSettings, client: Client | None) -> tuple[in
     For existing workers these are the smallest limit, including ``cluster.memory_limit``, and the most threads.
     """
     if not settings.is_joined:
-        limit = settings.memory_limit or machine_memory() // max(settings.workers, 1)
+        limit = settings.memory_limit or machine_memory() // max(settings.n_workers, 1)
         return limit, settings.threads
     limits, threads = [settings.memory_limit or 0], settings.threads
     if client is not None:

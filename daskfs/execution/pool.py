@@ -140,5 +140,5 @@ def lost_scheduler(error: BaseException) -> str:
 
 def pool_of(settings: ClusterSettings, client: Client | None, **told: Any) -> Pool:
     """Return the pool of a job's settings; `told` are ``tell`` and ``note_slow`` of :class:`Pool`."""
-    n_own = 0 if settings.is_joined else settings.workers
+    n_own = 0 if settings.is_joined else settings.n_workers
     return Pool(client, settings.threads, settings.wait_seconds, n_own, **told)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskfs.sources.columns import FALSE_CELLS, TRUE_CELLS
+from daskfs.sources.tables import INDEX_NAMES
 
 LABELS = {"class", "diagnosis", "label", "labels", "outcome", "phenotype", "species", "target", "type", "y"}
 GROUPS = {"batch", "donor", "group", "patient", "plate", "sample", "site", "subject"}
@@ -17,13 +18,11 @@ TIMES = {"date", "time", "timestamp"}
 FEW = 50
 """Distinct values up to which a column of text looks like a label."""
 NUMBERS = ("integer", "number", "boolean")
-INDEX_NAMES = ("", "__index_level_0__")
-"""Names that pandas gives to a row index without one, in CSV and Parquet."""
 
 
 @dataclass
 class ColumnProfile:
-    """What is known of a column after some of its parts.
+    """Profile of a column, part by part.
 
     Parameters
     ----------
@@ -92,7 +91,7 @@ class ColumnProfile:
         is_repeated = not is_distinct and n_distinct != 1
         guesses = {
             "empty": kind == "empty",
-            "row name": self.name in INDEX_NAMES or (is_distinct and (kind == "text" or self._counts_rows)),
+            "row name": self.name in INDEX_NAMES.values() or (is_distinct and (kind == "text" or self._counts_rows)),
             "constant": not self.is_many and n_distinct == 1 and not self.n_missing,
             "time": kind == "date" or (bool(words & TIMES) and kind in NUMBERS),
             "label": is_label,

@@ -80,7 +80,7 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
 def _started(settings: ClusterSettings, limit: int | None, security: Security | None) -> LocalWorkers:
     try:
         return LocalWorkers(
-            n_workers=settings.workers,
+            n_workers=settings.n_workers,
             threads_per_worker=settings.threads,
             processes=True,
             host="127.0.0.1",

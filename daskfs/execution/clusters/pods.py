@@ -53,7 +53,7 @@ def cluster_manifest(settings: ClusterSettings, name: str) -> dict[str, Any]:
         "spec": {
             "idleTimeout": IDLE_SECONDS,
             "worker": {
-                "replicas": settings.workers,
+                "replicas": settings.n_workers,
                 "spec": {**_pod(worker, kubernetes), **{key: value for key, value in placed.items() if value}},
             },
             "scheduler": {

@@ -203,14 +203,14 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
         msg = f"the scheduler for cluster.slurm cannot start: {_last_line(error)}."
         raise ClusterError(msg) from error
     with cluster, Client(cluster) as client:
-        cluster.adapt(minimum=settings.workers, maximum=settings.workers)
+        cluster.adapt(minimum=settings.n_workers, maximum=settings.n_workers)
 
         def look() -> None:
             if WorkerJob.refused:
                 msg = f"SLURM takes no jobs for workers: {WorkerJob.refused.rstrip('.')}. See cluster.slurm in the job."
                 raise ClusterError(msg)
-            if cluster.have_ended(settings.workers):  # further jobs would fail as well
-                raise ClusterError(_all_ended(settings.workers, slurm.log_directory))
+            if cluster.have_ended(settings.n_workers):  # further jobs would fail as well
+                raise ClusterError(_all_ended(settings.n_workers, slurm.log_directory))
 
         def told() -> str:
             reasons = cluster.reasons()
