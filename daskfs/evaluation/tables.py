@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from daskfs.evaluation.design import UNRANKED, Design, Selection
-from daskfs.ranking.tables import arrow_table, csv_bytes, write_parquet
+from daskfs.ranking.tables import arrow_table, csv_bytes, read_parquet, write_parquet
 from daskfs.store import layout
 from daskfs.store.store import Store
 
@@ -63,13 +63,8 @@ def write_table(store: Store, table: Table) -> None:
 
 def read_table(store: Store, name: str) -> list[dict[str, Any]]:
     """Return the rows of a table that :func:`write_table` wrote; empty if there is no such table."""
-    data = store.read_bytes(layout.TABLE_PARQUET.format(name))
-    if data is None:
-        return []
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    rows: list[dict[str, Any]] = pq.read_table(pa.BufferReader(data)).to_pylist()
+    table = read_parquet(store, layout.TABLE_PARQUET.format(name))
+    rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
     return rows
 
 

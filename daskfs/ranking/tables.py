@@ -118,6 +118,17 @@ def write_parquet(store: Store, name: str, table: Any) -> None:
     store.write_bytes(name, sink.getbuffer())
 
 
+def read_parquet(store: Store, name: str) -> Any:
+    """Return a Parquet file of a store as a :class:`pyarrow.Table`; None if there is none."""
+    data = store.read_bytes(name)
+    if data is None:
+        return None
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    return pq.read_table(pa.BufferReader(data))
+
+
 PARQUET = Fixed("pyarrow, which writes the tables", 48 * MiB)
 ROW_BYTES = 600
 """Bytes of a row of a table, as Python objects, in Arrow and as CSV."""

@@ -1,0 +1,329 @@
+"""Runs from Python: one call for a job, and one object for what it left behind."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import cached_property
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from daskfs.errors import InputError, JobError, StoreError, nearest
+from daskfs.export.anndata_file import storable
+from daskfs.export.collect import KEY, Contents, chosen_columns, is_ours, listed, read_run
+from daskfs.graph.knn import KNNGraph
+from daskfs.graph.precomputed import NeighborLists
+from daskfs.graph.precomputed_files import open_graph
+from daskfs.job.blocks import ClusterBlock
+from daskfs.job.job import Job, load_job, make_job
+from daskfs.ranking.tables import read_parquet
+from daskfs.report.terminal import best_lines, verdict_lines
+from daskfs.runs.manifest import read_manifest
+from daskfs.runs.pipeline import run_job
+from daskfs.storage import as_path
+from daskfs.store import layout
+from daskfs.store.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from distributed import Client
+
+
+class RunResult(Mapping[str, Any]):
+    """Result of a finished run: the content of ``run.json`` as a mapping, and its tables as frames of pandas.
+
+    Tables are read from the directory of the run when they are first asked for.
+
+    Parameters
+    ----------
+    facts
+        Content of ``run.json``; from :func:`run` also ``recomputed``, the number of units that the call ran, by stage.
+    url
+        Directory or URL of the run.
+
+    Attributes
+    ----------
+    url : str
+        Directory or URL of the run.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import daskfs
+    >>> job = {"data": {"source": "sklearn:iris"}, "methods": ["VarianceScore"], "evaluate": None}
+    >>> with TemporaryDirectory() as folder:
+    ...     result = daskfs.run({**job, "output": {"path": f"{folder}/iris"}})
+    ...     result["data"]["n_samples"], result.methods, result.selected(n=2), len(result.ranking)
+    (150, ['VarianceScore'], ['petal length (cm)', 'sepal length (cm)'], 4)
+    """
+
+    def __init__(self, facts: Mapping[str, Any], url: str) -> None:
+        self._facts, self.url = dict(facts), url
+
+    def __getitem__(self, key: str) -> Any:
+        """Return an entry of ``run.json``."""
+        return self._facts[key]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the keys of ``run.json``."""
+        return iter(self._facts)
+
+    def __len__(self) -> int:
+        """Return the number of entries of ``run.json``."""
+        return len(self._facts)
+
+    # ------------------------------------------------------------------------------------------------------- facts
+    @property
+    def methods(self) -> list[str]:
+        """Labels of the methods."""
+        return [method["label"] for method in self["methods"]]
+
+    @property
+    def verdict(self) -> dict[str, Any] | None:
+        """Best method and number of features, as :func:`daskfs.evaluation.verdict.verdict_of` returns it."""
+        found: dict[str, Any] | None = self["verdict"]
+        return found
+
+    @property
+    def best(self) -> str | None:
+        """Label of the method of the verdict, or of the only method; None without either."""
+        if self.verdict is not None:
+            return str(self.verdict["method"])
+        return self.methods[0] if len(self.methods) == 1 else None
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings of the run, without final full stops."""
+        return list(self["warnings"])
+
+    @property
+    def report(self) -> str:
+        """Path or URL of the report."""
+        return str(self["report"])
+
+    # ------------------------------------------------------------------------------------------------------ tables
+    @cached_property
+    def ranking(self) -> pd.DataFrame:
+        """Table ``ranking.parquet``: method, rank, feature, name, score, note; a row for each method and feature."""
+        return self._table(layout.RANKING_PARQUET)
+
+    @cached_property
+    def evaluation(self) -> pd.DataFrame:
+        """Table ``evaluation.parquet``: a row for each value; without rows if nothing was evaluated."""
+        return self._table(layout.TABLE_PARQUET.format("evaluation"))
+
+    @cached_property
+    def evaluation_summary(self) -> pd.DataFrame:
+        """Table ``evaluation_summary.parquet``: means and intervals; without rows if nothing was evaluated."""
+        return self._table(layout.TABLE_PARQUET.format("evaluation_summary"))
+
+    def selected(self, method: str | None = None, n: int | None = None) -> list[str]:
+        """Return the names of the features that a method selected, best first.
+
+        Parameters
+        ----------
+        method
+            Label of the method; by default :attr:`best`.
+        n
+            Number of features; by default that of the verdict for its method, else that of the job.
+
+        Raises
+        ------
+        JobError
+            For a label that no method has, or more features than the method may select.
+        """
+        label = self.best if method is None else method
+        if label is None:
+            msg = f"name a method: the run has {listed(self.methods)}."
+            raise JobError(msg)
+        if method is None and n is None and self.verdict is not None:
+            n = int(self.verdict["n_selected"])
+        size = chosen_columns(self._contents, label, n).size
+        return [self._contents.names[feature] for feature in self._contents.selectable[label][:size]]
+
+    @property
+    def graph(self) -> KNNGraph | None:
+        """Neighbor lists that the run searched, None without any; :class:`InputError` if it has several."""
+        if not self["graphs"]:
+            return None
+        found = open_graph(self.url)
+        assert isinstance(found, NeighborLists)
+        recall = next((graph["recall"] for graph in self["graphs"] if graph["recall"]), None)
+        indices = np.asarray(found.indices[...], dtype=np.int64)
+        value = None if recall is None else recall["value"]
+        return KNNGraph(indices, np.asarray(found.distances[...]), found.metric, found.scaling, value)
+
+    def to_anndata(self, adata: Any) -> None:
+        """Add ``rank_METHOD``, ``score_METHOD`` and ``selected_METHOD`` to ``adata.var``, and ``uns["daskfs"]``.
+
+        Columns of an earlier run are replaced, as :func:`daskfs.export_into` does in a file.
+
+        Parameters
+        ----------
+        adata
+            An AnnData of the same features, in any order; views become copies as usual.
+
+        Raises
+        ------
+        InputError
+            If a feature of the run is not in ``adata.var_names``, or the other way round.
+        """
+        contents = self._contents
+        own, theirs = list(map(str, contents.names)), list(map(str, adata.var_names))
+        if sorted(own) != sorted(theirs) or len({*own}) < len(own):
+            strange = next((name for name in theirs if name not in {*own}), None)
+            lacking = next((name for name in own if name not in {*theirs}), None)
+            what = f"has '{strange}'" if strange is not None else f"lacks '{lacking}'" if lacking else "has names twice"
+            msg = f"adata.var_names {what}: it should name the {len(own)} features of {self.url}, each once."
+            raise InputError(msg)
+        before = adata.uns.get(KEY, {})
+        adata.var.drop(columns=[name for name in adata.var.columns if is_ours(name, before)], inplace=True)
+        place = {name: number for number, name in enumerate(own)}
+        order = [place[name] for name in theirs]
+        for name, values in contents.columns.items():
+            adata.var[name] = values[order]
+        adata.uns[KEY] = storable(contents.facts)
+
+    # ------------------------------------------------------------------------------------------------------- shown
+    def __repr__(self) -> str:
+        """Return the verdict, the first features of each method, and the directory."""
+        data = self["data"]
+        head = f"<RunResult of {data['source']}: {data['n_samples']} rows x {data['n_features']} features>"
+        return "\n".join([head, *verdict_lines(self.verdict, data["n_features"]), *best_lines(self["best"]), self.url])
+
+    def _repr_html_(self) -> str:
+        """Return the verdict and the first features of each method, for notebooks."""
+        sentences = verdict_lines(self.verdict, self["data"]["n_features"])
+        labels = [one["method"] for one in self["best"]]
+        ranks = zip_longest(*(one["features"] for one in self["best"]), fillvalue="")
+        rows = "".join(_row("td", [rank, *names]) for rank, names in enumerate(ranks, start=1))
+        text = "".join(f"<p>{html.escape(sentence)}.</p>" for sentence in sentences)
+        return f"<div>{text}<table><thead>{_row('th', ['', *labels])}</thead><tbody>{rows}</tbody></table></div>"
+
+    @cached_property
+    def _contents(self) -> Contents:
+        return read_run(self.url)
+
+    def _table(self, name: str) -> pd.DataFrame:
+        table = read_parquet(Store(as_path(self.url)), name)
+        if table is None:
+            import pandas as pd
+
+            return pd.DataFrame()
+        frame: pd.DataFrame = table.to_pandas()
+        return frame
+
+
+def _row(tag: str, cells: Sequence[object]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{html.escape(str(cell))}</{tag}>' for cell in cells)}</tr>"
+
+
+def run(
+    job: Job | Mapping[str, Any] | str | Path,
+    *,
+    client: Client | None = None,
+    progress: Literal["auto"] | bool = "auto",
+    overwrite: bool = False,
+) -> RunResult:
+    """Run or resume a job.
+
+    Parameters
+    ----------
+    job
+        A job file, its content as nested dictionaries, or a job of :func:`daskfs.load_job` or :func:`daskfs.make_job`.
+    client
+        Client of the cluster whose workers run the units, instead of that of the job's block ``cluster``.
+    progress
+        Whether stages and units are shown on stderr; "auto": if it is a terminal.
+    overwrite
+        First delete the run of another job in the output directory.
+
+    Returns
+    -------
+    RunResult
+        What the run left behind. If all is done already, nothing runs again.
+
+    Raises
+    ------
+    daskfs.errors.DaskfsError
+        Any subclass. Finished units stay recorded, and the same call resumes the run.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import daskfs
+    >>> with TemporaryDirectory() as folder:
+    ...     result = daskfs.run({
+    ...         "data": {"source": "sklearn:iris"},
+    ...         "methods": ["FisherScore", "VarianceScore"],
+    ...         "evaluate": {"n_selected": [1, 2]},
+    ...         "output": {"path": f"{folder}/iris"},
+    ...     })
+    ...     first = result.ranking.head(2)[["method", "rank", "name"]]
+    ...     names = result.selected("FisherScore", 2)
+    >>> print(first.to_string(index=False))
+         method  rank              name
+    FisherScore     1 petal length (cm)
+    FisherScore     2  petal width (cm)
+    >>> names, result.best
+    (['petal length (cm)', 'petal width (cm)'], 'FisherScore')
+    """
+    made = job if isinstance(job, Job) else make_job(job) if isinstance(job, Mapping) else load_job(job)
+    shown = _progress(progress)
+    if client is None:
+        facts = run_job(made, shown, overwrite=overwrite)
+    else:
+        scheduler: Any = client.scheduler
+        cluster = ClusterBlock(address=str(scheduler.address), memory_limit=made.cluster.memory_limit)
+        joined = made.model_copy(update={"cluster": cluster})
+        facts = run_job(joined, shown, overwrite=overwrite, connect=lambda _: nullcontext(client))
+    store = Store(as_path(made.output.path))
+    return RunResult({**read_manifest(store), "recomputed": facts["recomputed"]}, store.url)
+
+
+def open_run(path: str | Path) -> RunResult:
+    """Open the result of a finished run.
+
+    Parameters
+    ----------
+    path
+        Directory or URL of the run.
+
+    Raises
+    ------
+    StoreError
+        If there is no run, or it is not finished.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import daskfs
+    >>> job = {"data": {"source": "sklearn:iris"}, "methods": ["VarianceScore"], "evaluate": None}
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = daskfs.run({**job, "output": {"path": f"{folder}/iris"}})
+    ...     daskfs.open_run(f"{folder}/iris").best
+    'VarianceScore'
+    """
+    store = Store(as_path(path))
+    manifest = read_manifest(store)
+    if manifest["status"] != "done":
+        msg = f"the run in {store.url} is {manifest['status']}: run its job again to finish it."
+        raise StoreError(msg)
+    return RunResult(manifest, store.url)
+
+
+def _progress(wanted: Any) -> Any:
+    """Return what shows the progress of a run."""
+    import sys
+
+    from daskfs.execution.progress import Silent, default_progress
+
+    choices = {"auto": sys.stderr.isatty(), True: True, False: False}
+    if wanted not in choices:
+        msg = f"progress is {wanted!r}; it can be 'auto', True or False.{nearest(str(wanted), ('auto',))}"
+        raise JobError(msg)
+    return default_progress() if choices[wanted] else Silent()

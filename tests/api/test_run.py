@@ -1,0 +1,153 @@
+"""``daskfs.run`` and what it returns: from a file, from dictionaries, on a cluster of the caller."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+
+import daskfs
+from daskfs.errors import InputError, JobError, StoreError
+from tests.cli.command import rows_of, write_job
+from tests.execution.runs import Stop, local_client
+from tests.optional import anndata
+
+pytestmark = pytest.mark.cluster
+
+
+def job_of(folder: Path, **blocks: Any) -> dict[str, Any]:
+    job = {
+        "data": {"source": "sklearn:wine"},
+        "methods": ["FisherScore", {"name": "LaplacianScore", "n_neighbors": 4}],
+        "transform": {"graph": "zscore"},
+        "select": {"n_features": 5},
+        "evaluate": {"n_selected": [2, 4], "n_splits": 3},
+        "output": {"path": str(folder / "run")},
+    }
+    return {**job, **blocks}
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> daskfs.RunResult:
+    """Return the result of a run; nothing may change it."""
+    return daskfs.run(job_of(tmp_path_factory.mktemp("run")))
+
+
+def test_it_is_the_content_of_run_json(result: daskfs.RunResult) -> None:
+    stored = json.loads(Path(result.url, "run.json").read_text())
+    assert {key: result[key] for key in stored} == stored
+    assert {*result} - {*stored} == {"recomputed"}
+    assert len(result) == len(stored) + 1
+    assert result.report == result["report"] == str(Path(result.url, "report.html"))
+    assert result.warnings == stored["warnings"]
+
+
+def test_tables_are_frames(result: daskfs.RunResult) -> None:
+    for name, frame in (("ranking", result.ranking), ("evaluation", result.evaluation)):
+        rows = rows_of(Path(result.url, f"{name}.csv"))
+        assert list(frame.columns) == list(rows[0])
+        assert len(frame) == len(rows)
+    assert result.ranking["score"].dtype == np.float64
+    assert set(result.evaluation_summary["method"]) >= {*result.methods, "RandomOrder", "AllFeatures"}
+
+
+def test_selected_features_are_those_of_the_verdict_the_method_or_the_number(result: daskfs.RunResult) -> None:
+    assert result.verdict is not None
+    assert result.best is not None
+    assert result.best == result.verdict["method"]
+    ranked = {label: list(result.ranking.query("method == @label")["name"]) for label in result.methods}
+    assert result.selected() == ranked[result.best][: result.verdict["n_selected"]]
+    assert result.selected("LaplacianScore") == ranked["LaplacianScore"][:5]
+    assert result.selected("LaplacianScore", 3) == ranked["LaplacianScore"][:3]
+    with pytest.raises(JobError, match=r"no method of .* is called 'LaplaceScore'. Did you mean 'LaplacianScore'"):
+        result.selected("LaplaceScore")
+    with pytest.raises(JobError, match="n_features is 99"):
+        result.selected("FisherScore", 99)
+
+
+def test_it_shows_the_verdict_and_the_first_features(result: daskfs.RunResult) -> None:
+    first = result["best"][0]["features"][0]
+    for text in (repr(result), result._repr_html_()):
+        assert str(result.best) in text
+        assert "balanced accuracy" in text
+        assert first in text
+    assert result.url in repr(result)
+    named = daskfs.RunResult({**result, "best": [{"method": "<b>", "features": ["a&b"]}]}, result.url)
+    assert "<b>" not in named._repr_html_()
+    assert "a&amp;b" in named._repr_html_()
+
+
+def test_the_graph_is_what_selectors_take(result: daskfs.RunResult) -> None:
+    graph = result.graph
+    assert graph is not None
+    assert (graph.indices.shape, graph.graph_scaling) == ((178, 4), "zscore")
+    order = np.argsort(daskfs.LaplacianScore(graph=graph, n_neighbors=4).fit(wine()).ranking_)
+    names = list(result.ranking.query("method == 'LaplacianScore'")["feature"])
+    assert order.tolist() == names
+
+
+def wine() -> np.ndarray:
+    from sklearn.datasets import load_wine
+
+    return np.asarray(load_wine().data)
+
+
+def test_the_same_job_from_a_file_and_again(tmp_path: Path) -> None:
+    job = job_of(tmp_path, evaluate=None)
+    first = daskfs.run(write_job(tmp_path, job))
+    assert sum(first["recomputed"].values()) > 0
+    assert daskfs.run(daskfs.make_job(job), progress=False)["recomputed"] == {}
+    assert (first.verdict, first.best, len(first.evaluation), len(first.evaluation_summary)) == (None, None, 0, 0)
+    with pytest.raises(JobError, match="name a method: the run has FisherScore, LaplacianScore"):
+        first.selected()
+    with pytest.raises(JobError, match="progress is 'always'"):
+        daskfs.run(job, progress="always")  # type: ignore[arg-type]
+    other = daskfs.run({**job, "methods": ["VarianceScore"]}, overwrite=True)
+    assert (other.best, other.graph) == ("VarianceScore", None)
+
+
+def test_on_the_cluster_of_the_caller(tmp_path: Path) -> None:
+    with local_client(2) as client:
+        assert isinstance(client, Client)
+        there = daskfs.run(job_of(tmp_path / "there", cluster={"workers": 0}), client=client)
+    here = daskfs.run(job_of(tmp_path / "here"))
+    assert there.ranking.equals(here.ranking)
+    assert there.evaluation.equals(here.evaluation)
+
+
+def test_runs_that_are_opened_again(result: daskfs.RunResult, tmp_path: Path) -> None:
+    again = daskfs.open_run(result.url)
+    assert again.ranking.equals(result.ranking)
+    assert again["verdict"] == result.verdict
+    with pytest.raises(StoreError, match="is not a daskfs run"):
+        daskfs.open_run(tmp_path)
+    job = daskfs.make_job(job_of(tmp_path))
+    with pytest.raises(daskfs.errors.RunStoppedError):
+        daskfs.run_job(job, Stop("score", 0))
+    with pytest.raises(StoreError, match="is stopped: run its job again to finish it"):
+        daskfs.open_run(tmp_path / "run")
+
+
+def test_columns_of_an_anndata(result: daskfs.RunResult) -> None:
+    """By name, whatever the order; those of an earlier run are replaced, others stay."""
+    names = list(result.ranking.query("method == 'FisherScore'").sort_values("feature")["name"])
+    turned = np.arange(len(names))[::-1]
+    cells = anndata.AnnData(np.ones((3, len(names)), np.float32))
+    cells.var_names = [names[place] for place in turned]
+    cells.var["mine"], cells.var["rank_Gone"] = 1, 2
+    cells.uns["daskfs"] = {"methods": {"Gone": {}}}
+    result.to_anndata(cells)
+    ranks = result.ranking.query("method == 'FisherScore'").set_index("name")["rank"]
+    assert cells.var["rank_FisherScore"].to_dict() == ranks.to_dict()
+    assert cells.var["selected_LaplacianScore"].sum() == 5
+    assert ("mine" in cells.var, "rank_Gone" in cells.var) == (True, False)
+    assert {*cells.uns["daskfs"]["methods"]} == {*result.methods}
+    strange = copy.copy(cells)
+    strange.var_names = ["other", *cells.var_names[1:]]
+    with pytest.raises(InputError, match="has 'other'"):
+        result.to_anndata(strange)
