@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import gc
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
@@ -41,3 +44,16 @@ def each(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Test]
         return looping
 
     return decorate
+
+
+def parsed(path: Path) -> ast.Module:
+    """Return the syntax tree of a file.
+
+    Python 3.11 parses source to mark places in a traceback. Where garbage is collected while a tree is made, and an
+    object logs an error as it goes, it does so within :func:`ast.parse`, which then fails.
+    """
+    gc.disable()
+    try:
+        return ast.parse(path.read_text())
+    finally:
+        gc.enable()

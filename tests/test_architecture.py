@@ -13,7 +13,7 @@ import pytest
 from daskfs.errors import StoreError
 from daskfs.stages.kind import all_kinds, kind_of
 from daskfs.store import layout
-from tests.cases import each
+from tests.cases import each, parsed
 
 PACKAGE = Path(__file__).parents[1] / "daskfs"
 LAYERS = (
@@ -52,7 +52,7 @@ def part_of(module: str) -> str:
 
 @cache
 def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+    return parsed(path)
 
 
 def module_of(path: Path) -> str:

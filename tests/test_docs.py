@@ -10,6 +10,7 @@ from pathlib import Path
 from daskfs.criteria.registry import criteria
 from daskfs.stages.kind import all_kinds
 from daskfs.store import layout
+from tests.cases import parsed
 from tests.test_architecture import LAYERS, PACKAGE
 
 PAGE = PACKAGE.parent / "docs" / "architecture.md"
@@ -29,7 +30,7 @@ def layers() -> list[tuple[str, ...]]:
     for name in LAYERS:
         path = PACKAGE / name / "__init__.py"
         is_folder = path.exists()
-        doc = ast.get_docstring(ast.parse((path if is_folder else PACKAGE / f"{name}.py").read_text()))
+        doc = ast.get_docstring(parsed(path if is_folder else PACKAGE / f"{name}.py"))
         found.append((f"`{name}/`" if is_folder else f"`{name}.py`", summary(doc)))
     return found
 

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -44,6 +45,8 @@ class RunResult(Mapping[str, Any]):
         Content of ``run.json``; from :func:`run` also ``recomputed``, the number of units that the call ran, by stage.
     url
         Directory or URL of the run.
+    folder
+        Temporary directory that holds the run, and is deleted with this object; None for a run that is kept.
 
     Attributes
     ----------
@@ -61,8 +64,8 @@ class RunResult(Mapping[str, Any]):
     (150, ['VarianceScore'], ['petal length (cm)', 'sepal length (cm)'], 4)
     """
 
-    def __init__(self, facts: Mapping[str, Any], url: str) -> None:
-        self._facts, self.url = dict(facts), url
+    def __init__(self, facts: Mapping[str, Any], url: str, folder: TemporaryDirectory[str] | None = None) -> None:
+        self._facts, self.url, self._folder = dict(facts), url, folder
 
     def __getitem__(self, key: str) -> Any:
         """Return an entry of ``run.json``."""

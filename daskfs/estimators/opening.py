@@ -140,8 +140,7 @@ def stored_context(
 
     pool = pool_of_threads(n_jobs, current_client())
     with tempfile.TemporaryDirectory(prefix="daskfs-", dir=dask.config.get("temporary-directory", None)) as scratch:
-        source, member = _as_path(X, Path(scratch))
-        data = make_data({"source": source, "array": member, "missing": missing})
+        data = make_data({"source": as_source(X, Path(scratch)), "missing": missing})
         tiles_plan = plan_tiles(data, f"{scratch}/{layout.TILES_DIR}", None)
         if tiles_plan.stages:
             fill_tiles(tiles_plan, Runner(pool, Silent(), ignore_unit))
@@ -150,28 +149,50 @@ def stored_context(
         yield Context(Store(Path(scratch) / "run"), tiles), tuple(names) if names else None, pool
 
 
-def _as_path(X: Any, scratch: Path) -> tuple[str, str | None]:
+def as_source(X: Any, scratch: Path) -> str:
+    """Return the path of a source that holds X, which is written into `scratch` if it lies nowhere yet.
+
+    X is a path, a Zarr array or group, a dask array or DataFrame, a DataFrame of pandas or Polars, or a matrix.
+    """
     if isinstance(X, str | Path):
-        return str(X), None
+        return str(X)
     if is_of(X, "zarr"):
         root = getattr(X.store, "root", None)
         if root is None:
             msg = f"the Zarr array lies in a {type(X.store).__name__}; pass its path or URL, or X[...]."
             raise TypeError(msg)
-        return str(Path(root) / X.path), None
+        return str(Path(root) / X.path)
     if is_query(X):
-        path = scratch / "source.parquet"
-        X.sink_parquet(str(path))
-        return str(path), None
+        X.sink_parquet(str(scratch / "source.parquet"))
+        return str(scratch / "source.parquet")
     if is_dask_frame(X):
-        return _parts_of(X, scratch), None
+        return _parts_of(X, scratch)
+    if not is_of(X, "dask"):
+        return _written(X, scratch)
     if is_sparse(X._meta):
         msg = "X is a dask array of sparse blocks: save it (AnnData, or scipy.sparse.save_npz), and pass the path."
         raise TypeError(msg)
     array = X.compute_chunk_sizes() if any(np.isnan(size) for sizes in X.chunks for size in sizes) else X
     path = scratch / "source.zarr"
     array.rechunk({0: "auto", 1: -1} if array.shape[1] < 2**14 else "auto").to_zarr(str(path))
-    return str(path), None
+    return str(path)
+
+
+def _written(X: Any, scratch: Path) -> str:
+    """Write a matrix or a DataFrame in memory; return the path of the file."""
+    import scipy.sparse as sp
+
+    if is_of(X, "polars"):
+        X.write_parquet(scratch / "source.parquet")
+        return str(scratch / "source.parquet")
+    if is_of(X, "pandas"):
+        X.set_axis(list(map(str, X.columns)), axis=1).to_parquet(scratch / "source.parquet", index=False)
+        return str(scratch / "source.parquet")
+    if sp.issparse(X):
+        sp.save_npz(scratch / "source.npz", sp.csr_matrix(X), compressed=False)
+        return str(scratch / "source.npz")
+    np.save(scratch / "source.npy", np.asarray(X))
+    return str(scratch / "source.npy")
 
 
 GROUP_BYTES = 2**24

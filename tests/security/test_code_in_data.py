@@ -19,6 +19,7 @@ import zarr
 
 from daskfs import LaplacianScore, knn_graph
 from daskfs.errors import InputError
+from tests.cases import parsed
 from tests.cli.command import N_FEATURES, N_SAMPLES, basic_job, daskfs, labels, matrix, refused, write_job
 
 PACKAGE = Path(__file__).parents[2] / "daskfs"
@@ -157,7 +158,7 @@ SOURCES: dict[str, tuple[Callable[[Path], dict[str, str]], str]] = {
 def test_nothing_in_the_package_unpickles() -> None:
     loaders = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
                 if ast.unparse(node) == "from joblib import effective_n_jobs":  # counts cores, and loads nothing

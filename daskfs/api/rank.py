@@ -1,0 +1,159 @@
+"""Ranking of data at hand: arrays, frames, AnnData, dask collections, paths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal
+
+import dask
+import numpy as np
+import scipy.sparse as sp
+
+from daskfs.api.run import RunResult, run
+from daskfs.errors import InputError, nearest
+from daskfs.estimators.opening import as_source, current_client, is_of
+from daskfs.runs.proposal import propose_job
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+def rank(
+    X: Any,
+    y: Any = None,
+    *,
+    methods: Sequence[str] = (),
+    n_features: int | None = None,
+    redundancy: float | None = None,
+    layer: str | None = None,
+    use_rep: Any = None,
+    graph: str | None = None,
+    output: str | Path | None = None,
+    client: Client | None = None,
+    progress: Literal["auto"] | bool = "auto",
+) -> RunResult:
+    """Rank the features of data at hand, as ``daskfs rank`` does those of a source.
+
+    Parameters
+    ----------
+    X
+        Array or sparse matrix, shape (n_samples, n_features); DataFrame of pandas, Polars or dask; dask or Zarr array;
+        AnnData; or the path or URL of any source. Columns of a table that hold no numbers are left out.
+    y
+        Labels: shape (n_samples,), or a column of the table or of ``obs``, or what ``data.labels`` of a job names.
+        Missing ones, and -1 among classes, are unlabeled rows. None: methods that need no labels.
+    methods
+        Names of methods; by default some that the labels allow. Two and more are ranked by their consensus, too.
+    n_features
+        Number of selected features; None for half of them.
+    redundancy
+        Correlation above which a feature is put after all that are not redundant; None for no filter.
+    layer
+        Of an AnnData: the layer to rank instead of its X.
+    use_rep
+        Another representation of the rows, in which they are compared, shape (n_samples, n_columns); of an AnnData also
+        the name of one in ``obsm``.
+    graph
+        Of an AnnData: the matrix of weights in ``obsp`` that methods use instead of searching neighbors.
+    output
+        Directory or URL of the run; None for a temporary one, which is deleted with the result.
+    client
+        Client whose workers run the units; by default the current one, if X is a dask collection or lies in a file.
+    progress
+        As in :func:`daskfs.run`.
+
+    Returns
+    -------
+    RunResult
+        ``result.to_anndata(adata)`` writes the columns to ``var``.
+
+    Raises
+    ------
+    ValueError
+        For data or labels that cannot be used, naming the column, row or key.
+
+    Examples
+    --------
+    >>> import daskfs
+    >>> from sklearn.datasets import load_iris
+    >>> iris = load_iris(as_frame=True)
+    >>> result = daskfs.rank(iris.data, iris.target, methods=["FisherScore", "VarianceScore"], n_features=2)
+    >>> result.selected("FisherScore")
+    ['petal length (cm)', 'petal width (cm)']
+    """
+    folder = TemporaryDirectory(prefix="daskfs-", dir=dask.config.get("temporary-directory", None))
+    scratch = Path(folder.name)
+    data: dict[str, Any] = {}
+    compared: dict[str, Any] = {}
+    if is_of(X, "anndata"):
+        X, y, data, compared = _of_anndata(X, y, layer, use_rep, graph, scratch)
+    elif layer is not None or graph is not None or isinstance(use_rep, str):
+        msg = "layer, graph and the name of a representation are of an AnnData, and X is none: leave them out."
+        raise InputError(msg)
+    if use_rep is not None and not isinstance(use_rep, str):
+        np.save(scratch / "rep.npy", np.asarray(use_rep))
+        compared["use_rep"] = str(scratch / "rep.npy")
+    is_elsewhere = isinstance(X, str | Path) or is_of(X, "dask") or is_of(X, "zarr")
+    proposal = propose_job(
+        as_source(X, scratch),
+        labels=y if y is None or isinstance(y, str) else _written_labels(y, scratch),
+        methods=methods,
+        n_features=n_features,
+        redundancy=redundancy,
+        output=str(scratch / "run" if output is None else output),
+    )
+    job = {**proposal.job, "data": {**proposal.job["data"], **data}}
+    if compared:  # in which rows are compared as they are
+        job = {**job, "graph": compared, "transform": {}}
+    chosen = client or (current_client() if is_elsewhere else None)
+    result = run(job, client=chosen, progress=progress)
+    return RunResult(result, result.url, folder if output is None else None)
+
+
+def _of_anndata(
+    adata: Any, y: Any, layer: str | None, use_rep: Any, graph: str | None, scratch: Path
+) -> tuple[Any, Any, dict[str, Any], dict[str, Any]]:
+    """Return X and y of an AnnData, or the file that backs it, and entries of the blocks ``data`` and ``graph``."""
+    found = {"layers": layer, "obsm": use_rep if isinstance(use_rep, str) else None, "obsp": graph}
+    for group, name in (*found.items(), ("obs", y if isinstance(y, str) else None)):
+        known = list(map(str, getattr(adata, group)))
+        if name is not None and name not in known:
+            msg = f"adata.{group} has no {name!r}.{nearest(name, known)} It has {', '.join(known) or 'nothing'}."
+            raise InputError(msg)
+    compared: dict[str, Any] = {}
+    if adata.isbacked:
+        file = str(adata.filename)
+        if found["obsm"] is not None:
+            compared["use_rep"] = f"obsm/{use_rep}"
+        if graph is not None:
+            compared["precomputed"] = f"{file}:obsp/{graph}"
+        return file, y, {} if layer is None else {"array": f"layers/{layer}"}, compared
+    if found["obsm"] is not None:
+        np.save(scratch / "rep.npy", np.asarray(adata.obsm[use_rep]))
+        compared["use_rep"] = str(scratch / "rep.npy")
+    if graph is not None:
+        sp.save_npz(scratch / "graph.npz", sp.csr_matrix(adata.obsp[graph]), compressed=False)
+        compared["precomputed"] = str(scratch / "graph.npz")
+    (scratch / "names.txt").write_text("\n".join(adata.var_names), encoding="utf-8")
+    labels = np.asarray(adata.obs[y]) if isinstance(y, str) else y
+    X = adata.X if layer is None else adata.layers[layer]
+    return X, labels, {"feature_names": str(scratch / "names.txt")}, compared
+
+
+def _written_labels(y: Any, scratch: Path) -> str:
+    """Write labels as a file, objects line by line, which the reader takes for numbers if all are; return its path."""
+    import pandas as pd
+
+    # a nullable integer that is missing would turn the others, which are classes, to floats
+    values = np.asarray(y, dtype=object) if pd.api.types.is_extension_array_dtype(y) else np.asarray(y)
+    if values.dtype.kind != "O":
+        np.save(scratch / "labels.npy", values)
+        return str(scratch / "labels.npy")
+    lines = ["" if pd.isna(value) else str(value) for value in values]
+    if any("\n" in line for line in lines):
+        msg = "y holds a text of several lines: classes are names of one line."
+        raise InputError(msg)
+    (scratch / "labels.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(scratch / "labels.txt")

@@ -1,0 +1,163 @@
+"""``daskfs.rank``: every form of data at hand gives the rankings of its values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+
+import daskfs
+from daskfs.errors import InputError
+from tests.execution.runs import local_client
+from tests.optional import anndata
+from tests.optional import dask_dataframe as dd
+from tests.optional import pandas as pd
+from tests.optional import polars as pl
+
+pytestmark = pytest.mark.cluster
+
+N, NAMES = 60, [f"g{place}" for place in range(6)]
+CLASSES = np.arange(N) % 2
+METHODS = ("FisherScore", "LaplacianScore")
+
+
+def values() -> np.ndarray:
+    X = np.round(np.random.default_rng(4).normal(size=(N, 6)), 3)
+    X[:, 2] += 2.0 * CLASSES
+    return X
+
+
+def cells() -> Any:
+    table = pd.DataFrame({"kind": np.where(CLASSES, "T", "B")}, index=[f"c{row}" for row in range(N)])
+    made = anndata.AnnData(values(), table)
+    made.var_names = NAMES
+    made.layers["half"], made.obsm["X_pca"] = values() / 2, values()[:, :2]
+    made.obsp["near"] = sp.csr_matrix(daskfs.knn_graph(values(), 5).to_csr("connectivity"))
+    made.obsp["near"] = made.obsp["near"].maximum(made.obsp["near"].T)
+    return made
+
+
+def written(path: Path) -> Path:
+    np.save(path, values())
+    return path
+
+
+def ranked(result: daskfs.RunResult) -> dict[str, list[int]]:
+    return {label: list(result.ranking.query("method == @label")["feature"]) for label in result.methods}
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, list[int]]:
+    return ranked(daskfs.rank(values(), CLASSES, methods=METHODS))
+
+
+FORMS: dict[str, Callable[[Path], Any]] = {
+    "array": lambda _: values(),
+    "csr": lambda _: sp.csr_array(values()),
+    "csc": lambda _: sp.csc_matrix(values()),
+    "dask": lambda _: da.from_array(values(), chunks=(20, 3)),
+    "zarr": lambda folder: zarr.create_array(folder / "X.zarr", data=values()),
+    "path": lambda folder: written(folder / "X.npy"),
+    "AnnData": lambda _: cells(),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_data(form: str, tmp_path: Path, expected: dict[str, list[int]]) -> None:
+    result = daskfs.rank(FORMS[form](tmp_path), CLASSES, methods=METHODS)
+    assert ranked(result) == expected
+    assert result.methods == [*METHODS, "Consensus"]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "dask"])
+def test_columns_of_frames(library: str) -> None:
+    """Labels are a column, columns without numbers are left out, and rows compared in standardized columns."""
+    frame = pd.DataFrame(values(), columns=NAMES).assign(
+        city=["Rome", "Oslo", "Bonn"] * 20, kind=np.where(CLASSES, "T", "B")
+    )
+    X = {"pandas": lambda: frame, "polars": lambda: pl.from_pandas(frame), "dask": lambda: dd.from_pandas(frame, 3)}[
+        library
+    ]()
+    result = daskfs.rank(X, "kind", methods=METHODS, n_features=2)
+    selector = daskfs.LaplacianScore(graph_scaling="zscore").fit(values())
+    order = [NAMES[place] for place in np.argsort(selector.ranking_)]
+    assert result.selected("LaplacianScore") == order[:2]
+    assert result.selected("FisherScore", 1) == ["g2"]
+    assert set(result.ranking["name"]) == {*NAMES}
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        CLASSES,
+        CLASSES.astype(str),
+        [f"class {code}" if row else None for row, code in enumerate(CLASSES)],
+        pd.Series(np.where(CLASSES, "T", "B"), dtype="category"),
+        pd.array([None, *CLASSES[1:]], dtype="Int64"),
+    ],
+    ids=["numbers", "text", "missing text", "categories", "nullable"],
+)
+def test_every_form_of_labels(y: Any) -> None:
+    result = daskfs.rank(values(), y, methods=["FisherScore"])
+    assert result["data"]["n_labeled"] in (N, N - 1)
+    assert result.selected("FisherScore", 1) == ["x2"]
+
+
+def test_layers_representations_and_graphs_of_an_anndata(tmp_path: Path) -> None:
+    made = cells()
+    halves = daskfs.rank(made, "kind", layer="half", methods=["VarianceScore"])
+    assert halves.ranking["score"].max() == pytest.approx(values().var(axis=0).max() / 4)
+    by_rep = daskfs.rank(made, "kind", use_rep="X_pca", methods=["LaplacianScore"])
+    given = daskfs.rank(values(), use_rep=values()[:, :2], methods=["LaplacianScore"])
+    assert ranked(by_rep) == ranked(given)
+    by_graph = daskfs.rank(made, graph="near", methods=["LaplacianScore"])
+    fitted = daskfs.LaplacianScore(graph=made.obsp["near"]).fit(values())
+    assert ranked(by_graph)["LaplacianScore"] == np.argsort(fitted.ranking_).tolist()
+    by_graph.to_anndata(made)
+    assert made.var["rank_LaplacianScore"].tolist() == fitted.ranking_.tolist()
+    made.write_h5ad(tmp_path / "cells.h5ad")
+    backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    try:
+        assert ranked(daskfs.rank(backed, "kind", use_rep="X_pca", methods=["LaplacianScore"])) == ranked(by_rep)
+        assert ranked(daskfs.rank(backed, graph="near", methods=["LaplacianScore"])) == ranked(by_graph)
+    finally:
+        backed.file.close()
+
+
+def test_a_result_keeps_its_files_and_no_longer(tmp_path: Path) -> None:
+    result = daskfs.rank(values(), methods=["VarianceScore"])
+    folder = Path(result.url)
+    assert folder.is_dir()
+    del result
+    assert not folder.exists()
+    kept = daskfs.rank(values(), methods=["VarianceScore"], output=tmp_path / "run")
+    assert Path(kept.url) == tmp_path / "run"
+    assert daskfs.open_run(tmp_path / "run").ranking.equals(kept.ranking)
+
+
+def test_the_current_client_ranks_dask_collections(expected: dict[str, list[int]]) -> None:
+    with local_client(1) as client:
+        result = daskfs.rank(da.from_array(values(), chunks=(20, 3)), CLASSES, methods=METHODS)
+        assert client.nthreads()
+    assert ranked(result) == expected
+
+
+def test_what_is_not_there_is_named() -> None:
+    for wrong, words in (
+        ({"layer": "haf"}, r"adata\.layers has no 'haf'\. Did you mean 'half'\?"),
+        ({"use_rep": "X_umap"}, r"adata\.obsm has no 'X_umap'"),
+        ({"graph": "far"}, r"adata\.obsp has no 'far'"),
+        ({"y": "sort"}, r"adata\.obs has no 'sort'"),
+    ):
+        with pytest.raises(InputError, match=words):
+            daskfs.rank(cells(), **wrong)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="are of an AnnData, and X is none"):
+        daskfs.rank(values(), layer="half")
+    with pytest.raises(InputError, match="labels have 59 values, X has 60 rows"):
+        daskfs.rank(values(), CLASSES[1:])
