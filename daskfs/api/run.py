@@ -22,7 +22,13 @@ from daskfs.graph.precomputed_files import open_graph
 from daskfs.job.blocks import ClusterBlock
 from daskfs.job.job import Job, load_job, make_job
 from daskfs.ranking.tables import read_parquet
+from daskfs.report.evaluation_view import panel_plot, stability_plot
+from daskfs.report.model import Method, Report
+from daskfs.report.plots import Plot
+from daskfs.report.summary import report_summary
 from daskfs.report.terminal import best_lines, verdict_lines
+from daskfs.report.values import plain
+from daskfs.report.view import along_plot, scores_plot
 from daskfs.runs.manifest import read_manifest
 from daskfs.runs.pipeline import run_job
 from daskfs.storage import as_path
@@ -32,6 +38,7 @@ from daskfs.store.store import Store
 if TYPE_CHECKING:
     import pandas as pd
     from distributed import Client
+    from matplotlib.axes import Axes
 
 
 class RunResult(Mapping[str, Any]):
@@ -190,6 +197,61 @@ class RunResult(Mapping[str, Any]):
         for name, values in contents.columns.items():
             adata.var[name] = values[order]
         adata.uns[KEY] = storable(contents.facts)
+
+    # ------------------------------------------------------------------------------------------------------- plots
+    def plot_scores(self, method: str | None = None, ax: Axes | None = None) -> Axes:
+        """Plot scores by rank for one method, as the report does; `method` and `ax` as in :meth:`plot_along`."""
+        return self._drawn(scores_plot(self._shown(method), self["data"]["n_features"]), "scores", ax)
+
+    def plot_along(self, method: str | None = None, ax: Axes | None = None) -> Axes:
+        """Plot scores along the axis of the features, such as wavelengths, with the first features as dots.
+
+        Parameters
+        ----------
+        method
+            Label of a method; by default :attr:`best`, or the first one.
+        ax
+            Axes to draw on; None for new ones of pyplot.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+
+        Raises
+        ------
+        JobError
+            For a label that no method has, and if there is nothing to draw.
+        """
+        return self._drawn(along_plot(self._shown(method), self._report.axis), "features along an axis", ax)
+
+    def plot_evaluation(self, ax: Axes | None = None) -> Axes:
+        """Plot the metric of the verdict by number of selected features; `ax` as in :meth:`plot_along`."""
+        panels = [panel for setting in self._report.evaluation.settings for panel in setting.panels]
+        return self._drawn(panel_plot(panels[0]) if panels else None, "evaluation", ax)
+
+    def plot_stability(self, ax: Axes | None = None) -> Axes:
+        """Plot how much folds agree in their selections by size; `ax` as in :meth:`plot_along`."""
+        panels = [panel for setting in self._report.evaluation.settings for panel in setting.stability]
+        return self._drawn(stability_plot(panels[0]) if panels else None, "selections of several folds", ax)
+
+    def _shown(self, label: str | None) -> Method:
+        """Return a method of the report."""
+        wanted = label or self.best or self.methods[0]
+        found = next((method for method in self._report.methods if method.label == wanted), None)
+        if found is None:
+            msg = f"no method of {self.url} is called '{wanted}'.{nearest(wanted, self.methods)}"
+            raise JobError(msg)
+        return found
+
+    def _drawn(self, plot: Plot | None, what: str, ax: Axes | None) -> Axes:
+        if plot is None:
+            msg = f"the run in {self.url} has no {what} to draw."
+            raise JobError(msg)
+        return plot.on(ax)
+
+    @cached_property
+    def _report(self) -> Report:
+        return Report.read(plain(report_summary(Store(as_path(self.url)), self._facts)), self.url)
 
     # ------------------------------------------------------------------------------------------------------- shown
     def __repr__(self) -> str:

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import Any
 
 from daskfs.report.model import Cost, Curve, Difference, Evaluation, Frequent, Panel, Sensitivity, Setting
-from daskfs.report.plots import interval_curves
+from daskfs.report.plots import Plot, interval_curves, svg_of
 from daskfs.report.table_cells import Cell, Fact, number_cell
 from daskfs.report.values import (
     MISSING,
@@ -128,19 +128,31 @@ def _folded(items: list[dict[str, Any]]) -> dict[str, Any] | None:
     return {"open": shown[:SHOWN] or items[:1], "more": shown[SHOWN:]} if items else None
 
 
-def _figure(curves: list[Curve], index: int, **look: Any) -> str | None:
+def _figure(curves: list[Curve], index: int, prefix: str, **look: Any) -> str | None:
     """Plot curves, if their figure is among the first of its kind."""
-    return interval_curves(curves, **look) if index <= DRAWN else None
+    return svg_of(interval_curves(curves, **look), prefix) if index <= DRAWN else None
+
+
+def panel_plot(panel: Panel) -> Plot | None:
+    """Return the plot of a metric by number of selected features; None without values."""
+    metric, better = panel.metric or "score", "higher" if panel.higher_is_better else "lower"
+    return interval_curves(panel.curves, y_name=f"{metric} ({better} is better)", what=metric)
+
+
+def stability_plot(one: Panel) -> Plot | None:
+    """Return the plot of the stability of selections by their size; None without values."""
+    y_name = "Kuncheva index (1: always the same features, 0: as by chance)"
+    return interval_curves(one.curves, y_name=y_name, what="Kuncheva index", with_zero=True)
 
 
 def _panel(panel: Panel, index: int, prefix: str, *, is_named: bool) -> dict[str, Any]:
     metric, better = panel.metric or "score", "higher" if panel.higher_is_better else "lower"
-    own, y_name = prefix if prefix == "evaluation" else f"{prefix}-{index}", f"{metric} ({better} is better)"
+    own = prefix if prefix == "evaluation" else f"{prefix}-{index}"
     return {
         "name": _place(panel) if is_named else "",
         "metric": metric,
         "better": better,
-        "figure": _figure(panel.curves, index, prefix=own, y_name=y_name, what=metric),
+        "figure": svg_of(panel_plot(panel), own) if index <= DRAWN else None,
         "is_drawn": index <= DRAWN,
         **_table(panel.curves, higher=panel.higher_is_better),
     }
@@ -191,12 +203,10 @@ def _sensitivity(one: Sensitivity, index: int, prefix: str) -> dict[str, Any]:
 
 
 def _stability(one: Panel, index: int, prefix: str) -> dict[str, Any]:
-    y_name = "Kuncheva index (1: always the same features, 0: as by chance)"
-    look = {"prefix": f"{prefix}-stability{index}", "y_name": y_name, "what": "Kuncheva index", "with_zero": True}
     n_rankings = max((n for curve in one.curves for n in curve.rankings if n), default=None)
     return {
         "name": ", ".join(_amounts(one)),
-        "figure": _figure(one.curves, index, **look),
+        "figure": svg_of(stability_plot(one), f"{prefix}-stability{index}") if index <= DRAWN else None,
         "n_rankings": format_count(n_rankings),
     }
 

@@ -12,8 +12,9 @@ import re
 import threading
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from html import escape
 from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, Any
@@ -106,17 +107,60 @@ def _drawing() -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True)
+class Plot:
+    """A figure of one panel: as an ``<svg>`` element of a report, or on axes of the caller.
+
+    Parameters
+    ----------
+    size
+        Width and height in CSS pixels.
+    x_name, y_name
+        Names of the axes.
+    draw
+        Draws on axes.
+    description
+        Text for readers who cannot see the figure.
+    right
+        Room on the right for the names of curves, in CSS pixels.
+    """
+
+    size: tuple[int, int]
+    x_name: str
+    y_name: str
+    draw: Callable[[Axes], None]
+    description: str
+    right: int = 14
+
+    def svg(self, prefix: str) -> str:
+        """Return the ``<svg>`` element; ids in it begin with `prefix`, which is unique on the page."""
+        with _drawing():
+            figure, axes = _panel(*self.size, self.x_name, self.y_name, right=self.right)
+            self.draw(axes)
+            return _svg(figure, prefix, self.description)
+
+    def on(self, axes: Axes | None) -> Axes:
+        """Draw on axes, new ones of pyplot for None, and return them."""
+        if axes is None:
+            from matplotlib import pyplot as plt
+
+            figure, axes = plt.subplots(figsize=(self.size[0] / 72, self.size[1] / 72))
+            figure.subplots_adjust(right=1 - self.right / self.size[0])
+        axes.set_xlabel(self.x_name)
+        axes.set_ylabel(self.y_name)
+        self.draw(axes)
+        return axes
+
+
 def score_curve(
-    curve: Mapping[str, Sequence[Number]], *, prefix: str, label: str, direction: str | None, log_rank: bool
-) -> str | None:
+    curve: Mapping[str, Sequence[Number]], *, label: str, direction: str | None, log_rank: bool
+) -> Plot | None:
     """Plot score by rank for one method.
 
     Parameters
     ----------
     curve
         ``rank`` and ``score``, lists of equal length. Points that are not finite are left out.
-    prefix
-        Prefix of every id in the SVG, unique on the page.
     label
         Name of the method, for readers who cannot see the figure.
     direction
@@ -126,19 +170,20 @@ def score_curve(
 
     Returns
     -------
-    str or None
-        The ``<svg>`` element, ``None`` when no point is finite.
+    Plot or None
+        ``None`` when no point is finite.
     """
     rank, score = _points(curve.get("rank", ()), curve.get("score", ()))
     if not rank.size:
         return None
     ends = " to ".join(f"{score[i]:.4g} at rank {rank[i]:,.0f}" for i in (0, -1))
-    with _drawing():
-        figure, axes = _panel(360, 250, "rank", score_name(direction))
+
+    def draw(axes: Axes) -> None:
         _set_x(axes, rank, log=log_rank)
         axes.set_ylim(*_padded(score, 0.06))
         axes.plot(rank, score, color=SERIES[0][0], marker="o" if rank.size == 1 else "")
-        return _svg(figure, prefix, f"Score by rank of {label}, from {ends}")
+
+    return Plot((360, 250), "rank", score_name(direction), draw, f"Score by rank of {label}, from {ends}")
 
 
 def score_name(direction: str | None) -> str:
@@ -146,36 +191,41 @@ def score_name(direction: str | None) -> str:
     return "score" + {"ascending": " (small is good)", "descending": " (large is good)"}.get(direction or "", "")
 
 
-def along_axis(
-    points: Mapping[str, Sequence[Number]], *, prefix: str, label: str, x_name: str, y_name: str
-) -> str | None:
+def along_axis(points: Mapping[str, Sequence[Number]], *, label: str, x_name: str, y_name: str) -> Plot | None:
     """Plot scores along the axis that the features lie on, with the first features as dots.
 
     Parameters
     ----------
     points
         ``x`` and ``score`` of the features, ``best_x`` and ``best_score`` of the first ones.
-    prefix, label
+    label
         As for :func:`score_curve`.
     x_name, y_name
         Names of the axes.
 
     Returns
     -------
-    str or None
-        The ``<svg>`` element, ``None`` when no point is finite.
+    Plot or None
+        ``None`` when no point is finite.
     """
     x, y = _vector(points.get("x", ())), _vector(points.get("score", ()))
     if x.size != y.size or not (np.isfinite(x) & np.isfinite(y)).any():
         return None
     best = _points(points.get("best_x", ()), points.get("best_score", ()))
-    with _drawing():
-        figure, axes = _panel(760, 230, x_name, y_name)
+
+    def draw(axes: Axes) -> None:
         axes.set_xlim(*_padded(x[np.isfinite(x)], 0.02))
         axes.set_ylim(*_padded(y[np.isfinite(y)], 0.08))
         axes.plot(x, y, color=SERIES[0][0])
         axes.plot(*best, color=SERIES[1][0], linestyle="", marker="o")
-        return _svg(figure, prefix, f"Scores of {label} along {x_name}, the first {best[0].size} features as dots")
+
+    description = f"Scores of {label} along {x_name}, the first {best[0].size} features as dots"
+    return Plot((760, 230), x_name, y_name, draw, description)
+
+
+def svg_of(plot: Plot | None, prefix: str) -> str | None:
+    """Return the ``<svg>`` element of a plot, None for none."""
+    return None if plot is None else plot.svg(prefix)
 
 
 def objective_curve(before: Sequence[Number], values: Sequence[Number], *, prefix: str, label: str) -> str | None:
@@ -277,14 +327,13 @@ def _pixel_color(level: float) -> str:
 def interval_curves(
     curves: Sequence[Curve],
     *,
-    prefix: str,
     y_name: str,
     what: str,
     x_name: str = "number of selected features",
     ticks: Sequence[str] | None = None,
     with_zero: bool = False,
     cut_bars: bool = False,
-) -> str | None:
+) -> Plot | None:
     """Plot curves with a band of ``std`` around the mean, and a thin bar from ``low`` to ``high`` at each point.
 
     Curves are shifted sideways so that bars do not overlap.
@@ -293,8 +342,6 @@ def interval_curves(
     ----------
     curves
         Curves by ``n_selected``, the x coordinate, above 0.
-    prefix
-        Prefix of every id in the SVG, unique on the page.
     y_name, what, x_name
         Names of the y axis, of the values, for readers who cannot see the figure, and of the x axis.
     ticks
@@ -306,8 +353,8 @@ def interval_curves(
 
     Returns
     -------
-    str or None
-        The ``<svg>`` element, ``None`` when no point is finite.
+    Plot or None
+        ``None`` when no point is finite.
     """
     series = [
         (curve.label or "?", points)
@@ -323,14 +370,14 @@ def interval_curves(
     outer = np.concatenate([inner, low, high])
     if cut_bars:
         outer = np.clip(outer, *_padded(inner, 0.5))
-    with _drawing():
-        figure, axes = _panel(800, max(360, 17 * len(series) + 80), x_name, y_name, right=204)
+
+    def draw(axes: Axes) -> None:
         if ticks is not None:
             _named_ticks(axes, ticks)
         else:
-            x = np.unique(x)
-            _set_x(axes, x, log=bool(x[-1] / x[0] >= 10))
-            axes.set_xticks(_spaced(axes, x))
+            places = np.unique(x)
+            _set_x(axes, places, log=bool(places[-1] / places[0] >= 10))
+            axes.set_xticks(_spaced(axes, places))
             axes.xaxis.set_major_formatter("{x:.7g}")
         axes.set_ylim(*_padded(outer, 0.04))
         if with_zero:
@@ -339,7 +386,9 @@ def interval_curves(
         for i, (_, points) in enumerate(series):
             _draw_series(axes, points, i, (i - (len(series) - 1) / 2) * step, band=0.13 if len(series) <= 4 else 0.07)
         _direct_labels(axes, labels, np.array([points[:2, -1] for _, points in series]))
-        return _svg(figure, prefix, f"{what} by {x_name} for {', '.join(labels)}")
+
+    size = 800, max(360, 17 * len(series) + 80)
+    return Plot(size, x_name, y_name, draw, f"{what} by {x_name} for {', '.join(labels)}", right=204)
 
 
 def _named_ticks(axes: Axes, names: Sequence[str]) -> None:

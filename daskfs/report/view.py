@@ -11,7 +11,7 @@ from daskfs.report.batches import SHOWN
 from daskfs.report.evaluation_view import evaluation_contents, evaluation_view
 from daskfs.report.method_view import COLUMNS, elimination_view, solution_view, trade_off_view
 from daskfs.report.model import Data, Graph, Image, Method, Missing, Number, Redundancy, Report, Stage, Weighting
-from daskfs.report.plots import along_axis, histogram, pixel_image, score_curve, score_name
+from daskfs.report.plots import Plot, along_axis, histogram, pixel_image, score_curve, score_name, svg_of
 from daskfs.report.table_cells import Cell, Fact, number_cell
 from daskfs.report.terminal import BEST, comparison_sentence, verdict_sentence
 from daskfs.report.values import (
@@ -207,7 +207,6 @@ def _methods(report: Report) -> list[dict[str, Any]]:
 def _method(method: Method, index: int, n_features: Number, axis: str) -> dict[str, Any]:
     label = method.label or method.method or f"method {index}"
     direction = "elimination" if method.elimination else method.direction
-    n_ranks = len(method.curve.get("rank", ())) if n_features is None else n_features
     return {
         "method": method,
         "anchor": f"method-{index}",
@@ -218,22 +217,29 @@ def _method(method: Method, index: int, n_features: Number, axis: str) -> dict[s
             ("Ranked", format_count(method.n_ranked)),
             ("Excluded", format_count(method.n_excluded)),
         ],
-        "figure": score_curve(
-            method.curve, prefix=f"score{index}", label=label, direction=direction, log_rank=n_ranks > _LOG_RANKS
-        ),
-        "along": along_axis(
-            method.along,
-            prefix=f"along{index}",
-            label=label,
-            x_name=axis,
-            y_name="rank (small is good)" if direction == "elimination" else score_name(direction),
-        ),
+        "figure": svg_of(scores_plot(method, n_features), f"score{index}"),
+        "along": svg_of(along_plot(method, axis), f"along{index}"),
         "trade_off": None if method.trade_off is None else trade_off_view(method.trade_off),
         "solution": None if method.solution is None else solution_view(method.solution, index, label),
         "elimination": None if method.elimination is None else elimination_view(method.elimination),
         "image": None if method.image is None else _image(method.image, label),
         **_top(method),
     }
+
+
+def scores_plot(method: Method, n_features: Number) -> Plot | None:
+    """Return the plot of a method's scores by rank, by the logarithm of many of them; None without scores."""
+    n_ranks = len(method.curve.get("rank", ())) if n_features is None else n_features
+    direction = "elimination" if method.elimination else method.direction
+    return score_curve(
+        method.curve, label=method.label or method.method, direction=direction, log_rank=n_ranks > _LOG_RANKS
+    )
+
+
+def along_plot(method: Method, axis: str) -> Plot | None:
+    """Return the plot of a method's scores along the axis of the features; None where there is no axis."""
+    name = "rank (small is good)" if method.elimination else score_name(method.direction)
+    return along_axis(method.along, label=method.label or method.method, x_name=axis, y_name=name)
 
 
 def _image(image: Image, label: str) -> dict[str, Any]:

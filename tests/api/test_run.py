@@ -82,6 +82,42 @@ def test_it_shows_the_verdict_and_the_first_features(result: daskfs.RunResult) -
     assert "a&amp;b" in named._repr_html_()
 
 
+def test_plots_are_those_of_the_report_on_axes(result: daskfs.RunResult, tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    axes = figure.subplots(3)
+    assert result.plot_scores("LaplacianScore", ax=axes[0]) is axes[0]
+    scores = result.ranking.query("method == 'LaplacianScore'")["score"].to_numpy()
+    np.testing.assert_array_equal(axes[0].lines[0].get_ydata(), scores)
+    assert axes[0].get_ylabel() == "score (small is good)"
+    result.plot_evaluation(ax=axes[1])
+    assert {text.get_text() for text in axes[1].texts} >= {*result.methods, "RandomOrder"}
+    assert result.plot_stability(ax=axes[2]).get_ylabel().startswith("Kuncheva index")
+    figure.savefig(tmp_path / "figure.png")
+    with pytest.raises(JobError, match="has no features along an axis to draw"):
+        result.plot_along(ax=axes[0])
+    with pytest.raises(JobError, match="Did you mean 'FisherScore'"):
+        result.plot_scores("FischerScore")
+
+
+def test_plots_make_axes_of_their_own(tmp_path: Path) -> None:
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
+
+    mpl.use("agg")
+    X = np.random.default_rng(0).normal(size=(40, 5))
+    np.save(tmp_path / "X.npy", X)
+    (tmp_path / "names.txt").write_text("850\n852\n854\n856\n858\n")
+    data = {"source": str(tmp_path / "X.npy"), "feature_names": str(tmp_path / "names.txt")}
+    spectra = daskfs.run(job_of(tmp_path, data=data, methods=["VarianceScore"], evaluate=None))
+    axes = spectra.plot_along()
+    assert axes.lines[0].get_xdata().tolist() == [850, 852, 854, 856, 858]
+    plt.close("all")
+    with pytest.raises(JobError, match="has no evaluation to draw"):
+        spectra.plot_evaluation()
+
+
 def test_the_graph_is_what_selectors_take(result: daskfs.RunResult) -> None:
     graph = result.graph
     assert graph is not None

@@ -25,6 +25,7 @@ from daskfs.report.plots import (
     pixel_image,
     score_curve,
     spread,
+    svg_of,
 )
 from daskfs.report.values import clean
 from tests.report.example import HOSTILE_NAMES, full_summary
@@ -36,15 +37,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def draw_curve(ranks: list[Any], scores: list[Any], *, log_rank: bool = False) -> str | None:
-    return score_curve(
-        {"rank": ranks, "score": scores}, prefix="p", label="m", direction="ascending", log_rank=log_rank
-    )
+    curve = {"rank": ranks, "score": scores}
+    return svg_of(score_curve(curve, label="m", direction="ascending", log_rank=log_rank), "p")
 
 
 def draw_curves(facts: list[dict[str, Any]] | None, **more: Any) -> str | None:
     """Draw curves as a report reads them."""
     curves = Panel.read({"curves": facts}, "the summary").curves
-    return interval_curves(curves, **{"prefix": "i", "y_name": "y", "what": "accuracy", **more})
+    return svg_of(interval_curves(curves, **{"y_name": "y", "what": "accuracy", **more}), "i")
 
 
 def labels(svg: str | None) -> list[str]:
@@ -94,7 +94,7 @@ def test_score_curve_without_finite_points() -> None:
     assert draw_curve([1, 2], [math.nan, None]) is None
     assert draw_curve([0, None], [1.0, 1.0]) is None
     assert draw_curve([], []) is None
-    assert score_curve({}, prefix="p", label="m", direction=None, log_rank=True) is None
+    assert score_curve({}, label="m", direction=None, log_rank=True) is None
 
 
 def test_histogram_needs_one_edge_more() -> None:
@@ -178,7 +178,7 @@ def test_interval_curves_name_their_ticks() -> None:
     assert max(float(text) for text in labels(draw(cut_bars=True)) if text.replace(".", "").isdigit()) < 4
     many = labels(draw(ticks=[f"value {i}" for i in range(60)]))
     assert 3 < sum(text.startswith("value ") for text in many) < 12
-    assert interval_curves([], prefix="i", x_name="x", y_name="y", what="w", ticks=[]) is None
+    assert interval_curves([], x_name="x", y_name="y", what="w", ticks=[]) is None
 
 
 STRANGE_NAMES = (
@@ -196,7 +196,7 @@ def test_names_are_text_in_any_script() -> None:
         curves = [Curve(label=name, n_selected=[1], mean=[0.5])]
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            named = interval_curves(curves, prefix="i", x_name=name, y_name=f"y {name}", what=name, ticks=[name])
+            named = svg_of(interval_curves(curves, x_name=name, y_name=f"y {name}", what=name, ticks=[name]), "i")
             ranked = critical_difference_diagram(
                 [1.0, 2.0], [name[:20], "b"], groups=[], critical_difference=None, prefix="c"
             )
