@@ -38,7 +38,7 @@ from daskfs.store.context import Context, put_sample_column
 from daskfs.store.value_checks import check_finite
 from daskfs.tiles.plan import TilePlan
 
-Selectors = Sequence[ScoreSelector] | Mapping[str, ScoreSelector]
+Selectors = ScoreSelector | Sequence[ScoreSelector] | Mapping[str, ScoreSelector]
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,8 @@ def evaluate_selectors(
     Parameters
     ----------
     selectors
-        Unfitted selectors of daskfs, or a dictionary of them by the label that tables show; the default label is the
-        class name. Their ``n_features_to_select`` is ignored.
+        An unfitted selector of daskfs, a sequence of them, or a dictionary by the label that tables show; the default
+        label is the class name. Their ``n_features_to_select`` is ignored.
     X
         Any X that ``fit`` of a selector takes, shape (n_samples, n_features). If X is not in memory, a current Dask
         client runs the units.
@@ -299,7 +299,8 @@ def _labeled(selectors: Selectors) -> dict[str, ScoreSelector]:
     if isinstance(selectors, Mapping):
         pairs = [(str(label), one) for label, one in selectors.items()]
     else:
-        pairs = [(type(one).__name__, one) for one in selectors]
+        listed = selectors if isinstance(selectors, Sequence) else [selectors]
+        pairs = [(type(one).__name__, one) for one in listed]
     if not pairs:
         msg = "selectors is empty: pass a selector, or a dictionary of some."
         raise InputError(msg)

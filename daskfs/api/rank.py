@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,7 +24,7 @@ def rank(
     X: Any,
     y: Any = None,
     *,
-    methods: Sequence[str] = (),
+    methods: str | Sequence[str | Mapping[str, Any]] = (),
     n_features: int | None = None,
     redundancy: float | None = None,
     layer: str | None = None,
@@ -45,7 +45,8 @@ def rank(
         Labels: shape (n_samples,), or a column of the table or of ``obs``, or what ``data.labels`` of a job names.
         Missing ones, and -1 among classes, are unlabeled rows. None: methods that need no labels.
     methods
-        Names of methods; by default some that the labels allow. Two and more are ranked by their consensus, too.
+        Methods as in a job: names, dictionaries with a name and parameters, or "all"; by default some that the labels
+        allow. Two and more are ranked by their consensus, too.
     n_features
         Number of selected features; None for half of them.
     redundancy

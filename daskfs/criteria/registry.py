@@ -211,6 +211,15 @@ class Method:
         """Return the mask of features without a rank, shape (n_features,), bool."""
         return np.isnan(self.ranking_values(table)[0])
 
+    def notes(self, table: np.ndarray, constant: np.ndarray) -> np.ndarray:
+        """Return why each feature has no rank or no score, shape (n_features,), object; empty where it has both.
+
+        `constant` are the reasons that hold for any method, as of :meth:`daskfs.store.tiles.Tiles.constant_notes`.
+        """
+        why = np.where(constant == "", self.reason, constant)
+        unscored = np.where(np.isnan(table[0]), self.criterion.unscored, "")
+        return np.where(self.is_excluded(table), why, unscored).astype(object)
+
     def check_ranks_any(self, table: np.ndarray, n_samples: int) -> None:
         """Raise :class:`InputError` if every feature is excluded."""
         if self.is_excluded(table).all():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -32,6 +32,9 @@ from daskfs.store import layout
 from daskfs.store.context import Context
 from daskfs.store.value_checks import check_finite
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _AS_ROWS: Mapping[str, Any] = {
     "accept_sparse": "csr",
     "dtype": "numeric",
@@ -49,6 +52,8 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         Shape (n_features,), float64: the criterion with the scale and direction of its paper; NaN = excluded.
     ranking_
         Shape (n_features,), int64: 1 is best; ties by feature index, excluded features last.
+    reasons_
+        Shape (n_features,), str: why a feature is excluded or has no score; empty for all others.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     """
@@ -139,7 +144,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
             self._keep_other_results(context, method)
             if self._after is not None:
                 self._after(context, method, pool)
-        self._keep(method, table)
+            self._keep(method, table, context.tiles.constant_notes().astype(object))
         return self
 
     def _method_and_graph(
@@ -212,12 +217,20 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
     def _keep_other_results(self, context: Context, method: Method) -> None:
         """Store results of a method other than its score table as attributes; the base class has none."""
 
-    def _keep(self, method: Method, table: np.ndarray) -> None:
+    def _keep(self, method: Method, table: np.ndarray, constant: np.ndarray) -> None:
         self.scores_ = table[0].copy()
+        self._constant = constant
+        self.reasons_ = method.notes(table, constant)
         self.ranking_ = ranks(method.order(table))
         self._shared_ranks = method.ranks(table)
         self._is_excluded = method.is_excluded(table)
         self.score_fields_ = dict(zip(method.fields, table.copy(), strict=True))
+
+    def _names(self) -> list[str]:
+        """Return the names of the features in fit: "x0", "x1", ... if X had none, as in scikit-learn."""
+        if hasattr(self, "feature_names_in_"):
+            return [str(name) for name in self.feature_names_in_]
+        return [f"x{feature}" for feature in range(self.n_features_in_)]
 
     def _n_selected(self) -> int:
         n_features = int(self.scores_.shape[0])
@@ -231,6 +244,21 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
     def _get_support_mask(self) -> np.ndarray:
         check_is_fitted(self, "ranking_")
         return np.logical_and(self.ranking_ <= self._n_selected(), ~self._is_excluded)
+
+    def scores_frame(self) -> pd.DataFrame:
+        """Return the ranking as a frame of pandas: rank, feature, name, score, note; best first, one row a feature.
+
+        The columns are those of ``ranking.csv`` of a job. `feature` is the index of a column of X; its name is that of
+        ``feature_names_in_``, or "x0", "x1", ... without names; `note` is that of ``reasons_``.
+        """
+        import pandas as pd
+
+        check_is_fitted(self, "ranking_")
+        best_first = np.argsort(self.ranking_, kind="stable")
+        names = np.array(self._names(), dtype=object)
+        columns = (self.ranking_, np.arange(best_first.size), names, self.scores_, self.reasons_)
+        keys = ("rank", "feature", "name", "score", "note")
+        return pd.DataFrame({key: values[best_first] for key, values in zip(keys, columns, strict=True)})
 
     def transform(self, X: Any) -> Any:
         """Return the selected columns of X, shape (n_samples, n_selected), same dtype; dask collections stay lazy.

@@ -90,7 +90,7 @@ class Consensus(ScoreSelector):
         elif hasattr(self, "feature_names_in_"):  # of an earlier fit
             del self.feature_names_in_
         table = consensus_table(one._shared_ranks for one in fitted)
-        self._keep(Method(CONSENSUS.name, CONSENSUS, Parameters()), table)
+        self._keep(Method(CONSENSUS.name, CONSENSUS, Parameters()), table, fitted[0]._constant)
         return self
 
     def __sklearn_tags__(self) -> Any:

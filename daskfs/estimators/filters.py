@@ -211,7 +211,7 @@ class InformationGainScore(ScoreSelector):
         super().__init__(n_features_to_select, score_scaling=score_scaling)
         self.n_bins = n_bins
 
-    def _keep(self, method: Method, table: np.ndarray) -> None:
-        super()._keep(method, table)
+    def _keep(self, method: Method, table: np.ndarray, constant: np.ndarray) -> None:
+        super()._keep(method, table, constant)
         edges = [self.score_fields_[name] for name in method.parameters.more_fields()]
         self.bin_edges_ = np.stack(edges, axis=1)

@@ -210,8 +210,7 @@ class RedundancyFilter(ScoreSelector):
 
         def walk(context: Context, method: Method, pool: Any) -> None:
             nonlocal kept, dropped
-            names = getattr(inner, "feature_names_in_", [f"x{i}" for i in range(context.tiles.shape.n_features)])
-            names = [str(name) for name in names]
+            names = inner._names()
             kept, dropped = filter_features(context, method, self._wanted(block, names), names, pool)
 
         inner._after = walk
@@ -229,8 +228,9 @@ class RedundancyFilter(ScoreSelector):
         rest = np.argsort(inner.ranking_, kind="stable")
         self.ranking_, self.n_kept_ = ranks(np.concatenate([kept, rest[~np.isin(rest, kept)]])), int(kept.size)
         self._is_excluded = self.ranking_ > self.n_kept_
+        self._constant = inner._constant
         self._shared_ranks = np.where(self._is_excluded, np.nan, self.ranking_)
-        self.reasons_ = np.full(self.n_features_in_, "", dtype=object)
+        self.reasons_ = inner.reasons_.copy()
         for feature, reason in dropped:
             self.reasons_[feature] = reason
         return self

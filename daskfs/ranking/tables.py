@@ -49,8 +49,7 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
     for method in methods_from(parameters["methods"]):
         table = method_scores(store, method)
         method.check_ranks_any(table, context.tiles.shape.n_samples)
-        scores, order, excluded = table[0], method.order(table), method.is_excluded(table)
-        notes = _notes(method, scores, excluded, constant)
+        scores, order, notes = table[0], method.order(table), method.notes(table, constant)
         ranked = [_row(method, rank, int(feature), names, scores, notes) for rank, feature in enumerate(order, start=1)]
         rows += ranked
         place = np.argsort(order)
@@ -66,14 +65,8 @@ def rank_features(context: Context, parameters: Mapping[str, Any], unit: int) ->
     return {"n_features": len(names)}
 
 
-def _notes(method: Method, scores: np.ndarray, excluded: np.ndarray, constant: np.ndarray) -> list[str]:
-    """Return the reason why each feature has no score; empty if it has one."""
-    why = np.where(constant == "", method.reason, constant)
-    return np.where(excluded, why, np.where(np.isnan(scores), method.criterion.unscored, "")).tolist()
-
-
 def _row(
-    method: Method, rank: int, feature: int, names: Sequence[str], scores: np.ndarray, notes: Sequence[str]
+    method: Method, rank: int, feature: int, names: Sequence[str], scores: np.ndarray, notes: np.ndarray
 ) -> tuple[Any, ...]:
     score = float(scores[feature])
     return (method.label, rank, feature, names[feature], None if np.isnan(score) else score, notes[feature])

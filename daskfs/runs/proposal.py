@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -11,6 +11,7 @@ import yaml
 
 from daskfs.criteria.consensus import BASELINE
 from daskfs.job.job import make_data
+from daskfs.job.methods import EVERY
 from daskfs.runs.tiles import is_tile_store, source_spec
 from daskfs.sources import open_source
 from daskfs.sources.checks import is_generated
@@ -41,7 +42,7 @@ def propose_job(
     source: str,
     *,
     labels: str | None = None,
-    methods: Sequence[str] = (),
+    methods: str | Sequence[str | Mapping[str, Any]] = (),
     n_features: int | None = None,
     redundancy: float | None = None,
     output: str | None = None,
@@ -53,7 +54,7 @@ def propose_job(
     source, labels
         As ``data.source`` and ``data.labels``. Columns of a table that hold no numbers are left out.
     methods
-        Names of methods; by default some that the labels allow.
+        Methods as in a job; by default some that the labels allow.
     n_features
         Number of selected features; None for half of them.
     redundancy
@@ -85,16 +86,23 @@ def propose_job(
     select: dict[str, Any] = {} if n_features is None else {"n_features": n_features}
     if redundancy is not None:
         select["redundancy"] = {"threshold": redundancy, "demote": True}
-    chosen = list(methods or METHODS[task])
+    chosen = [methods] if isinstance(methods, str) else list(methods or METHODS[task])
     job = {
         "data": data,
         "methods": chosen,
-        **({"consensus": True} if len({*chosen} - {BASELINE}) > 1 else {}),
+        **({"consensus": True} if _several(chosen) else {}),
         **transform,
         **({"select": select} if select else {}),
         "output": {"path": output or f"runs/{_stem(source)}"},
     }
     return Proposal(job, left_out)
+
+
+def _several(methods: Sequence[str | Mapping[str, Any]]) -> bool:
+    """Return whether entries of a job stand for several methods, baselines aside."""
+    named = [one if isinstance(one, Mapping) else {"name": one} for one in methods]
+    named = [one for one in named if one.get("name") != BASELINE]
+    return len(named) > 1 or any("grid" in one or one.get("name") in EVERY for one in named)
 
 
 def _is_table(source: str) -> bool:

@@ -161,3 +161,32 @@ def test_what_is_not_there_is_named() -> None:
         daskfs.rank(values(), layer="half")
     with pytest.raises(InputError, match="labels have 59 values, X has 60 rows"):
         daskfs.rank(values(), CLASSES[1:])
+
+
+def test_selectors_show_the_same_table() -> None:
+    X = pd.DataFrame(values(), columns=NAMES).assign(still=1.0)
+    job: list[Any] = ["VarianceScore", {"name": "RRPC", "n_candidates": 3}]
+    kept = {"VarianceScore": daskfs.VarianceScore(), "RRPC": daskfs.RRPC(n_candidates=3)}
+    ranking = daskfs.rank(X, values()[:, 0] + values()[:, 1], methods=job).ranking
+    for label, selector in {**kept, "Consensus": daskfs.Consensus([*kept.values()])}.items():
+        expected = ranking[ranking["method"] == label].drop(columns="method").reset_index(drop=True)
+        found = selector.fit(X, values()[:, 0] + values()[:, 1]).scores_frame()
+        pd.testing.assert_frame_equal(found, expected)
+        assert found["name"].iloc[-1] == "still"
+        assert found["note"].iloc[-1] != ""
+    unnamed = daskfs.VarianceScore().fit(values()).scores_frame()
+    assert sorted(unnamed["name"]) == [f"x{feature}" for feature in sorted(unnamed["feature"])]
+
+
+def test_methods_are_those_of_a_job() -> None:
+    varied: Any = {"name": "LaplacianScore", "grid": {"n_neighbors": [3, 4]}}
+    found = {
+        "one": daskfs.rank(values(), CLASSES, methods="FisherScore").methods,
+        "baseline": daskfs.rank(values(), methods=["VarianceScore", {"name": "RandomOrder"}]).methods,
+        "grid": daskfs.rank(values(), methods=[varied]).methods,
+        "all": daskfs.rank(values(), methods="all").methods,
+    }
+    assert found["one"] == ["FisherScore"]
+    assert "Consensus" not in found["baseline"]
+    assert len(found["grid"]) == 3
+    assert {"LaplacianScore", "VarianceScore", "Consensus"} <= {*found["all"]}

@@ -114,7 +114,9 @@ class TestWhatIsDropped:
             name = type(estimator).__name__
             best = np.argsort(fitted.ranking_)[: min(3, fitted.n_kept_)]
             assert selected(run, name) == [NAMES[i] for i in best]
-            assert reasons(run, name) == {NAMES[i]: r for i, r in enumerate(fitted.reasons_) if r}
+            scored = np.flatnonzero(np.isfinite(fitted.scores_))  # others are excluded, not dropped
+            assert reasons(run, name) == {NAMES[i]: fitted.reasons_[i] for i in scored if fitted.reasons_[i]}
+            assert fitted.reasons_[NAMES.index("flat")] == "constant feature"
 
 
 class TestLists:

@@ -200,6 +200,9 @@ def test_lists_that_a_training_fold_is_too_small_for_fail_their_method_alone() -
     assert warning.startswith("far: 3 of 3 rankings failed: n_neighbors is 50, and X has n_samples=42 rows")
     alone = evaluate_selectors({"near": selectors["near"]}, X, y, **wanted)
     assert found.values.equals(alone.values)
+    unlabeled = evaluate_selectors(selectors["near"], X, y, **wanted)  # its class is its label
+    assert set(unlabeled.values.column("method").to_pylist()) == {"LaplacianScore", *BASELINES}
+    assert unlabeled.values.drop(["method"]).equals(alone.values.drop(["method"]))
 
 
 @pytest.mark.parametrize(
@@ -226,6 +229,8 @@ def test_wrong_selectors_and_data_are_named() -> None:
     X, y = data()
     with pytest.raises(TypeError, match="RedundancyFilter cannot be evaluated here"):
         evaluate_selectors([RedundancyFilter(FisherScore())], X, y)
+    with pytest.raises(TypeError, match="RedundancyFilter cannot be evaluated here"):
+        evaluate_selectors(RedundancyFilter(FisherScore()), X, y)
     with pytest.raises(InputError, match="selectors is empty"):
         evaluate_selectors([], X, y)
     with pytest.raises(JobError, match="two selectors are called 'FisherScore'"):

@@ -48,8 +48,8 @@ def test_quickstart_says_where_ranking_and_report_are(tmp_path: Path) -> None:
     assert Path(report[1]).stat().st_size > 50_000
     with Path(ranking[1]).open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 4 * 64
-    assert [row["name"] for row in rows if row["note"]] == 4 * ["pixel_0_0", "pixel_4_0", "pixel_4_7"]
+    assert len(rows) == 5 * 64
+    assert [row["name"] for row in rows if row["note"]] == 5 * ["pixel_0_0", "pixel_4_0", "pixel_4_7"]
 
 
 @pytest.mark.long
