@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +156,17 @@ def test_on_the_cluster_of_the_caller(tmp_path: Path) -> None:
     here = daskfs.run(job_of(tmp_path / "here"))
     assert there.ranking.equals(here.ranking)
     assert there.evaluation.equals(here.evaluation)
+
+
+def test_a_script_needs_no_guard(tmp_path: Path) -> None:
+    """Worker processes do not run it again, and it finds its own path as before."""
+    job = job_of(tmp_path, evaluate=None, cluster={"workers": 2})
+    script = tmp_path / "script.py"
+    body = f"print('once', __file__)\nimport daskfs\nprint(daskfs.run({job!r}).methods, __file__)\n"
+    script.write_text(body)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [f"once {script}", f"['FisherScore', 'LaplacianScore'] {script}"], done.stderr
+    assert not done.stderr
 
 
 def test_runs_that_are_opened_again(result: daskfs.RunResult, tmp_path: Path) -> None:

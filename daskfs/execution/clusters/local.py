@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,6 +51,21 @@ def _environment_restored() -> Iterator[None]:
                 os.environ[name] = value
 
 
+@contextmanager
+def _main_module_hidden() -> Iterator[None]:
+    """Keep worker processes from importing the main module: a script without a ``__main__`` guard would run again.
+
+    :mod:`multiprocessing` finds the module by these two attributes. Units need nothing of it.
+    """
+    main = sys.modules["__main__"].__dict__
+    hidden = {key: main[key] for key in ("__file__", "__spec__") if main.get(key) is not None}
+    main.update(dict.fromkeys(hidden))
+    try:
+        yield
+    finally:
+        main.update(hidden)
+
+
 def prepare() -> None:
     """Begin to start the resource tracker and the fork server, with the present configuration of Dask."""
     _start_tracker()
@@ -70,6 +86,7 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
     _start_tracker()
     with (
         _environment_restored(),
+        _main_module_hidden(),
         dask.config.set({METHOD_KEY: start_method(_environment())}),
         _started(settings, limit, made_for_the_run(settings)) as cluster,
         Client(cluster) as client,
