@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from daskfs.job.methods import check_names
 from daskfs.kernels.labels import Labels
 from daskfs.plan.chain import Chain, check_missing
 from daskfs.plan.inline import data_of, run_all, score_features
+from daskfs.report.terminal import verdict_html, verdict_lines
 from daskfs.runs.evaluation import cut_note, plan_tests, transductive_note
 from daskfs.runs.extent import NO_ALL_FEATURES, Extent, fits_unplanned
 from daskfs.sources.base import SAMPLE_COLUMNS
@@ -38,6 +39,10 @@ from daskfs.store.context import Context, put_sample_column
 from daskfs.store.value_checks import check_finite
 from daskfs.tiles.plan import TilePlan
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHOWN: Mapping[str, Any] = {"float_format": "{:.3g}".format, "na_rep": ""}
 Selectors = ScoreSelector | Sequence[ScoreSelector] | Mapping[str, ScoreSelector]
 
 
@@ -67,6 +72,8 @@ class Evaluation:
     verdict
         The best selector and number of features, with a value corrected for having chosen them, as
         :func:`daskfs.evaluation.verdict.evaluation_verdict` returns it; None without values.
+    n_features
+        Number of features of X.
     """
 
     values: Any
@@ -77,6 +84,34 @@ class Evaluation:
     selection_frequency: Any
     warnings: tuple[str, ...]
     verdict: dict[str, Any] | None
+    n_features: int
+
+    def means(self) -> pd.DataFrame:
+        """Return the means of one metric: a row for each method, best first, and a column for each number of features.
+
+        Metric, model, setting, number of classes and amount of labels are those of the verdict. The columns of the
+        baselines without selection are 0 and n_features; missing combinations are NaN. Without a verdict the table is
+        empty.
+        """
+        summary = self.summary.to_pandas().dropna(subset="n_selected").astype({"n_selected": int})
+        if self.verdict is None:
+            return summary.iloc[:0].pivot_table(index="method", columns="n_selected", values="mean")
+        for key in ("model", "metric", "setting", "n_classes", "labels"):
+            wanted = self.verdict[key]
+            summary = summary[summary[key].isna() if wanted is None else summary[key] == wanted]
+        table = summary.pivot_table(index="method", columns="n_selected", values="mean")
+        best = table.max(axis=1) if self.verdict["higher_is_better"] else -table.min(axis=1)
+        return table.loc[best.sort_values(ascending=False, kind="stable").index]
+
+    def __repr__(self) -> str:
+        """Return the verdict and the means."""
+        lines = verdict_lines(self.verdict, self.n_features)
+        return "\n".join(["<Evaluation>", *lines, self.means().to_string(**SHOWN)])
+
+    def _repr_html_(self) -> str:
+        """Return the verdict and the means, for notebooks."""
+        text = verdict_html(self.verdict, self.n_features)
+        return f"<div>{text}{self.means().to_html(**SHOWN, border=0)}</div>"
 
 
 def evaluate_selectors(
@@ -347,4 +382,4 @@ def _collected(context: Context, stages: Sequence[Stage], notes: Sequence[str]) 
     arrays = [tables[name].arrow() for name in layout.EVALUATION_TABLES]
     stability = tables["stability"].arrow().to_pylist()
     found = evaluation_verdict(context.store, parameters, stability, context.tiles.shape.n_features)
-    return Evaluation(*arrays, warnings, found)  # type: ignore[call-arg]
+    return Evaluation(*arrays, warnings, found, context.tiles.shape.n_features)  # type: ignore[call-arg]

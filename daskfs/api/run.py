@@ -26,7 +26,7 @@ from daskfs.report.evaluation_view import panel_plot, stability_plot
 from daskfs.report.model import Method, Report
 from daskfs.report.plots import Plot
 from daskfs.report.summary import report_summary
-from daskfs.report.terminal import best_lines, verdict_lines
+from daskfs.report.terminal import best_lines, verdict_html, verdict_lines
 from daskfs.report.values import plain
 from daskfs.report.view import along_plot, scores_plot
 from daskfs.runs.manifest import read_manifest
@@ -262,11 +262,10 @@ class RunResult(Mapping[str, Any]):
 
     def _repr_html_(self) -> str:
         """Return the verdict and the first features of each method, for notebooks."""
-        sentences = verdict_lines(self.verdict, self["data"]["n_features"])
         labels = [one["method"] for one in self["best"]]
         ranks = zip_longest(*(one["features"] for one in self["best"]), fillvalue="")
         rows = "".join(_row("td", [rank, *names]) for rank, names in enumerate(ranks, start=1))
-        text = "".join(f"<p>{html.escape(sentence)}.</p>" for sentence in sentences)
+        text = verdict_html(self.verdict, self["data"]["n_features"])
         return f"<div>{text}<table><thead>{_row('th', ['', *labels])}</thead><tbody>{rows}</tbody></table></div>"
 
     @cached_property

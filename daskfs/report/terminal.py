@@ -1,7 +1,8 @@
-"""Lines of a finished run on the terminal: the verdict, and the first features of each method side by side."""
+"""Lines of a finished run on terminals and in notebooks: the verdict, and the first features of each method."""
 
 from __future__ import annotations
 
+import html
 import shutil
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
@@ -21,6 +22,11 @@ def verdict_lines(verdict: Mapping[str, Any] | None, n_features: int) -> list[st
     if verdict is None:
         return []
     return [sentence for sentence in (verdict_sentence(verdict, n_features), comparison_sentence(verdict)) if sentence]
+
+
+def verdict_html(verdict: Mapping[str, Any] | None, n_features: int) -> str:
+    """Return the verdict as paragraphs of HTML, nothing without one."""
+    return "".join(f"<p>{html.escape(sentence)}.</p>" for sentence in verdict_lines(verdict, n_features))
 
 
 def verdict_sentence(verdict: Mapping[str, Any], n_features: int) -> str:

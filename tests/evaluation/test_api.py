@@ -175,6 +175,27 @@ def test_names_of_a_frame_are_told() -> None:
     assert set(found.values.column("method").to_pylist()) == {"F", *BASELINES}
 
 
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_it_shows_the_verdict_and_the_means(task: str) -> None:
+    X, y = data()
+    selectors = {"P": PearsonScore(), "V": VarianceScore()} if task == "regression" else {"F": FisherScore()}
+    labels = X[:, 0] if task == "regression" else y
+    found = evaluate_selectors(selectors, X, labels, **{**SHORT, "labels": [5, 9]})
+    verdict, table = found.verdict, found.means()
+    assert verdict is not None
+    assert {*table.index} == {*found.summary.column("method").to_pylist()}
+    rows = [row for row in found.summary.to_pylist() if row["metric"] == verdict["metric"]]
+    for row in rows:
+        if row["labels"] == verdict["labels"] and row["n_selected"] is not None:
+            assert table.loc[row["method"], row["n_selected"]] == row["mean"]
+    best = (table if verdict["higher_is_better"] else -table).max(axis=1)
+    assert list(best) == sorted(best, reverse=True)
+    sentence = f"{verdict['method']} with {verdict['n_selected']} of {N_FEATURES} features"
+    assert sentence in repr(found)
+    assert f"<p>{sentence}" in found._repr_html_()
+    assert "nan" not in repr(found).lower()
+
+
 def test_rankings_that_fail_are_told_and_the_others_stay() -> None:
     X, _ = data()
     some = {**SHORT, "labels": [1, 5], "n_draws": 2}
