@@ -381,7 +381,7 @@ def open_run(path: str | Path) -> RunResult:
 
 
 def _progress(wanted: Any) -> Any:
-    """Return what shows the progress of a run."""
+    """Return a display of the progress of a run, or one that shows nothing."""
     import sys
 
     from daskfs.execution.progress import Silent, default_progress
