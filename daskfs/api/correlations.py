@@ -59,8 +59,8 @@ def distance_correlation_matrix(
     Parameters
     ----------
     X
-        Array, CSR matrix, DataFrame, dask array, Zarr array or path, shape (n_samples, n_features), finite; at least 2
-        rows, at most 20,000 features.
+        Array, CSR matrix, DataFrame, dask array, Zarr array, AnnData or path, shape (n_samples, n_features), finite;
+        at least 2 rows, at most 20,000 features.
     correlation
         "exact" uses the distances of all pairs of rows, n_samples² n_features² / 2 multiplications. "feature_map" uses
         the leading components of each feature's distance kernel, after binning to 128 bins. On 2,000 rows its error was

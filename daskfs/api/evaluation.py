@@ -12,7 +12,7 @@ from daskfs.criteria.consensus import with_consensus
 from daskfs.criteria.registry import Method, check_labels, criterion_named, of_representation
 from daskfs.errors import InputError
 from daskfs.estimators.base import ScoreSelector, stored_representation
-from daskfs.estimators.opening import is_query, is_stored, loaded_if_small, open_input
+from daskfs.estimators.opening import is_stored, open_input, unpacked
 from daskfs.evaluation.design import check_rows, sample_rows
 from daskfs.evaluation.plan import used_shape
 from daskfs.evaluation.rows import repeated_rows_warnings
@@ -155,12 +155,13 @@ def evaluate_selectors(
         client runs the units.
     y
         Labels, shape (n_samples,): classes with -1 for unlabeled rows, or a float target with NaN for these. -1 and 1
-        alone are two classes.
+        alone are two classes. Of an AnnData also the name of a column of ``obs``.
     sample_weight
         Row weights in the selection, shape (n_samples,); a row of weight 2 counts as two rows. None for 1.
     use_rep
         Another representation of the rows, shape (n_samples, n_columns), in which selectors on a neighbor graph compare
-        them, as in ``fit``. Selections within training folds compare those rows of it. None for rows of X.
+        them, as in ``fit``; of an AnnData also the name of a member of ``obsm``. Selections within training folds
+        compare those rows of it. None for rows of X.
     groups
         Group of each row, shape (n_samples,): no fold trains and tests on rows of one group.
     times
@@ -226,14 +227,13 @@ def evaluate_selectors(
     >>> [row["kuncheva"] for row in found.stability.to_pylist() if row["method"] != "RandomOrder"]
     [1.0, 1.0, 1.0, 1.0]
     """
-    names = None if is_query(X) else getattr(X, "columns", None)
-    X = loaded_if_small(X)
+    X, y, use_rep, columns = unpacked(X, y, use_rep)
     if not is_stored(X):
-        X = _checked(X, names)
+        X = _checked(X, columns)
     given = np.asarray(y)
     found = encode_labels(given, given.shape[0], task)
-    columns = {"weights": sample_weight, "groups": groups, "times": times}
-    sample_columns = {name: values for name, values in columns.items() if values is not None}
+    given_columns = {"weights": sample_weight, "groups": groups, "times": times}
+    sample_columns = {name: values for name, values in given_columns.items() if values is not None}
     with open_input(X, found) as (context, stored_names, pool):
         n_samples = context.tiles.shape.n_samples
         if found.values.shape[0] != n_samples:
@@ -241,7 +241,7 @@ def evaluate_selectors(
             raise InputError(msg)
         for name, values in sample_columns.items():
             put_sample_column(context.store, name, COLUMNS[name].check(values, n_samples, _argument(name)))
-        names = stored_names if names is None else [str(name) for name in names]
+        names = stored_names if columns is None else tuple(map(str, columns))
         if names is not None:
             context.tiles.store.write_json(layout.FEATURE_NAMES, list(names))
         known = context.tiles.feature_names()

@@ -32,8 +32,8 @@ def knn_graph(
     Parameters
     ----------
     X
-        Array, CSR matrix, DataFrame, dask array, Zarr array or path, shape (n_samples, n_features); finite, except for
-        NaN as `missing` allows.
+        Array, CSR matrix, DataFrame, dask array, Zarr array, AnnData or path, shape (n_samples, n_features); finite,
+        except for NaN as `missing` allows.
     n_neighbors
         Neighbors of each row, at most n_samples - 1. A row is not its own neighbor; ties go to the lower row number.
     metric

@@ -12,8 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from daskfs.api.run import RunResult, run
-from daskfs.errors import InputError, nearest
-from daskfs.estimators.opening import as_source, current_client, is_of
+from daskfs.errors import InputError
+from daskfs.estimators.opening import as_source, current_client, is_anndata, is_of, member_of, unpacked
 from daskfs.runs.proposal import propose_job
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def rank(
     scratch = Path(folder.name)
     data: dict[str, Any] = {}
     compared: dict[str, Any] = {}
-    if is_of(X, "anndata"):
+    if is_anndata(X):
         X, y, data, compared = _of_anndata(X, y, layer, use_rep, graph, scratch)
     elif layer is not None or graph is not None or isinstance(use_rep, str):
         msg = "layer, graph and the name of a representation are of an AnnData, and X is none: leave them out."
@@ -117,30 +117,21 @@ def _of_anndata(
     adata: Any, y: Any, layer: str | None, use_rep: Any, graph: str | None, scratch: Path
 ) -> tuple[Any, Any, dict[str, Any], dict[str, Any]]:
     """Return X and y of an AnnData, or the file that backs it, and entries of the blocks ``data`` and ``graph``."""
-    found = {"layers": layer, "obsm": use_rep if isinstance(use_rep, str) else None, "obsp": graph}
-    for group, name in (*found.items(), ("obs", y if isinstance(y, str) else None)):
-        known = list(map(str, getattr(adata, group)))
-        if name is not None and name not in known:
-            msg = f"adata.{group} has no {name!r}.{nearest(name, known)} It has {', '.join(known) or 'nothing'}."
-            raise InputError(msg)
+    values, weights = member_of(adata, "layers", layer), member_of(adata, "obsp", graph)
+    X, labels, rep, names = unpacked(adata, y, use_rep)
     compared: dict[str, Any] = {}
-    if adata.isbacked:
-        file = str(adata.filename)
-        if found["obsm"] is not None:
-            compared["use_rep"] = f"obsm/{use_rep}"
-        if graph is not None:
-            compared["precomputed"] = f"{file}:obsp/{graph}"
-        return file, y, {} if layer is None else {"array": f"layers/{layer}"}, compared
-    if found["obsm"] is not None:
-        np.save(scratch / "rep.npy", np.asarray(adata.obsm[use_rep]))
+    if isinstance(use_rep, str):
+        np.save(scratch / "rep.npy", rep)
         compared["use_rep"] = str(scratch / "rep.npy")
+    if isinstance(X, str):
+        if graph is not None:
+            compared["precomputed"] = f"{X}:obsp/{graph}"
+        return X, labels, {} if layer is None else {"array": f"layers/{layer}"}, compared
     if graph is not None:
-        sp.save_npz(scratch / "graph.npz", sp.csr_matrix(adata.obsp[graph]), compressed=False)
+        sp.save_npz(scratch / "graph.npz", sp.csr_matrix(weights), compressed=False)
         compared["precomputed"] = str(scratch / "graph.npz")
-    (scratch / "names.txt").write_text("\n".join(adata.var_names), encoding="utf-8")
-    labels = np.asarray(adata.obs[y]) if isinstance(y, str) else y
-    X = adata.X if layer is None else adata.layers[layer]
-    return X, labels, {"feature_names": str(scratch / "names.txt")}, compared
+    (scratch / "names.txt").write_text("\n".join(names or ()), encoding="utf-8")
+    return X if layer is None else values, labels, {"feature_names": str(scratch / "names.txt")}, compared
 
 
 def _written_labels(y: Any, scratch: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -17,7 +17,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from daskfs.criteria.registry import Method, criterion_named, make_method, of_representation
 from daskfs.criteria.slab import graph_needs
 from daskfs.errors import InputError, JobError
-from daskfs.estimators.opening import is_dask_frame, is_stored, loaded_if_small, open_input
+from daskfs.estimators.opening import (
+    is_anndata,
+    is_dask_frame,
+    is_stored,
+    open_input,
+    unpacked,
+)
 from daskfs.graph.dominance import dominance_warnings
 from daskfs.graph.precomputed import Graph
 from daskfs.graph.representation import Representation, check_size, put_representation, representation_of
@@ -74,14 +80,14 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         Parameters
         ----------
         X
-            Array, CSR or CSC matrix, DataFrame, dask array or DataFrame, Zarr array, or the path of any source that
-            ``daskfs convert`` reads; shape (n_samples, n_features), finite. Only tiles may have missing values; the
-            tiles store how to treat them (``daskfs convert --missing``). Under "pairwise" each feature is scored from
-            the rows that have it.
+            Array, CSR or CSC matrix, DataFrame, dask array or DataFrame, Zarr array, AnnData (its X), or the path of
+            any source that ``daskfs convert`` reads; shape (n_samples, n_features), finite. Only tiles may have missing
+            values; the tiles store how to treat them (``daskfs convert --missing``). Under "pairwise" each feature is
+            scored from the rows that have it.
         y
             Labels, shape (n_samples,): class labels with -1 for unlabeled rows (None among text), or a float target
-            with NaN for those. Classes -1 and 1 alone are two classes, of which NaN marks unlabeled rows. Ignored by
-            unsupervised criteria.
+            with NaN for those. Classes -1 and 1 alone are two classes, of which NaN marks unlabeled rows. Of an AnnData
+            also the name of a column of ``obs``. Ignored by unsupervised criteria.
         sample_weight
             Row weights, shape (n_samples,), finite and not negative; None for 1. A row of weight 2 counts as two rows
             and one of weight 0 is ignored in moments, z-scores, class counts, distributions and degrees; an edge counts
@@ -111,11 +117,12 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         """Fit to X, or, for the neighbors, to a representation of its rows, shape (n_samples, n_columns)."""
         check_n_features_to_select(self.n_features_to_select)
         self._made(self._parameters(None))
-        columns = list(X.columns) if is_dask_frame(X) else None
-        X = loaded_if_small(X)
+        X, y, use_rep, columns = unpacked(X, y, use_rep)
         stored = is_stored(X)
         if not stored:
             X, y = self._validated(X, y)
+            if columns is not None:
+                self._name_features(columns)
         elif y is not None:
             y = column_or_1d(y, warn=True)
         labels = self._labels(y)
@@ -131,12 +138,7 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
                     raise InputError(msg)
             if stored:
                 self.n_features_in_ = shape.n_features
-                if columns is not None:  # of a dask DataFrame; scikit-learn stores string names only
-                    names = tuple(columns) if all(isinstance(name, str) for name in columns) else None
-                if names is not None:
-                    self.feature_names_in_ = np.array(names, dtype=object)
-                elif hasattr(self, "feature_names_in_"):  # of an earlier fit
-                    del self.feature_names_in_
+                self._name_features(names if columns is None else columns)
             method, given = self._method_and_graph(context, labels, use_rep)
             table = score_features(context, [method], labels, given, pool)[method.label]
             method.check_ranks_any(table, shape.n_samples)
@@ -226,6 +228,14 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         self._is_excluded = method.is_excluded(table)
         self.score_fields_ = dict(zip(method.fields, table.copy(), strict=True))
 
+    def _name_features(self, names: Iterable[Any] | None) -> None:
+        """Keep the names of the features if all are text, as scikit-learn does, instead of those of an earlier fit."""
+        found = None if names is None else list(names)
+        if found is not None and all(isinstance(name, str) for name in found):
+            self.feature_names_in_ = np.array(found, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
     def _names(self) -> list[str]:
         """Return the names of the features in fit: "x0", "x1", ... if X had none, as in scikit-learn."""
         if hasattr(self, "feature_names_in_"):
@@ -261,25 +271,25 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         return pd.DataFrame({key: values[best_first] for key, values in zip(keys, columns, strict=True)})
 
     def transform(self, X: Any) -> Any:
-        """Return the selected columns of X, shape (n_samples, n_selected), same dtype; dask collections stay lazy.
+        """Return the selected columns of X, shape (n_samples, n_selected), same dtype.
 
-        Raises :class:`InputError` for a dask collection with another number of features, or other names, than in `fit`.
+        Dask collections stay lazy; of an AnnData it is a view. Raises :class:`InputError` for these with another number
+        of features, or other names, than in `fit`.
         """
-        if not hasattr(X, "dask"):
+        if not hasattr(X, "dask") and not is_anndata(X):
             return super().transform(X)
         chosen = self.get_support(indices=True)
         if X.shape[1] != self.n_features_in_:
             name = type(self).__name__
             msg = f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
             raise InputError(msg)
-        if not is_dask_frame(X):
-            return X[:, chosen]
+        columns = X.columns if is_dask_frame(X) else X.var_names if is_anndata(X) else None
         names = getattr(self, "feature_names_in_", None)
-        if names is not None and list(X.columns) != list(names):
-            wrong = next(pair for pair in zip(X.columns, names, strict=True) if pair[0] != pair[1])
+        if columns is not None and names is not None and list(columns) != list(names):
+            wrong = next(pair for pair in zip(columns, names, strict=True) if pair[0] != pair[1])
             msg = f"The feature names of X should match those of fit, in their order: {wrong[0]!r} is not {wrong[1]!r}."
             raise InputError(msg)
-        return X.iloc[:, chosen]
+        return X.iloc[:, chosen] if is_dask_frame(X) else X[:, chosen]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

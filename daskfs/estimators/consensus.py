@@ -85,10 +85,7 @@ class Consensus(ScoreSelector):
             one.fit(X, y, sample_weight, **({"use_rep": use_rep} if takes_rep else {}))
         self.estimators_ = fitted
         self.n_features_in_ = fitted[0].n_features_in_
-        if hasattr(fitted[0], "feature_names_in_"):
-            self.feature_names_in_ = fitted[0].feature_names_in_
-        elif hasattr(self, "feature_names_in_"):  # of an earlier fit
-            del self.feature_names_in_
+        self._name_features(getattr(fitted[0], "feature_names_in_", None))
         table = consensus_table(one._shared_ranks for one in fitted)
         self._keep(Method(CONSENSUS.name, CONSENSUS, Parameters()), table, fitted[0]._constant)
         return self

@@ -35,8 +35,9 @@ class SearchingSelector(ScoreSelector):
         use_rep
             Another representation of the rows, such as principal components, shape (n_samples, n_columns), dense and
             finite: rows are neighbors by these columns, compared as they are, whatever `graph_scaling` says; features
-            are scored on X. Where metadata routing is enabled, ``set_fit_request(use_rep=True)`` has pipelines and
-            searches slice it with the rows. None to compare rows of X.
+            are scored on X. Of an AnnData also the name of a member of ``obsm``. Where metadata routing is enabled,
+            ``set_fit_request(use_rep=True)`` has pipelines and searches slice it with the rows. None to compare rows of
+            X.
 
         Returns
         -------

@@ -221,10 +221,7 @@ class RedundancyFilter(ScoreSelector):
         self.estimator_ = inner
         self.scores_, self.score_fields_ = inner.scores_.copy(), inner.score_fields_
         self.n_features_in_ = inner.n_features_in_
-        if hasattr(inner, "feature_names_in_"):
-            self.feature_names_in_ = inner.feature_names_in_
-        elif hasattr(self, "feature_names_in_"):  # of an earlier fit
-            del self.feature_names_in_
+        self._name_features(getattr(inner, "feature_names_in_", None))
         rest = np.argsort(inner.ranking_, kind="stable")
         self.ranking_, self.n_kept_ = ranks(np.concatenate([kept, rest[~np.isin(rest, kept)]])), int(kept.size)
         self._is_excluded = self.ranking_ > self.n_kept_

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskfs.errors import InputError
+from daskfs.errors import InputError, nearest
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.labels import Labels
 from daskfs.kernels.missing import has_missing
@@ -73,20 +73,56 @@ def is_of(X: Any, library: str) -> bool:
     return any(kind.__module__.partition(".")[0] == library for kind in type(X).__mro__)
 
 
+def is_anndata(X: Any) -> bool:
+    """Return whether X is an AnnData."""
+    return is_of(X, "anndata") and hasattr(X, "obs")
+
+
+def unpacked(X: Any, y: Any, use_rep: Any) -> tuple[Any, Any, Any, list[Any] | None]:
+    """Return X, y and use_rep, of an AnnData its members, and the names of the columns; None if X itself has none."""
+    if is_anndata(X):
+        y, use_rep = member_of(X, "obs", y), member_of(X, "obsm", use_rep)
+        return loaded_if_small(X), y, use_rep, list(map(str, X.var_names))
+    columns = None if is_query(X) else getattr(X, "columns", None)
+    return loaded_if_small(X), y, use_rep, None if columns is None else list(columns)
+
+
+def member_of(adata: Any, group: str, member: Any) -> Any:
+    """Return the member of a group of an AnnData, such as ``obs``, by its name; anything but a name as it is.
+
+    Raises :class:`InputError` for an unknown name.
+    """
+    if not isinstance(member, str):
+        return member
+    known = list(map(str, getattr(adata, group)))
+    if member not in known:
+        msg = f"adata.{group} has no {member!r}.{nearest(member, known)} It has {', '.join(known) or 'nothing'}."
+        raise InputError(msg)
+    found = getattr(adata, group)[member]
+    return np.asarray(found) if group in ("obs", "obsm") else found
+
+
+def backing_file(adata: Any) -> str | None:
+    """Return the path of the file that backs an AnnData, None if it is in memory.
+
+    Raises :class:`InputError` for a view of one that is backed: the file has other rows or features.
+    """
+    if not adata.isbacked:
+        return None
+    if adata.is_view:
+        msg = "the AnnData is a view of one that is backed by a file: pass the view's to_memory(), or the whole."
+        raise InputError(msg)
+    return str(adata.filename)
+
+
 def check_input(X: Any) -> None:
     """Check that X can be a numeric matrix; for a Dask DataFrame or Polars query, only by its schema.
 
     Raises
     ------
     InputError
-        For an AnnData object, and for non-numeric columns of a DataFrame, which the message names.
+        For non-numeric columns of a DataFrame, which the message names.
     """
-    if is_of(X, "anndata") and hasattr(X, "obs"):
-        msg = (
-            "X is an AnnData object: pass adata.X (or adata.layers[...], adata.obsm[...]) as X and adata.obs[...] as "
-            "y, or the path of an .h5ad file as X."
-        )
-        raise InputError(msg)
     frame = X._meta if is_of(X, "dask") else X
     if bad := [f"{name!r} ({dtype})" for name, dtype in _not_numeric(frame)]:
         more = f" and {len(bad) - LISTED_COLUMNS} more" if len(bad) > LISTED_COLUMNS else ""
@@ -221,8 +257,10 @@ SMALL_BYTES = 2**26
 def loaded_if_small(X: Any) -> Any:
     """Load a dask collection of at most 64 MiB into an array or a DataFrame; return anything else unchanged.
 
-    Raises :class:`InputError` for AnnData and for non-numeric columns.
+    Of an AnnData it returns the matrix, or the path of the file. Raises :class:`InputError` for non-numeric columns.
     """
+    if is_anndata(X):
+        X = backing_file(X) or X.X
     check_input(X)
     if not is_of(X, "dask"):
         return X

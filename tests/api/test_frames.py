@@ -25,7 +25,6 @@ from daskfs import (
     knn_graph,
 )
 from daskfs.errors import InputError
-from tests.optional import anndata
 from tests.optional import dask_dataframe as dd
 from tests.optional import pandas as pd
 from tests.optional import polars as pl
@@ -229,11 +228,3 @@ class TestColumnsThatHoldNoNumbers:
     def test_numbers_of_other_types_serve(self, name: str) -> None:
         fitted = VarianceScore().fit(PANDAS.assign(**{name: GOOD[name]}))
         np.testing.assert_allclose(fitted.scores_[-1], np.var(np.asarray(GOOD[name], dtype=float)))
-
-
-@pytest.mark.parametrize("call", CALLS)
-def test_anndata_is_refused_before_it_is_read(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = anndata.AnnData(X)
-    monkeypatch.setattr(anndata.AnnData, "__getitem__", refused)
-    with pytest.raises(InputError, match=r"X is an AnnData object: pass adata\.X .* and adata\.obs.*\.h5ad"):
-        CALLS[call](data)
