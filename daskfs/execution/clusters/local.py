@@ -52,18 +52,21 @@ def _environment_restored() -> Iterator[None]:
 
 
 @contextmanager
-def _main_module_hidden() -> Iterator[None]:
-    """Keep worker processes from importing the main module: a script without a ``__main__`` guard would run again.
+def _script_hidden() -> Iterator[None]:
+    """Keep worker processes from importing the script of the driver: without a ``__main__`` guard it would run again.
 
-    :mod:`multiprocessing` finds the module by these two attributes. Units need nothing of it.
+    :mod:`multiprocessing` finds it by ``__file__``; modules run by ``python -m`` it finds by their name. Units need
+    nothing of it.
     """
     main = sys.modules["__main__"].__dict__
-    hidden = {key: main[key] for key in ("__file__", "__spec__") if main.get(key) is not None}
-    main.update(dict.fromkeys(hidden))
+    if (file := main.get("__file__")) is None:  # in a notebook, or hidden by another run
+        yield
+        return
+    main["__file__"] = None
     try:
         yield
     finally:
-        main.update(hidden)
+        main["__file__"] = file
 
 
 def prepare() -> None:
@@ -86,7 +89,7 @@ def start_cluster(settings: ClusterSettings) -> Iterator[Client]:
     _start_tracker()
     with (
         _environment_restored(),
-        _main_module_hidden(),
+        _script_hidden(),
         dask.config.set({METHOD_KEY: start_method(_environment())}),
         _started(settings, limit, made_for_the_run(settings)) as cluster,
         Client(cluster) as client,
