@@ -89,11 +89,12 @@ def rank(
     data: dict[str, Any] = {}
     compared: dict[str, Any] = {}
     if is_anndata(X):
-        X, y, data, compared = _of_anndata(X, y, layer, use_rep, graph, scratch)
+        use_rep = member_of(X, "obsm", use_rep)
+        X, y, data, compared = _of_anndata(X, y, layer, graph, scratch)
     elif layer is not None or graph is not None or isinstance(use_rep, str):
         msg = "layer, graph and the name of a representation are of an AnnData, and X is none: leave them out."
         raise InputError(msg)
-    if use_rep is not None and not isinstance(use_rep, str):
+    if use_rep is not None:
         np.save(scratch / "rep.npy", np.asarray(use_rep))
         compared["use_rep"] = str(scratch / "rep.npy")
     is_elsewhere = isinstance(X, str | Path) or is_of(X, "dask") or is_of(X, "zarr")
@@ -114,24 +115,19 @@ def rank(
 
 
 def _of_anndata(
-    adata: Any, y: Any, layer: str | None, use_rep: Any, graph: str | None, scratch: Path
+    adata: Any, y: Any, layer: str | None, graph: str | None, scratch: Path
 ) -> tuple[Any, Any, dict[str, Any], dict[str, Any]]:
     """Return X and y of an AnnData, or the file that backs it, and entries of the blocks ``data`` and ``graph``."""
     values, weights = member_of(adata, "layers", layer), member_of(adata, "obsp", graph)
-    X, labels, rep, names = unpacked(adata, y, use_rep)
-    compared: dict[str, Any] = {}
-    if isinstance(use_rep, str):
-        np.save(scratch / "rep.npy", rep)
-        compared["use_rep"] = str(scratch / "rep.npy")
+    X, labels, _, names = unpacked(adata, y, None)
     if isinstance(X, str):
-        if graph is not None:
-            compared["precomputed"] = f"{X}:obsp/{graph}"
-        return X, labels, {} if layer is None else {"array": f"layers/{layer}"}, compared
+        given = {} if graph is None else {"precomputed": f"{X}:obsp/{graph}"}
+        return X, labels, {} if layer is None else {"array": f"layers/{layer}"}, given
+    given = {} if graph is None else {"precomputed": str(scratch / "graph.npz")}
     if graph is not None:
         sp.save_npz(scratch / "graph.npz", sp.csr_matrix(weights), compressed=False)
-        compared["precomputed"] = str(scratch / "graph.npz")
     (scratch / "names.txt").write_text("\n".join(names or ()), encoding="utf-8")
-    return X if layer is None else values, labels, {"feature_names": str(scratch / "names.txt")}, compared
+    return X if layer is None else values, labels, {"feature_names": str(scratch / "names.txt")}, given
 
 
 def _written_labels(y: Any, scratch: Path) -> str:
