@@ -128,7 +128,9 @@ def figures_drawn_once(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         for module in (comparison_view, evaluation_view, method_view, view):
             for name, function in vars(module).copy().items():
-                if getattr(function, "__annotations__", {}).get("return") == "str | None" and name != "svg_of":
+                if getattr(function, "__module__", None) != plots.__name__ or name == "svg_of":
+                    continue
+                if function.__annotations__.get("return") == "str | None":
                     patched.setattr(module, name, _remembered(function, key))
         patched.setattr(plots.Plot, "svg", _remembered(plots.Plot.svg, _shown_by if key is _shown else _kind_of))
         yield

@@ -1,1 +1,1 @@
-"""Python functions: neighbor graphs, distance correlations, evaluation of selectors."""
+"""Python functions: jobs and their results, ranking of data at hand, graphs, correlations, evaluation of selectors."""

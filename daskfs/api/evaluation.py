@@ -42,7 +42,8 @@ from daskfs.tiles.plan import TilePlan
 if TYPE_CHECKING:
     import pandas as pd
 
-SHOWN: Mapping[str, Any] = {"float_format": "{:.3g}".format, "na_rep": ""}
+CELLS: Mapping[str, Any] = {"float_format": "{:.3g}".format, "na_rep": ""}
+"""Look of the means in a notebook or on a terminal, as options of pandas."""
 Selectors = ScoreSelector | Sequence[ScoreSelector] | Mapping[str, ScoreSelector]
 
 
@@ -106,12 +107,12 @@ class Evaluation:
     def __repr__(self) -> str:
         """Return the verdict and the means."""
         lines = verdict_lines(self.verdict, self.n_features)
-        return "\n".join(["<Evaluation>", *lines, self.means().to_string(**SHOWN)])
+        return "\n".join(["<Evaluation>", *lines, self.means().to_string(**CELLS)])
 
     def _repr_html_(self) -> str:
         """Return the verdict and the means, for notebooks."""
         text = verdict_html(self.verdict, self.n_features)
-        return f"<div>{text}{self.means().to_html(**SHOWN, border=0)}</div>"
+        return f"<div>{text}{self.means().to_html(**CELLS, border=0)}</div>"
 
 
 def evaluate_selectors(

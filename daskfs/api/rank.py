@@ -120,13 +120,14 @@ def _of_anndata(
     """Return X and y of an AnnData, or the file that backs it, and entries of the blocks ``data`` and ``graph``."""
     values, weights = member_of(adata, "layers", layer), member_of(adata, "obsp", graph)
     X, labels, _, names = unpacked(adata, y, None)
+    assert names is not None
     if isinstance(X, str):
         given = {} if graph is None else {"precomputed": f"{X}:obsp/{graph}"}
         return X, labels, {} if layer is None else {"array": f"layers/{layer}"}, given
     given = {} if graph is None else {"precomputed": str(scratch / "graph.npz")}
     if graph is not None:
         sp.save_npz(scratch / "graph.npz", sp.csr_matrix(weights), compressed=False)
-    (scratch / "names.txt").write_text("\n".join(names or ()), encoding="utf-8")
+    (scratch / "names.txt").write_text("\n".join(names), encoding="utf-8")
     return X if layer is None else values, labels, {"feature_names": str(scratch / "names.txt")}, given
 
 

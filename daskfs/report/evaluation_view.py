@@ -128,15 +128,20 @@ def _folded(items: list[dict[str, Any]]) -> dict[str, Any] | None:
     return {"open": shown[:SHOWN] or items[:1], "more": shown[SHOWN:]} if items else None
 
 
-def _figure(curves: list[Curve], index: int, prefix: str, **look: Any) -> str | None:
-    """Plot curves, if their figure is among the first of its kind."""
-    return svg_of(interval_curves(curves, **look), prefix) if index <= DRAWN else None
+def _figure(plot: Plot | None, index: int, prefix: str) -> str | None:
+    """Return a plot as SVG, if it is among the first of its kind."""
+    return svg_of(plot, prefix) if index <= DRAWN else None
 
 
 def panel_plot(panel: Panel) -> Plot | None:
     """Return the plot of a metric by number of selected features; None without values."""
-    metric, better = panel.metric or "score", "higher" if panel.higher_is_better else "lower"
+    metric, better = _metric(panel)
     return interval_curves(panel.curves, y_name=f"{metric} ({better} is better)", what=metric)
+
+
+def _metric(panel: Panel | Sensitivity) -> tuple[str, str]:
+    """Return the name of the metric, and whether higher or lower values are better."""
+    return panel.metric or "score", "higher" if panel.higher_is_better else "lower"
 
 
 def stability_plot(one: Panel) -> Plot | None:
@@ -146,13 +151,13 @@ def stability_plot(one: Panel) -> Plot | None:
 
 
 def _panel(panel: Panel, index: int, prefix: str, *, is_named: bool) -> dict[str, Any]:
-    metric, better = panel.metric or "score", "higher" if panel.higher_is_better else "lower"
+    metric, better = _metric(panel)
     own = prefix if prefix == "evaluation" else f"{prefix}-{index}"
     return {
         "name": _place(panel) if is_named else "",
         "metric": metric,
         "better": better,
-        "figure": svg_of(panel_plot(panel), own) if index <= DRAWN else None,
+        "figure": _figure(panel_plot(panel), index, own),
         "is_drawn": index <= DRAWN,
         **_table(panel.curves, higher=panel.higher_is_better),
     }
@@ -183,21 +188,20 @@ def _table(curves: list[Curve], *, higher: bool) -> dict[str, Any]:
 # --------------------------------------------------------------------------------------------------------- sensitivity
 def _sensitivity(one: Sensitivity, index: int, prefix: str) -> dict[str, Any]:
     """Plot means over all numbers of features, by amount of labels or a grid parameter."""
-    metric, better = one.metric or "score", "higher" if one.higher_is_better else "lower"
+    metric, better = _metric(one)
     places = [plottable(place) for place in one.places]
     is_log = len(places) > 1 and all(place > 0 for place in places) and max(places) / min(places) >= 10
     x = places if is_log else range(1, len(one.ticks) + 1)
     x_name = "labels that the selection sees" if one.name == "labels" and not one.base else format_text(one.name)
-    figure = _figure(
+    plot = interval_curves(
         [curve.model_copy(update={"n_selected": x}) for curve in one.curves if one.ticks],
-        index,
-        prefix=f"{prefix}-sensitivity{index}",
         x_name=x_name,
         y_name=f"{metric} ({better} is better)",
         what=metric,
         ticks=None if is_log else one.ticks,
         cut_bars=True,
     )
+    figure = _figure(plot, index, f"{prefix}-sensitivity{index}")
     of = f"{one.base}: " if one.base else ""
     return {"name": f"{of}{_place(one)} by {x_name}", "figure": figure, "n_rankings": ""}
 
@@ -206,7 +210,7 @@ def _stability(one: Panel, index: int, prefix: str) -> dict[str, Any]:
     n_rankings = max((n for curve in one.curves for n in curve.rankings if n), default=None)
     return {
         "name": ", ".join(_amounts(one)),
-        "figure": svg_of(stability_plot(one), f"{prefix}-stability{index}") if index <= DRAWN else None,
+        "figure": _figure(stability_plot(one), index, f"{prefix}-stability{index}"),
         "n_rankings": format_count(n_rankings),
     }
 
@@ -242,8 +246,8 @@ def _gap(one: Panel, index: int) -> dict[str, Any]:
         (format_text(row.label), [number_cell(row.transductive), number_cell(row.inductive), *_paired(row)])
         for row in one.rows
     ]
-    figure = _figure(one.curves, index, prefix=f"gap{index}", **names, with_zero=True, cut_bars=True)
-    return {"name": _place(one), "figure": figure, "rows": rows}
+    plot = interval_curves(one.curves, **names, with_zero=True, cut_bars=True)
+    return {"name": _place(one), "figure": _figure(plot, index, f"gap{index}"), "rows": rows}
 
 
 def _cost(cost: Cost) -> list[Fact]:
