@@ -46,24 +46,25 @@ def knn_graph(
         features, or 2,048 rows of at most 2**25 values in all; else they are found in five passes by a block Krylov
         method (Musco and Musco, 2015, Algorithm 2). A component that rows do not have, as of constant features, is 0.
     engine
-        "exact"; "cells" (compare rows within near k-means cells); "pynndescent" (NN-descent within each group of rows);
-        or "auto". "auto" is exact where that is expected to take at most one second of one core, or at most twice as
-        long as an approximate search (up to some 25,000 rows of 64 features); else it takes the faster approximate one.
-        Where a sample of the rows shows that cells would miss too many neighbors, it is exact up to half a minute.
+        "exact"; "cells" (compare rows within near k-means cells); "descent" (NN-descent from random trees within each
+        group of rows); or "auto". "auto" is exact where that is expected to take at most one second of one core, or at
+        most twice as long as cells (up to some 25,000 rows of 64 features). Otherwise a sample of the rows decides:
+        NN-descent where their intrinsic dimension is low (at most 20) and it is expected to be faster than cells, cells
+        where these find enough neighbors, else exact search up to half a minute.
     recall
         Share of the true neighbors that "cells" aims at, above 0.5 and below 1.
     projection
         Number of principal directions in which an approximate search compares rows, together with the norm of the
         residual; the best candidates are then measured on all columns. None compares all columns. "auto" takes the
-        fewest that keep the neighbors of a sample, for dense rows of at least 192 features and, with "cells", for
-        sparse rows of at least 32 values.
+        fewest that keep the neighbors of a sample, for dense rows of at least 192 features and for sparse rows of at
+        least 32 values.
     random_state
         Seed of the approximate searches.
     missing
         Treatment of NaN. "refuse": an error. "mean": NaN is replaced by the mean of the column. "pairwise": rows are
         compared in the features that both have, as scikit-learn's ``nan_euclidean_distances`` does; rows without a
         common feature are not neighbors, so lists may be short. Scaling uses the values that are present. "pairwise"
-        needs metric "euclidean" and refuses "pynndescent".
+        needs metric "euclidean" and refuses "descent".
     n_jobs
         Number of threads, of a search without a Dask client; None for 1, -1 for all cores that the process may use.
         The graph does not depend on it.

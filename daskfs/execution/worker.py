@@ -1,4 +1,4 @@
-"""Worker preload: graceful shutdown, and the warm-up of pynndescent.
+"""Worker preload: graceful shutdown.
 
 Workers of a cluster that daskfs joins are started with it::
 
@@ -27,15 +27,13 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager, suppress
-from importlib import import_module
+from collections.abc import Coroutine
 from types import FrameType
 from typing import Any
 
 import dask
 import psutil
-from distributed import Client, Nanny, Status, WorkerPlugin
+from distributed import Nanny, Status
 
 LOCAL_KEY = "daskfs.local-workers"
 """Key of Dask's configuration: whether the driver ends the workers."""
@@ -48,10 +46,6 @@ LAST_SECONDS = 240.0
 """Seconds that a worker at the end of its lifetime has to leave."""
 LOOK_SECONDS = 0.05
 """Seconds between checks of a leaving worker for the end of its units."""
-ANSWER_SECONDS = 10.0
-"""Timeout in seconds to unregister the worker plugin."""
-IMPORT_SECONDS = 60.0
-"""Timeout in seconds of imports in workers."""
 NANNY_SECONDS = 2.0
 """Timeout in seconds to tell a nanny not to restart its worker."""
 FORWARDED = signal.SIGUSR2
@@ -215,55 +209,3 @@ class _Forwarding:
             os.kill(os.getpid(), number)
         for nanny in running:
             os.kill(nanny.pid, FORWARDED)
-
-
-class WarmUp(WorkerPlugin):
-    """Worker plugin that calls a function in a separate thread when a worker starts."""
-
-    name = "daskfs-warm-up"
-
-    def __init__(self, function: str, argument: object, package: str) -> None:
-        self.function, self.argument, self.package = function, argument, package
-
-    async def setup(self, worker: Any) -> None:
-        """Import the package, and start the call.
-
-        No unit runs before the import: importing scikit-learn while another thread does so, as part of pynndescent, can
-        fail with a partially initialized module.
-        """
-        del worker
-        await asyncio.to_thread(import_module, self.package)
-        threading.Thread(target=self._run, name=self.name, daemon=True).start()
-
-    def _run(self) -> None:
-        module, _, function = self.function.partition(":")
-        getattr(import_module(module), function)(self.argument)
-
-
-@contextmanager
-def warm_workers(client: Client, function: str, argument: object, package: str) -> Iterator[None]:
-    """Call a function, ``module:name``, in every present and later worker, parallel to units.
-
-    The package that it needs is imported before any unit. The plugin is unregistered afterwards, as the scheduler may
-    be shared.
-    """
-    plugin = WarmUp(function, argument, package)
-    with suppress(TimeoutError):  # client.register_plugin would wait for a frozen worker
-        client.sync(
-            client._register_worker_plugin,
-            plugin=plugin,
-            name=plugin.name,
-            idempotent=False,
-            callback_timeout=IMPORT_SECONDS,
-        )
-
-    async def take_back() -> None:
-        if client.scheduler is not None:
-            await client.scheduler.unregister_worker_plugin(name=WarmUp.name)
-
-    try:
-        yield
-    finally:
-        # client.unregister_worker_plugin would wait for a scheduler that does not answer
-        with suppress(OSError, RuntimeError):
-            client.sync(take_back, callback_timeout=ANSWER_SECONDS)

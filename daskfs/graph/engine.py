@@ -36,25 +36,28 @@ uniform, 20,000 x 200        2.6   2.4 (1)     3.4 (.841)
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from daskfs.graph.nndescent import list_length
 from daskfs.graph.partition import SAMPLED_PER_CELL, member_bytes, projected_columns, search_width
 from daskfs.graph.projection import directions
-from daskfs.graph.spec import GraphSpec
+from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.kernels.neighbors.cells import cell_rows
-from daskfs.stages.cost import COMPILED, DESCENT, Cost
+from daskfs.kernels.neighbors.descent_search import list_width
 from daskfs.store.tiles import Shape, sample_rows
 
-SEARCHES: tuple[Literal["exact", "cells", "pynndescent"], ...] = ("exact", "cells", "pynndescent")
-COMPILED_SEARCHES: dict[str, Cost] = {"exact": (), "cells": (COMPILED,), "pynndescent": (DESCENT,)}
-"""Memory that the compiled code of each engine keeps in a process."""
+SEARCHES: tuple[Engine, ...] = ("exact", "cells", "descent")
 LEAST_PROJECTED = 192
 LEAST_PROJECTED_VALUES = 32
 """Values per sparse row from which projection pays: each takes the time of several dense columns."""
 SOON = 1.0
 """Seconds of one core up to which an exact search is always chosen."""
+SURELY = 0.8
+"""NN-descent replaces cells if it is expected to take less than this share of their time; it may find fewer neighbors
+than expected, where rows form clusters."""
+MAX_DIMENSION = 20.0
+"""Intrinsic dimension up to which NN-descent may replace cells."""
 AFFORDABLE = 30.0
 """Seconds of one core up to which an exact search replaces cells that find too few neighbors."""
 MISSES = 2.0
@@ -68,65 +71,74 @@ TYPICAL_MET = 2500
 
 
 def resolve_engine(
-    spec: GraphSpec,
-    shape: Shape,
-    available: int | None = None,
-    *,
-    k: int = TYPICAL_NEIGHBORS,
-    pairwise: bool = False,
+    spec: GraphSpec, shape: Shape, available: int | None = None, *, k: int = TYPICAL_NEIGHBORS
 ) -> GraphSpec:
     """Return the spec with "auto" resolved as far as sizes allow, for lists of length k.
 
-    `pairwise` means that values may be missing, and distances are over the columns that both rows have.
+    Where that is "cells", :func:`engine_of_sample` may replace them by :func:`replacements`.
 
     Notes
     -----
-    NN-descent compiles for about 28 s in every process, then takes time proportional to the rows, of which groups hold
-    about two copies. Sparse rows are searched by cells in few directions, with the residual outside of these taken into
-    account; NN-descent cannot use the residual.
-
-    With `pairwise`, NN-descent is not chosen: it searches rows filled with means. For 12 columns with 5, 20 and 50 % of
-    their values missing its recall was 62, 17 and 1 %; that of cells, which compare pairs by the final distance, 98, 98
-    and 92 %. Cells are cut in the space of filled rows, and their reach is calibrated on pairs of true neighbors; the
-    more values of few columns are missing, the farther apart neighbors are there. The recall of cells was 98, 98 and
-    86 % for 32 columns, and at least 98 % for 150 and 300 columns of low rank, with 8,000 to 20,000 rows; for 100,000
-    rows of 20 columns 96, 78 and 18 %. Both take several times as long as for complete rows, but are costed as if
-    nothing were missing, so that X without missing values gets the same graph.
+    Missing values make a search take several times as long, but are not part of the costs, so that X without missing
+    values gets the same graph. Cells are cut in the space of rows filled with means, and their reach is calibrated on
+    pairs of true neighbors; the more values of few columns are missing, the farther apart neighbors are there. For 12
+    columns with 5, 20 and 50 % of their values missing the recall was 98, 98 and 92 %, 98, 98 and 86 % for 32 columns,
+    and at least 98 % for 150 and 300 columns of low rank, with 8,000 to 20,000 rows; for 100,000 rows of 20 columns 96,
+    78 and 18 %. NN-descent, which searches the filled rows, found 62, 17 and 1 % for the 12 columns.
     """
     by = {engine: replace(spec, engine=engine, projection=_projection(spec, shape, engine)) for engine in SEARCHES}
     if spec.engine != "auto":
         return by[spec.engine]
-    cells, descent = cells_seconds(shape, by["cells"], k), _descent_seconds(shape, by["pynndescent"], k)
-    quicker = by["cells" if pairwise or cells <= descent else "pynndescent"]
     fits = available is None or shape.n_samples * member_bytes(shape, by["exact"], 0) <= available
-    seconds = cells if quicker.engine == "cells" else descent
-    return by["exact"] if fits and exact_seconds(shape, k) <= max(SOON, 2 * seconds) else quicker
+    is_exact = fits and exact_seconds(shape, k) <= max(SOON, 2 * cells_seconds(shape, by["cells"], k))
+    return by["exact" if is_exact else "cells"]
 
 
-def may_be_exact(spec: GraphSpec, shape: Shape, k: int) -> bool:
-    """Return whether the sample may replace an automatically chosen search by cells with an exact one."""
-    return spec.engine == "auto" and exact_seconds(shape, k) <= AFFORDABLE
+def replacements(spec: GraphSpec, shape: Shape, k: int) -> list[Engine]:
+    """Return the engines by which the sample may replace the cells of "auto".
+
+    They are exact search if it is affordable, and NN-descent for dense rows.
+    """
+    if spec.engine != "auto":
+        return []
+    exact: list[Engine] = ["exact"] if exact_seconds(shape, k) <= AFFORDABLE else []
+    return exact if shape.is_sparse else [*exact, "descent"]
 
 
-def cells_do_not_pay(
-    spec: GraphSpec, shape: Shape, k: int, *, compared: int | None, n_met: float, expected: float
-) -> bool:
-    """Return whether an exact search should replace the cells, judged by the sample.
+@dataclass(frozen=True)
+class Seen:
+    """Properties of a search by cells, estimated on the sample.
 
-    Parameters
+    Attributes
     ----------
-    spec, shape, k
-        Search by cells for which :func:`may_be_exact` is true.
     compared
         Number of columns in which rows are compared; None for all.
     n_met
         Mean number of rows with which a row is compared.
-    expected
-        Expected recall of the cells.
+    recall
+        Share of the neighbors that cells find.
+    dimension
+        Intrinsic dimension of the rows.
     """
-    too_few = 1 - expected > MISSES * (1 - spec.recall)
-    seconds = cells_seconds(shape, replace(spec, projection=compared), k, n_met)
-    return too_few or exact_seconds(shape, k) <= 2 * seconds
+
+    compared: int | None
+    n_met: float
+    recall: float
+    dimension: float
+
+
+def engine_of_sample(spec: GraphSpec, shape: Shape, k: int, seen: Seen, others: Collection[str]) -> Engine:
+    """Return the engine that the sample speaks for, that of `spec` or one of `others`."""
+    spec = replace(spec, projection=seen.compared)
+    finds_few = 1 - seen.recall > MISSES * (1 - spec.recall)
+    engine, seconds = spec.engine, cells_seconds(shape, spec, k, seen.n_met)
+    if "descent" in others and seen.dimension <= MAX_DIMENSION:
+        by_descent = descent_seconds(shape, spec, k, seen.dimension)
+        if finds_few or by_descent < SURELY * seconds:
+            engine, seconds, finds_few = "descent", by_descent, False
+    if "exact" in others and (finds_few or exact_seconds(shape, k) <= 2 * seconds):
+        return "exact"
+    return engine
 
 
 def exact_seconds(shape: Shape, k: int) -> float:
@@ -152,12 +164,13 @@ def cells_seconds(shape: Shape, spec: GraphSpec, k: int, n_met: float | None = N
     return n * (5e-6 + comparing + _columns(shape) * (2e-8 + measuring))
 
 
-def _descent_seconds(shape: Shape, spec: GraphSpec, k: int) -> float:
-    columns = projected_columns(spec) or _columns(shape) / (2 if shape.is_sparse else 1)
-    share = list_length(k) / list_length(TYPICAL_NEIGHBORS)
-    searching = 2 * share * (35e-6 + 1.3e-7 * columns)
-    projecting = 0.0 if spec.projection is None else _columns(shape) * (4e-8 + 2.5e-9 * search_width(spec, k))
-    return 28.0 + shape.n_samples * (searching + projecting)
+def descent_seconds(shape: Shape, spec: GraphSpec, k: int, dimension: float) -> float:
+    """Return the expected CPU seconds of a search of dense rows by NN-descent, without those of its sample."""
+    width = max(list_width(k, dimension), search_width(spec, k) if spec.projection else 0)
+    length = width / list_width(TYPICAL_NEIGHBORS, 0)
+    searching = (1.2e-5 + 5e-8 * (projected_columns(spec) or _columns(shape))) * (0.3 + 0.7 * length)
+    measuring = (2e-8 + search_width(spec, k) * 5e-10) * _columns(shape)
+    return shape.n_samples * (searching + measuring)
 
 
 def _columns(shape: Shape) -> float:
@@ -178,4 +191,4 @@ def _projection(spec: GraphSpec, shape: Shape, engine: str) -> int | Literal["au
     if not shape.is_sparse:
         return "auto" if shape.n_features >= LEAST_PROJECTED else None
     pays = _values(shape) >= LEAST_PROJECTED_VALUES and bool(directions(shape.n_features, "auto"))
-    return "auto" if pays and engine == "cells" else None
+    return "auto" if pays else None

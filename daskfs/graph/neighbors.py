@@ -21,7 +21,7 @@ from daskfs.graph.partition import (
 )
 from daskfs.graph.rows import searched_shape, searched_tiles
 from daskfs.graph.sizes import RECALL_ROWS, Search, conversion_cost, incomplete_cost, pairs_cost, products_cost
-from daskfs.graph.spec import GraphSpec
+from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.kernels.blocks import is_sparse
 from daskfs.kernels.neighbors.cells import training_rows
 from daskfs.kernels.neighbors.exact import exact_neighbors
@@ -73,9 +73,10 @@ def store_exact_lists(context: Context, spec: GraphSpec, k: int, search: SearchU
     return {"engine": "exact", "n_short": int(np.count_nonzero(indices[:, -1] < 0))}
 
 
-def is_exact_after_all(store: Store, name: str) -> bool:
-    """Return whether the "cells" stage replaced the search by cells with an exact one."""
-    return bool(store.need_json(layout.CELLS_SUMMARY.format(name)).get("is_exact"))
+def chosen_engine(store: Store, name: str) -> Engine:
+    """Return the engine of a search that began with the "cells" stage, which chooses it."""
+    engine: Engine = store.need_json(layout.CELLS_SUMMARY.format(name))["engine"]
+    return engine
 
 
 def store_queries(context: Context, spec: GraphSpec, sample: np.ndarray | sp.csr_matrix, n_cells: int) -> None:
@@ -125,7 +126,7 @@ def close_recall(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     """Compare the merged exact distances with those of the neighbor lists; skipped if the lists are exact."""
     del unit
     store, name, k = context.store, GraphSpec(**parameters["graph"]).name, int(parameters["k"])
-    if is_exact_after_all(store, name):
+    if chosen_engine(store, name) == "exact":
         return {}
     by_band = store.open(layout.KNN_RECALL.format(name))[...]
     numbers = store.open(layout.KNN_QUERY_ROWS.format(name))[...]

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.graph.nndescent import PROJECTED_KEPT, list_length
 from daskfs.graph.projection import COMPONENT_CHOICES
 from daskfs.graph.spec import GraphSpec
 from daskfs.kernels.neighbors.cell_search import SPARE
 from daskfs.kernels.neighbors.cells import BLOCK_ROWS, MAX_PROBES, cell_rows
+from daskfs.kernels.neighbors.descent_search import list_width, n_linked
 from daskfs.kernels.scaling import Scaling
-from daskfs.stages.cost import Array, Cost, total
+from daskfs.stages.cost import Array, Cost, fullest, total
 from daskfs.store.tiles import Shape, Tiles, sample_rows
 
 PROJECTED_WIDTHS = (2, 8)
@@ -148,24 +148,29 @@ def member_bytes(shape: Shape, spec: GraphSpec, k: int) -> int:
 
 def member_cost(shape: Shape, spec: GraphSpec, k: int, n_members: int, *, pairwise: bool = False) -> Cost:
     """Return the memory cost of a group's rows during its search: values, projection and lists."""
-    projected = Array("rows as compared", (n_members, projected_columns(spec) + 1), "float32")
+    by_cells = (
+        *((_compared_rows(shape, spec, n_members, 1),) if spec.projection else ()),
+        *_cell_lists(search_width(spec, k, pairwise=pairwise), n_members),
+    )
+    by_descent = (_compared_rows(shape, spec, n_members, 2), *_descent_lists(spec, k, n_members))
+    may_descend = spec.engine == "descent" or (spec.engine == "cells" and not shape.is_sparse)
     return (
         *_member_rows(shape, spec, n_members),
-        *((projected,) if spec.projection else ()),
         Array("rows that are found", (n_members, k), "int64"),
         Array("distances that are found", (n_members, k)),
-        *(
-            _descent_lists(spec, k, n_members)
-            if spec.engine == "pynndescent"
-            else _cell_lists(search_width(spec, k, pairwise=pairwise), n_members)
-        ),
+        *(fullest(by_cells, by_descent) if may_descend else by_cells),
     )
 
 
+def _compared_rows(shape: Shape, spec: GraphSpec, n_members: int, copies: int) -> Array:
+    """Return the memory cost of rows in the space in which they are compared."""
+    columns = projected_columns(spec) or (COMPONENT_CHOICES[-1] if shape.is_sparse else shape.n_features)
+    return Array("rows as compared", (copies, n_members, columns + 1), "float32")
+
+
 def _member_rows(shape: Shape, spec: GraphSpec, n_members: int) -> Cost:
-    """Return the memory cost of rows, unit rows under cosine, and copies for NN-descent on all columns."""
-    whole = spec.engine == "pynndescent" and not spec.projection
-    copies = (2 if spec.metric == "cosine" else 1) * (2 if whole else 1)
+    """Return the memory cost of rows, and of unit rows under cosine."""
+    copies = 2 if spec.metric == "cosine" else 1
     dtype = str(graph_dtype(np.dtype(shape.dtype), spec.read_scaling))
     stored = () if spec.read_scaling is None else (shape.dtype,)
     name, before = "rows of a group", "these before they are rescaled"
@@ -181,13 +186,14 @@ def _member_rows(shape: Shape, spec: GraphSpec, n_members: int) -> Cost:
 
 
 def _descent_lists(spec: GraphSpec, k: int, n_members: int) -> Cost:
-    """Return the memory cost of NN-descent's lists: neighbors so far, new and old candidates."""
-    each = (n_members, list_length(kept_by_descent(spec, k)) + 1)
+    """Return the memory cost of NN-descent's lists, and of the neighbors that a pass compares."""
+    width = max(list_width(k, np.inf), search_width(spec, k))
     return (
-        Array("neighbors so far, new and old candidates", (3, *each), "int32"),
-        Array("how far they are", (3, *each), "float32"),
-        Array("which neighbors are new", each, "bool"),
-        Array("neighbors as returned", each, "int64"),
+        Array("neighbors so far, and as returned", (2, n_members, width), "int32"),
+        Array("how far they are, so far and as returned", (2, n_members, width), "float32"),
+        Array("which of them are new", (n_members, width), "bool"),
+        Array("neighbors that are compared, new and old", (2, n_members, n_linked(np.inf)), "uint64"),
+        Array("order of a tree, and keys", (3, n_members), "float32"),
     )
 
 
@@ -196,7 +202,7 @@ def _cell_lists(width: int, n_members: int) -> Cost:
     return (
         Array("candidates", (n_members, width), "int32"),
         Array("how far they are", (n_members, width)),
-        Array("which of them are measured", (n_members, width), "bool"),
+        Array("which of them are too far to be measured", (n_members, width), "bool"),
         Array("cells that rows look into, stretched and in order", (3, n_members, MAX_PROBES), "int32"),
     )
 
@@ -204,11 +210,6 @@ def _cell_lists(width: int, n_members: int) -> Cost:
 def sparse_values(name: str, copies: int, nnz: int, dtype: str) -> Cost:
     """Return the memory cost of the values and column indices of sparse rows."""
     return Array(f"values of {name}", (copies, nnz), dtype), Array(f"columns of {name}", (copies, nnz), "int32")
-
-
-def kept_by_descent(spec: GraphSpec, k: int) -> int:
-    """Return the number of candidates requested from NN-descent: more than k for projected rows."""
-    return PROJECTED_KEPT * k if spec.projection else k
 
 
 def lists_cost(name: str, copies: int, n_rows: int, k: int, n_samples: int) -> Cost:
@@ -246,8 +247,7 @@ def partition_rows(
     if available is not None:
         n_groups = max(n_groups, int(np.ceil(LARGEST_GROUP * (n * held) / max(available, held))))
     n_groups = int(min(n_groups, max(1, sampled // 64)))
-    n_cells = 0 if spec.engine == "pynndescent" else n // cell_rows(k)
-    n_cells = int(np.clip(n_cells, n_groups, max(n_groups, sampled // SAMPLED_PER_CELL)))
+    n_cells = int(np.clip(n // cell_rows(k), n_groups, max(n_groups, sampled // SAMPLED_PER_CELL)))
     max_members = max(16 * k, int(LARGEST_GROUP * n / n_groups))
     if available is not None:
         max_members = max(16 * k, min(max_members, available // held))

@@ -26,16 +26,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from daskfs.graph.engine import cells_do_not_pay
+from daskfs.graph.engine import Seen, engine_of_sample
 from daskfs.graph.neighbors import (
+    chosen_engine,
     close_band,
     create_lists,
     create_recall,
-    is_exact_after_all,
     store_exact_lists,
     store_queries,
 )
-from daskfs.graph.nndescent import descent_neighbors
 from daskfs.graph.partition import (
     PLANNED_VISITS,
     Partitioning,
@@ -70,10 +69,12 @@ from daskfs.kernels.neighbors.cells import (
     Sample,
     assign_rows,
     joined_members,
+    one_cell,
     split_large,
     train_cells,
     training_rows,
 )
+from daskfs.kernels.neighbors.descent_search import descent_neighbors
 from daskfs.kernels.statistics.moments import row_blocks
 from daskfs.kernels.threads import one_thread
 from daskfs.stages.cost import Array, Cost, Objects, fullest
@@ -87,6 +88,8 @@ from daskfs.store.tiles import Tiles, sample_rows
 
 CANDIDATES_PER_NEIGHBOR = 64
 """Maximum number of rows of a step whose distance to a recall query is computed, per neighbor."""
+ONE_GROUP = 2**18
+"""Rows up to which NN-descent searches all at once if they fit: copies of border rows cost more than they gain."""
 LOW_RECALL = 0.9
 """Recall of a search below which a remedy is suggested."""
 CELL_ARRAYS = ("group_centers", "group_offsets", "cell_centers", "cell_sizes", "cell_starts")
@@ -117,8 +120,18 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
         cells = train_cells(sampled, plan.n_groups, plan.n_cells, k, recall, spec.random_state, probes)
         judged = rows[HELD_OUT - 1 :: HELD_OUT] if len(rows) >= HELD_OUT else rows
         members = assign_rows(judged, cells)
-    compared = space.n_components if is_sketched(space, spec) else None
-    expected = space.kept * cells.expected_recall
+        seen = Seen(
+            compared=space.n_components if is_sketched(space, spec) else None,
+            n_met=members.cell.size / len(judged) * n_samples / len(cells.cell_centers),
+            recall=space.kept * cells.expected_recall,
+            dimension=cells.dimension,
+        )
+        # NN-descent would search rows filled with means
+        others = [engine for engine in parameters["others"] if engine != "descent" or not tiles.is_pairwise]
+        engine = engine_of_sample(spec, tiles.shape, k, seen, others)
+        if engine == "descent" and n_samples <= min(plan.max_members, ONE_GROUP):
+            cells = one_cell(sampled)
+            members = assign_rows(judged, cells)
     for name in CELL_ARRAYS:
         store.put_array(layout.KNN_CELLS.format(spec.name, name), getattr(cells, name))
     for name, part in (("center", space.center), ("basis", space.basis), ("fill", space.fill)):
@@ -126,7 +139,6 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
             store.put_array(layout.KNN_CELLS.format(spec.name, name), part)
     share = n_samples / len(judged)
     largest = np.bincount(members.group, minlength=cells.n_groups).max() * share
-    n_met = members.cell.size / len(judged) * n_samples / len(cells.cell_centers)
     summary = {
         "n_groups": cells.n_groups,
         "n_cells": len(cells.cell_centers),
@@ -142,9 +154,9 @@ def cut_cells(context: Context, parameters: Mapping[str, Any], unit: int) -> dic
         "copies": members.row.size / len(judged),
         "cells_per_row": members.cell.size / len(judged),
         "largest_group": round(float(largest)),
-        "expected_recall": expected,
-        "is_exact": bool(parameters.get("may_be_exact"))
-        and cells_do_not_pay(spec, tiles.shape, k, compared=compared, n_met=n_met, expected=expected),
+        "expected_recall": space.kept if engine == "descent" else seen.recall,
+        "dimension": seen.dimension,
+        "engine": engine,
     }
     store.write_json(layout.CELLS_SUMMARY.format(spec.name), summary)
     return summary
@@ -159,7 +171,7 @@ def expected_misses(context: Context, stage: Stage) -> str | None:
         return None
     spec = GraphSpec(**stage.parameters["graph"])
     cells = context.store.need_json(layout.CELLS_SUMMARY.format(spec.name))
-    if cells["is_exact"] or cells["expected_recall"] >= LOW_RECALL * spec.recall:
+    if cells["engine"] == "exact" or cells["expected_recall"] >= LOW_RECALL * spec.recall:
         return None
     less = "fewer" if spec.n_components is not None else "the first"
     return (
@@ -198,7 +210,7 @@ def assign_bands(context: Context, parameters: Mapping[str, Any], unit: int) -> 
     """Assign the rows of the unit's bands to groups, spill them, and compare them with the recall queries."""
     spec, k, plan = _settings(parameters)
     tiles, store = searched_tiles(context, spec), context.store
-    if is_exact_after_all(store, spec.name):
+    if chosen_engine(store, spec.name) == "exact":
         return {}
     space, cells = _stored_space(context, spec), _stored_cells(context, spec)
     bands = plan.assigned(tiles.shape, unit)
@@ -279,8 +291,9 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     """Search one group, in parts if it is too large to be held at once."""
     spec, k, plan = _settings(parameters)
     store, tiles = context.store, searched_tiles(context, spec)
-    if is_exact_after_all(store, spec.name):
-        return {"engine": "exact"}
+    engine = chosen_engine(store, spec.name)
+    if engine == "exact":
+        return {"engine": engine}
     runs, width = _Runs(store, tiles, spec, plan, unit), search_width(spec, k, pairwise=tiles.is_pairwise)
     n_parts = 0
     for wanted in runs.parts(plan.max_members):
@@ -291,9 +304,11 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
         X = X if is_sparse(X) else np.ascontiguousarray(X, graph_dtype(np.dtype(tiles.shape.dtype), spec.read_scaling))
         with one_thread():
             space = _stored_space(context, spec)
-            sketch = space.sketch(X) if is_sketched(space, spec) else None
-            if spec.engine == "pynndescent":
-                indices, distances = descent_neighbors(X, spec.metric, min(k, rows.size - 1), spec.random_state, sketch)
+            sketch = space.sketch(X) if engine == "descent" or is_sketched(space, spec) else None
+            if sketch is not None and engine == "descent":
+                width = width if is_sketched(space, spec) else 0
+                dimension = float(store.need_json(layout.CELLS_SUMMARY.format(spec.name))["dimension"])
+                indices, distances = descent_neighbors(X, spec.metric, k, sketch, width, dimension, spec.random_state)
             else:
                 starts, cell = split_large(
                     partial(_space_rows, space, X),
@@ -310,7 +325,7 @@ def build_group(context: Context, parameters: Mapping[str, Any], unit: int) -> d
         _put_lists(context, parameters, f"{unit}-{n_parts}", rows, indices, distances)
         n_parts += 1
     store.write_json(layout.LISTS_SUMMARY.format(spec.name, unit), {"n_parts": n_parts})
-    return {"engine": spec.engine, "n_members": runs.n_members, "n_home": runs.n_home, "n_parts": n_parts}
+    return {"engine": engine, "n_members": runs.n_members, "n_home": runs.n_home, "n_parts": n_parts}
 
 
 def _space_rows(space: Space, X: np.ndarray | sp.csr_matrix, members: np.ndarray) -> np.ndarray:
@@ -464,7 +479,7 @@ def merge_lists(context: Context, parameters: Mapping[str, Any], unit: int) -> d
     spec, k, plan = _settings(parameters)
     store, n_samples = context.store, context.tiles.shape.n_samples
     wanted = plan.merged(n_samples, unit)
-    if is_exact_after_all(store, spec.name):
+    if chosen_engine(store, spec.name) == "exact":
         return store_exact_lists(context, spec, k, SearchUnit(slice(0, n_samples), wanted))
     n_short = 0
     summaries = map_concurrent(

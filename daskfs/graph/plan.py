@@ -14,7 +14,7 @@ from daskfs.graph.edges import (
     listed_edges,
     own_lists,
 )
-from daskfs.graph.engine import may_be_exact, resolve_engine
+from daskfs.graph.engine import replacements, resolve_engine
 from daskfs.graph.mixed import MIXED_STAGE
 from daskfs.graph.neighbors import NEIGHBORS_STAGE, RECALL_STAGE
 from daskfs.graph.partition import (
@@ -28,11 +28,11 @@ from daskfs.graph.partition import (
 from daskfs.graph.partitioned_search import ASSIGN_STAGE, BUILD_STAGE, CELLS_STAGE, MERGE_STAGE
 from daskfs.graph.rows import searched_shape
 from daskfs.graph.sizes import Search, group_cost
-from daskfs.graph.spec import TARGET_NAMES, GraphSpec, Lists, TargetGraph, Weighting
+from daskfs.graph.spec import TARGET_NAMES, Engine, GraphSpec, Lists, TargetGraph, Weighting
 from daskfs.graph.streaming_median import MEDIAN_PASSES
 from daskfs.graph.target import TARGETS_STAGE, blocks_per_unit
 from daskfs.kernels.neighbors.cells import MAX_PROBES
-from daskfs.stages.cost import DESCENT, HALF_WORD, PROCESS, WORD, Cost, MiB, available_bytes, fullest, total
+from daskfs.stages.cost import HALF_WORD, PROCESS, WORD, Cost, MiB, available_bytes, fullest, total
 from daskfs.stages.kind import StageKind
 from daskfs.stages.stage import Stage
 from daskfs.store import layout
@@ -56,18 +56,18 @@ def plan_graph(
     have. Principal components are found before, by :func:`~daskfs.graph.principal_components.plan_components`.
     """
     available, shape = available_bytes(memory_limit), searched_shape(shape, spec)
-    asked, spec = spec, resolve_engine(spec, shape, available, k=k, pairwise=pairwise)
+    others, spec = replacements(spec, shape, k), resolve_engine(spec, shape, available, k=k)
     if spec.engine == "exact":
         return [_exact_search(shape, spec, k, pairwise=pairwise)]
     cells_per_copy = MAX_PROBES if pairwise else PLANNED_CELLS
     search = Search(shape, spec, k, PLANNED_COPIES, cells_per_copy, pairwise)
     groups = _Groups.of(search, available)
-    if spec.engine == "cells" and may_be_exact(asked, shape, k):
-        n_asked = groups.plan.largest_merge(shape.n_samples)
-        exact = NEIGHBORS_STAGE.cost(shape, spec, k, n_asked, (), pairwise=pairwise)
-        if available is None or total(exact) <= available:
-            return groups.stages_or_exact((PROCESS, *exact))
-    return groups.stages()
+    exact = NEIGHBORS_STAGE.cost(
+        shape, spec, k, groups.plan.largest_merge(shape.n_samples), (PROCESS,), pairwise=pairwise
+    )
+    if available is not None and total(exact) > available + PROCESS.nbytes:
+        others = [engine for engine in others if engine != "exact"]
+    return groups.stages(others, exact)
 
 
 def _exact_search(shape: Shape, spec: GraphSpec, k: int, *, pairwise: bool) -> Stage:
@@ -124,28 +124,22 @@ class _Groups:
 
     search: Search
     plan: Partitioning
-    process: Cost
 
     @classmethod
     def of(cls, search: Search, available: int | None) -> _Groups:
         """Choose the groups such that units fit `available` bytes in addition to their process."""
-        # a process that has only searched has room for the passes over cells in what the bare one is planned with
-        compiled = (DESCENT,) if search.by_descent else ()
-        reserved = total((*compiled, *group_cost(search)))
-        room = None if available is None else max(available - reserved, MiB)
+        # a process that has only searched has room for the compiled passes in what the bare one is planned with
+        room = None if available is None else max(available - total(group_cost(search)), MiB)
         plan = partition_rows(search.shape, search.spec, search.k, room, pairwise=search.pairwise)
-        return cls(search, plan, (PROCESS, *compiled))
+        return cls(search, plan)
 
-    def stages(self) -> list[Stage]:
-        """Return the stages in order."""
-        return [self._cells(), self._assign(), self._build(), self._merge(), self._recall()]
-
-    def stages_or_exact(self, exact: Cost) -> list[Stage]:
-        """Return the stages if "merge" units may have to run an exact search of cost `exact` instead."""
-        cells, assign, build, merge, recall = self.stages()
-        cells = replace(cells, parameters={**cells.parameters, "may_be_exact": True})
-        cost = fullest(exact, merge.cost)
-        return [cells, assign, build, merge.costing(cost), recall]
+    def stages(self, others: list[Engine], exact: Cost) -> list[Stage]:
+        """Return the stages in order; the sample may replace the engine by `others`, exact search at a cost."""
+        cells, merge = self._cells(), self._merge()
+        cells = replace(cells, parameters={**cells.parameters, "others": others})
+        if "exact" in others:  # by units of "merge"
+            merge = merge.costing(fullest(exact, merge.cost))
+        return [cells, self._assign(), self._build(), merge, self._recall()]
 
     def _cells(self) -> Stage:
         read = self.search.n_sampled * self.search.row_bytes
@@ -184,7 +178,7 @@ class _Groups:
     def _stage(self, kind: StageKind, n_units: int, **own: Any) -> Stage:
         search, plan = self.search, self.plan
         parameters = {"graph": asdict(search.spec), "k": search.k, "partitioning": asdict(plan)}
-        return Stage.of(kind, self._name(kind), n_units, parameters, kind.cost(search, plan, self.process), **own)
+        return Stage.of(kind, self._name(kind), n_units, parameters, kind.cost(search, plan, (PROCESS,)), **own)
 
     def _name(self, kind: StageKind) -> str:
         return f"{kind.name}-{self.search.spec.name}"

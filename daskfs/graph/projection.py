@@ -76,18 +76,23 @@ class Space:
 
     def sketch(self, X: np.ndarray | sp.csr_matrix) -> np.ndarray:
         """Return :meth:`rows` and, as last column, the squared residual; (n_rows, n_columns + 1), float32."""
-        values = self.shifted(X)
+        values, is_zero = as_metric_rows(X, self.metric)
+        values = self._shifted(values)
         turned = self._turned(values)
         sketch = np.zeros((turned.shape[0], turned.shape[1] + 1), np.float32)
         sketch[:, :-1] = turned
         if self.basis is not None:
             whole = squared_lengths(values) - np.einsum("ij,ij->i", turned, turned)
             sketch[:, -1] = np.maximum(whole, 0)
+        if is_zero is not None:  # at distance 1 from all, half the squared distance of unit rows
+            sketch[is_zero, -1] += self.scale**2
         return sketch
 
     def shifted(self, X: np.ndarray | sp.csr_matrix) -> Any:
         """Return rows centered, scaled and filled, before projection; shape of `X`, dense or CSR, float32."""
-        values: Any = as_metric_rows(X, self.metric)[0]
+        return self._shifted(as_metric_rows(X, self.metric)[0])
+
+    def _shifted(self, values: Any) -> Any:
         if self.center is not None:
             keeps = values.dtype.kind == "f" and values.dtype.itemsize >= 4 and self.scale == 1.0
             values = values - self.center.astype(values.dtype if keeps else np.float64)

@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from daskfs.graph.nndescent import MOST_CANDIDATES, UPDATED_ROWS, list_length
 from daskfs.graph.partition import (
     CHUNK_BYTES,
     SAMPLED_PER_CELL,
     Partitioning,
     graph_dtype,
-    kept_by_descent,
     projected_columns,
 )
 from daskfs.graph.projection import COMPONENT_CHOICES, FORCED_FEATURES, SPARSE_COMPONENTS, directions
@@ -53,11 +51,6 @@ class Search:
     copies_per_row: float
     cells_per_copy: int
     pairwise: bool = False
-
-    @property
-    def by_descent(self) -> bool:
-        """Whether groups are searched by NN-descent."""
-        return self.spec.engine == "pynndescent"
 
     @property
     def n_copies(self) -> int:
@@ -157,22 +150,7 @@ def group_cost(search: Search) -> Cost:
         Objects("chunks that are read", 4, CHUNK_BYTES),
         Objects("products of a tile, what is sorted of them, and marks", 3, TILE_BYTES),
         Array("centers", (-(-search.n_sampled // SAMPLED_PER_CELL), search.columns), "float32"),
-        *(_updates(search) if search.by_descent else ()),
         *(incomplete_cost(search.shape, LARGE_CELL) if search.pairwise else ()),
-    )
-
-
-def _updates(search: Search) -> Cost:
-    """Return the memory cost of NN-descent's buffer of candidate pairs: two rows and a distance each.
-
-    It has room for pairs of new candidates of each row and of new with old ones; unwritten pages take no memory. In a
-    projection lists are longer, and costed by the most written: in the first round, when all are new.
-    """
-    length = list_length(search.k) + 1
-    longer = min(list_length(kept_by_descent(search.spec, search.k)) + 1, MOST_CANDIDATES)
-    return fullest(
-        (Array("room for pairs of candidates", (UPDATED_ROWS * 3 // 2, length, length, 3), "float32"),),
-        (Array("pairs of candidates that are all new", (UPDATED_ROWS // 2, longer, longer, 3), "float32"),),
     )
 
 

@@ -10,8 +10,8 @@ from daskfs.kernels.neighbors.rows import Metric
 from daskfs.kernels.neighbors.weights import WeightKind
 from daskfs.kernels.scaling import Scaling, components_of
 
-Engine = Literal["auto", "exact", "cells", "pynndescent"]
-ENGINES: tuple[Engine, ...] = ("auto", "exact", "cells", "pynndescent")
+Engine = Literal["auto", "exact", "cells", "descent"]
+ENGINES: tuple[Engine, ...] = ("auto", "exact", "cells", "descent")
 WidthRule = float | Literal["mean", "median"]
 
 

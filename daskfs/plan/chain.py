@@ -120,7 +120,7 @@ class Chain:
         if self.given is not None:
             return self.base
         data = self.data
-        return grown(self.base, *searches_cost(self.lists, data.shape, self.memory_limit, pairwise=data.is_pairwise))
+        return grown(self.base, *searches_cost(self.lists, data.shape, self.memory_limit))
 
     @cached_property
     def scored_process(self) -> Cost:

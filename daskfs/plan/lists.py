@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from daskfs.criteria.registry import Method
 from daskfs.errors import InputError, JobError
-from daskfs.graph.engine import COMPILED_SEARCHES, resolve_engine
+from daskfs.graph.engine import resolve_engine
 from daskfs.graph.plan import plan_lists
 from daskfs.graph.precomputed import Graph, NeighborLists
 from daskfs.graph.principal_components import plan_components
 from daskfs.graph.rows import searched_shape
 from daskfs.graph.spec import GraphSpec, Lists, MixedGraph
 from daskfs.kernels.scaling import ends_with
-from daskfs.stages.cost import Cost, available_bytes, fullest
+from daskfs.stages.cost import COMPILED, Cost, available_bytes
 from daskfs.stages.stage import Stage
 from daskfs.store.tiles import Shape
 
@@ -80,17 +80,15 @@ def longest_given(lists: Mapping[str, tuple[Lists, int]], given: Graph) -> int:
     return lists[given.name][1] if isinstance(given, NeighborLists) else 0
 
 
-def searches_cost(
-    lists: Mapping[str, tuple[Lists, int]], shape: Shape, memory_limit: int | None, *, pairwise: bool = False
-) -> Cost:
+def searches_cost(lists: Mapping[str, tuple[Lists, int]], shape: Shape, memory_limit: int | None) -> Cost:
     """Return the memory that the compiled searches of the lists over X keep in a process."""
     available = available_bytes(memory_limit)
-    engines = {
-        resolve_engine(spec, searched_shape(shape, spec), available, k=k, pairwise=pairwise).engine
+    is_compiled = any(
+        resolve_engine(spec, searched_shape(shape, spec), available, k=k).engine != "exact"
         for spec, k in lists.values()
         if isinstance(spec, GraphSpec)
-    }
-    return fullest(*(COMPILED_SEARCHES[engine] for engine in engines)) if engines else ()
+    )
+    return (COMPILED,) if is_compiled else ()
 
 
 def check_neighbors(k: int, n_samples: int) -> None:
@@ -137,9 +135,9 @@ def check_pairwise(policy: str, lists: Mapping[str, tuple[Lists, int]]) -> None:
                 "data.missing: pairwise leaves some missing: set data.missing: mean, or leave 'pca' out."
             )
             raise JobError(msg)
-        if spec.engine == "pynndescent":
+        if spec.engine == "descent":
             msg = (
-                "graph.engine is pynndescent, which finds few of the neighbors where data.missing is pairwise: set "
+                "graph.engine is descent, which finds few of the neighbors where data.missing is pairwise: set "
                 f"graph.engine: auto, exact or cells, {remedy}."
             )
             raise JobError(msg)

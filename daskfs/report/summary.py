@@ -24,7 +24,7 @@ from daskfs.execution.submission import recorded_units
 from daskfs.graph.dominance import dominance_warnings
 from daskfs.graph.edges import EDGES_SUMMARY_STAGE, GIVEN, WEIGHTS_STAGE
 from daskfs.graph.mixed import mixed_graph
-from daskfs.graph.neighbors import NEIGHBORS_STAGE, is_exact_after_all
+from daskfs.graph.neighbors import NEIGHBORS_STAGE, chosen_engine
 from daskfs.graph.partitioned_search import BUILD_STAGE, LOW_RECALL
 from daskfs.graph.representation import REPRESENTATION_STAGE
 from daskfs.graph.spec import GraphSpec
@@ -52,7 +52,7 @@ from daskfs.store.tiles import Tiles
 from daskfs.tiles.plan import TilePlan
 from daskfs.version import __version__
 
-LIBRARIES = ("dask", "distributed", "numpy", "scipy", "scikit-learn", "pynndescent", "zarr")
+LIBRARIES = ("dask", "distributed", "numpy", "scipy", "scikit-learn", "numba", "zarr")
 CURVE_POINTS = 1500
 TOP = 30
 EXCLUDED = 200
@@ -234,14 +234,14 @@ def _search(store: Store, plan: Plan, name: str) -> dict[str, Any]:
         }
     searches = (f"neighbors-{name}", f"build-{name}", "graph-given")
     search = next(s for s in plan.stages if s.name in searches)
-    is_exact = search.is_of(BUILD_STAGE) and is_exact_after_all(store, name)
+    engine = chosen_engine(store, name) if search.is_of(BUILD_STAGE) else search.parameters["graph"]["engine"]
     return {
         **{key: search.parameters["graph"][key] for key in ("metric", "scaling")},
         "explained_variance_ratio": _explained(store, search),
-        "engine": "exact" if is_exact else search.parameters["graph"]["engine"],
+        "engine": engine,
         "source": search.parameters.get("path") or _representation(plan, search),
-        "groups": None if is_exact else _groups(store, search, name),
-        "recall": None if is_exact else store.read_json(layout.RECALL_SUMMARY.format(name)),
+        "groups": None if engine == "exact" else _groups(store, search, name),
+        "recall": None if engine == "exact" else store.read_json(layout.RECALL_SUMMARY.format(name)),
         "n_short": _short_lists(store, plan, name),
         "list_length": search.parameters["k"] if search.name != "graph-given" else None,
     }

@@ -226,7 +226,7 @@ def _inside(
     n_labeled = None if tiles.n_labeled is None else min(tiles.n_labeled, used.n_samples)
     data = Data(used, tiles.missing, tiles.has_weights, tiles.n_classes, n_labeled)
     search_chain = Chain(data, lists=over_rows, given=given, is_stored=True, memory_limit=memory_limit)
-    process = (PROCESS, *searches_cost(lists, used, memory_limit, pairwise=tiles.is_pairwise))
+    process = (PROCESS, *searches_cost(lists, used, memory_limit))
     rankings: list[Stage] = []
     for method in methods:
         kept = thinned_columns(used, joint_features) if method.criterion.is_joint else used

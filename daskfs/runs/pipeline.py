@@ -20,7 +20,7 @@ from daskfs.execution.pool import Pool, pool_of
 from daskfs.execution.progress import OfSeveral, Progress, Silent
 from daskfs.execution.signals import check_stopped, stoppable
 from daskfs.execution.submission import Report, pending_units, run_stages
-from daskfs.graph.partitioned_search import BUILD_STAGE, expected_misses
+from daskfs.graph.partitioned_search import expected_misses
 from daskfs.job.blocks import DataBlock
 from daskfs.job.job import Job
 from daskfs.job.storage import with_storage_access
@@ -224,9 +224,6 @@ class _Run:
             check_labels_of(plan, context)
             check_scalings_of(plan, context)
             create_arrays(context, plan.stages)
-            if client is not None:
-                runner.pool.workers()  # raises if the scheduler is lost; warming would wait forever
-                stack.enter_context(warm(client, context, plan))
             runner.run(context, plan.stages, plan.identity)
             self.times = {"stages": runner.seconds, "threads": runner.pool.n_threads}
         with self._end_told():
@@ -471,29 +468,6 @@ class Runner:
         self._ticked = now
         self.report(stage, unit, facts)
         check_stopped()
-
-
-@contextmanager
-def warm(client: Client, context: Context, plan: Plan) -> Iterator[None]:
-    """Compile NN-descent on the workers, if a pending stage needs it, while the stages before it run.
-
-    pynndescent's functions cannot be cached on disk, so each process spends about 25 s on compiling them once. A search
-    that begins in that time waits for it.
-    """
-    descends = [
-        stage
-        for stage in plan.stages
-        if stage.is_of(BUILD_STAGE) and stage.parameters["graph"]["engine"] == "pynndescent"
-    ]
-    if not any(pending_units(context, stage, plan.stages) for stage in descends):
-        yield
-        return
-    from daskfs.execution.worker import warm_workers
-
-    projected = all(isinstance(stage.parameters["graph"]["projection"], int) for stage in descends)
-    sparse = context.tiles.shape.is_sparse and not projected
-    with warm_workers(client, "daskfs.graph.nndescent:compile_descent", sparse, "pynndescent"):
-        yield
 
 
 def fill_tiles(tiles: TilePlan, runner: Runner) -> None:

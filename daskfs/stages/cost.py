@@ -73,7 +73,6 @@ PROCESS = Fixed(
     "process with NumPy, SciPy, Zarr, scikit-learn and distributed, and what its allocator keeps", 400 * MiB
 )
 PROCESS_BYTES = PROCESS.nbytes
-DESCENT = Fixed("numba and the compiled NN-descent", 480 * MiB)
 COMPILED = Fixed("numba and the compiled passes", 112 * MiB)
 
 

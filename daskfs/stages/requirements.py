@@ -17,7 +17,7 @@ from daskfs.stages.limits import check_memory
 from daskfs.stages.stage import Stage
 from daskfs.version import installed_version
 
-LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "pynndescent")
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")
 """Packages whose version can change a result."""
 
 

@@ -36,7 +36,7 @@ for correlation in ("exact", "feature_map"):
     distance_correlation_matrix(X, correlation=correlation)
 for selector in (SupervisedLaplacianScore(), SemiSupervisedLaplacianScore()):
     selector.fit(X, np.where(partly < 0, np.nan, X[:, 0]))
-heavy = {"zarr", "distributed", "numba", "pynndescent", "matplotlib", "bokeh"}
+heavy = {"zarr", "distributed", "numba", "matplotlib", "bokeh"}
 print(sorted(heavy & {name.split(".")[0] for name in sys.modules}))
 """
 

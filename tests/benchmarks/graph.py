@@ -27,6 +27,7 @@ import scipy.stats
 from daskfs import LaplacianScore, knn_graph
 from daskfs.kernels.neighbors.exact import exact_neighbors
 from daskfs.kernels.neighbors.rows import prepare_rows
+from daskfs.kernels.statistics.moments import row_blocks
 from tests.benchmarks.main_job import MiB, show
 from tests.execution.runs import command, write_job
 
@@ -84,7 +85,52 @@ def uniform(n_samples: int, n_features: int) -> np.ndarray:
     return np.random.default_rng(0).random((n_samples, n_features), dtype=np.float32)
 
 
+def digits(n_samples: int, n_features: int) -> np.ndarray:
+    """Return images of scikit-learn's digits, each turned, scaled and shifted at random, of as many pixels."""
+    from scipy.ndimage import affine_transform
+    from sklearn.datasets import load_digits
+
+    rng, side, images = np.random.default_rng(0), round(n_features**0.5), load_digits().images
+    found = np.empty((n_samples, side, side), np.float32)
+    for row in range(n_samples):
+        angle, zoom = rng.uniform(-0.3, 0.3), 8 / side * rng.uniform(0.85, 1.15)
+        turn = zoom * np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        shift = np.full(2, 3.5) - turn @ np.full(2, (side - 1) / 2) + rng.uniform(-0.7, 0.7, 2)
+        affine_transform(images[row % len(images)], turn, shift, output=found[row], order=1)
+    return found.reshape(n_samples, -1)
+
+
+def cell_types(n_samples: int, n_features: int) -> np.ndarray:
+    """Return log-normalized counts of two thousand genes in twenty types of cells, in their principal components."""
+    from sklearn.utils.extmath import randomized_svd
+
+    rng = np.random.default_rng(0)
+    types = rng.gamma(0.3, 1.0, (20, 2000)) + 0.02
+    counts = np.empty((n_samples, 2000), np.float32)
+    for rows in row_blocks(n_samples, 10_000):
+        n_rows = rows.stop - rows.start
+        rates = types[rng.integers(0, 20, n_rows)] * rng.gamma(2.0, 0.5, (n_rows, 1))
+        counts[rows] = rng.poisson(rates * rng.gamma(4.0, 0.25, (n_rows, 2000)))
+        counts[rows] = np.log1p(counts[rows] * (1000 / np.maximum(counts[rows].sum(axis=1, keepdims=True), 1)))
+    counts -= counts.mean(axis=0)
+    _, _, axes = randomized_svd(counts[:: max(1, n_samples // 10_000)], n_features, random_state=0)
+    return np.ascontiguousarray(counts @ axes.T)
+
+
+def windows(n_samples: int, n_features: int) -> np.ndarray:
+    """Return windows of a sensor's signal: one coordinate of the Lorenz attractor, with noise."""
+    state, signal = np.array([1.0, 1.0, 20.0]), np.empty(n_samples + n_features)
+    for step in range(signal.size):
+        x, y, z = state
+        state = state + 0.01 * np.array([10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z])
+        signal[step] = state[0]
+    signal += 0.1 * np.random.default_rng(0).standard_normal(signal.size)
+    return np.lib.stride_tricks.sliding_window_view(signal.astype(np.float32), n_features)[:n_samples].copy()
+
+
 DATA: dict[str, Callable[[int, int], np.ndarray]] = {"mixture": mixture, "low rank": low_rank, "patches": patches}
+OWN = {"digits": digits, "cell types": cell_types, "windows": windows}
+"""Further kinds of data, chosen before anything was measured on them."""
 LATENT: Callable[[int, int], np.ndarray] = partial(low_rank, rank=12)
 SIZES: list[tuple[str, Callable[[int, int], np.ndarray], int, int]] = [
     ("mixture", mixture, 100_000, 64),
@@ -168,12 +214,13 @@ def fit_table(n_samples: int, n_features: int, k: int = 5) -> Iterator[dict[str,
 
 def descent_table(shapes: list[tuple[int, int]], k: int = 10) -> Iterator[dict[str, Any]]:
     """CPU of our search, in memory and through a store, against libraries in memory, each of at least `RECALL`."""
-    knn_graph(mixture(6000, 8), k, engine="cells")  # compiles
+    for engine in ("cells", "descent"):
+        knn_graph(mixture(6000, 8), k, engine=engine)  # compiles
     for n_samples, n_features in shapes:
-        for name, make in DATA.items():
+        for name, make in ({**DATA, **OWN} if n_features < 100 else DATA).items():
             X = make(n_samples, n_features)
             rows, farthest = checked(X, k)
-            in_memory, graph = cpu(lambda X=X: knn_graph(X, k, engine="cells"))
+            in_memory, graph = cpu(lambda X=X: knn_graph(X, k))
             stored, n_groups = _stored_cpu(X, k)
             _, reached, descent = _descent(X, k, rows, farthest, RECALL)
             others = {
@@ -256,7 +303,7 @@ def _stored_cpu(X: np.ndarray, k: int) -> tuple[float, int]:
         np.save(f"{folder}/X.npy", X)
         with stored_context(f"{folder}/X.npy") as (context, _, _):
             stages = with_fingerprints(
-                plan_graph(context.tiles.shape, GraphSpec(engine="cells"), k), digest("benchmark")
+                plan_graph(context.tiles.shape, GraphSpec(), k), digest("benchmark")
             )
             create_arrays(context, stages)
 
@@ -289,7 +336,7 @@ def wide_table(shapes: list[tuple[int, int]], k: int = 10) -> Iterator[dict[str,
         X = low_rank(n_samples, n_features)
         rows, farthest = checked(X, k)
         exact = LaplacianScore(n_neighbors=k, graph=knn_graph(X, k, engine="exact")).fit(X).scores_
-        for engine in ("cells", "pynndescent"):
+        for engine in ("cells", "descent"):
             spent, graph = cpu(lambda X=X, engine=engine: knn_graph(X, k, engine=engine, projection=128))
             scores = LaplacianScore(n_neighbors=k, graph=graph).fit(X).scores_
             yield {

@@ -100,7 +100,7 @@ def test_the_same_ranking_on_the_graph_of_another_run(tmp_path: Path) -> None:
     ("graph", "parts"),
     [
         ({"metric": "cosine"}, ("graph.metric is cosine", "set graph.metric: euclidean", "data.missing: mean")),
-        ({"engine": "pynndescent"}, ("graph.engine is pynndescent", "auto, exact or cells", "data.missing: mean")),
+        ({"engine": "descent"}, ("graph.engine is descent", "auto, exact or cells", "data.missing: mean")),
     ],
 )
 def test_what_is_not_searched_is_refused_before_any_work(

@@ -18,7 +18,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from daskfs.execution.worker import ANSWER_SECONDS
 from tests.cli.command import basic_job, daskfs, refused
 from tests.cli.command import write_job as write_here
 from tests.execution.runs import command, run_here, wait_for_units, write_job
@@ -192,19 +191,6 @@ def test_a_cluster_that_is_lost_amid_a_run(tmp_path: Path, name: str) -> None:
     done = {s["stage"]: s["done"] for s in daskfs("status", outside.folder / "run", "--json").json["stages"]}
     assert done["rank"] == 1
     assert 0 < done["evaluate"] < LONG["n_repeats"]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["scheduler killed", "scheduler stopped"])
-def test_a_scheduler_that_is_lost_while_workers_warm_up(tmp_path: Path, name: str) -> None:
-    methods = [{"name": "LaplacianScore", "n_neighbors": 5}]
-    with Outside(tmp_path / "outside", n_workers=1) as outside:
-        job = job_on(outside, methods=methods, graph={"engine": "pynndescent"}, evaluate=None)
-        with driver(job, "--set", f"cluster.wait_seconds={BEGUN}") as process:
-            wait_for_units(process, "cells", 1)  # the first stage while they do
-            began = time.monotonic()
-            LOSSES[name].happens(outside)
-            ended(process, began, *LOSSES[name].parts, within=BEGUN + ANSWER_SECONDS)
 
 
 # ------------------------------------------------------------------------------ joined, and never there

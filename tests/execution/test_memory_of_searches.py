@@ -23,7 +23,7 @@ from tests.execution.runs import recorded, run_here, write_job
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 BY_CELLS = {"graph": {"engine": "cells", "n_neighbors": 10}}
-BY_DESCENT = {"graph": {"engine": "pynndescent", "n_neighbors": 10}}
+BY_DESCENT = {"graph": {"engine": "descent", "n_neighbors": 10}}
 ONLY_LAPLACIAN = ("LaplacianScore",)
 TALL = "synthetic:mixture?n_samples={}&n_features=32&n_classes=4&n_informative=8&seed=1"
 WIDE = "synthetic:lowrank?n_samples=12000&n_features=2000&rank=10&seed=1"

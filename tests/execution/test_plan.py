@@ -125,7 +125,7 @@ class TestApproximateSearch:
         st.integers(1000, 10**8),
         st.integers(2, 2000),
         st.integers(1, 30),
-        st.sampled_from(["cells", "pynndescent"]),
+        st.sampled_from(["cells", "descent"]),
         st.sampled_from(["euclidean", "cosine"]),
         st.integers(4, 64),
     )

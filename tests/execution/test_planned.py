@@ -53,10 +53,10 @@ VARIANTS: dict[str, tuple[dict[str, list[Any]], dict[str, Any]]] = {
     "little memory": (MANY, {"cluster": {"workers": 2, "memory_limit": "1GiB"}}),
     "exact": (FEW, {"graph": {"engine": "exact"}}),
     "cells": (FEW, {"graph": {"engine": "cells"}}),
-    "pynndescent": (FEW, {"graph": {"engine": "pynndescent"}}),
-    "pynndescent, little memory": (
+    "descent": (FEW, {"graph": {"engine": "descent"}}),
+    "descent, little memory": (
         FEW,
-        {"graph": {"engine": "pynndescent"}, "cluster": {"workers": 2, "memory_limit": "2GiB"}},
+        {"graph": {"engine": "descent"}, "cluster": {"workers": 2, "memory_limit": "2GiB"}},
     ),
     "cosine": (FEW, {"graph": {"metric": "cosine"}}),
     "transformed": (FEW, {"transform": {"graph": "total+log1p+zscore", "score": "log1p+unit"}}),

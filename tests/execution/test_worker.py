@@ -23,24 +23,7 @@ from daskfs.execution.cluster import ClusterSettings
 from daskfs.execution.clusters.worker_environment import variable
 from daskfs.execution.connection import connect
 from daskfs.execution.pool import pool_of
-from daskfs.execution.worker import GRACE_KEY, LIFETIME_KEY, warm_workers
-from tests.execution.runs import local_cluster
-
-
-def is_imported(module: str) -> bool:
-    return module in sys.modules
-
-
-@pytest.mark.cluster
-def test_what_a_warm_up_needs_is_imported_before_any_unit() -> None:
-    """In workers that are there, and in those that come later."""
-    with local_cluster(1) as cluster, Client(cluster) as client:
-        assert client.run(is_imported, "turtledemo") == dict.fromkeys(client.scheduler_info()["workers"], False)
-        with warm_workers(client, "operator:neg", 1, "turtledemo"):
-            assert set(client.run(is_imported, "turtledemo").values()) == {True}
-            cluster.scale(2)
-            client.wait_for_workers(2)
-            assert list(client.run(is_imported, "turtledemo").values()) == [True, True]
+from daskfs.execution.worker import GRACE_KEY, LIFETIME_KEY
 
 
 @pytest.mark.cluster

@@ -1,4 +1,4 @@
-"""NN-descent: its lists are exact in what they say, and nearly complete. Compiles for about a minute."""
+"""NN-descent: its lists are exact in what they say, and nearly complete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from sklearn.datasets import load_digits
 
 from daskfs import LaplacianScore, knn_graph
 from daskfs.graph.knn import KNNGraph
-from daskfs.graph.nndescent import descent_neighbors
+from daskfs.graph.projection import Space
+from daskfs.kernels.neighbors.descent_search import descent_neighbors
 from daskfs.kernels.neighbors.exact import exact_neighbors
 from daskfs.kernels.neighbors.rows import Metric, prepare_rows
 
@@ -24,7 +25,7 @@ def digits() -> FloatArray:
 
 
 def approximate(X: FloatArray | sp.csr_matrix, metric: Metric = "euclidean", seed: int = 0) -> KNNGraph:
-    return knn_graph(X, 10, metric=metric, engine="pynndescent", random_state=seed)
+    return knn_graph(X, 10, metric=metric, engine="descent", random_state=seed)
 
 
 def assert_sound(graph: KNNGraph, X: FloatArray, metric: Metric) -> None:
@@ -96,7 +97,8 @@ def test_scores_on_it_are_near_those_on_the_exact_graph() -> None:
 def test_groups_of_few_rows(n: int, metric: Metric, sparse: bool) -> None:
     """All others, in the order of an exhaustive search."""
     X = np.random.default_rng(0).normal(size=(n, 4))
-    found = descent_neighbors(sp.csr_matrix(X) if sparse else X, metric, n - 1, 0)
+    rows = sp.csr_matrix(X) if sparse else X
+    found = descent_neighbors(rows, metric, n - 1, Space(metric, 0).sketch(rows), 0, 4.0, 0)
     base = prepare_rows(X, metric)
     expected = exact_neighbors(base, np.arange(n), base, 0, n - 1) if n > 1 else (np.empty((1, 0)),) * 2
     np.testing.assert_array_equal(found[0], expected[0])
@@ -105,12 +107,12 @@ def test_groups_of_few_rows(n: int, metric: Metric, sparse: bool) -> None:
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_candidates_from_a_sketch_are_measured(sparse: bool) -> None:
-    """Eight directions of rows that have little beside them; the column of the rest is not searched."""
+    """Eight directions of rows that have little beside them."""
     generator = np.random.default_rng(0)
     latent = generator.normal(size=(1500, 8))
     X = np.hstack([latent, 0.05 * generator.normal(size=(1500, 40))])
-    sketch = np.hstack([latent, 1e6 * generator.random(size=(1500, 1))]).astype(np.float32)
-    indices, distances = descent_neighbors(sp.csr_matrix(X) if sparse else X, "euclidean", 10, 0, sketch)
+    sketch = np.hstack([latent, (X[:, 8:] ** 2).sum(axis=1, keepdims=True)]).astype(np.float32)
+    indices, distances = descent_neighbors(sp.csr_matrix(X) if sparse else X, "euclidean", 10, sketch, 26, 8.0, 0)
     base = prepare_rows(X, "euclidean")
     _, exact = exact_neighbors(base, np.arange(1500), base, 0, 10)
     assert (distances <= exact[:, -1:] * (1 + 1e-9)).mean() > 0.95

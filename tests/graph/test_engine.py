@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from daskfs import knn_graph
 from daskfs.graph import engine
-from daskfs.graph.engine import cells_do_not_pay, resolve_engine
+from daskfs.graph.engine import MAX_DIMENSION, Seen, engine_of_sample, resolve_engine
 from daskfs.graph.plan import plan_graph
 from daskfs.graph.spec import Engine, GraphSpec
 from daskfs.stages.cost import total
@@ -95,28 +95,37 @@ def test_a_run_says_so(tmp_path: Path) -> None:
 def test_what_the_sample_says_is_weighed_against_sizes() -> None:
     shape, spec = plan_shape(20_000, 1000, "float32", None, GiB), GraphSpec(engine="cells", recall=0.98)
 
-    def is_exact(compared: int | None, n_met: float, expected: float) -> bool:
-        return cells_do_not_pay(spec, shape, 10, compared=compared, n_met=n_met, expected=expected)
+    def chosen(compared: int | None, n_met: float, recall: float, dimension: float = 99, *others: Engine) -> Engine:
+        return engine_of_sample(
+            spec, shape, 10, Seen(compared, n_met, recall, dimension), others or ["exact", "descent"]
+        )
 
-    assert not is_exact(64, 2500, 0.97)
-    assert is_exact(64, 2500, 0.95)
-    assert is_exact(None, 10_000, 0.99)  # half of the rows in all columns take as long as an exact search
-    assert not is_exact(None, 500, 0.99)
+    assert chosen(64, 2500, 0.97) == "cells"
+    assert chosen(64, 2500, 0.95) == "exact"
+    assert chosen(None, 10_000, 0.99) == "exact"  # half of the rows in all columns take as long as an exact search
+    assert chosen(None, 500, 0.99) == "cells"
+    assert chosen(32, 6000, 0.98, MAX_DIMENSION) == "descent"
+    assert chosen(32, 6000, 0.98, MAX_DIMENSION, "exact") == "cells"
+    assert chosen(32, 6000, 0.98, MAX_DIMENSION + 1) == "cells"
+    assert chosen(32, 500, 0.98, 5) == "cells"  # that find the neighbors sooner
+    assert chosen(32, 500, 0.90, 5) == "descent"
 
 
 @each(
-    ("shape", "memory", "chosen", "is_asked"),
+    ("shape", "memory", "chosen", "others"),
     [
-        ((60_000, 64), None, "auto", True),
-        ((60_000, 64), GiB, "auto", True),
-        ((60_000, 64), GiB, "cells", False),  # somebody asked for cells
-        ((300_000, 64), None, "auto", False),  # an exact search takes minutes
-        ((60_000, 200), GiB // 2, "auto", False),  # or does not fit a worker
+        ((60_000, 64), None, "auto", ["exact", "descent"]),
+        ((60_000, 64), GiB, "auto", ["exact", "descent"]),
+        ((60_000, 64), GiB, "cells", []),  # somebody asked for cells
+        ((300_000, 64), None, "auto", ["descent"]),  # an exact search takes minutes
+        ((60_000, 200), GiB // 2, "auto", ["descent"]),  # or does not fit a worker
     ],
 )
-def test_when_the_sample_may_decide(shape: tuple[int, int], memory: int | None, chosen: Engine, is_asked: bool) -> None:
+def test_when_the_sample_may_decide(
+    shape: tuple[int, int], memory: int | None, chosen: Engine, others: list[Engine]
+) -> None:
     stage = plan_graph(plan_shape(*shape, "float32", None, memory), GraphSpec(engine=chosen), 10, memory)[0]
-    assert (stage.kind_name, stage.parameters.get("may_be_exact", False)) == ("cells", is_asked)
+    assert (stage.kind_name, stage.parameters["others"]) == ("cells", others)
 
 
 def test_an_exact_search_by_sample_is_planned_for() -> None:

@@ -133,7 +133,7 @@ class TestAnyRows:
     def test_descent(self, name: str, metric: Metric) -> None:
         """NN-descent in each group; under cosine it cannot tell rows apart that are far from the origin."""
         X = DATA[name](N)
-        assert_as_good_as_it_says(X, knn_graph(X, 10, metric=metric, engine="pynndescent"))
+        assert_as_good_as_it_says(X, knn_graph(X, 10, metric=metric, engine="descent"))
 
     @pytest.mark.long
     @pytest.mark.parametrize("metric", METRICS)
@@ -361,7 +361,7 @@ class TestSameBytes:
 
     @pytest.mark.long
     @pytest.mark.cluster
-    @pytest.mark.parametrize(("engine", "n", "n_workers"), [("cells", 20_000, 2), ("pynndescent", 10_000, 1)])
+    @pytest.mark.parametrize(("engine", "n", "n_workers"), [("cells", 20_000, 2), ("descent", 10_000, 1)])
     def test_more_rows_and_workers(self, tmp_path: Path, engine: Engine, n: int, n_workers: int) -> None:
         """This process and each worker compile NN-descent, for a minute or more."""
         X = mixture(n, 24, SKEWED, sort=True).astype(np.float32)

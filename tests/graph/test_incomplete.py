@@ -18,8 +18,8 @@ from threadpoolctl import threadpool_limits
 from daskfs import KNNGraph, knn_graph
 from daskfs.estimators.opening import stored_context
 from daskfs.execution.pool import Pool
+from daskfs.graph import engine as engine_module
 from daskfs.graph import partition
-from daskfs.graph.engine import resolve_engine
 from daskfs.graph.plan import plan_edges, plan_graph, plan_lists, plan_weights
 from daskfs.graph.spec import Engine, GraphSpec, MixedGraph, Weighting
 from daskfs.kernels.labels import Labels
@@ -170,7 +170,7 @@ class TestSpec:
         ("change", "message"),
         [
             ({"metric": "cosine"}, r"graph\.metric is cosine.*set graph\.metric: euclidean.*data\.missing: mean"),
-            ({"engine": "pynndescent"}, r"graph\.engine is pynndescent.*set graph\.engine: auto, exact or cells"),
+            ({"engine": "descent"}, r"graph\.engine is descent.*set graph\.engine: auto, exact or cells"),
             ({"missing": "drop"}, r"missing must be one of 'refuse', 'mean', 'pairwise'; got 'drop'"),
             ({"missing": "refuse"}, "has NaN in row"),
         ],
@@ -196,11 +196,19 @@ class TestSpec:
             assert incomplete.peak_bytes >= complete.peak_bytes
         assert plans[1][2].peak_bytes > plans[0][2].peak_bytes
 
-    def test_auto_never_means_descent(self) -> None:
-        """Which it does for rows of which a sample is too small for cells."""
-        shape = Shape(50_000_000, 150, "float64", False, None, 2**14, 150)
-        assert resolve_engine(GraphSpec(), shape).engine == "pynndescent"
-        assert resolve_engine(GraphSpec(), shape, pairwise=True).engine == "cells"
+    def test_auto_means_descent_only_if_nothing_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(engine_module, "exact_seconds", lambda *_: np.inf)
+        monkeypatch.setattr(engine_module, "descent_seconds", lambda *_: 0.0)
+        X = low_rank(3000, 12, 3)
+        descent = knn_graph(X, 10, engine="descent")
+        cells = knn_graph(holed(X, 0.05), 10, engine="cells", missing="pairwise")
+        for auto, asked in (
+            (knn_graph(X, 10), descent),
+            (knn_graph(X, 10, missing="pairwise"), descent),
+            (knn_graph(holed(X, 0.05), 10, missing="pairwise"), cells),
+        ):
+            np.testing.assert_array_equal(auto.indices, asked.indices)
+            assert auto.distances.tobytes() == asked.distances.tobytes()
 
 
 class TestAlone:

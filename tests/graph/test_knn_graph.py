@@ -116,7 +116,7 @@ class TestKnnGraph:
             ({"n_neighbors": 0}, r"n_neighbors must be at least 1; got 0"),
             ({"metric": "manhattan"}, r"metric must be one of 'euclidean', 'cosine'; got 'manhattan'"),
             ({"graph_scaling": "minmax"}, "graph_scaling 'minmax': unknown step 'minmax'"),
-            ({"engine": "faiss"}, r"engine must be one of 'auto', 'exact', 'cells', 'pynndescent'; got 'faiss'"),
+            ({"engine": "faiss"}, r"engine must be one of 'auto', 'exact', 'cells', 'descent'; got 'faiss'"),
             ({"recall": 0.5}, r"recall must be above 0\.5 and below 1; got 0\.5"),
             ({"recall": 1.0}, r"recall must be above 0\.5 and below 1; got 1\.0"),
             ({"recall": np.nan}, r"recall must be above 0\.5 and below 1; got nan"),

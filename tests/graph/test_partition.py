@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import DTypeLike
 
-from daskfs.graph.engine import resolve_engine
+from daskfs.graph.engine import SEARCHES, resolve_engine
 from daskfs.graph.partition import (
     MAX_BLOCK_ROWS,
     MIN_BLOCK_ROWS,
@@ -51,7 +51,7 @@ def test_units_of_an_exact_search_ask_about_every_row_once(n: int) -> None:
     assert all(unit.members == slice(0, n) for unit in units)
 
 
-CELLS, DESCENT = GraphSpec(engine="cells", projection=None), GraphSpec(engine="pynndescent", projection=None)
+CELLS, DESCENT = GraphSpec(engine="cells", projection=None), GraphSpec(engine="descent", projection=None)
 SHAPES = {
     "small": plan_shape(3000, 20, "float32", None, 4 * GiB),
     "some": plan_shape(100_000, 64, "float32", None, 4 * GiB),
@@ -132,7 +132,7 @@ class TestResolved:
         assert engine(200, 10) == engine(20_000, 64) == engine(9000, 500) == engine(2000, 10**5) == "exact"
         assert engine(20_000, 617) == engine(52_397, 280) == engine(10**6, 30) == engine(10**6, 500) == "cells"
         assert engine(10**5, 10**5, 10**7) == engine(10**6, 30_000, 3 * 10**8) == "cells"
-        assert engine(10**5, 2 * 10**6, 10**7) == "pynndescent"  # directions of so many features fit no process
+        assert engine(10**5, 2 * 10**6, 10**7) == "exact"  # directions of so many features fit no process
 
     def test_sparse_rows_of_some_values_are_compared_in_few_directions(self) -> None:
         def projection(engine: Engine, values: int, m: int = 30_000) -> int | str | None:
@@ -141,7 +141,7 @@ class TestResolved:
 
         assert projection("cells", 300) == "auto"
         assert projection("cells", 10) is projection("cells", 300, 2 * 10**6) is projection("cells", 60, 100) is None
-        assert projection("pynndescent", 300) is None
+        assert projection("descent", 300) == "auto"
 
     def test_an_exact_search_needs_all_rows_in_memory(self) -> None:
         shape = plan_shape(3000, 5000, "float32", None, GiB)
@@ -150,7 +150,7 @@ class TestResolved:
         assert resolve_engine(GraphSpec(engine="exact"), shape, 2**25).engine == "exact"
 
     def test_what_is_asked_for_stays(self) -> None:
-        for engine in ("exact", "cells", "pynndescent"):
+        for engine in SEARCHES:
             spec = GraphSpec("cosine", "unit", engine, 0.9, None, 7)
             assert resolve_engine(spec, SHAPES["tall"], GiB) == spec
 

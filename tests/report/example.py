@@ -346,7 +346,7 @@ def _graph(labels: list[str], rng: np.random.Generator) -> dict[str, Any]:
         "metric": "euclidean",
         "scaling": "standard",
         "n_neighbors": 10,
-        "engine": "pynndescent",
+        "engine": "descent",
         "recall": {"value": 0.9871, "n_rows": 1000, "k": 10},
         "length_histogram": {"edges": length_edges.tolist(), "counts": lengths.tolist()},
         "degree_histogram": {"edges": degree_edges.tolist(), "counts": degrees.tolist()},

@@ -184,27 +184,32 @@ class _Lists:
         that may be among the nearest are measured.
         """
         names, offered = self._lists.names, self._lists.squares
-        n_members, width = offered.shape
-        is_wanted = names >= 0
         if are_close:
             # with a relative error e, a length may be the shorter one if it is up to 1 + 3 e times the other
-            limits = offered[:, [min(k, width) - 1]] * (1 + 3 * self._passes.PRODUCT_ERROR)
-            is_wanted &= offered <= limits
-        indices = np.full((n_members, k), -1, dtype=np.int64)
-        distances = np.full((n_members, k), np.inf)
-        rows = metric_rows(X, metric)
-        for block in row_blocks(n_members, MEASURED_ROWS):
-            found = np.where(is_wanted[block], names[block], -1).astype(np.int64)
-            query, column = np.nonzero(found >= 0)
-            squares = np.full(found.shape, np.inf)
-            nearest = found[query, column]
-            squares[query, column] = measured_squares(rows, query + block.start, rows, nearest, compiles=True)
-            order = order_with_ties(squares, found)[:, :k]
-            squares = np.take_along_axis(squares, order, axis=1)
-            n_found = order.shape[1]
-            distances[block, :n_found] = metric_distances(squares, metric)
-            indices[block, :n_found] = np.where(np.isfinite(squares), np.take_along_axis(found, order, axis=1), -1)
-        return indices, distances
+            limits = offered[:, [min(k, names.shape[1]) - 1]] * (1 + 3 * self._passes.PRODUCT_ERROR)
+            names[offered > limits] = -1
+        return nearest_measured(metric_rows(X, metric), names, k)
+
+
+def nearest_measured(rows: Rows, names: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Measure candidates in float64 and return the k nearest, ties by number.
+
+    `names`, the numbers of each row's candidates, has shape (n_rows, width), int, with -1 for none. The results have
+    shape (n_rows, k), int64 and float64; -1 and inf if there are fewer.
+    """
+    indices, distances = np.full((rows.n_rows, k), -1, dtype=np.int64), np.full((rows.n_rows, k), np.inf)
+    for block in row_blocks(rows.n_rows, MEASURED_ROWS):
+        found = names[block].astype(np.int64)
+        query, column = np.nonzero(found >= 0)
+        squares = np.full(found.shape, np.inf)
+        nearest = found[query, column]
+        squares[query, column] = measured_squares(rows, query + block.start, rows, nearest, compiles=True)
+        order = order_with_ties(squares, found)[:, :k]
+        squares = np.take_along_axis(squares, order, axis=1)
+        n_found = order.shape[1]
+        distances[block, :n_found] = metric_distances(squares, rows.metric)
+        indices[block, :n_found] = np.where(np.isfinite(squares), np.take_along_axis(found, order, axis=1), -1)
+    return indices, distances
 
 
 def nearest_distinct(names: np.ndarray, squares: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -93,6 +93,8 @@ class Cells:
     expected_recall
         Share of the sample's neighbor pairs that meet: less than requested if rows would have to probe too many cells,
         as they do if no row is much nearer than others.
+    dimension
+        Intrinsic dimension of the sample, from the distances of its neighbors.
     """
 
     group_centers: np.ndarray
@@ -105,6 +107,7 @@ class Cells:
     least_rows: float
     trained_share: float = 0.0
     expected_recall: float = 1.0
+    dimension: float = 1.0
 
     @property
     def n_groups(self) -> int:
@@ -149,6 +152,13 @@ class Sample:
     rows: np.ndarray
     n_samples: int
     measured: Block | None = None
+
+
+def one_cell(sample: Sample) -> Cells:
+    """Return a single cell, at the mean of the sample."""
+    center = sample.rows.mean(axis=0, dtype=np.float64).astype(np.float32)[None]
+    size, ends = np.array([float(sample.n_samples)]), np.array([0, 1])
+    return Cells(center, np.zeros(1, np.float32), 1.0, center, size, ends, 1.0, 0.0)
 
 
 # ------------------------------------------------------------------------------- training
@@ -280,7 +290,8 @@ def _calibrated(
         return cells
     judges = np.arange(len(sampled)) if trained.all() else np.flatnonzero(~trained)
     asked = np.sort(generator.choice(judges, size=min(CALIBRATION_ROWS, judges.size), replace=False))
-    pairs, found = _neighbor_pairs(sample, asked, n_neighbors)
+    pairs, found, dimension = _neighbor_pairs(sample, asked, n_neighbors)
+    cells = replace(cells, dimension=dimension)
     rows = np.concatenate([sampled[asked], pairs.reshape(-1, sampled.shape[1])])
     a = np.repeat(np.arange(asked.size), pairs.shape[1])
     b = asked.size + np.arange(a.size)
@@ -311,10 +322,10 @@ def _calibrated(
     return min(trials, key=lambda trial: trial[:2])[2]
 
 
-def _neighbor_pairs(sample: Sample, asked: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _neighbor_pairs(sample: Sample, asked: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Return proxies of some of the k nearest rows among all rows, evenly spaced by rank, and their sample rows.
 
-    The shapes are (n_asked, n_ranks, n_columns) and (n_asked, n_ranks).
+    The shapes are (n_asked, n_ranks, n_columns) and (n_asked, n_ranks). The third result is the intrinsic dimension.
 
     Notes
     -----
@@ -345,7 +356,7 @@ def _neighbor_pairs(sample: Sample, asked: np.ndarray, k: int) -> tuple[np.ndarr
     pairs -= origin
     pairs *= moved[:, None]
     pairs += origin
-    return pairs, found
+    return pairs, found, dimension
 
 
 def _nearest_of_sample(sample: Block, asked: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,78 @@
+"""Nearest neighbors of the rows of one group by random trees and NN-descent.
+
+Notes
+-----
+Each tree halves the rows until parts are small, and all pairs of a part are compared: a few trees find some two thirds
+of the neighbors. Then neighbors of neighbors are compared until hardly any list changes (Dong, Moses and Li, 2011).
+A start from random lists takes more passes, and one from cells is trapped: their lists hold each other's rows only.
+
+Where the intrinsic dimension is low, this compares several times fewer pairs than a search by cells. Where it is high,
+it misses more neighbors, and more of them the more rows there are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from daskfs.kernels.blocks import Block
+from daskfs.kernels.neighbors.cell_search import nearest_measured
+from daskfs.kernels.neighbors.rows import Metric, metric_rows
+
+LOW_DIMENSION = 14.0
+"""Intrinsic dimension up to which short lists suffice."""
+SPARE = (5, 10)
+"""Neighbors that are kept beyond the k nearest, where the dimension is low and where it is not."""
+LINKED = (14, 20)
+"""Maximum number of new neighbors of a row that a pass compares, likewise."""
+
+
+def list_width(k: int, dimension: float) -> int:
+    """Return the length of the lists that find k neighbors of rows of an intrinsic dimension."""
+    return k + SPARE[0] if dimension <= LOW_DIMENSION else k + max(SPARE[1], k)
+
+
+def n_linked(dimension: float) -> int:
+    """Return the maximum number of new neighbors of a row that a pass compares."""
+    return LINKED[dimension > LOW_DIMENSION]
+
+
+def descent_neighbors(
+    X: Block, metric: Metric, k: int, sketch: np.ndarray, width: int, dimension: float, random_state: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find neighbors by NN-descent, in the order of :func:`~daskfs.kernels.neighbors.exact.exact_neighbors`.
+
+    Parameters
+    ----------
+    X
+        Rows of the group, shape (n_rows, n_features), dense or CSR, in which the nearest candidates are measured.
+    metric
+        "euclidean" or "cosine". Under cosine an all-zero row is at distance 1 from everything, and gets the rows of
+        the lowest numbers.
+    k
+        Number of neighbors.
+    sketch
+        Rows that are compared, shape (n_rows, n_components + 1), float32. The last column is the squared length of the
+        rest of the row.
+    width
+        Minimum number of candidates per row that are measured.
+    dimension
+        Intrinsic dimension of the rows.
+    random_state
+        Seed.
+
+    Returns
+    -------
+    indices, distances
+        Shape (n_rows, k), int64 and float64; padded with -1 and inf.
+    """
+    # numba takes half a second to load, which exact searches do without
+    from daskfs.kernels.neighbors.descent_lists import descent_lists
+
+    rows = metric_rows(X, metric)
+    width = max(width, list_width(k, dimension))
+    names, _ = descent_lists(sketch, width, n_linked(dimension), random_state)
+    if rows.is_zero is not None:  # all others are at the same distance
+        zero, others = np.flatnonzero(rows.is_zero), np.arange(min(width, rows.n_rows - 1))
+        names[zero] = -1
+        names[zero, : others.size] = others + (others >= zero[:, None])
+    return nearest_measured(rows, names, k)
