@@ -5,7 +5,8 @@
 Tables: ``auto`` (CPU of what ``engine: auto`` chooses against exact search and one in-memory NN-descent), ``descent``
 (CPU of the graph against NN-descent, faiss and hnswlib in memory; the last two with the extra ``bench``), ``ranking``
 (scores on an approximate graph against the exact one), ``wide`` (projected search), ``sparse`` (a job on sparse data),
-``workers`` (two workers against one) and ``big`` (a job on data larger than the workers' memory; takes long).
+``workers`` (two workers against one), ``big`` (a job on data larger than the workers' memory; takes long) and
+``spaces`` (features by graphs in different spaces, on the classes of a file: ``--data``).
 ``--scale`` shrinks the numbers of rows.
 """
 
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from daskfs import LaplacianScore, knn_graph
+from daskfs import LaplacianScore, VarianceScore, knn_graph
 from daskfs.kernels.neighbors.exact import exact_neighbors
 from daskfs.kernels.neighbors.rows import prepare_rows
 from daskfs.kernels.statistics.moments import row_blocks
@@ -302,9 +303,7 @@ def _stored_cpu(X: np.ndarray, k: int) -> tuple[float, int]:
     with tempfile.TemporaryDirectory() as folder:
         np.save(f"{folder}/X.npy", X)
         with stored_context(f"{folder}/X.npy") as (context, _, _):
-            stages = with_fingerprints(
-                plan_graph(context.tiles.shape, GraphSpec(), k), digest("benchmark")
-            )
+            stages = with_fingerprints(plan_graph(context.tiles.shape, GraphSpec(), k), digest("benchmark"))
             create_arrays(context, stages)
 
             def build() -> None:
@@ -347,6 +346,27 @@ def wide_table(shapes: list[tuple[int, int]], k: int = 10) -> Iterator[dict[str,
                 "estimated": graph.recall,
                 **_agreement(scores, exact),
             }
+
+
+def space_table(file: Path, k: int = 5, n_selected: int = 50) -> Iterator[dict[str, Any]]:
+    """How well the first features by Laplacian Score tell the classes, with the graph in different spaces."""
+    from sklearn.cluster import KMeans
+    from sklearn.metrics import adjusted_rand_score
+    from sklearn.model_selection import RepeatedStratifiedKFold, cross_val_score
+    from sklearn.neighbors import KNeighborsClassifier
+
+    with np.load(file, allow_pickle=False) as data:
+        X, y = data["X"].astype(np.float64), data["y"]
+    folds = RepeatedStratifiedKFold(n_splits=5, n_repeats=10, random_state=0)
+    for space in (None, "zscore", "pca=20", "zscore+pca=20", "variance alone"):
+        if space == "variance alone":
+            selector: Any = VarianceScore(n_features_to_select=n_selected)
+        else:
+            selector = LaplacianScore(n_features_to_select=n_selected, n_neighbors=k, graph_scaling=space)
+        chosen = selector.fit_transform(X)
+        clusters = KMeans(np.unique(y).size, n_init=20, random_state=0).fit_predict(chosen)
+        accuracy = cross_val_score(KNeighborsClassifier(k), chosen, y, cv=folds).mean()
+        yield {"graph from": space or "columns", "rand_index": adjusted_rand_score(y, clusters), "accuracy": accuracy}
 
 
 def run(folder: Path, **job: Any) -> tuple[dict[str, Any], list[dict[str, Any]], float]:
@@ -408,10 +428,11 @@ def workers_table(n_samples: int) -> Iterator[dict[str, Any]]:
 def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    names = ("auto", "descent", "ranking", "wide", "sparse", "workers", "big")
-    parser.add_argument("--tables", nargs="+", choices=names, default=list(names[:-1]))
+    names = ("auto", "descent", "ranking", "wide", "sparse", "workers", "big", "spaces")
+    parser.add_argument("--tables", nargs="+", choices=names, default=list(names[:-2]))
     parser.add_argument("--scale", type=float, default=1.0, help="Multiplies rows, and columns of wide data.")
     parser.add_argument("--big-source", default="synthetic:lowrank?n_samples=4000000&n_features=512&rank=10&noise=0.5")
+    parser.add_argument("--data", type=Path, help="File of the table spaces: .npz of X and classes y.")
     options = parser.parse_args(arguments)
 
     def rows(count: int) -> int:
@@ -445,6 +466,8 @@ def main(arguments: list[str] | None = None) -> None:
         show(f"sparse job, 2 workers of 2 GB: {seconds:.0f} s", stage_rows(result))
     if "workers" in options.tables:
         show("two workers against one", list(workers_table(rows(200_000))))
+    if "spaces" in options.tables:
+        show("first 50 features by Laplacian Score, k = 5, by the space of the graph", list(space_table(options.data)))
     if "big" in options.tables:
         with tempfile.TemporaryDirectory() as folder:
             result, _, seconds = run(

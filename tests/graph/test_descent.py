@@ -5,17 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 from daskfs import LaplacianScore, knn_graph
 from daskfs.graph.knn import KNNGraph
-from daskfs.graph.projection import Space
+from daskfs.graph.projection import Space, fitted_space
+from daskfs.kernels.neighbors.descent_lists import descent_lists
 from daskfs.kernels.neighbors.descent_search import descent_neighbors
 from daskfs.kernels.neighbors.exact import exact_neighbors
-from daskfs.kernels.neighbors.rows import Metric, prepare_rows
-
-pytestmark = pytest.mark.long
+from daskfs.kernels.neighbors.rows import Metric, measured_squares, metric_distances, metric_rows, prepare_rows
 
 FloatArray = NDArray[np.float64]
 
@@ -117,3 +118,46 @@ def test_candidates_from_a_sketch_are_measured(sparse: bool) -> None:
     _, exact = exact_neighbors(base, np.arange(1500), base, 0, 10)
     assert (distances <= exact[:, -1:] * (1 + 1e-9)).mean() > 0.95
     assert_sound(KNNGraph(indices, distances, "euclidean"), X, "euclidean")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.integers(1, 900),
+    m=st.integers(1, 6),
+    n_values=st.sampled_from([1, 2, 5, 10**6]),
+    k=st.integers(1, 12),
+    metric=st.sampled_from(["euclidean", "cosine"]),
+    scale=st.sampled_from([1e-12, 1.0, 1e9]),
+)
+def test_lists_are_full_and_true(n: int, m: int, n_values: int, k: int, metric: Metric, scale: float) -> None:
+    """Of equal rows as well, which trees cannot tell apart, and of those at a point far away."""
+    rng = np.random.default_rng(0)
+    X = scale * rng.integers(0, n_values, (n, m)).astype(float)
+    X[: n // 3] += 1e3 * scale
+    space = fitted_space(X, metric, None, n, k, k, 0)
+    indices, distances = descent_neighbors(X, metric, k, space.sketch(X), 0, 5.0, 0)
+    n_found = min(k, n - 1)
+    assert (indices[:, n_found:] == -1).all()
+    assert np.isinf(distances[:, n_found:]).all()
+    indices, distances = indices[:, :n_found], distances[:, :n_found]
+    assert ((indices >= 0) & (indices != np.arange(n)[:, None])).all()
+    assert all(np.unique(row).size == n_found for row in indices)
+    assert (np.diff(distances, axis=1) >= -1e-9 * distances[:, 1:]).all()  # but for ties
+    rows = metric_rows(X, metric)
+    squares = measured_squares(rows, np.repeat(np.arange(n), n_found), rows, indices.ravel())
+    np.testing.assert_allclose(metric_distances(squares, metric).reshape(n, n_found), distances)
+
+
+@pytest.mark.parametrize("rest", [0.0, 0.5])
+def test_nearly_all_neighbors_where_the_dimension_is_low(rest: float) -> None:
+    """By the rest of the rows, too, which adds to all distances of a row."""
+    rng = np.random.default_rng(0)
+    rows = (rng.standard_normal((6000, 6)) @ rng.standard_normal((6, 16))).astype(np.float32)
+    rows = np.hstack([rows, rest * rng.random((6000, 1), dtype=np.float32)])
+    found, squares = descent_lists(rows, 15, 14, 0)
+    asked = np.arange(0, 6000, 20)
+    exact = ((rows[asked, None, :-1] - rows[:, :-1]) ** 2).sum(axis=2) + rows[asked, -1:] + rows[:, -1]
+    exact[np.arange(asked.size), asked] = np.inf
+    farthest = np.sort(exact, axis=1)[:, 9:10]
+    np.testing.assert_allclose(squares[asked], np.take_along_axis(exact, found[asked], axis=1), rtol=1e-3, atol=1e-4)
+    assert (squares[asked, :10] <= farthest * (1 + 1e-5)).mean() > 0.99

@@ -11,9 +11,9 @@ from daskfs.kernels.compiled import compiled
 
 PART_ROWS = 256
 """Maximum number of rows of a part of a tree."""
-N_TREES = 8
+N_TREES = 6
 MAX_PASSES = 12
-FEW_CHANGES = 0.01
+FEW_CHANGES = 0.02
 """Passes end when they change at most this share of the entries."""
 _NONE = np.uint64(2**64 - 1)
 _LOW = np.uint64(2**32 - 1)
@@ -81,7 +81,7 @@ def _offer_parts(rows: np.ndarray, order: np.ndarray, bounds: np.ndarray, lists:
         members = order[start:stop]
         part = rows[members, :-1]
         part -= part.mean(axis=0)  # else rounding hides the differences of rows that are far from the origin
-        half = (np.einsum("ij,ij->i", part, part) + rows[members, -1] * 2) / 2
+        half = (np.einsum("ij,ij->i", part, part) + rows[members, -1]) / 2
         _offer_products(part @ part.T, half, members, lists)
 
 

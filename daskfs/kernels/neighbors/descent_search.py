@@ -18,22 +18,22 @@ from daskfs.kernels.blocks import Block
 from daskfs.kernels.neighbors.cell_search import nearest_measured
 from daskfs.kernels.neighbors.rows import Metric, metric_rows
 
-LOW_DIMENSION = 14.0
-"""Intrinsic dimension up to which short lists suffice."""
-SPARE = (5, 10)
-"""Neighbors that are kept beyond the k nearest, where the dimension is low and where it is not."""
+LEAST_SPARE = 4
+"""Minimum number of neighbors that are kept beyond the k nearest."""
+SPARED_DIMENSION = 8.0
+"""Intrinsic dimension beyond which another neighbor is kept for each further one."""
 LINKED = (14, 20)
-"""Maximum number of new neighbors of a row that a pass compares, likewise."""
+"""Minimum and maximum number of new neighbors of a row that a pass compares."""
 
 
 def list_width(k: int, dimension: float) -> int:
     """Return the length of the lists that find k neighbors of rows of an intrinsic dimension."""
-    return k + SPARE[0] if dimension <= LOW_DIMENSION else k + max(SPARE[1], k)
+    return k + int(np.clip(np.ceil(dimension - SPARED_DIMENSION), LEAST_SPARE, max(10, k)))
 
 
 def n_linked(dimension: float) -> int:
     """Return the maximum number of new neighbors of a row that a pass compares."""
-    return LINKED[dimension > LOW_DIMENSION]
+    return int(np.clip(np.ceil(dimension + 10 - SPARED_DIMENSION), *LINKED))
 
 
 def descent_neighbors(
