@@ -1,3 +1,4 @@
+from . import score_functions as score_functions
 from .api.correlations import distance_correlation_matrix as distance_correlation_matrix
 from .api.evaluation import evaluate_selectors as evaluate_selectors
 from .api.graph import knn_graph as knn_graph

@@ -21,6 +21,7 @@ LAYERS = (
     "__init__",
     "cli",
     "api",
+    "score_functions",
     "estimators",
     "export",
     "runs",

@@ -30,6 +30,7 @@ def rank(
     layer: str | None = None,
     use_rep: Any = None,
     graph: str | None = None,
+    key_added: str | None = None,
     output: str | Path | None = None,
     client: Client | None = None,
     progress: Literal["auto"] | bool = "auto",
@@ -58,6 +59,9 @@ def rank(
         the name of one in ``obsm``.
     graph
         Of an AnnData: the matrix of weights in ``obsp`` that methods use instead of searching neighbors.
+    key_added
+        Of an AnnData: write the columns to its ``var``, and facts to ``uns`` under this key, as
+        :meth:`RunResult.to_anndata` does; None to write nothing.
     output
         Directory or URL of the run; None for a temporary one, which is deleted with the result.
     client
@@ -68,7 +72,6 @@ def rank(
     Returns
     -------
     RunResult
-        ``result.to_anndata(adata)`` writes the columns to ``var``.
 
     Raises
     ------
@@ -88,11 +91,14 @@ def rank(
     scratch = Path(folder.name)
     data: dict[str, Any] = {}
     compared: dict[str, Any] = {}
-    if is_anndata(X):
+    adata = X if is_anndata(X) else None
+    if adata is not None:
         use_rep = member_of(X, "obsm", use_rep)
         X, y, data, compared = _of_anndata(X, y, layer, graph, scratch)
-    elif layer is not None or graph is not None or isinstance(use_rep, str):
-        msg = "layer, graph and the name of a representation are of an AnnData, and X is none: leave them out."
+    elif layer is not None or graph is not None or key_added is not None or isinstance(use_rep, str):
+        msg = (
+            "layer, graph, key_added and the name of a representation are of an AnnData, and X is none: leave them out."
+        )
         raise InputError(msg)
     if use_rep is not None:
         np.save(scratch / "rep.npy", np.asarray(use_rep))
@@ -110,8 +116,11 @@ def rank(
     if compared:  # in which rows are compared as they are
         job = {**job, "graph": compared, "transform": {}}
     chosen = client or (current_client() if is_elsewhere else None)
-    result = run(job, client=chosen, progress=progress)
-    return RunResult(result, result.url, folder if output is None else None)
+    found = run(job, client=chosen, progress=progress)
+    result = RunResult(found, found.url, folder if output is None else None)
+    if key_added is not None:
+        result.to_anndata(adata, key_added)
+    return result
 
 
 def _of_anndata(

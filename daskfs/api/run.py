@@ -28,7 +28,7 @@ from daskfs.report.plots import Plot
 from daskfs.report.summary import report_summary
 from daskfs.report.terminal import best_lines, verdict_html, verdict_lines
 from daskfs.report.values import plain
-from daskfs.report.view import along_plot, scores_plot
+from daskfs.report.view import agreement_plot, along_plot, first_plot, image_plot, scores_plot
 from daskfs.runs.manifest import read_manifest
 from daskfs.runs.pipeline import run_job
 from daskfs.storage import as_path
@@ -167,15 +167,24 @@ class RunResult(Mapping[str, Any]):
         value = None if recall is None else recall["value"]
         return KNNGraph(indices, np.asarray(found.distances[...]), found.metric, found.scaling, value)
 
-    def to_anndata(self, adata: Any) -> None:
+    def to_anndata(self, adata: Any, key_added: str = KEY, *, copy: bool = False) -> Any:
         """Add ``rank_METHOD``, ``score_METHOD`` and ``selected_METHOD`` to ``adata.var``, and ``uns["daskfs"]``.
 
-        Columns of an earlier run are replaced, as :func:`daskfs.export_into` does in a file.
+        Columns of an earlier run under the same key are replaced, as :func:`daskfs.export_into` does in a file.
 
         Parameters
         ----------
         adata
             An AnnData of the same features, in any order; views become copies as usual.
+        key_added
+            Key of ``uns``. Under another key than "daskfs", names of columns begin with it: ``KEY_rank_METHOD``.
+        copy
+            Whether to leave `adata` as it is, and to return a copy with the columns.
+
+        Returns
+        -------
+        AnnData or None
+            The copy; None if `adata` itself was changed.
 
         Raises
         ------
@@ -190,13 +199,20 @@ class RunResult(Mapping[str, Any]):
             what = f"has '{strange}'" if strange is not None else f"lacks '{lacking}'" if lacking else "has names twice"
             msg = f"adata.var_names {what}: it should name the {len(own)} features of {self.url}, each once."
             raise InputError(msg)
-        before = adata.uns.get(KEY, {})
-        adata.var.drop(columns=[name for name in adata.var.columns if is_ours(name, before)], inplace=True)
+        changed = adata.copy() if copy else adata
+        before, prefix = changed.uns.get(key_added, {}), "" if key_added == KEY else f"{key_added}_"
+        earlier = [
+            column
+            for column in changed.var.columns
+            if column.startswith(prefix) and is_ours(column.removeprefix(prefix), before)
+        ]
+        changed.var.drop(columns=earlier, inplace=True)
         place = {name: number for number, name in enumerate(own)}
         order = [place[name] for name in theirs]
         for name, values in contents.columns.items():
-            adata.var[name] = values[order]
-        adata.uns[KEY] = storable(contents.facts)
+            changed.var[f"{prefix}{name}"] = values[order]
+        changed.uns[key_added] = storable(contents.facts)
+        return changed if copy else None
 
     # ------------------------------------------------------------------------------------------------------- plots
     def plot_scores(self, method: str | None = None, ax: Axes | None = None) -> Axes:
@@ -223,6 +239,18 @@ class RunResult(Mapping[str, Any]):
             For a label that no method has, and if there is nothing to draw.
         """
         return self._drawn(along_plot(self._shown(method), self._report.axis), "features along an axis", ax)
+
+    def plot_top(self, method: str | None = None, n: int = 10, ax: Axes | None = None) -> Axes:
+        """Plot the scores of the first `n` features of a method by name; the rest as in :meth:`plot_along`."""
+        return self._drawn(first_plot(self._shown(method), n), "ranked features", ax)
+
+    def plot_image(self, method: str | None = None, ax: Axes | None = None) -> Axes:
+        """Plot the scores of features that are pixels as an image; `method` and `ax` as in :meth:`plot_along`."""
+        return self._drawn(image_plot(self._shown(method)), "image of its features", ax)
+
+    def plot_agreement(self, ax: Axes | None = None) -> Axes:
+        """Plot the overlap of the first features of each two methods; `ax` as in :meth:`plot_along`."""
+        return self._drawn(agreement_plot(self._report.agreement), "second method", ax)
 
     def plot_evaluation(self, ax: Axes | None = None) -> Axes:
         """Plot the metric of the verdict by number of selected features; `ax` as in :meth:`plot_along`."""
@@ -302,7 +330,8 @@ def run(
     client
         Client of the cluster whose workers run the units, instead of that of the job's block ``cluster``.
     progress
-        Whether stages and units are shown on stderr; "auto": if it is a terminal.
+        Whether stages and units are shown, on stderr or in the output of a notebook's cell; "auto": if stderr is a
+        terminal, or in a notebook.
     overwrite
         First delete the run of another job in the output directory.
 
@@ -384,9 +413,9 @@ def _progress(wanted: Any) -> Any:
     """Return a display of the progress of a run, or one that shows nothing."""
     import sys
 
-    from daskfs.execution.progress import Silent, default_progress
+    from daskfs.execution.progress import Silent, default_progress, in_notebook
 
-    choices = {"auto": sys.stderr.isatty(), True: True, False: False}
+    choices = {"auto": sys.stderr.isatty() or in_notebook(), True: True, False: False}
     if wanted not in choices:
         msg = f"progress is {wanted!r}; it can be 'auto', True or False.{nearest(str(wanted), ('auto',))}"
         raise JobError(msg)

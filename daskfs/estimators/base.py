@@ -41,6 +41,8 @@ from daskfs.store.value_checks import check_finite
 if TYPE_CHECKING:
     import pandas as pd
 
+SHOWN = 10
+"""Number of features that a notebook shows of a fitted selector."""
 _AS_ROWS: Mapping[str, Any] = {
     "accept_sparse": "csr",
     "dtype": "numeric",
@@ -269,6 +271,14 @@ class ScoreSelector(SelectorMixin, BaseEstimator):
         columns = (self.ranking_, np.arange(best_first.size), names, self.scores_, self.reasons_)
         keys = ("rank", "feature", "name", "score", "note")
         return pd.DataFrame({key: values[best_first] for key, values in zip(keys, columns, strict=True)})
+
+    def _html_repr(self) -> str:
+        """Return scikit-learn's diagram and, after `fit`, the first features, for notebooks."""
+        diagram: str = super()._html_repr()
+        if not hasattr(self, "ranking_"):
+            return diagram
+        first = self.scores_frame().head(SHOWN).drop(columns="note").to_html(index=False, border=0)
+        return f"{diagram}<p>{self._n_selected()} of {self.ranking_.size} features selected; the first:</p>{first}"
 
     def transform(self, X: Any) -> Any:
         """Return the selected columns of X, shape (n_samples, n_selected), same dtype.

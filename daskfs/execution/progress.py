@@ -1,7 +1,8 @@
-"""Progress of a run on stderr: a live display on a terminal, one plain line every 30 seconds in a batch log."""
+"""Progress of a run: a live display on a terminal or in a notebook, one plain line every 30 seconds in a batch log."""
 
 from __future__ import annotations
 
+import html
 import sys
 import threading
 import time
@@ -12,6 +13,8 @@ from daskfs.stages.cost import MiB
 from daskfs.stages.stage import Stage
 
 LINE_SECONDS = 30.0
+SHOW_SECONDS = 0.2
+"""Minimum time between two changes of a bar in a notebook."""
 
 
 class Progress(Protocol):
@@ -211,6 +214,56 @@ class LiveProgress:
         self._bars.stop()
 
 
+class NotebookProgress:
+    """A bar for the stage that runs, in the output of a cell; a line on the whole run at its end."""
+
+    def __init__(self) -> None:
+        from IPython.display import HTML, display
+
+        self._html = HTML
+        self._handle: Any = display(HTML(""), display_id=True)
+        self._clock, self._started, self._shown = StageClock(), time.monotonic(), 0.0
+        self._n_stages, self._lines = 0, list[str]()
+
+    def start_stage(self, stage: Stage, n_pending: int) -> None:
+        """Show the bar of another stage."""
+        self._n_stages += 1
+        self._clock.begin(stage, n_pending)
+        self._show()
+
+    def unit_done(self, stage: Stage, unit: int, facts: dict[str, Any]) -> None:
+        """Advance the bar."""
+        self._clock.count(stage, unit, facts)
+        if time.monotonic() - self._shown > SHOW_SECONDS:
+            self._show()
+
+    def message(self, text: str) -> None:
+        """Keep one line below the bar."""
+        self._lines.append(text)
+        self._show()
+
+    def _show(self) -> None:
+        clock, self._shown = self._clock, time.monotonic()
+        total = "" if clock.loop else f" value='{clock.done}' max='{clock.n_units}'"
+        self._update(f"<progress{total}></progress> {html.escape(clock.describe())}" if clock.name else "")
+
+    def _update(self, line: str) -> None:
+        lines = [line, *(html.escape(strip_control_characters(text)) for text in self._lines)]
+        self._handle.update(self._html("<br>".join(text for text in lines if text)))
+
+    def close(self) -> None:
+        """Replace the bar by the number of stages and the time."""
+        self._update(f"{self._n_stages} stages in {time.monotonic() - self._started:.1f} s")
+
+
+def in_notebook() -> bool:
+    """Return whether a Jupyter kernel runs this process."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
 def default_progress(*, verbose: bool = False) -> Progress:
-    """Return the live display if stderr is a terminal, else plain lines; `verbose` gives plain lines for each unit."""
+    """Return the display of a notebook or a terminal, else plain lines; `verbose` gives plain lines for each unit."""
+    if in_notebook():
+        return NotebookProgress()
     return LiveProgress() if sys.stderr.isatty() and not verbose else PlainProgress(verbose=verbose)

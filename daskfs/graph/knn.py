@@ -14,7 +14,7 @@ from daskfs.kernels.neighbors.rows import Metric
 from daskfs.kernels.scaling import Scaling
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class KNNGraph:
     """Neighbor lists of every row.
 
@@ -55,6 +55,13 @@ class KNNGraph:
     def n_neighbors(self) -> int:
         """Length of the lists."""
         return int(self.indices.shape[1])
+
+    def __repr__(self) -> str:
+        """Return sizes, metric and recall."""
+        scaling = f", graph_scaling={self.graph_scaling!r}" if self.graph_scaling else ""
+        found = "exact" if self.recall is None else f"recall about {self.recall:.1%}"
+        n_samples, n_neighbors = self.indices.shape
+        return f"<KNNGraph of {n_samples} rows: {n_neighbors} neighbors, {self.metric}{scaling}, {found}>"
 
     def to_csr(self, mode: Literal["distance", "connectivity"] = "distance") -> sp.csr_matrix:
         """Return the lists as an (n_samples, n_samples) CSR matrix, float64, as scikit-learn's ``kneighbors_graph``."""

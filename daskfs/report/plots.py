@@ -121,8 +121,8 @@ class Plot:
         Draws on axes.
     description
         Text for readers who cannot see the figure.
-    right
-        Room on the right for the names of curves, in CSS pixels.
+    right, left, bottom
+        Room for the names of curves, rows and columns, in CSS pixels; 0 for that of ticks.
     """
 
     size: tuple[int, int]
@@ -131,6 +131,8 @@ class Plot:
     draw: Callable[[Axes], None]
     description: str
     right: int = 14
+    left: int = 0
+    bottom: int = 0
 
     def svg(self, prefix: str) -> str:
         """Return the ``<svg>`` element; ids in it begin with `prefix`, which is unique on the page."""
@@ -145,7 +147,13 @@ class Plot:
             from matplotlib import pyplot as plt
 
             figure, axes = plt.subplots(figsize=(self.size[0] / 72, self.size[1] / 72))
-            figure.subplots_adjust(right=1 - self.right / self.size[0])
+            width, height = self.size
+            sides = {"right": 1 - self.right / width}
+            if self.left:
+                sides["left"] = self.left / width
+            if self.bottom:
+                sides["bottom"] = self.bottom / height
+            figure.subplots_adjust(**sides)
         axes.set_xlabel(self.x_name)
         axes.set_ylabel(self.y_name)
         self.draw(axes)
@@ -221,6 +229,53 @@ def along_axis(points: Mapping[str, Sequence[Number]], *, label: str, x_name: st
 
     description = f"Scores of {label} along {x_name}, the first {best[0].size} features as dots"
     return Plot((760, 230), x_name, y_name, draw, description)
+
+
+def first_features(names: Sequence[str], scores: Sequence[Number], *, label: str, direction: str | None) -> Plot | None:
+    """Plot the scores of the first features by name, the best one on top; None without features."""
+    values = _vector(scores)
+    if not values.size:
+        return None
+
+    def draw(axes: Axes) -> None:
+        places = np.arange(values.size)
+        axes.plot(values, places, color=SERIES[0][0], marker="o", linestyle="")
+        axes.set_yticks(places, [shorten(clean(name), _LABEL_LENGTH) for name in names])
+        axes.set_ylim(values.size - 0.5, -0.5)
+        axes.grid(axis="y", alpha=0.3)
+
+    height = 60 + 22 * values.size
+    return Plot((480, height), score_name(direction), "", draw, f"First {values.size} features of {label}", left=170)
+
+
+def matrix(labels: Sequence[str], values: Sequence[Sequence[Number]], *, description: str) -> Plot:
+    """Plot values from 0 to 1 of each two labels, as shades and numbers."""
+    shown = np.array([[plottable(value) for value in row] for row in values])
+
+    def draw(axes: Axes) -> None:
+        axes.imshow(shown, cmap="Blues", vmin=0, vmax=1)
+        places = np.arange(len(labels))
+        names = [shorten(clean(label), _LABEL_LENGTH) for label in labels]
+        axes.set_xticks(places, names, rotation=45, ha="right")
+        axes.set_yticks(places, names)
+        axes.grid(visible=False)
+        for (row, column), value in np.ndenumerate(shown):
+            color = PAPER[0] if value > 0.5 else "black"
+            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=color)
+
+    side = 220 + 40 * len(labels)
+    return Plot((side, side), "", "", draw, description, left=170, bottom=170)
+
+
+def pixels(levels: Sequence[Sequence[Number]], *, description: str) -> Plot:
+    """Plot gray levels from 0 to 255 as an image; other pixels are left out."""
+    shown = np.array([[plottable(level) for level in row] for row in levels])
+
+    def draw(axes: Axes) -> None:
+        axes.imshow(np.ma.masked_less(shown, 0), cmap="gray", vmin=0, vmax=255)
+        axes.set_axis_off()
+
+    return Plot((360, 360), "", "", draw, description)
 
 
 def svg_of(plot: Plot | None, prefix: str) -> str | None:

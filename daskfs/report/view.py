@@ -10,8 +10,31 @@ from daskfs.graph.partitioned_search import LOW_RECALL
 from daskfs.report.batches import SHOWN
 from daskfs.report.evaluation_view import evaluation_contents, evaluation_view
 from daskfs.report.method_view import COLUMNS, elimination_view, solution_view, trade_off_view
-from daskfs.report.model import Data, Graph, Image, Method, Missing, Number, Redundancy, Report, Stage, Weighting
-from daskfs.report.plots import Plot, along_axis, histogram, pixel_image, score_curve, score_name, svg_of
+from daskfs.report.model import (
+    Agreement,
+    Data,
+    Graph,
+    Image,
+    Method,
+    Missing,
+    Number,
+    Redundancy,
+    Report,
+    Stage,
+    Weighting,
+)
+from daskfs.report.plots import (
+    Plot,
+    along_axis,
+    first_features,
+    histogram,
+    matrix,
+    pixel_image,
+    pixels,
+    score_curve,
+    score_name,
+    svg_of,
+)
 from daskfs.report.table_cells import Cell, Fact, number_cell
 from daskfs.report.terminal import BEST, comparison_sentence, verdict_sentence
 from daskfs.report.values import (
@@ -242,15 +265,43 @@ def along_plot(method: Method, axis: str) -> Plot | None:
     return along_axis(method.along, label=method.label or method.method, x_name=axis, y_name=name)
 
 
-def _image(image: Image, label: str) -> dict[str, Any]:
-    """Return images of scores and first features."""
+def first_plot(method: Method, n: int) -> Plot | None:
+    """Return the plot of the scores of a method's first features; None without any."""
+    rows = method.top[:n]
+    names = [str(row.name) for row in rows]
+    direction = "elimination" if method.elimination else method.direction
+    scores = [row.values[0] if row.values else None for row in rows]
+    return first_features(names, scores, label=method.label or method.method, direction=direction)
+
+
+def agreement_plot(agreement: Agreement) -> Plot | None:
+    """Return the plot of the overlap of the first features of each two methods; None of a single method."""
+    if not agreement.is_shown:
+        return None
+    what = f"Jaccard index of the top {format_count(agreement.top_k)} features"
+    return matrix(agreement.labels, agreement.jaccard, description=what)
+
+
+def image_plot(method: Method) -> Plot | None:
+    """Return the plot of a method's scores as an image; None where features are no pixels."""
+    if method.image is None or not method.image.scores:
+        return None
+    return pixels(method.image.scores, description=_as_image(method.image, method.label))
+
+
+def _as_image(image: Image, label: str = "") -> str:
     size = f" {TIMES} ".join(format_count(number) for number in image.shape)
     what = "Ranks" if image.by_rank else "Scores"
+    return f"{what} of {label} as an image of {size}" if label else f"{what} as an image of {size}"
+
+
+def _image(image: Image, label: str) -> dict[str, Any]:
+    """Return images of scores and first features."""
     sizes = ", ".join(format_count(number) for number in image.sizes)
     return {
-        "scores": pixel_image(image.scores, description=f"{what} of {label} as an image of {size}"),
+        "scores": pixel_image(image.scores, description=_as_image(image, label)),
         "selected": pixel_image(image.selected, description=f"First {sizes} features of {label} as images"),
-        "caption": f"{what} as an image of {size} pixels: bright is relevant.",
+        "caption": f"{_as_image(image)} pixels: bright is relevant.",
         "first": f"The first {sizes} features.",
         "has_excluded": any(-1 in row for row in image.scores),
     }

@@ -88,7 +88,7 @@ def test_plots_are_those_of_the_report_on_axes(result: daskfs.RunResult, tmp_pat
     from matplotlib.figure import Figure
 
     figure = Figure()
-    axes = figure.subplots(3)
+    axes = figure.subplots(5)
     assert result.plot_scores("LaplacianScore", ax=axes[0]) is axes[0]
     scores = result.ranking.query("method == 'LaplacianScore'")["score"].to_numpy()
     np.testing.assert_array_equal(axes[0].lines[0].get_ydata(), scores)
@@ -96,9 +96,18 @@ def test_plots_are_those_of_the_report_on_axes(result: daskfs.RunResult, tmp_pat
     result.plot_evaluation(ax=axes[1])
     assert {text.get_text() for text in axes[1].texts} >= {*result.methods, "RandomOrder"}
     assert result.plot_stability(ax=axes[2]).get_ylabel().startswith("Kuncheva index")
+    result.plot_top("LaplacianScore", 3, ax=axes[3])
+    named = [label.get_text().removesuffix("…") for label in axes[3].get_yticklabels()]
+    assert all(map(str.startswith, result.selected("LaplacianScore", 3), named))
+    np.testing.assert_array_equal(axes[3].lines[0].get_xdata(), scores[:3])
+    result.plot_agreement(ax=axes[4])
+    assert {label.get_text() for label in axes[4].get_yticklabels()} == {*result.methods}
+    assert [axes[4].texts[place].get_text() for place in (0, -1)] == ["1.00", "1.00"]
     figure.savefig(tmp_path / "figure.png")
     with pytest.raises(JobError, match="has no features along an axis to draw"):
         result.plot_along(ax=axes[0])
+    with pytest.raises(JobError, match="has no image of its features to draw"):
+        result.plot_image(ax=axes[0])
     with pytest.raises(JobError, match="Did you mean 'FisherScore'"):
         result.plot_scores("FischerScore")
 
@@ -111,10 +120,18 @@ def test_plots_make_axes_of_their_own(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(40, 5))
     np.save(tmp_path / "X.npy", X)
     (tmp_path / "names.txt").write_text("850\n852\n854\n856\n858\n")
-    data = {"source": str(tmp_path / "X.npy"), "feature_names": str(tmp_path / "names.txt")}
+    data: dict[str, Any] = {"source": str(tmp_path / "X.npy"), "feature_names": str(tmp_path / "names.txt")}
     spectra = daskfs.run(job_of(tmp_path, data=data, methods=["VarianceScore"], evaluate=None))
     axes = spectra.plot_along()
     assert axes.lines[0].get_xdata().tolist() == [850, 852, 854, 856, 858]
+    data = {"source": "sklearn:digits", "image_shape": [8, 8]}
+    output = {"path": str(tmp_path / "digits")}
+    images = daskfs.run(job_of(tmp_path, data=data, methods=["VarianceScore"], evaluate=None, output=output))
+    shown = images.plot_image().images[0].get_array()
+    assert shown.shape == (8, 8)
+    assert shown.argmax() == images.ranking["feature"][0]
+    with pytest.raises(JobError, match="has no second method to draw"):
+        images.plot_agreement()
     plt.close("all")
     with pytest.raises(JobError, match="has no evaluation to draw"):
         spectra.plot_evaluation()
@@ -196,6 +213,13 @@ def test_columns_of_an_anndata(result: daskfs.RunResult) -> None:
     assert cells.var["selected_LaplacianScore"].sum() == 5
     assert ("mine" in cells.var, "rank_Gone" in cells.var) == (True, False)
     assert {*cells.uns["daskfs"]["methods"]} == {*result.methods}
+    other = result.to_anndata(cells, "second", copy=True)
+    assert "second" not in cells.uns
+    assert set(other.uns) - set(cells.uns) == {"second"}
+    added = other.var.columns.difference(cells.var.columns)
+    assert sorted(added.str.removeprefix("second_")) == sorted(name for name in cells.var.columns if name != "mine")
+    assert result.to_anndata(other, "second") is None
+    assert list(other.var.columns) == [*cells.var.columns, *(f"second_{name}" for name in result._contents.columns)]
     strange = copy.copy(cells)
     strange.var_names = ["other", *cells.var_names[1:]]
     with pytest.raises(InputError, match="has 'other'"):
