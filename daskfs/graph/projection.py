@@ -237,7 +237,8 @@ def _enough_components(
     """
     rows = space.shifted(judged)
     share = rows.shape[0] / n_samples
-    allowed, rank = max(1, int(width * share)), max(1, round(n_neighbors * share))
+    rank = max(1, round(n_neighbors * share))
+    allowed = int(width * rank / n_neighbors)
     asked = np.arange(0, rows.shape[0], max(1, rows.shape[0] // ASKED_ROWS))
     base = prepare_rows(judged if has_missing(judged) else rows, "euclidean")
     nearest = exact_neighbors(base.part(asked), asked, base, 0, rank)[0]

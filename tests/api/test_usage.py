@@ -1,0 +1,108 @@
+"""What people write from Python, line by line, with the types that a type checker sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, assert_type
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import yaml
+from distributed import Client
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from sklearn.datasets import load_wine
+
+import daskfs
+from daskfs import LaplacianScore, RunResult
+from daskfs.job.job import Job
+from tests.execution.runs import local_client
+from tests.optional import anndata
+
+pytestmark = pytest.mark.cluster
+mpl.use("agg")
+WINE = load_wine(as_frame=True)
+BLOCKS: dict[str, Any] = {
+    "data": {"source": "sklearn:wine"},
+    "methods": ["LSDF", "FisherScore"],
+    "evaluate": {"n_selected": [2, 4], "n_splits": 3},
+}
+
+
+def cells(kind: Callable[[np.ndarray], Any] = np.asarray) -> Any:
+    """Return an AnnData with a layer, a representation, weights of neighbors, and few labels."""
+    X = (WINE.data / WINE.data.std()).to_numpy(np.float32)
+    adata = anndata.AnnData(kind(np.round(X)))
+    adata.var_names = list(WINE.data.columns)
+    adata.layers["counts"] = kind(np.round(10 * X))
+    adata.obsm["X_pca"] = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[0][:, :4]
+    adata.obsp["connectivities"] = (
+        daskfs.knn_graph(adata.obsm["X_pca"], 5)
+        .to_csr("connectivity")
+        .maximum(daskfs.knn_graph(adata.obsm["X_pca"], 5).to_csr("connectivity").T)
+    )
+    adata.obs["cell_type"] = WINE.target.astype(str).where(np.arange(len(X)) % 3 == 0).astype("category").to_numpy()
+    return adata
+
+
+def test_a_run(tmp_path: Path) -> None:
+    job = {**BLOCKS, "output": {"path": str(tmp_path / "run")}}
+    result = daskfs.run(job, client=None, progress="auto", overwrite=False)
+    assert_type(result, RunResult)
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    assert_type(daskfs.run(tmp_path / "job.yaml"), RunResult)
+    assert_type(daskfs.make_job(job), Job)
+    assert daskfs.run(daskfs.make_job(job))["recomputed"] == {}
+    assert_type(result.best, str | None)
+    assert result.best in {"LSDF", "FisherScore"}
+    assert_type(result.ranking, pd.DataFrame)
+    assert_type(result.evaluation, pd.DataFrame)
+    assert len(result.ranking) == 2 * 13
+    assert {"method", "n_selected", "value"} <= {*result.evaluation.columns}
+    assert_type(result.selected("LSDF"), list[str])
+    assert {*result.selected("LSDF")} <= {*WINE.data.columns}
+    assert_type(result.report, str)
+    assert Path(result.report).exists()
+    axes = Figure().subplots(3)
+    for drawn in (result.plot_scores(ax=axes[0]), result.plot_evaluation(axes[1]), result.plot_stability(axes[2])):
+        assert_type(drawn, Axes)
+    assert daskfs.open_run(tmp_path / "run").best == result.best
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix, sp.csc_matrix])
+@pytest.mark.parametrize("where", ["memory", "view", "h5ad", "zarr"])
+def test_ranks_of_an_anndata(tmp_path: Path, kind: Callable[[np.ndarray], Any], where: str) -> None:
+    adata = cells(kind)
+    if where == "view":
+        adata = adata[::2]
+    elif where == "h5ad":
+        adata.write_h5ad(tmp_path / "cells.h5ad")
+        adata = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    elif where == "zarr":
+        adata.write_zarr(tmp_path / "cells.zarr")
+        adata = anndata.read_zarr(tmp_path / "cells.zarr")
+    options: dict[str, Any] = {"methods": ["LSDF", "LaplacianScore"], "layer": "counts"}
+    result = daskfs.rank(adata, "cell_type", use_rep="X_pca", key_added="daskfs", **options)
+    assert_type(result, RunResult)
+    assert result["data"]["n_labeled"] == adata.obs["cell_type"].notna().sum()
+    assert {*result.selected("LSDF")} == {*adata.var_names[adata.var["selected_LSDF"]]}
+    assert {*adata.uns["daskfs"]["methods"]} == {*result.methods}
+    by_graph = daskfs.rank(adata, "cell_type", graph="connectivities", **options)
+    assert len(by_graph.ranking) == len(result.ranking)
+    selector = LaplacianScore(n_features_to_select=5).fit(adata)
+    assert_type(selector, LaplacianScore)
+    assert adata.var_names[selector.get_support()].size == 5
+    if where == "h5ad":
+        adata.file.close()
+
+
+def test_data_in_memory_and_the_cluster_of_the_caller() -> None:
+    with local_client(1) as client:
+        assert_type(client, Client)
+        found = daskfs.rank(WINE.data, WINE.target, methods=["FisherScore"], client=client)
+    assert_type(found, RunResult)
+    assert found.selected("FisherScore", 1) == ["flavanoids"]
