@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import yaml
+import zarr
 from distributed import Client
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -45,7 +46,7 @@ def cells(kind: Callable[[np.ndarray], Any] = np.asarray) -> Any:
         .to_csr("connectivity")
         .maximum(daskfs.knn_graph(adata.obsm["X_pca"], 5).to_csr("connectivity").T)
     )
-    adata.obs["cell_type"] = WINE.target.astype(str).where(np.arange(len(X)) % 3 == 0).astype("category").to_numpy()
+    adata.obs["cell_type"] = WINE.target.astype(str).where(np.arange(len(X)) % 3 == 0).astype("category").array
     return adata
 
 
@@ -83,7 +84,8 @@ def test_ranks_of_an_anndata(tmp_path: Path, kind: Callable[[np.ndarray], Any], 
         adata.write_h5ad(tmp_path / "cells.h5ad")
         adata = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
     elif where == "zarr":
-        adata.write_zarr(tmp_path / "cells.zarr")
+        # as AnnData.write_zarr, which newer versions let choose no format
+        anndata.io.write_elem(zarr.open_group(tmp_path / "cells.zarr", mode="w", zarr_format=2), "/", adata)
         adata = anndata.read_zarr(tmp_path / "cells.zarr")
     options: dict[str, Any] = {"methods": ["LSDF", "LaplacianScore"], "layer": "counts"}
     result = daskfs.rank(adata, "cell_type", use_rep="X_pca", key_added="daskfs", **options)

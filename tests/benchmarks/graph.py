@@ -311,7 +311,7 @@ def _stored_cpu(X: np.ndarray, k: int) -> tuple[float, int]:
                     for unit in range(stage.n_units):
                         run_unit(context, stage, unit)
 
-            return cpu(build)[0], next(stage.n_units for stage in stages if stage.kind_name == "build")
+            return cpu(build)[0], next((stage.n_units for stage in stages if stage.kind_name == "build"), 1)
 
 
 def ranking_table(n_samples: int, k: int = 10) -> Iterator[dict[str, Any]]:

@@ -20,6 +20,7 @@ from daskfs.graph import neighbors
 from daskfs.graph.spec import GraphSpec
 from daskfs.store.context import Context
 from tests.benchmarks import (
+    client,
     correlations,
     driver,
     evaluation,
@@ -168,6 +169,11 @@ def test_sources_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.cluster
+def test_the_callers_cluster_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
+    client.main(["--rows", "60000", "--columns", "20"])
+    assert "LaplacianScore().fit" in capsys.readouterr().out
+
+
 def test_the_driver_in_small_form(capsys: pytest.CaptureFixture[str]) -> None:
     driver.main(["--units", "40", "--repeats", "1", "--job-repeats", "0"])
     assert "units_per_second" in capsys.readouterr().out

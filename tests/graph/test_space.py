@@ -139,6 +139,12 @@ class TestComponents:
         X = normal(300, FORCED_FEATURES + 1)
         assert fitted(X, "euclidean", "auto").rows(X).shape[1] <= 128
 
+    @each("n_samples", [3000, 300_000, 10**8])
+    def test_a_sample_of_many_rows_speaks_for_as_few_components(self, n_samples: int) -> None:
+        """Of which it has less than one of the nearest."""
+        X = low_rank(3000, 300, 8, 0.5).astype(np.float32)
+        assert fitted(X, "euclidean", "auto", n_samples=n_samples, n_neighbors=10, width=26).n_components == 32
+
     @each("metric", ["euclidean", "cosine"])
     def test_sparse_rows_are_turned_and_the_rest_is_kept(self, metric: Metric) -> None:
         X = sp.random(400, 3000, 0.02, format="csr", random_state=0)
